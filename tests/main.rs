@@ -63,6 +63,8 @@ mod manager_browser;
 #[cfg(feature = "manager")]
 mod manager_edits;
 #[cfg(feature = "manager")]
+mod manager_page;
+#[cfg(feature = "manager")]
 mod manager_requests;
 mod members;
 mod memory;

@@ -21,7 +21,12 @@ fn server() -> (Server, [Member; 2], String) {
     let members = two_members();
     let [first, second] = members.each_ref().map(Member::url);
     let down = "http://127.0.0.1:1";
-    let server = Server::start(&config(LOCAL, &[&first, &second, down]));
+    let text = config(LOCAL, &[&first, &second, down]);
+    let text = text.replace(
+        "name = \"app\"\n",
+        "name = \"app\"\nhealth = { path = \"/health\" }\n",
+    );
+    let server = Server::start(&text);
     for _ in 0..6 {
         crate::support::run("curl", &["-s", &server.http("/app/")], b"");
     }
@@ -69,6 +74,6 @@ fn passwords_open_the_page_for_viewers_and_editors() {
 
 #[test]
 fn updates_leave_the_focus_and_opened_lists() {
-    let (server, _members, _) = server();
-    browse("updates", &[&Manager::of(&server).url]);
+    let (server, _members, login) = server();
+    browse("updates", &[&Manager::of(&server).url, &login]);
 }

@@ -594,3 +594,55 @@ fn a_page_of_2000_members_is_small() {
     let bytes = compressed.stdout.len();
     assert!(bytes <= 300 * 1_024, "{bytes} bytes");
 }
+
+#[test]
+fn a_form_of_an_old_page_keeps_newer_edits() {
+    let [a, b] = two_members();
+    let server = Server::start(&edited_config(&[&a, &b], ""));
+    let editor = Editor::of(&server);
+    let url = url_of(&a);
+    let former = |key: &str| {
+        let page = editor.get(&format!("/?b=app&w={url}")).body;
+        let hidden = format!("<input type=hidden name=was_{key} value=\"");
+        let found = between(&page, &hidden, "\"").first().copied();
+        found.expect("a former value").to_owned()
+    };
+    let (weight, set) = (former("w_lf"), former("w_ls"));
+    let old_page = [format!("was_w_lf={weight}"), format!("was_w_ls={set}")];
+    let old_page = |fields: &[&str]| {
+        let old = old_page.iter().map(String::as_str);
+        let all: Vec<&str> = fields.iter().copied().chain(old).collect();
+        editor.edit(Some(&url), &all)
+    };
+    editor.edited(Some(&url), &["w_lf=3"]);
+    let unchanged = format!("w_lf={weight}");
+    let answer = old_page(&[&unchanged, "w_ls=4"]);
+    assert_eq!(answer.status, 303, "{answer:?}");
+    let list = editor.get("/balancers.json").body;
+    assert!(list.contains("\"weight\":3,\"set\":4"), "{list}");
+    let entries = editor.history();
+    let answer = old_page(&["w_lf=5", "w_ls=4"]);
+    assert_eq!(answer.status, 400, "{answer:?}");
+    let beside = "<strong class=wrong role=alert id=weight_wrong>error: changed meanwhile";
+    assert!(answer.body.contains(beside), "{}", answer.body);
+    assert_eq!(editor.history(), entries);
+    // The page of the refusal has the newer value as the former value.
+    assert_ne!(former("w_lf"), weight);
+}
+
+#[test]
+fn a_refused_value_adds_no_member() {
+    let [a, b] = two_members();
+    let server = Server::start(&edited_config(&[&a, &b], ""));
+    let editor = Editor::of(&server);
+    let add = ["b_nwrkr=http://127.0.0.1:9", "b_wyes=1"];
+    let refused = editor.edit(None, &["b_lbm=heartbeat", add[0], add[1]]);
+    assert_eq!(refused.status, 400, "{refused:?}");
+    assert_eq!(editor.history(), Vec::<String>::new());
+    let list = editor.get("/balancers.json").body;
+    assert!(!list.contains("http://127.0.0.1:9\""), "{list}");
+    editor.edited(None, &["b_lbm=p2c", add[0], add[1]]);
+    let list = editor.get("/balancers.json").body;
+    assert!(list.contains("http://127.0.0.1:9\""), "{list}");
+    assert!(list.contains("\"method\":\"p2c\""), "{list}");
+}

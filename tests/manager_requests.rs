@@ -4,6 +4,7 @@ use std::net::TcpStream;
 
 use crate::h3::Holder;
 use crate::manager::{LOCAL, Manager, config};
+use crate::manager_page::Viewer;
 use crate::support::h2::H2;
 use crate::support::member::{Answer, Member, ok};
 use crate::support::wire::{Over, Wire};
@@ -156,6 +157,45 @@ fn assert_renderings(server: &Server, manager: &Manager, member: &Member) {
     assert!(page.contains("Paths and clients are shown after a login"));
     let page = manager.curl("/", &login).body;
     assert!(page.contains("10 requests are under way"), "{page}");
+}
+
+/// Checks that the changes for viewers with and without a login do not mix.
+#[test]
+fn events_have_the_changes_with_and_without_paths() {
+    let member = silent_member();
+    let server = start(&member, "");
+    let manager = Manager::of(&server);
+    let cookie = manager.session(&server);
+    let mut viewers = [
+        (Viewer::start(&manager, &["-b", &cookie]), true),
+        (Viewer::start(&manager, &["--compressed"]), false),
+        (Viewer::start(&manager, &["-b", &cookie]), true),
+        (Viewer::start(&manager, &[]), false),
+    ];
+    for (viewer, _) in &mut viewers {
+        let first = viewer.event().join("\n");
+        assert!(first.contains("no request is under way"), "{first}");
+    }
+    // A line feed in a path is no end of a line of the event.
+    let _wire = get(&server, "/app/later%0Alive-server%200%20x", "");
+    for (viewer, has_login) in &mut viewers {
+        let event = loop {
+            let event = viewer.event();
+            if event.iter().any(|it| it.contains("1 request is under way")) {
+                break event;
+            }
+        };
+        let has_path = event.iter().any(|it| it.contains("/app/later"));
+        assert_eq!(has_path, *has_login, "{event:?}");
+        let is_section = |it: &String| it == "<section id=live-requests>";
+        let begin = event.iter().position(is_section).expect("a whole section");
+        let end = event.iter().skip(begin).position(|it| it == "</section>");
+        let text = "live-server 0 x</td></tr>";
+        let forged = event.iter().position(|it| it == text);
+        assert_eq!(forged.is_some(), *has_login, "{event:?}");
+        let end = begin + end.expect("an end");
+        assert!(forged.is_none_or(|at| begin < at && at < end), "{event:?}");
+    }
 }
 
 #[test]

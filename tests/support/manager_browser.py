@@ -60,6 +60,9 @@ def looks(browser, login):
             options = {"viewport": size, "color_scheme": scheme}
             with browser.page("/", **options) as page:
                 is_accessible(page, f"reader-{scheme}-{width}")
+                table = page.get_by_role("region", name="Table of the members of app")
+                hidden = table.evaluate("it => it.scrollWidth - it.clientWidth")
+                assert width < 1280 or hidden == 0, f"{hidden} pixels of the table of members are hidden"
             with browser.page("/", storage_state=state, **options) as page:
                 is_accessible(page, f"editor-{scheme}-{width}")
                 page.get_by_role("table", name="Members of app").get_by_role("link").first.click()
@@ -68,7 +71,8 @@ def looks(browser, login):
 
 def member_row(page):
     """Returns the row of the first member of the balancer `app`."""
-    return page.get_by_role("table", name="Members of app").get_by_role("row").nth(1)
+    # Two rows have the names of the columns.
+    return page.get_by_role("table", name="Members of app").get_by_role("row").nth(2)
 
 
 def has_state(page, state):
@@ -130,8 +134,9 @@ def press_until(page, text, key):
     raise AssertionError(f"no element {text} by the keyboard")
 
 
-def updates(browser):
-    """The figures change by themselves; the focus, an opened list and the place in the page stay; updates can pause."""
+def updates(browser, login):
+    """The figures change by themselves, and so does an edited state; the focus, an opened list and the place in the
+    page stay; updates can pause."""
     with browser.page("/") as page:
         up = page.locator(".tiles div", has=page.get_by_text("Up", exact=True)).locator("dd")
         link = member_row(page).get_by_role("link")
@@ -143,6 +148,13 @@ def updates(browser):
         expect(link).to_be_focused()
         expect(page.locator("details")).to_have_attribute("open", "")
         assert page.evaluate("window.scrollY") == 120
+        with browser.page(login) as other:
+            for state, button in (("draining", "Drain"), ("up", "Enable")):
+                member_row(other).get_by_role("link").click()
+                other.get_by_role("button", name=button).click()
+                has_state(page, state)
+        expect(link).to_be_focused()
+        expect(page.locator("details")).to_have_attribute("open", "")
         page.get_by_role("button", name="Pause updates").click()
         with page.expect_request("**/events"):
             page.get_by_role("button", name="Resume updates").click()

@@ -9,6 +9,7 @@ use crate::config::{parse_member_url, shown_url};
 use crate::limits::{EDIT_HISTORY_ENTRIES_MAX, EDIT_SUSPECTS_MAX, EDITS_IN_FORCE_MAX};
 use crate::upstream::settings::MemberUrl;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Name of the value that states the membership of a member.
 pub const MEMBERSHIP: &str = "member";
@@ -86,13 +87,13 @@ pub struct EditLedger {
     pub history: VecDeque<EditEntry>,
 }
 
-/// Edits and the balancers of anthill.toml at one moment.
+/// Edits and the balancers of anthill.toml at one moment, without a copy.
 #[derive(Clone, Debug, Default)]
 pub struct EditState {
     /// Edits in force and history.
-    pub ledger: EditLedger,
+    pub ledger: Arc<EditLedger>,
     /// Balancers of anthill.toml.
-    pub configured: Vec<ConfiguredBalancer>,
+    pub configured: Arc<Vec<ConfiguredBalancer>>,
 }
 
 impl EditLedger {

@@ -25,6 +25,8 @@ pub struct ConfiguredBalancer {
     pub heartbeat: Option<String>,
     /// True for the balancer of a route with `proxy`, which has no `[[balancer]]` in the file.
     pub is_own: bool,
+    /// Routes of the balancer: the name of the site with the path.
+    pub paths: Vec<String>,
 }
 
 /// Balancer with edits.
@@ -461,6 +463,7 @@ pub(super) mod fixture {
                 .heartbeat
                 .map(|address| address.get_ref().to_string()),
             is_own: false,
+            paths: Vec::new(),
         }
     }
 

@@ -24,8 +24,10 @@ pub struct Status {
     pub configuration: String,
     /// Worker threads.
     pub workers: usize,
-    /// Bound addresses; true for HTTPS.
+    /// Bound addresses of the sites; true for HTTPS.
     pub listening: Vec<(SocketAddr, bool)>,
+    /// Bound addresses of the manager; true for HTTPS.
+    pub manager: Vec<(SocketAddr, bool)>,
     /// Open connections.
     pub connections: u64,
     /// Counters of the workers by name.
@@ -129,9 +131,11 @@ impl Status {
             self.generation,
             self.configuration
         );
-        for (address, secure) in &self.listening {
-            let scheme = if *secure { "https" } else { "http " };
-            let _ = writeln!(out, "  {scheme} {address}");
+        for (addresses, audience) in [(&self.listening, ""), (&self.manager, " (manager)")] {
+            for (address, secure) in addresses {
+                let scheme = if *secure { "https" } else { "http " };
+                let _ = writeln!(out, "  {scheme} {address}{audience}");
+            }
         }
         let mut line = |name: &str, value: &dyn std::fmt::Display| {
             let _ = writeln!(out, "  {:<24} {value}", name.replace('_', " "));
@@ -188,14 +192,17 @@ impl Status {
             quoted(&self.configuration),
             self.workers,
         );
-        let addresses = self.listening.iter().map(|(address, secure)| {
-            let address = quoted(&address.to_string());
-            format!("{{\"address\":{address},\"tls\":{secure}}}")
-        });
+        let addresses = |list: &[(SocketAddr, bool)]| {
+            joined(list.iter().map(|(address, secure)| {
+                let address = quoted(&address.to_string());
+                format!("{{\"address\":{address},\"tls\":{secure}}}")
+            }))
+        };
         let _ = write!(
             out,
-            "\"listening\":[{}],\"connections\":{},\"counters\":{{{}}},",
-            joined(addresses),
+            "\"listening\":[{}],\"manager\":[{}],\"connections\":{},\"counters\":{{{}}},",
+            addresses(&self.listening),
+            addresses(&self.manager),
             self.connections,
             numbers(&self.counters)
         );
@@ -388,6 +395,7 @@ pub(crate) mod tests {
                 ("127.0.0.1:443".parse().unwrap(), true),
                 ("[::]:80".parse().unwrap(), false),
             ],
+            manager: vec![("127.0.0.1:8800".parse().unwrap(), false)],
             connections: 5,
             counters: vec![("requests", 6), ("bytes_sent", 7)],
             content_bytes: 8,
@@ -451,6 +459,7 @@ pub(crate) mod tests {
 anthill 1.2.3, process 17, up 1 d 2 h, configuration 3 (anthill.toml)
   https 127.0.0.1:443
   http  [::]:80
+  http  127.0.0.1:8800 (manager)
   connections              5
   requests                 6
   bytes sent               7
@@ -488,6 +497,7 @@ no certificate is asked for `*`: a certificate cannot name every host
             r#""configuration":"anthill.toml","workers":2,"#,
             r#""listening":[{"address":"127.0.0.1:443","tls":true},"#,
             r#"{"address":"[::]:80","tls":false}],"#,
+            r#""manager":[{"address":"127.0.0.1:8800","tls":false}],"#,
             r#""connections":5,"counters":{"requests":6,"bytes_sent":7},"#,
             r#""content_bytes":8,"content_bytes_max":9,"log_lines_lost":15,"datagrams_lost":16,"#,
             r#""body_bytes":19,"body_bytes_max":20,"#,

@@ -102,9 +102,11 @@ counters! {
     deadlines "Connections ended because the peer was too slow";
     panics "Panics caught";
     h2_connections "Connections that speak HTTP/2";
+    h2_connections_closed "Connections that spoke HTTP/2 and ended";
     h2_resets "HTTP/2 streams that ended without a whole response";
     h2_errors "HTTP/2 connections ended because the peer broke a rule or flooded the server";
     h3_connections "Connections that speak HTTP/3";
+    h3_connections_closed "Connections that spoke HTTP/3 and ended";
     h3_resets "HTTP/3 requests that ended without a whole response";
     h3_errors "HTTP/3 connections ended because the peer broke a rule or flooded the server";
     h3_retries "HTTP/3 clients asked to validate their address before the handshake";
@@ -130,6 +132,15 @@ impl Counters {
         if let Some(counter) = self.statuses.get(usize::from(status / 100)) {
             counter.increment();
         }
+    }
+}
+
+/// Guard that counts the end of a connection when dropped.
+pub struct ClosedCount<'c>(pub &'c Counter);
+
+impl Drop for ClosedCount<'_> {
+    fn drop(&mut self) {
+        self.0.increment();
     }
 }
 

@@ -13,7 +13,10 @@ use crate::admin::edit_report::EditDifferences;
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
 use crate::base::atomic_file;
 use crate::base::clock::{monotonic_ms, unix_seconds_now};
-use crate::config::{self, Config, parse_member_url, reason, shown_url};
+use crate::config::{
+    self, BalancerRef, Config, RouteConfig, SiteConfig, TargetConfig, parse_member_url, reason,
+    shown_url,
+};
 use crate::limits::EDIT_FILE_BYTES_MAX;
 use crate::upstream::balancer::{Balancer, BalancerEdits, Balancers, Member};
 use crate::upstream::checker::Checker;
@@ -29,9 +32,9 @@ use std::sync::Arc;
 pub(super) struct Edits {
     /// State file.
     file: PathBuf,
-    ledger: EditLedger,
+    ledger: Arc<EditLedger>,
     /// Balancers of anthill.toml.
-    configured: Vec<ConfiguredBalancer>,
+    configured: Arc<Vec<ConfiguredBalancer>>,
     /// Reason why the state file cannot be read. All edits are refused until a reload reads the file.
     read_fault: Option<String>,
     /// Reason why the last edit could not be stored.
@@ -60,8 +63,8 @@ impl Edits {
     pub(super) fn load(config: &mut Config) -> Edits {
         let edits = Edits {
             file: config.edits_file(),
-            ledger: EditLedger::default(),
-            configured: Vec::new(),
+            ledger: Arc::default(),
+            configured: Arc::default(),
             read_fault: Some(String::new()),
             write_fault: None,
             yielded: 0,
@@ -78,12 +81,13 @@ impl Edits {
         if self.read_fault.is_some() {
             next.read();
         }
-        next.configured = configured_balancers(config);
+        next.configured = Arc::new(configured_balancers(config));
         let is_listener = |url: &MemberUrl| config::listener_of(config, &url.host).is_some();
         let now = unix_seconds_now();
         let configured = &next.configured;
-        next.yielded += next.ledger.reconcile(configured, is_listener, now);
-        for (balancer, configured) in config.balancers.iter_mut().zip(&next.configured) {
+        let ledger = Arc::make_mut(&mut next.ledger);
+        next.yielded += ledger.reconcile(configured, is_listener, now);
+        for (balancer, configured) in config.balancers.iter_mut().zip(&*next.configured) {
             let edited = next.ledger.unedited(configured);
             if edited.settings.members != balancer.settings.members {
                 balancer.set_members(edited.settings.members);
@@ -115,9 +119,9 @@ impl Edits {
             }
         });
         self.read_fault = None;
-        self.ledger = EditLedger::default();
+        self.ledger = Arc::default();
         match read {
-            Ok(Ok(ledger)) => self.ledger = ledger,
+            Ok(Ok(ledger)) => self.ledger = Arc::new(ledger),
             Ok(Err(fault)) => self.read_fault = Some(fault.to_string()),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => self.read_fault = Some(reason(&error)),
@@ -176,7 +180,7 @@ impl Edits {
         read.or_else(|| write.map(|fault| format!("edits can't be stored: {file}: {fault}")))
     }
 
-    /// Returns a copy of the edits for the manager.
+    /// Returns the edits for the manager.
     pub(super) fn state(&self) -> EditState {
         EditState {
             ledger: self.ledger.clone(),
@@ -240,7 +244,7 @@ impl Edits {
         balancer: &Arc<Balancer>,
         user: &str,
     ) -> Result<(), EditRefusal> {
-        let mut next = self.ledger.clone();
+        let mut next = EditLedger::clone(&self.ledger);
         let now = unix_seconds_now();
         for change in &plan.changes {
             refuse_listener(publisher.config(), &change.target.member, &change.new)?;
@@ -268,7 +272,7 @@ impl Edits {
             return Err(refusal.into());
         }
         (self.yielded, self.write_fault) = (0, None);
-        self.ledger = next;
+        self.ledger = Arc::new(next);
         self.register(&publisher.resources().balancers);
         match prepared {
             Some((world, _)) => publisher.publish(world).await,
@@ -321,19 +325,40 @@ fn configured_balancers(config: &Config) -> Vec<ConfiguredBalancer> {
             connections: balancer.connections,
             heartbeat: heartbeat.map(|address| address.get_ref().to_string()),
             is_own: false,
+            paths: paths_of(config, &balancer.settings.name),
         }
     });
     let own = config.own_balancers().map(|(name, balancer)| {
         let mut settings = balancer.settings.clone();
+        let paths = vec![name.clone()];
         settings.name = name.into();
         ConfiguredBalancer {
             settings,
             connections: balancer.connections,
             heartbeat: None,
             is_own: true,
+            paths,
         }
     });
     named.chain(own).collect()
+}
+
+/// Returns the routes that use the balancer of a name.
+fn paths_of(config: &Config, balancer: &str) -> Vec<String> {
+    let routes = config.sites.iter().flat_map(|site| {
+        let routes = site.routes.iter();
+        routes.map(move |route| (site, route))
+    });
+    let of_balancer = routes.filter(|(_, route)| match &route.target {
+        Some(TargetConfig::Proxy(proxy)) => match &proxy.balancer {
+            BalancerRef::Named(name) => name.get_ref() == balancer,
+            BalancerRef::Own(_) => false,
+        },
+        _ => false,
+    });
+    let path =
+        |(site, route): (&SiteConfig, &RouteConfig)| site.own_balancer_name(route.path.get_ref());
+    of_balancer.map(path).collect()
 }
 
 /// Returns the balancer of the World with a name.

@@ -7,8 +7,7 @@ use crate::admin::balancers::BalancerList;
 use crate::admin::edit_ledger::EditState;
 use crate::admin::metrics::history::History;
 use crate::admin::status::Status;
-use crate::manager::{ManagerRequest, Snapshot, SnapshotParts};
-use crate::serve::worker::Audience;
+use crate::manager::{ManagerRequest, Snapshot, SnapshotState};
 use std::sync::Arc;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::oneshot;
@@ -60,17 +59,15 @@ fn snapshot(
 ) -> Arc<Snapshot> {
     let (balancers, now_ms) = (Vec::new(), 0);
     let nothing = BalancerList { now_ms, balancers };
-    let list = member_edit::list(publisher.world(), None).unwrap_or(nothing);
-    let listening = publisher.listeners().bound(Audience::Manager).collect();
-    let facts = metrics::facts(publisher);
-    let manager = publisher.manager();
-    manager.add_snapshot(SnapshotParts {
+    let hits = publisher.world().hosts.iter();
+    let hits = hits.filter_map(|host| host.hits.as_ref());
+    publisher.manager().add_snapshot(SnapshotState {
         status,
-        balancers: list,
+        balancers: member_edit::list(publisher.world(), None).unwrap_or(nothing),
         requests: publisher.active_requests(),
         edits,
-        facts,
+        facts: metrics::facts(publisher),
+        hits: hits.map(|hits| hits.views()).collect(),
         history: history.past(),
-        listening,
     })
 }

@@ -32,6 +32,7 @@ pub(super) fn status(
         configuration: publisher.config().shown.clone(),
         workers: publisher.workers_count(),
         listening: publisher.listeners().bound(Audience::Public).collect(),
+        manager: publisher.listeners().bound(Audience::Manager).collect(),
         connections: totals.connections(),
         counters: totals
             .each()

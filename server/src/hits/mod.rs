@@ -13,7 +13,7 @@ mod table;
 mod tally;
 
 pub use crate::hits::handler::HitsHandler;
-pub use crate::hits::site_hits::SiteHits;
+pub use crate::hits::site_hits::{SiteHits, SiteViews};
 pub use crate::hits::user_agent::UserAgentCache;
 pub use tally::Tally;
 

@@ -14,6 +14,19 @@ pub struct SiteHits {
     is_changed: AtomicBool,
 }
 
+/// Page views of a site.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SiteViews {
+    /// First name of the site.
+    pub site: String,
+    /// Views by people today.
+    pub today: u64,
+    /// Views by bots today.
+    pub bots_today: u64,
+    /// Views by people on the last 7 days with today.
+    pub week: u64,
+}
+
 impl SiteHits {
     /// Returns counts of zero for the site with the first name `name`.
     pub(super) fn new(name: &str) -> SiteHits {
@@ -27,6 +40,23 @@ impl SiteHits {
     /// Returns the first name of the site.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the page views of the last days. Views of the last seconds, which the workers have not added yet, are
+    /// missing.
+    pub fn views(&self) -> SiteViews {
+        self.views_on(today())
+    }
+
+    fn views_on(&self, today: u32) -> SiteViews {
+        let table = self.table();
+        let since = |first: u32| table.days.iter().filter(move |it| it.day >= first);
+        SiteViews {
+            site: self.name.to_string(),
+            today: since(today).map(|day| day.views).sum(),
+            bots_today: since(today).map(|day| day.bots).sum(),
+            week: since(today.saturating_sub(6)).map(|day| day.views).sum(),
+        }
     }
 
     /// Excludes all paths below `prefix` from the counts.
@@ -69,4 +99,23 @@ pub(super) fn day_of(unix_seconds: u64) -> u32 {
 /// Locks a mutex; no code under the locks of this module can panic halfway.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_are_of_today_and_of_a_week() {
+        let site = SiteHits::new("a.org");
+        for (day, views) in [(93, 5), (94, 10), (99, 20), (100, 40)] {
+            site.add(b"/", views, 1, day);
+        }
+        let views = |today| {
+            let views = site.views_on(today);
+            (views.today, views.bots_today, views.week)
+        };
+        assert_eq!(views(100), (40, 1, 70));
+        assert_eq!(views(101), (0, 0, 60));
+    }
 }

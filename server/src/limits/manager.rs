@@ -11,6 +11,11 @@ pub const MANAGER_REQUESTS_MAX: usize = 64;
 pub const MANAGER_SNAPSHOT_MILLISECONDS: u64 = 1_000;
 /// Bytes of a form, 16 KiB. The longest form of the manager has some hundred bytes.
 pub const MANAGER_FORM_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a text of the manager, 1 KiB, from which the text is compressed. A smaller text and its fields fit one packet
+/// anyway.
+pub const MANAGER_GZIP_BYTES_MIN: usize = 1024;
+/// Effort of the compression, from 0 to 9.
+pub const MANAGER_GZIP_LEVEL: u32 = 1;
 /// Fields of a form. The longest form of the manager has 20 fields.
 pub const MANAGER_FORM_FIELDS_MAX: usize = 64;
 /// One-time secrets that are valid at the same time. A further secret replaces the oldest.
@@ -21,6 +26,11 @@ pub const MANAGER_SECRET_SECONDS: u64 = 5 * 60;
 pub const MANAGER_SESSIONS_MAX: usize = 32;
 /// Seconds after which a session ends, 8 h: a working day.
 pub const MANAGER_SESSION_SECONDS: u64 = 8 * 60 * 60;
+/// Bytes of changes, 256 KiB, from which the next event of a stream comes later. An event of an ordinary page has some
+/// KiB; thousands of members with requests have changes of 1 MiB.
+pub const MANAGER_LARGE_EVENT_BYTES: usize = 256 * 1024;
+/// Milliseconds from a large event to the next event, 2 s.
+pub const MANAGER_LARGE_EVENT_MILLISECONDS: u64 = 2_000;
 /// Days until the end of a certificate file below which the page warns, 14: two weeks to get another file.
 pub const MANAGER_CERTIFICATE_DAYS_MIN: i64 = 14;
 /// Days until the end of an automatically renewed certificate below which the page warns, 1. Certificates are renewed

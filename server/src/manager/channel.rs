@@ -1,94 +1,24 @@
 //! State of the manager for the whole process, and the channel to the control plane.
 
+use super::control_request::{CommandAnswer, ControlRequest, SnapshotState};
 use super::sessions::{Digest, SessionLedger};
-use super::snapshot_parts::SnapshotParts;
-use crate::admin::active_requests::ActiveRequestList;
-use crate::admin::balancers::BalancerList;
+use super::snapshot::Snapshot;
 use crate::admin::command::Command;
-use crate::admin::edit_ledger::EditState;
-use crate::admin::metrics::history::Past;
-use crate::admin::metrics::{Metrics, MetricsFacts, MetricsFormat};
-use crate::admin::status::Status;
 use crate::base::digest::base64url;
 use crate::limits::{MANAGER_REQUESTS_MAX, MANAGER_SNAPSHOT_MILLISECONDS, MANAGER_STREAMS_MAX};
 use crate::wire::reject::Reject;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{hmac, rand};
 use std::io;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Request of the manager to the control plane.
-pub enum ManagerRequest {
-    /// Makes a snapshot, unless a recent snapshot exists ([`ManagerContext::recent_snapshot`]).
-    Snapshot(oneshot::Sender<Arc<Snapshot>>),
-    /// Runs a command of a user.
-    Command {
-        /// The command.
-        command: Command,
-        /// Name of the user.
-        user: String,
-        /// Sender of the answer.
-        answer: oneshot::Sender<CommandAnswer>,
-    },
-}
-
-/// Answer to a command of a user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CommandAnswer {
-    /// The command is executed.
-    Done,
-    /// The command is dangerous, and waits for the confirmation of the text by the user.
-    Asks(String),
-    /// The command is refused for the reason.
-    Refused(String),
-}
-
-/// State of the server at one moment, with the renderings that all clients share.
-pub struct Snapshot {
-    /// State of the server.
-    pub status: Status,
-    /// State of the balancers.
-    pub balancers: BalancerList,
-    /// Requests under way.
-    pub requests: ActiveRequestList,
-    /// Edits of the balancers.
-    pub edits: EditState,
-    /// Facts of the metrics beside the status and the balancers.
-    pub facts: MetricsFacts,
-    /// Samples of the last minutes.
-    pub history: Past,
-    /// Addresses of the manager, each with true for TLS.
-    pub listening: Vec<(SocketAddr, bool)>,
-    pub(super) made_ms: u64,
-    pub(super) status_json: OnceLock<String>,
-    pub(super) balancers_json: OnceLock<String>,
-    pub(super) history_json: OnceLock<String>,
-    pub(super) differences_json: OnceLock<String>,
-    /// Requests under way as JSON, without and with the texts and addresses of clients.
-    pub(super) requests_json: [OnceLock<String>; 2],
-    /// Shared part of the page without a login, and with a login.
-    pub(super) tables: [OnceLock<String>; 2],
-    /// Shared part as an event, without a login, and with a login.
-    pub(super) event: [OnceLock<String>; 2],
-    /// Metrics in the format of Prometheus, and in OpenMetrics.
-    metrics: [OnceLock<String>; 2],
-}
-
-impl Snapshot {
-    /// Returns the metrics in a format.
-    pub(super) fn metrics(&self, format: MetricsFormat) -> &str {
-        let metrics = Metrics {
-            status: &self.status,
-            balancers: &self.balancers.balancers,
-            facts: &self.facts,
-        };
-        self.metrics[format as usize].get_or_init(|| metrics.render(format))
-    }
-}
+pub type ManagerRequest = ControlRequest<Snapshot>;
 
 /// Place of one stream of events, free again when dropped.
 pub(super) type StreamPlace = OwnedSemaphorePermit;
@@ -98,6 +28,8 @@ pub struct ManagerContext {
     /// Zero of the clock of the workers.
     origin: Instant,
     key: hmac::Key,
+    /// Number of the next token for a page.
+    token_number: AtomicU64,
     sessions: Mutex<SessionLedger>,
     snapshot: Mutex<Option<Arc<Snapshot>>>,
     requests: Sender<ManagerRequest>,
@@ -124,6 +56,7 @@ impl ManagerContext {
         let context = ManagerContext {
             origin,
             key,
+            token_number: AtomicU64::new(1),
             sessions: Mutex::default(),
             snapshot: Mutex::default(),
             requests,
@@ -146,26 +79,9 @@ impl ManagerContext {
         snapshot.filter(|it| now_ms < it.made_ms + MANAGER_SNAPSHOT_MILLISECONDS)
     }
 
-    /// Makes a snapshot the last snapshot.
-    pub fn add_snapshot(&self, parts: SnapshotParts) -> Arc<Snapshot> {
-        let snapshot = Arc::new(Snapshot {
-            status: parts.status,
-            balancers: parts.balancers,
-            requests: parts.requests,
-            edits: parts.edits,
-            facts: parts.facts,
-            history: parts.history,
-            listening: parts.listening,
-            made_ms: self.now_ms(),
-            status_json: OnceLock::new(),
-            balancers_json: OnceLock::new(),
-            history_json: OnceLock::new(),
-            differences_json: OnceLock::new(),
-            requests_json: Default::default(),
-            tables: Default::default(),
-            event: Default::default(),
-            metrics: Default::default(),
-        });
+    /// Makes the state of the server the last snapshot.
+    pub fn add_snapshot(&self, state: SnapshotState) -> Arc<Snapshot> {
+        let snapshot = Arc::new(Snapshot::new(state, self.now_ms()));
         *lock(&self.snapshot) = Some(Arc::clone(&snapshot));
         snapshot
     }
@@ -250,18 +166,37 @@ impl ManagerContext {
         lock(&self.sessions).close(&session);
     }
 
-    /// Returns the token of a login, for the forms of its pages.
+    /// Returns the token of a login for programs. The token stays the same as long as the login.
     pub(super) fn token(&self, owner: TokenOwner<'_>) -> String {
-        let digest = match owner {
-            TokenOwner::User(name) => self.digest(b"token of a user", name.as_bytes()),
-            TokenOwner::Session(id) => self.digest(b"token of a session", id),
-        };
-        base64url(&digest)
+        self.numbered_token(owner, "")
     }
 
-    /// Returns true if `token` is the token of the login.
+    /// Returns a token of a login for the forms of one response: a number that no other response has, and the
+    /// digest of the number and the login.
+    ///
+    /// A compressed response reveals by its length whether text that a foreign page chose, as the name of the
+    /// selected balancer, occurs in the response a second time. After many responses the foreign page would know a
+    /// token that all responses share (BREACH). A token that only one response has cannot be guessed in steps.
+    pub(super) fn page_token(&self, owner: TokenOwner<'_>) -> String {
+        let number = self.token_number.fetch_add(1, Relaxed).to_string();
+        let token = self.numbered_token(owner, &number);
+        number + "." + &token
+    }
+
+    /// Returns true if `token` is a token of the login, for programs or for a page.
     pub(super) fn is_token(&self, owner: TokenOwner<'_>, token: &str) -> bool {
-        verify_slices_are_equal(self.token(owner).as_bytes(), token.as_bytes()).is_ok()
+        let (number, token) = token.split_once('.').unwrap_or(("", token));
+        let known = self.numbered_token(owner, number);
+        verify_slices_are_equal(known.as_bytes(), token.as_bytes()).is_ok()
+    }
+
+    fn numbered_token(&self, owner: TokenOwner<'_>, number: &str) -> String {
+        let (kind, owner) = match owner {
+            TokenOwner::User(name) => ("user", name.as_bytes()),
+            TokenOwner::Session(id) => ("session", id),
+        };
+        let purpose = format!("token {number} of a {kind}");
+        base64url(&self.digest(purpose.as_bytes(), owner))
     }
 
     fn digest(&self, purpose: &[u8], text: &[u8]) -> Digest {
@@ -292,6 +227,7 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::admin::balancers::BalancerList;
     use std::future::Future;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
@@ -357,20 +293,17 @@ mod tests {
     fn clients_share_a_snapshot_until_it_is_old() {
         let begin = Instant::now() - Duration::from_secs(10);
         let (context, mut requests) = ManagerContext::new(begin).unwrap();
-        let list = BalancerList {
-            now_ms: 0,
-            balancers: Vec::new(),
-        };
-        let status = crate::admin::status::tests::example();
-        let (edits, facts) = (EditState::default(), MetricsFacts::default());
-        let made = context.add_snapshot(SnapshotParts {
-            status,
-            balancers: list,
-            requests: ActiveRequestList::default(),
-            edits,
-            facts,
-            history: Past::default(),
-            listening: Vec::new(),
+        let made = context.add_snapshot(SnapshotState {
+            status: crate::admin::status::tests::example(),
+            balancers: BalancerList {
+                now_ms: 0,
+                balancers: Vec::new(),
+            },
+            requests: Default::default(),
+            edits: Default::default(),
+            facts: Default::default(),
+            hits: Vec::new(),
+            history: Default::default(),
         });
         for _ in 0..3 {
             let Poll::Ready(Ok(shared)) = poll(pin!(context.snapshot())) else {
@@ -409,8 +342,20 @@ mod tests {
         ];
         for (at, owner) in owners.iter().enumerate() {
             let token = context.token(*owner);
+            let pages = [(); 2].map(|()| context.page_token(*owner));
+            assert_ne!(pages[0], pages[1]);
             for (nth, candidate) in owners.iter().enumerate() {
-                assert_eq!(context.is_token(*candidate, &token), at == nth);
+                for token in [&token, &pages[0], &pages[1]] {
+                    assert_eq!(context.is_token(*candidate, token), at == nth);
+                }
+            }
+            let (number, digest) = pages[0].split_once('.').unwrap();
+            for wrong in [
+                digest,
+                &format!("{number}0.{digest}"),
+                &format!(".{digest}"),
+            ] {
+                assert!(!context.is_token(*owner, wrong), "{wrong}");
             }
             assert!(!context.is_token(*owner, ""));
             assert!(!context.is_token(*owner, &token[1..]));

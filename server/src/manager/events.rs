@@ -1,11 +1,18 @@
-//! Server-sent events with the present state of the server (WHATWG HTML §9.2), one event a second.
+//! Server-sent events with the present state of the server (WHATWG HTML §9.2), one event a second: first all
+//! sections of the page, and then the changes.
 
 use super::access::Visitor;
-use super::channel::{ManagerContext, Snapshot, StreamPlace};
+use super::channel::{ManagerContext, StreamPlace};
+use super::gzip::ContentEncoder;
+use super::live_part::LivePart;
+use super::snapshot::Snapshot;
 use crate::base::body_memory::BodyAccount;
 use crate::handler::ResponseBody;
 use crate::handler::pipe::{PipeWriter, counted_pipe};
-use crate::limits::{MANAGER_SNAPSHOT_MILLISECONDS, PIPE_BYTES};
+use crate::limits::{
+    MANAGER_LARGE_EVENT_BYTES, MANAGER_LARGE_EVENT_MILLISECONDS, MANAGER_SNAPSHOT_MILLISECONDS,
+    PIPE_BYTES,
+};
 use crate::wire::reject::Reject;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +22,18 @@ struct EventStream {
     context: Arc<ManagerContext>,
     visitor: Visitor,
     writer: PipeWriter,
+    encoder: ContentEncoder,
+    /// Sections that the client has.
+    shown: Option<Arc<LivePart>>,
     _place: StreamPlace,
 }
 
-/// Returns the body of a stream of events. `memory` is the account of the request.
+/// Returns the body of a stream of events, plain or compressed. `memory` is the account of the request.
 pub(super) async fn events(
     context: &Arc<ManagerContext>,
     visitor: &Visitor,
     memory: &BodyAccount,
+    is_gzip: bool,
 ) -> Result<ResponseBody, Reject> {
     let place = context.stream_place().ok_or(Reject::CALLS_BUSY)?;
     let first = context.snapshot().await?;
@@ -31,6 +42,8 @@ pub(super) async fn events(
         context: Arc::clone(context),
         visitor: visitor.clone(),
         writer,
+        encoder: ContentEncoder::new(is_gzip),
+        shown: None,
         _place: place,
     };
     Ok(ResponseBody::Stream {
@@ -51,19 +64,37 @@ impl EventStream {
             && snapshot.status.generation == generation
             && self.may_read()
         {
-            if self
-                .writer
-                .write_all(snapshot.event(self.visitor.has_login()).as_bytes())
-                .await
-                .is_err()
-            {
+            let Some(event) = self.event(&snapshot) else {
+                return;
+            };
+            drop(snapshot);
+            if self.writer.write_all(&event.bytes).await.is_err() {
                 return;
             }
-            drop(snapshot);
-            tokio::time::sleep(Duration::from_millis(MANAGER_SNAPSHOT_MILLISECONDS)).await;
+            tokio::time::sleep(event.pause()).await;
             next = self.context.snapshot().await;
         }
-        self.writer.finish();
+        let mut end = Vec::new();
+        self.encoder.finish(&mut end);
+        if self.writer.write_all(&end).await.is_ok() {
+            self.writer.finish();
+        }
+    }
+
+    /// Returns the bytes of the event for a snapshot; None after a failed compression.
+    fn event(&mut self, snapshot: &Snapshot) -> Option<Event> {
+        let now = Arc::clone(snapshot.live(self.visitor.has_login()));
+        let mut event = Event::default();
+        let is_coded = match self.shown.replace(Arc::clone(&now)) {
+            None => self.encoder.push(now.whole(), &mut event.bytes),
+            Some(shown) if Arc::ptr_eq(&shown, &now) => true,
+            Some(shown) => {
+                let changes = now.since(&shown);
+                event.changed_bytes = changes.as_str().len();
+                self.encoder.push(&changes, &mut event.bytes)
+            }
+        };
+        is_coded.then_some(event)
     }
 
     /// Returns false after the end of the client's session.
@@ -72,5 +103,50 @@ impl EventStream {
             Visitor::Session(id) => self.context.has_session(id),
             _ => true,
         }
+    }
+}
+
+/// Event on its way to the client.
+#[derive(Default)]
+struct Event {
+    /// Bytes of the event, perhaps compressed.
+    bytes: Vec<u8>,
+    /// Plain bytes of the changes; 0 for the first event.
+    changed_bytes: usize,
+}
+
+impl Event {
+    /// Returns the time until the next event. Large changes follow one another more slowly, because a browser needs
+    /// a part of a second to show thousands of changed rows.
+    fn pause(&self) -> Duration {
+        Duration::from_millis(match self.changed_bytes {
+            ..MANAGER_LARGE_EVENT_BYTES => MANAGER_SNAPSHOT_MILLISECONDS,
+            _ => MANAGER_LARGE_EVENT_MILLISECONDS,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_changes_follow_one_another_more_slowly() {
+        let pause = |changed_bytes| {
+            let bytes = Vec::new();
+            Event {
+                bytes,
+                changed_bytes,
+            }
+            .pause()
+            .as_millis() as u64
+        };
+        assert_eq!(pause(0), MANAGER_SNAPSHOT_MILLISECONDS);
+        assert_eq!(
+            pause(MANAGER_LARGE_EVENT_BYTES),
+            MANAGER_LARGE_EVENT_MILLISECONDS
+        );
+        // A snapshot is at most one interval old, so a failed member is shown within 3 s.
+        const { assert!(MANAGER_LARGE_EVENT_MILLISECONDS + MANAGER_SNAPSHOT_MILLISECONDS <= 3_000) };
     }
 }

@@ -58,21 +58,19 @@ pub(super) fn edits(
         return Ok(vec![EditAction::Remove { balancer, member }]);
     }
     let fields = form.fields();
-    let mut edits = Vec::new();
-    if let (Some(url), None) = (added_url(&fields), &url) {
-        let url = url.to_owned();
-        let balancer = balancer.clone();
-        edits.push(EditAction::Add { balancer, url });
-    }
     let values = changed_values(&fields, selection)?;
-    if !values.is_empty() {
-        edits.push(EditAction::Set {
-            balancer,
-            member: url,
-            values,
-        });
-    }
-    Ok(edits)
+    let added = added_url(&fields).filter(|_| url.is_none());
+    let added = added.map(|url| EditAction::Add {
+        balancer: balancer.clone(),
+        url: url.to_owned(),
+    });
+    let set = (!values.is_empty()).then_some(EditAction::Set {
+        balancer,
+        member: url,
+        values,
+    });
+    // The addition comes last: a refused value, or a question about a value, leaves no added member.
+    Ok(set.into_iter().chain(added).collect())
 }
 
 /// Returns the names and the texts of the changed values, or the values out of range.
@@ -86,17 +84,31 @@ fn changed_values(
         None => EditScope::Balancer,
     };
     let in_scope = || EDITABLE_VALUES.iter().filter(|value| value.scope == scope);
-    let is_changed = |(key, text): &&(String, String)| {
+    let mut refusal = FormRefusal::default();
+    let mut changed = Vec::new();
+    for (key, text) in fields {
         let value = in_scope().find(|value| value.form_keys.contains(&key.as_str()));
-        value.is_some_and(|value| form_text(value, key, edited, at) != *text)
-    };
-    let changed: Vec<_> = fields.iter().filter(is_changed).cloned().collect();
+        let Some(value) = value else {
+            continue;
+        };
+        let present = form_text(value, key, edited, at);
+        match change(fields, key, text, &present) {
+            Change::None => {}
+            Change::Made => changed.push((key.clone(), text.clone())),
+            Change::Stale => {
+                let reason = format!("error: changed meanwhile to `{present}`\n");
+                refusal.values.push((value.name, reason));
+            }
+        }
+    }
+    if !refusal.values.is_empty() {
+        return Err(refusal);
+    }
     let mut texts = read_form(&changed, edited, at)?;
     // Strictness is a part of the sessions, which are set first.
     let is_strict =
         |name: &str| in_scope().any(|it| it.kind == EditKind::Strict && it.name == name);
     texts.sort_by_key(|(name, _)| is_strict(name));
-    let mut refusal = FormRefusal::default();
     let mut scratch = edited.clone();
     for (name, text) in &texts {
         let value = in_scope().find(|value| value.name == name);
@@ -107,5 +119,79 @@ fn changed_values(
     match refusal.values.is_empty() {
         true => Ok(texts),
         false => Err(refusal),
+    }
+}
+
+/// Prefix of the hidden fields with the values that the form showed at first.
+pub(super) const FORMER: &str = "was_";
+
+/// Change of a field by the user.
+#[derive(PartialEq, Eq, Debug)]
+enum Change {
+    /// The user left the field, or the value is in force already.
+    None,
+    /// The user changed the field.
+    Made,
+    /// The user changed the field, and after the form was shown, another edit changed the value.
+    Stale,
+}
+
+/// Compares a posted text with the text in force, and with the text that the form showed at first. Forms of Apache lack
+/// the first text, so each of their fields that differs from the text in force counts as changed.
+fn change(fields: &[(String, String)], key: &str, text: &str, present: &str) -> Change {
+    let mut fields = fields.iter();
+    let former = fields.find(|(name, _)| name.strip_prefix(FORMER) == Some(key));
+    match former {
+        _ if text == present => Change::None,
+        Some((_, former)) if former == text => Change::None,
+        Some((_, former)) if former != present => Change::Stale,
+        _ => Change::Made,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_fields_changed_by_the_user_are_changes() {
+        let field = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+        for (former, text, present, expected) in [
+            (None, "1", "1", Change::None),
+            (None, "2", "1", Change::Made),
+            (Some("1"), "1", "1", Change::None),
+            (Some("1"), "2", "1", Change::Made),
+            (Some("1"), "1", "3", Change::None),
+            (Some("1"), "2", "3", Change::Stale),
+            (Some("1"), "3", "3", Change::None),
+        ] {
+            let mut fields = vec![field("w_ls", "9"), field("w_lf", text)];
+            fields.extend(former.map(|former| field("was_w_lf", former)));
+            let found = change(&fields, "w_lf", text, present);
+            assert_eq!(found, expected, "{former:?} {text} {present}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_belongs_to_the_value_that_the_reason_names() {
+        let set = |name: &str, text: &str| EditAction::Set {
+            balancer: "app".to_owned(),
+            member: None,
+            values: vec![(name.to_owned(), text.to_owned())],
+        };
+        let name = EDITABLE_VALUES[0].name;
+        let reason = format!("error: `{name}` is too high\n");
+        let refusal = FormRefusal::of_edit(reason.clone(), &set(name, "7"));
+        assert_eq!(
+            (refusal.error.as_str(), refusal.values),
+            ("", vec![(name, reason)])
+        );
+        for action in [set(name, ""), EditAction::Undo(1)] {
+            let refusal = FormRefusal::of_edit("error: no".to_owned(), &action);
+            assert_eq!(
+                (refusal.error.as_str(), refusal.values.len()),
+                ("error: no", 0)
+            );
+        }
     }
 }

@@ -1,13 +1,16 @@
 //! Handler of the manager's listener.
 
 use super::access::{AccessRules, Visitor, cookie_name};
-use super::channel::{CommandAnswer, ManagerContext, Snapshot};
+use super::channel::ManagerContext;
+use super::control_request::CommandAnswer;
 use super::events::events;
 use super::form::Form;
 use super::form_edit::{self, FormRefusal};
 use super::guard::GuardedRequest;
-use super::page::{Content, LIVE, Page, STYLE, selection_url};
+use super::gzip::{SharedText, gzip};
+use super::page::{Content, LIVE, Page, PageText, STYLE, selection_url};
 use super::selection::Selection;
+use super::snapshot::Snapshot;
 use super::xml::xml;
 use crate::admin::command::{Command, EditAction, EditCommand};
 use crate::admin::metrics::MetricsFormat;
@@ -15,8 +18,9 @@ use crate::config::{Config, OperatorError};
 use crate::handler::pipe::PipeRead;
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
-use crate::limits::{MANAGER_FORM_BYTES_MAX, MANAGER_SESSION_SECONDS};
-use crate::wire::fields::Fields;
+use crate::limits::{MANAGER_FORM_BYTES_MAX, MANAGER_GZIP_BYTES_MIN, MANAGER_SESSION_SECONDS};
+use crate::wire::content_coding::{AcceptedCodings, ContentCoding};
+use crate::wire::fields::{FieldValues, Fields};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
@@ -50,6 +54,8 @@ pub fn manager_handler(
         rules,
         names: manager.names.clone(),
         context: Arc::clone(context),
+        style: STYLE.concat().into(),
+        script: LIVE.to_owned().into(),
     })));
     Ok(Some(handler.into()))
 }
@@ -62,6 +68,8 @@ struct Manager {
     rules: AccessRules,
     names: Vec<(String, Option<u16>)>,
     context: Arc<ManagerContext>,
+    style: SharedText,
+    script: SharedText,
 }
 
 impl Handler for ManagerHandler {
@@ -98,7 +106,7 @@ impl Manager {
                     return Err(Reject::MANAGER_TOKEN);
                 }
                 match &*request.path {
-                    b"/" => self.edit(&form, &visitor).await,
+                    b"/" => self.edit(&request, &form, &visitor).await,
                     _ => Ok(self.log_out(&request, &visitor)),
                 }
             }
@@ -127,47 +135,52 @@ impl Manager {
         visitor: &Visitor,
     ) -> Result<Response, Reject> {
         match path {
-            b"/style.css" => return Ok(response(Status::OK, CSS, STYLE.concat())),
-            b"/live.js" => return Ok(response(Status::OK, SCRIPT, LIVE.to_owned())),
+            b"/style.css" => return Ok(text(request, Status::OK, CSS, &[&self.style])),
+            b"/live.js" => return Ok(text(request, Status::OK, SCRIPT, &[&self.script])),
             b"/login" => return self.log_in(request, query, visitor),
             _ if !query.is_selection() => return Err(Reject::MANAGER_GET),
             _ => self.rules.may_read(visitor, request)?,
         }
         match path {
             b"/events" if request.method == Method::Get => {
-                let body = events(&self.context, visitor, &request.memory).await?;
-                Ok(Response::new(Status::OK, fields(EVENTS), body))
+                let is_gzip = accepts_gzip(request);
+                let body = events(&self.context, visitor, &request.memory, is_gzip).await?;
+                Ok(Response::new(
+                    Status::OK,
+                    coded_fields(EVENTS, is_gzip),
+                    body,
+                ))
             }
             b"/" => {
                 let snapshot = self.context.snapshot().await?;
                 if query.value("xml").is_some() {
-                    let token = visitor.editor().map(|owner| self.context.token(owner));
-                    let xml = xml(&snapshot.balancers, token.as_deref());
-                    return Ok(response(Status::OK, XML, xml));
+                    let token = visitor.editor().map(|owner| self.context.page_token(owner));
+                    let xml = xml(&snapshot.balancers, token.as_deref()).into();
+                    return Ok(text(request, Status::OK, XML, &[&xml]));
                 }
                 let page = self.overview(&snapshot, query, visitor);
-                Ok(response(Status::OK, HTML, page))
+                Ok(html(request, Status::OK, &page))
             }
             b"/history" => {
                 let snapshot = self.context.snapshot().await?;
                 let page = self.page(&snapshot, visitor, &Content::History);
-                Ok(response(Status::OK, HTML, page))
+                Ok(html(request, Status::OK, &page))
             }
             b"/status.json" | b"/balancers.json" | b"/history.json" | b"/differences.json" => {
                 let snapshot = self.context.snapshot().await?;
-                Ok(response(Status::OK, JSON, snapshot.json(path).to_owned()))
+                Ok(text(request, Status::OK, JSON, &[snapshot.json(path)]))
             }
             b"/requests.json" => {
                 let snapshot = self.context.snapshot().await?;
                 let json = snapshot.requests_json(visitor.has_login());
-                Ok(response(Status::OK, JSON, json.to_owned()))
+                Ok(text(request, Status::OK, JSON, &[json]))
             }
             b"/metrics" => {
                 let accept = Fields(&request.fields).first("accept");
                 let format = MetricsFormat::by_accept(accept);
                 let snapshot = self.context.snapshot().await?;
-                let text = snapshot.metrics(format).to_owned();
-                let mut response = response(Status::OK, format.content_type().as_bytes(), text);
+                let media = format.content_type().as_bytes();
+                let mut response = text(request, Status::OK, media, &[snapshot.metrics(format)]);
                 response.fields.push(b"Vary", b"Accept");
                 Ok(response)
             }
@@ -180,19 +193,20 @@ impl Manager {
     }
 
     /// Renders the page of a client.
-    fn page(&self, snapshot: &Snapshot, visitor: &Visitor, content: &Content<'_>) -> String {
-        let token = visitor.editor().map(|owner| self.context.token(owner));
+    fn page(&self, snapshot: &Snapshot, visitor: &Visitor, content: &Content<'_>) -> PageText {
+        let token = visitor.editor();
+        let token = token.map(|owner| self.context.page_token(owner));
         let page = Page {
             snapshot,
             visitor,
             token: token.as_deref(),
             has_users: self.rules.users.is_some(),
         };
-        page.html(content)
+        page.render(content)
     }
 
     /// Renders the page with the forms of the selected balancer or member.
-    fn overview(&self, snapshot: &Snapshot, query: &Form, visitor: &Visitor) -> String {
+    fn overview(&self, snapshot: &Snapshot, query: &Form, visitor: &Visitor) -> PageText {
         let selected = query.selection();
         let selected = selected.map(|(balancer, member)| snapshot.select(balancer, member));
         let (selected, error) = match selected {
@@ -210,7 +224,12 @@ impl Manager {
 
     /// Runs the edits of a form, and redirects to the page of the balancer or of the member. A refused form is
     /// answered with the page and the reasons, and a dangerous edit with a question.
-    async fn edit(&self, form: &Form, visitor: &Visitor) -> Result<Response, Reject> {
+    async fn edit(
+        &self,
+        request: &Request,
+        form: &Form,
+        visitor: &Visitor,
+    ) -> Result<Response, Reject> {
         // The edits of a form are the differences from the present values.
         self.context.forget_snapshot();
         let snapshot = self.context.snapshot().await?;
@@ -248,7 +267,7 @@ impl Manager {
             ),
         };
         let page = self.page(&snapshot, visitor, &content);
-        Ok(response(status, HTML, page))
+        Ok(html(request, status, &page))
     }
 
     /// Runs edits one after another, until an edit is refused.
@@ -380,6 +399,49 @@ fn with_cookie(request: &Request, id: &str, seconds: u64) -> Response {
     let mut response = redirect(b"/");
     response.fields.push(b"Set-Cookie", cookie.as_bytes());
     response
+}
+
+/// Returns a page as a response.
+fn html(request: &Request, status: Status, page: &PageText) -> Response {
+    let live = page.live.as_ref().map(|live| live.html());
+    let pieces = [Some(&page.head), live, Some(&page.foot)];
+    let pieces: Vec<&SharedText> = pieces.into_iter().flatten().collect();
+    text(request, status, HTML, &pieces)
+}
+
+/// Returns pieces of text as a response, compressed if the client accepts gzip. A small text stays plain.
+fn text(request: &Request, status: Status, media: &[u8], pieces: &[&SharedText]) -> Response {
+    let bytes: usize = pieces.iter().map(|piece| piece.as_str().len()).sum();
+    let is_large = bytes >= MANAGER_GZIP_BYTES_MIN;
+    let coded = match is_large && accepts_gzip(request) {
+        true => gzip(pieces),
+        false => None,
+    };
+    let fields = coded_fields(media, coded.is_some());
+    let content = coded.unwrap_or_else(|| {
+        let texts = pieces.iter().map(|piece| piece.as_str());
+        texts.collect::<String>().into_bytes()
+    });
+    Response::new(status, fields, ResponseBody::Whole(content))
+}
+
+/// Returns true if the client prefers gzip to plain content.
+fn accepts_gzip(request: &Request) -> bool {
+    let values = FieldValues::Many(Fields(&request.fields), "accept-encoding");
+    let accepted = AcceptedCodings::from_values(&values);
+    let available = ContentCoding::ALL
+        .map(|coding| matches!(coding, ContentCoding::Identity | ContentCoding::Gzip));
+    accepted.choose(&available) == ContentCoding::Gzip
+}
+
+/// Returns the fields of a response that depends on Accept-Encoding.
+fn coded_fields(media: &[u8], is_gzip: bool) -> ResponseFields {
+    let mut fields = fields(media);
+    fields.push(b"Vary", b"Accept-Encoding");
+    if is_gzip {
+        fields.push(b"Content-Encoding", b"gzip");
+    }
+    fields
 }
 
 /// Returns a response with the fields that keep the content from foreign pages and from caches.

@@ -8,6 +8,7 @@
 mod access;
 #[cfg(feature = "manager")]
 mod channel;
+mod control_request;
 #[cfg(feature = "manager")]
 mod events;
 #[cfg(feature = "manager")]
@@ -17,7 +18,11 @@ mod form_edit;
 #[cfg(feature = "manager")]
 mod guard;
 #[cfg(feature = "manager")]
+mod gzip;
+#[cfg(feature = "manager")]
 mod handler;
+#[cfg(feature = "manager")]
+mod live_part;
 #[cfg(feature = "manager")]
 mod page;
 #[cfg(not(feature = "manager"))]
@@ -27,13 +32,16 @@ mod selection;
 #[cfg(feature = "manager")]
 mod sessions;
 #[cfg(feature = "manager")]
+mod snapshot;
+#[cfg(feature = "manager")]
 mod xml;
-mod snapshot_parts;
 
 #[cfg(feature = "manager")]
-pub use channel::{CommandAnswer, ManagerContext, ManagerRequest, Snapshot};
+pub use channel::{ManagerContext, ManagerRequest};
+pub use control_request::{CommandAnswer, SnapshotState};
 #[cfg(feature = "manager")]
 pub use handler::manager_handler;
 #[cfg(not(feature = "manager"))]
-pub use no_manager::{CommandAnswer, ManagerContext, ManagerRequest, Snapshot, manager_handler};
-pub use snapshot_parts::SnapshotParts;
+pub use no_manager::{ManagerContext, ManagerRequest, Snapshot, manager_handler};
+#[cfg(feature = "manager")]
+pub use snapshot::Snapshot;

@@ -1,8 +1,7 @@
 //! Replacement of the manager in a build without the feature `manager`: the configuration refuses a manager, so no
 //! request comes.
 
-use super::snapshot_parts::SnapshotParts;
-use crate::admin::command::Command;
+use super::control_request::{ControlRequest, SnapshotState};
 use crate::config::{Config, OperatorError};
 use crate::handler::route_handler::RouteHandler;
 use crate::world::users::Logins;
@@ -10,32 +9,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc::{self, Receiver};
-use tokio::sync::oneshot;
 
-/// Replacement of a request to the control plane, never sent.
-pub enum ManagerRequest {
-    /// Replacement of the request for a snapshot.
-    Snapshot(oneshot::Sender<Arc<Snapshot>>),
-    /// Replacement of the request for an edit.
-    Command {
-        /// The command.
-        command: Command,
-        /// Name of the user.
-        user: String,
-        /// Sender of the answer.
-        answer: oneshot::Sender<CommandAnswer>,
-    },
-}
-
-/// Replacement of the answer to a command.
-pub enum CommandAnswer {
-    /// The command is executed.
-    Done,
-    /// The command waits for a confirmation.
-    Asks(String),
-    /// The command is refused.
-    Refused(String),
-}
+/// Request to the control plane, never sent.
+pub type ManagerRequest = ControlRequest<Snapshot>;
 
 /// Empty replacement of a snapshot.
 pub struct Snapshot;
@@ -55,7 +31,7 @@ impl ManagerContext {
     }
 
     /// Returns an empty snapshot.
-    pub fn add_snapshot(&self, _parts: SnapshotParts) -> Arc<Snapshot> {
+    pub fn add_snapshot(&self, _state: SnapshotState) -> Arc<Snapshot> {
         Arc::new(Snapshot)
     }
 

@@ -1,7 +1,6 @@
 //! Balancer and member that a request selects.
 
-use super::channel::Snapshot;
-use crate::admin::edit_report::EditDifferences;
+use super::snapshot::Snapshot;
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
 use crate::admin::member_name::{find_balancer, find_member};
 use crate::config::shown_url;
@@ -57,23 +56,6 @@ impl Snapshot {
         let mut edited = self.edits.ledger.edited(configured);
         edited.read_checks(report);
         edited
-    }
-}
-
-impl Snapshot {
-    /// Returns the JSON of a path, rendered once for all clients.
-    pub(super) fn json(&self, path: &[u8]) -> &str {
-        let edits = &self.edits;
-        match path {
-            b"/status.json" => self.status_json.get_or_init(|| self.status.json()),
-            b"/balancers.json" => self.balancers_json.get_or_init(|| self.balancers.json()),
-            b"/history.json" => self
-                .history_json
-                .get_or_init(|| edits.ledger.history_json(None)),
-            _ => self
-                .differences_json
-                .get_or_init(|| EditDifferences::new(&edits.ledger, &edits.configured).json()),
-        }
     }
 }
 

@@ -72,6 +72,8 @@ pub struct BalancerPast {
     pub name: Box<str>,
     /// Requests and errors of all members in each interval.
     pub intervals: Vec<(u32, u32)>,
+    /// URL of each member with its requests in the last interval.
+    pub members: Vec<(Box<str>, u32)>,
 }
 
 /// Samples of the last minutes.
@@ -142,9 +144,14 @@ impl History {
                 balancers.push(BalancerPast {
                     name: member.balancer.clone(),
                     intervals: vec![(0, 0); self.samples.len()],
+                    members: Vec::new(),
                 });
                 balancers.len() - 1
             });
+            if let Some((requests, _)) = member.intervals.back() {
+                let requests = (member.member.clone(), *requests);
+                balancers[at].members.push(requests);
+            }
             let sums = balancers[at].intervals.iter_mut().rev();
             for (sum, interval) in sums.zip(member.intervals.iter().rev()) {
                 sum.0 = sum.0.saturating_add(interval.0);

@@ -1,82 +1,138 @@
 //! A balancer on the page, with a table of its members.
 
-use super::parts::{LEFT, RIGHT, push_column};
-use crate::admin::balancers::{BalancerList, latency, short_url};
+use super::parts::{RIGHT, open_scroll, push_column};
+use super::server::{per_second, rate};
+use crate::admin::balancers::{BalancerList, short_url};
 use crate::admin::edit_value::{EDITABLE_VALUES, EditScope};
 use crate::admin::edited_balancer::{CheckParts, CheckWord, EditedBalancer};
+use crate::admin::metrics::history::BalancerPast;
 use crate::admin::text_table::{bytes, count};
 use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::shown_url;
 use crate::handler::git::browse::render::html::Html;
-use crate::upstream::balancer::{BalancerReport, MemberReport, MemberState};
+use crate::limits::CONFIG_MEMBERS_MAX;
+use crate::manager::live_part::Sections;
+use crate::manager::snapshot::Snapshot;
+use crate::upstream::balancer::{
+    BalancerReport, LATENCY_BUCKET_MICROS, LatencyBuckets, MemberReport, MemberState,
+};
 use crate::wire::request_target::encode_value;
 
-/// Columns of the table of members, each with true for text at the left. The columns of Apache's balancer-manager
-/// come first, then errors, retries and latency, then the checks.
-const COLUMNS: [(&str, bool); 20] = [
-    ("Member", true),
-    ("State", true),
-    ("Weight", false),
-    ("Set", false),
-    ("Route", true),
-    ("Redirect", true),
-    ("Elected", false),
-    ("Busy", false),
-    ("Load", false),
-    ("Sent", false),
-    ("Received", false),
-    ("Errors", false),
-    ("Retries", false),
-    ("Latency", false),
-    ("Check", true),
-    ("Interval", false),
-    ("Passes", false),
-    ("Fails", false),
-    ("Path", true),
-    ("Expression", true),
+/// Groups of columns of the table of members: the name of the group, and the columns. A group without columns is one
+/// column with text. All columns of Apache's balancer-manager are there.
+const GROUPS: [(&str, &[&str]); 8] = [
+    ("Member", &[]),
+    ("State", &[]),
+    (
+        "Requests",
+        &["Rate", "Busy", "Elected", "Errors", "Retries"],
+    ),
+    (
+        "Latency in ms",
+        &["Mean", "50 % \u{2264}", "90 % \u{2264}", "99 % \u{2264}"],
+    ),
+    ("Bytes", &["Sent", "Received"]),
+    ("Share", &["Weight", "Set", "Load"]),
+    ("Route", &[]),
+    ("Checks", &[]),
 ];
 
+/// Thousandths of the latencies in the table.
+const LATENCY_THOUSANDTHS: [u64; 3] = [500, 900, 990];
+
+/// Appends a section for each balancer.
+pub(super) fn push_balancers(page: &mut Sections, snapshot: &Snapshot) {
+    let list = &snapshot.balancers;
+    for (number, report) in list.balancers.iter().enumerate() {
+        let mut configured = snapshot.edits.configured.iter();
+        let name = &report.settings.name;
+        if let Some(configured) = configured.find(|it| it.settings.name == *name) {
+            let edited = snapshot.edited(configured, report);
+            let paths = &configured.paths;
+            let mut past = snapshot.history.balancers.iter();
+            let past = past.find(|it| it.name == *name);
+            let push = |html: &mut Html| push_balancer(html, list, report, &edited, paths, past);
+            page.section(&format!("balancer-{number}"), push);
+        }
+    }
+}
+
 /// Appends a balancer with a table of its members.
-pub(super) fn push_balancer(
+fn push_balancer(
     page: &mut Html,
     list: &BalancerList,
     balancer: &BalancerReport,
     edited: &EditedBalancer,
+    paths: &[String],
+    past: Option<&BalancerPast>,
 ) {
     let name = &balancer.settings.name;
     page.markup("<h2>")
         .link(&selection_url(name, None), &**name);
     page.markup("</h2>\n<dl class=\"facts inline\">");
-    let fact = |page: &mut Html, name: &str, text: &str| {
-        page.markup("<dt>").text(name).markup("</dt><dd>");
-        page.text(if text.is_empty() { "-" } else { text })
-            .markup("</dd>");
-    };
-    fact(page, "Members", &balancer.members.len().to_string());
-    for value in &EDITABLE_VALUES {
-        if value.scope == EditScope::Balancer {
-            fact(page, &value.label(), &value.get(edited, 0));
-        }
-    }
-    if balancer.waiting > 0 {
-        fact(page, "Waiting requests", &balancer.waiting.to_string());
-    }
+    push_facts(page, balancer, edited, paths);
     page.markup("</dl>\n");
     if balancer.are_checks_doubted {
         page.markup(
             "<p class=note>Checks doubted: most members fail, so members with failed checks are tried</p>\n",
         );
     }
-    page.markup("<div class=scroll><table aria-label=\"Members of ");
-    page.text(&**name).markup("\"><thead><tr>");
-    for (column, is_text) in COLUMNS {
-        push_column(page, column, if is_text { LEFT } else { RIGHT });
-    }
-    page.markup("</tr></thead><tbody>\n");
-    for member in &balancer.members {
-        push_member(page, list, name, member, edited);
+    open_scroll(page, &format!("Table of the members of {name}"));
+    page.markup("<table class=members aria-label=\"Members of ");
+    page.text(&**name).markup("\"><thead>");
+    push_columns(page);
+    page.markup("</thead><tbody>\n");
+    for (nth, member) in balancer.members.iter().enumerate() {
+        let rate = requests_per_second(past, nth, member);
+        push_member(page, list, name, member, edited, &rate);
     }
     page.markup("</tbody></table></div>\n");
+}
+
+/// Appends the values of a balancer.
+fn push_facts(
+    page: &mut Html,
+    balancer: &BalancerReport,
+    edited: &EditedBalancer,
+    paths: &[String],
+) {
+    let fact = |page: &mut Html, name: &str, text: &str| {
+        page.markup("<dt>").text(name).markup("</dt><dd>");
+        page.text(if text.is_empty() { "-" } else { text })
+            .markup("</dd>\n");
+    };
+    let members = format!("{} of at most {CONFIG_MEMBERS_MAX}", balancer.members.len());
+    fact(page, "Members", &members);
+    for value in &EDITABLE_VALUES {
+        if value.scope == EditScope::Balancer {
+            fact(page, &value.label(), &value.get(edited, 0));
+        }
+    }
+    fact(page, "Path", &paths.join(", "));
+    let is_active = if paths.is_empty() { "no" } else { "yes" };
+    fact(page, "Active", is_active);
+    if balancer.waiting > 0 {
+        fact(page, "Waiting requests", &balancer.waiting.to_string());
+    }
+}
+
+/// Appends the two rows with the names of the columns.
+fn push_columns(page: &mut Html) {
+    page.markup("<tr>");
+    for (name, columns) in GROUPS {
+        match columns.len() {
+            0 => push_column(page, name, "th scope=col rowspan=2"),
+            count => {
+                let open = format!("th scope=colgroup class=g colspan={count}");
+                push_column(page, name, &open);
+            }
+        }
+    }
+    page.markup("</tr><tr>");
+    for name in GROUPS.iter().flat_map(|(_, columns)| *columns) {
+        push_column(page, name, RIGHT);
+    }
+    page.markup("</tr>");
 }
 
 fn push_member(
@@ -85,37 +141,79 @@ fn push_member(
     balancer: &str,
     member: &MemberReport,
     edited: &EditedBalancer,
+    rate: &str,
 ) {
     let url = shown_url(&member.url);
     page.markup("<tr><th scope=row>");
     page.link(&selection_url(balancer, Some(&url)), short_url(&member.url));
-    page.markup("</th><td>").text(state(member));
-    for detail in list.details(member) {
+    push_cell(page, "</th><td>", &state(member), &list.details(member));
+    page.markup("</td>");
+    let [p50, p90, p99] = LATENCY_THOUSANDTHS.map(|part| latency_bound(&member.latencies, part));
+    let mean = member.latency_micros.map(milliseconds);
+    let mean = mean.unwrap_or_else(|| "-".to_owned());
+    for text in [
+        rate,
+        &count(member.busy as u64),
+        &count(member.elected),
+        &count(member.errors),
+        &count(member.retries),
+        &mean,
+        &p50,
+        &p90,
+        &p99,
+        &bytes(member.sent_bytes),
+        &bytes(member.received_bytes),
+        &weight_text(member.weight),
+        &member.set.to_string(),
+        &member.load_status.to_string(),
+    ] {
+        page.markup("<td class=n>").text(text).markup("</td>");
+    }
+    let redirect = Some(&*member.redirect).filter(|it| !it.is_empty());
+    let redirect = redirect.map(|redirect| format!("replaced by {redirect}"));
+    let redirect: Vec<String> = redirect.into_iter().collect();
+    push_cell(page, "<td>", &member.route, &redirect);
+    let check = edited.member_at(&url).map(|at| &edited.checks[at]);
+    let (check, details) = check.map_or_else(Default::default, |it| check_texts(member, it));
+    push_cell(page, "</td><td>", &check, &details);
+    page.markup("</td></tr>\n");
+}
+
+/// Opens a cell with a text and lines in small type.
+fn push_cell(page: &mut Html, open: &str, text: &str, details: &[String]) {
+    page.markup(open).text(text);
+    for detail in details {
         page.markup("<small>").text(detail).markup("</small>");
     }
-    page.markup("</td>");
-    let texts = [
-        weight_text(member.weight),
-        member.set.to_string(),
-        member.route.to_string(),
-        member.redirect.to_string(),
-        count(member.elected),
-        count(member.busy as u64),
-        member.load_status.to_string(),
-        bytes(member.sent_bytes),
-        bytes(member.received_bytes),
-        count(member.errors),
-        count(member.retries),
-        latency(member.latency_micros),
-    ];
-    let check = edited.member_at(&url).map(|at| &edited.checks[at]);
-    let checks = check.map(|check| check_texts(member, check));
-    let texts = texts.iter().chain(checks.iter().flatten());
-    for ((_, is_text), text) in COLUMNS[2..].iter().zip(texts) {
-        page.markup(if *is_text { "<td>" } else { "<td class=n>" });
-        page.text(text).markup("</td>");
+}
+
+/// Returns the requests per second of a member in the last sample. Only the first members of the server have samples.
+fn requests_per_second(past: Option<&BalancerPast>, nth: usize, member: &MemberReport) -> String {
+    let members = past.map_or(&[][..], |past| &past.members);
+    let url = member.url.to_string();
+    // Mostly, the samples have the order of the members.
+    let mut likely = members.iter().skip(nth).take(1).chain(members);
+    let requests = likely.find(|(known, _)| **known == *url);
+    requests.map_or_else(|| "-".to_owned(), |it| rate(per_second(it.1)))
+}
+
+/// Returns the end of the bucket with a percentile of the latencies, in milliseconds.
+fn latency_bound(latencies: &LatencyBuckets, thousandths: u64) -> String {
+    let Some(bucket) = latencies.percentile_bucket(thousandths) else {
+        return "-".to_owned();
+    };
+    match LATENCY_BUCKET_MICROS.get(bucket) {
+        Some(end) => milliseconds(*end),
+        None => format!("> {}", milliseconds(LATENCY_BUCKET_MICROS[bucket - 1])),
     }
-    page.markup("</tr>\n");
+}
+
+/// Returns a duration in milliseconds, with a decimal below 10 ms.
+fn milliseconds(micros: u64) -> String {
+    match micros {
+        ..10_000 => format!("{}.{}", micros / 1_000, micros / 100 % 10),
+        _ => count(micros / 1_000),
+    }
 }
 
 /// Returns the state of a member, with the requests that a draining member still holds.
@@ -134,22 +232,30 @@ pub(super) fn state(member: &MemberReport) -> String {
     }
 }
 
-/// Returns the texts of the columns about checks. The numbers of passed and failed checks follow the bounds in
+/// Returns the kind of the checks, and their values. The numbers of passed and failed checks follow the bounds in
 /// parentheses, as on Apache's page.
-fn check_texts(member: &MemberReport, check: &CheckParts) -> [String; 6] {
-    let mut texts: [String; 6] = Default::default();
-    texts[0] = check.method.name().to_owned();
+fn check_texts(member: &MemberReport, check: &CheckParts) -> (String, Vec<String>) {
+    let name = check.method.name();
     if check.method == CheckWord::Off {
-        return texts;
+        return (name.to_owned(), Vec::new());
     }
-    texts[1] = duration_text(check.every);
-    texts[2] = format!("{} ({})", check.rise, count(member.checks_passed));
-    texts[3] = format!("{} ({})", check.fall, count(member.checks_failed));
-    if check.method != CheckWord::Tcp {
-        texts[4] = check.path.to_string();
-        texts[5] = check.expression.to_string();
+    let path = if check.method == CheckWord::Tcp {
+        ""
+    } else {
+        &*check.path
+    };
+    let (passed, failed) = (count(member.checks_passed), count(member.checks_failed));
+    let mut details = vec![
+        format!("every {}", duration_text(check.every)),
+        format!(
+            "passes {} ({passed}), fails {} ({failed})",
+            check.rise, check.fall
+        ),
+    ];
+    if check.method != CheckWord::Tcp && !check.expression.is_empty() {
+        details.push(format!("expression {}", check.expression));
     }
-    texts
+    (format!("{name} {path}"), details)
 }
 
 /// Returns the URL of the page with the form of a balancer or of a member.
@@ -161,4 +267,24 @@ pub(in crate::manager) fn selection_url(balancer: &str, member: Option<&str>) ->
         encode_value(member.as_bytes(), &mut url);
     }
     String::from_utf8_lossy(&url).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_the_end_of_a_bucket() {
+        let mut latencies = LatencyBuckets::default();
+        assert_eq!(latency_bound(&latencies, 500), "-");
+        let ends = [
+            "0.5", "1.0", "2.5", "1000", "2500", "5000", "10000", "> 10000",
+        ];
+        let buckets = [0, 1, 2, 10, 11, 12, 13, 14];
+        for (bucket, expected) in buckets.into_iter().zip(ends) {
+            latencies.counts = Default::default();
+            latencies.counts[bucket] = 1;
+            assert_eq!(latency_bound(&latencies, 990), expected, "{bucket}");
+        }
+    }
 }

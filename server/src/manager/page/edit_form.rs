@@ -5,7 +5,7 @@ use crate::admin::edit_form::form_text;
 use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope, EditableValue, METHODS};
 use crate::handler::git::browse::render::html::Html;
 use crate::manager::form::Form;
-use crate::manager::form_edit::FormRefusal;
+use crate::manager::form_edit::{FORMER, FormRefusal};
 use crate::manager::selection::Selection;
 use crate::upstream::settings::BalancingMethod;
 
@@ -80,6 +80,7 @@ impl EditForm<'_> {
         let present = form_text(value, key, &selection.edited, selection.member.unwrap_or(0));
         let posted = self.refused.and_then(|(form, _)| form.value(key));
         let text = posted.unwrap_or(&present);
+        push_hidden(page, &format!("{FORMER}{key}"), &present);
         let options = self.options(value.kind);
         let name = field_label(value, key);
         if is_flag(value.kind) {

@@ -30,6 +30,53 @@ function patch(old, now) {
 const live = document.getElementById("live");
 const button = document.createElement("button");
 let source = null;
+// Lines of each section by the id of the section, as the server sent them; null before the first event.
+let sections = null;
+
+// Returns the nodes of HTML.
+function parse(html) {
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  return template.content;
+}
+
+// Reads an event: whole sections from their opening to their closing tags, and "id number line" for a changed line.
+// Returns the ids of the changed sections.
+function read(data) {
+  const changed = new Set();
+  let lines = null;
+  for (const line of data.split("\n")) {
+    const opened = /^<section id=(\S+)>$/.exec(line);
+    if (opened) {
+      lines = [];
+      sections.set(opened[1], lines);
+      changed.add(opened[1]);
+    }
+    if (lines) {
+      lines.push(line);
+      if (line === "</section>") lines = null;
+    } else {
+      const [, id, number, text] = /^(\S+) (\d+) (.*)$/s.exec(line);
+      sections.get(id)[number] = text;
+      changed.add(id);
+    }
+  }
+  return changed;
+}
+
+function show({ data }) {
+  const isFirst = !sections;
+  sections ??= new Map();
+  const changed = read(data);
+  const html = (id) => sections.get(id).join("\n") + "\n";
+  if (isFirst) {
+    const now = live.cloneNode(false);
+    now.append("\n", parse([...changed].map(html).join("")));
+    patch(live, now);
+    return;
+  }
+  for (const id of changed) patch(document.getElementById(id), parse(html(id)).firstChild);
+}
 
 function toggle() {
   if (source) {
@@ -37,11 +84,11 @@ function toggle() {
     source = null;
   } else {
     source = new EventSource("/events");
-    source.onmessage = ({ data }) => {
-      const now = live.cloneNode(false);
-      now.innerHTML = data;
-      patch(live, now);
+    // Each connection begins with all sections.
+    source.onopen = () => {
+      sections = null;
     };
+    source.onmessage = show;
   }
   button.textContent = source ? "Pause updates" : "Resume updates";
 }

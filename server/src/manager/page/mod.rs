@@ -9,6 +9,7 @@ mod member;
 mod parts;
 mod problems;
 mod requests;
+mod sections;
 mod server;
 mod style;
 
@@ -16,23 +17,20 @@ pub(super) use balancer::selection_url;
 pub(super) use style::STYLE;
 
 use super::access::Visitor;
-use super::channel::Snapshot;
 use super::form::Form;
 use super::form_edit::FormRefusal;
+use super::gzip::SharedText;
+use super::live_part::LivePart;
 use super::selection::Selection;
+use super::snapshot::Snapshot;
 use crate::handler::git::browse::render::html::Html;
 use crate::limits::{EDIT_HISTORY_ENTRIES_MAX, MANAGER_HISTORY_ENTRIES};
 use crate::upstream::settings::CheckKind;
-use balancer::push_balancer;
 use edit_form::EditForm;
 use history::{push_differences, push_history};
 use member::push_selected;
 use parts::push_hidden;
-use problems::push_problems;
-use requests::{push_requests_for_all, push_requests_for_login};
-use server::{
-    push_certificates, push_charts, push_counters, push_refusals, push_server, push_sites,
-};
+use std::sync::Arc;
 
 /// The page for one client.
 pub(in crate::manager) struct Page<'p> {
@@ -63,31 +61,23 @@ pub(in crate::manager) enum Content<'p> {
     Question(&'p str, &'p Form),
 }
 
-impl Snapshot {
-    /// Returns the part of the page that all clients with a login share, or all clients without a login.
-    pub(in crate::manager) fn tables(&self, has_login: bool) -> &str {
-        self.tables[usize::from(has_login)].get_or_init(|| tables(self, has_login))
-    }
-
-    /// Returns the shared part of the page as a server-sent event.
-    pub(in crate::manager) fn event(&self, has_login: bool) -> &str {
-        let tables = self.tables(has_login);
-        let event = || format!("data: {}\n\n", tables.replace('\n', "\ndata: "));
-        self.event[usize::from(has_login)].get_or_init(event)
-    }
-
-    /// Returns the requests under way as JSON, with the texts and addresses of clients for a login.
-    pub(in crate::manager) fn requests_json(&self, has_login: bool) -> &str {
-        self.requests_json[usize::from(has_login)].get_or_init(|| self.requests.json(has_login))
-    }
+/// Rendered page: the part that all clients share, between the parts of one client.
+pub(in crate::manager) struct PageText {
+    /// Text before the shared part.
+    pub(in crate::manager) head: SharedText,
+    /// Shared part, if the page has it.
+    pub(in crate::manager) live: Option<Arc<LivePart>>,
+    /// Text after the shared part.
+    pub(in crate::manager) foot: SharedText,
 }
 
 impl Page<'_> {
     /// Renders the page.
-    pub(in crate::manager) fn html(&self, content: &Content<'_>) -> String {
+    pub(in crate::manager) fn render(&self, content: &Content<'_>) -> PageText {
         let status = &self.snapshot.status;
-        let tables = self.snapshot.tables(self.visitor.has_login());
-        let mut page = Html::with_capacity(tables.len() + 8_192);
+        let mut page = Html::default();
+        let mut foot = Html::default();
+        let mut live = None;
         page.markup("<!doctype html>\n<html lang=en><meta charset=utf-8>")
             .markup("<meta name=viewport content=\"width=device-width,initial-scale=1\">")
             .markup("<title>Manager</title><link rel=stylesheet href=\"/style.css\"><script src=\"/live.js\" defer></script>\n")
@@ -111,18 +101,14 @@ impl Page<'_> {
                 if let Some(selected) = selected {
                     self.push_selection(&mut page, selected, *refused);
                 }
-                page.markup("<div id=live>")
-                    .markup(tables)
-                    .markup("</div>\n");
-                let snapshot = self.snapshot;
-                push_differences(
-                    &mut page,
-                    &snapshot.edits.ledger,
-                    &snapshot.edits.configured,
-                );
+                page.markup("<div id=live>\n");
+                live = Some(Arc::clone(self.snapshot.live(self.visitor.has_login())));
+                foot.markup("</div>\n");
+                let edits = &self.snapshot.edits;
+                push_differences(&mut foot, &edits.ledger, &edits.configured);
                 push_history(
-                    &mut page,
-                    &snapshot.edits.ledger,
+                    &mut foot,
+                    &edits.ledger,
                     self.token,
                     MANAGER_HISTORY_ENTRIES,
                 );
@@ -133,8 +119,12 @@ impl Page<'_> {
             }
             Content::Question(question, form) => self.push_question(&mut page, question, form),
         }
-        page.markup("</main>\n<footer>anthill</footer>\n</html>\n");
-        page.into_string()
+        foot.markup("</main>\n<footer>anthill</footer>\n</html>\n");
+        PageText {
+            head: page.into_string().into(),
+            live,
+            foot: foot.into_string().into(),
+        }
     }
 
     /// Appends the selected balancer or member.
@@ -220,42 +210,3 @@ fn push_named(page: &mut Html, name: &str, value: &str) {
 
 /// Script that updates the page.
 pub(super) const LIVE: &str = include_str!("live.js");
-
-/// Renders the parts of the page that are equal for all clients. Each part has an element of its own, so that the script
-/// finds the parts again after an update.
-fn tables(snapshot: &Snapshot, has_login: bool) -> String {
-    let mut page = Html::default();
-    let push_requests = match has_login {
-        true => push_requests_for_login,
-        false => push_requests_for_all,
-    };
-    let parts: [fn(&mut Html, &Snapshot); 9] = [
-        push_problems,
-        push_server,
-        push_charts,
-        push_balancers,
-        push_requests,
-        push_sites,
-        push_refusals,
-        push_certificates,
-        push_counters,
-    ];
-    for push in parts {
-        page.markup("<section>");
-        push(&mut page, snapshot);
-        page.markup("</section>");
-    }
-    page.into_string()
-}
-
-fn push_balancers(page: &mut Html, snapshot: &Snapshot) {
-    let list = &snapshot.balancers;
-    for report in &list.balancers {
-        let mut configured = snapshot.edits.configured.iter();
-        let name = &report.settings.name;
-        if let Some(configured) = configured.find(|it| it.settings.name == *name) {
-            let edited = snapshot.edited(configured, report);
-            push_balancer(page, list, report, &edited);
-        }
-    }
-}

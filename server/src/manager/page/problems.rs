@@ -10,7 +10,7 @@ use crate::limits::{
     MANAGER_CERTIFICATE_DAYS_MIN, MANAGER_CERTIFICATE_RENEWED_DAYS_MIN, MANAGER_PROBLEMS_MAX,
     MANAGER_TEMPERATURE_MILLIDEGREES_MAX, MANAGER_USE_WARNING_PERCENT,
 };
-use crate::manager::channel::Snapshot;
+use crate::manager::snapshot::Snapshot;
 use crate::upstream::balancer::{BalancerReport, MemberReport, MemberState};
 
 /// Something wrong with the server.

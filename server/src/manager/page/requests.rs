@@ -5,21 +5,22 @@ use super::parts::{LEFT, RIGHT, open_scroll, push_column};
 use crate::admin::active_requests::{host, site};
 use crate::handler::git::browse::render::html::Html;
 use crate::limits::MANAGER_ACTIVE_REQUESTS;
-use crate::manager::channel::Snapshot;
+use crate::manager::live_part::Sections;
+use crate::manager::snapshot::Snapshot;
 
 /// Columns for all clients. The age is a number, at the right.
 const COLUMNS: [&str; 6] = ["Age", "State", "Version", "Method", "Site", "Member"];
 /// Further columns for a login.
 const LOGIN_COLUMNS: [&str; 3] = ["Client", "Host", "Path"];
 
-/// Appends the requests under way for a client with a login.
-pub(super) fn push_requests_for_login(page: &mut Html, snapshot: &Snapshot) {
-    push_requests(page, snapshot, true);
+/// Appends the section of the requests under way for a client with a login.
+pub(super) fn push_requests_for_login(page: &mut Sections, snapshot: &Snapshot) {
+    page.section("requests", |html| push_requests(html, snapshot, true));
 }
 
-/// Appends the requests under way without the texts and addresses of clients.
-pub(super) fn push_requests_for_all(page: &mut Html, snapshot: &Snapshot) {
-    push_requests(page, snapshot, false);
+/// Appends the section of the requests under way without the texts and addresses of clients.
+pub(super) fn push_requests_for_all(page: &mut Sections, snapshot: &Snapshot) {
+    page.section("requests", |html| push_requests(html, snapshot, false));
 }
 
 fn push_requests(page: &mut Html, snapshot: &Snapshot, has_login: bool) {

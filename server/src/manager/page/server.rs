@@ -3,11 +3,12 @@
 use super::chart::{Chart, ChartLines};
 use super::parts::{LEFT, RIGHT, open_scroll, push_column};
 use crate::admin::metrics::history::Sample;
+use crate::admin::status::Status;
 use crate::admin::text_table::{bytes, count, duration};
 use crate::base::clock::format_utc;
 use crate::handler::git::browse::render::html::Html;
 use crate::limits::{HISTORY_INTERVAL_SECONDS, MANAGER_BALANCER_CHARTS_MAX};
-use crate::manager::channel::Snapshot;
+use crate::manager::snapshot::Snapshot;
 use crate::wire::reject::Reject;
 use std::net::SocketAddr;
 
@@ -15,7 +16,7 @@ use std::net::SocketAddr;
 pub(super) fn push_server(page: &mut Html, snapshot: &Snapshot) {
     let (status, facts) = (&snapshot.status, &snapshot.facts);
     let listening = addresses(&status.listening);
-    let manager = addresses(&snapshot.listening);
+    let manager = addresses(&status.manager);
     page.markup("<h2>Server</h2>\n<p class=soft>Listens on ");
     page.text(listening).markup("; manager on ");
     page.text(manager).markup("</p>\n<dl class=tiles>");
@@ -26,6 +27,7 @@ pub(super) fn push_server(page: &mut Html, snapshot: &Snapshot) {
         ("Errors (5xx)", rate(per_second(last.errors))),
         ("Latency, 99 %", micros(last.latency_micros[2].into())),
         ("Connections", status.connections.to_string()),
+        ("HTTP/1.1, 2, 3", connections_by_version(status)),
         ("Memory", bytes(facts.process.resident_bytes)),
         ("Up", duration(status.up_seconds)),
         ("Workers", status.workers.to_string()),
@@ -54,9 +56,23 @@ pub(super) fn push_server(page: &mut Html, snapshot: &Snapshot) {
     page.markup("</dl>\n");
 }
 
+/// Returns the open connections of HTTP/1.1, HTTP/2 and HTTP/3 as text. A connection without a request yet counts as
+/// HTTP/1.1.
+fn connections_by_version(status: &Status) -> String {
+    let count = |name: &str| {
+        let mut counters = status.counters.iter();
+        counters.find(|it| it.0 == name).map_or(0, |it| it.1)
+    };
+    let open = |opened: &str, closed: &str| count(opened).saturating_sub(count(closed));
+    let h2 = open("h2_connections", "h2_connections_closed");
+    let h3 = open("h3_connections", "h3_connections_closed");
+    let h1 = status.connections.saturating_sub(h2 + h3);
+    [h1, h2, h3].map(|number| number.to_string()).join(", ")
+}
+
 fn push_tile(page: &mut Html, name: &str, value: &str) {
     page.markup("<div><dt>").text(name).markup("</dt><dd>");
-    page.text(value).markup("</dd></div>");
+    page.text(value).markup("</dd></div>\n");
 }
 
 fn addresses(list: &[(SocketAddr, bool)]) -> String {
@@ -72,12 +88,12 @@ fn part(part: usize, whole: usize) -> String {
 }
 
 /// Returns a count of an interval in hundredths per second.
-fn per_second(number: u32) -> u64 {
+pub(super) fn per_second(number: u32) -> u64 {
     u64::from(number) * 100 / HISTORY_INTERVAL_SECONDS
 }
 
 /// Returns a rate in hundredths per second as text.
-fn rate(hundredths: u64) -> String {
+pub(super) fn rate(hundredths: u64) -> String {
     match hundredths {
         0 => "0/s".to_owned(),
         1..1_000 => format!("{}.{:02}/s", hundredths / 100, hundredths % 100),
@@ -174,6 +190,25 @@ pub(super) fn push_sites(page: &mut Html, snapshot: &Snapshot) {
         push_number(page, &bytes(sent));
         let cached = routes.iter().map(|route| route.totals.cache[0]).sum();
         push_number(page, &count(cached));
+        page.markup("</tr>\n");
+    }
+    page.markup("</tbody></table></div>\n");
+}
+
+/// Appends the page views of the sites that count views.
+pub(super) fn push_hits(page: &mut Html, snapshot: &Snapshot) {
+    if snapshot.hits.is_empty() {
+        return;
+    }
+    page.markup("<h2>Page views</h2>\n");
+    let columns = ["Today", "Bots today", "Last 7 days"].map(str::to_owned);
+    open_table(page, "Page views of the sites", "Site", &columns);
+    for site in &snapshot.hits {
+        page.markup("<tr><th scope=row>").text(&site.site);
+        page.markup("</th>");
+        for number in [site.today, site.bots_today, site.week] {
+            push_number(page, &count(number));
+        }
         page.markup("</tr>\n");
     }
     page.markup("</tbody></table></div>\n");

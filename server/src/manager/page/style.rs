@@ -17,7 +17,7 @@ pub(in crate::manager) const STYLE: [&str; 3] = [
      thead th,dt{font-weight:400;color:var(--soft)}\
      button{font:inherit;color:var(--link);background:var(--shade);border:1px solid var(--line);border-radius:6px;padding:.2rem .8rem;cursor:pointer}\
      .inline{display:flex;flex-wrap:wrap;gap:.1rem .5rem}.inline dd{margin-right:.8rem}\
-     .scroll small{display:block;color:var(--soft);white-space:normal;min-width:12rem}\
+     .scroll small{display:block;color:var(--soft);white-space:normal}\
      .fields{display:grid;grid-template-columns:repeat(auto-fill,minmax(15rem,1fr));gap:.2rem 1rem;margin:.6rem 0}\
      .field{margin:.2rem 0;display:flex;flex-direction:column;gap:.15rem;align-items:flex-start}\
      .field small{color:var(--soft)}.wrong{white-space:pre-wrap;color:var(--minus-text);font-size:.9rem}\

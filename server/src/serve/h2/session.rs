@@ -6,6 +6,7 @@
 //! whenever the connection is woken.
 
 use crate::base::fair_share::{ClientNetwork, SharedLimit};
+use crate::base::stats::ClosedCount;
 use crate::limits;
 use crate::serve::access_log::ClientInfo;
 use crate::serve::connection::{AfterResponse, Connection};
@@ -22,6 +23,7 @@ use crate::wire::reject::Reject;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// State of an HTTP/2 connection.
@@ -82,7 +84,9 @@ pub(super) const OUT_BYTES_MAX: usize = limits::UNSENT_BYTES_MAX - 1_024;
 /// Serves a connection of an HTTP/2 client; bytes already received are in `rest`.
 pub(in crate::serve) async fn run(on: &mut Connection) -> AfterResponse {
     let context = on.context.clone();
-    context.stats.h2_connections.increment();
+    let stats = Arc::clone(&context.stats);
+    stats.h2_connections.increment();
+    let _closed = ClosedCount(&stats.h2_connections_closed);
     let head_bytes = context.world().limits.head_bytes;
     let account = context.request_ledger.account(on.peer);
     let mut session = H2Session {

@@ -1,6 +1,7 @@
 //! The task of an HTTP/3 connection, from the handshake to the end: accepts streams, and sends GOAWAY when
 //! the client has to leave.
 
+use crate::base::stats::ClosedCount;
 use crate::base::task::{spawn_boxed, spawn_local};
 use crate::handler::LocalBoxFuture;
 use crate::limits;
@@ -49,7 +50,9 @@ pub(super) async fn run(
     } else {
         context.stats.handshakes_full.increment();
     }
-    context.stats.h3_connections.increment();
+    let stats = Arc::clone(&context.stats);
+    stats.h3_connections.increment();
+    let _closed = ClosedCount(&stats.h3_connections_closed);
     let data = quic.handshake_data();
     let data = data.and_then(|data| data.downcast::<HandshakeData>().ok());
     let name = data.and_then(|data| data.server_name);

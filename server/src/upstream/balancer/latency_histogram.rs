@@ -46,6 +46,20 @@ impl LatencyHistogram {
     }
 }
 
+impl LatencyBuckets {
+    /// Returns the bucket of the latency that `thousandths` of all latencies stay within (500 = median, 990 = p99);
+    /// None without latencies.
+    pub fn percentile_bucket(&self, thousandths: u64) -> Option<usize> {
+        let count: u64 = self.counts.iter().sum();
+        let wanted = (count * thousandths.min(1_000)).div_ceil(1_000).max(1);
+        let mut seen = 0;
+        self.counts.iter().position(|count| {
+            seen += count;
+            seen >= wanted
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,5 +76,23 @@ mod tests {
         assert_eq!(read.counts.iter().sum::<u64>(), 7);
         assert_eq!(read.sum_micros, 80_002_002);
         assert!(LATENCY_BUCKET_MICROS.is_sorted());
+    }
+
+    #[test]
+    fn percentiles_are_buckets() {
+        let histogram = LatencyHistogram::default();
+        assert_eq!(histogram.read().percentile_bucket(500), None);
+        for _ in 0..98 {
+            histogram.record(400);
+        }
+        for micros in [700, 20_000_000] {
+            histogram.record(micros);
+        }
+        let read = histogram.read();
+        for (thousandths, bucket) in [(0, 0), (500, 0), (980, 0), (990, 1), (991, 14), (1_000, 14)]
+        {
+            let found = read.percentile_bucket(thousandths);
+            assert_eq!(found, Some(bucket), "{thousandths}");
+        }
     }
 }

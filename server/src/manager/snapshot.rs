@@ -1,0 +1,80 @@
+//! Snapshot of the server: the state at one moment, with the renderings that all clients of the manager share.
+
+use super::control_request::SnapshotState;
+use super::gzip::SharedText;
+use super::live_part::LivePart;
+use crate::admin::edit_report::EditDifferences;
+use crate::admin::metrics::{Metrics, MetricsFormat};
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+/// State of the server at one moment, with the renderings that all clients share.
+pub struct Snapshot {
+    state: SnapshotState,
+    pub(super) made_ms: u64,
+    status_json: OnceLock<SharedText>,
+    balancers_json: OnceLock<SharedText>,
+    history_json: OnceLock<SharedText>,
+    differences_json: OnceLock<SharedText>,
+    /// Requests under way as JSON, without and with the texts and addresses of clients.
+    requests_json: [OnceLock<SharedText>; 2],
+    /// Part of the page that changes by itself, without and with a login.
+    pub(super) live: [OnceLock<Arc<LivePart>>; 2],
+    /// Metrics in the format of Prometheus, and in OpenMetrics.
+    metrics: [OnceLock<SharedText>; 2],
+}
+
+impl Deref for Snapshot {
+    type Target = SnapshotState;
+
+    fn deref(&self) -> &SnapshotState {
+        &self.state
+    }
+}
+
+impl Snapshot {
+    /// Returns a snapshot without renderings. `made_ms` is the time on the clock of the workers.
+    pub(super) fn new(state: SnapshotState, made_ms: u64) -> Snapshot {
+        Snapshot {
+            state,
+            made_ms,
+            status_json: OnceLock::new(),
+            balancers_json: OnceLock::new(),
+            history_json: OnceLock::new(),
+            differences_json: OnceLock::new(),
+            requests_json: Default::default(),
+            live: Default::default(),
+            metrics: Default::default(),
+        }
+    }
+
+    /// Returns the metrics in a format.
+    pub(super) fn metrics(&self, format: MetricsFormat) -> &SharedText {
+        let metrics = Metrics {
+            status: &self.status,
+            balancers: &self.balancers.balancers,
+            facts: &self.facts,
+        };
+        self.metrics[format as usize].get_or_init(|| metrics.render(format).into())
+    }
+
+    /// Returns the JSON of a path, rendered once for all clients.
+    pub(super) fn json(&self, path: &[u8]) -> &SharedText {
+        let edits = &self.edits;
+        let (text, render): (_, &dyn Fn() -> String) = match path {
+            b"/status.json" => (&self.status_json, &|| self.status.json()),
+            b"/balancers.json" => (&self.balancers_json, &|| self.balancers.json()),
+            b"/history.json" => (&self.history_json, &|| edits.ledger.history_json(None)),
+            _ => (&self.differences_json, &|| {
+                EditDifferences::new(&edits.ledger, &edits.configured).json()
+            }),
+        };
+        text.get_or_init(|| render().into())
+    }
+
+    /// Returns the requests under way as JSON, with the texts and addresses of clients for a login.
+    pub(super) fn requests_json(&self, has_login: bool) -> &SharedText {
+        let text = &self.requests_json[usize::from(has_login)];
+        text.get_or_init(|| self.requests.json(has_login).into())
+    }
+}

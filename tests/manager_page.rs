@@ -1,0 +1,215 @@
+//! The manager's responses: compression, tokens of the forms, and the events that update the page.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use crate::manager::{LOCAL, Manager, config, state};
+use crate::support::Server;
+use crate::support::member::{Member, ok};
+
+/// Returns a server with a balancer of one member, and the member.
+fn server() -> (Server, Member) {
+    let member = Member::start(|_| ok("a"));
+    let server = Server::start(&config(LOCAL, &[&member.url()]));
+    (server, member)
+}
+
+#[test]
+fn large_texts_are_compressed_for_clients_that_accept_gzip() {
+    let (server, _member) = server();
+    let manager = Manager::of(&server);
+    for (path, part) in [
+        ("/", "</html>"),
+        ("/history", "</html>"),
+        ("/status.json", "\"version\":"),
+        ("/requests.json", "\"count\":"),
+        ("/style.css", ".tiles"),
+        ("/live.js", "EventSource"),
+        ("/?xml=1", "</httpd:manager>"),
+        ("/metrics", "anthill_"),
+    ] {
+        let plain = manager.get(path);
+        assert_eq!(plain.field("content-encoding"), None, "{path}");
+        let coded = manager.curl(path, &["--compressed"]);
+        for answer in [&plain, &coded] {
+            assert_eq!(answer.status, 200, "{path}");
+            assert_eq!(answer.field("vary"), Some("Accept-Encoding"), "{path}");
+            assert!(answer.body.contains(part), "{path} {answer:?}");
+        }
+        let is_large = plain.body.len() >= anthill::limits::MANAGER_GZIP_BYTES_MIN;
+        let expected = is_large.then_some("gzip");
+        assert_eq!(coded.field("content-encoding"), expected, "{path}");
+        let refused = manager.curl(path, &["-H", "Accept-Encoding: br, gzip;q=0"]);
+        assert_eq!(refused.field("content-encoding"), None, "{path}");
+    }
+    let [plain, coded] = [&[][..], &["--compressed"]].map(|it| manager.curl("/live.js", it).body);
+    assert_eq!(plain, coded);
+    let head = manager.curl("/", &["--head", "--compressed"]);
+    assert_eq!(head.field("content-encoding"), Some("gzip"));
+}
+
+/// Returns the token in a page or in XML.
+fn token_in<'b>(body: &'b str, before: &str, after: char) -> &'b str {
+    let rest = body.split(before).nth(1).expect("a token");
+    rest.split(after).next().expect("an end")
+}
+
+#[test]
+fn each_response_has_tokens_of_its_own() {
+    let (server, member) = server();
+    let manager = Manager::of(&server);
+    let cookie = manager.session(&server);
+    let login = ["-b", cookie.as_str(), "--compressed"];
+    let pages = [(); 2].map(|()| manager.curl("/", &login).body);
+    let mut tokens: Vec<&str> = pages
+        .iter()
+        .map(|page| token_in(page, "name=nonce value=\"", '"'))
+        .collect();
+    let xml = manager.curl("/?xml=1", &login).body;
+    tokens.push(token_in(&xml, "<httpd:nonce>", '<'));
+    let plain = manager.token(&login[..2]);
+    for (nth, token) in tokens.iter().enumerate() {
+        assert!(!tokens[..nth].contains(token), "{tokens:?}");
+        assert!(!token.contains(&plain), "{token}");
+    }
+    tokens.push(&plain);
+    for (nth, token) in tokens.iter().enumerate() {
+        let is_off = (nth + 1) % 2;
+        let url = member.url().replace(':', "%3A").replace('/', "%2F");
+        let form = format!("b=app&w={url}&w_status_D={is_off}&confirmed=1&nonce={token}");
+        let done = manager.curl("/", &["-b", &cookie, "-d", &form]);
+        assert_eq!(done.status, 303, "{done:?}");
+        let expected = ["enabled", "disabled"][is_off];
+        assert_eq!(state(&server), expected);
+    }
+}
+
+/// Client of the events.
+pub struct Viewer {
+    client: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Viewer {
+    /// Starts a client with options of curl.
+    pub fn start(manager: &Manager, options: &[&str]) -> Viewer {
+        let mut command = Command::new("curl");
+        command.args(["-sN", "--max-time", "60"]).args(options);
+        command.arg(format!("{}/events", manager.url));
+        command.stdout(Stdio::piped());
+        let mut client = crate::support::spawn(&mut command).expect("curl");
+        let lines = BufReader::new(client.stdout.take().expect("a pipe"));
+        Viewer { client, lines }
+    }
+
+    /// Returns the lines of the next event.
+    pub fn event(&mut self) -> Vec<String> {
+        let mut event = Vec::new();
+        loop {
+            let mut line = String::new();
+            self.lines.read_line(&mut line).expect("a line");
+            assert!(!line.is_empty(), "the stream ended: {event:?}");
+            match line.strip_prefix("data: ") {
+                Some(line) => event.push(line.trim_end_matches('\n').to_owned()),
+                None => return event,
+            }
+        }
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        // The client has perhaps ended.
+        let _ = self.client.kill();
+        let _ = self.client.wait();
+    }
+}
+
+#[test]
+fn the_first_event_is_whole_and_the_next_events_have_the_changes() {
+    let (server, member) = server();
+    let manager = Manager::of(&server);
+    for options in [&[][..], &["--compressed"], &["--http2-prior-knowledge"]] {
+        let mut viewer = Viewer::start(&manager, options);
+        let first = viewer.event();
+        let whole = ["<section id=live-problems>", "<section id=live-balancer-0>"];
+        for section in whole {
+            assert!(first.iter().any(|line| line == section), "{first:?}");
+        }
+        let bytes: usize = first.iter().map(String::len).sum();
+        let server_line = |line: &String| line.starts_with("live-server ");
+        let mut next = viewer.event();
+        while !next.iter().any(server_line) {
+            next = viewer.event();
+        }
+        let changed: usize = next.iter().map(String::len).sum();
+        assert!(changed < bytes / 2, "{next:?}");
+        assert!(!next.iter().any(|line| line == whole[1]), "{next:?}");
+    }
+    // A row of the table of members is a line.
+    let mut viewer = Viewer::start(&manager, &["--compressed"]);
+    viewer.event();
+    let cookie = manager.session(&server);
+    let token = manager.token(&["-b", &cookie]);
+    let url = member.url().replace(':', "%3A").replace('/', "%2F");
+    let form = format!("b=app&w={url}&w_lf=7&nonce={token}");
+    let done = manager.curl("/", &["-b", &cookie, "-d", &form]);
+    assert_eq!(done.status, 303, "{done:?}");
+    loop {
+        let event = viewer.event();
+        let mut rows = event
+            .iter()
+            .filter_map(|it| it.strip_prefix("live-balancer-0 "));
+        if rows.any(|row| row.contains("<tr>") && row.contains(">7<")) {
+            break;
+        }
+    }
+}
+
+#[test]
+fn the_table_of_members_has_rates_percentiles_and_routes() {
+    let (server, _member) = server();
+    let manager = Manager::of(&server);
+    assert_eq!(server.body("/app/"), b"a");
+    let page = manager.get("/").body;
+    for part in [
+        "<dt>Members</dt><dd>1 of at most 1000</dd>",
+        "<dt>Path</dt><dd>*/app/</dd>",
+        "<dt>Active</dt><dd>yes</dd>",
+        ">99 % \u{2264}</th>",
+        "<dt>HTTP/1.1, 2, 3</dt>",
+        "aria-label=\"Page views of the sites\"",
+    ] {
+        assert!(page.contains(part), "{part}\n{page}");
+    }
+    let row = page.split("<th scope=row>").nth(1).expect("a row");
+    let row = row.split("</tr>").next().expect("the end of a row");
+    // After the rate: busy, elected, errors, retries, and the latencies.
+    let cells: Vec<&str> = row.split("<td class=n>").skip(1).collect();
+    assert_eq!(cells.len(), 14, "{row}");
+    assert!(cells[2].starts_with("1</td>"), "{row}");
+    for latency in &cells[5..9] {
+        let text = latency.split("</td>").next().expect("a cell");
+        let number = text.trim_start_matches("> ").parse::<f64>();
+        assert!(number.is_ok_and(|it| it > 0.0), "{text}");
+    }
+}
+
+#[test]
+fn open_connections_are_counted_by_version() {
+    let (server, _member) = server();
+    let manager = Manager::of(&server);
+    let open = |options: &[&str]| {
+        let page = manager.curl("/", options).body;
+        let tile = page.split("<dt>HTTP/1.1, 2, 3</dt><dd>").nth(1);
+        let tile = tile.and_then(|rest| rest.split('<').next());
+        tile.expect("a tile").to_owned()
+    };
+    // The tile counts the connection of the reader itself, unless the snapshot is older.
+    crate::support::eventually("a connection of HTTP/2", || {
+        (open(&["--http2-prior-knowledge"]) == "0, 1, 0").then_some(())
+    });
+    crate::support::eventually("a connection of HTTP/1.1", || {
+        (open(&[]) == "1, 0, 0").then_some(())
+    });
+}
