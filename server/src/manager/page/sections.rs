@@ -1,6 +1,7 @@
 //! Sections of the page that change by themselves.
 
 use super::balancer::push_balancers;
+use super::history::push_edits;
 use super::problems::push_problems;
 use super::requests::{push_requests_for_all, push_requests_for_login};
 use super::server::{
@@ -15,7 +16,7 @@ use std::sync::Arc;
 type PushSections = fn(&mut Sections, &Snapshot);
 
 /// Returns the sections in the order of the page, for clients with or without a login.
-fn sections(has_login: bool) -> [PushSections; 10] {
+fn sections(has_login: bool) -> [PushSections; 11] {
     let push_requests = match has_login {
         true => push_requests_for_login,
         false => push_requests_for_all,
@@ -31,6 +32,7 @@ fn sections(has_login: bool) -> [PushSections; 10] {
         |page, snapshot| page.section("refusals", |html| push_refusals(html, snapshot)),
         |page, snapshot| page.section("certificates", |html| push_certificates(html, snapshot)),
         |page, snapshot| page.section("counters", |html| push_counters(html, snapshot)),
+        |page, snapshot| page.section("edits", |html| push_edits(html, snapshot)),
     ]
 }
 
