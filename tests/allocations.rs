@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use anthill::base::active_requests::ActiveRequestLedger;
 use anthill::base::body_memory::BodyMemory;
 use anthill::base::clock;
 use anthill::base::fair_share::RefusalCounters;
@@ -189,6 +190,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         change_tracker: Arc::default(),
         pending_head_bytes_max: 1 << 20,
         body_memory: supplies.body_memory.clone(),
+        active_requests: ActiveRequestLedger::new(1),
         workers: 1,
         refusals: Arc::default(),
         origin: Instant::now(),

@@ -104,6 +104,11 @@ impl Holder {
         Holder::start(server, &["hold_tunnel", path], "open")
     }
 
+    /// Requests pages on one connection, and takes no byte of the responses.
+    pub fn with_requests(server: &Server, paths: &[&str]) -> Holder {
+        Holder::start(server, &[&["hold_requests"], paths].concat(), "asked")
+    }
+
     /// Begins an upload over one connection.
     pub fn with_upload(server: &Server, path: &str) -> Holder {
         Holder::start(server, &["reset_upload", path], "sent")

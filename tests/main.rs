@@ -64,6 +64,8 @@ mod manager_browser;
 mod manager_edits;
 #[cfg(feature = "manager")]
 mod manager_page;
+#[cfg(feature = "manager")]
+mod manager_requests;
 mod members;
 mod memory;
 mod metrics;

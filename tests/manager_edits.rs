@@ -276,6 +276,7 @@ fn edits_are_undone_and_shown_as_differences() {
         "weight changed from 1 to 5",
         "ann (manager)",
         "<input type=hidden name=undo value=\"1\">",
+        "Newest edit, entry 1: app: ",
         "Differences from anthill.toml: 1",
         "weight = 5",
     ] {

@@ -22,6 +22,7 @@ fn large_texts_are_compressed_for_clients_that_accept_gzip() {
         ("/", "</html>"),
         ("/history", "</html>"),
         ("/status.json", "\"version\":"),
+        ("/requests.json", "\"count\":"),
         ("/style.css", ".tiles"),
         ("/live.js", "EventSource"),
         ("/?xml=1", "</httpd:manager>"),
@@ -84,13 +85,14 @@ fn each_response_has_tokens_of_its_own() {
 }
 
 /// Client of the events.
-struct Viewer {
+pub struct Viewer {
     client: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Viewer {
-    fn start(manager: &Manager, options: &[&str]) -> Viewer {
+    /// Starts a client with options of curl.
+    pub fn start(manager: &Manager, options: &[&str]) -> Viewer {
         let mut command = Command::new("curl");
         command.args(["-sN", "--max-time", "60"]).args(options);
         command.arg(format!("{}/events", manager.url));
@@ -101,7 +103,7 @@ impl Viewer {
     }
 
     /// Returns the lines of the next event.
-    fn event(&mut self) -> Vec<String> {
+    pub fn event(&mut self) -> Vec<String> {
         let mut event = Vec::new();
         loop {
             let mut line = String::new();

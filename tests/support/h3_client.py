@@ -424,6 +424,17 @@ async def half_closed():
     print("both directions were complete")
 
 
+async def hold_requests(*paths):
+    """Requests pages on one connection without a window for the responses, and waits for a line on the standard input."""
+    Client.shut = True
+    async with client() as it:
+        for path in paths:
+            it.ask("GET", path)
+        print("asked", flush=True)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, sys.stdin.readline)
+
+
 async def hold_tunnel(path):
     """Opens a tunnel, and sends each line of the standard input through the tunnel."""
     async with client() as it:

@@ -142,6 +142,8 @@ def updates(browser, login):
         link = member_row(page).get_by_role("link")
         page.locator("summary").click()
         link.focus()
+        note = page.get_by_text("older than the newest edit")
+        expect(note).to_have_count(0)
         page.evaluate("window.scrollTo(0, 120)")
         for _ in range(2):
             expect(up).not_to_have_text(up.inner_text(), timeout=TIMEOUT_MS)
@@ -154,10 +156,17 @@ def updates(browser, login):
                 other.get_by_role("button", name=button).click()
                 has_state(page, state)
         expect(link).to_be_focused()
-        expect(page.locator("details")).to_have_attribute("open", "")
+        counters = page.locator("details", has=page.get_by_text("Counters", exact=True))
+        expect(counters).to_have_attribute("open", "")
         page.get_by_role("button", name="Pause updates").click()
         with page.expect_request("**/events"):
             page.get_by_role("button", name="Resume updates").click()
+        expect(page.locator("#newest-edit")).to_contain_text("entry 2: app")
+        expect(page.get_by_role("heading", name="History of edits")).to_have_count(0)
+        is_accessible(page, "newer-edit")
+        note.get_by_role("link").click()
+        expect(page.get_by_role("heading", name="History of edits")).to_be_visible()
+        expect(note).to_have_count(0)
 
 
 def passwords(browser):

@@ -38,6 +38,8 @@ pub enum Command {
         /// Name of the balancer; `None` for all balancers.
         name: Option<String>,
     },
+    /// Returns the requests under way, the oldest first.
+    Requests(StatusFormat),
     /// Returns the URL of a login to the manager.
     ManagerLogin,
     /// Changes a balancer or a member.
@@ -194,6 +196,9 @@ impl Command {
                 format: StatusFormat::of(first),
                 name: (!second.is_empty()).then(|| second.to_owned()),
             }),
+            ("requests", "text" | "json") if second.is_empty() => {
+                Ok(Command::Requests(StatusFormat::of(first)))
+            }
             ("manager", "login") if second.is_empty() => Ok(Command::ManagerLogin),
             ("history", "text" | "json") => Ok(Command::EditHistory {
                 format: StatusFormat::of(first),
@@ -353,6 +358,7 @@ impl fmt::Display for Command {
             Command::EditHistory { format, name } => {
                 write_query(f, "history", *format, name.as_ref())
             }
+            Command::Requests(format) => write_query(f, "requests", *format, None),
             Command::EditDifferences(format) => write_query(f, "differences", *format, None),
             Command::Edit(command) => write!(f, "edit {command}"),
         }
@@ -420,6 +426,8 @@ mod tests {
                 Command::purge("a.org", "/news of/*").unwrap(),
                 "purge a.org /news of/*",
             ),
+            (Command::Requests(StatusFormat::Text), "requests text"),
+            (Command::Requests(StatusFormat::Json), "requests json"),
             (balancers(StatusFormat::Text, None), "balancer text"),
             (balancers(StatusFormat::Json, None), "balancer json"),
             (
@@ -479,6 +487,9 @@ mod tests {
             "metrics history now",
             "balancer",
             "balancer xml",
+            "requests",
+            "requests xml",
+            "requests json a",
             "manager",
             "manager login now",
             "edit",

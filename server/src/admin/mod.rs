@@ -1,6 +1,7 @@
 //! Administration of a running server: the commands of the control socket, and the server's status with
 //! its renderers. Plain types, without access to the server.
 
+pub mod active_requests;
 pub mod balancers;
 pub mod command;
 pub mod edit_file;

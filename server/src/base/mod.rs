@@ -11,6 +11,7 @@ pub mod descriptors;
 pub mod heap_sort;
 pub mod stats;
 pub mod route_counters;
+pub mod active_requests;
 pub mod machine;
 pub mod sys;
 pub mod task;

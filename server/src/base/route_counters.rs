@@ -124,6 +124,11 @@ impl RouteCounters {
         totals
     }
 
+    /// Returns the first name of the site; empty for requests without a site.
+    pub fn site(&self) -> &str {
+        &self.site
+    }
+
     fn is_for(&self, site: &str, route: &str) -> bool {
         *self.site == *site && *self.route == *route
     }

@@ -402,6 +402,7 @@ impl LeadingCall<'_> {
             user: request.user.clone(),
             forwarding: request.forwarding.clone(),
             memory: request.memory.clone(),
+            active: request.active.clone(),
             ..request
         };
         let hand = PrivateReceiver::new();

@@ -174,6 +174,27 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         run: control_client::status,
     },
     CommandSpec {
+        name: "requests",
+        about: "List the requests under way, the oldest first",
+        details: &[
+            "Prints the oldest 100 requests without a complete response, with the age, the state, the client, the \
+             path without the query, the site and the member of a balancer. Requests of the manager page are left out.",
+            CLIENT_DETAILS,
+        ],
+        operands: &[WHAT],
+        options: &[
+            CommandOption {
+                long: "json",
+                short: None,
+                value: None,
+                about: "Print JSON, for programs",
+            },
+            STATE,
+            CONTROL,
+        ],
+        run: control_client::requests,
+    },
+    CommandSpec {
         name: "metrics",
         about: "Print the metrics of the running server",
         details: &[

@@ -1,5 +1,5 @@
-//! The client of the control socket: `anthill reload`, `status`, `metrics`, `balancer`, `manager`, `hits`, `purge` and
-//! `stop`.
+//! The client of the control socket: `anthill reload`, `status`, `requests`, `metrics`, `balancer`, `manager`,
+//! `hits`, `purge` and `stop`.
 //!
 //! A request is one line. The response is `ok` or `error` on the first line, then text for the user, until
 //! the server closes the connection.
@@ -30,6 +30,15 @@ pub(super) fn status(typed: &ParsedArguments) -> Result<ExitCode, OperatorError>
         &Command::Status(format),
         Some(Duration::from_secs(10)),
     )
+}
+
+pub(super) fn requests(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    let format = match typed.has("json") {
+        true => StatusFormat::Json,
+        false => StatusFormat::Text,
+    };
+    let command = Command::Requests(format);
+    ask(typed, 0, &command, Some(Duration::from_secs(10)))
 }
 
 pub(super) fn metrics(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {

@@ -64,6 +64,7 @@ fn snapshot(
     publisher.manager().add_snapshot(SnapshotState {
         status,
         balancers: member_edit::list(publisher.world(), None).unwrap_or(nothing),
+        requests: publisher.active_requests(),
         edits,
         facts: metrics::facts(publisher),
         hits: hits.map(|hits| hits.views()).collect(),

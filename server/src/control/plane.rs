@@ -472,6 +472,13 @@ impl ControlPlane {
                     StatusFormat::Json => list.json(),
                 })
             }
+            Ok(Command::Requests(format)) => {
+                let list = self.publisher().active_requests();
+                Ok(match format {
+                    StatusFormat::Text => list.text(),
+                    StatusFormat::Json => list.json(true),
+                })
+            }
             Ok(Command::EditHistory { format, name }) => {
                 let (ledger, name) = (self.edits.ledger(), name.as_deref());
                 Ok(match format {

@@ -4,6 +4,8 @@ use super::banner;
 use super::heartbeats::HeartbeatLedgers;
 use super::listeners::{Listeners, RETIRE_DELAY};
 use super::startup::{h3_port, https_port, open_error_sinks, tls_supplies};
+use crate::admin::active_requests::ActiveRequestList;
+use crate::base::active_requests::ActiveRequestLedger;
 use crate::base::clock;
 use crate::base::log::ErrorLog;
 use crate::base::stats::Stats;
@@ -11,7 +13,7 @@ use crate::base::sys;
 use crate::base::task;
 use crate::base::thread_pool::ThreadPool;
 use crate::config::{BalancerConfig, Config, OperatorError};
-use crate::limits;
+use crate::limits::{self, ACTIVE_REQUESTS_LISTED_MAX};
 use crate::manager::{ManagerContext, manager_handler};
 use crate::serve::h3;
 use crate::serve::worker::{self, ProcessContext, WorkerCommand};
@@ -93,6 +95,7 @@ impl Publisher {
             change_tracker: resources.change_tracker.clone(),
             refusals: resources.refusals.clone(),
             body_memory: resources.body_memory.clone(),
+            active_requests: ActiveRequestLedger::new(count),
             workers: count,
             pending_head_bytes_max: (pending_head_bytes / count)
                 .max(limits::PENDING_HEAD_BYTES_MIN),
@@ -188,6 +191,17 @@ impl Publisher {
     /// Returns the counters of the workers.
     pub(super) fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// Returns the oldest requests under way.
+    pub(super) fn active_requests(&self) -> ActiveRequestList {
+        ActiveRequestList {
+            now_us: self.process.origin.elapsed().as_micros() as u64,
+            oldest: self
+                .process
+                .active_requests
+                .oldest(ACTIVE_REQUESTS_LISTED_MAX),
+        }
     }
 
     /// Returns the number of workers.

@@ -16,6 +16,7 @@ pub mod call;
 pub(crate) mod script;
 pub mod proxy;
 
+use crate::base::active_requests::ActiveRequestHandle;
 use crate::base::admission::AdmissionRefused;
 use crate::base::body_memory::BodyAccount;
 use crate::base::log::MemberCall;
@@ -100,6 +101,8 @@ pub struct Request {
     pub hops: u8,
     /// Memory of the bodies of request and response.
     pub memory: BodyAccount,
+    /// Entry of the request among the requests under way; without effect for a subrequest.
+    pub active: ActiveRequestHandle,
 }
 
 /// Protocol switch requested by a client.

@@ -20,6 +20,12 @@ pub const EDIT_QUEUE_TIMEOUT_SECONDS_MAX: u64 = 7_200;
 /// Longest `check_interval` of an edit in seconds: a day. Checks at longer intervals find no failure in time.
 pub const EDIT_CHECK_INTERVAL_SECONDS_MAX: u64 = 86_400;
 
+// Requests under way
+
+/// Requests under way in a list, the oldest first: far more than an operator reads, in at most 40 KB. The table of a
+/// worker is locked during the copies, so the bound also limits the wait of the worker.
+pub const ACTIVE_REQUESTS_LISTED_MAX: usize = 100;
+
 // History of the counters
 
 /// Interval of the samples of the counters. A chart of the last minutes shows each change of 5 s or more.

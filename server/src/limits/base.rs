@@ -5,6 +5,15 @@
 /// Counters of refused requests by rule, for each worker: room for all rules, in 1.5 KiB.
 pub const REFUSAL_RULES_MAX: usize = 192;
 
+// Requests under way
+
+/// Bytes of the host of a request under way for the operator. Most names are shorter, and a table of 20,000 waiting
+/// requests takes at most 7 MB with the bounds of host and path.
+pub const ACTIVE_REQUEST_HOST_BYTES_MAX: usize = 64;
+/// Bytes of the path of a request under way for the operator. The beginning of a longer path shows the route and the
+/// script.
+pub const ACTIVE_REQUEST_PATH_BYTES_MAX: usize = 128;
+
 // Log destinations
 
 /// Access-log bytes queued for one slow destination, 4 MiB. Beyond the bound, lines are dropped and

@@ -48,5 +48,7 @@ pub const MANAGER_BALANCER_CHARTS_MAX: usize = 24;
 pub const MANAGER_STREAMS_MAX: usize = 64;
 /// Entries of the history of edits on the page, the newest first. A link leads to all entries.
 pub const MANAGER_HISTORY_ENTRIES: usize = 20;
+/// Requests under way on the page, the oldest first. A row takes about 300 bytes.
+pub const MANAGER_ACTIVE_REQUESTS: usize = 50;
 /// Members among the problems at the top of the page. The tables of the balancers below have all members.
 pub const MANAGER_PROBLEMS_MAX: usize = 20;

@@ -46,6 +46,11 @@ impl Visitor {
         }
     }
 
+    /// Returns true for a client with a login.
+    pub(super) fn has_login(&self) -> bool {
+        *self != Visitor::Anonymous
+    }
+
     /// Returns the name of the login, for the page and the log.
     pub(super) fn name(&self) -> Option<&str> {
         match self {

@@ -299,6 +299,7 @@ mod tests {
                 now_ms: 0,
                 balancers: Vec::new(),
             },
+            requests: Default::default(),
             edits: Default::default(),
             facts: Default::default(),
             hits: Vec::new(),

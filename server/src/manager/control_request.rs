@@ -1,6 +1,7 @@
 //! Requests of the manager to the control plane, and the state that the control plane collects for a snapshot. A
 //! build without the manager has the types as well, so that the control plane has no part for each build.
 
+use crate::admin::active_requests::ActiveRequestList;
 use crate::admin::balancers::BalancerList;
 use crate::admin::command::Command;
 use crate::admin::edit_ledger::EditState;
@@ -43,6 +44,8 @@ pub struct SnapshotState {
     pub status: Status,
     /// State of the balancers.
     pub balancers: BalancerList,
+    /// Requests under way.
+    pub requests: ActiveRequestList,
     /// Edits of the balancers.
     pub edits: EditState,
     /// Facts of the metrics beside the status and the balancers.

@@ -170,6 +170,11 @@ impl Manager {
                 let snapshot = self.context.snapshot().await?;
                 Ok(text(request, Status::OK, JSON, &[snapshot.json(path)]))
             }
+            b"/requests.json" => {
+                let snapshot = self.context.snapshot().await?;
+                let json = snapshot.requests_json(visitor.has_login());
+                Ok(text(request, Status::OK, JSON, &[json]))
+            }
             b"/metrics" => {
                 let accept = Fields(&request.fields).first("accept");
                 let format = MetricsFormat::by_accept(accept);

@@ -16,7 +16,10 @@ pub struct Snapshot {
     balancers_json: OnceLock<SharedText>,
     history_json: OnceLock<SharedText>,
     differences_json: OnceLock<SharedText>,
-    pub(super) live: OnceLock<Arc<LivePart>>,
+    /// Requests under way as JSON, without and with the texts and addresses of clients.
+    requests_json: [OnceLock<SharedText>; 2],
+    /// Part of the page that changes by itself, without and with a login.
+    pub(super) live: [OnceLock<Arc<LivePart>>; 2],
     /// Metrics in the format of Prometheus, and in OpenMetrics.
     metrics: [OnceLock<SharedText>; 2],
 }
@@ -39,7 +42,8 @@ impl Snapshot {
             balancers_json: OnceLock::new(),
             history_json: OnceLock::new(),
             differences_json: OnceLock::new(),
-            live: OnceLock::new(),
+            requests_json: Default::default(),
+            live: Default::default(),
             metrics: Default::default(),
         }
     }
@@ -66,5 +70,11 @@ impl Snapshot {
             }),
         };
         text.get_or_init(|| render().into())
+    }
+
+    /// Returns the requests under way as JSON, with the texts and addresses of clients for a login.
+    pub(super) fn requests_json(&self, has_login: bool) -> &SharedText {
+        let text = &self.requests_json[usize::from(has_login)];
+        text.get_or_init(|| self.requests.json(has_login).into())
     }
 }

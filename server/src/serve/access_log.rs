@@ -1,6 +1,7 @@
 //! Access log lines of responses. Lines are formatted into a buffer of the worker and handed to the log in
 //! large pieces, so that logging costs a request no system call and no lock.
 
+use crate::base::active_requests::{ActiveRequest, ActiveTarget};
 use crate::base::log::{self, AccessLogFormat, MemberCall};
 use crate::base::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::hits::SiteHits;
@@ -92,10 +93,14 @@ impl<'a> AccessLogEntry<'a> {
         }
     }
 
-    /// Returns the bytes of memory taken by [`AccessLogEntry::keep`].
+    /// Returns the bytes of memory taken by [`AccessLogEntry::keep`]: the entry among the requests under way, and the
+    /// data of the line.
     pub(super) fn kept_bytes(&self, context: &WorkerContext) -> usize {
+        let active = self.head.map_or(0, |head| {
+            size_of::<ActiveRequest>() + ActiveTarget::bytes(head.host, &head.path)
+        });
         if self.access(&context.world()).is_none() {
-            return 0;
+            return active;
         }
         let head = self.head.map_or(0, |head| {
             let asks = [head.known_fields.referer, head.known_fields.user_agent];
@@ -106,7 +111,11 @@ impl<'a> AccessLogEntry<'a> {
                     .map(|field| field.len())
                     .sum::<usize>()
         });
-        size_of::<OwnedAccessLogEntry>() + self.first.len() + head + self.user.map_or(0, str::len)
+        active
+            + size_of::<OwnedAccessLogEntry>()
+            + self.first.len()
+            + head
+            + self.user.map_or(0, str::len)
     }
 
     /// Returns the client of the request, which is not the peer of the connection behind a trusted proxy.
@@ -182,15 +191,15 @@ impl<'a> AccessLogEntry<'a> {
         Some((self.host?.hits.as_ref()?, head))
     }
 
-    /// Copies the data of the line. Returns `None` where the response needs neither a line nor a count of the
-    /// view.
+    /// Copies the data of the line of a client. Returns `None` where the response needs neither a line nor a count
+    /// of the view.
     pub(super) fn keep_line(
         &self,
         context: &WorkerContext,
-        who: ClientInfo,
+        world: &World,
+        client: ClientInfo,
     ) -> Option<Box<OwnedAccessLogEntry>> {
-        let world = context.world();
-        let access = self.access(&world).cloned();
+        let access = self.access(world).cloned();
         let view = self.counted().map(|(hits, head)| PageView {
             hits: hits.clone(),
             path: head.path.as_ref().into(),
@@ -207,7 +216,7 @@ impl<'a> AccessLogEntry<'a> {
             first: line.map(|line| line.first.to_vec()).unwrap_or_default(),
             access,
             view,
-            who: self.client(&world, who),
+            who: client,
             host: head.map(|head| head.host.to_vec()).unwrap_or_default(),
             referer: asks.and_then(|asks| asks.referer).map(<[u8]>::to_vec),
             agent: asks.and_then(|asks| asks.user_agent).map(<[u8]>::to_vec),

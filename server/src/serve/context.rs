@@ -1,6 +1,7 @@
 //! State of a worker below the drivers of the protocols: clock, counters, thread pool, buffers, and the
 //! table of connections. Workers share only [`ProcessContext`].
 
+use crate::base::active_requests::{ActiveRequestLedger, ActiveRequests};
 use crate::base::body_memory::{BodyAccount, BodyMemory, WorkerBodyMemory};
 use crate::base::change_tracker::ChangeTracker;
 use crate::base::clock::Clock;
@@ -57,6 +58,8 @@ pub struct ProcessContext {
     pub pending_head_bytes_max: usize,
     /// Memory of the bodies under way.
     pub body_memory: Arc<BodyMemory>,
+    /// Requests under way, for the operator.
+    pub active_requests: ActiveRequestLedger,
     /// Number of workers.
     pub workers: usize,
     /// Tracker of changes on disk that the served content does not show yet.
@@ -97,6 +100,8 @@ pub struct WorkerContext {
     pub(super) request_ledger: Rc<RequestLedger>,
     /// Memory of the bodies under way on the worker.
     body_memory: Rc<WorkerBodyMemory>,
+    /// Requests under way on the worker, for the operator.
+    pub(super) active_requests: Arc<ActiveRequests>,
     connections: RefCell<ConnectionTable>,
     /// Orders from other workers to close connections of the worker.
     pub(super) eviction_orders: Arc<EvictionOrders>,
@@ -120,7 +125,6 @@ impl WorkerContext {
     ) -> io::Result<WorkerContext> {
         let context = WorkerContext {
             clock: Clock::system(shared.origin, date::format_imf),
-            stats,
             pool: shared.pool.clone(),
             draining: Cell::new(false),
             scratch: RefCell::new(vec![0; limits::READ_BUFFER_BYTES].into()),
@@ -138,6 +142,8 @@ impl WorkerContext {
                 shared.refusals.clone(),
             ),
             body_memory: WorkerBodyMemory::new(&shared.body_memory, shared.workers),
+            active_requests: shared.active_requests.worker(stats.worker),
+            stats,
             shared,
             connections: RefCell::default(),
             eviction_orders: Arc::default(),

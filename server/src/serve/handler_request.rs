@@ -1,5 +1,6 @@
 //! The owned request of a handler, copied from the head of a client's request or of a subrequest.
 
+use crate::base::active_requests::ActiveRequestHandle;
 use crate::base::body_memory::BodyAccount;
 use crate::handler::interim::InterimSender;
 use crate::handler::pipe::PipeReader;
@@ -47,6 +48,7 @@ pub(super) fn handler_request(
         subrequests: Some(subrequests),
         hops: 0,
         memory: BodyAccount::default(),
+        active: ActiveRequestHandle::default(),
     }
 }
 

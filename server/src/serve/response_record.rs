@@ -3,6 +3,7 @@
 //!
 //! [`AccessLogEntry`]: crate::serve::access_log::AccessLogEntry
 
+use crate::base::active_requests::{ActiveRequestGuard, ActiveRequestHandle, RequestPhase};
 use crate::base::log::MemberCall;
 use crate::base::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::serve::access_log::{AccessLogEntry, ClientInfo, OwnedAccessLogEntry};
@@ -26,6 +27,8 @@ pub(super) struct ResponseRecord {
     pub(super) has_latency: bool,
     /// Data of the access log line; None where the response needs neither a line nor a count of the page view.
     pub(super) line: Option<Box<OwnedAccessLogEntry>>,
+    /// Entry among the requests under way; None for a request of the manager or without a complete head.
+    active: Option<ActiveRequestGuard>,
 }
 
 impl Default for ResponseRecord {
@@ -38,18 +41,22 @@ impl Default for ResponseRecord {
             cache: CacheOutcome::None,
             has_latency: true,
             line: None,
+            active: None,
         }
     }
 }
 
 impl AccessLogEntry<'_> {
-    /// Copies the data of a response that is sent later.
+    /// Copies the data of a response that is sent later, and enters the request among the requests under way.
     pub(super) fn keep(
         &self,
         status: Status,
+        phase: RequestPhase,
         context: &WorkerContext,
         who: ClientInfo,
     ) -> ResponseRecord {
+        let world = context.world();
+        let who = self.client(&world, who);
         ResponseRecord {
             counters: self.counters.cloned(),
             version: self.version,
@@ -57,12 +64,46 @@ impl AccessLogEntry<'_> {
             rule: self.reject.map_or(0, |reject| reject.rule),
             cache: self.cache,
             has_latency: who.audience != Audience::Manager,
-            line: self.keep_line(context, who),
+            line: self.keep_line(context, &world, who),
+            active: self.enter(phase, context, who),
         }
+    }
+
+    /// Enters the request of a client among the requests under way. The manager's own requests are left out: its
+    /// streams of events would be the oldest.
+    fn enter(
+        &self,
+        phase: RequestPhase,
+        context: &WorkerContext,
+        client: ClientInfo,
+    ) -> Option<ActiveRequestGuard> {
+        let head = self.head.filter(|_| client.audience == Audience::Public)?;
+        Some(context.active_requests.enter(|request| {
+            request.started_us = self.started_us;
+            request.client = client.peer;
+            request.version = head.version.name();
+            request.method = head.method.name();
+            request.phase = phase;
+            request.route = self.counters.cloned();
+            request.target.set(head.host, &head.path);
+        }))
     }
 }
 
 impl ResponseRecord {
+    /// Returns the entry among the requests under way, for the handler.
+    pub(super) fn active(&self) -> ActiveRequestHandle {
+        let active = self.active.as_ref();
+        active.map(ActiveRequestGuard::handle).unwrap_or_default()
+    }
+
+    /// Records the progress of the request, for the operator.
+    pub(super) fn set_phase(&self, phase: RequestPhase) {
+        if let Some(active) = &self.active {
+            active.set_phase(phase);
+        }
+    }
+
     /// Records the refusal of the request's content. A response that has begun keeps its status.
     pub(super) fn refuse(&mut self, reject: Reject) {
         self.rule = reject.rule;

@@ -144,6 +144,18 @@ pub enum Version {
     Http3,
 }
 
+impl Version {
+    /// Returns the name, such as `HTTP/1.1`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2",
+            Version::Http3 => "HTTP/3",
+        }
+    }
+}
+
 /// Parsed head of a request.
 #[derive(Debug)]
 pub struct RequestHead<'a> {

@@ -64,6 +64,12 @@ families! {
 
     Gauge "anthill_connections" "" [""] "Open connections of clients."
         |it, out| out.sample(&[], it.status.connections);
+    Gauge "anthill_connections_by_protocol" "" ["protocol"] "Open connections of clients by version of HTTP. A connection without a request yet counts as HTTP/1.1."
+        |it, out| {
+            for (protocol, open) in PROTOCOLS[1..].iter().zip(it.status.connections_by_version()) {
+                out.sample(&[("protocol", protocol)], open);
+            }
+        };
     Counter "anthill_connections_opened" "" [""] "Accepted connections."
         |it, out| out.counter(it, "connections_opened");
     Counter "anthill_connections_timed_out" "" [""] "Connections and requests that ended because the client was too slow."
@@ -81,7 +87,7 @@ families! {
     Counter "anthill_tls_handshakes" "" ["result"] "TLS handshakes: full, resumed or failed."
         |it, out| {
             for (result, name) in HANDSHAKES {
-                out.sample(&[("result", result)], counter(it, name));
+                out.sample(&[("result", result)], it.status.counter(name));
             }
         };
     Counter "anthill_received_bytes" "bytes" [""] "Bytes received from clients, after decryption."
@@ -243,13 +249,13 @@ const DURATION_MICROS: [u64; 15] = [
 impl Exposition {
     /// Adds a counter of the workers.
     fn counter(&mut self, metrics: &Metrics<'_>, name: &str) {
-        self.sample(&[], counter(metrics, name));
+        self.sample(&[], metrics.status.counter(name));
     }
 
     /// Adds the counters of HTTP/2 and HTTP/3.
     fn by_protocol(&mut self, metrics: &Metrics<'_>, names: [&str; 2]) {
         for (protocol, name) in PROTOCOLS[2..].iter().zip(names) {
-            self.sample(&[("protocol", protocol)], counter(metrics, name));
+            self.sample(&[("protocol", protocol)], metrics.status.counter(name));
         }
     }
 
@@ -271,13 +277,6 @@ fn decimal(number: u64, digits: u32) -> Decimal {
 /// Returns the first name of a certificate.
 fn first(names: &[String]) -> &str {
     names.first().map_or("*", String::as_str)
-}
-
-/// Returns a counter of the workers by its name.
-fn counter(metrics: &Metrics<'_>, name: &str) -> u64 {
-    let mut counters = metrics.status.counters.iter();
-    let found = counters.find(|(known, _)| *known == name);
-    found.map_or(0, |(_, value)| *value)
 }
 
 /// Calls `write` with the labels of each route.

@@ -15,7 +15,12 @@ fn status() -> Status {
         version: "1.2.3",
         now: 7_200,
         up_seconds: 200,
-        counters: vec![("handshakes_full", 6), ("h3_connections", 7)],
+        connections: 9,
+        counters: vec![
+            ("handshakes_full", 6),
+            ("h3_connections", 7),
+            ("h3_connections_closed", 5),
+        ],
         shares: vec![("calls_refused", 18)],
         certificates: vec![CertificateStatus {
             names: vec!["a.org".into(), "b.org".into()],
@@ -115,6 +120,9 @@ fn samples_in_the_format_of_prometheus() {
         "anthill_http_refusals_total{rule=\"401\",status=\"404\"} 1\n",
         "anthill_tls_handshakes_total{result=\"full\"} 6\n",
         "anthill_multiplexed_connections_total{protocol=\"3\"} 7\n",
+        "anthill_connections_by_protocol{protocol=\"1.1\"} 7\n\
+         anthill_connections_by_protocol{protocol=\"2\"} 0\n\
+         anthill_connections_by_protocol{protocol=\"3\"} 2\n",
         "anthill_limit_refusals_total{limit=\"calls_refused\"} 18\n",
         "anthill_certificate_expiry_timestamp_seconds{name=\"a.org\",issuer=\"file\"} 4000000000\n",
         "anthill_certificate_renewal_failed{name=\"a.org\"} 1\n",

@@ -161,7 +161,10 @@ impl ProxyCall {
                 let waits = self
                     .with_question(|balancer, question| balancer.wait(question, session_member));
                 match waits {
-                    Ok(ticket) => Ok(CallState::Queued(ticket, session_member)),
+                    Ok(ticket) => {
+                        self.request.active.wait_for_member();
+                        Ok(CallState::Queued(ticket, session_member))
+                    }
                     Err(WaitRefused::QueueFull) => {
                         Err(self.busy(session_member, cause::queue_full))
                     }
@@ -170,6 +173,7 @@ impl ProxyCall {
                 }
             }
             Err(NoMember::NoneUsable | NoMember::SessionLost) if self.may_await_room() => {
+                self.request.active.wait_for_member();
                 Ok(CallState::AwaitingRoom)
             }
             Err(NoMember::NoneUsable) => Err(self.none_usable()),

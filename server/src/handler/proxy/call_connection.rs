@@ -25,6 +25,7 @@ impl ProxyCall {
     /// Takes an idle connection to the member, or starts a new one.
     pub(super) fn connect(&mut self, lease: Lease) -> Result<CallState, AttemptFailure> {
         self.log_repeated();
+        self.request.active.set_member(lease.member().name());
         let pool = lease.member().pool();
         self.lease = Some(lease);
         self.stays = false;

@@ -1,18 +1,22 @@
-//! Edits on the page: the differences from anthill.toml, and the history with a button to undo each edit.
+//! Edits on the page: the newest edit, the differences from anthill.toml, and the history with a button to undo each
+//! edit.
 
 use super::parts::push_hidden;
 use crate::admin::edit_ledger::{EditEntry, EditLedger};
 use crate::admin::edit_report::EditDifferences;
-use crate::admin::edited_balancer::ConfiguredBalancer;
 use crate::base::clock::format_utc;
 use crate::handler::git::browse::render::html::Html;
+use crate::manager::snapshot::Snapshot;
 
-/// Appends the edits in force with the lines for anthill.toml.
-pub(super) fn push_differences(
-    page: &mut Html,
-    ledger: &EditLedger,
-    configured: &[ConfiguredBalancer],
-) {
+/// Appends the newest edit, and the edits in force with the lines for anthill.toml. The script of the page compares the
+/// newest edits of two renderings.
+pub(super) fn push_edits(page: &mut Html, snapshot: &Snapshot) {
+    let (ledger, configured) = (&snapshot.edits.ledger, &snapshot.edits.configured);
+    if let Some(entry) = ledger.history.back() {
+        page.markup("<p class=soft id=newest-edit>Newest edit, entry ");
+        page.text(entry.id.to_string()).markup(": ");
+        page.text(entry.line()).markup("</p>\n");
+    }
     let count = ledger.in_force.len();
     if count == 0 {
         return;

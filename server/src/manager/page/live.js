@@ -29,6 +29,9 @@ function patch(old, now) {
 
 const live = document.getElementById("live");
 const button = document.createElement("button");
+// Message that the edits have changed since the load of the page. The history and the forms of the selected member have
+// the token of the client, so that only a load renews them.
+const note = document.createElement("p");
 let source = null;
 // Lines of each section by the id of the section, as the server sent them; null before the first event.
 let sections = null;
@@ -64,7 +67,22 @@ function read(data) {
   return changed;
 }
 
+// Returns the newest edit as shown by the page.
+function newestEdit() {
+  return document.getElementById("newest-edit")?.textContent;
+}
+
 function show({ data }) {
+  const edit = newestEdit();
+  update(data);
+  if (newestEdit() === edit || note.hasChildNodes()) return;
+  const link = document.createElement("a");
+  link.href = location.pathname + location.search;
+  link.textContent = "Load the page again";
+  note.append("The history and the forms are older than the newest edit. ", link);
+}
+
+function update(data) {
   const isFirst = !sections;
   sections ??= new Map();
   const changed = read(data);
@@ -97,5 +115,8 @@ if (live) {
   button.type = "button";
   button.addEventListener("click", toggle);
   document.querySelector(".login").append(button);
+  note.className = "stale";
+  note.setAttribute("role", "status");
+  live.after(note);
   toggle();
 }

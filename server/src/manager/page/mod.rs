@@ -8,6 +8,7 @@ mod history;
 mod member;
 mod parts;
 mod problems;
+mod requests;
 mod sections;
 mod server;
 mod style;
@@ -26,7 +27,7 @@ use crate::handler::git::browse::render::html::Html;
 use crate::limits::{EDIT_HISTORY_ENTRIES_MAX, MANAGER_HISTORY_ENTRIES};
 use crate::upstream::settings::CheckKind;
 use edit_form::EditForm;
-use history::{push_differences, push_history};
+use history::push_history;
 use member::push_selected;
 use parts::push_hidden;
 use std::sync::Arc;
@@ -101,16 +102,10 @@ impl Page<'_> {
                     self.push_selection(&mut page, selected, *refused);
                 }
                 page.markup("<div id=live>\n");
-                live = Some(Arc::clone(self.snapshot.live()));
+                live = Some(Arc::clone(self.snapshot.live(self.visitor.has_login())));
                 foot.markup("</div>\n");
-                let edits = &self.snapshot.edits;
-                push_differences(&mut foot, &edits.ledger, &edits.configured);
-                push_history(
-                    &mut foot,
-                    &edits.ledger,
-                    self.token,
-                    MANAGER_HISTORY_ENTRIES,
-                );
+                let ledger = &self.snapshot.edits.ledger;
+                push_history(&mut foot, ledger, self.token, MANAGER_HISTORY_ENTRIES);
             }
             Content::History => {
                 let ledger = &self.snapshot.edits.ledger;

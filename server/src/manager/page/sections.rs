@@ -1,7 +1,9 @@
 //! Sections of the page that change by themselves.
 
 use super::balancer::push_balancers;
+use super::history::push_edits;
 use super::problems::push_problems;
+use super::requests::{push_requests_for_all, push_requests_for_login};
 use super::server::{
     push_certificates, push_charts, push_counters, push_hits, push_refusals, push_server,
     push_sites,
@@ -13,28 +15,37 @@ use std::sync::Arc;
 /// Function that appends sections of the page.
 type PushSections = fn(&mut Sections, &Snapshot);
 
-/// Sections in the order of the page.
-const SECTIONS: [PushSections; 9] = [
-    |page, snapshot| page.section("problems", |html| push_problems(html, snapshot)),
-    |page, snapshot| page.section("server", |html| push_server(html, snapshot)),
-    |page, snapshot| page.section("charts", |html| push_charts(html, snapshot)),
-    push_balancers,
-    |page, snapshot| page.section("sites", |html| push_sites(html, snapshot)),
-    |page, snapshot| page.section("hits", |html| push_hits(html, snapshot)),
-    |page, snapshot| page.section("refusals", |html| push_refusals(html, snapshot)),
-    |page, snapshot| page.section("certificates", |html| push_certificates(html, snapshot)),
-    |page, snapshot| page.section("counters", |html| push_counters(html, snapshot)),
-];
+/// Returns the sections in the order of the page, for clients with or without a login.
+fn sections(has_login: bool) -> [PushSections; 11] {
+    let push_requests = match has_login {
+        true => push_requests_for_login,
+        false => push_requests_for_all,
+    };
+    [
+        |page, snapshot| page.section("problems", |html| push_problems(html, snapshot)),
+        |page, snapshot| page.section("server", |html| push_server(html, snapshot)),
+        |page, snapshot| page.section("charts", |html| push_charts(html, snapshot)),
+        push_balancers,
+        push_requests,
+        |page, snapshot| page.section("sites", |html| push_sites(html, snapshot)),
+        |page, snapshot| page.section("hits", |html| push_hits(html, snapshot)),
+        |page, snapshot| page.section("refusals", |html| push_refusals(html, snapshot)),
+        |page, snapshot| page.section("certificates", |html| push_certificates(html, snapshot)),
+        |page, snapshot| page.section("counters", |html| push_counters(html, snapshot)),
+        |page, snapshot| page.section("edits", |html| push_edits(html, snapshot)),
+    ]
+}
 
 impl Snapshot {
-    /// Returns the part of the page that changes by itself, rendered once for all clients.
-    pub(in crate::manager) fn live(&self) -> &Arc<LivePart> {
-        self.live.get_or_init(|| {
-            let mut sections = Sections::default();
-            for push in SECTIONS {
-                push(&mut sections, self);
+    /// Returns the part of the page that changes by itself, rendered once for all clients with a login, and once for
+    /// all clients without a login.
+    pub(in crate::manager) fn live(&self, has_login: bool) -> &Arc<LivePart> {
+        self.live[usize::from(has_login)].get_or_init(|| {
+            let mut page = Sections::default();
+            for push in sections(has_login) {
+                push(&mut page, self);
             }
-            Arc::new(sections.into())
+            Arc::new(page.into())
         })
     }
 }

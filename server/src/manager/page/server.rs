@@ -3,7 +3,6 @@
 use super::chart::{Chart, ChartLines};
 use super::parts::{LEFT, RIGHT, open_scroll, push_column};
 use crate::admin::metrics::history::Sample;
-use crate::admin::status::Status;
 use crate::admin::text_table::{bytes, count, duration};
 use crate::base::clock::format_utc;
 use crate::handler::git::browse::render::html::Html;
@@ -22,12 +21,14 @@ pub(super) fn push_server(page: &mut Html, snapshot: &Snapshot) {
     page.text(manager).markup("</p>\n<dl class=tiles>");
     let last = snapshot.history.samples.last().copied();
     let last = last.unwrap_or_default();
+    let versions = status.connections_by_version();
+    let versions = versions.map(|number| number.to_string());
     let tiles = [
         ("Requests", rate(per_second(last.requests))),
         ("Errors (5xx)", rate(per_second(last.errors))),
         ("Latency, 99 %", micros(last.latency_micros[2].into())),
         ("Connections", status.connections.to_string()),
-        ("HTTP/1.1, 2, 3", connections_by_version(status)),
+        ("HTTP/1.1, 2, 3", versions.join(", ")),
         ("Memory", bytes(facts.process.resident_bytes)),
         ("Up", duration(status.up_seconds)),
         ("Workers", status.workers.to_string()),
@@ -54,20 +55,6 @@ pub(super) fn push_server(page: &mut Html, snapshot: &Snapshot) {
         push_tile(page, "Throttled by heat", &format!("{events} times"));
     }
     page.markup("</dl>\n");
-}
-
-/// Returns the open connections of HTTP/1.1, HTTP/2 and HTTP/3 as text. A connection without a request yet counts as
-/// HTTP/1.1.
-fn connections_by_version(status: &Status) -> String {
-    let count = |name: &str| {
-        let mut counters = status.counters.iter();
-        counters.find(|it| it.0 == name).map_or(0, |it| it.1)
-    };
-    let open = |opened: &str, closed: &str| count(opened).saturating_sub(count(closed));
-    let h2 = open("h2_connections", "h2_connections_closed");
-    let h3 = open("h3_connections", "h3_connections_closed");
-    let h1 = status.connections.saturating_sub(h2 + h3);
-    [h1, h2, h3].map(|number| number.to_string()).join(", ")
 }
 
 fn push_tile(page: &mut Html, name: &str, value: &str) {

@@ -1,5 +1,6 @@
 //! A handler's call over HTTP/1.1, as started by a request.
 
+use crate::base::active_requests::RequestPhase;
 use crate::base::body_memory::BodyAccount;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{self, counted_pipe};
@@ -87,6 +88,9 @@ impl H1Call {
         if head.version != Version::Http10 {
             request.interim = interim.sender();
         }
+        let who = connection.client_info();
+        let record = line.keep(Status::OK, RequestPhase::Handler, &connection.context, who);
+        request.active = record.active();
         H1Call {
             answering: handler.start(request),
             interim,
@@ -99,7 +103,7 @@ impl H1Call {
             is_head: head.method == Method::Head,
             secure_fields: line.host.map(|host| host.secure_fields.clone()),
             site: line.host.and_then(|host| host.site.clone()),
-            record: line.keep(Status::OK, &connection.context, connection.client_info()),
+            record,
             body_bytes_max: world.limits.body_bytes,
             started_us: line.started_us,
             memory,
@@ -110,14 +114,8 @@ impl H1Call {
     }
 
     /// Attaches the memory reservation of the head, held until the end of the call.
-    pub(in crate::serve) fn with_reservation(
-        self,
-        reservation: Option<RequestReservation>,
-    ) -> H1Call {
-        H1Call {
-            _reservation: reservation,
-            ..self
-        }
+    pub(in crate::serve) fn hold_head(&mut self, reservation: Option<RequestReservation>) {
+        self._reservation = reservation;
     }
 
     /// Attaches the memory reservation of the bytes received behind the head.

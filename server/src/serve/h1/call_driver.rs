@@ -5,6 +5,7 @@
 //! the peer takes content. When the peer disconnects or a deadline expires, the call is dropped with all
 //! work started by the call.
 
+use crate::base::active_requests::RequestPhase;
 use crate::base::body_memory::BodyPurpose;
 use crate::handler::pipe::{self, PipeRead};
 use crate::handler::{LocalBoxFuture, Response, ResponseBody};
@@ -314,6 +315,7 @@ impl H1CallDriver<'_> {
             let is_all = self.gather(cx);
             match self.out.poll_send(&mut self.connection.stream, cx) {
                 Poll::Pending => {
+                    self.record_sending();
                     self.poll_work(cx);
                     return Poll::Pending;
                 }
@@ -343,11 +345,19 @@ impl H1CallDriver<'_> {
                     }
                 }
                 H1Download::Streaming { .. } if is_all => {
+                    self.record_sending();
                     self.out.release();
                     return Poll::Pending;
                 }
                 H1Download::Streaming { .. } => {}
             }
+        }
+    }
+
+    /// Records for the operator that the response has begun, and does not leave at once.
+    fn record_sending(&self) {
+        if let H1Download::Streaming { .. } | H1Download::Last = self.download {
+            self.call.record.set_phase(RequestPhase::Response);
         }
     }
 
@@ -453,6 +463,7 @@ impl H1CallDriver<'_> {
         if response.fields.first("upgrade").is_none() {
             response.fields.push(b"Upgrade", &pending.upgrade.protocol);
         }
+        self.call.record.set_phase(RequestPhase::Tunnel);
         self.write_head(&response, None, AfterResponse::Keep);
         if let ResponseBody::Stream { reader, work, .. } = response.body {
             let out = std::mem::take(&mut self.out);

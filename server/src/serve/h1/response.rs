@@ -1,5 +1,6 @@
 //! Responses of HTTP/1.1: executes the step that follows a dispatch, and sends the response.
 
+use crate::base::active_requests::RequestPhase;
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::attempt::{Attempt, ReadyResponse, Step};
@@ -80,8 +81,8 @@ impl H1Session {
                             return self.send_ready(refusal, &mut exchange, cx);
                         }
                     };
-                    let mut call = H1Call::new(handler, head, connection, world, line, memory)
-                        .with_reservation(reservation);
+                    let mut call = H1Call::new(handler, head, connection, world, line, memory);
+                    call.hold_head(reservation);
                     if self.closes {
                         call.close_afterwards();
                     }
@@ -382,7 +383,8 @@ impl H1Session {
             request_end,
         } = exchange;
         let connection = &self.connection;
-        let record = line.keep(status, &connection.context, connection.client_info());
+        let who = connection.client_info();
+        let record = line.keep(status, RequestPhase::Response, &connection.context, who);
         connection.phase(ConnectionPhase::Write);
         RequestOutcome::Then(
             *request_end,

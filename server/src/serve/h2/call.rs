@@ -1,6 +1,7 @@
 //! A handler call on an HTTP/2 stream: starts the call, sends the handler's response, and ends calls that
 //! can't be completed.
 
+use crate::base::active_requests::RequestPhase;
 use crate::base::body_memory::BodyAccount;
 use crate::base::log::MemberCall;
 use crate::base::route_counters::CacheOutcome;
@@ -47,11 +48,14 @@ impl H2Session<'_> {
             }
             false => Some(writer),
         };
+        let (status, phase) = (Status::CLIENT_LEFT, RequestPhase::Handler);
+        let record = line.keep(status, phase, &self.context, self.who);
         let facts = self.connection.facts();
         let context = &self.context;
         let mut request = client_request(context, head, &facts, user, reader, memory.clone());
         let interim = InterimReceiver::default();
         request.interim = interim.sender();
+        request.active = record.active();
         let now_ms = self.context.clock.millis();
         let tunnel = request_tunnel(&mut request, head, &handler);
         let tunnel = tunnel.map(|upgrade| Box::new(StreamTunnel::new(upgrade, now_ms)));
@@ -72,7 +76,6 @@ impl H2Session<'_> {
             download: None,
             memory,
         };
-        let record = line.keep(Status::CLIENT_LEFT, &self.context, self.who);
         let Some(stream) = self.h2.stream(owed.id) else {
             return;
         };
@@ -159,6 +162,11 @@ impl H2Session<'_> {
             stream.carries_messages = true;
             self.connection.stream.socket.probe_silent_peer();
         }
+        let phase = match call.is_tunnel() {
+            true => RequestPhase::Tunnel,
+            false => RequestPhase::Response,
+        };
+        stream.work.record.set_phase(phase);
         let status = *response.status;
         let is_bodiless = call.is_head || is_without_content(status);
         let secure_fields = call.secure_fields.clone();

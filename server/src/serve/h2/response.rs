@@ -1,6 +1,7 @@
 //! Processing of an HTTP/2 request from the complete field section to the response: calls
 //! [`dispatch`](crate::serve::dispatch), and carries out the result at once or after a wait.
 
+use crate::base::active_requests::RequestPhase;
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::attempt::{
@@ -629,7 +630,7 @@ impl H2Session<'_> {
         left: u64,
         line: &AccessLogEntry<'_>,
     ) {
-        let record = line.keep(status, &self.context, self.who);
+        let record = line.keep(status, RequestPhase::Response, &self.context, self.who);
         let Some(exchange) = self.exchange(owed) else {
             return;
         };

@@ -2,6 +2,7 @@
 //! the client, and neither direction waits for the other. The peer's flow-control window opens only as the
 //! handler takes content.
 
+use crate::base::active_requests::RequestPhase;
 use crate::base::body_memory::BodyAccount;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{PipeWriter, counted_pipe};
@@ -80,6 +81,8 @@ impl H3Call {
             }
             false => Some(writer),
         };
+        let (status, phase) = (Status::CLIENT_LEFT, RequestPhase::Handler);
+        let record = line.keep(status, phase, context, session.who);
         let mut request = client_request(
             context,
             head,
@@ -90,6 +93,7 @@ impl H3Call {
         );
         let interim = InterimReceiver::default();
         request.interim = interim.sender();
+        request.active = record.active();
         let now_ms = context.clock.millis();
         let tunnel = request_tunnel(&mut request, head, &handler);
         let tunnel = tunnel.map(|upgrade| Box::new(StreamTunnel::new(upgrade, now_ms)));
@@ -122,7 +126,7 @@ impl H3Call {
             moved_ms: now_ms,
             is_last: false,
             client_ended: has_no_body,
-            record: line.keep(Status::CLIENT_LEFT, context, session.who),
+            record,
             sent: 0,
             started_us: line.started_us,
         }
@@ -379,6 +383,10 @@ impl H3Call {
 
     fn head(&mut self, exchange: &H3Exchange, status: Status, section: &[u8]) {
         self.record.status = status;
+        self.record.set_phase(match self.call.is_tunnel() {
+            true => RequestPhase::Tunnel,
+            false => RequestPhase::Response,
+        });
         let head = exchange.dated_head(section, b"", self.call.secure_fields.as_deref(), None);
         // `out` may still hold interim responses.
         let before = std::mem::take(&mut self.out);

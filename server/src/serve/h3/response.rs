@@ -3,6 +3,7 @@
 //! A response that needs no wait is sent in the first poll, without a task and without stored state. Every
 //! wait (for a file, a password check, a handler or the peer) is an `await` of the same future.
 
+use crate::base::active_requests::RequestPhase;
 use crate::handler::LocalBoxFuture;
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
@@ -355,7 +356,7 @@ impl H3Exchange {
         if outgoing.body.is_some() {
             outgoing.sent = 0;
         }
-        outgoing.record = line.keep(status, context, self.session.who);
+        outgoing.record = line.keep(status, RequestPhase::Response, context, self.session.who);
         Ok(H3ExchangeStep::Send(Box::new(outgoing)))
     }
 
