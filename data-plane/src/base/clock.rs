@@ -4,6 +4,7 @@
 //! the wake-up is exact enough. Log lines carry UTC, which has no jumps, and a static binary contains no
 //! time zones. The calendar is the proleptic Gregorian calendar from 1970 on.
 
+use crate::base::sys;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -19,7 +20,8 @@ pub type FormatDate = fn(u64) -> [u8; 29];
 
 /// Clock of one worker, shared within its thread by reference. The type is not `Sync`.
 pub struct Clock {
-    origin: Option<Instant>,
+    /// Origin in nanoseconds of the system's monotonic clock; None for a clock of a test.
+    origin_nanos: Option<u64>,
     format_date: FormatDate,
     micros: Cell<u64>,
     /// Unix time at `origin` in milliseconds, corrected once a second, since an operator may set the
@@ -36,7 +38,9 @@ impl Clock {
     /// Makes a clock that follows the system's clock. All clocks of a process take the same `origin`, so
     /// that their monotonic times are comparable.
     pub fn system(origin: Instant, format_date: FormatDate) -> Clock {
-        let clock = Clock::new(Some(origin), format_date);
+        let since = origin.elapsed().as_nanos() as u64;
+        let origin_nanos = sys::monotonic_nanos().saturating_sub(since);
+        let clock = Clock::new(Some(origin_nanos), format_date);
         clock.correct();
         clock.tick();
         clock.format();
@@ -51,9 +55,9 @@ impl Clock {
         clock
     }
 
-    fn new(origin: Option<Instant>, format_date: FormatDate) -> Clock {
+    fn new(origin_nanos: Option<u64>, format_date: FormatDate) -> Clock {
         Clock {
-            origin,
+            origin_nanos,
             format_date,
             micros: Cell::new(0),
             unix_ms_at_origin: Cell::new(0),
@@ -67,8 +71,8 @@ impl Clock {
     /// Reads the system's clock, once each time the worker wakes for a connection. All other methods return
     /// the time of the last tick.
     pub fn tick(&self) {
-        if let Some(origin) = self.origin {
-            self.micros.set(origin.elapsed().as_micros() as u64);
+        if let Some(origin_nanos) = self.origin_nanos {
+            self.micros.set(nanos_since(origin_nanos) / 1_000);
             if self.micros.get() / 1_000_000 != self.corrected_at_second.get() {
                 self.correct();
             }
@@ -80,7 +84,7 @@ impl Clock {
 
     /// Advances a clock for tests by `micros`. Has no effect on a clock that follows the system's clock.
     pub fn advance(&self, micros: u64) {
-        if self.origin.is_none() {
+        if self.origin_nanos.is_none() {
             self.micros.set(self.micros.get() + micros);
             self.tick();
         }
@@ -117,12 +121,14 @@ impl Clock {
     }
 
     fn correct(&self) {
-        let Some(origin) = self.origin else { return };
+        let Some(origin_nanos) = self.origin_nanos else {
+            return;
+        };
         let unix_ms = unix_ms_now();
-        let elapsed = origin.elapsed();
+        let elapsed = nanos_since(origin_nanos);
         self.unix_ms_at_origin
-            .set(unix_ms.saturating_sub(elapsed.as_millis() as u64));
-        self.corrected_at_second.set(elapsed.as_secs());
+            .set(unix_ms.saturating_sub(elapsed / 1_000_000));
+        self.corrected_at_second.set(elapsed / 1_000_000_000);
     }
 
     fn format(&self) {
@@ -133,6 +139,11 @@ impl Clock {
         self.log_time.set(log_time(second));
         self.second.set(second);
     }
+}
+
+/// Returns the nanoseconds since `origin_nanos` on the system's monotonic clock.
+fn nanos_since(origin_nanos: u64) -> u64 {
+    sys::monotonic_nanos().saturating_sub(origin_nanos)
 }
 
 /// Returns seconds since 1970 by the system's clock.

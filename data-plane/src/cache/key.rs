@@ -33,32 +33,19 @@ impl CacheKey {
     pub fn new(route: u64, host: &[u8], raw_path: &[u8], query: Option<&[u8]>) -> CacheKey {
         let mut key = CacheKey {
             short: [0; SHORT_BYTES],
-            length: 0,
+            length: 16 + host.len() + raw_path.len() + query.map_or(0, |query| 1 + query.len()),
             long: Vec::new(),
         };
-        key.push(&route.to_le_bytes());
-        for part in [host, raw_path] {
-            key.push(&(part.len() as u32).to_le_bytes());
-            key.push(part);
-        }
-        if let Some(query) = query {
-            key.push(b"?");
-            key.push(query);
-        }
-        key
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        let end = self.length + bytes.len();
-        if self.long.is_empty() && end <= SHORT_BYTES {
-            self.short[self.length..end].copy_from_slice(bytes);
-        } else {
-            if self.long.is_empty() {
-                self.long.extend_from_slice(&self.short[..self.length]);
+        let out = match key.length {
+            ..=SHORT_BYTES => &mut key.short[..],
+            length => {
+                key.long.resize(length, 0);
+                &mut key.long
             }
-            self.long.extend_from_slice(bytes);
-        }
-        self.length = end;
+        };
+        let written = write(out, route, host, raw_path, query);
+        debug_assert!(written.is_some());
+        key
     }
 
     /// Returns the bytes of the key.
@@ -68,6 +55,32 @@ impl CacheKey {
             false => &self.long,
         }
     }
+}
+
+/// Writes the bytes of a key to the beginning of `out`. Returns None if `out` is too short.
+#[inline]
+fn write(
+    out: &mut [u8],
+    route: u64,
+    host: &[u8],
+    raw_path: &[u8],
+    query: Option<&[u8]>,
+) -> Option<()> {
+    let (place, mut rest) = out.split_first_chunk_mut()?;
+    *place = route.to_le_bytes();
+    for part in [host, raw_path] {
+        let (length, after) = rest.split_first_chunk_mut()?;
+        *length = (part.len() as u32).to_le_bytes();
+        let (place, after) = after.split_at_mut_checked(part.len())?;
+        place.copy_from_slice(part);
+        rest = after;
+    }
+    if let Some(query) = query {
+        let (mark, after) = rest.split_first_mut()?;
+        *mark = b'?';
+        after.get_mut(..query.len())?.copy_from_slice(query);
+    }
+    Some(())
 }
 
 /// The properties of a request that the response may depend on.
