@@ -20,14 +20,14 @@ use anthill::base::log::Sinks;
 use anthill::base::route_counters::RouteLedger;
 use anthill::base::stats::Counters;
 use anthill::base::thread_pool::ThreadPool;
+use anthill::build::{self, SharedResources};
 use anthill::cache::PageCache;
 use anthill::config;
-use anthill::handler::git::post_receive::PushNotifier;
+use anthill::git::post_receive::PushNotifier;
 use anthill::serve::worker::{self, Audience, ProcessContext, WorkerCommand, WorkerListener};
 use anthill::site::ContentBudget;
 use anthill::tls::{SelfSigned, TicketKeys};
 use anthill::upstream::{Backends, session_key_file};
-use anthill::world::build::{self, SharedResources};
 use anthill::world::users::Logins;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
@@ -168,7 +168,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
             std::path::Path::new("/"),
             &refusals,
         )),
-        readers: Arc::new(anthill::handler::git::browse::limiter::BrowseLimiter::new(
+        readers: Arc::new(anthill::git::browse::limiter::BrowseLimiter::new(
             1, &refusals,
         )),
         backends: Arc::new(Backends::new(&refusals)),

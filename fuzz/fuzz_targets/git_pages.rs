@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| anthill::handler::git::browse::invariants::pages(bytes));
+fuzz_target!(|bytes: &[u8]| anthill::git::browse::invariants::pages(bytes));

@@ -1,22 +1,18 @@
-//! The anthill web server as a library. The binary only calls [`cli::run`].
+//! The anthill web server as a library: the configuration, the control plane and the commands above the data plane.
+//! The binary only calls [`cli::run`].
 //!
 //! Modules are listed in the order of layers: a module may import only modules listed above the module, and
-//! `tests/layers.rs` checks the order. ARCHITECTURE.md describes the modules.
+//! `tests/layers.rs` checks the order. The package `anthill-data-plane` has the lowest layers. ARCHITECTURE.md
+//! describes the modules.
 
-pub mod limits;
+pub use anthill_data_plane::{
+    base, cache, handler, hits, limits, serve, site, tls, upstream, wire, world,
+};
 
-pub mod base;
-pub mod wire;
-pub mod site;
-pub mod tls;
-pub mod upstream;
-pub mod handler;
-pub mod cache;
-pub mod hits;
+pub mod git;
 pub mod config;
-pub mod world;
+pub mod build;
 pub mod admin;
-pub mod serve;
 pub mod manager;
 pub mod acme;
 pub mod backup;

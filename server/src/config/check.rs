@@ -15,8 +15,8 @@ use crate::config::balancer::{own_listener, shared_cookies, unused_balancers};
 use crate::config::paths::reason;
 use crate::config::suggestion::suggest;
 use crate::config::unix_account::UnixAccount;
-use crate::handler::git::post_receive::git_folder;
-use crate::handler::git::repository::is_repository;
+use crate::git::post_receive::git_folder;
+use crate::git::repository::is_repository;
 
 /// Checks that all files and folders in the configuration exist and can be used. Returns warnings about
 /// settings that work but are probably not intended.

@@ -14,7 +14,7 @@ use crate::deploy::{
     CancelFlag, DeployError, DeployFailureCause, DeployOutcome, DeployPlan, DeployedTree, OldTrees,
     short,
 };
-use crate::handler::git::post_receive::{PushNotice, PushNotifier, STOPPING};
+use crate::git::post_receive::{PushNotice, PushNotifier, STOPPING};
 use crate::limits::DEPLOY_FIRST_SECONDS;
 use std::cell::RefCell;
 use std::ops::Range;

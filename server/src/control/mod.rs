@@ -22,9 +22,9 @@ mod tests;
 
 use crate::base::clock;
 use crate::base::log::ErrorLog;
+use crate::build::{self, SharedResources};
 use crate::config::{self, Config, ConfigSource, OperatorError, Overrides};
 use crate::manager::manager_handler;
-use crate::world::build::{self, SharedResources};
 use log::LevelFilter;
 use plane::ControlPlane;
 use startup::new_manager;

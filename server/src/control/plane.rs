@@ -23,7 +23,7 @@ use crate::base::log::{ErrorLog, Sinks};
 use crate::base::sys;
 use crate::base::task;
 use crate::config::{self, ConfigSource, OperatorError, Overrides};
-use crate::handler::git::sandbox_repository;
+use crate::git::sandbox_repository;
 use crate::limits;
 use crate::manager::{CommandAnswer, ManagerRequest};
 use crate::site::ContentBudget;

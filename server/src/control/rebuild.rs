@@ -14,7 +14,7 @@ use crate::config::{self, Config, OperatorError};
 use crate::deploy::DeployPlan;
 use crate::site::{ContentBudget, Site, SiteError};
 use crate::world::{Host, Hosts, RouteTarget, World};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,9 +48,9 @@ pub(super) struct Rebuilder {
     changes: Changes,
     /// Files that may be half written; true if an event of the file was already read: the kernel may
     /// report no further event, and only the period without changes shows that the file is complete.
-    half_written: BTreeMap<(SiteId, PathBuf), bool>,
+    half_written: HashMap<(SiteId, PathBuf), bool>,
     /// Sites that could not be read. The control plane tries to read the sites again at intervals.
-    missed: BTreeSet<SiteId>,
+    missed: HashSet<SiteId>,
     /// State of each file named in the configuration, to find changes of files without a watch.
     file_stamps: Vec<(PathBuf, Option<FileStamp>)>,
 }
@@ -69,8 +69,8 @@ impl Rebuilder {
             scans: ThreadPool::new("anthill-scan", 1, POOL_QUEUE),
             watch: None,
             changes: Changes::default(),
-            half_written: BTreeMap::new(),
-            missed: BTreeSet::new(),
+            half_written: HashMap::new(),
+            missed: HashSet::new(),
             file_stamps,
         }
     }
@@ -222,9 +222,9 @@ impl Rebuilder {
             })
     }
 
-    fn all_places(&self) -> BTreeSet<SiteId> {
+    fn all_places(&self) -> HashSet<SiteId> {
         // Uses `extend`: `collect` into a set would add the code of a sort to the binary.
-        let mut all = BTreeSet::new();
+        let mut all = HashSet::new();
         all.extend(self.places().map(|(place, _)| place));
         all
     }

@@ -25,7 +25,7 @@ fn plane(folder: &TempDir) -> (ControlPlane, SocketAddr) {
     let plane = ControlPlane::start(
         ConfigSource::File(file),
         Overrides::default(),
-        ErrorLog::new(),
+        ErrorLog::default(),
     )
     .unwrap();
     let (address, _) = plane
@@ -101,11 +101,11 @@ fn a_refused_reload_registers_nothing() {
         )
     };
     // The error log can't be opened after everything is built.
-    let refused = publisher.prepare(&read("/dev/null/x"), &ErrorLog::new());
+    let refused = publisher.prepare(&read("/dev/null/x"), &ErrorLog::default());
     assert!(refused.is_err());
     assert_eq!(registered(), (false, false, false));
     let (_, world) = publisher
-        .prepare(&read("errors.log"), &ErrorLog::new())
+        .prepare(&read("errors.log"), &ErrorLog::default())
         .unwrap();
     assert_eq!(
         registered(),

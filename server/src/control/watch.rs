@@ -11,7 +11,7 @@ use crate::base::sys::{self, Inotify, InotifyEvent, OpenWriters, WatchFlags};
 use crate::limits::LINK_HOPS_MAX;
 use crate::site::{Site, writers_of};
 use rustix::fs::CWD;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -37,16 +37,16 @@ pub struct SiteId {
 #[derive(Default, Debug)]
 pub struct Changes {
     /// Changed paths, relative to the root of their site.
-    pub sites: BTreeMap<SiteId, BTreeSet<PathBuf>>,
+    pub sites: HashMap<SiteId, BTreeSet<PathBuf>>,
     /// Removed files among the paths of `sites`. A file that has the same name now may be half written.
-    pub gone: BTreeSet<(SiteId, PathBuf)>,
+    pub gone: HashSet<(SiteId, PathBuf)>,
     /// Files among the paths of `sites` of which only a change of attributes is known. The process that
     /// changed the attributes may still be writing to the file.
-    pub touched: BTreeSet<(SiteId, PathBuf)>,
+    pub touched: HashSet<(SiteId, PathBuf)>,
     /// Sites with changes in the last batch of events that was read.
-    pub read: BTreeSet<SiteId>,
+    pub read: HashSet<SiteId>,
     /// Sites to be scanned from the beginning.
-    pub rescan: BTreeSet<SiteId>,
+    pub rescan: HashSet<SiteId>,
     /// True if a file named in the configuration has changed.
     pub files: bool,
     /// True if a deployed branch has changed.

@@ -5,8 +5,8 @@
 //! in the deployed repository runs. A silent or no longer wanted process is killed.
 
 use crate::deploy::error::DeployError;
+use crate::git::sandbox_repository;
 use crate::handler::call::process::{bound_memory, search_path};
-use crate::handler::git::sandbox_repository;
 use crate::limits::{
     DEPLOY_CLEANUP_SECONDS_MAX, DEPLOY_MEMORY_BYTES, DEPLOY_SILENT_SECONDS, DEPLOY_STDERR_BYTES_MAX,
 };

@@ -5,7 +5,7 @@
 //! lines of sections: the id of the section, the number of the line from 0 and the new line, divided by spaces.
 
 use super::gzip::SharedText;
-use crate::handler::git::browse::render::html::Html;
+use crate::git::browse::render::html::Html;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 

@@ -3,7 +3,7 @@
 
 use crate::admin::balancers::BalancerList;
 use crate::config::shown_url;
-use crate::handler::git::browse::render::html::Html;
+use crate::git::browse::render::html::Html;
 use crate::upstream::balancer::{BalancerReport, MemberReport, MemberState};
 use crate::upstream::settings::{AdminState, MemberHost, MemberRole};
 

@@ -9,7 +9,7 @@ use crate::admin::metrics::history::BalancerPast;
 use crate::admin::text_table::{bytes, count};
 use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::shown_url;
-use crate::handler::git::browse::render::html::Html;
+use crate::git::browse::render::html::Html;
 use crate::limits::CONFIG_MEMBERS_MAX;
 use crate::manager::live_part::Sections;
 use crate::manager::snapshot::Snapshot;

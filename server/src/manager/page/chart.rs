@@ -1,7 +1,7 @@
 //! Charts of the last minutes, drawn as SVG. Each line of a chart has a dash pattern of its own and its figures in
 //! text, so that colour never carries meaning alone. Pure.
 
-use crate::handler::git::browse::render::html::Html;
+use crate::git::browse::render::html::Html;
 use crate::limits::{HISTORY_INTERVAL_SECONDS, HISTORY_SAMPLES_MAX};
 use std::fmt::Write;
 

@@ -3,7 +3,7 @@
 use super::parts::push_hidden;
 use crate::admin::edit_form::form_text;
 use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope, EditableValue, METHODS};
-use crate::handler::git::browse::render::html::Html;
+use crate::git::browse::render::html::Html;
 use crate::manager::form::Form;
 use crate::manager::form_edit::{FORMER, FormRefusal};
 use crate::manager::selection::Selection;

@@ -5,7 +5,7 @@ use super::edit_form::EditForm;
 use super::parts::push_hidden;
 use crate::admin::balancers::BalancerList;
 use crate::admin::text_table::duration;
-use crate::handler::git::browse::render::html::Html;
+use crate::git::browse::render::html::Html;
 use crate::manager::selection::Selection;
 use crate::upstream::balancer::MemberReport;
 use crate::upstream::settings::AdminState;

@@ -23,7 +23,7 @@ use super::gzip::SharedText;
 use super::live_part::LivePart;
 use super::selection::Selection;
 use super::snapshot::Snapshot;
-use crate::handler::git::browse::render::html::Html;
+use crate::git::browse::render::html::Html;
 use crate::limits::{EDIT_HISTORY_ENTRIES_MAX, MANAGER_HISTORY_ENTRIES};
 use crate::upstream::settings::CheckKind;
 use edit_form::EditForm;

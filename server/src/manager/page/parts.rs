@@ -1,6 +1,6 @@
 //! Pieces of markup that several parts of the page share.
 
-use crate::handler::git::browse::render::html::Html;
+use crate::git::browse::render::html::Html;
 
 /// Opening tag of the head of a column with text at the left.
 pub(super) const LEFT: &str = "th scope=col";

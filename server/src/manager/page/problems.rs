@@ -5,7 +5,7 @@ use crate::admin::balancers::BalancerList;
 use crate::admin::status::{CertificateStatus, Status};
 use crate::base::machine::{MachineFacts, RASPBERRY_CONDITIONS};
 use crate::config::shown_url;
-use crate::handler::git::browse::render::html::Html;
+use crate::git::browse::render::html::Html;
 use crate::limits::{
     MANAGER_CERTIFICATE_DAYS_MIN, MANAGER_CERTIFICATE_RENEWED_DAYS_MIN, MANAGER_PROBLEMS_MAX,
     MANAGER_TEMPERATURE_MILLIDEGREES_MAX, MANAGER_USE_WARNING_PERCENT,

@@ -3,7 +3,7 @@
 
 use super::parts::{LEFT, RIGHT, open_scroll, push_column};
 use crate::admin::active_requests::{host, site};
-use crate::handler::git::browse::render::html::Html;
+use crate::git::browse::render::html::Html;
 use crate::limits::MANAGER_ACTIVE_REQUESTS;
 use crate::manager::live_part::Sections;
 use crate::manager::snapshot::Snapshot;

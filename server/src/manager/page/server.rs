@@ -5,7 +5,7 @@ use super::parts::{LEFT, RIGHT, open_scroll, push_column};
 use crate::admin::metrics::history::Sample;
 use crate::admin::text_table::{bytes, count, duration};
 use crate::base::clock::format_utc;
-use crate::handler::git::browse::render::html::Html;
+use crate::git::browse::render::html::Html;
 use crate::limits::{HISTORY_INTERVAL_SECONDS, MANAGER_BALANCER_CHARTS_MAX};
 use crate::manager::snapshot::Snapshot;
 use crate::wire::reject::Reject;

@@ -1,6 +1,6 @@
 //! Style sheet of the manager.
 
-use crate::handler::git::browse::render::html;
+use crate::git::browse::render::html;
 
 /// Style sheet in three parts: the common style of generated pages, the tables and forms of the manager, and the
 /// server's half of the page.

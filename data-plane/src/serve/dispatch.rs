@@ -1,0 +1,798 @@
+//! Dispatch of a request: the function `dispatch` turns a [`RequestHead`] and the World into a
+//! [`DispatchOutcome`], for all versions of HTTP.
+//!
+//! Dispatch never waits. The only state changes are in the ledgers of logins, of cached pages and of
+//! changes on disk.
+
+use crate::base::change_tracker::CatchUp;
+use crate::base::route_counters::RouteCounters;
+use crate::cache::{CacheLookup, CachedHandler, LookupContext};
+use crate::handler::route_handler::{HandlerCall, RouteHandler};
+use crate::handler::{Request, Rewrite, Script};
+use crate::serve::access::{AccessDenied, AccessGate};
+use crate::serve::dispatch_context::{Audience, DispatchContext};
+use crate::site::{FileLoad, Listing, ResolvedFile, Site, SiteResponse, VariantResponse};
+use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::reject::Reject;
+use crate::wire::request_head::{Method, RequestHead};
+use crate::wire::request_target;
+use crate::wire::smart_http::is_smart_http;
+use crate::wire::status::Status;
+use crate::world::users::UnverifiedLogin;
+use crate::world::{Host, Route, RouteTarget, World};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Builder of the owned request of a cached handler. The page cache stores the responses of a cached handler.
+pub trait RequestBuilder {
+    /// Creates the request from `head`, for the user that logged in.
+    fn build(
+        &self,
+        head: &RequestHead<'_>,
+        facts: &DispatchContext,
+        user: Option<String>,
+    ) -> Request;
+}
+
+/// Result of a dispatch: the outcome, the site and the user.
+pub struct Dispatched<'w> {
+    /// Site of the requested host name; None if no site has the name.
+    pub host: Option<&'w Host>,
+    /// User that logged in.
+    pub user: Option<String>,
+    /// Outcome of the dispatch.
+    pub reply: DispatchOutcome,
+    /// True if at least one guard applied, so the outcome depends on the client.
+    pub guarded: bool,
+    /// Counters of the responses of the requested route; None if no site has the requested name.
+    pub counters: Option<&'w Arc<RouteCounters>>,
+}
+
+/// Next action for a request.
+pub enum DispatchOutcome {
+    /// Send a stored page.
+    Stored(VariantResponse),
+    /// Load a file on the thread pool, then dispatch again.
+    Load(FileLoad),
+    /// Check a password on the thread pool, then dispatch again.
+    Login(Box<UnverifiedLogin>),
+    /// Wait for the control plane to read the changes on disk, then dispatch again: a missing file may
+    /// exist by then.
+    AwaitCatchUp(CatchUp),
+    /// Stream a directory listing.
+    Listing(Box<Listing>),
+    /// Redirect the client.
+    Redirect {
+        /// Status 301 or 308.
+        status: Status,
+        /// Value of the Location field.
+        location: Vec<u8>,
+    },
+    /// Answer an OPTIONS request with 204 and the Allow field.
+    Options,
+    /// Answer an ACME challenge with 200 and the given content.
+    Challenge(Vec<u8>),
+    /// Call a handler.
+    Call(HandlerCall),
+    /// Refuse the request.
+    Refuse {
+        /// Rule that refuses the request.
+        reject: Reject,
+        /// Error page of the site for the status, if the site has one.
+        page: Option<VariantResponse>,
+    },
+}
+
+impl<'w> Dispatched<'w> {
+    /// Creates the result for a request without a login.
+    #[inline]
+    pub(super) fn unguarded(host: Option<&'w Host>, reply: DispatchOutcome) -> Dispatched<'w> {
+        Dispatched {
+            host,
+            user: None,
+            reply,
+            guarded: false,
+            counters: host.map(|host| &host.counters),
+        }
+    }
+}
+
+/// Decides how to answer a request. `request_builder` makes the owned request with which the page cache
+/// calls a cached handler to revalidate a stale page.
+pub fn dispatch<'w>(
+    world: &'w World,
+    head: &RequestHead<'_>,
+    facts: &DispatchContext,
+    request_builder: &dyn RequestBuilder,
+) -> Dispatched<'w> {
+    if &*head.path == b"*" {
+        return Dispatched::unguarded(None, of_server(head.method));
+    }
+    if facts.audience == Audience::Manager {
+        return Dispatched::unguarded(None, of_manager(world, head));
+    }
+    let Some(host) = world.hosts.find(head.host) else {
+        return Dispatched::unguarded(
+            None,
+            refuse(match facts.identity {
+                Some(_) => Reject::HOST_UNKNOWN_TLS,
+                None => Reject::HOST_UNKNOWN,
+            }),
+        );
+    };
+    let host: &Host = host;
+    if let Cow::Owned(path) = &head.path
+        && must_refuse_slash(host, head.raw_path, path)
+    {
+        return Dispatched::unguarded(Some(host), refuse(Reject::TARGET_SLASH));
+    }
+    let forwarded;
+    let facts = match world.trust.is_empty() {
+        true => facts,
+        false => match facts.behind_proxy(&world.trust, head) {
+            Ok(facts) => {
+                forwarded = facts;
+                &forwarded
+            }
+            Err(reject) => return Dispatched::unguarded(Some(host), refuse(reject)),
+        },
+    };
+    if let Some(reply) = before_site(world, host, head, facts) {
+        return Dispatched::unguarded(Some(host), reply);
+    }
+    let route = host.target_route(&head.path);
+    let mut site = SiteDispatcher {
+        route,
+        gate: AccessGate::new(world, host, facts, head),
+        host,
+        facts,
+        head,
+        request_builder,
+        query: None,
+    };
+    let reply = match site.gate.pass(&head.path) {
+        Ok(()) => site.answer(),
+        Err(denied) => denied.into(),
+    };
+    let reply = match reply {
+        DispatchOutcome::Refuse { reject, page: None } => {
+            match site.stale_error_page_wait(reject) {
+                Some(wait) => wait,
+                None => with_page(Some(host), reject, head.method),
+            }
+        }
+        reply => reply,
+    };
+    Dispatched {
+        host: Some(host),
+        user: site.gate.user,
+        reply,
+        guarded: site.gate.is_guarded,
+        counters: Some(route.map_or(&host.counters, |route| &route.counters)),
+    }
+}
+
+/// Returns true for an encoded slash in a path that is not for a route with `encoded_slash`. `path` is the
+/// decoded path with a separator in place of the encoded slash.
+#[inline(never)]
+fn must_refuse_slash(host: &Host, raw_path: &[u8], path: &[u8]) -> bool {
+    let passes = || {
+        // An application server may cut a parameter off before or after the decoding of a slash within the
+        // parameter, and one of the readings could lead past a guard.
+        !request_target::has_raw_parameters(raw_path)
+            && request_target::opaque_path(raw_path)
+                .is_ok_and(|opaque| host.passes_encoded_slash(path, &opaque))
+    };
+    request_target::has_encoded_slash(raw_path) && !passes()
+}
+
+/// Returns the outcome of a request for the server as a whole, with the target `*`.
+fn of_server(method: Method) -> DispatchOutcome {
+    match method {
+        Method::Options => DispatchOutcome::Options,
+        // Bytes after a CONNECT request must not be parsed as further requests, so the connection closes.
+        _ => refuse(Reject {
+            close: true,
+            ..Reject::METHOD_NOT_ALLOWED
+        }),
+    }
+}
+
+/// Returns the outcome of a request on the manager's listener. Sites, redirects, challenges and proxies in front
+/// of the server have no effect there.
+#[inline(never)]
+fn of_manager(world: &World, head: &RequestHead<'_>) -> DispatchOutcome {
+    match &world.manager {
+        // A reload has removed the manager, and the connection is older.
+        None => refuse(Reject::HOST_UNKNOWN_TLS),
+        Some(_) if head.method == Method::Connect => refuse(Reject::METHOD_NOT_ALLOWED),
+        Some(handler) => DispatchOutcome::Call(HandlerCall {
+            handler: handler.clone(),
+            script: None,
+            rewrite: Rewrite::default(),
+        }),
+    }
+}
+
+/// Returns the outcome of a request that does not reach the routes of the host: a refusal with 421 if the
+/// request belongs on a connection with another certificate, the answer to an ACME challenge, or a
+/// redirect to another name or to https.
+#[inline]
+fn before_site(
+    world: &World,
+    host: &Host,
+    head: &RequestHead<'_>,
+    facts: &DispatchContext,
+) -> Option<DispatchOutcome> {
+    let secure = facts.secure;
+    // A connection serves another site only if a new connection for the site would use an equal certificate
+    // and equal client certificate demands (RFC 9110 §15.5.20).
+    if facts
+        .identity
+        .is_some_and(|identity| identity != host.identity)
+    {
+        return Some(refuse(Reject::MISDIRECTED));
+    }
+    // A challenge is answered before any redirect: a redirect to https would lead to a certificate that
+    // does not exist yet.
+    if let Some(answer) = challenge(world, head) {
+        return Some(DispatchOutcome::Challenge(answer));
+    }
+    let to_https = !secure && host.http_redirects && world.https_port.is_some();
+    // An HTTP/1.0 request may have no Host. Without a canonical name the redirect to https has no target,
+    // and a site reserved for https must not be served over plain HTTP.
+    if to_https && host.canonical.is_none() && head.host.is_empty() {
+        return Some(refuse(Reject::HOST_MISSING));
+    }
+    if let Some(location) = elsewhere(world, host, head, facts) {
+        return Some(DispatchOutcome::Redirect {
+            status: Status::PERMANENT_REDIRECT,
+            location,
+        });
+    }
+    // The configuration check refuses any configuration that leads here. A mistake in the check must not
+    // open the site.
+    if facts.identity.is_none() && host.demands_certificate {
+        return Some(refuse(Reject::MISDIRECTED));
+    }
+    None
+}
+
+/// Checks the guards of a path that a handler is about to open, with the client and the login of `head`.
+/// Returns the user that logged in, or the outcome that denies access or checks the login first; and true
+/// if at least one guard applied.
+pub(super) fn admit(
+    world: &World,
+    head: &RequestHead<'_>,
+    facts: &DispatchContext,
+    path: &[u8],
+) -> (Result<Option<String>, DispatchOutcome>, bool) {
+    let Some(host) = world.hosts.find(head.host) else {
+        return (Err(refuse(Reject::HOST_UNKNOWN)), true);
+    };
+    let mut gate = AccessGate::new(world, host, facts, head);
+    match gate.pass(path) {
+        Ok(()) => (Ok(gate.user), gate.is_guarded),
+        Err(denied) => (Err(denied.into()), gate.is_guarded),
+    }
+}
+
+impl From<AccessDenied> for DispatchOutcome {
+    fn from(denied: AccessDenied) -> DispatchOutcome {
+        match denied {
+            AccessDenied::Refuse(reject) => refuse(reject),
+            AccessDenied::Login(login) => DispatchOutcome::Login(login),
+        }
+    }
+}
+
+fn refuse(reject: Reject) -> DispatchOutcome {
+    DispatchOutcome::Refuse { reject, page: None }
+}
+
+/// Returns the content of a pending http-01 challenge for the host name of the request (RFC 8555 §8.3).
+fn challenge(world: &World, head: &RequestHead<'_>) -> Option<Vec<u8>> {
+    let challenges = world.challenges.as_ref()?;
+    let token = head.path.strip_prefix(CHALLENGE_PATH)?;
+    // A successful response to CONNECT would open a tunnel.
+    if head.method == Method::Connect {
+        return None;
+    }
+    challenges.http(head.host, token)
+}
+
+/// Returns the refusal with the site's error page, or the load of the error page if the page is not in
+/// memory.
+pub(super) fn with_page(host: Option<&Host>, reject: Reject, method: Method) -> DispatchOutcome {
+    match host
+        .and_then(|host| host.site.as_ref())
+        .and_then(|site| site.error_page(reject.status, method))
+    {
+        Some(SiteResponse::Stored(page)) => DispatchOutcome::Refuse {
+            reject,
+            page: Some(page),
+        },
+        Some(SiteResponse::Load(load)) => DispatchOutcome::Load(load),
+        _ => DispatchOutcome::Refuse { reject, page: None },
+    }
+}
+
+/// Returns the Location for a client that uses plain HTTP or a name other than the canonical one; None
+/// without a redirect.
+///
+/// One redirect corrects both the scheme and the name. Under HSTS the first redirect leads to https on the
+/// requested name, so that the browser learns the HSTS policy for the requested name too (a demand of the
+/// preload lists).
+fn elsewhere(
+    world: &World,
+    host: &Host,
+    head: &RequestHead<'_>,
+    facts: &DispatchContext,
+) -> Option<Vec<u8>> {
+    let secure = facts.secure;
+    let to_https = !secure && host.http_redirects && world.https_port.is_some();
+    let canonical = host.canonical.as_deref();
+    let misnamed = canonical.is_some_and(|name| !head.host.eq_ignore_ascii_case(name))
+        && !head.host.is_empty();
+    if !to_https && !misnamed {
+        return None;
+    }
+    let same_host_first = to_https && host.hsts;
+    let name = match canonical {
+        Some(name) if !same_host_first || head.host.is_empty() => name,
+        // The requested name belongs to the site, because `find` looked up the host by name.
+        _ if !head.host.is_empty() => head.host,
+        _ => return None,
+    };
+    let mut location = Vec::with_capacity(32 + name.len() + head.raw_path.len());
+    let https = to_https || secure;
+    location.extend_from_slice(if https { b"https://" } else { b"http://" });
+    location.extend_from_slice(name);
+    let port = match https {
+        // A proxy in front ends TLS on a port of its own.
+        true if secure && facts.identity.is_none() => asked_port(head).filter(|port| *port != 443),
+        true => world.https_port.filter(|port| *port != 443),
+        false => asked_port(head).filter(|port| *port != 80),
+    };
+    if let Some(port) = port {
+        location.extend_from_slice(format!(":{port}").as_bytes());
+    }
+    location.extend_from_slice(head.raw_path);
+    push_query(&mut location, head);
+    Some(location)
+}
+
+/// Returns the port of the Host field. A redirect to another name keeps the port.
+fn asked_port(head: &RequestHead<'_>) -> Option<u16> {
+    let host = head.fields.first("host")?;
+    request_target::valid_host(host)?.1
+}
+
+fn push_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
+    if let Some(query) = head.query {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+}
+
+/// Adds the query of the request to a location from the configuration. The configured location may have a
+/// query and a fragment of its own.
+fn add_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
+    let Some(query) = head.query else { return };
+    let end = location.iter().position(|byte| *byte == b'#');
+    let fragment = location.split_off(end.unwrap_or(location.len()));
+    let has_query = location.contains(&b'?');
+    location.push(if has_query { b'&' } else { b'?' });
+    location.extend_from_slice(query);
+    location.extend_from_slice(&fragment);
+}
+
+/// Dispatch of one request within one site.
+struct SiteDispatcher<'w, 'h> {
+    /// Route with the target for the requested path.
+    route: Option<&'w Route>,
+    gate: AccessGate<'w, 'h>,
+    host: &'w Host,
+    facts: &'h DispatchContext,
+    head: &'h RequestHead<'h>,
+    request_builder: &'h dyn RequestBuilder,
+    /// Query for the script in place of the requested query, if a rewrite or `try` sets a query.
+    query: Option<Vec<u8>>,
+}
+
+impl SiteDispatcher<'_, '_> {
+    fn answer(&mut self) -> DispatchOutcome {
+        let path: &[u8] = &self.head.path;
+        if self.is_ambiguous(path) {
+            return refuse(Reject::TARGET_PARAMETER);
+        }
+        let target = self
+            .route
+            .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])));
+        match target {
+            None => self.ask_own_site(path),
+            Some((RouteTarget::Handler(handler), _)) => self.call(handler, None, None),
+            Some((RouteTarget::Cached(cached), _)) => self.ask_cache(cached, None, None),
+            Some((RouteTarget::Git { exchanges, pages }, rest)) => {
+                match is_smart_http(self.head.method, rest, self.head.query) {
+                    true => self.call(exchanges, None, None),
+                    false => self.ask_cache(pages, None, None),
+                }
+            }
+            Some((RouteTarget::Redirect(to), rest)) => {
+                let mut location = to.to_vec();
+                if to.ends_with(b"/") {
+                    request_target::encode_path(
+                        rest.strip_prefix(b"/").unwrap_or(rest),
+                        &mut location,
+                    );
+                }
+                add_query(&mut location, self.head);
+                DispatchOutcome::Redirect {
+                    status: Status::PERMANENT_REDIRECT,
+                    location,
+                }
+            }
+            Some((RouteTarget::Rewrite { path: to, query }, rest)) => {
+                let mut rewritten = to.to_vec();
+                if to.ends_with(b"/") {
+                    rewritten.extend_from_slice(rest.strip_prefix(b"/").unwrap_or(rest));
+                }
+                if let Some(query) = query {
+                    self.query = Some(query.fill(path, rest, self.head.query));
+                }
+                // A guard protects a file under every path that leads to the file.
+                match self.gate.pass(&rewritten) {
+                    Ok(()) => self.rewritten(&rewritten),
+                    Err(denied) => denied.into(),
+                }
+            }
+            Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
+        }
+    }
+
+    /// Returns true if a member could read the path as a path of another route or with other guards, because the
+    /// path has parameters.
+    #[inline]
+    fn is_ambiguous(&self, path: &[u8]) -> bool {
+        let has_parameters = !self.host.routes.is_empty() && request_target::has_parameters(path);
+        has_parameters && self.host.is_ambiguous_by_parameters(path)
+    }
+
+    /// Returns the outcome for `path`, the target of a rewrite: from the handler or the folder of another
+    /// route, or from the host's own site. A redirect or a second rewrite at the target is not followed.
+    fn rewritten(&mut self, path: &[u8]) -> DispatchOutcome {
+        match self.host.target(path) {
+            Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
+            _ => match self.handler_at(path) {
+                Some(reply) => reply,
+                None => self.ask_own_site(path),
+            },
+        }
+    }
+
+    /// Asks the folder of a route; `rest` is the part of `path` after the route's prefix.
+    #[inline(never)]
+    fn ask_mounted(&mut self, site: &Site, path: &[u8], rest: &[u8]) -> DispatchOutcome {
+        let prefix = &path[..path.len() - rest.len()];
+        // The host's own site would run the file as a script. A mounted folder runs no scripts, and
+        // the source of a script stays secret.
+        if self.host.scripted
+            && let Some(opened) = site.resolved_path(rest)
+            && self.host.scripts(&[prefix, &opened].concat()).is_some()
+        {
+            return DispatchOutcome::Refuse {
+                reject: Reject::SCRIPT_NOT_EXECUTABLE,
+                page: None,
+            };
+        }
+        self.ask_site(site, prefix, rest)
+    }
+
+    /// Returns the outcome of a handler route at `path`, the target of a rewrite; None if no handler route
+    /// matches.
+    fn handler_at(&self, path: &[u8]) -> Option<DispatchOutcome> {
+        let (target, rest) = self.host.target(path)?;
+        if self.is_ambiguous(path) {
+            return Some(refuse(Reject::TARGET_PARAMETER));
+        }
+        Some(match target {
+            RouteTarget::Handler(handler) => self.call(handler, Some(path), None),
+            RouteTarget::Cached(cached) => self.ask_cache(cached, Some(path), None),
+            RouteTarget::Git { exchanges, pages } => {
+                match is_smart_http(self.head.method, rest, self.head.query) {
+                    true => self.call(exchanges, Some(path), None),
+                    false => self.ask_cache(pages, Some(path), None),
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    /// Returns the call of a handler for a rewritten path, or for a script of the site.
+    fn call(
+        &self,
+        handler: &RouteHandler,
+        path: Option<&[u8]>,
+        script: Option<Script>,
+    ) -> DispatchOutcome {
+        if self.head.method == Method::Connect && !handler.accepts_tunnels() {
+            return refuse(Reject::METHOD_NOT_ALLOWED);
+        }
+        DispatchOutcome::Call(HandlerCall {
+            handler: handler.clone(),
+            script,
+            rewrite: self.rewrite(path),
+        })
+    }
+
+    /// Returns a rewritten path with its query.
+    fn rewrite(&self, path: Option<&[u8]>) -> Rewrite {
+        Rewrite {
+            path: path.map(<[u8]>::to_vec),
+            query: self.query.clone(),
+        }
+    }
+
+    /// Sets the query for the handler or script of the last `try` entry; `path` fills in the query pattern.
+    fn set_try_query(&mut self, path: &[u8]) {
+        if let Some(query) = &self.host.try_query {
+            let before = self.query.as_deref().or(self.head.query);
+            self.query = Some(query.fill(path, path, before));
+        }
+    }
+
+    /// Returns the outcome of the last `try` entry if the site has no file for `path` and the entry leads
+    /// to a handler or script.
+    fn fall_back(&mut self, path: &[u8]) -> Option<DispatchOutcome> {
+        let fallback = self.host.fallback.as_ref()?;
+        self.set_try_query(path);
+        let path = fallback.path(path);
+        if let Err(denied) = self.gate.pass(&path) {
+            return Some(denied.into());
+        }
+        if !fallback.is_script {
+            return self.handler_at(&path);
+        }
+        let host = self.host;
+        let script = named_script(host, host.site.as_ref()?, &path)?;
+        self.run(script)
+    }
+
+    /// Returns the stored page, or the call of the cached handler, for a rewritten path or for a script of
+    /// the site. The request is copied only for a call.
+    fn ask_cache(
+        &self,
+        cached: &Arc<CachedHandler>,
+        path: Option<&[u8]>,
+        script: Option<Script>,
+    ) -> DispatchOutcome {
+        if self.head.upgrade.is_some() {
+            match cached.tunnel_handler() {
+                Some(handler) => return self.call(handler, path, script),
+                None if self.head.method == Method::Connect => {
+                    return refuse(Reject::METHOD_NOT_ALLOWED);
+                }
+                None => {}
+            }
+        }
+        let caller = LookupContext {
+            user: self.gate.user.as_deref(),
+            secure: self.facts.secure,
+            now_ms: self.facts.now_ms,
+        };
+        let request = || Request {
+            script: script.clone(),
+            rewrite: self.rewrite(path),
+            ..self
+                .request_builder
+                .build(self.head, self.facts, self.gate.user.clone())
+        };
+        match cached.lookup(self.head, &caller, request) {
+            CacheLookup::Kept(stored) => DispatchOutcome::Stored(stored),
+            CacheLookup::Call(handler) => self.call(&handler.into(), path, script),
+        }
+    }
+
+    /// Returns the wait for all changes of the site that were reported before the request; None if no
+    /// change is pending.
+    fn pending_changes_wait(&self) -> Option<DispatchOutcome> {
+        match self.may_wait() {
+            true => self
+                .host
+                .change_tracker
+                .pending_catch_up()
+                .map(DispatchOutcome::AwaitCatchUp),
+            false => None,
+        }
+    }
+
+    fn may_wait(&self) -> bool {
+        let is_bodiless = matches!(self.head.body, BodyLength::None | BodyLength::Length(0));
+        self.facts.may_wait && is_bodiless
+    }
+
+    /// Returns true if the disk may have changed before the request in a way that the current World
+    /// does not show. Without changes on disk the check costs a flag and two loads.
+    fn may_be_stale(&self) -> bool {
+        self.facts.has_disk_changes || !self.host.change_tracker.is_caught_up()
+    }
+
+    /// Compares the answer of `site` for `path` with the disk. Returns the wait for the next World if
+    /// the two differ, whether or not the kernel has reported a change.
+    #[inline(never)]
+    fn stale_path_wait(&self, site: &Site, path: &[u8]) -> Option<DispatchOutcome> {
+        if !self.may_wait() {
+            return None;
+        }
+        let differing = site.first_stale_path(path)?;
+        site.note_stale(&differing);
+        self.host
+            .change_tracker
+            .request_recheck()
+            .map(DispatchOutcome::AwaitCatchUp)
+    }
+
+    /// Compares the site's error page for `reject` with the disk. Returns the wait for the next World
+    /// if the two differ.
+    fn stale_error_page_wait(&self, reject: Reject) -> Option<DispatchOutcome> {
+        let site = self.host.site.as_ref().filter(|_| self.may_be_stale())?;
+        self.stale_path_wait(site, site.error_path(reject.status)?)
+    }
+
+    fn ask_own_site(&mut self, path: &[u8]) -> DispatchOutcome {
+        match self.own_site(path) {
+            DispatchOutcome::Refuse { reject, page: None } if is_nothing(reject) => {
+                let instead = self.fall_back(path);
+                instead.unwrap_or(DispatchOutcome::Refuse { reject, page: None })
+            }
+            reply => reply,
+        }
+    }
+
+    fn own_site(&mut self, path: &[u8]) -> DispatchOutcome {
+        match &self.host.site {
+            Some(site) => match self.script(site, path) {
+                Some(reply) => reply,
+                None => self.ask_site(site, b"", path),
+            },
+            None => DispatchOutcome::Refuse {
+                reject: Reject::NOT_FOUND,
+                page: None,
+            },
+        }
+    }
+
+    /// Returns the outcome that runs a script, if `path` resolves to a file that the site runs instead of
+    /// sending.
+    fn script(&mut self, site: &Site, path: &[u8]) -> Option<DispatchOutcome> {
+        if !self.host.scripted {
+            return None;
+        }
+        let named = named_script(self.host, site, path);
+        let is_named = named.is_some();
+        let (script, by_last_try) = match named {
+            Some(script) => (script, false),
+            None => {
+                let ResolvedFile { path, by_last_try } = site.resolve_file(path)?;
+                let path_info = Vec::new();
+                let script = Script {
+                    name: path,
+                    path_info,
+                };
+                (script, by_last_try)
+            }
+        };
+        let is_run = self.host.scripts(&script.name).is_some();
+        if is_run
+            && !is_named
+            && site.is_fallback(path)
+            && let Some(wait) = self.stale_path_wait(site, path)
+        {
+            return Some(wait);
+        }
+        if is_run && by_last_try && self.host.fallback.is_none() {
+            self.set_try_query(path);
+        }
+        self.run(script)
+    }
+
+    /// Returns the outcome that runs `script`, if the site runs files with its name.
+    fn run(&mut self, script: Script) -> Option<DispatchOutcome> {
+        let scripts = self.host.scripts(&script.name)?;
+        // A guard protects a script under every path that leads to the script, with the path info appended.
+        let host = self.host;
+        let mut names = vec![script.name.clone()];
+        if let Some(site) = host.site.as_ref().filter(|_| host.guarded) {
+            names.extend(site.aliases(&script.name));
+        }
+        for name in names {
+            if let Err(denied) = self.gate.pass(&[name, script.path_info.clone()].concat()) {
+                return Some(denied.into());
+            }
+        }
+        Some(match &scripts.cache {
+            Some(cached) => self.ask_cache(cached, None, Some(script)),
+            None => self.call(&scripts.handler, None, Some(script)),
+        })
+    }
+
+    /// Asks `site`, mounted at `prefix`, for `path`.
+    fn ask_site(&mut self, site: &Site, prefix: &[u8], path: &[u8]) -> DispatchOutcome {
+        if self.host.guarded {
+            let opened = site.resolved_path(path).into_iter();
+            for opened in opened.chain(site.aliases(path)) {
+                if let Err(denied) = self.gate.pass(&[prefix, &opened].concat()) {
+                    return denied.into();
+                }
+            }
+        }
+        match site.answer(self.head, path) {
+            SiteResponse::Stored(stored) if !self.must_compare(&stored) => {
+                DispatchOutcome::Stored(stored)
+            }
+            answer => self.compared(site, path, answer),
+        }
+    }
+
+    /// Returns true if the stored page must be compared with the disk. Without changes on disk the
+    /// check costs a few loads.
+    fn must_compare(&self, stored: &VariantResponse) -> bool {
+        stored.variant.is_due(self.facts.now_ms) || stored.is_fallback || self.may_be_stale()
+    }
+
+    /// Returns the outcome for an answer of the site, or the wait for the next World if the disk
+    /// contradicts the answer.
+    #[inline(never)]
+    fn compared(&self, site: &Site, path: &[u8], answer: SiteResponse) -> DispatchOutcome {
+        let wait = match &answer {
+            SiteResponse::Load(_) if !self.may_be_stale() => None,
+            SiteResponse::Stored(_) | SiteResponse::Load(_) | SiteResponse::Redirect { .. } => {
+                self.stale_path_wait(site, path)
+            }
+            SiteResponse::Refuse(reject) if is_nothing(*reject) || *reject == Reject::CHANGING => {
+                self.stale_path_wait(site, path)
+            }
+            SiteResponse::Refuse(Reject::LINK_LEAVES | Reject::UNREADABLE)
+            | SiteResponse::Listing(_) => self.pending_changes_wait(),
+            SiteResponse::Options | SiteResponse::Refuse(_) => None,
+        };
+        wait.unwrap_or_else(|| match answer {
+            SiteResponse::Stored(stored) => DispatchOutcome::Stored(stored),
+            SiteResponse::Load(load) => DispatchOutcome::Load(load),
+            SiteResponse::Listing(listing) => DispatchOutcome::Listing(listing),
+            SiteResponse::Options => DispatchOutcome::Options,
+            SiteResponse::Refuse(reject) => DispatchOutcome::Refuse { reject, page: None },
+            SiteResponse::Redirect { path } => {
+                let mut location = path;
+                push_query(&mut location, self.head);
+                DispatchOutcome::Redirect {
+                    status: Status::MOVED_PERMANENTLY,
+                    location,
+                }
+            }
+        })
+    }
+}
+
+/// Returns true if no file exists under the path. Other refusals concern an existing file that must not be
+/// shown.
+fn is_nothing(reject: Reject) -> bool {
+    reject == Reject::NOT_FOUND || reject == Reject::NO_INDEX
+}
+
+/// Returns the script in a path with path info: `/a.php/more` is the script `/a.php` with the path info
+/// `/more`.
+fn named_script(host: &Host, site: &Site, path: &[u8]) -> Option<Script> {
+    let slashes = (1..path.len()).filter(|at| path[*at] == b'/');
+    let mut ends = slashes.filter(|at| host.scripts(&path[..*at]).is_some());
+    let end =
+        ends.find(|end| site.resolved_path(&path[..*end]).as_deref() == Some(&path[..*end]))?;
+    Some(Script {
+        name: path[..end].to_vec(),
+        path_info: path[end..].to_vec(),
+    })
+}
+
+/// Path prefix of http-01 challenges (RFC 8555 §8.3).
+const CHALLENGE_PATH: &[u8] = b"/.well-known/acme-challenge/";

@@ -1,0 +1,76 @@
+//! Balancer of a World: the ledger entry, the settings of the World and the connections to the members.
+
+use crate::tls::TlsEndpoint;
+use crate::upstream::MemberPool;
+use crate::upstream::balancer::{Balancer, Balancers, ReconfigureReport};
+use crate::upstream::member_address::MemberAddress;
+use crate::upstream::resolver::Resolver;
+use crate::upstream::settings::{BalancerSettings, MemberUrl};
+use std::sync::Arc;
+
+/// Balancer as planned by one World. The plan is put in force when the World is served.
+#[derive(Clone)]
+pub struct BalancerPlan {
+    balancer: Arc<Balancer>,
+    settings: BalancerSettings,
+    pools: Vec<(MemberUrl, Arc<MemberPool>)>,
+}
+
+impl BalancerPlan {
+    /// Plans a balancer with the settings. The registered balancer of the name, and the connections of its
+    /// members, are reused where their settings are unchanged. `resolver` looks the names of members up, and
+    /// `tls` holds the TLS of each member with `https`. The registry and the balancer stay as they are.
+    pub fn new(
+        registry: &Balancers,
+        resolver: &Resolver,
+        settings: &BalancerSettings,
+        tls: Vec<Option<TlsEndpoint>>,
+        now_ms: u64,
+    ) -> BalancerPlan {
+        let balancer = registry.find_or_new(settings, now_ms);
+        let pools = settings.members.iter().zip(tls).map(|(member, tls)| {
+            let known = balancer.member(&member.url).and_then(|it| it.pool());
+            let known = known.filter(|pool| pool.suits(&settings.connection, tls.as_ref()));
+            let pool = known.unwrap_or_else(|| {
+                let address = MemberAddress::new(&member.url.host, resolver);
+                let authority = member.url.authority().into_bytes().into();
+                Arc::new(MemberPool::new(
+                    authority,
+                    address,
+                    settings.connection.clone(),
+                    tls,
+                ))
+            });
+            (member.url.clone(), pool)
+        });
+        BalancerPlan {
+            pools: pools.collect(),
+            balancer,
+            settings: settings.clone(),
+        }
+    }
+
+    /// Returns the balancer.
+    pub fn balancer(&self) -> &Arc<Balancer> {
+        &self.balancer
+    }
+
+    /// Returns the settings of the World.
+    pub fn settings(&self) -> &BalancerSettings {
+        &self.settings
+    }
+
+    /// Registers the balancer and puts its settings in force, with the operator's changes in the registry. Returns the changes of members.
+    pub fn put_in_force(&self, registry: &Balancers, now_ms: u64) -> ReconfigureReport {
+        registry.register(&self.balancer);
+        let settings = self.settings.clone();
+        let edits = registry.edits(self.balancer.name());
+        self.balancer
+            .reconfigure_prepared(settings, &edits, now_ms, |member| {
+                let pool = self.pools.iter().find(|(url, _)| url == member.url());
+                if let Some((_, pool)) = pool {
+                    member.set_pool(Arc::clone(pool));
+                }
+            })
+    }
+}

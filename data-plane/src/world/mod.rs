@@ -1,0 +1,481 @@
+//! World: one complete configuration of the server, immutable after the build.
+//!
+//! The control thread builds a [`World`] from the configuration, all or nothing, and gives the new World to
+//! every worker. A request uses one World from its first byte to its last, so no request sees a
+//! half-applied configuration.
+
+pub mod allow_list;
+pub mod query_pattern;
+pub mod users;
+
+use crate::base::change_tracker::SiteChangeTracker;
+use crate::base::clock::monotonic_ms;
+use crate::base::log::{AccessLogFormat, Sink};
+use crate::base::route_counters::{RouteCounters, RouteLedger};
+use crate::cache::CachedHandler;
+use crate::handler::route_handler::RouteHandler;
+use crate::handler::script::cgi::has_ending;
+use crate::hits::{Hits, SiteHits};
+use crate::limits::Limits;
+use crate::site::{Site, SiteRules};
+use crate::tls::{PairFingerprint, PendingChallenges, Tls, TlsClient};
+use crate::upstream::balancer::Balancers;
+use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt};
+use crate::wire::h2::hpack;
+use crate::wire::h3::qpack;
+use crate::wire::request_target;
+use crate::world::allow_list::AllowList;
+use crate::world::query_pattern::QueryPattern;
+use std::sync::Arc;
+use users::{Logins, Users};
+
+/// Complete configuration, ready to serve. A clone is cheap.
+#[derive(Clone)]
+pub struct World {
+    /// Number of the World, incremented with every publication.
+    pub generation: u64,
+    /// Number of the set of guarded paths of all sites. Worlds with the same number guard the same paths.
+    pub guards: u64,
+    /// Limits set by the operator.
+    pub limits: Limits,
+    /// All certificates; `None` when no address uses TLS.
+    pub tls: Option<Arc<Tls>>,
+    /// Sites by host name.
+    pub hosts: Hosts,
+    /// Access log for requests without a site.
+    pub access: Option<AccessLog>,
+    /// Ledger of recent logins, shared by all Worlds.
+    pub logins: Arc<Logins>,
+    /// HTTPS port in the URLs of redirects; `None` without HTTPS.
+    pub https_port: Option<u16>,
+    /// Whether clients may use HTTP/2 without TLS with prior knowledge.
+    pub h2c: bool,
+    /// Ledger of pending ACME challenges; `None` without automatic certificates.
+    pub challenges: Option<Arc<PendingChallenges>>,
+    /// Networks of proxies in front of the server.
+    pub trust: AllowList,
+    /// Port of HTTP/3 in Alt-Svc; `None` without HTTP/3.
+    pub h3_port: Option<u16>,
+    /// Backends, each backend once.
+    pub backends: Vec<BackendReuse>,
+    /// Balancers of all routes, each balancer once.
+    pub balancers: Vec<BalancerPlan>,
+    /// Clients for TLS to members. The next World takes over the clients whose settings and files are
+    /// unchanged.
+    pub tls_clients: Vec<Arc<TlsClient>>,
+    /// Hit counts of all sites with counts.
+    pub counts: Vec<SiteCounts>,
+    /// Counters of the responses of all routes, each once.
+    pub routes: Vec<Arc<RouteCounters>>,
+    /// Counters of the responses to requests without a site.
+    pub without_site: Arc<RouteCounters>,
+    /// Handler of the manager's listener; `None` without a manager.
+    pub manager: Option<RouteHandler>,
+}
+
+/// Backend, and the policy for its connections after the end of a call.
+pub type BackendReuse = (Arc<Backend>, ReusePolicy);
+
+/// Hit counts of a site, and the prefixes of routes excluded from the counts.
+pub type SiteCounts = (Arc<SiteHits>, Vec<Box<[u8]>>);
+
+impl World {
+    /// Registers the backends, the balancers, the hit counts and the counters of the routes in the ledgers of
+    /// the process, and applies the policies of the configuration to the entries. All Worlds share the
+    /// entries, so the caller waits until the World is about to be served.
+    pub fn register(
+        &self,
+        backends: &Backends,
+        balancers: &Balancers,
+        hits: &Hits,
+        routes: &RouteLedger,
+    ) {
+        routes.register(&self.routes);
+        for (backend, keep) in &self.backends {
+            backends.register(backend);
+            backend.set_reuse_policy(*keep);
+        }
+        let now_ms = monotonic_ms();
+        for plan in &self.balancers {
+            let name = plan.balancer().name();
+            let report = plan.put_in_force(balancers, now_ms);
+            for (member, change) in report.changes {
+                log_change(name, member.url(), change);
+            }
+            if let Some(doubt) = report.doubt {
+                log_doubt(name, doubt);
+            }
+        }
+        for (site, excluded) in &self.counts {
+            hits.register(site);
+            for prefix in excluded {
+                site.exclude(prefix);
+            }
+        }
+    }
+
+    /// Returns a site with exactly the same rules.
+    pub fn site_with(&self, rules: &SiteRules) -> Option<Arc<Site>> {
+        let of_route = |route: &Route| match &route.target {
+            Some(RouteTarget::Site(site)) => Some(site.clone()),
+            _ => None,
+        };
+        self.hosts
+            .iter()
+            .flat_map(|host| {
+                host.site
+                    .iter()
+                    .cloned()
+                    .chain(host.routes.iter().filter_map(of_route))
+            })
+            .find(|site| site.rules() == rules)
+    }
+}
+
+/// Destination and format of an access log.
+#[derive(Clone)]
+pub struct AccessLog {
+    /// Destination, shared by all sites with the same destination.
+    pub sink: Sink,
+    /// Format of a line.
+    pub format: AccessLogFormat,
+}
+
+/// Site with its names, routes and policies.
+#[derive(Clone)]
+pub struct Host {
+    /// All names in lower case, the first name canonical; `*` = any name.
+    pub names: Vec<String>,
+    /// Canonical name for the redirect from other names; `None` when the site answers to any name.
+    pub canonical: Option<Box<[u8]>>,
+    /// Whether plain HTTP only redirects to HTTPS.
+    pub http_redirects: bool,
+    /// Whether responses have Strict-Transport-Security (RFC 6797).
+    pub hsts: bool,
+    /// Response fields sent over TLS only.
+    pub secure_fields: Arc<SecureFields>,
+    /// Files for paths without a route target; `None` when routes answer for all paths.
+    pub site: Option<Arc<Site>>,
+    /// End of `try` for paths without a file: a path of another route's handler, or a script of the site
+    /// with the requested path appended.
+    pub fallback: Option<Fallback>,
+    /// Query for the last entry of `try`, for a script of the site as well as for a handler.
+    pub try_query: Option<QueryPattern>,
+    /// Routes in the order of the configuration.
+    pub routes: Vec<Route>,
+    /// Whether any route has `allow` or `users`. If so, the path of the opened file is checked too.
+    pub guarded: bool,
+    /// Whether any route has `scripts`. If so, an opened file may have to be run.
+    pub scripted: bool,
+    /// Fingerprint of the certificate files and the client CAs of the site, for connections reused by
+    /// requests for several sites.
+    pub identity: PairFingerprint,
+    /// Whether every client needs a certificate. If so, the site serves nothing over plain HTTP.
+    pub demands_certificate: bool,
+    /// Access log of the site.
+    pub access: Option<AccessLog>,
+    /// Counter of page views; `None` when page views are not counted.
+    pub hits: Option<Arc<SiteHits>>,
+    /// Tracker of changes on disk not served yet, shared by all Worlds.
+    pub change_tracker: SiteChangeTracker,
+    /// Counters of the responses that belong to no route with a target.
+    pub counters: Arc<RouteCounters>,
+}
+
+/// Response fields sent over TLS only, encoded for every version of HTTP. Empty for most sites.
+#[derive(Debug, Default)]
+pub struct SecureFields {
+    /// Field lines of HTTP/1.1, each with its CRLF.
+    pub lines: Box<[u8]>,
+    /// Field lines encoded with HPACK, as part of a field block of HTTP/2.
+    pub block: Box<[u8]>,
+    /// Field lines encoded with QPACK, as part of a field section of HTTP/3, without the prefix of the
+    /// section and without Alt-Svc.
+    pub section: Box<[u8]>,
+}
+
+impl SecureFields {
+    /// Encodes Strict-Transport-Security with `hsts` as max-age in seconds (RFC 6797 §7.2), and Alt-Svc
+    /// with the port of HTTP/3 (RFC 7838 §3).
+    pub fn new(hsts: Option<u64>, h3_port: Option<u16>) -> SecureFields {
+        let hsts = hsts.map(|age| format!("Strict-Transport-Security: max-age={age}\r\n"));
+        let hsts = hsts.unwrap_or_default();
+        let alt_svc =
+            h3_port.map(|port| format!("Alt-Svc: h3=\":{port}\"; ma={ALT_SVC_SECONDS}\r\n"));
+        let lines = format!("{hsts}{}", alt_svc.unwrap_or_default()).into_bytes();
+        let (mut block, mut section) = (Vec::new(), Vec::new());
+        hpack::push_lines(&lines, &mut block);
+        qpack::push_lines(hsts.as_bytes(), &mut section);
+        SecureFields {
+            lines: lines.into(),
+            block: block.into(),
+            section: section.into(),
+        }
+    }
+}
+
+/// Seconds for which a client may remember HTTP/3 (`ma` of Alt-Svc). A client that can't connect to the
+/// port falls back to TCP.
+const ALT_SVC_SECONDS: u32 = 86_400;
+
+/// Policy for the paths of a site below a prefix.
+#[derive(Clone)]
+pub struct Route {
+    /// Prefix of the decoded path in whole components, beginning with `/`, without a trailing slash. Empty
+    /// = all paths.
+    pub prefix: Box<[u8]>,
+    /// Target of requests; `None` for a route that only guards files.
+    pub target: Option<RouteTarget>,
+    /// Networks of permitted clients.
+    pub allow: Option<AllowList>,
+    /// Permitted users.
+    pub users: Option<Arc<Users>>,
+    /// Rule that runs some of the site's files instead of sending the files.
+    pub scripts: Option<SiteScripts>,
+    /// Whether the handler gets paths with an encoded slash.
+    pub has_encoded_slashes: bool,
+    /// Whether the handler passes requests to HTTP servers, which may read a path in another way.
+    pub is_proxied: bool,
+    /// Counters of the responses.
+    pub counters: Arc<RouteCounters>,
+}
+
+/// Fallback path, answered by a handler or a script of the site for any requested path.
+#[derive(Clone)]
+pub struct Fallback {
+    /// Complete path, or the start of the path.
+    pub before: Box<[u8]>,
+    /// Whether the requested path is appended.
+    pub goes_on: bool,
+    /// Whether the path begins with a script among the site's files.
+    pub is_script: bool,
+}
+
+impl Fallback {
+    /// Parses the last entry of `try`: `/app.cgi`, or `/app.cgi$path` to append the requested path. Returns
+    /// `None` if the entry can only name files.
+    pub fn parse(text: &str) -> Option<Fallback> {
+        let (before, goes_on) = match text.split_once("$path") {
+            None => (text, false),
+            Some((before, "")) => (before.trim_end_matches('/'), true),
+            Some(_) => return None,
+        };
+        let before = format!("/{}", before.trim_start_matches('/'));
+        (before.len() > 1).then(|| Fallback {
+            before: before.into_bytes().into(),
+            goes_on,
+            is_script: false,
+        })
+    }
+
+    /// Returns the path to answer with for the requested path `asked`.
+    pub fn path(&self, asked: &[u8]) -> Vec<u8> {
+        let rest = if self.goes_on { asked } else { b"" };
+        [&self.before, rest].concat()
+    }
+}
+
+/// Rule that runs files of a site, selected by file ending.
+#[derive(Clone)]
+pub struct SiteScripts {
+    /// File endings with their dots.
+    pub endings: Arc<[String]>,
+    /// Handler that runs the files.
+    pub handler: RouteHandler,
+    /// Same handler behind the page cache; `None` when no response is stored.
+    pub cache: Option<Arc<CachedHandler>>,
+}
+
+/// Target of requests below the prefix of a route.
+#[derive(Clone)]
+pub enum RouteTarget {
+    /// Redirect to a URL or a path. If the location ends with a slash, the path after the prefix is
+    /// appended.
+    Redirect(Box<[u8]>),
+    /// Internal rewrite to another path of the site.
+    Rewrite {
+        /// New path. If the path ends with a slash, the requested path after the prefix is appended.
+        path: Box<[u8]>,
+        /// Query for a script; `None` = the query of the request.
+        query: Option<QueryPattern>,
+    },
+    /// Files of another folder.
+    Site(Arc<Site>),
+    /// Handler without the page cache.
+    Handler(RouteHandler),
+    /// Handler behind the page cache.
+    Cached(Arc<CachedHandler>),
+    /// Git repositories.
+    Git {
+        /// Handler for git clients.
+        exchanges: RouteHandler,
+        /// Pages for browsers, behind the page cache.
+        pages: Arc<CachedHandler>,
+    },
+}
+
+impl AccessLog {
+    /// Returns true if both logs have the same destination and format.
+    pub fn is_same(&self, other: &AccessLog) -> bool {
+        self.format == other.format && self.sink.is_same(&other.sink)
+    }
+}
+
+impl Route {
+    /// Returns true if the page cache may answer requests of the route.
+    pub fn has_cache(&self) -> bool {
+        let scripts = self.scripts.as_ref();
+        let has_cached_scripts = scripts.is_some_and(|scripts| scripts.cache.is_some());
+        has_cached_scripts
+            || matches!(
+                self.target,
+                Some(RouteTarget::Cached(_) | RouteTarget::Git { .. })
+            )
+    }
+
+    /// Returns true if `path` is the prefix, or lies below the prefix in whole components.
+    pub fn covers(&self, path: &[u8]) -> bool {
+        path.starts_with(&self.prefix)
+            && path.get(self.prefix.len()).is_none_or(|next| *next == b'/')
+    }
+}
+
+impl Host {
+    /// Returns the target for `path`, and the path after the prefix of the route. The route with the
+    /// longest prefix wins.
+    pub fn target<'h, 'p>(&'h self, path: &'p [u8]) -> Option<(&'h RouteTarget, &'p [u8])> {
+        self.target_route(path)
+            .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])))
+    }
+
+    /// Returns the route with the target for `path`.
+    pub fn target_route(&self, path: &[u8]) -> Option<&Route> {
+        self.routes
+            .iter()
+            .filter(|route| route.target.is_some() && route.covers(path))
+            .max_by_key(|route| route.prefix.len())
+    }
+
+    /// Returns true if a path with an encoded slash may pass: both readings of the path, with a separator and
+    /// with a name that contains the slash, lead to the same route with `encoded_slash` and the same guards.
+    pub fn passes_encoded_slash(&self, separated: &[u8], opaque: &[u8]) -> bool {
+        let route = self.target_route(separated);
+        route.is_some_and(|route| route.has_encoded_slashes) && self.is_alike(separated, opaque)
+    }
+
+    /// Returns true if `path` leads to a proxied route, and the path without its parameters to another route or to
+    /// other guards. Many application servers remove `;x` from each segment before they look a path up.
+    pub fn is_ambiguous_by_parameters(&self, path: &[u8]) -> bool {
+        let route = self.target_route(path);
+        route.is_some_and(|route| route.is_proxied)
+            && !self.is_alike(path, &request_target::without_parameters(path))
+    }
+
+    /// Returns true if both paths lead to the same route and the same guards.
+    fn is_alike(&self, path: &[u8], other: &[u8]) -> bool {
+        let route = |path| self.target_route(path).map(std::ptr::from_ref);
+        let guards = |path| self.guards(path).map(std::ptr::from_ref);
+        route(path) == route(other) && guards(path).eq(guards(other))
+    }
+
+    /// Returns the rule that runs the file at `path` of the site; `None` for a file to be sent. The route
+    /// with the longest prefix wins.
+    pub fn scripts(&self, path: &[u8]) -> Option<&SiteScripts> {
+        let runs = |route: &&Route| {
+            let scripts = route.scripts.as_ref();
+            let mut endings = scripts.iter().flat_map(|scripts| scripts.endings.iter());
+            endings.any(|ending| has_ending(path, ending)) && route.covers(path)
+        };
+        let routes = self.routes.iter().filter(|_| self.scripted).filter(runs);
+        let route = routes.max_by_key(|route| route.prefix.len())?;
+        route.scripts.as_ref()
+    }
+
+    /// Returns every route that covers `path` and has `allow` or `users`.
+    pub fn guards<'h>(&'h self, path: &'h [u8]) -> impl Iterator<Item = &'h Route> {
+        let guarded = self.guarded;
+        self.routes.iter().filter(move |route| {
+            guarded && (route.allow.is_some() || route.users.is_some()) && route.covers(path)
+        })
+    }
+}
+
+/// Sites by host name.
+#[derive(Clone, Default)]
+pub struct Hosts {
+    all: Vec<Arc<Host>>,
+    /// Exact names in lower case, sorted.
+    exact: Vec<(Box<[u8]>, usize)>,
+    /// Wildcard names without their `*`, so beginning with a dot; the longest suffix first.
+    suffixes: Vec<(Box<[u8]>, usize)>,
+    any: Option<usize>,
+}
+
+impl Hosts {
+    /// Indexes the names of the sites. The names are unique: the configuration refuses a name of two sites.
+    pub fn new(all: Vec<Arc<Host>>) -> Hosts {
+        let mut hosts = Hosts {
+            all,
+            ..Hosts::default()
+        };
+        for (index, host) in hosts.all.iter().enumerate() {
+            for name in &host.names {
+                // Sorted insertion suffices for short lists, and saves the kilobytes of code of a sort.
+                match name.as_bytes() {
+                    b"*" => hosts.any = Some(index),
+                    [b'*', suffix @ ..] => {
+                        let sorted = &mut hosts.suffixes;
+                        let place = sorted.partition_point(|(it, _)| it.len() >= suffix.len());
+                        sorted.insert(place, (suffix.into(), index));
+                    }
+                    name => {
+                        let place = hosts.exact.partition_point(|(it, _)| **it < *name);
+                        hosts.exact.insert(place, (name.into(), index));
+                    }
+                }
+            }
+        }
+        hosts
+    }
+
+    /// Returns the site for a host name without port. Case does not matter, and a trailing dot is ignored.
+    pub fn find(&self, name: &[u8]) -> Option<&Arc<Host>> {
+        // Fast path for the common set-up on a small machine: one site for any name.
+        if self.exact.is_empty() && self.suffixes.is_empty() {
+            return self.any.map(|index| &self.all[index]);
+        }
+        let name = name.strip_suffix(b".").unwrap_or(name);
+        let mut lower = [0; 255];
+        let index = match lower.get_mut(..name.len()) {
+            Some(lower) => {
+                lower.copy_from_slice(name);
+                lower.make_ascii_lowercase();
+                self.find_lower(lower)
+            }
+            None => None,
+        };
+        index.or(self.any).map(|index| &self.all[index])
+    }
+
+    fn find_lower(&self, name: &[u8]) -> Option<usize> {
+        if let Ok(found) = self
+            .exact
+            .binary_search_by(|(exact, _)| (**exact).cmp(name))
+        {
+            return Some(self.exact[found].1);
+        }
+        self.suffixes
+            .iter()
+            .find(|(suffix, _)| {
+                // The `*` of a wildcard matches one label only, as in certificates (RFC 6125 §6.4.3).
+                name.strip_suffix(&**suffix)
+                    .is_some_and(|label| !label.is_empty() && !label.contains(&b'.'))
+            })
+            .map(|(_, index)| *index)
+    }
+
+    /// Returns every site in the order of the configuration.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Host>> {
+        self.all.iter()
+    }
+}

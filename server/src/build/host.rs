@@ -1,0 +1,303 @@
+//! One site of a World: the files, the names and the policies.
+
+use super::guards::guards;
+use super::ledger_entries::LedgerEntries;
+use super::member_tls::MemberTlsClients;
+use super::resources::SharedResources;
+use crate::base::change_tracker::SiteChangeTracker;
+use crate::base::route_counters::RouteCounters;
+use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
+use crate::handler::script::cgi;
+use crate::hits::SiteHits;
+use crate::site::{CacheControlRule, Glob, HeaderRules, SecretPaths, Site, SiteRules, Symlinks};
+use crate::tls::{PairFingerprint, Tls};
+use crate::world::allow_list::AllowList;
+use crate::world::query_pattern::QueryPattern;
+use crate::world::users::Users;
+use crate::world::{AccessLog, Fallback, Host, SecureFields, World};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Builder of one site.
+pub(super) struct HostBuilder<'b> {
+    pub(super) config: &'b Config,
+    pub(super) site: &'b config::SiteConfig,
+    pub(super) supplies: &'b SharedResources,
+    pub(super) entries: &'b LedgerEntries<'b>,
+    pub(super) member_tls: &'b MemberTlsClients<'b>,
+    pub(super) previous: Option<&'b World>,
+    pub(super) h3_port: Option<u16>,
+    /// Response fields set by the operator for the site.
+    pub(super) headers: Arc<HeaderRules>,
+    pub(super) change_tracker: SiteChangeTracker,
+}
+
+impl HostBuilder<'_> {
+    pub(super) fn host(
+        &self,
+        server_access: &Option<AccessLog>,
+        tls: Option<&Tls>,
+    ) -> Result<Host, OperatorError> {
+        let site = self.site;
+        let names: Vec<String> = site
+            .names
+            .iter()
+            .map(|name| name.get_ref().clone())
+            .collect();
+        let counters = self.route_counters(b"");
+        let routes = site
+            .routes
+            .iter()
+            .map(|route| self.route(route, &counters))
+            .collect::<Result<Vec<_>, _>>()?;
+        let root = site
+            .root
+            .as_ref()
+            .map(|root| self.open_site(root, true))
+            .transpose()?;
+        let log = match &site.log {
+            Some(log) => self.entries.access(log),
+            None => server_access.clone(),
+        };
+        Ok(Host {
+            canonical: canonical_name(&names),
+            http_redirects: site.http == PlainHttp::Redirect,
+            hsts: site.hsts.is_some(),
+            secure_fields: Arc::new(SecureFields::new(
+                site.hsts,
+                // HTTP/3 can't request client certificates, so a site with `client_ca` does not announce
+                // HTTP/3.
+                self.h3_port.filter(|_| site.client_ca.is_none()),
+            )),
+            site: root,
+            fallback: self.fallback(),
+            try_query: self.last_try().and_then(|(_, query)| query),
+            guarded: routes
+                .iter()
+                .any(|route| route.allow.is_some() || route.users.is_some()),
+            scripted: routes.iter().any(|route| route.scripts.is_some()),
+            routes,
+            identity: tls.map_or(PairFingerprint::NONE, |tls| identity(&names, tls)),
+            demands_certificate: site.client_ca.is_some(),
+            access: log,
+            hits: self.hits(),
+            change_tracker: self.change_tracker.clone(),
+            counters,
+            names,
+        })
+    }
+
+    /// Returns the counters of the responses of the route with `prefix`.
+    pub(super) fn route_counters(&self, prefix: &[u8]) -> Arc<RouteCounters> {
+        let name = self.site.names.first().map_or("*", |name| name.get_ref());
+        self.entries.route_counters(name, prefix)
+    }
+
+    /// Returns the path and the query of the last entry of `try`.
+    fn last_try(&self) -> Option<(&str, Option<QueryPattern>)> {
+        self.site
+            .try_paths
+            .last()
+            .map(|last| QueryPattern::split(last))
+    }
+
+    /// Returns the last entry of `try` if the entry leads to a handler, or to a script with the requested
+    /// path appended. A script without an appended path is found like a file.
+    fn fallback(&self) -> Option<Fallback> {
+        let fallback = Fallback::parse(self.last_try()?.0)?;
+        let covers = |route: &&config::RouteConfig| {
+            let prefix = route.path.get_ref().trim_end_matches('/').as_bytes();
+            let rest = fallback.before.strip_prefix(prefix);
+            route.target.is_some() && rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        let routes = self.site.routes.iter().filter(covers);
+        let route = routes.max_by_key(|route| route.path.get_ref().trim_end_matches('/').len());
+        match route.and_then(|route| route.target.as_ref()) {
+            Some(target) => target.is_handler().then_some(fallback),
+            None => (fallback.goes_on && self.is_script(&fallback.before)).then_some(Fallback {
+                is_script: true,
+                ..fallback
+            }),
+        }
+    }
+
+    /// Returns true if some route runs files with the ending of `path`.
+    fn is_script(&self, path: &[u8]) -> bool {
+        let routes = self.site.routes.iter();
+        let mut scripts = routes.filter_map(|route| route.scripts.as_ref());
+        scripts.any(|scripts| {
+            let mut endings = endings(scripts);
+            endings.any(|ending| cgi::has_ending(path, ending))
+        })
+    }
+
+    /// Returns true if a path below `prefix` has a guard of its own, beyond the guards of `prefix`.
+    pub(super) fn has_guards_below(&self, prefix: &[u8]) -> bool {
+        guards(self.site).any(|route| {
+            let path = route.path.get_ref().trim_end_matches('/').as_bytes();
+            path.starts_with(prefix) && path.len() > prefix.len()
+        })
+    }
+
+    /// Returns true if a path at, above or below `prefix` is guarded, or if the site demands client
+    /// certificates.
+    pub(super) fn is_guarded(&self, prefix: &[u8]) -> bool {
+        let overlaps = |route: &config::RouteConfig| {
+            let other = route.path.get_ref().trim_end_matches('/').as_bytes();
+            prefix.starts_with(other) || other.starts_with(prefix)
+        };
+        self.site.client_ca.is_some() || guards(self.site).any(overlaps)
+    }
+
+    pub(super) fn symlinks(&self) -> Symlinks {
+        match self.site.symlinks {
+            config::SymlinksConfig::Inside => Symlinks::Inside,
+            config::SymlinksConfig::Follow => Symlinks::Follow,
+        }
+    }
+
+    /// Returns the counter of page views, or None for a site without counting.
+    fn hits(&self) -> Option<Arc<SiteHits>> {
+        let name = self.site.names.first().map(Spanned::get_ref);
+        let name = name.filter(|_| self.site.hits)?;
+        Some(self.entries.counts(name, None))
+    }
+
+    pub(super) fn users(&self, path: &Spanned<PathBuf>) -> Result<Users, OperatorError> {
+        read_users(self.config, path)
+    }
+
+    pub(super) fn allow(&self, networks: &[Spanned<String>]) -> Result<AllowList, OperatorError> {
+        allow_list(self.config, networks)
+    }
+
+    /// Opens the files of a folder: the site's own root if `is_own`, else the root of a route.
+    pub(super) fn open_site(
+        &self,
+        root: &Spanned<PathBuf>,
+        is_own: bool,
+    ) -> Result<Arc<Site>, OperatorError> {
+        let rules = self.rules(root.get_ref(), is_own)?;
+        if let Some(same) = self.previous.and_then(|world| world.site_with(&rules)) {
+            return Ok(same);
+        }
+        let site = Site::open(rules, self.supplies.budget.clone());
+        let site = site.map_err(|error| {
+            self.config.point(
+                root.span(),
+                error.to_string(),
+                "a folder that the server may read",
+            )
+        })?;
+        Ok(Arc::new(site))
+    }
+
+    fn rules(&self, root: &Path, is_own: bool) -> Result<SiteRules, OperatorError> {
+        let site = self.site;
+        let mut rules = SiteRules::new(root);
+        rules.index.clone_from(&site.index);
+        rules.try_paths.clone_from(&site.try_paths);
+        // The query is for scripts only; a file is found by its path.
+        if let (Some(last), Some((path, _))) = (rules.try_paths.last_mut(), self.last_try()) {
+            path.clone_into(last);
+        }
+        // The last entry of `try` with a response by a handler is no file, even if the handler's program
+        // lies in the site. A route's own folder has no fallback.
+        if is_own && self.fallback().is_some() {
+            rules.try_paths.pop();
+        }
+        rules.errors = site
+            .errors
+            .iter()
+            .map(|(status, page)| (*status, page.get_ref().clone()))
+            .collect();
+        rules.listing = site.listing;
+        rules.symlinks = self.symlinks();
+        rules.mime.clone_from(&site.mime);
+        for cache in &site.cache {
+            let rule = CacheControlRule {
+                max_age_seconds: cache.max_age,
+                immutable: cache.immutable,
+            };
+            rules.cache.push((glob(self.config, &cache.files)?, rule));
+        }
+        rules.headers.clone_from(&self.headers);
+        rules.secrets = SecretPaths::new(self.config.secret_paths());
+        Ok(rules)
+    }
+}
+
+/// Returns the name to which requests for other names are redirected; `None` for a site with a wildcard.
+fn canonical_name(names: &[String]) -> Option<Box<[u8]>> {
+    let name = names.first()?;
+    let has_wildcard = names.iter().any(|name| name.starts_with('*'));
+    (!has_wildcard).then(|| name.as_bytes().into())
+}
+
+/// Returns the fingerprint of the certificate that the first name of a site selects. `*` selects the
+/// certificate for a client without SNI.
+fn identity(names: &[String], tls: &Tls) -> PairFingerprint {
+    let name = names.first().filter(|name| *name != "*");
+    let name = name.map(|name| name.replacen('*', "x", 1));
+    tls.identity(name.as_deref())
+}
+
+/// Reads a user file of the configuration.
+pub fn read_users(config: &Config, path: &Spanned<PathBuf>) -> Result<Users, OperatorError> {
+    let shown = path.get_ref().display();
+    let text = std::fs::read(path.get_ref()).map_err(|error| {
+        let what = format!("{shown} can't be read: {error}");
+        let help = format!("`anthill passwd {shown} NAME` makes one");
+        config.point(path.span(), what, help)
+    })?;
+    Users::parse(&text).map_err(|error| {
+        let what = format!("{shown}:{}: {}", error.line, error.what);
+        config.point(
+            path.span(),
+            what,
+            error.help.replace("FILE", &shown.to_string()),
+        )
+    })
+}
+
+/// Parses a list of networks of the configuration.
+pub fn allow_list(
+    config: &Config,
+    networks: &[Spanned<String>],
+) -> Result<AllowList, OperatorError> {
+    let mut allow = AllowList::default();
+    for network in networks {
+        allow
+            .add(network.get_ref())
+            .map_err(|error| config.point(network.span(), error.what, error.help))?;
+    }
+    Ok(allow)
+}
+
+/// Reads the response fields set by the operator for a site (`headers`).
+pub(super) fn headers(
+    config: &Config,
+    site: &config::SiteConfig,
+) -> Result<HeaderRules, OperatorError> {
+    let headers = site.headers.iter();
+    headers
+        .map(|rule| Ok((glob(config, &rule.files)?, rule.set.clone())))
+        .collect()
+}
+
+fn glob(config: &Config, glob: &Spanned<String>) -> Result<Glob, OperatorError> {
+    Glob::parse(glob.get_ref()).map_err(|error| {
+        let help = "`*` stands for any part of a name, `?` for one character, `{a,b}` for a or b, `**` for folders";
+        config.point(glob.span(), format!("the pattern is invalid: {error}"), help)
+    })
+}
+
+/// Returns the file endings of the scripts with their dots.
+pub(super) fn endings(scripts: &config::ScriptsConfig) -> Box<dyn Iterator<Item = &String> + '_> {
+    match scripts {
+        config::ScriptsConfig::Cgi { interpreters, .. } => {
+            Box::new(interpreters.iter().map(|it| &it.ending))
+        }
+        config::ScriptsConfig::Backend(backend) => Box::new(backend.files.iter()),
+    }
+}

@@ -1,0 +1,114 @@
+//! Validation of pages: ETag and Cache-Control fields, and responses to conditional requests.
+
+use crate::base::digest::{Digest, hex};
+use crate::git::browse::render::html::STYLE;
+use crate::git::browse::settings::BrowseSettings;
+use crate::handler::{Request, Response, ResponseBody};
+use crate::wire::fields::{Fields, items};
+use crate::wire::response_fields::ResponseFields;
+use crate::wire::status::Status;
+
+/// Digest of a page's state, for the ETag.
+pub(crate) struct EtagBuilder {
+    digest: Digest,
+    is_private: bool,
+}
+
+impl EtagBuilder {
+    /// Creates the digest of a request. The caller adds the data shown on the page.
+    pub fn new(own: &BrowseSettings, request: &Request) -> EtagBuilder {
+        let mut tag = EtagBuilder {
+            digest: Digest::new(),
+            is_private: own.is_private || request.user.is_some(),
+        };
+        let host = Fields(&request.fields).first("host").unwrap_or_default();
+        let query = request.query.as_deref().unwrap_or_default();
+        for part in [
+            VERSION.as_bytes(),
+            STYLE.as_bytes(),
+            host,
+            &request.raw_path,
+            query,
+        ] {
+            tag = tag.with(part);
+        }
+        tag
+    }
+
+    /// Adds `part` to the digest.
+    pub fn with(mut self, part: &[u8]) -> EtagBuilder {
+        self.digest.update(&(part.len() as u64).to_le_bytes());
+        self.digest.update(part);
+        self
+    }
+
+    /// Finishes the digest and returns the page's validator.
+    pub fn done(self) -> PageValidator {
+        let digest = self.digest.finish();
+        PageValidator {
+            tag: format!("\"{}\"", &hex(&digest)[..20]),
+            is_private: self.is_private,
+            is_immutable: false,
+        }
+    }
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// ETag of a page, with the conditions for caching the page.
+pub(crate) struct PageValidator {
+    tag: String,
+    is_private: bool,
+    is_immutable: bool,
+}
+
+impl PageValidator {
+    /// Marks the page as immutable.
+    pub fn for_ever(self) -> PageValidator {
+        PageValidator {
+            is_immutable: true,
+            ..self
+        }
+    }
+
+    /// Returns true if If-None-Match in the field lines `request_fields` contains the page's ETag or `*`.
+    pub fn is_known(&self, request_fields: &[u8]) -> bool {
+        let lines = Fields(request_fields).all("if-none-match");
+        let mut tags = lines.flat_map(items);
+        let is_it = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag) == self.tag.as_bytes();
+        tags.any(|tag| tag == b"*" || is_it(tag))
+    }
+
+    fn fields(&self) -> ResponseFields {
+        let keep = match (self.is_immutable, self.is_private) {
+            (true, false) => "public, max-age=31536000, immutable",
+            (true, true) => "private, max-age=31536000, immutable",
+            // A cache revalidates the page for every request, but may serve a stale page if git fails.
+            (false, false) => "public, max-age=0, stale-if-error=60",
+            (false, true) => "private, max-age=0",
+        };
+        let mut fields = ResponseFields::new();
+        fields.push(b"ETag", self.tag.as_bytes());
+        fields.push(b"Cache-Control", keep.as_bytes());
+        fields
+    }
+
+    /// Returns the 304 response for a client with the present page.
+    pub fn not_modified(&self) -> Response {
+        Response::new(Status::NOT_MODIFIED, self.fields(), ResponseBody::Empty)
+    }
+
+    /// Adds the fields ETag and Cache-Control to a response.
+    pub fn on(&self, mut response: Response) -> Response {
+        response.fields.append(&self.fields());
+        response
+    }
+
+    /// Returns the response, or a 304 response if the client has the present page.
+    pub fn answer(&self, request_fields: &[u8], response: impl FnOnce() -> Response) -> Response {
+        match self.is_known(request_fields) {
+            true => self.not_modified(),
+            false => self.on(response()),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! HTML of the repository browser's pages, and the types of raw files.
+
+pub(crate) mod html;
+pub(in crate::git) mod page;
+#[cfg(feature = "markdown")]
+pub(in crate::git) mod markdown;
+pub(in crate::git) mod content_type;
+pub(in crate::git) mod readme;
+pub(in crate::git) mod history;
+pub(in crate::git) mod commit;
+pub(in crate::git) mod repository_list;
+pub(in crate::git) mod tree;
+pub(in crate::git) mod frame;
+#[cfg(feature = "markdown")]
+pub(in crate::git) mod links;

@@ -1,0 +1,56 @@
+//! README of a repository: Markdown is rendered, other formats are shown as text. Embedded HTML is shown as
+//! text. Links lead only to the web, to mail addresses and to files of the same commit.
+
+use crate::git::browse::page_location::PageLocation;
+use crate::git::browse::render::html::Html;
+use crate::git::browse::url::ObjectId;
+use crate::limits::GIT_README_BYTES_MAX;
+
+/// File names of a README, in order of preference.
+pub(crate) const NAMES: [&str; 10] = [
+    "README.md",
+    "readme.md",
+    "Readme.md",
+    "README.markdown",
+    "README",
+    "README.txt",
+    "README.rst",
+    "README.adoc",
+    "README.org",
+    "readme.txt",
+];
+
+/// Renders a README with the given name and content.
+pub(crate) fn rendered(
+    location: &PageLocation,
+    commit: &ObjectId,
+    name: &str,
+    content: &[u8],
+) -> Html {
+    let is_cut = content.len() >= GIT_README_BYTES_MAX;
+    let content = &content[..content.len().min(GIT_README_BYTES_MAX)];
+    let mut html = Html::default();
+    html.markup("<article class=readme>");
+    if crate::git::browse::render::content_type::is_binary(content) {
+        html.markup("<p class=soft>The README is not a text.</p>");
+    } else if name.to_ascii_lowercase().ends_with(".md") || name.ends_with(".markdown") {
+        push_markdown(location, commit, content, &mut html);
+    } else {
+        html.preformatted(content);
+    }
+    if is_cut {
+        let url = location.url("plain", name.as_bytes(), &[("id", commit.digits())]);
+        html.markup("<p class=note>The README is longer than this page: ");
+        html.link(&url, "whole file").markup("</p>");
+    }
+    html.markup("</article>\n");
+    html
+}
+
+#[cfg(not(feature = "markdown"))]
+fn push_markdown(_: &PageLocation, _: &ObjectId, content: &[u8], html: &mut Html) {
+    html.preformatted(content);
+}
+
+#[cfg(feature = "markdown")]
+use crate::git::browse::render::markdown::push_markdown;

@@ -1,9 +1,0 @@
-//! A call of a script or of git: the request, the transport (a process or a backend connection), standard
-//! error, and termination.
-
-pub(crate) mod request;
-pub(crate) mod script_call;
-pub(crate) mod body;
-pub mod process;
-pub(crate) mod reaper;
-pub(in crate::handler) mod stderr;
