@@ -54,6 +54,10 @@ def looks(browser, login):
     """The page without a login and with a login, at both widths, in both schemes."""
     with browser.page(login) as page:
         state = page.context.storage_state()
+        # The pages have an entry of the history, and a member that is switched off.
+        member_row(page).get_by_role("link").click()
+        page.get_by_role("button", name="Drain").click()
+        has_state(page, "draining")
     for scheme in SCHEMES:
         for width in WIDTHS:
             size = {"width": width, "height": 800}

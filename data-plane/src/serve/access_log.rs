@@ -14,6 +14,7 @@ use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::Status;
 use crate::world::{AccessLog, Host, World};
 use rustls::ProtocolVersion;
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -171,7 +172,7 @@ impl<'a> AccessLogEntry<'a> {
             peer: who.peer,
             user: self.user,
             unix_ms: context.clock.unix_ms(),
-            request: loggable(self.first, who.audience),
+            request: &loggable(self.first, who.audience),
             status: status.0,
             bytes,
             referer: asks.and_then(|asks| asks.referer),
@@ -239,7 +240,7 @@ impl OwnedAccessLogEntry {
             peer: self.who.peer,
             user: self.user.as_deref(),
             unix_ms: context.clock.unix_ms(),
-            request: loggable(&self.first, self.who.audience),
+            request: &loggable(&self.first, self.who.audience),
             status: status.0,
             bytes,
             referer: self.referer.as_deref(),
@@ -254,13 +255,20 @@ impl OwnedAccessLogEntry {
     }
 }
 
-/// Returns the part of a request line for the log. A query to the manager may have the secret of a login.
-fn loggable(first: &[u8], audience: Audience) -> &[u8] {
+/// Returns a request line for the log. The query of a request to the manager is left out, because the query may have
+/// the secret of a login.
+fn loggable(first: &[u8], audience: Audience) -> Cow<'_, [u8]> {
     let query = match audience {
         Audience::Public => None,
         Audience::Manager => first.iter().position(|byte| *byte == b'?'),
     };
-    &first[..query.unwrap_or(first.len())]
+    let Some(query) = query else {
+        return Cow::Borrowed(first);
+    };
+    let version = first.iter().rposition(|byte| *byte == b' ');
+    let version = version.map_or(&[][..], |at| &first[at..]);
+    let version = Some(version).filter(|it| it.starts_with(b" HTTP/"));
+    Cow::Owned([&first[..query], version.unwrap_or_default()].concat())
 }
 
 /// Returns true if the client sees the page, possibly from the client's own cache (304).

@@ -32,9 +32,14 @@ fn place_json(target: &EditTarget) -> String {
 }
 
 impl EditEntry {
-    /// Returns the change as a line without its end: `app: http://10.0.0.5: weight changed from 1 to 2`.
+    /// Returns the change as a line without its end: `app: http://10.0.0.5: weight changed from 1 to 2`. An edit that
+    /// yields because anthill.toml got its value leaves the value as before.
     pub fn line(&self) -> String {
         let change = &self.change;
+        if change.old == change.new {
+            let (target, value) = (&change.target, shown(&change.new));
+            return format!("{}: {} stays {value}", place_text(target), target.value);
+        }
         format!(
             "{}: {} changed from {} to {}",
             place_text(&change.target),

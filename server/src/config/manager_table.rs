@@ -192,8 +192,8 @@ fn refuse_open(source: &SourceText<'_>, config: &ManagerConfig) -> Result<(), Op
     };
     let address: SocketAddr = listen.get_ref().address;
     let what = format!("other machines can reach the manager at {address}, which needs {missing}");
-    let help = "add users = \"managers\" and allow = [\"192.0.2.0/24\"] to [manager], or listen on \
-                127.0.0.1";
+    let help = "write a table [manager] with listen, users = \"managers\" and \
+                allow = [\"192.0.2.0/24\"], or listen on 127.0.0.1";
     Err(source.error(listen.span(), what, help))
 }
 

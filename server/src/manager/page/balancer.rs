@@ -146,7 +146,9 @@ fn push_member(
     let url = shown_url(&member.url);
     page.markup("<tr><th scope=row>");
     page.link(&selection_url(balancer, Some(&url)), short_url(&member.url));
-    push_cell(page, "</th><td>", &state(member), &list.details(member));
+    let class = state_class(member.state);
+    page.markup("</th><td class=").markup(class);
+    push_cell(page, ">", &state(member), &list.details(member));
     page.markup("</td>");
     let [p50, p90, p99] = LATENCY_THOUSANDTHS.map(|part| latency_bound(&member.latencies, part));
     let mean = member.latency_micros.map(milliseconds);
@@ -177,6 +179,15 @@ fn push_member(
     let (check, details) = check.map_or_else(Default::default, |it| check_texts(member, it));
     push_cell(page, "</td><td>", &check, &details);
     page.markup("</td></tr>\n");
+}
+
+/// Returns the class of a state, for its colour.
+fn state_class(state: MemberState) -> &'static str {
+    match state {
+        MemberState::Up => "up",
+        MemberState::Ejected | MemberState::CheckFailed => "down",
+        MemberState::Draining | MemberState::Disabled | MemberState::Stopped => "off",
+    }
 }
 
 /// Opens a cell with a text and lines in small type.

@@ -27,7 +27,8 @@ pub(super) fn push_edits(page: &mut Html, snapshot: &Snapshot) {
     page.markup("</details>\n");
 }
 
-/// Appends the newest entries of the history, at most `max`. A client with the token of a login gets the buttons.
+/// Appends the newest entries of the history, at most `max`. A client with the token of a login gets the buttons; an
+/// entry that leaves its value has none.
 pub(super) fn push_history(page: &mut Html, ledger: &EditLedger, token: Option<&str>, max: usize) {
     if ledger.history.is_empty() {
         return;
@@ -58,7 +59,8 @@ fn push_entry(page: &mut Html, entry: &EditEntry, token: Option<&str>) {
     page.text(entry.id.to_string()).markup("</span><span>");
     page.text(&entry.user).markup("</span><span>");
     page.text(format_utc(entry.at)).markup("</span>");
-    if let Some(token) = token.filter(|_| entry.undone_by == 0) {
+    let is_change = entry.change.old != entry.change.new;
+    if let Some(token) = token.filter(|_| entry.undone_by == 0 && is_change) {
         let id = entry.id.to_string();
         page.markup("<form method=post action=\"/\">");
         push_hidden(page, "nonce", token);

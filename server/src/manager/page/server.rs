@@ -168,8 +168,13 @@ pub(super) fn push_sites(page: &mut Html, snapshot: &Snapshot) {
                 }
             }
         }
-        let name = if site.is_empty() { "no site" } else { site };
-        page.markup("<tr><th scope=row>").text(name).markup("</th>");
+        page.markup("<tr><th scope=row>").text(&**site);
+        if site.is_empty() {
+            page.markup(
+                "no site <span class=soft>manager, unknown hosts, malformed requests</span>",
+            );
+        }
+        page.markup("</th>");
         for number in versions.iter().chain(&classes[1..]) {
             push_number(page, &count(*number));
         }

@@ -10,7 +10,7 @@ pub(in crate::manager) const STYLE: [&str; 3] = [
      .login{display:flex;flex-wrap:wrap;gap:.3rem .8rem;align-items:baseline;margin-top:.4rem;color:var(--soft)}\
      .error{white-space:pre-wrap;background:var(--minus);color:var(--minus-text);border-radius:8px;padding:.5rem .8rem}\
      .path{margin:0}.member h2{margin:.4rem 0}\
-     .member{border:1px solid var(--line);border-radius:8px;padding:.2rem 1rem .8rem}\
+     .member{border:1px solid var(--line);border-radius:8px;padding:.2rem 1rem .8rem;margin:0 0 1rem}\
      .scroll table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\
      .scroll th,.scroll td{padding:.3rem .7rem;text-align:left;white-space:nowrap;border-bottom:1px solid var(--line)}\
      .scroll .n{text-align:right}\
