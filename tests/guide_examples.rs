@@ -246,6 +246,11 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "needs logrotate and systemd; tests/logs.rs sends SIGUSR1",
     ),
     ("manager.md", "$ ssh -L", "needs another machine"),
+    (
+        "commands.md",
+        "2 requests are under way",
+        "addresses of documentation; tests/manager_requests.rs runs the command",
+    ),
     ("bench.md", "cargo build", BENCH),
     ("bench.md", "# zero.toml", BENCH),
     ("bench.md", "anthill bench run journal", BENCH),

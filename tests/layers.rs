@@ -231,7 +231,7 @@ fn a_breach_is_seen_wherever_it_hides() {
     );
     assert_eq!(
         seen("handler/cgi.rs", "use super::git::Push;\nuse super::pipe;"),
-        ["1: crate::git::Push"]
+        ["1: crate::handler::git::Push"]
     );
     assert_eq!(seen("handler/mod.rs", "use self::git::Push;"), [""; 0]);
     assert_eq!(
