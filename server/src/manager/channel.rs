@@ -33,7 +33,7 @@ pub struct ManagerContext {
     token_number: AtomicU64,
     sessions: Mutex<SessionLedger>,
     snapshot: Mutex<Option<Arc<Snapshot>>>,
-    /// Turn of the client that asks the control plane for a snapshot. The others wait for the answer, so that the
+    /// Turn of the client that asks the control plane for a snapshot. Further clients wait for the turn, so that the
     /// channel has room for commands.
     snapshot_turn: tokio::sync::Mutex<()>,
     requests: Sender<ManagerRequest>,
@@ -300,7 +300,7 @@ mod tests {
         let second = requests.try_recv();
         assert!(matches!(second, Ok(ManagerRequest::Command { .. })));
         // A reader that leaves passes its turn on. Without a control plane, all readers are refused.
-        readers.remove(0);
+        drop(readers.remove(0));
         drop((first, requests));
         for mut reader in readers {
             assert!(matches!(

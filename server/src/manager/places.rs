@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(other.len(), 4);
         let login: Vec<Place> = (0..64).map_while(|_| take(&places, 1, true, 1)).collect();
         assert_eq!(login.len(), 20);
-        drop(all);
+        drop((all, login));
         assert!(take(&places, 1, false, 1).is_some());
     }
 
