@@ -63,6 +63,7 @@ mod manager_browser;
 #[cfg(feature = "manager")]
 mod manager_edits;
 #[cfg(feature = "manager")]
+mod manager_floods;
 mod manager_page;
 #[cfg(feature = "manager")]
 mod manager_requests;

@@ -597,7 +597,7 @@ fn a_reload_adds_moves_and_removes_the_manager() {
 }
 
 /// Connects to the manager.
-fn open(manager: &Manager) -> Wire {
+pub fn open(manager: &Manager) -> Wire {
     let socket = std::net::TcpStream::connect(("127.0.0.1", manager.port)).expect("a connection");
     Wire::plain_on(socket)
 }
@@ -718,7 +718,7 @@ fn the_check_finds_mistakes_in_files_and_networks() {
 }
 
 /// Starts a client of the events, and returns the client after the first event.
-fn events(manager: &Manager, options: &[&str]) -> std::process::Child {
+pub fn events(manager: &Manager, options: &[&str]) -> std::process::Child {
     let mut command = std::process::Command::new("curl");
     command.args(["-sN", "--max-time", "60"]).args(options);
     command.arg(format!("{}/events", manager.url));

@@ -43,9 +43,12 @@ pub const MANAGER_TEMPERATURE_MILLIDEGREES_MAX: i64 = 80_000;
 pub const MANAGER_USE_WARNING_PERCENT: u64 = 90;
 /// Balancers with a chart on the page. A chart has at most 6 KiB.
 pub const MANAGER_BALANCER_CHARTS_MAX: usize = 24;
-/// Streams of events at the same time, 64: the browser windows of a team. A further stream is answered with 503, and its
-/// page shows the state of the last load.
+/// Streams of events at the same time, 64: the browser windows of a team. Clients without a login have
+/// at most half. A further stream is answered with 503, and its page shows the state of the last load.
 pub const MANAGER_STREAMS_MAX: usize = 64;
+/// Bytes of large responses under way, 16 MiB: some plain pages of 2,000 members, or hundreds of compressed pages. A
+/// further response is answered with 503, and takes no memory from the bodies of the sites.
+pub const MANAGER_RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Entries of the history of edits on the page, the newest first. A link leads to all entries.
 pub const MANAGER_HISTORY_ENTRIES: usize = 20;
 /// Requests under way on the page, the oldest first. A row takes about 300 bytes.

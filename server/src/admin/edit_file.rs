@@ -10,6 +10,8 @@ use std::fmt;
 const MAGIC: &str = "anthill edits ";
 /// Version of the format.
 const VERSION: &str = "1";
+/// Largest number of an entry in a file. The numbers of further entries cannot overflow.
+const LAST_ID_MAX: u64 = u64::MAX / 2;
 
 /// Reason why a state file is no list of edits.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -137,7 +139,7 @@ fn parse_lines(content: &[u8]) -> Option<EditLedger> {
     for line in lines.lines().skip(1) {
         let fields: Vec<&str> = line.split('\t').collect();
         match *fields.as_slice() {
-            ["last", id] => ledger.last_id = id.parse().ok()?,
+            ["last", id] => ledger.last_id = id.parse().ok().filter(|id| *id <= LAST_ID_MAX)?,
             ["edit", ref fields @ ..] => ledger.in_force.push(edit(fields)?),
             ["entry", ref fields @ ..] => ledger.history.push_back(entry(fields)?),
             _ => return None,
@@ -257,6 +259,16 @@ mod tests {
         }
         let longer = [&whole[..], b"edit\n"].concat();
         assert_eq!(parse(&longer), Err(EditFileError::Damaged));
+    }
+
+    #[test]
+    fn a_number_without_successors_is_damaged() {
+        let mut ledger = ledger();
+        ledger.last_id = LAST_ID_MAX;
+        assert_eq!(parse(text(&ledger).as_bytes()), Ok(ledger.clone()));
+        ledger.last_id += 1;
+        let read = parse(text(&ledger).as_bytes());
+        assert_eq!(read, Err(EditFileError::Damaged));
     }
 
     #[test]

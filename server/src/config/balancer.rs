@@ -513,11 +513,11 @@ fn reaches(host: &MemberHost, listener: &ListenAddress) -> bool {
         MemberHost::Name(name, port) if &**name == "localhost" => (vec![v4, v6], *port),
         MemberHost::Name(..) => return false,
         // A connection to the unspecified address reaches the loopback address.
-        MemberHost::Address(to) if to.ip().is_unspecified() => match to.is_ipv4() {
-            true => (vec![v4], to.port()),
-            false => (vec![v6], to.port()),
+        MemberHost::Address(to) => match to.ip().to_canonical() {
+            ip if !ip.is_unspecified() => (vec![ip], to.port()),
+            IpAddr::V4(_) => (vec![v4], to.port()),
+            IpAddr::V6(_) => (vec![v6], to.port()),
         },
-        MemberHost::Address(to) => (vec![to.ip().to_canonical()], to.port()),
     };
     let own = listener.address.ip().to_canonical();
     let covers = |address: &IpAddr| match own {

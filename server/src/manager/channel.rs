@@ -1,11 +1,15 @@
 //! State of the manager for the whole process, and the channel to the control plane.
 
 use super::control_request::{CommandAnswer, ControlRequest, SnapshotState};
+use super::places::Places;
 use super::sessions::{Digest, SessionLedger};
 use super::snapshot::Snapshot;
 use crate::admin::command::Command;
 use crate::base::digest::base64url;
-use crate::limits::{MANAGER_REQUESTS_MAX, MANAGER_SNAPSHOT_MILLISECONDS, MANAGER_STREAMS_MAX};
+use crate::limits::{
+    MANAGER_REQUESTS_MAX, MANAGER_RESPONSE_BYTES_MAX, MANAGER_SNAPSHOT_MILLISECONDS,
+    MANAGER_STREAMS_MAX,
+};
 use crate::wire::reject::Reject;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{hmac, rand};
@@ -15,13 +19,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::mpsc::{self, Receiver, Sender};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 /// Request of the manager to the control plane.
 pub type ManagerRequest = ControlRequest<Snapshot>;
-
-/// Place of one stream of events, free again when dropped.
-pub(super) type StreamPlace = OwnedSemaphorePermit;
 
 /// State of the manager for the whole process, shared by all Worlds.
 pub struct ManagerContext {
@@ -32,9 +33,14 @@ pub struct ManagerContext {
     token_number: AtomicU64,
     sessions: Mutex<SessionLedger>,
     snapshot: Mutex<Option<Arc<Snapshot>>>,
+    /// Turn of the client that asks the control plane for a snapshot. Further clients wait for the turn, so that the
+    /// channel has room for commands.
+    snapshot_turn: tokio::sync::Mutex<()>,
     requests: Sender<ManagerRequest>,
     /// Open streams of events.
-    streams: Arc<Semaphore>,
+    pub(super) streams: Arc<Places>,
+    /// Bytes of large responses under way.
+    pub(super) response_bytes: Arc<Places>,
 }
 
 /// Login of a client that may edit, to which a token is bound.
@@ -59,8 +65,10 @@ impl ManagerContext {
             token_number: AtomicU64::new(1),
             sessions: Mutex::default(),
             snapshot: Mutex::default(),
+            snapshot_turn: tokio::sync::Mutex::default(),
             requests,
-            streams: Arc::new(Semaphore::new(MANAGER_STREAMS_MAX)),
+            streams: Places::new(MANAGER_STREAMS_MAX),
+            response_bytes: Places::new(MANAGER_RESPONSE_BYTES_MAX),
         };
         Ok((Arc::new(context), receiver))
     }
@@ -104,14 +112,13 @@ impl ManagerContext {
         if let Some(snapshot) = self.recent_snapshot() {
             return Ok(snapshot);
         }
+        let _turn = self.snapshot_turn.lock().await;
+        if let Some(snapshot) = self.recent_snapshot() {
+            return Ok(snapshot);
+        }
         let (sender, answer) = oneshot::channel();
         self.send(ManagerRequest::Snapshot(sender))?;
         answer.await.map_err(|_| Reject::CALLS_BUSY)
-    }
-
-    /// Returns a place for a stream of events; `None` if all places are taken.
-    pub(super) fn stream_place(&self) -> Option<StreamPlace> {
-        Arc::clone(&self.streams).try_acquire_owned().ok()
     }
 
     /// Has the control plane run a command.
@@ -261,32 +268,46 @@ mod tests {
     }
 
     #[test]
-    fn requests_beyond_the_channel_and_to_a_closed_channel_are_refused() {
+    fn commands_beyond_the_channel_and_to_a_closed_channel_are_refused() {
         let (context, mut requests) = context();
-        let waiting: Vec<_> = (0..MANAGER_REQUESTS_MAX)
-            .map(|_| {
-                let mut snapshot = Box::pin(context.snapshot());
-                assert!(poll(snapshot.as_mut()).is_pending());
-                snapshot
-            })
-            .collect();
-        let busy = |context: &ManagerContext| match poll(pin!(context.snapshot())) {
-            Poll::Ready(Err(reject)) => reject,
-            _ => panic!("not refused"),
-        };
-        assert_eq!(busy(&context), Reject::CALLS_BUSY);
-        assert!(matches!(
-            requests.try_recv(),
-            Ok(ManagerRequest::Snapshot(_))
-        ));
+        let run = || Box::pin(context.run(Command::Reload, String::new()));
+        let mut waiting: Vec<_> = (0..MANAGER_REQUESTS_MAX).map(|_| run()).collect();
+        for command in &mut waiting {
+            assert!(poll(command.as_mut()).is_pending());
+        }
+        let busy = Poll::Ready(Err(Reject::CALLS_BUSY));
+        assert_eq!(poll(run().as_mut()), busy);
+        assert!(requests.try_recv().is_ok());
         drop(requests);
-        for mut snapshot in waiting {
+        for mut command in waiting {
+            assert_eq!(poll(command.as_mut()), busy);
+        }
+        assert_eq!(poll(run().as_mut()), busy);
+    }
+
+    #[test]
+    fn a_flood_of_readers_leaves_room_for_commands() {
+        let (context, mut requests) = context();
+        let count = 2 * MANAGER_REQUESTS_MAX;
+        let mut readers: Vec<_> = (0..count).map(|_| Box::pin(context.snapshot())).collect();
+        for reader in &mut readers {
+            assert!(poll(reader.as_mut()).is_pending());
+        }
+        let mut run = pin!(context.run(Command::Reload, String::new()));
+        assert!(poll(run.as_mut()).is_pending());
+        let first = requests.try_recv();
+        assert!(matches!(first, Ok(ManagerRequest::Snapshot(_))));
+        let second = requests.try_recv();
+        assert!(matches!(second, Ok(ManagerRequest::Command { .. })));
+        // A reader that leaves passes its turn on. Without a control plane, all readers are refused.
+        drop(readers.remove(0));
+        drop((first, requests));
+        for mut reader in readers {
             assert!(matches!(
-                poll(snapshot.as_mut()),
+                poll(reader.as_mut()),
                 Poll::Ready(Err(Reject::CALLS_BUSY))
             ));
         }
-        assert_eq!(busy(&context), Reject::CALLS_BUSY);
     }
 
     #[test]

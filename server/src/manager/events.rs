@@ -2,13 +2,13 @@
 //! sections of the page, and then the changes.
 
 use super::access::Visitor;
-use super::channel::{ManagerContext, StreamPlace};
+use super::channel::ManagerContext;
 use super::gzip::ContentEncoder;
 use super::live_part::LivePart;
+use super::places::Place;
 use super::snapshot::Snapshot;
-use crate::base::body_memory::BodyAccount;
-use crate::handler::ResponseBody;
 use crate::handler::pipe::{PipeWriter, counted_pipe};
+use crate::handler::{Request, ResponseBody};
 use crate::limits::{
     MANAGER_LARGE_EVENT_BYTES, MANAGER_LARGE_EVENT_MILLISECONDS, MANAGER_SNAPSHOT_MILLISECONDS,
     PIPE_BYTES,
@@ -25,19 +25,20 @@ struct EventStream {
     encoder: ContentEncoder,
     /// Sections that the client has.
     shown: Option<Arc<LivePart>>,
-    _place: StreamPlace,
+    _place: Place,
 }
 
-/// Returns the body of a stream of events, plain or compressed. `memory` is the account of the request.
+/// Returns the body of a stream of events, plain or compressed.
 pub(super) async fn events(
     context: &Arc<ManagerContext>,
     visitor: &Visitor,
-    memory: &BodyAccount,
+    request: &Request,
     is_gzip: bool,
 ) -> Result<ResponseBody, Reject> {
-    let place = context.stream_place().ok_or(Reject::CALLS_BUSY)?;
+    let place = context.streams.take(request.peer, visitor.has_login(), 1);
+    let place = place.ok_or(Reject::CALLS_BUSY)?;
     let first = context.snapshot().await?;
-    let (writer, reader) = counted_pipe(PIPE_BYTES, memory);
+    let (writer, reader) = counted_pipe(PIPE_BYTES, &request.memory);
     let stream = EventStream {
         context: Arc::clone(context),
         visitor: visitor.clone(),

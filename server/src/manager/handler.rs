@@ -16,10 +16,13 @@ use crate::admin::command::{Command, EditAction, EditCommand};
 use crate::admin::metrics::MetricsFormat;
 use crate::build;
 use crate::config::{Config, OperatorError};
-use crate::handler::pipe::PipeRead;
+use crate::handler::pipe::{PipeRead, counted_pipe};
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
-use crate::limits::{MANAGER_FORM_BYTES_MAX, MANAGER_GZIP_BYTES_MIN, MANAGER_SESSION_SECONDS};
+use crate::limits::{
+    MANAGER_FORM_BYTES_MAX, MANAGER_GZIP_BYTES_MIN, MANAGER_SESSION_SECONDS, PIPE_BYTES,
+    PIPE_BYTES_MIN,
+};
 use crate::wire::content_coding::{AcceptedCodings, ContentCoding};
 use crate::wire::fields::{FieldValues, Fields};
 use crate::wire::h1::body_decoder::BodyLength;
@@ -29,6 +32,7 @@ use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
 use crate::world::users::Logins;
 use std::future::poll_fn;
+use std::mem::take;
 use std::sync::Arc;
 
 /// Returns the handler of the manager; `None` for a configuration without a manager. Reads the user files.
@@ -96,7 +100,7 @@ impl Manager {
         self.check(&request)?;
         let query = Form::parse(request.query.as_deref().unwrap_or_default())?;
         let visitor = self.rules.visitor(&self.context, &request).await?;
-        match (request.method, &*request.path) {
+        let response = match (request.method, &*request.path) {
             (Method::Get | Method::Head, path) => self.read(&request, path, &query, &visitor).await,
             (Method::Post, b"/" | b"/logout") if request.query.is_none() => {
                 let owner = self.rules.may_edit(&visitor)?;
@@ -111,7 +115,37 @@ impl Manager {
                 }
             }
             _ => Err(Reject::METHOD_NOT_ALLOWED),
-        }
+        };
+        self.counted(&request, &visitor, response?)
+    }
+
+    /// Returns a response with a large content as a stream, with a place among the large responses under way. A whole
+    /// content would wait for the client in the memory that the sites need for bodies.
+    fn counted(
+        &self,
+        request: &Request,
+        visitor: &Visitor,
+        mut response: Response,
+    ) -> Result<Response, Reject> {
+        let content = match &mut response.body {
+            ResponseBody::Whole(content) if content.len() > PIPE_BYTES_MIN => take(content),
+            _ => return Ok(response),
+        };
+        let all = &self.context.response_bytes;
+        let place = all.take(request.peer, visitor.has_login(), content.len());
+        let place = place.ok_or(Reject::CALLS_BUSY)?;
+        let (mut writer, reader) = counted_pipe(PIPE_BYTES, &request.memory);
+        response.body = ResponseBody::Stream {
+            length: Some(content.len() as u64),
+            reader,
+            work: Box::pin(async move {
+                let _place = place;
+                if writer.write_all(&content).await.is_ok() {
+                    writer.finish();
+                }
+            }),
+        };
+        Ok(response)
     }
 
     /// Checks the guards against requests of foreign pages.
@@ -144,7 +178,7 @@ impl Manager {
         match path {
             b"/events" if request.method == Method::Get => {
                 let is_gzip = accepts_gzip(request);
-                let body = events(&self.context, visitor, &request.memory, is_gzip).await?;
+                let body = events(&self.context, visitor, request, is_gzip).await?;
                 Ok(Response::new(
                     Status::OK,
                     coded_fields(EVENTS, is_gzip),

@@ -28,6 +28,8 @@ mod page;
 #[cfg(not(feature = "manager"))]
 mod no_manager;
 #[cfg(feature = "manager")]
+mod places;
+#[cfg(feature = "manager")]
 mod selection;
 #[cfg(feature = "manager")]
 mod sessions;
