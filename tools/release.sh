@@ -26,9 +26,8 @@ RUSTC_BOOTSTRAP=1
 export RUSTC_BOOTSTRAP
 own_std='-Zbuild-std=std,panic_unwind -Zbuild-std-features=panic-unwind,optimize_for_size'
 
-# A panic in a library doesn't name its line: the names and numbers of all lines that may panic take about 70 KB, and
-# they would show the folders of the machine that built the program. A panic in the program's own code names
-# its line, except in the tiny build (50 KB).
+# A panic doesn't name its line: the names and numbers of all lines that may panic take about 120 KB, and those of the
+# libraries would show the folders of the machine that built the program. A debug build names the lines.
 #
 # Functions with frame pointers need shorter tables for unwinding, which saves 160 KB in the tiny build. In a release
 # they would cost the data plane 3 % of its instructions, so only the control plane and some libraries have them.
@@ -41,10 +40,11 @@ set_flags() {
 }
 unnamed=-Zlocation-detail=none
 framed=-Cforce-frame-pointers=yes
+flags="$(set_flags profile.release $framed $unnamed)"
 if [ "${1:-}" = tiny ]; then
-    flags="$(set_flags profile.release $framed $unnamed)$(set_flags 'profile.release.package."*"' $framed $unnamed)"
+    flags="$flags$(set_flags 'profile.release.package."*"' $framed $unnamed)"
 else
-    flags="$(set_flags profile.release $framed)$(set_flags 'profile.release.package."*"' $unnamed)$(set_flags profile.release.package.anthill-data-plane)"
+    flags="$flags$(set_flags 'profile.release.package."*"' $unnamed)$(set_flags profile.release.package.anthill-data-plane $unnamed)"
     for cold in pulldown-cmark quinn quinn-proto rustls rustls-webpki toml toml_parser; do
         flags="$flags$(set_flags profile.release.package.$cold $framed $unnamed)"
     done
