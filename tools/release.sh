@@ -31,6 +31,7 @@ own_std='-Zbuild-std=std,panic_unwind -Zbuild-std-features=panic-unwind,optimize
 #
 # Functions with frame pointers need shorter tables for unwinding, which saves 160 KB in the tiny build. In a release
 # they would cost the data plane 3 % of its instructions, so only the control plane and some libraries have them.
+
 # set_flags PROFILE FLAG...: prints cargo's arguments that set the compiler flags of a profile or of a package in it.
 set_flags() {
     profile=$1 list=
