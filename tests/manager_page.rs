@@ -213,3 +213,38 @@ fn open_connections_are_counted_by_version() {
         (open(&[]) == "1, 0, 0").then_some(())
     });
 }
+
+#[test]
+fn a_page_of_many_members_shows_states_and_numbers() {
+    let member = Member::start(|_| ok("a"));
+    let port = member.url().rsplit(':').next().expect("a port").to_owned();
+    // All addresses of 127.0.0.0/8 lead to the host, but the member listens at 127.0.0.1 alone.
+    let mut urls = vec![member.url()];
+    let addresses = (1..=3).flat_map(|third| (1..250).map(move |last| (third, last)));
+    urls.extend(addresses.map(|(third, last)| format!("http://127.0.{third}.{last}:{port}")));
+    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+    let server = Server::start(&config(LOCAL, &urls));
+    let manager = Manager::of(&server);
+    let size = manager.get("/").body.len();
+    assert!(size > anthill::limits::MANAGER_LARGE_PAGE_BYTES, "{size}");
+    let mut viewer = Viewer::start(&manager, &["--compressed"]);
+    viewer.event();
+    let mut row_with = |url: &str, text: &str| {
+        let address = url.trim_start_matches("http://");
+        loop {
+            let event = viewer.event();
+            let mut rows = event
+                .iter()
+                .filter(|line| line.starts_with("live-balancer-0 "));
+            if rows.any(|row| row.contains(address) && row.contains(text)) {
+                return;
+            }
+        }
+    };
+    let disabled = urls[7];
+    let done = server.ask(&["balancer", "disable", "app", disabled]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    row_with(disabled, "disabled");
+    assert_eq!(server.body("/app/"), b"a");
+    row_with(urls[0], "<td class=n>1</td>");
+}

@@ -6,8 +6,7 @@ pub const MANAGER_CONNECTIONS_RESERVED: usize = 8;
 /// Requests of the manager that wait for the control plane. A further request is answered with 503. The control
 /// plane answers a request within milliseconds, except during a reload.
 pub const MANAGER_REQUESTS_MAX: usize = 64;
-/// Age of a snapshot in milliseconds, 1 s, after which the next request causes a new snapshot. All clients of the
-/// manager share a snapshot.
+/// Milliseconds between snapshots, 1 s. All requests to the manager in the same second share a snapshot.
 pub const MANAGER_SNAPSHOT_MILLISECONDS: u64 = 1_000;
 /// Bytes of a form, 16 KiB. The longest form of the manager has some hundred bytes.
 pub const MANAGER_FORM_BYTES_MAX: usize = 16 * 1024;
@@ -26,11 +25,11 @@ pub const MANAGER_SECRET_SECONDS: u64 = 5 * 60;
 pub const MANAGER_SESSIONS_MAX: usize = 32;
 /// Seconds after which a session ends, 8 h: a working day.
 pub const MANAGER_SESSION_SECONDS: u64 = 8 * 60 * 60;
-/// Bytes of changes, 256 KiB, from which the next event of a stream comes later. An event of an ordinary page has some
-/// KiB; thousands of members with requests have changes of 1 MiB.
-pub const MANAGER_LARGE_EVENT_BYTES: usize = 256 * 1024;
-/// Milliseconds from a large event to the next event, 2 s.
-pub const MANAGER_LARGE_EVENT_MILLISECONDS: u64 = 2_000;
+/// Bytes of a page, 256 KiB, from which new numbers come less often: the page has some hundred members.
+pub const MANAGER_LARGE_PAGE_BYTES: usize = 256 * 1024;
+/// Milliseconds from new numbers of a large page to the next, 5 s: the interval of the samples for the charts. A
+/// browser needs a part of a second to show thousands of changed rows, and the server some milliseconds to render them.
+pub const MANAGER_LARGE_PAGE_MILLISECONDS: u64 = 5_000;
 /// Days until the end of a certificate file below which the page warns, 14: two weeks to get another file.
 pub const MANAGER_CERTIFICATE_DAYS_MIN: i64 = 14;
 /// Days until the end of an automatically renewed certificate below which the page warns, 1. Certificates are renewed

@@ -57,11 +57,13 @@ fn snapshot(
     history: &History,
     (status, edits): (Status, EditState),
 ) -> Arc<Snapshot> {
+    let changes = publisher.manager().changes();
     let (balancers, now_ms) = (Vec::new(), 0);
     let nothing = BalancerList { now_ms, balancers };
     let hits = publisher.world().hosts.iter();
     let hits = hits.filter_map(|host| host.hits.as_ref());
     publisher.manager().add_snapshot(SnapshotState {
+        changes,
         status,
         balancers: member_edit::list(publisher.world(), None).unwrap_or(nothing),
         requests: publisher.active_requests(),

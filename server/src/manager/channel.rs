@@ -10,6 +10,7 @@ use crate::limits::{
     MANAGER_REQUESTS_MAX, MANAGER_RESPONSE_BYTES_MAX, MANAGER_SNAPSHOT_MILLISECONDS,
     MANAGER_STREAMS_MAX,
 };
+use crate::upstream::balancer::state_changes;
 use crate::wire::reject::Reject;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{hmac, rand};
@@ -33,6 +34,8 @@ pub struct ManagerContext {
     token_number: AtomicU64,
     sessions: Mutex<SessionLedger>,
     snapshot: Mutex<Option<Arc<Snapshot>>>,
+    /// Number of edits.
+    edits: AtomicU64,
     /// Turn of the client that asks the control plane for a snapshot. Further clients wait for the turn, so that the
     /// channel has room for commands.
     snapshot_turn: tokio::sync::Mutex<()>,
@@ -65,6 +68,7 @@ impl ManagerContext {
             token_number: AtomicU64::new(1),
             sessions: Mutex::default(),
             snapshot: Mutex::default(),
+            edits: AtomicU64::new(0),
             snapshot_turn: tokio::sync::Mutex::default(),
             requests,
             streams: Places::new(MANAGER_STREAMS_MAX),
@@ -80,11 +84,13 @@ impl ManagerContext {
 
     // ---- Snapshots ----
 
-    /// Returns the last snapshot if recent enough for another client.
+    /// Returns the last snapshot if recent enough for another client: made in the same second. Streams of events
+    /// therefore share the snapshot at the begin of a second.
     pub fn recent_snapshot(&self) -> Option<Arc<Snapshot>> {
-        let now_ms = self.now_ms();
+        let second = |ms: u64| ms / MANAGER_SNAPSHOT_MILLISECONDS;
+        let now = second(self.now_ms());
         let snapshot = lock(&self.snapshot).clone();
-        snapshot.filter(|it| now_ms < it.made_ms + MANAGER_SNAPSHOT_MILLISECONDS)
+        snapshot.filter(|it| second(it.made_ms) == now)
     }
 
     /// Makes the state of the server the last snapshot.
@@ -94,8 +100,15 @@ impl ManagerContext {
         snapshot
     }
 
-    /// Forgets the last snapshot, after an edit or to free the memory.
+    /// Returns the number of changes of members' states and of edits. With an equal number, a snapshot has the states
+    /// and the edits of the present.
+    pub fn changes(&self) -> u64 {
+        state_changes().wrapping_add(self.edits.load(Relaxed))
+    }
+
+    /// Forgets the last snapshot because of an edit.
     pub fn forget_snapshot(&self) {
+        self.edits.fetch_add(1, Relaxed);
         let before = lock(&self.snapshot).take();
         drop(before);
     }
@@ -103,7 +116,8 @@ impl ManagerContext {
     /// Forgets the last snapshot unless the snapshot is recent.
     pub fn forget_old_snapshot(&self) {
         if self.recent_snapshot().is_none() {
-            self.forget_snapshot();
+            let before = lock(&self.snapshot).take();
+            drop(before);
         }
     }
 
@@ -315,6 +329,7 @@ mod tests {
         let begin = Instant::now() - Duration::from_secs(10);
         let (context, mut requests) = ManagerContext::new(begin).unwrap();
         let made = context.add_snapshot(SnapshotState {
+            changes: 0,
             status: crate::admin::status::tests::example(),
             balancers: BalancerList {
                 now_ms: 0,

@@ -40,6 +40,8 @@ pub enum CommandAnswer {
 
 /// State of the server at one moment.
 pub struct SnapshotState {
+    /// Changes of the members before the rest was collected (`ManagerContext::changes`).
+    pub changes: u64,
     /// State of the server.
     pub status: Status,
     /// State of the balancers.

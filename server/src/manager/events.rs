@@ -1,5 +1,8 @@
-//! Server-sent events with the present state of the server (WHATWG HTML §9.2), one event a second: first all
-//! sections of the page, and then the changes.
+//! Server-sent events with the present state of the server (WHATWG HTML §9.2): first all sections of the page, and
+//! then the changes.
+//!
+//! The changes come once a second. On a large page, changed states and edits come once a second, and numbers every 5 s.
+//! All streams send at the same moments of the clock, so that they share the snapshot and its rendering.
 
 use super::access::Visitor;
 use super::channel::ManagerContext;
@@ -10,7 +13,7 @@ use super::snapshot::Snapshot;
 use crate::handler::pipe::{PipeWriter, counted_pipe};
 use crate::handler::{Request, ResponseBody};
 use crate::limits::{
-    MANAGER_LARGE_EVENT_BYTES, MANAGER_LARGE_EVENT_MILLISECONDS, MANAGER_SNAPSHOT_MILLISECONDS,
+    MANAGER_LARGE_PAGE_BYTES, MANAGER_LARGE_PAGE_MILLISECONDS, MANAGER_SNAPSHOT_MILLISECONDS,
     PIPE_BYTES,
 };
 use crate::wire::reject::Reject;
@@ -68,11 +71,12 @@ impl EventStream {
             let Some(event) = self.event(&snapshot) else {
                 return;
             };
+            let changes = snapshot.changes;
             drop(snapshot);
-            if self.writer.write_all(&event.bytes).await.is_err() {
+            if self.writer.write_all(&event).await.is_err() {
                 return;
             }
-            tokio::time::sleep(event.pause()).await;
+            self.wait(changes).await;
             next = self.context.snapshot().await;
         }
         let mut end = Vec::new();
@@ -82,20 +86,36 @@ impl EventStream {
         }
     }
 
-    /// Returns the bytes of the event for a snapshot; None after a failed compression.
-    fn event(&mut self, snapshot: &Snapshot) -> Option<Event> {
+    /// Returns the bytes of the event for a snapshot, perhaps compressed; None after a failed compression.
+    fn event(&mut self, snapshot: &Snapshot) -> Option<Vec<u8>> {
         let now = Arc::clone(snapshot.live(self.visitor.has_login()));
-        let mut event = Event::default();
+        let mut event = Vec::new();
         let is_coded = match self.shown.replace(Arc::clone(&now)) {
-            None => self.encoder.push(now.whole(), &mut event.bytes),
+            None => self.encoder.push(now.whole(), &mut event),
             Some(shown) if Arc::ptr_eq(&shown, &now) => true,
-            Some(shown) => {
-                let changes = now.since(&shown);
-                event.changed_bytes = changes.as_str().len();
-                self.encoder.push(&changes, &mut event.bytes)
-            }
+            Some(shown) => self.encoder.push(&now.since(&shown), &mut event),
         };
         is_coded.then_some(event)
+    }
+
+    /// Waits until the next event is due. `changes` is the number of changes that the client knows
+    /// ([`ManagerContext::changes`]).
+    async fn wait(&self, changes: u64) {
+        let mut shown = self.shown.iter();
+        let is_large = shown.any(|it| it.html().as_str().len() >= MANAGER_LARGE_PAGE_BYTES);
+        let mut now_ms = self.context.now_ms();
+        let numbers_ms = match is_large {
+            true => next_moment(now_ms, MANAGER_LARGE_PAGE_MILLISECONDS),
+            false => now_ms,
+        };
+        loop {
+            let until_ms = next_moment(now_ms, MANAGER_SNAPSHOT_MILLISECONDS);
+            tokio::time::sleep(Duration::from_millis(until_ms - now_ms)).await;
+            now_ms = self.context.now_ms();
+            if now_ms >= numbers_ms || self.context.changes() != changes {
+                return;
+            }
+        }
     }
 
     /// Returns false after the end of the client's session.
@@ -107,24 +127,9 @@ impl EventStream {
     }
 }
 
-/// Event on its way to the client.
-#[derive(Default)]
-struct Event {
-    /// Bytes of the event, perhaps compressed.
-    bytes: Vec<u8>,
-    /// Plain bytes of the changes; 0 for the first event.
-    changed_bytes: usize,
-}
-
-impl Event {
-    /// Returns the time until the next event. Large changes follow one another more slowly, because a browser needs
-    /// a part of a second to show thousands of changed rows.
-    fn pause(&self) -> Duration {
-        Duration::from_millis(match self.changed_bytes {
-            ..MANAGER_LARGE_EVENT_BYTES => MANAGER_SNAPSHOT_MILLISECONDS,
-            _ => MANAGER_LARGE_EVENT_MILLISECONDS,
-        })
-    }
+/// Returns the first multiple of the interval after a time.
+fn next_moment(now_ms: u64, interval_ms: u64) -> u64 {
+    (now_ms / interval_ms + 1) * interval_ms
 }
 
 #[cfg(test)]
@@ -132,22 +137,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_changes_follow_one_another_more_slowly() {
-        let pause = |changed_bytes| {
-            let bytes = Vec::new();
-            Event {
-                bytes,
-                changed_bytes,
-            }
-            .pause()
-            .as_millis() as u64
-        };
-        assert_eq!(pause(0), MANAGER_SNAPSHOT_MILLISECONDS);
-        assert_eq!(
-            pause(MANAGER_LARGE_EVENT_BYTES),
-            MANAGER_LARGE_EVENT_MILLISECONDS
-        );
-        // A snapshot is at most one interval old, so a failed member is shown within 3 s.
-        const { assert!(MANAGER_LARGE_EVENT_MILLISECONDS + MANAGER_SNAPSHOT_MILLISECONDS <= 3_000) };
+    fn streams_send_at_the_same_moments() {
+        for (now_ms, expected) in [(0, 1_000), (1, 1_000), (999, 1_000), (1_000, 2_000)] {
+            assert_eq!(next_moment(now_ms, 1_000), expected, "{now_ms}");
+        }
+        // Numbers come at the begin of a second as well, with the snapshot of the other streams.
+        const {
+            assert!(MANAGER_LARGE_PAGE_MILLISECONDS.is_multiple_of(MANAGER_SNAPSHOT_MILLISECONDS));
+        }
     }
 }

@@ -35,6 +35,11 @@ impl ManagerContext {
         Arc::new(Snapshot)
     }
 
+    /// Returns 0.
+    pub fn changes(&self) -> u64 {
+        0
+    }
+
     /// Does nothing.
     pub fn forget_snapshot(&self) {}
 

@@ -56,7 +56,7 @@ pub use crate::upstream::balancer::registry::Balancers;
 pub use crate::upstream::balancer::report::{BalancerReport, MemberReport};
 pub use crate::upstream::balancer::request::{ChooseRequest, MemberId, NoMember, SessionUse};
 pub use crate::upstream::balancer::state::{
-    ChangeReason, CheckFailure, CheckOutcome, MemberState, StateChange,
+    ChangeReason, CheckFailure, CheckOutcome, MemberState, StateChange, state_changes,
 };
 pub use crate::upstream::balancer::sticky::{SessionKey, session_value};
 pub use crate::upstream::balancer::ticket::{QueueTicket, WaitRefused, Waited};

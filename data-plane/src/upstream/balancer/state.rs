@@ -4,6 +4,7 @@ use crate::limits::STATE_CHANGES_MAX;
 use crate::upstream::settings::AdminState;
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// State of a member. The first reason against requests wins, in the order from the last variant to the
 /// first.
@@ -153,6 +154,15 @@ impl fmt::Display for StateChange {
     }
 }
 
+/// Changes of the states of all members since the start of the process.
+static STATE_CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// Returns the number of changes of the states of all members since the start of the process, so that a reader of the
+/// states knows without a look at each member whether they are the same as before.
+pub fn state_changes() -> u64 {
+    STATE_CHANGES.load(Ordering::Acquire)
+}
+
 /// Last changes of a member's state, the oldest first.
 #[derive(Default)]
 pub(super) struct StateHistory(VecDeque<StateChange>);
@@ -164,6 +174,7 @@ impl StateHistory {
             self.0.pop_front();
         }
         self.0.push_back(change);
+        STATE_CHANGES.fetch_add(1, Ordering::Release);
     }
 
     /// Returns all kept changes.
@@ -197,6 +208,7 @@ mod tests {
     #[test]
     fn the_history_keeps_the_last_changes() {
         let mut history = StateHistory::default();
+        let before = state_changes();
         for at_ms in 0..100 {
             history.push(StateChange {
                 old: MemberState::Up,
@@ -207,5 +219,7 @@ mod tests {
         }
         let times: Vec<u64> = history.to_vec().iter().map(|change| change.at_ms).collect();
         assert_eq!(times, (84..100).collect::<Vec<u64>>());
+        // Other tests of the process change members as well.
+        assert!(state_changes() >= before + 100);
     }
 }
