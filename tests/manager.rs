@@ -174,7 +174,8 @@ fn the_page_and_its_twins_show_the_server() {
             ">app</a></h2>",
             "<h2>Server</h2>",
             ">Member</th>",
-            ">up</td>",
+            ">up<small>since ",
+            "<dt>Latency, 99 %</dt><dd>-</dd>",
             "self-signed",
         ] {
             assert!(page.body.contains(part), "no {part}: {}", page.body);

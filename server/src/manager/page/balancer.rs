@@ -73,9 +73,8 @@ fn push_balancer(
     push_facts(page, balancer, edited, paths);
     page.markup("</dl>\n");
     if balancer.are_checks_doubted {
-        page.markup(
-            "<p class=note>Checks doubted: most members fail, so members with failed checks are tried</p>\n",
-        );
+        page.markup("<p class=note>Checks doubted: ");
+        page.markup(balancer.doubt_text()).markup("</p>\n");
     }
     open_scroll(page, &format!("Table of the members of {name}"));
     page.markup("<table class=members aria-label=\"Members of ");
@@ -148,7 +147,7 @@ fn push_member(
     page.link(&selection_url(balancer, Some(&url)), short_url(&member.url));
     let class = state_class(member.state);
     page.markup("</th><td class=").markup(class);
-    push_cell(page, ">", &state(member), &list.details(member));
+    push_cell(page, ">", &state(member), &list.lasting_details(member));
     page.markup("</td>");
     let [p50, p90, p99] = LATENCY_THOUSANDTHS.map(|part| latency_bound(&member.latencies, part));
     let mean = member.latency_micros.map(milliseconds);
@@ -263,6 +262,9 @@ fn check_texts(member: &MemberReport, check: &CheckParts) -> (String, Vec<String
             check.rise, check.fall
         ),
     ];
+    if let Some((outcome, _)) = member.last_check {
+        details.push(format!("last: {outcome}"));
+    }
     if check.method != CheckWord::Tcp && !check.expression.is_empty() {
         details.push(format!("expression {}", check.expression));
     }
