@@ -61,7 +61,33 @@ impl EditView<'_> {
         at: usize,
         before: &EditedBalancer,
     ) -> Result<EditPlan, String> {
-        let (changes, url) = match action {
+        let (changes, url) = self.changes(action, at, before)?;
+        self.plan_of(at, before, changes, url)
+    }
+
+    /// Plans several commands for one balancer together, so that the plan states the danger of all commands.
+    pub fn plan_all(
+        &self,
+        actions: &[EditAction],
+        at: usize,
+        before: &EditedBalancer,
+    ) -> Result<EditPlan, String> {
+        let mut all = Vec::new();
+        for action in actions {
+            let (changes, _) = self.changes(action, at, before)?;
+            all.extend(changes);
+        }
+        self.plan_of(at, before, all, None)
+    }
+
+    /// Returns the changes of a command, and the URL of the member with the set values.
+    fn changes(
+        &self,
+        action: &EditAction,
+        at: usize,
+        before: &EditedBalancer,
+    ) -> Result<(Vec<EditChange>, Option<String>), String> {
+        Ok(match action {
             EditAction::Set { member, values, .. } => {
                 self.set(before, member.as_deref(), values)?
             }
@@ -71,7 +97,16 @@ impl EditView<'_> {
                 let entry = self.ledger.entry_to_undo(*id)?;
                 (vec![self.ledger.undo(before, entry)?], None)
             }
-        };
+        })
+    }
+
+    fn plan_of(
+        &self,
+        at: usize,
+        before: &EditedBalancer,
+        changes: Vec<EditChange>,
+        url: Option<String>,
+    ) -> Result<EditPlan, String> {
         let after = self.after(at, before, &changes);
         let plan = EditPlan {
             at,
@@ -268,10 +303,19 @@ impl EditPlan {
             .filter(|it| it.state == MemberState::Up);
         let is_lost = |url: &String| !takes_requests(url);
         let urls: Vec<String> = up.by_ref().map(|it| shown_url(&it.url)).collect();
-        let last = urls.first().filter(|_| urls.iter().all(is_lost))?;
-        Some(format!(
-            "{last} is the last usable member of the balancer `{name}`."
-        ))
+        if !urls.iter().all(is_lost) {
+            return None;
+        }
+        match &urls[..] {
+            [] => None,
+            [last] => Some(format!(
+                "{last} is the last usable member of the balancer `{name}`."
+            )),
+            _ => Some(format!(
+                "the {} members are the last usable members of the balancer `{name}`.",
+                urls.len()
+            )),
+        }
     }
 
     /// Returns true if the plan adds or removes a member.

@@ -1,6 +1,8 @@
 //! History of the edits, and the differences from anthill.toml, as text and as JSON. Pure.
 
-use crate::admin::edit_ledger::{EditEntry, EditInForce, EditLedger, EditTarget, shown};
+use crate::admin::edit_ledger::{
+    EditChange, EditEntry, EditInForce, EditLedger, EditTarget, shown,
+};
 use crate::admin::edited_balancer::{CheckParts, CheckWord, ConfiguredBalancer, EditedBalancer};
 use crate::admin::status::{joined, or_null};
 use crate::admin::value_text::duration_text;
@@ -29,6 +31,19 @@ fn place_json(target: &EditTarget) -> String {
         or_null((!target.member.is_empty()).then(|| quoted(&target.member))),
         quoted(&target.value)
     )
+}
+
+impl EditChange {
+    /// Returns a planned change as a line without its end: `app: http://10.0.0.5: weight from 1 to 2`.
+    pub fn line(&self) -> String {
+        format!(
+            "{}: {} from {} to {}",
+            place_text(&self.target),
+            self.target.value,
+            shown(&self.old),
+            shown(&self.new)
+        )
+    }
 }
 
 impl EditEntry {

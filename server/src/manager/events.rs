@@ -84,7 +84,7 @@ impl EventStream {
 
     /// Returns the bytes of the event for a snapshot; None after a failed compression.
     fn event(&mut self, snapshot: &Snapshot) -> Option<Event> {
-        let now = Arc::clone(snapshot.live(self.visitor.has_login()));
+        let now = Arc::clone(snapshot.live(self.visitor.rights()));
         let mut event = Event::default();
         let is_coded = match self.shown.replace(Arc::clone(&now)) {
             None => self.encoder.push(now.whole(), &mut event.bytes),

@@ -2,8 +2,11 @@
 
 use super::form::Form;
 use super::selection::Selection;
+use super::snapshot::Snapshot;
 use crate::admin::command::EditAction;
 use crate::admin::edit_form::{added_url, form_text, read_form};
+use crate::admin::edit_ledger::EditChange;
+use crate::admin::edit_plan::EditView;
 use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope};
 
 /// Refusal of a form.
@@ -46,11 +49,74 @@ impl FormRefusal {
     }
 }
 
-/// Returns the edits of a form for the selected balancer or member. Fields with the present values are no edits.
+/// Returns the edits of a form for the selected balancer or member, or for each ticked member of the selected balancer.
+/// After a refusal, the member with the refused value is selected.
 pub(super) fn edits(
     form: &Form,
-    selection: &Selection<'_>,
+    selection: &mut Selection<'_>,
 ) -> Result<Vec<EditAction>, FormRefusal> {
+    if !form.is_of_ticked() {
+        return edits_of_one(form, selection);
+    }
+    let mut ticked = Vec::new();
+    for url in form.values("w") {
+        match selection.edited.member_at(url) {
+            Some(at) if ticked.contains(&at) => {}
+            Some(at) => ticked.push(at),
+            None => {
+                let error = format!("error: `{url}` is no member of `{}`\n", selection.name());
+                return Err(error.into());
+            }
+        }
+    }
+    if ticked.is_empty() {
+        let error = format!(
+            "error: no member is ticked\nhelp: tick members in the table of `{}` first\n",
+            selection.name()
+        );
+        return Err(error.into());
+    }
+    let mut actions = Vec::new();
+    for at in ticked {
+        selection.member = Some(at);
+        actions.extend(edits_of_one(form, selection)?);
+    }
+    selection.member = None;
+    Ok(actions)
+}
+
+/// Effects of edits as far as a snapshot tells.
+#[derive(Default)]
+pub(super) struct EditPreview {
+    /// Question before dangerous edits.
+    pub(super) danger: Option<String>,
+    /// Changes of the values.
+    pub(super) changes: Vec<EditChange>,
+}
+
+impl EditPreview {
+    /// Returns the effects of edits of one balancer; None for edits that the control plane will refuse.
+    pub(super) fn new(snapshot: &Snapshot, actions: &[EditAction]) -> Option<EditPreview> {
+        let edits = &snapshot.edits;
+        let view = EditView {
+            ledger: &edits.ledger,
+            configured: &edits.configured,
+        };
+        let at = view.balancer_of(actions.first()?).ok()?;
+        let configured = &edits.configured[at];
+        let mut reports = snapshot.balancers.balancers.iter();
+        let report = reports.find(|it| it.settings.name == configured.settings.name)?;
+        let before = snapshot.edited(configured, report);
+        let plan = view.plan_all(actions, at, &before).ok()?;
+        Some(EditPreview {
+            danger: plan.danger(report),
+            changes: plan.changes,
+        })
+    }
+}
+
+/// Returns the edits of a form for the selected balancer or member. Fields with the present values are no edits.
+fn edits_of_one(form: &Form, selection: &Selection<'_>) -> Result<Vec<EditAction>, FormRefusal> {
     let balancer = selection.name().to_owned();
     let url = selection.url().map(str::to_owned);
     if let (Some("1"), Some(member)) = (form.value("remove"), &url) {

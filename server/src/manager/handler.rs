@@ -5,10 +5,10 @@ use super::channel::ManagerContext;
 use super::control_request::CommandAnswer;
 use super::events::events;
 use super::form::Form;
-use super::form_edit::{self, FormRefusal};
+use super::form_edit::{self, EditPreview, FormRefusal};
 use super::guard::GuardedRequest;
 use super::gzip::{SharedText, gzip};
-use super::page::{Content, LIVE, Page, PageText, STYLE, selection_url};
+use super::page::{Content, LIVE, Page, PageText, STYLE, selection_url, table_url};
 use super::selection::Selection;
 use super::snapshot::Snapshot;
 use super::xml::xml;
@@ -277,20 +277,35 @@ impl Manager {
         };
         let (selected, actions) = match (undone, selected) {
             (Some(undo), _) => (None, Ok(vec![undo.map_err(|_| Reject::MANAGER_FORM)?])),
-            (None, Some(Ok(selection))) => {
-                let actions = form_edit::edits(form, &selection);
+            (None, Some(Ok(mut selection))) => {
+                let actions = form_edit::edits(form, &mut selection);
                 (Some(selection), actions)
             }
             (None, Some(Err(error))) => (None, Err(error.into())),
             (None, None) => (None, Ok(Vec::new())),
         };
+        let mut changes = Vec::new();
         let outcome = match actions {
-            Ok(actions) => self.run(actions, form, visitor).await?,
+            Ok(actions) => {
+                let preview = EditPreview::new(&snapshot, &actions).unwrap_or_default();
+                changes = preview.changes;
+                // All edits of a form wait for the answer to one question.
+                match preview.danger.filter(|_| !is_confirmed(form)) {
+                    Some(question) => FormOutcome::Asks(question),
+                    None => self.run(actions, form, visitor).await?,
+                }
+            }
             Err(refusal) => FormOutcome::Refused(refusal),
         };
         let (status, content) = match &outcome {
-            FormOutcome::Done => return Ok(redirect(after(form, selected.as_ref()).as_bytes())),
-            FormOutcome::Asks(question) => (Status::CONFLICT, Content::Question(question, form)),
+            FormOutcome::Done => {
+                let page = after(form, selected.as_ref(), &snapshot);
+                return Ok(redirect(page.as_bytes()));
+            }
+            FormOutcome::Asks(question) => (
+                Status::CONFLICT,
+                Content::Question(question, form, &changes),
+            ),
             FormOutcome::Refused(refusal) => (
                 Status::BAD_REQUEST,
                 Content::Overview {
@@ -314,7 +329,7 @@ impl Manager {
         for action in actions {
             let command = Command::edit(EditCommand {
                 action: action.clone(),
-                is_confirmed: form.value("confirmed") == Some("1"),
+                is_confirmed: is_confirmed(form),
                 wait_seconds: None,
             });
             let command = command.ok_or(Reject::MANAGER_FORM)?;
@@ -375,10 +390,17 @@ enum FormOutcome {
     Refused(FormRefusal),
 }
 
-/// Returns the page that follows an edit. A removed member has no page.
-fn after(form: &Form, selection: Option<&Selection<'_>>) -> String {
+/// Returns true if the user confirmed dangerous edits of the form.
+fn is_confirmed(form: &Form) -> bool {
+    form.value("confirmed") == Some("1")
+}
+
+/// Returns the page that follows an edit. A removed member has no page, and after an edit of ticked members the page
+/// begins at their table.
+fn after(form: &Form, selection: Option<&Selection<'_>>, snapshot: &Snapshot) -> String {
     let is_gone = form.value("remove").is_some();
     match selection {
+        Some(it) if form.is_of_ticked() => table_url(&snapshot.balancers, it.name()),
         Some(it) => selection_url(it.name(), it.url().filter(|_| !is_gone)),
         None => "/".to_owned(),
     }
