@@ -210,6 +210,48 @@ fn the_page_and_its_twins_show_the_server() {
 }
 
 #[test]
+fn refusals_have_the_fields_of_the_pages() {
+    let server = Server::start_in(
+        folder_with_users(),
+        &config(&format!("{LOCAL}\nusers = \"managers\""), &[]),
+    );
+    let manager = Manager::of(&server);
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        for (status, path, options) in [
+            (400, "/?%", &[][..]),
+            (401, "/login", &[]),
+            (401, "/", &["-u", "ann:wrong"]),
+            (403, "/", &["-H", "Origin: http://evil.example.com"]),
+            (404, "/none", &[]),
+            (405, "/", &["-X", "PUT"]),
+            (421, "/", &["-H", "Host: evil.example.com"]),
+            (400, "/", &["-H", "Content-Length: a"]),
+        ] {
+            let options = [options, &[version]].concat();
+            let answer = manager.curl(path, &options);
+            assert_eq!(answer.status, status, "{path} {options:?} {answer:?}");
+            let policy = answer.field("content-security-policy").expect("a policy");
+            assert!(
+                policy.starts_with("default-src 'none'; style-src 'sha256-"),
+                "{policy}"
+            );
+            assert!(policy.ends_with("frame-ancestors 'none'"), "{policy}");
+            for (name, value) in [
+                ("x-frame-options", "DENY"),
+                ("x-content-type-options", "nosniff"),
+                ("referrer-policy", "same-origin"),
+                ("cache-control", "no-store"),
+            ] {
+                assert_eq!(answer.field(name), Some(value), "{path} {options:?}");
+            }
+        }
+    }
+    // The sites have pages of their own.
+    let site = curl(&server.http("/none"), &[]);
+    assert_eq!((site.status, site.field("x-frame-options")), (404, None));
+}
+
+#[test]
 fn requests_of_foreign_pages_change_nothing() {
     let member = Member::start(|_| ok("a"));
     let server = Server::start(&config(LOCAL, &[&member.url()]));

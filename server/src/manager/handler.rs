@@ -23,6 +23,7 @@ use crate::limits::{
     MANAGER_FORM_BYTES_MAX, MANAGER_GZIP_BYTES_MIN, MANAGER_SESSION_SECONDS, PIPE_BYTES,
     PIPE_BYTES_MIN,
 };
+use crate::serve::worker::MANAGER_FIELDS;
 use crate::wire::content_coding::{AcceptedCodings, ContentCoding};
 use crate::wire::fields::{FieldValues, Fields};
 use crate::wire::h1::body_decoder::BodyLength;
@@ -510,26 +511,15 @@ fn response(status: Status, media: &[u8], content: String) -> Response {
 fn fields(media: &[u8]) -> ResponseFields {
     let mut fields = ResponseFields::new();
     fields.push(b"Content-Type", media);
-    for (name, value) in SECURITY_FIELDS {
+    fields.push(b"Content-Security-Policy", POLICY.as_bytes());
+    for (name, value) in MANAGER_FIELDS {
         fields.push(name.as_bytes(), value.as_bytes());
     }
     fields
 }
 
-/// Fields of every response. With the policy `no-referrer`, browsers would send the forms of the page with
-/// `Origin: null` (Fetch §3.2).
-const SECURITY_FIELDS: [(&str, &str); 7] = [
-    (
-        "Content-Security-Policy",
-        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    ),
-    ("X-Content-Type-Options", "nosniff"),
-    ("X-Frame-Options", "DENY"),
-    ("Referrer-Policy", "same-origin"),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Cross-Origin-Opener-Policy", "same-origin"),
-    ("Cache-Control", "no-store"),
-];
+/// Content-Security-Policy of every response but the refusals.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 const HTML: &[u8] = b"text/html; charset=utf-8";
 const TEXT: &[u8] = b"text/plain; charset=utf-8";
 const CSS: &[u8] = b"text/css; charset=utf-8";
