@@ -71,6 +71,12 @@ fn a_tick_follows_its_member() {
 }
 
 #[test]
+fn the_lines_for_the_file_are_copied() {
+    let (server, _members, login) = server();
+    browse("copies", &[&Manager::of(&server).url, &login]);
+}
+
+#[test]
 fn the_keyboard_suffices_for_an_edit() {
     let (server, _members, login) = server();
     browse("keyboard", &[&Manager::of(&server).url, &login]);

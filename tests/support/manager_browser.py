@@ -239,6 +239,26 @@ def moved(browser, login):
         expect(boxes.nth(1)).to_be_checked()
 
 
+def copies(browser, login):
+    """A button copies the lines for anthill.toml, and is missing without script."""
+    with browser.page(login, permissions=["clipboard-read", "clipboard-write"]) as page:
+        member_row(page).get_by_role("link").click()
+        own(page).get_by_role("textbox", name="Weight").fill("7")
+        own(page).get_by_role("button", name="Change").click()
+        lists = page.locator("details", has=page.locator(".copy"))
+        lists.locator("summary").click()
+        is_accessible(page, "differences")
+        lists.get_by_role("button", name="Copy the lines").click()
+        expect(lists.get_by_role("button", name="Copied")).to_be_visible()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert "weight = 7" in copied and "lines for" not in copied and "entry" not in copied, copied
+        state = page.context.storage_state()
+        with browser.page("/", storage_state=state, java_script_enabled=False) as other:
+            other.locator("summary", has_text="Differences").click()
+            expect(other.locator("pre", has_text="weight = 7").last).to_be_visible()
+            expect(other.locator(".copy")).to_be_hidden()
+
+
 def passwords(browser):
     """A wrong password is refused in words, a viewer reads, and an editor edits."""
     wrong = {"username": "ann", "password": "secret of bob"}
@@ -246,6 +266,8 @@ def passwords(browser):
     page = context.new_page()
     answer = page.goto(browser.url + "/login")
     assert answer.status == 401, answer.status
+    assert answer.headers["x-frame-options"] == "DENY", answer.headers
+    assert page.evaluate("getComputedStyle(document.querySelector('h1')).fontWeight") == "600"
     is_accessible(page, "wrong-login")
     context.close()
     viewer = {"username": "bob", "password": "secret of bob"}

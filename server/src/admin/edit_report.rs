@@ -128,6 +128,15 @@ impl<'l> EditDifferences<'l> {
         if self.ledger.in_force.is_empty() {
             return "no edit is in force: the balancers are as in anthill.toml\n".to_owned();
         }
+        let mut out = self.edits_text();
+        for (heading, lines) in self.blocks() {
+            out.push_str(&format!("\n{heading}:\n{lines}"));
+        }
+        out
+    }
+
+    /// Renders the edits in force, a line each.
+    pub fn edits_text(&self) -> String {
         let mut out = String::new();
         for edit in &self.ledger.in_force {
             out.push_str(&format!(
@@ -141,24 +150,28 @@ impl<'l> EditDifferences<'l> {
                 edit.id
             ));
         }
+        out
+    }
+
+    /// Returns the lines for anthill.toml of each balancer with edits, each with a heading.
+    pub fn blocks(&self) -> Vec<(String, String)> {
+        let mut blocks = Vec::new();
         for balancer in self.configured {
             let lines = self.lines(balancer);
             if lines.is_empty() {
                 continue;
             }
             let name = &balancer.settings.name;
-            out.push_str(&match balancer.is_own {
-                false => format!("\nlines for the [[balancer]] with the name \"{name}\":\n"),
+            let heading = match balancer.is_own {
+                false => format!("lines for the [[balancer]] with the name \"{name}\""),
                 true => format!(
-                    "\nlines for a [[balancer]] that replaces `proxy` of the route {name} (with \
-                     `balance` in the route):\n"
+                    "lines for a [[balancer]] that replaces `proxy` of the route {name} (with \
+                     `balance` in the route)"
                 ),
-            });
-            lines
-                .iter()
-                .for_each(|line| out.push_str(&format!("{line}\n")));
+            };
+            blocks.push((heading, lines.join("\n") + "\n"));
         }
-        out
+        blocks
     }
 
     /// Renders the differences as one JSON object and a line feed.

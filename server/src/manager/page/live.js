@@ -124,6 +124,15 @@ function toggle() {
   button.textContent = source ? "Pause updates" : "Resume updates";
 }
 
+// Copies the lines below a button. Unlike navigator.clipboard, the command works without a secure context as well.
+function copy({ target }) {
+  if (!target.matches(".copy")) return;
+  getSelection().selectAllChildren(target.parentElement.nextElementSibling);
+  if (document.execCommand("copy")) target.textContent = "Copied";
+}
+
+document.documentElement.classList.add("script");
+document.addEventListener("click", copy);
 if (live) {
   button.type = "button";
   button.addEventListener("click", toggle);
