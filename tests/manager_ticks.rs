@@ -114,6 +114,24 @@ fn a_form_without_members_or_with_an_unknown_member_changes_nothing() {
 }
 
 #[test]
+fn either_all_ticked_members_are_edited_or_none() {
+    let members = members();
+    let [a, ..] = members.each_ref().map(Member::url);
+    let server = Server::start(&edited_config(&members.each_ref(), ""));
+    let editor = Editor::of(&server);
+    editor.edited(None, &["b_ss=S", "b_nwrkr=http://127.0.0.1:9", "b_wyes=1"]);
+    let (status, ..) = post(&editor, &[&a], &["w_status_D=1"]);
+    assert_eq!(status, 303);
+    let entries = editor.history();
+    // The added member has no route, which the sessions need.
+    let (status, _, page) = post(&editor, &[&a, "http://127.0.0.1:9"], &[]);
+    assert_eq!(status, 400, "{page}");
+    assert!(page.contains("sticky sessions need a `route`"), "{page}");
+    assert_eq!(editor.history(), entries);
+    assert_eq!(states(&editor)[0], "disabled");
+}
+
+#[test]
 fn only_clients_that_may_edit_have_boxes_and_the_updates_have_no_token() {
     let member = Member::start(|_| ok("a"));
     let keys = format!("{LOCAL}\nusers = \"managers\"\nviewers = \"viewers\"");

@@ -95,20 +95,26 @@ pub(super) struct EditPreview {
 }
 
 impl EditPreview {
-    /// Returns the effects of edits of one balancer; None for edits that the control plane will refuse.
-    pub(super) fn new(snapshot: &Snapshot, actions: &[EditAction]) -> Option<EditPreview> {
+    /// Returns the effects of edits of one balancer, or the reason for which the control plane will refuse an edit.
+    pub(super) fn new(snapshot: &Snapshot, actions: &[EditAction]) -> Result<EditPreview, String> {
+        let Some(first) = actions.first() else {
+            return Ok(EditPreview::default());
+        };
         let edits = &snapshot.edits;
         let view = EditView {
             ledger: &edits.ledger,
             configured: &edits.configured,
         };
-        let at = view.balancer_of(actions.first()?).ok()?;
+        let at = view.balancer_of(first)?;
         let configured = &edits.configured[at];
         let mut reports = snapshot.balancers.balancers.iter();
-        let report = reports.find(|it| it.settings.name == configured.settings.name)?;
+        let report = reports.find(|it| it.settings.name == configured.settings.name);
+        let Some(report) = report else {
+            return Ok(EditPreview::default());
+        };
         let before = snapshot.edited(configured, report);
-        let plan = view.plan_all(actions, at, &before).ok()?;
-        Some(EditPreview {
+        let plan = view.plan_all(actions, at, &before)?;
+        Ok(EditPreview {
             danger: plan.danger(report),
             changes: plan.changes,
         })

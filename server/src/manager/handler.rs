@@ -285,19 +285,23 @@ impl Manager {
             (None, Some(Err(error))) => (None, Err(error.into())),
             (None, None) => (None, Ok(Vec::new())),
         };
-        let mut changes = Vec::new();
-        let outcome = match actions {
-            Ok(actions) => {
-                let preview = EditPreview::new(&snapshot, &actions).unwrap_or_default();
-                changes = preview.changes;
-                // All edits of a form wait for the answer to one question.
-                match preview.danger.filter(|_| !is_confirmed(form)) {
-                    Some(question) => FormOutcome::Asks(question),
-                    None => self.run(actions, form, visitor).await?,
-                }
-            }
-            Err(refusal) => FormOutcome::Refused(refusal),
+        let preview = match &actions {
+            Ok(actions) => EditPreview::new(&snapshot, actions),
+            Err(_) => Ok(EditPreview::default()),
         };
+        let outcome = match (actions, &preview) {
+            (Err(refusal), _) => FormOutcome::Refused(refusal),
+            // Either all ticked members are edited or none.
+            (Ok(_), Err(error)) if form.is_of_ticked() => {
+                FormOutcome::Refused(error.clone().into())
+            }
+            (Ok(actions), Ok(preview)) if !is_confirmed(form) => match &preview.danger {
+                Some(question) => FormOutcome::Asks(question.clone()),
+                None => self.run(actions, form, visitor).await?,
+            },
+            (Ok(actions), _) => self.run(actions, form, visitor).await?,
+        };
+        let changes = preview.map_or_else(|_| Vec::new(), |preview| preview.changes);
         let (status, content) = match &outcome {
             FormOutcome::Done => {
                 let page = after(form, selected.as_ref(), &snapshot);

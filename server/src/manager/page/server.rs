@@ -92,7 +92,7 @@ pub(super) fn rate(hundredths: u64) -> String {
 fn micros(micros: u64) -> String {
     match micros {
         0 => "-".to_owned(),
-        ..10_000 => format!("{}.{} ms", micros / 1_000, micros / 100 % 10),
+        1..10_000 => format!("{}.{} ms", micros / 1_000, micros / 100 % 10),
         10_000..10_000_000 => format!("{} ms", micros / 1_000),
         _ => duration(micros / 1_000_000),
     }
