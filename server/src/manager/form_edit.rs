@@ -8,6 +8,7 @@ use crate::admin::edit_form::{added_url, form_text, read_form};
 use crate::admin::edit_ledger::EditChange;
 use crate::admin::edit_plan::EditView;
 use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope};
+use crate::admin::edited_balancer::EditedBalancer;
 
 /// Refusal of a form.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -55,8 +56,9 @@ pub(super) fn edits(
     form: &Form,
     selection: &mut Selection<'_>,
 ) -> Result<Vec<EditAction>, FormRefusal> {
+    let mut scratch = selection.edited.clone();
     if !form.is_of_ticked() {
-        return edits_of_one(form, selection);
+        return edits_of_one(form, selection, &mut scratch);
     }
     let mut ticked = Vec::new();
     for url in form.values("w") {
@@ -79,7 +81,7 @@ pub(super) fn edits(
     let mut actions = Vec::new();
     for at in ticked {
         selection.member = Some(at);
-        actions.extend(edits_of_one(form, selection)?);
+        actions.extend(edits_of_one(form, selection, &mut scratch)?);
     }
     selection.member = None;
     Ok(actions)
@@ -121,8 +123,13 @@ impl EditPreview {
     }
 }
 
-/// Returns the edits of a form for the selected balancer or member. Fields with the present values are no edits.
-fn edits_of_one(form: &Form, selection: &Selection<'_>) -> Result<Vec<EditAction>, FormRefusal> {
+/// Returns the edits of a form for the selected balancer or member, and makes the edits in `scratch`. Fields with the
+/// present values are no edits.
+fn edits_of_one(
+    form: &Form,
+    selection: &Selection<'_>,
+    scratch: &mut EditedBalancer,
+) -> Result<Vec<EditAction>, FormRefusal> {
     let balancer = selection.name().to_owned();
     let url = selection.url().map(str::to_owned);
     if let (Some("1"), Some(member)) = (form.value("remove"), &url) {
@@ -130,7 +137,7 @@ fn edits_of_one(form: &Form, selection: &Selection<'_>) -> Result<Vec<EditAction
         return Ok(vec![EditAction::Remove { balancer, member }]);
     }
     let fields = form.fields();
-    let values = changed_values(&fields, selection)?;
+    let values = changed_values(&fields, selection, scratch)?;
     let added = added_url(&fields).filter(|_| url.is_none());
     let added = added.map(|url| EditAction::Add {
         balancer: balancer.clone(),
@@ -149,6 +156,7 @@ fn edits_of_one(form: &Form, selection: &Selection<'_>) -> Result<Vec<EditAction
 fn changed_values(
     fields: &[(String, String)],
     selection: &Selection<'_>,
+    scratch: &mut EditedBalancer,
 ) -> Result<Vec<(String, String)>, FormRefusal> {
     let (edited, at) = (&selection.edited, selection.member.unwrap_or(0));
     let scope = match selection.member {
@@ -181,10 +189,9 @@ fn changed_values(
     let is_strict =
         |name: &str| in_scope().any(|it| it.kind == EditKind::Strict && it.name == name);
     texts.sort_by_key(|(name, _)| is_strict(name));
-    let mut scratch = edited.clone();
     for (name, text) in &texts {
         let value = in_scope().find(|value| value.name == name);
-        if let Some(value) = value.filter(|value| !value.set(&mut scratch, at, text)) {
+        if let Some(value) = value.filter(|value| !value.set(scratch, at, text)) {
             refusal.values.push((value.name, value.refusal(text)));
         }
     }
