@@ -67,6 +67,8 @@ mod manager_floods;
 mod manager_page;
 #[cfg(feature = "manager")]
 mod manager_requests;
+#[cfg(feature = "manager")]
+mod manager_ticks;
 mod members;
 mod memory;
 mod metrics;

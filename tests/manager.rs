@@ -174,7 +174,8 @@ fn the_page_and_its_twins_show_the_server() {
             ">app</a></h2>",
             "<h2>Server</h2>",
             ">Member</th>",
-            ">up</td>",
+            ">up<small>since ",
+            "<dt>Latency, 99 %</dt><dd>-</dd>",
             "self-signed",
         ] {
             assert!(page.body.contains(part), "no {part}: {}", page.body);
@@ -206,6 +207,48 @@ fn the_page_and_its_twins_show_the_server() {
     assert_eq!(manager.get("/index.html").status, 404);
     assert_eq!(manager.curl("/", &["-X", "PUT"]).status, 405);
     assert_eq!(manager.curl("/status.json", &["-d", "a=b"]).status, 405);
+}
+
+#[test]
+fn refusals_have_the_fields_of_the_pages() {
+    let server = Server::start_in(
+        folder_with_users(),
+        &config(&format!("{LOCAL}\nusers = \"managers\""), &[]),
+    );
+    let manager = Manager::of(&server);
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        for (status, path, options) in [
+            (400, "/?%", &[][..]),
+            (401, "/login", &[]),
+            (401, "/", &["-u", "ann:wrong"]),
+            (403, "/", &["-H", "Origin: http://evil.example.com"]),
+            (404, "/none", &[]),
+            (405, "/", &["-X", "PUT"]),
+            (421, "/", &["-H", "Host: evil.example.com"]),
+            (400, "/", &["-H", "Content-Length: a"]),
+        ] {
+            let options = [options, &[version]].concat();
+            let answer = manager.curl(path, &options);
+            assert_eq!(answer.status, status, "{path} {options:?} {answer:?}");
+            let policy = answer.field("content-security-policy").expect("a policy");
+            assert!(
+                policy.starts_with("default-src 'none'; style-src 'sha256-"),
+                "{policy}"
+            );
+            assert!(policy.ends_with("frame-ancestors 'none'"), "{policy}");
+            for (name, value) in [
+                ("x-frame-options", "DENY"),
+                ("x-content-type-options", "nosniff"),
+                ("referrer-policy", "same-origin"),
+                ("cache-control", "no-store"),
+            ] {
+                assert_eq!(answer.field(name), Some(value), "{path} {options:?}");
+            }
+        }
+    }
+    // The sites have pages of their own.
+    let site = curl(&server.http("/none"), &[]);
+    assert_eq!((site.status, site.field("x-frame-options")), (404, None));
 }
 
 #[test]

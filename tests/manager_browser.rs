@@ -56,6 +56,27 @@ fn edits_work_with_script_and_without_script() {
 }
 
 #[test]
+fn ticked_members_are_edited_with_script_and_without_script() {
+    for script in ["script", "no script"] {
+        let (server, _members, login) = server();
+        browse("ticks", &[&Manager::of(&server).url, &login, script]);
+        assert_eq!(state(&server), "enabled");
+    }
+}
+
+#[test]
+fn a_tick_follows_its_member() {
+    let (server, _members, login) = server();
+    browse("moved", &[&Manager::of(&server).url, &login]);
+}
+
+#[test]
+fn the_lines_for_the_file_are_copied() {
+    let (server, _members, login) = server();
+    browse("copies", &[&Manager::of(&server).url, &login]);
+}
+
+#[test]
 fn the_keyboard_suffices_for_an_edit() {
     let (server, _members, login) = server();
     browse("keyboard", &[&Manager::of(&server).url, &login]);

@@ -10,7 +10,7 @@ use crate::support::{Folder, Server, run, server_table, site_table, tool};
 
 /// Returns a configuration with two balancers: `app`, where the members have the routes `a`, `b`, …, and `other` with a
 /// health check.
-fn edited_config(members: &[&Member], more: &str) -> String {
+pub fn edited_config(members: &[&Member], more: &str) -> String {
     let items = ('a'..).zip(members);
     let items = items.map(|(route, member)| {
         let url = member.url();
@@ -29,21 +29,21 @@ fn edited_config(members: &[&Member], more: &str) -> String {
 }
 
 /// Client with a login that edits.
-struct Editor {
-    manager: Manager,
+pub struct Editor {
+    pub manager: Manager,
     login: Vec<String>,
     token: String,
 }
 
 impl Editor {
     /// Opens a session by `anthill manager login`.
-    fn of(server: &Server) -> Editor {
+    pub fn of(server: &Server) -> Editor {
         let manager = Manager::of(server);
         let cookie = manager.session(server);
         Editor::with(manager, &["-b", &cookie])
     }
 
-    fn with(manager: Manager, login: &[&str]) -> Editor {
+    pub fn with(manager: Manager, login: &[&str]) -> Editor {
         Editor {
             token: manager.token(login),
             login: login.iter().map(|it| (*it).to_owned()).collect(),
@@ -51,13 +51,13 @@ impl Editor {
         }
     }
 
-    fn get(&self, path: &str) -> Answer {
+    pub fn get(&self, path: &str) -> Answer {
         let login: Vec<&str> = self.login.iter().map(String::as_str).collect();
         self.manager.curl(path, &login)
     }
 
     /// Posts a form with the token. Each field is `NAME=VALUE`, not encoded.
-    fn post(&self, fields: &[&str]) -> Answer {
+    pub fn post(&self, fields: &[&str]) -> Answer {
         let nonce = format!("nonce={}", self.token);
         let mut options: Vec<&str> = self.login.iter().map(String::as_str).collect();
         for field in fields.iter().copied().chain([nonce.as_str()]) {
@@ -76,13 +76,13 @@ impl Editor {
     }
 
     /// Posts a form that must be accepted.
-    fn edited(&self, member: Option<&str>, fields: &[&str]) {
+    pub fn edited(&self, member: Option<&str>, fields: &[&str]) {
         let answer = self.edit(member, fields);
         assert_eq!(answer.status, 303, "{fields:?} {answer:?}");
     }
 
     /// Returns the entries of the history, the newest first.
-    fn history(&self) -> Vec<String> {
+    pub fn history(&self) -> Vec<String> {
         let json = self.get("/history.json").body;
         let entries = json.split("{\"id\":").skip(1);
         entries.map(str::to_owned).collect()
@@ -321,10 +321,10 @@ fn members_are_added_and_removed_after_a_confirmation() {
     assert_eq!(twice.status, 400, "{twice:?}");
     let added = b.url();
     // The last usable member, and the removal of a member, need a confirmation.
-    for (member, field) in [
-        (&url, "w_status_D=1"),
-        (&url, "w_status_N=1"),
-        (&added, "remove=1"),
+    for (member, field, change) in [
+        (&url, "w_status_D=1", "state from enabled to disabled"),
+        (&url, "w_status_N=1", "state from enabled to draining"),
+        (&added, "remove=1", "member from present to absent"),
     ] {
         let before = editor.history();
         let asked = editor.edit(Some(member), &[field]);
@@ -336,6 +336,8 @@ fn members_are_added_and_removed_after_a_confirmation() {
         ] {
             assert!(asked.body.contains(part), "no {part}: {}", asked.body);
         }
+        let place = format!("<li>app: {member}: {change}</li>");
+        assert!(asked.body.contains(&place), "no {place}: {}", asked.body);
         assert_eq!(editor.history(), before, "{field}");
     }
     let removed = editor.edit(Some(&added), &["remove=1", "confirmed=1"]);
@@ -587,13 +589,17 @@ fn a_page_of_2000_members_is_small() {
     }
     let server = Server::start(&text);
     let manager = Manager::of(&server);
-    let page = manager.get("/");
-    assert_eq!(page.status, 200);
-    let rows = page.body.matches("<th scope=row>").count();
-    assert!(rows >= 1_996, "{rows}");
-    let compressed = run("gzip", &["-c"], page.body.as_bytes());
-    let bytes = compressed.stdout.len();
-    assert!(bytes <= 300 * 1_024, "{bytes} bytes");
+    let cookie = manager.session(&server);
+    for (login, boxes) in [(&[][..], 0), (&["-b", cookie.as_str()], 1_996)] {
+        let page = manager.curl("/", login);
+        assert_eq!(page.status, 200);
+        let rows = page.body.matches("<th scope=row>").count();
+        assert!(rows >= 1_996, "{rows}");
+        assert_eq!(page.body.matches("<input type=checkbox").count(), boxes);
+        let compressed = run("gzip", &["-c"], page.body.as_bytes());
+        let bytes = compressed.stdout.len();
+        assert!(bytes <= 300 * 1_024, "{bytes} bytes");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::manager::{LOCAL, Manager, config, state};
 use crate::support::Server;
-use crate::support::member::{Member, ok};
+use crate::support::member::{Answer, Member, ok};
 
 /// Returns a server with a balancer of one member, and the member.
 fn server() -> (Server, Member) {
@@ -247,4 +247,61 @@ fn a_page_of_many_members_shows_states_and_numbers() {
     row_with(disabled, "disabled");
     assert_eq!(server.body("/app/"), b"a");
     row_with(urls[0], "<td class=n>1</td>");
+}
+
+#[test]
+fn the_page_and_json_have_the_last_check_and_the_time_in_the_state() {
+    let member = Member::start(|request| match request.line().contains("/health") {
+        true => Answer::Keep(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n".to_vec()),
+        false => ok("a"),
+    });
+    let text = config(LOCAL, &[&member.url()]).replace(
+        "name = \"app\"\n",
+        "name = \"app\"\nhealth = { path = \"/health\", every = \"50ms\" }\n",
+    );
+    let server = Server::start(&text);
+    let manager = Manager::of(&server);
+    let failed = crate::support::eventually("a failed check", || {
+        let page = manager.get("/").body;
+        page.contains("class=down>check failed").then_some(page)
+    });
+    let state = failed
+        .split("class=down>check failed")
+        .nth(1)
+        .expect("a state");
+    let since = state.strip_prefix("<small>since ").expect(state);
+    let (time, change) = since.split_once(" UTC, ").expect(state);
+    let change = change.split_once('<').map(|it| it.0);
+    assert_eq!(
+        change,
+        Some("changed from up to check failed: status 500"),
+        "{state}"
+    );
+    let parts = time.split(':').map(|part| part.parse::<u8>().ok());
+    assert!(
+        parts.clone().count() == 3 && parts.into_iter().all(|it| it.is_some()),
+        "{time}"
+    );
+    for part in [
+        "<small>last: status 500</small>",
+        "Checks doubted: the only member fails, and is tried in spite of its failed checks",
+        "balancer app: the only member fails, and is tried in spite of its failed checks",
+    ] {
+        assert!(failed.contains(part), "no {part}: {failed}");
+    }
+    // The text stays the same while the state lasts.
+    let later = manager.get(&format!("/?b=app&w={}", member.url())).body;
+    assert!(later.contains(&format!("<small>since {time} UTC")));
+    assert!(
+        later.contains(&format!("</b> since {time} UTC, set by the operator")),
+        "{later}"
+    );
+    assert!(later.contains(": <b>status 500</b></p>"), "{later}");
+    let json = server.ask(&["balancer", "--json"]).stdout;
+    for part in [
+        "\"last_check\":{\"passed\":false,\"reason\":\"status 500\",\"seconds_ago\":",
+        "\"seconds_in_state\":",
+    ] {
+        assert!(json.contains(part), "no {part}: {json}");
+    }
 }

@@ -185,6 +185,10 @@ fn prometheus_reads_the_manager_and_evaluates_the_example() {
             "balancer=\"app\"",
         ),
         (
+            "sum by (protocol) (anthill_connections_by_protocol",
+            "protocol=\"1.1\"",
+        ),
+        (
             "histogram_quantile(0.99, sum by (balancer",
             "balancer=\"app\"",
         ),

@@ -7,6 +7,7 @@
 use crate::base::sys;
 use std::cell::Cell;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes of the field line `Date: ` + IMF-fixdate + CRLF.
@@ -212,6 +213,12 @@ pub fn format_utc(unix_seconds: u64) -> String {
     )
 }
 
+/// Formats the time of a day as `12:03:15 UTC`.
+pub fn format_utc_time(unix_seconds: u64) -> String {
+    let at = civil(unix_seconds);
+    format!("{:02}:{:02}:{:02} UTC", at.hour, at.minute, at.second)
+}
+
 /// Formats a log time like `[20/Nov/2026:18:39:14 +0000]`.
 pub fn log_time(unix_seconds: u64) -> [u8; LOG_TIME_BYTES] {
     let at = civil(unix_seconds);
@@ -257,6 +264,23 @@ pub fn monotonic_ms() -> u64 {
     1_000 + ORIGIN.get_or_init(Instant::now).elapsed().as_millis() as u64
 }
 
+/// Returns the Unix time in milliseconds at which [`monotonic_ms`] was 0. The value stays the same until the system's
+/// clock is set to another time, so an event in the past has the same time in each report.
+pub fn monotonic_origin_unix_ms() -> u64 {
+    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    let known = KNOWN.load(Ordering::Relaxed);
+    let present = unix_ms_now().saturating_sub(monotonic_ms());
+    if known.abs_diff(present) < CLOCK_STEP_MS {
+        return known;
+    }
+    KNOWN.store(present, Ordering::Relaxed);
+    present
+}
+
+/// Difference of the two clocks in milliseconds, 1 s, from which the system's clock counts as set. Two readings one
+/// after the other differ by less.
+const CLOCK_STEP_MS: u64 = 1_000;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,12 +293,21 @@ mod tests {
 
     #[test]
     fn times_are_formatted() {
+        assert_eq!(format_utc_time(1_795_199_954), "18:39:14 UTC");
         assert_eq!(&log_time(0), b"[01/Jan/1970:00:00:00 +0000]");
         assert_eq!(&log_time(1_795_199_954), b"[20/Nov/2026:18:39:14 +0000]");
         assert_eq!(&rfc3339_ms(1_795_199_954_123), b"2026-11-20T18:39:14.123Z");
         assert_eq!(&rfc3339_ms(951_782_400_000), b"2000-02-29T00:00:00.000Z");
         assert_eq!(&rfc3339_ms(4_107_542_399_999), b"2100-02-28T23:59:59.999Z");
         assert_eq!(&rfc3339_ms(4_107_542_400_000), b"2100-03-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn an_event_in_the_past_keeps_its_time() {
+        let origin_ms = monotonic_origin_unix_ms();
+        assert_eq!(monotonic_origin_unix_ms(), origin_ms);
+        let now_ms = origin_ms + monotonic_ms();
+        assert!(now_ms.abs_diff(unix_ms_now()) <= 2 * CLOCK_STEP_MS);
     }
 
     #[test]

@@ -8,15 +8,16 @@ pub const MANAGER_CONNECTIONS_RESERVED: usize = 8;
 pub const MANAGER_REQUESTS_MAX: usize = 64;
 /// Milliseconds between snapshots, 1 s. All requests to the manager in the same second share a snapshot.
 pub const MANAGER_SNAPSHOT_MILLISECONDS: u64 = 1_000;
-/// Bytes of a form, 16 KiB. The longest form of the manager has some hundred bytes.
+/// Bytes of a form, 16 KiB. A form for 249 ticked members has about 12 KiB, any other form some hundred bytes.
 pub const MANAGER_FORM_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of a text of the manager, 1 KiB, from which the text is compressed. A smaller text and its fields fit one packet
 /// anyway.
 pub const MANAGER_GZIP_BYTES_MIN: usize = 1024;
 /// Effort of the compression, from 0 to 9.
 pub const MANAGER_GZIP_LEVEL: u32 = 1;
-/// Fields of a form. The longest form of the manager has 20 fields.
-pub const MANAGER_FORM_FIELDS_MAX: usize = 64;
+/// Fields of a form. The form for ticked members has a field for each member and 7 further fields, so an edit is for at
+/// most 249 ticked members.
+pub const MANAGER_FORM_FIELDS_MAX: usize = 256;
 /// One-time secrets that are valid at the same time. A further secret replaces the oldest.
 pub const MANAGER_SECRETS_MAX: usize = 8;
 /// Seconds for which a one-time secret is valid, 5 min: time to copy a URL to another machine.

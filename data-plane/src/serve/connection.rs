@@ -83,7 +83,7 @@ impl Connection {
 
     /// Returns the audience of the listener that accepted the connection.
     #[inline]
-    fn audience(&self) -> Audience {
+    pub(super) fn audience(&self) -> Audience {
         match self.place {
             None => Audience::Public,
             Some(_) => Audience::Manager,

@@ -13,6 +13,17 @@ pub enum Audience {
     Manager,
 }
 
+/// Fields of every response of the manager, which keep the content from pages of other sites and from caches. With the
+/// policy `no-referrer`, browsers would send the forms of the page with `Origin: null` (Fetch §3.2).
+pub const MANAGER_FIELDS: [(&str, &str); 6] = [
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+];
+
 /// Facts about a request beside its header section: the connection, the time, and pending changes on disk.
 #[derive(Copy, Clone, Debug)]
 pub struct DispatchContext {

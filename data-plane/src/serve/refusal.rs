@@ -3,6 +3,7 @@
 
 use crate::handler::{HandlerError, LocalBoxFuture, Response};
 use crate::serve::context::WorkerContext;
+use crate::serve::dispatch_context::Audience;
 use crate::serve::subrequest;
 use crate::serve::synthetic_response::SyntheticResponse;
 use crate::site::{FileLoad, Site, SiteResponse};
@@ -24,6 +25,7 @@ impl Refusal {
     /// of Retry-After, if known.
     pub(super) fn new(
         context: &Rc<WorkerContext>,
+        audience: Audience,
         site: Option<&Arc<Site>>,
         is_head: bool,
         reject: Reject,
@@ -31,6 +33,7 @@ impl Refusal {
     ) -> Refusal {
         let refused = PendingRefusal {
             context: Rc::clone(context),
+            audience,
             site: site.cloned(),
             is_head,
             reject,
@@ -45,6 +48,7 @@ impl Refusal {
 
 struct PendingRefusal {
     context: Rc<WorkerContext>,
+    audience: Audience,
     site: Option<Arc<Site>>,
     is_head: bool,
     reject: Reject,
@@ -71,6 +75,7 @@ impl PendingRefusal {
     fn small(&self) -> Response {
         self.timed(subrequest::from_synthetic(SyntheticResponse::refusal(
             self.reject,
+            self.audience,
         )))
     }
 

@@ -7,7 +7,7 @@ use crate::serve::accept::{self, ACCEPT_PAUSE};
 use crate::serve::accepted_connection::AcceptLoop;
 pub use crate::serve::context::ProcessContext;
 use crate::serve::context::WorkerContext;
-pub use crate::serve::dispatch_context::Audience;
+pub use crate::serve::dispatch_context::{Audience, MANAGER_FIELDS};
 use crate::serve::h3::endpoint;
 use crate::serve::poller::{self, EVENTS_MAX};
 use crate::serve::sessions::Sessions;

@@ -3,7 +3,8 @@
 use crate::admin::status::{joined, or_null};
 use crate::admin::text_table::{TextTable, bytes, count, duration};
 use crate::admin::value_text::weight_text;
-use crate::upstream::balancer::{BalancerReport, MemberReport, StateChange};
+use crate::base::clock::{format_utc, format_utc_time};
+use crate::upstream::balancer::{BalancerReport, CheckOutcome, MemberReport, StateChange};
 use crate::upstream::settings::{MemberHost, MemberRole, MemberUrl};
 use crate::wire::json::quoted;
 use std::fmt::Write;
@@ -13,6 +14,8 @@ use std::fmt::Write;
 pub struct BalancerList {
     /// Time of the list in milliseconds on the monotonic clock of the process.
     pub now_ms: u64,
+    /// Unix time in milliseconds of the zero of the monotonic clock.
+    pub origin_unix_ms: u64,
     /// Balancers in the order of the configuration.
     pub balancers: Vec<BalancerReport>,
 }
@@ -51,9 +54,7 @@ impl BalancerList {
         }
         out.push('\n');
         if balancer.are_checks_doubted {
-            out.push_str(
-                "  checks doubted: most members fail, so members with failed checks are tried\n",
-            );
+            let _ = writeln!(out, "  checks doubted: {}", balancer.doubt_text());
         }
         let mut table = TextTable::new(&COLUMNS, &LEFT_COLUMNS, LINE_WIDTH);
         for member in &balancer.members {
@@ -85,17 +86,31 @@ impl BalancerList {
         ]
     }
 
-    /// Returns the lines below the row of a member.
-    pub fn details(&self, member: &MemberReport) -> Vec<String> {
+    /// Returns the lines below the row of a member on a terminal.
+    fn details(&self, member: &MemberReport) -> Vec<String> {
+        let change = member.changes.last().map(|change| {
+            let seconds = self.seconds_since(change.at_ms);
+            format!("{change}, {} ago", duration(seconds))
+        });
+        Self::details_with(member, change)
+    }
+
+    /// Returns the details of a member for a page that is rendered again and again: a line with the time from which the
+    /// member has its state changes only with the state, and when the state is a day old.
+    pub fn lasting_details(&self, member: &MemberReport) -> Vec<String> {
+        let mut since = format!("since {}", self.time(member.state_since_ms));
+        if let Some(change) = member.changes.last() {
+            let _ = write!(since, ", {change}");
+        }
+        Self::details_with(member, Some(since))
+    }
+
+    fn details_with(member: &MemberReport, change: Option<String>) -> Vec<String> {
         let role = match member.role {
             MemberRole::Regular => None,
             MemberRole::Spare => Some("spare: replaces an unusable member of its set"),
             MemberRole::Standby => Some("standby: serves if no other member of its set can"),
         };
-        let change = member.changes.last().map(|change| {
-            let seconds = self.seconds_since(change);
-            format!("{change}, {} ago", duration(seconds))
-        });
         let heartbeat = member.heartbeat.map(|heartbeat| {
             let (ready, busy) = (heartbeat.ready, heartbeat.busy);
             format!("announces {ready} idle and {busy} busy workers")
@@ -109,8 +124,18 @@ impl BalancerList {
             .collect()
     }
 
-    fn seconds_since(&self, change: &StateChange) -> u64 {
-        self.now_ms.saturating_sub(change.at_ms) / 1_000
+    /// Returns the seconds since a time on the monotonic clock.
+    pub fn seconds_since(&self, at_ms: u64) -> u64 {
+        self.now_ms.saturating_sub(at_ms) / 1_000
+    }
+
+    /// Returns a time on the monotonic clock as the time of the day, or as the date and the time if older than a day.
+    pub fn time(&self, at_ms: u64) -> String {
+        let unix_seconds = (self.origin_unix_ms + at_ms) / 1_000;
+        match self.seconds_since(at_ms) {
+            ..86_400 => format_utc_time(unix_seconds),
+            _ => format_utc(unix_seconds),
+        }
     }
 
     /// Renders the list as one JSON object and a line feed.
@@ -153,7 +178,8 @@ impl BalancerList {
             out,
             "\"busy\":{},\"elected\":{},\"errors\":{},\"retries\":{},\"sent_bytes\":{},\
              \"received_bytes\":{},\"latency_us\":{},\"heartbeat\":{},\"ejected_ms\":{},\
-             \"slow_start_percent\":{},\"checks_passed\":{},\"checks_failed\":{},\"changes\":[{}]}}",
+             \"slow_start_percent\":{},\"checks_passed\":{},\"checks_failed\":{},\"last_check\":{},\
+             \"seconds_in_state\":{},\"changes\":[{}]}}",
             member.busy,
             member.elected,
             member.errors,
@@ -166,9 +192,24 @@ impl BalancerList {
             or_null(member.slow_start_percent.map(|percent| percent.to_string())),
             member.checks_passed,
             member.checks_failed,
+            or_null(member.last_check.map(|check| self.check_json(check))),
+            self.seconds_since(member.state_since_ms),
             joined(member.changes.iter().map(|change| self.change_json(change)))
         );
         out
+    }
+
+    fn check_json(&self, (outcome, at_ms): (CheckOutcome, u64)) -> String {
+        let reason = match outcome {
+            CheckOutcome::Passed => None,
+            CheckOutcome::Failed(failure) => Some(quoted(&failure.to_string())),
+        };
+        format!(
+            "{{\"passed\":{},\"reason\":{},\"seconds_ago\":{}}}",
+            outcome == CheckOutcome::Passed,
+            or_null(reason),
+            self.seconds_since(at_ms)
+        )
     }
 
     fn change_json(&self, change: &StateChange) -> String {
@@ -177,7 +218,7 @@ impl BalancerList {
             quoted(change.old.name()),
             quoted(change.new.name()),
             quoted(&change.reason.to_string()),
-            self.seconds_since(change)
+            self.seconds_since(change.at_ms)
         )
     }
 }

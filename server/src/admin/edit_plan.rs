@@ -61,9 +61,45 @@ impl EditView<'_> {
         at: usize,
         before: &EditedBalancer,
     ) -> Result<EditPlan, String> {
-        let (changes, url) = match action {
+        let (changes, url) = self.changes(action, at, before, &mut before.clone())?;
+        let after = self.after(at, before, &changes);
+        self.plan_of(at, changes, after, url)
+    }
+
+    /// Plans several commands for one balancer together, so that the plan states the danger of all commands.
+    pub fn plan_all(
+        &self,
+        actions: &[EditAction],
+        at: usize,
+        before: &EditedBalancer,
+    ) -> Result<EditPlan, String> {
+        let mut all = Vec::new();
+        let mut after = before.clone();
+        for action in actions {
+            let (changes, _) = self.changes(action, at, before, &mut after)?;
+            all.extend(changes);
+        }
+        // Hundreds of set values are in `after` already, without a search for each.
+        if !actions
+            .iter()
+            .all(|it| matches!(it, EditAction::Set { .. }))
+        {
+            after = self.after(at, before, &all);
+        }
+        self.plan_of(at, all, after, None)
+    }
+
+    /// Returns the changes of a command, and the URL of the member with the set values. The values are set in `scratch`.
+    fn changes(
+        &self,
+        action: &EditAction,
+        at: usize,
+        before: &EditedBalancer,
+        scratch: &mut EditedBalancer,
+    ) -> Result<(Vec<EditChange>, Option<String>), String> {
+        Ok(match action {
             EditAction::Set { member, values, .. } => {
-                self.set(before, member.as_deref(), values)?
+                self.set(before, scratch, member.as_deref(), values)?
             }
             EditAction::Add { url, .. } => (vec![self.add(at, before, url)?], None),
             EditAction::Remove { member, .. } => (vec![self.remove(at, before, member)?], None),
@@ -71,8 +107,16 @@ impl EditView<'_> {
                 let entry = self.ledger.entry_to_undo(*id)?;
                 (vec![self.ledger.undo(before, entry)?], None)
             }
-        };
-        let after = self.after(at, before, &changes);
+        })
+    }
+
+    fn plan_of(
+        &self,
+        at: usize,
+        changes: Vec<EditChange>,
+        after: EditedBalancer,
+        url: Option<String>,
+    ) -> Result<EditPlan, String> {
         let plan = EditPlan {
             at,
             changes,
@@ -87,6 +131,7 @@ impl EditView<'_> {
     fn set(
         &self,
         before: &EditedBalancer,
+        scratch: &mut EditedBalancer,
         member: Option<&str>,
         values: &[(String, String)],
     ) -> Result<(Vec<EditChange>, Option<String>), String> {
@@ -99,7 +144,6 @@ impl EditView<'_> {
             None => EditScope::Balancer,
         };
         let url = at.map(|at| before.urls[at].clone());
-        let mut scratch = before.clone();
         let mut named: Vec<&'static EditableValue> = Vec::new();
         for (name, text) in values {
             let value = EditableValue::find(name, scope)?;
@@ -107,7 +151,7 @@ impl EditView<'_> {
                 return Err(format!("error: `{name}` occurs twice\n"));
             }
             named.push(value);
-            if !value.set(&mut scratch, at.unwrap_or(0), text) {
+            if !value.set(scratch, at.unwrap_or(0), text) {
                 return Err(value.refusal(text));
             }
             self.refuse_unknown_check(value, text)?;
@@ -119,7 +163,7 @@ impl EditView<'_> {
                 value: value.name.to_owned(),
             },
             old: value.get(before, at.unwrap_or(0)),
-            new: value.get(&scratch, at.unwrap_or(0)),
+            new: value.get(scratch, at.unwrap_or(0)),
             undoes: 0,
         });
         let changes = changes.filter(|change| change.old != change.new);
@@ -268,10 +312,19 @@ impl EditPlan {
             .filter(|it| it.state == MemberState::Up);
         let is_lost = |url: &String| !takes_requests(url);
         let urls: Vec<String> = up.by_ref().map(|it| shown_url(&it.url)).collect();
-        let last = urls.first().filter(|_| urls.iter().all(is_lost))?;
-        Some(format!(
-            "{last} is the last usable member of the balancer `{name}`."
-        ))
+        if !urls.iter().all(is_lost) {
+            return None;
+        }
+        match &urls[..] {
+            [] => None,
+            [last] => Some(format!(
+                "{last} is the last usable member of the balancer `{name}`."
+            )),
+            _ => Some(format!(
+                "the {} members are the last usable members of the balancer `{name}`.",
+                urls.len()
+            )),
+        }
     }
 
     /// Returns true if the plan adds or removes a member.
@@ -291,6 +344,9 @@ impl EditChange {
 
 /// Returns the index of a member by the operator's word. The error is the answer for the operator.
 fn member_at(edited: &EditedBalancer, typed: &str) -> Result<usize, String> {
+    if let Some(at) = edited.member_at(typed) {
+        return Ok(at);
+    }
     let members = edited.settings.members.iter();
     let members: Vec<_> = members
         .map(|it| (it.url.clone(), it.route.clone()))

@@ -1,6 +1,8 @@
 //! History of the edits, and the differences from anthill.toml, as text and as JSON. Pure.
 
-use crate::admin::edit_ledger::{EditEntry, EditInForce, EditLedger, EditTarget, shown};
+use crate::admin::edit_ledger::{
+    EditChange, EditEntry, EditInForce, EditLedger, EditTarget, shown,
+};
 use crate::admin::edited_balancer::{CheckParts, CheckWord, ConfiguredBalancer, EditedBalancer};
 use crate::admin::status::{joined, or_null};
 use crate::admin::value_text::duration_text;
@@ -29,6 +31,19 @@ fn place_json(target: &EditTarget) -> String {
         or_null((!target.member.is_empty()).then(|| quoted(&target.member))),
         quoted(&target.value)
     )
+}
+
+impl EditChange {
+    /// Returns a planned change as a line without its end: `app: http://10.0.0.5: weight from 1 to 2`.
+    pub fn line(&self) -> String {
+        format!(
+            "{}: {} from {} to {}",
+            place_text(&self.target),
+            self.target.value,
+            shown(&self.old),
+            shown(&self.new)
+        )
+    }
 }
 
 impl EditEntry {
@@ -113,6 +128,15 @@ impl<'l> EditDifferences<'l> {
         if self.ledger.in_force.is_empty() {
             return "no edit is in force: the balancers are as in anthill.toml\n".to_owned();
         }
+        let mut out = self.edits_text();
+        for (heading, lines) in self.blocks() {
+            out.push_str(&format!("\n{heading}:\n{lines}"));
+        }
+        out
+    }
+
+    /// Renders the edits in force, a line each.
+    pub fn edits_text(&self) -> String {
         let mut out = String::new();
         for edit in &self.ledger.in_force {
             out.push_str(&format!(
@@ -126,24 +150,28 @@ impl<'l> EditDifferences<'l> {
                 edit.id
             ));
         }
+        out
+    }
+
+    /// Returns the lines for anthill.toml of each balancer with edits, each with a heading.
+    pub fn blocks(&self) -> Vec<(String, String)> {
+        let mut blocks = Vec::new();
         for balancer in self.configured {
             let lines = self.lines(balancer);
             if lines.is_empty() {
                 continue;
             }
             let name = &balancer.settings.name;
-            out.push_str(&match balancer.is_own {
-                false => format!("\nlines for the [[balancer]] with the name \"{name}\":\n"),
+            let heading = match balancer.is_own {
+                false => format!("lines for the [[balancer]] with the name \"{name}\""),
                 true => format!(
-                    "\nlines for a [[balancer]] that replaces `proxy` of the route {name} (with \
-                     `balance` in the route):\n"
+                    "lines for a [[balancer]] that replaces `proxy` of the route {name} (with \
+                     `balance` in the route)"
                 ),
-            });
-            lines
-                .iter()
-                .for_each(|line| out.push_str(&format!("{line}\n")));
+            };
+            blocks.push((heading, lines.join("\n") + "\n"));
         }
-        out
+        blocks
     }
 
     /// Renders the differences as one JSON object and a line feed.

@@ -266,6 +266,8 @@ mod tests {
              format!("{open} 0.0.0.0:8801, which needs `users` and `allow`"), "2:29"),
             (users, format!("{open} 192.0.2.1:8800, which needs `allow`"), "2:10"),
             (allow, format!("{open} 192.0.2.1:8800, which needs `users`"), "2:10"),
+            ("[server]\nmanager = true",
+             "`manager` must be an address to listen on, not true or false".to_owned(), "2:11"),
             ("[server]\nmanager = []", "the manager has no address".to_owned(), "2:11"),
             ("[manager]\nlisten = []", "the manager has no address".to_owned(), "2:10"),
             ("[manager]\n", "[manager] needs `listen`".to_owned(), "1:1"),
@@ -285,6 +287,12 @@ mod tests {
                 "{error}"
             );
             assert!(error.contains("\nhelp: "), "{error}");
+        }
+        for value in ["true", "1.5", "{}", "[false]"] {
+            let text = format!("[server]\nmanager = {value}");
+            let error = read(&text).expect_err(&text).to_string();
+            let help = "\nhelp: for example manager = \"127.0.0.1:8800\"";
+            assert!(error.contains(help), "{error}");
         }
     }
 

@@ -89,11 +89,11 @@ impl FromToml for ListenAddress {
         if item.value.get_ref().is_integer() {
             return u16::read(item).map(ListenAddress::all);
         }
-        item.parse(
-            "an address to listen on",
-            "[\":8443\"]",
-            ListenAddress::parse,
-        )
+        let example = match item.key.as_str() {
+            "manager" => "\"127.0.0.1:8800\"",
+            _ => "[\":8443\"]",
+        };
+        item.parse("an address to listen on", example, ListenAddress::parse)
     }
 }
 

@@ -58,8 +58,11 @@ fn snapshot(
     (status, edits): (Status, EditState),
 ) -> Arc<Snapshot> {
     let changes = publisher.manager().changes();
-    let (balancers, now_ms) = (Vec::new(), 0);
-    let nothing = BalancerList { now_ms, balancers };
+    let nothing = BalancerList {
+        now_ms: 0,
+        origin_unix_ms: 0,
+        balancers: Vec::new(),
+    };
     let hits = publisher.world().hosts.iter();
     let hits = hits.filter_map(|host| host.hits.as_ref());
     publisher.manager().add_snapshot(SnapshotState {

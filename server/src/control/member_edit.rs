@@ -2,7 +2,7 @@
 
 use crate::admin::balancers::BalancerList;
 use crate::admin::member_name::find_balancer;
-use crate::base::clock::monotonic_ms;
+use crate::base::clock::{monotonic_ms, monotonic_origin_unix_ms};
 use crate::limits::{MEMBER_WAIT_POLL_MILLISECONDS, MEMBER_WAIT_SECONDS_MAX};
 use crate::upstream::balancer::{Balancer, Member};
 use crate::world::World;
@@ -22,6 +22,7 @@ pub(super) fn list(world: &World, only: Option<&str>) -> Result<BalancerList, St
     let reports = plans.iter().map(|plan| plan.balancer().report(now_ms));
     Ok(BalancerList {
         now_ms,
+        origin_unix_ms: monotonic_origin_unix_ms(),
         balancers: reports.collect(),
     })
 }

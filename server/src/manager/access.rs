@@ -36,6 +36,17 @@ pub(super) enum Visitor {
     Session(Vec<u8>),
 }
 
+/// Rights of a client. All clients with equal rights share the part of the page that changes by itself.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Rights {
+    /// Reading without the texts and addresses of clients.
+    Public,
+    /// Reading.
+    Read,
+    /// Reading and editing.
+    Edit,
+}
+
 impl Visitor {
     /// Returns the login that may edit, to which tokens are bound.
     pub(super) fn editor(&self) -> Option<TokenOwner<'_>> {
@@ -46,9 +57,18 @@ impl Visitor {
         }
     }
 
+    /// Returns the rights of the client.
+    pub(super) fn rights(&self) -> Rights {
+        match self {
+            Visitor::Anonymous => Rights::Public,
+            Visitor::Viewer(_) => Rights::Read,
+            Visitor::Editor(_) | Visitor::Session(_) => Rights::Edit,
+        }
+    }
+
     /// Returns true for a client with a login.
     pub(super) fn has_login(&self) -> bool {
-        *self != Visitor::Anonymous
+        self.rights() != Rights::Public
     }
 
     /// Returns the name of the login, for the page and the log.

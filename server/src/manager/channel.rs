@@ -333,6 +333,7 @@ mod tests {
             status: crate::admin::status::tests::example(),
             balancers: BalancerList {
                 now_ms: 0,
+                origin_unix_ms: 0,
                 balancers: Vec::new(),
             },
             requests: Default::default(),

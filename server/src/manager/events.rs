@@ -88,7 +88,7 @@ impl EventStream {
 
     /// Returns the bytes of the event for a snapshot, perhaps compressed; None after a failed compression.
     fn event(&mut self, snapshot: &Snapshot) -> Option<Vec<u8>> {
-        let now = Arc::clone(snapshot.live(self.visitor.has_login()));
+        let now = Arc::clone(snapshot.live(self.visitor.rights()));
         let mut event = Vec::new();
         let is_coded = match self.shown.replace(Arc::clone(&now)) {
             None => self.encoder.push(now.whole(), &mut event),

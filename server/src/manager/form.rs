@@ -37,6 +37,17 @@ impl Form {
         Some(value)
     }
 
+    /// Returns all values with the name.
+    pub(super) fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        let pairs = self.0.iter().filter(move |(known, _)| known == name);
+        pairs.map(|(_, value)| value.as_str())
+    }
+
+    /// Returns true if the form is about the ticked members of a balancer, each named by a field `w`.
+    pub(super) fn is_of_ticked(&self) -> bool {
+        self.value("ticked").is_some()
+    }
+
     /// Returns true if the form only selects a balancer and a member.
     pub(super) fn is_selection(&self) -> bool {
         let mut pairs = self.0.iter();
@@ -46,6 +57,7 @@ impl Form {
     /// Returns the selected balancer, and the selected member if any.
     pub(super) fn selection(&self) -> Option<(&str, Option<&str>)> {
         let member = self.value("w").filter(|member| !member.is_empty());
+        let member = member.filter(|_| !self.is_of_ticked());
         Some((self.value("b")?, member))
     }
 

@@ -2,9 +2,13 @@
 
 use super::form::Form;
 use super::selection::Selection;
+use super::snapshot::Snapshot;
 use crate::admin::command::EditAction;
 use crate::admin::edit_form::{added_url, form_text, read_form};
+use crate::admin::edit_ledger::EditChange;
+use crate::admin::edit_plan::EditView;
 use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope};
+use crate::admin::edited_balancer::EditedBalancer;
 
 /// Refusal of a form.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -46,10 +50,85 @@ impl FormRefusal {
     }
 }
 
-/// Returns the edits of a form for the selected balancer or member. Fields with the present values are no edits.
+/// Returns the edits of a form for the selected balancer or member, or for each ticked member of the selected balancer.
+/// After a refusal, the member with the refused value is selected.
 pub(super) fn edits(
     form: &Form,
+    selection: &mut Selection<'_>,
+) -> Result<Vec<EditAction>, FormRefusal> {
+    let mut scratch = selection.edited.clone();
+    if !form.is_of_ticked() {
+        return edits_of_one(form, selection, &mut scratch);
+    }
+    let mut ticked = Vec::new();
+    for url in form.values("w") {
+        match selection.edited.member_at(url) {
+            Some(at) if ticked.contains(&at) => {}
+            Some(at) => ticked.push(at),
+            None => {
+                let error = format!("error: `{url}` is no member of `{}`\n", selection.name());
+                return Err(error.into());
+            }
+        }
+    }
+    if ticked.is_empty() {
+        let error = format!(
+            "error: no member is ticked\nhelp: tick members in the table of `{}` first\n",
+            selection.name()
+        );
+        return Err(error.into());
+    }
+    let mut actions = Vec::new();
+    for at in ticked {
+        selection.member = Some(at);
+        actions.extend(edits_of_one(form, selection, &mut scratch)?);
+    }
+    selection.member = None;
+    Ok(actions)
+}
+
+/// Effects of edits as far as a snapshot tells.
+#[derive(Default)]
+pub(super) struct EditPreview {
+    /// Question before dangerous edits.
+    pub(super) danger: Option<String>,
+    /// Changes of the values.
+    pub(super) changes: Vec<EditChange>,
+}
+
+impl EditPreview {
+    /// Returns the effects of edits of one balancer, or the reason for which the control plane will refuse an edit.
+    pub(super) fn new(snapshot: &Snapshot, actions: &[EditAction]) -> Result<EditPreview, String> {
+        let Some(first) = actions.first() else {
+            return Ok(EditPreview::default());
+        };
+        let edits = &snapshot.edits;
+        let view = EditView {
+            ledger: &edits.ledger,
+            configured: &edits.configured,
+        };
+        let at = view.balancer_of(first)?;
+        let configured = &edits.configured[at];
+        let mut reports = snapshot.balancers.balancers.iter();
+        let report = reports.find(|it| it.settings.name == configured.settings.name);
+        let Some(report) = report else {
+            return Ok(EditPreview::default());
+        };
+        let before = snapshot.edited(configured, report);
+        let plan = view.plan_all(actions, at, &before)?;
+        Ok(EditPreview {
+            danger: plan.danger(report),
+            changes: plan.changes,
+        })
+    }
+}
+
+/// Returns the edits of a form for the selected balancer or member, and makes the edits in `scratch`. Fields with the
+/// present values are no edits.
+fn edits_of_one(
+    form: &Form,
     selection: &Selection<'_>,
+    scratch: &mut EditedBalancer,
 ) -> Result<Vec<EditAction>, FormRefusal> {
     let balancer = selection.name().to_owned();
     let url = selection.url().map(str::to_owned);
@@ -58,7 +137,7 @@ pub(super) fn edits(
         return Ok(vec![EditAction::Remove { balancer, member }]);
     }
     let fields = form.fields();
-    let values = changed_values(&fields, selection)?;
+    let values = changed_values(&fields, selection, scratch)?;
     let added = added_url(&fields).filter(|_| url.is_none());
     let added = added.map(|url| EditAction::Add {
         balancer: balancer.clone(),
@@ -77,6 +156,7 @@ pub(super) fn edits(
 fn changed_values(
     fields: &[(String, String)],
     selection: &Selection<'_>,
+    scratch: &mut EditedBalancer,
 ) -> Result<Vec<(String, String)>, FormRefusal> {
     let (edited, at) = (&selection.edited, selection.member.unwrap_or(0));
     let scope = match selection.member {
@@ -109,10 +189,9 @@ fn changed_values(
     let is_strict =
         |name: &str| in_scope().any(|it| it.kind == EditKind::Strict && it.name == name);
     texts.sort_by_key(|(name, _)| is_strict(name));
-    let mut scratch = edited.clone();
     for (name, text) in &texts {
         let value = in_scope().find(|value| value.name == name);
-        if let Some(value) = value.filter(|value| !value.set(&mut scratch, at, text)) {
+        if let Some(value) = value.filter(|value| !value.set(scratch, at, text)) {
             refusal.values.push((value.name, value.refusal(text)));
         }
     }

@@ -5,10 +5,10 @@ use super::channel::ManagerContext;
 use super::control_request::CommandAnswer;
 use super::events::events;
 use super::form::Form;
-use super::form_edit::{self, FormRefusal};
+use super::form_edit::{self, EditPreview, FormRefusal};
 use super::guard::GuardedRequest;
 use super::gzip::{SharedText, gzip};
-use super::page::{Content, LIVE, Page, PageText, STYLE, selection_url};
+use super::page::{Content, LIVE, Page, PageText, STYLE, selection_url, table_url};
 use super::selection::Selection;
 use super::snapshot::Snapshot;
 use super::xml::xml;
@@ -23,6 +23,7 @@ use crate::limits::{
     MANAGER_FORM_BYTES_MAX, MANAGER_GZIP_BYTES_MIN, MANAGER_SESSION_SECONDS, PIPE_BYTES,
     PIPE_BYTES_MIN,
 };
+use crate::serve::worker::MANAGER_FIELDS;
 use crate::wire::content_coding::{AcceptedCodings, ContentCoding};
 use crate::wire::fields::{FieldValues, Fields};
 use crate::wire::h1::body_decoder::BodyLength;
@@ -277,20 +278,39 @@ impl Manager {
         };
         let (selected, actions) = match (undone, selected) {
             (Some(undo), _) => (None, Ok(vec![undo.map_err(|_| Reject::MANAGER_FORM)?])),
-            (None, Some(Ok(selection))) => {
-                let actions = form_edit::edits(form, &selection);
+            (None, Some(Ok(mut selection))) => {
+                let actions = form_edit::edits(form, &mut selection);
                 (Some(selection), actions)
             }
             (None, Some(Err(error))) => (None, Err(error.into())),
             (None, None) => (None, Ok(Vec::new())),
         };
-        let outcome = match actions {
-            Ok(actions) => self.run(actions, form, visitor).await?,
-            Err(refusal) => FormOutcome::Refused(refusal),
+        let preview = match &actions {
+            Ok(actions) => EditPreview::new(&snapshot, actions),
+            Err(_) => Ok(EditPreview::default()),
         };
+        let outcome = match (actions, &preview) {
+            (Err(refusal), _) => FormOutcome::Refused(refusal),
+            // Either all ticked members are edited or none.
+            (Ok(_), Err(error)) if form.is_of_ticked() => {
+                FormOutcome::Refused(error.clone().into())
+            }
+            (Ok(actions), Ok(preview)) if !is_confirmed(form) => match &preview.danger {
+                Some(question) => FormOutcome::Asks(question.clone()),
+                None => self.run(actions, form, visitor).await?,
+            },
+            (Ok(actions), _) => self.run(actions, form, visitor).await?,
+        };
+        let changes = preview.map_or_else(|_| Vec::new(), |preview| preview.changes);
         let (status, content) = match &outcome {
-            FormOutcome::Done => return Ok(redirect(after(form, selected.as_ref()).as_bytes())),
-            FormOutcome::Asks(question) => (Status::CONFLICT, Content::Question(question, form)),
+            FormOutcome::Done => {
+                let page = after(form, selected.as_ref(), &snapshot);
+                return Ok(redirect(page.as_bytes()));
+            }
+            FormOutcome::Asks(question) => (
+                Status::CONFLICT,
+                Content::Question(question, form, &changes),
+            ),
             FormOutcome::Refused(refusal) => (
                 Status::BAD_REQUEST,
                 Content::Overview {
@@ -314,7 +334,7 @@ impl Manager {
         for action in actions {
             let command = Command::edit(EditCommand {
                 action: action.clone(),
-                is_confirmed: form.value("confirmed") == Some("1"),
+                is_confirmed: is_confirmed(form),
                 wait_seconds: None,
             });
             let command = command.ok_or(Reject::MANAGER_FORM)?;
@@ -375,10 +395,17 @@ enum FormOutcome {
     Refused(FormRefusal),
 }
 
-/// Returns the page that follows an edit. A removed member has no page.
-fn after(form: &Form, selection: Option<&Selection<'_>>) -> String {
+/// Returns true if the user confirmed dangerous edits of the form.
+fn is_confirmed(form: &Form) -> bool {
+    form.value("confirmed") == Some("1")
+}
+
+/// Returns the page that follows an edit. A removed member has no page, and after an edit of ticked members the page
+/// begins at their table.
+fn after(form: &Form, selection: Option<&Selection<'_>>, snapshot: &Snapshot) -> String {
     let is_gone = form.value("remove").is_some();
     match selection {
+        Some(it) if form.is_of_ticked() => table_url(&snapshot.balancers, it.name()),
         Some(it) => selection_url(it.name(), it.url().filter(|_| !is_gone)),
         None => "/".to_owned(),
     }
@@ -488,26 +515,15 @@ fn response(status: Status, media: &[u8], content: String) -> Response {
 fn fields(media: &[u8]) -> ResponseFields {
     let mut fields = ResponseFields::new();
     fields.push(b"Content-Type", media);
-    for (name, value) in SECURITY_FIELDS {
+    fields.push(b"Content-Security-Policy", POLICY.as_bytes());
+    for (name, value) in MANAGER_FIELDS {
         fields.push(name.as_bytes(), value.as_bytes());
     }
     fields
 }
 
-/// Fields of every response. With the policy `no-referrer`, browsers would send the forms of the page with
-/// `Origin: null` (Fetch §3.2).
-const SECURITY_FIELDS: [(&str, &str); 7] = [
-    (
-        "Content-Security-Policy",
-        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    ),
-    ("X-Content-Type-Options", "nosniff"),
-    ("X-Frame-Options", "DENY"),
-    ("Referrer-Policy", "same-origin"),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Cross-Origin-Opener-Policy", "same-origin"),
-    ("Cache-Control", "no-store"),
-];
+/// Content-Security-Policy of every response but the refusals.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 const HTML: &[u8] = b"text/html; charset=utf-8";
 const TEXT: &[u8] = b"text/plain; charset=utf-8";
 const CSS: &[u8] = b"text/css; charset=utf-8";

@@ -18,8 +18,8 @@ pub struct Snapshot {
     differences_json: OnceLock<SharedText>,
     /// Requests under way as JSON, without and with the texts and addresses of clients.
     requests_json: [OnceLock<SharedText>; 2],
-    /// Part of the page that changes by itself, without and with a login.
-    pub(super) live: [OnceLock<Arc<LivePart>>; 2],
+    /// Part of the page that changes by itself, by the rights of the client.
+    pub(super) live: [OnceLock<Arc<LivePart>>; 3],
     /// Metrics in the format of Prometheus, and in OpenMetrics.
     metrics: [OnceLock<SharedText>; 2],
 }

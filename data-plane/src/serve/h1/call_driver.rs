@@ -299,6 +299,7 @@ impl H1CallDriver<'_> {
         let context = &self.connection.context;
         match Refusal::new(
             context,
+            self.connection.audience(),
             self.call.site.as_ref(),
             self.call.is_head,
             reject,

@@ -112,7 +112,11 @@ impl H1Session {
             after: AfterResponse::Linger,
             request_end: end,
         };
-        self.send_small(SyntheticResponse::refusal(reject), &exchange, cx)
+        self.send_small(
+            SyntheticResponse::refusal(reject, self.connection.audience()),
+            &exchange,
+            cx,
+        )
     }
 
     /// Sends a response without a handler.
@@ -150,7 +154,11 @@ impl H1Session {
                         self.finish_head(&mut extra, exchange, true);
                         self.send_stored(page, extra, exchange, cx)
                     }
-                    None => self.send_small(SyntheticResponse::refusal(reject), exchange, cx),
+                    None => self.send_small(
+                        SyntheticResponse::refusal(reject, self.connection.audience()),
+                        exchange,
+                        cx,
+                    ),
                 }
             }
             ReadyResponse::Synthetic(small) => self.send_small(small, exchange, cx),

@@ -258,7 +258,7 @@ impl H2Session<'_> {
 
     /// Responds with a refusal to a call that failed before the response.
     fn fail_call(&mut self, id: u32, reject: Reject, after_seconds: Option<u64>) {
-        let context = self.context.clone();
+        let (context, audience) = (self.context.clone(), self.who.audience);
         let Some(stream) = self.h2.stream(id) else {
             return;
         };
@@ -269,6 +269,7 @@ impl H2Session<'_> {
         call.upload = None;
         match Refusal::new(
             &context,
+            audience,
             call.site.as_ref(),
             call.is_head,
             reject,

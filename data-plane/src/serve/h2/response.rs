@@ -147,7 +147,12 @@ impl H2Session<'_> {
     ) {
         self.context.stats.rejects.increment();
         let line = self.line_of(request, reject);
-        self.send_small(owed, SyntheticResponse::refusal(reject), &line, cx);
+        self.send_small(
+            owed,
+            SyntheticResponse::refusal(reject, self.who.audience),
+            &line,
+            cx,
+        );
     }
 
     /// Processes a part of a request's content.
@@ -460,7 +465,12 @@ impl H2Session<'_> {
                 };
                 match page {
                     Some(page) => self.send_stored(owed, page, refusal_fields(reject), &line, cx),
-                    None => self.send_small(owed, SyntheticResponse::refusal(reject), &line, cx),
+                    None => self.send_small(
+                        owed,
+                        SyntheticResponse::refusal(reject, self.who.audience),
+                        &line,
+                        cx,
+                    ),
                 }
             }
             ReadyResponse::Synthetic(small) => self.send_small(owed, small, line, cx),

@@ -11,6 +11,7 @@ use crate::handler::{Response, ResponseBody};
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::context::WorkerContext;
+use crate::serve::dispatch_context::Audience;
 use crate::serve::h3::exchange::{H3Exchange, H3ExchangeError, write_chunks};
 use crate::serve::h3::session::H3Session;
 use crate::serve::refusal::Refusal;
@@ -375,7 +376,8 @@ impl H3Call {
     fn refuse(&mut self, exchange: &H3Exchange, reject: Reject, after_seconds: Option<u64>) {
         self.record.rule = reject.rule;
         let (site, is_head) = (self.call.site.as_ref(), self.call.is_head);
-        match Refusal::new(exchange.context(), site, is_head, reject, after_seconds) {
+        let (context, audience) = (exchange.context(), Audience::Public);
+        match Refusal::new(context, audience, site, is_head, reject, after_seconds) {
             Refusal::Now(response) => self.respond(exchange, response),
             Refusal::Later(making) => self.call.answering = Some(making),
         }

@@ -183,7 +183,7 @@ impl H3Exchange {
         let context = self.context().clone();
         context.stats.rejects.increment();
         let line = line_of(&context, request, reject);
-        self.send_small(SyntheticResponse::refusal(reject), &line)
+        self.send_small(SyntheticResponse::refusal(reject, Audience::Public), &line)
     }
 
     fn respond(
@@ -246,7 +246,9 @@ impl H3Exchange {
                 };
                 match page {
                     Some(page) => self.send_stored(page, refusal_fields(reject), &line),
-                    None => self.send_small(SyntheticResponse::refusal(reject), &line),
+                    None => {
+                        self.send_small(SyntheticResponse::refusal(reject, Audience::Public), &line)
+                    }
                 }
             }
             ReadyResponse::Synthetic(small) => self.send_small(small, &line),

@@ -122,6 +122,10 @@ pub(super) struct MemberCore {
     pub(super) ejection: Ejection,
     pub(super) plan: CheckPlan,
     pub(super) history: StateHistory,
+    /// Time in milliseconds from which the member has its state: the last change, or else the addition of the member.
+    pub(super) state_since_ms: Option<u64>,
+    /// Result of the last check with its time in milliseconds; None without checks.
+    pub(super) last_check: Option<(CheckOutcome, u64)>,
     /// Value of the signed session cookie.
     pub(super) cookie: Option<Arc<str>>,
 }
@@ -467,6 +471,7 @@ impl Member {
         let check = core.check_settings()?;
         let was_failed = core.streak.is_failed();
         core.streak.record(outcome, check.rise, check.fall);
+        core.last_check = Some((outcome, now_ms));
         let reason = match outcome {
             CheckOutcome::Passed => ChangeReason::ChecksPassed,
             CheckOutcome::Failed(failure) => ChangeReason::ChecksFailed(failure),
@@ -512,6 +517,7 @@ impl Member {
             .store(has_failure_statuses, Ordering::Relaxed);
         self.change(ChangeReason::Configuration, now_ms, |core| {
             core.configure(settings, shared);
+            core.state_since_ms.get_or_insert(now_ms);
         })
     }
 
@@ -541,6 +547,7 @@ impl Member {
         };
         (old != new).then(|| {
             core.history.push(change);
+            core.state_since_ms = Some(now_ms);
             change
         })
     }
@@ -579,6 +586,8 @@ impl MemberCore {
             ejection: Ejection::default(),
             plan: CheckPlan::default(),
             history: StateHistory::default(),
+            state_since_ms: None,
+            last_check: None,
             cookie: None,
         }
     }
@@ -602,6 +611,7 @@ impl MemberCore {
     pub(super) fn settle(&mut self, had_checks: bool) {
         if had_checks && self.check_settings().is_none() {
             self.streak.force(false);
+            self.last_check = None;
         }
         if *self.ignores_errors.current() {
             self.ejection.clear();

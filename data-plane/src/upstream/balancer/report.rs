@@ -5,7 +5,7 @@ use crate::upstream::balancer::member::{Member, MemberCheck};
 use crate::upstream::balancer::request::MemberId;
 use crate::upstream::balancer::seat::Seat;
 use crate::upstream::balancer::slow_start::WeightShare;
-use crate::upstream::balancer::state::{MemberState, StateChange};
+use crate::upstream::balancer::state::{CheckOutcome, MemberState, StateChange};
 use crate::upstream::settings::{AdminState, BalancerSettings, MemberRole, MemberUrl};
 use crate::wire::heartbeat::Heartbeat;
 use std::sync::Arc;
@@ -79,8 +79,22 @@ pub struct MemberReport {
     pub checks_passed: u64,
     /// Number of failed checks.
     pub checks_failed: u64,
+    /// Result of the last check with its time in milliseconds on the monotonic clock; None without checks.
+    pub last_check: Option<(CheckOutcome, u64)>,
+    /// Time from which the member has its state, in milliseconds on the monotonic clock.
+    pub state_since_ms: u64,
     /// Last changes of the state, the oldest first.
     pub changes: Vec<StateChange>,
+}
+
+impl BalancerReport {
+    /// Returns the effect of the doubt about the checks, for the operator.
+    pub fn doubt_text(&self) -> &'static str {
+        match self.members.len() {
+            1 => "the only member fails, and is tried in spite of its failed checks",
+            _ => "most members fail, so members with failed checks are tried",
+        }
+    }
 }
 
 impl MemberReport {
@@ -123,6 +137,8 @@ impl MemberReport {
             is_check_failed: core.streak.is_failed(),
             checks_passed: core.streak.totals().0,
             checks_failed: core.streak.totals().1,
+            last_check: core.last_check,
+            state_since_ms: core.state_since_ms.unwrap_or(now_ms),
             changes: core.history.to_vec(),
         })
     }

@@ -66,6 +66,15 @@ pub enum CheckOutcome {
     Failed(CheckFailure),
 }
 
+impl fmt::Display for CheckOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CheckOutcome::Passed => f.write_str("passed"),
+            CheckOutcome::Failed(failure) => failure.fmt(f),
+        }
+    }
+}
+
 /// Reason for a failed check.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum CheckFailure {

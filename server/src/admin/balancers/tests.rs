@@ -1,6 +1,6 @@
 use super::*;
 use crate::upstream::balancer::{
-    ChangeReason, CheckFailure, LatencyBuckets, MemberCheck, MemberId, MemberState,
+    ChangeReason, CheckFailure, CheckOutcome, LatencyBuckets, MemberCheck, MemberId, MemberState,
 };
 use crate::upstream::settings::{
     AdminState, BalancerSettings, BalancingMethod, ConnectionSettings, MemberRole,
@@ -40,6 +40,8 @@ fn member(address: &str) -> MemberReport {
         check: MemberCheck::Balancer,
         checks_passed: 0,
         checks_failed: 0,
+        last_check: None,
+        state_since_ms: 98_000,
         changes: Vec::new(),
     }
 }
@@ -66,6 +68,8 @@ fn balancer(name: &str, members: Vec<MemberReport>) -> BalancerReport {
 fn list(balancers: Vec<BalancerReport>) -> BalancerList {
     BalancerList {
         now_ms: 100_000,
+        // 2026-11-21 00:00:00 UTC.
+        origin_unix_ms: 1_795_219_200_000,
         balancers,
     }
 }
@@ -85,6 +89,8 @@ fn example() -> BalancerList {
         latency_micros: Some(1_250),
         checks_passed: 9,
         checks_failed: 10,
+        last_check: Some((CheckOutcome::Failed(CheckFailure::Status(500)), 97_400)),
+        state_since_ms: 25_500,
         changes: vec![StateChange {
             old: MemberState::Up,
             new: MemberState::CheckFailed,
@@ -177,7 +183,9 @@ fn json_has_all_values() {
                   \"ignores_errors\":false,\"busy\":3,\"elected\":1234,\"errors\":5,\"retries\":6,\
                   \"sent_bytes\":70000,\"received_bytes\":8000000,\"latency_us\":1250,\
                   \"heartbeat\":null,\"ejected_ms\":null,\"slow_start_percent\":null,\
-                  \"checks_passed\":9,\"checks_failed\":10,\"changes\":[{\"from\":\"up\",\"to\":\"check failed\",\"reason\":\"timeout\",\
+                  \"checks_passed\":9,\"checks_failed\":10,\
+                  \"last_check\":{\"passed\":false,\"reason\":\"status 500\",\"seconds_ago\":2},\
+                  \"seconds_in_state\":74,\"changes\":[{\"from\":\"up\",\"to\":\"check failed\",\"reason\":\"timeout\",\
                   \"seconds_ago\":74}]}";
     assert!(json.contains(second), "{json}");
     let begin = "{\"balancers\":[{\"name\":\"app\",\"method\":\"byrequests\",\"waiting\":2,\
@@ -185,4 +193,31 @@ fn json_has_all_values() {
     assert!(json.starts_with(begin) && json.ends_with("}]}\n"), "{json}");
     assert!(json.contains("\"heartbeat\":{\"ready\":7,\"busy\":2}"));
     assert!(json.contains("\"slow_start_percent\":37"));
+}
+
+#[test]
+fn lasting_details_have_a_time_of_the_day_or_a_date() {
+    let mut list = example();
+    let details = |list: &BalancerList, at: usize| {
+        let member = &list.balancers[0].members[at];
+        list.lasting_details(member)
+    };
+    assert_eq!(details(&list, 0), ["since 00:01:38 UTC"]);
+    let change = "changed from up to check failed: timeout";
+    assert_eq!(details(&list, 1), [format!("since 00:00:25 UTC, {change}")]);
+    list.now_ms += 86_400_000;
+    assert_eq!(
+        details(&list, 1),
+        [format!("since 2026-11-21 00:00 UTC, {change}")]
+    );
+}
+
+#[test]
+fn the_doubt_is_worded_for_a_single_member() {
+    let mut single = balancer("app", vec![member("127.0.0.1:9001")]);
+    single.are_checks_doubted = true;
+    let text = list(vec![single]).text();
+    let doubt =
+        "  checks doubted: the only member fails, and is tried in spite of its failed checks\n";
+    assert!(text.contains(doubt), "{text}");
 }

@@ -2,6 +2,7 @@
 
 use super::parts::{RIGHT, open_scroll, push_column};
 use super::server::{per_second, rate};
+use super::ticks::{push_tick, push_tick_bar, tick_form};
 use crate::admin::balancers::{BalancerList, short_url};
 use crate::admin::edit_value::{EDITABLE_VALUES, EditScope};
 use crate::admin::edited_balancer::{CheckParts, CheckWord, EditedBalancer};
@@ -11,6 +12,7 @@ use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::shown_url;
 use crate::git::browse::render::html::Html;
 use crate::limits::CONFIG_MEMBERS_MAX;
+use crate::manager::access::Rights;
 use crate::manager::live_part::Sections;
 use crate::manager::snapshot::Snapshot;
 use crate::upstream::balancer::{
@@ -40,8 +42,8 @@ const GROUPS: [(&str, &[&str]); 8] = [
 /// Thousandths of the latencies in the table.
 const LATENCY_THOUSANDTHS: [u64; 3] = [500, 900, 990];
 
-/// Appends a section for each balancer.
-pub(super) fn push_balancers(page: &mut Sections, snapshot: &Snapshot) {
+/// Appends a section for each balancer. Clients that may edit get a box for each member.
+pub(super) fn push_balancers(page: &mut Sections, snapshot: &Snapshot, rights: Rights) {
     let list = &snapshot.balancers;
     for (number, report) in list.balancers.iter().enumerate() {
         let mut configured = snapshot.edits.configured.iter();
@@ -51,20 +53,40 @@ pub(super) fn push_balancers(page: &mut Sections, snapshot: &Snapshot) {
             let paths = &configured.paths;
             let mut past = snapshot.history.balancers.iter();
             let past = past.find(|it| it.name == *name);
-            let push = |html: &mut Html| push_balancer(html, list, report, &edited, paths, past);
-            page.section(&format!("balancer-{number}"), push);
+            let form = (rights == Rights::Edit).then(|| tick_form(name));
+            page.section(&section_id(number), |html| {
+                push_balancer(html, report, &edited, paths);
+                let table = MemberTable {
+                    list,
+                    balancer: report,
+                    edited: &edited,
+                    past,
+                    form: form.as_deref(),
+                };
+                table.push(html);
+            });
         }
     }
 }
 
-/// Appends a balancer with a table of its members.
+/// Returns the id of the section of a balancer.
+fn section_id(number: usize) -> String {
+    format!("balancer-{number}")
+}
+
+/// Returns the URL of the table of a balancer's members.
+pub(in crate::manager) fn table_url(list: &BalancerList, balancer: &str) -> String {
+    let mut names = list.balancers.iter().map(|it| &*it.settings.name);
+    let number = names.position(|name| name == balancer);
+    number.map_or_else(|| "/".to_owned(), |it| format!("/#live-{}", section_id(it)))
+}
+
+/// Appends the name and the values of a balancer.
 fn push_balancer(
     page: &mut Html,
-    list: &BalancerList,
     balancer: &BalancerReport,
     edited: &EditedBalancer,
     paths: &[String],
-    past: Option<&BalancerPast>,
 ) {
     let name = &balancer.settings.name;
     page.markup("<h2>")
@@ -73,20 +95,89 @@ fn push_balancer(
     push_facts(page, balancer, edited, paths);
     page.markup("</dl>\n");
     if balancer.are_checks_doubted {
-        page.markup(
-            "<p class=note>Checks doubted: most members fail, so members with failed checks are tried</p>\n",
+        page.markup("<p class=note>Checks doubted: ");
+        page.markup(balancer.doubt_text()).markup("</p>\n");
+    }
+}
+
+/// Table of the members of a balancer.
+struct MemberTable<'t> {
+    list: &'t BalancerList,
+    balancer: &'t BalancerReport,
+    edited: &'t EditedBalancer,
+    past: Option<&'t BalancerPast>,
+    /// Id of the form of the ticked members; None for clients that may not edit.
+    form: Option<&'t str>,
+}
+
+impl MemberTable<'_> {
+    /// Appends the table.
+    fn push(&self, page: &mut Html) {
+        let name = &self.balancer.settings.name;
+        open_scroll(page, &format!("Table of the members of {name}"));
+        page.markup("<table class=members aria-label=\"Members of ");
+        page.text(&**name).markup("\"><thead>");
+        push_columns(page);
+        page.markup("</thead><tbody>\n");
+        for (nth, member) in self.balancer.members.iter().enumerate() {
+            let rate = requests_per_second(self.past, nth, member);
+            self.push_member(page, member, &rate);
+        }
+        page.markup("</tbody></table></div>\n");
+        if let Some(form) = self.form {
+            push_tick_bar(page, form, name);
+        }
+    }
+
+    fn push_member(&self, page: &mut Html, member: &MemberReport, rate: &str) {
+        let (balancer, edited) = (&self.balancer.settings.name, self.edited);
+        let url = shown_url(&member.url);
+        let short = short_url(&member.url);
+        page.markup("<tr><th scope=row>");
+        if let Some(form) = self.form {
+            push_tick(page, form, &url, &short);
+        }
+        page.link(&selection_url(balancer, Some(&url)), &short);
+        let class = state_class(member.state);
+        page.markup("</th><td class=").markup(class);
+        push_cell(
+            page,
+            ">",
+            &state(member),
+            &self.list.lasting_details(member),
         );
+        page.markup("</td>");
+        let [p50, p90, p99] =
+            LATENCY_THOUSANDTHS.map(|part| latency_bound(&member.latencies, part));
+        let mean = member.latency_micros.map(milliseconds);
+        let mean = mean.unwrap_or_else(|| "-".to_owned());
+        for text in [
+            rate,
+            &count(member.busy as u64),
+            &count(member.elected),
+            &count(member.errors),
+            &count(member.retries),
+            &mean,
+            &p50,
+            &p90,
+            &p99,
+            &bytes(member.sent_bytes),
+            &bytes(member.received_bytes),
+            &weight_text(member.weight),
+            &member.set.to_string(),
+            &member.load_status.to_string(),
+        ] {
+            page.markup("<td class=n>").text(text).markup("</td>");
+        }
+        let redirect = Some(&*member.redirect).filter(|it| !it.is_empty());
+        let redirect = redirect.map(|redirect| format!("replaced by {redirect}"));
+        let redirect: Vec<String> = redirect.into_iter().collect();
+        push_cell(page, "<td>", &member.route, &redirect);
+        let check = edited.member_at(&url).map(|at| &edited.checks[at]);
+        let (check, details) = check.map_or_else(Default::default, |it| check_texts(member, it));
+        push_cell(page, "</td><td>", &check, &details);
+        page.markup("</td></tr>\n");
     }
-    open_scroll(page, &format!("Table of the members of {name}"));
-    page.markup("<table class=members aria-label=\"Members of ");
-    page.text(&**name).markup("\"><thead>");
-    push_columns(page);
-    page.markup("</thead><tbody>\n");
-    for (nth, member) in balancer.members.iter().enumerate() {
-        let rate = requests_per_second(past, nth, member);
-        push_member(page, list, name, member, edited, &rate);
-    }
-    page.markup("</tbody></table></div>\n");
 }
 
 /// Appends the values of a balancer.
@@ -133,52 +224,6 @@ fn push_columns(page: &mut Html) {
         push_column(page, name, RIGHT);
     }
     page.markup("</tr>");
-}
-
-fn push_member(
-    page: &mut Html,
-    list: &BalancerList,
-    balancer: &str,
-    member: &MemberReport,
-    edited: &EditedBalancer,
-    rate: &str,
-) {
-    let url = shown_url(&member.url);
-    page.markup("<tr><th scope=row>");
-    page.link(&selection_url(balancer, Some(&url)), short_url(&member.url));
-    let class = state_class(member.state);
-    page.markup("</th><td class=").markup(class);
-    push_cell(page, ">", &state(member), &list.details(member));
-    page.markup("</td>");
-    let [p50, p90, p99] = LATENCY_THOUSANDTHS.map(|part| latency_bound(&member.latencies, part));
-    let mean = member.latency_micros.map(milliseconds);
-    let mean = mean.unwrap_or_else(|| "-".to_owned());
-    for text in [
-        rate,
-        &count(member.busy as u64),
-        &count(member.elected),
-        &count(member.errors),
-        &count(member.retries),
-        &mean,
-        &p50,
-        &p90,
-        &p99,
-        &bytes(member.sent_bytes),
-        &bytes(member.received_bytes),
-        &weight_text(member.weight),
-        &member.set.to_string(),
-        &member.load_status.to_string(),
-    ] {
-        page.markup("<td class=n>").text(text).markup("</td>");
-    }
-    let redirect = Some(&*member.redirect).filter(|it| !it.is_empty());
-    let redirect = redirect.map(|redirect| format!("replaced by {redirect}"));
-    let redirect: Vec<String> = redirect.into_iter().collect();
-    push_cell(page, "<td>", &member.route, &redirect);
-    let check = edited.member_at(&url).map(|at| &edited.checks[at]);
-    let (check, details) = check.map_or_else(Default::default, |it| check_texts(member, it));
-    push_cell(page, "</td><td>", &check, &details);
-    page.markup("</td></tr>\n");
 }
 
 /// Returns the class of a state, for its colour.
@@ -263,6 +308,9 @@ fn check_texts(member: &MemberReport, check: &CheckParts) -> (String, Vec<String
             check.rise, check.fall
         ),
     ];
+    if let Some((outcome, _)) = member.last_check {
+        details.push(format!("last: {outcome}"));
+    }
     if check.method != CheckWord::Tcp && !check.expression.is_empty() {
         details.push(format!("expression {}", check.expression));
     }

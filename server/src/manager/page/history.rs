@@ -23,7 +23,14 @@ pub(super) fn push_edits(page: &mut Html, snapshot: &Snapshot) {
     }
     page.markup("<details><summary>Differences from anthill.toml: ");
     page.text(count.to_string()).markup("</summary>");
-    page.preformatted(EditDifferences::new(ledger, configured).text().as_bytes());
+    let differences = EditDifferences::new(ledger, configured);
+    page.preformatted(differences.edits_text().as_bytes());
+    for (heading, lines) in differences.blocks() {
+        // The style hides the button from browsers without script.
+        page.markup("<p class=bar><span>").text(heading);
+        page.markup(":</span> <button type=button class=copy>Copy the lines</button></p>");
+        page.preformatted(lines.as_bytes());
+    }
     page.markup("</details>\n");
 }
 

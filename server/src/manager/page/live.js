@@ -86,14 +86,27 @@ function update(data) {
   const isFirst = !sections;
   sections ??= new Map();
   const changed = read(data);
+  const ticked = new Set(boxes().filter((box) => box.checked).map(boxKey));
   const html = (id) => sections.get(id).join("\n") + "\n";
   if (isFirst) {
     const now = live.cloneNode(false);
     now.append("\n", parse([...changed].map(html).join("")));
     patch(live, now);
-    return;
+  } else {
+    for (const id of changed) patch(document.getElementById(id), parse(html(id)).firstChild);
   }
-  for (const id of changed) patch(document.getElementById(id), parse(html(id)).firstChild);
+  // A row may have another member than before.
+  if (ticked.size) for (const box of boxes()) box.checked = ticked.has(boxKey(box));
+}
+
+// Returns the boxes of all members.
+function boxes() {
+  return [...live.querySelectorAll("input")];
+}
+
+// Returns the balancer and the member of a box.
+function boxKey(box) {
+  return box.getAttribute("form") + " " + box.value;
 }
 
 function toggle() {
@@ -111,6 +124,15 @@ function toggle() {
   button.textContent = source ? "Pause updates" : "Resume updates";
 }
 
+// Copies the lines below a button. Unlike navigator.clipboard, the command works without a secure context as well.
+function copy({ target }) {
+  if (!target.matches(".copy")) return;
+  getSelection().selectAllChildren(target.parentElement.nextElementSibling);
+  if (document.execCommand("copy")) target.textContent = "Copied";
+}
+
+document.documentElement.classList.add("script");
+document.addEventListener("click", copy);
 if (live) {
   button.type = "button";
   button.addEventListener("click", toggle);

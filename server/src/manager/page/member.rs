@@ -24,8 +24,15 @@ pub(super) fn push_selected(
     if let Some(member) = member {
         page.markup("<p>Member of <b>").text(selection.name());
         page.markup("</b>, state <b>").text(state(member));
-        page.markup("</b>, set by the operator: <b>");
+        page.markup("</b> since ")
+            .text(list.time(member.state_since_ms));
+        page.markup(", set by the operator: <b>");
         page.text(member.admin.name()).markup("</b></p>");
+        if let Some((outcome, at_ms)) = member.last_check {
+            page.markup("<p>Last check at ").text(list.time(at_ms));
+            page.markup(": <b>").text(outcome.to_string());
+            page.markup("</b></p>");
+        }
     }
     if let Some(form) = form {
         if let Some(member) = member {

@@ -12,8 +12,9 @@ mod requests;
 mod sections;
 mod server;
 mod style;
+mod ticks;
 
-pub(super) use balancer::selection_url;
+pub(super) use balancer::{selection_url, table_url};
 pub(super) use style::STYLE;
 
 use super::access::Visitor;
@@ -23,6 +24,7 @@ use super::gzip::SharedText;
 use super::live_part::LivePart;
 use super::selection::Selection;
 use super::snapshot::Snapshot;
+use crate::admin::edit_ledger::EditChange;
 use crate::git::browse::render::html::Html;
 use crate::limits::{EDIT_HISTORY_ENTRIES_MAX, MANAGER_HISTORY_ENTRIES};
 use crate::upstream::settings::CheckKind;
@@ -31,6 +33,7 @@ use history::push_history;
 use member::push_selected;
 use parts::push_hidden;
 use std::sync::Arc;
+use ticks::push_tick_forms;
 
 /// The page for one client.
 pub(in crate::manager) struct Page<'p> {
@@ -57,8 +60,8 @@ pub(in crate::manager) enum Content<'p> {
     },
     /// All entries of the history.
     History,
-    /// A question before a dangerous edit, with the form of the edit.
-    Question(&'p str, &'p Form),
+    /// A question before a dangerous edit, with the form of the edit and the changes.
+    Question(&'p str, &'p Form, &'p [EditChange]),
 }
 
 /// Rendered page: the part that all clients share, between the parts of one client.
@@ -101,8 +104,11 @@ impl Page<'_> {
                 if let Some(selected) = selected {
                     self.push_selection(&mut page, selected, *refused);
                 }
+                if let Some(token) = self.token {
+                    push_tick_forms(&mut page, &self.snapshot.balancers, token);
+                }
                 page.markup("<div id=live>\n");
-                live = Some(Arc::clone(self.snapshot.live(self.visitor.has_login())));
+                live = Some(Arc::clone(self.snapshot.live(self.visitor.rights())));
                 foot.markup("</div>\n");
                 let ledger = &self.snapshot.edits.ledger;
                 push_history(&mut foot, ledger, self.token, MANAGER_HISTORY_ENTRIES);
@@ -111,7 +117,9 @@ impl Page<'_> {
                 let ledger = &self.snapshot.edits.ledger;
                 push_history(&mut page, ledger, self.token, EDIT_HISTORY_ENTRIES_MAX);
             }
-            Content::Question(question, form) => self.push_question(&mut page, question, form),
+            Content::Question(question, form, changes) => {
+                self.push_question(&mut page, question, form, changes);
+            }
         }
         foot.markup("</main>\n<footer>anthill</footer>\n</html>\n");
         PageText {
@@ -144,13 +152,19 @@ impl Page<'_> {
         push_selected(page, list, selection, form.as_ref());
     }
 
-    /// Appends a question with the fields of a form, and a button that confirms the edit.
-    fn push_question(&self, page: &mut Html, question: &str, form: &Form) {
-        page.markup("<section class=question><h2>Confirm the edit</h2><p>");
-        page.text(question)
-            .markup("</p><form method=post action=\"/\" class=bar>");
+    /// Appends a question with the changes, the fields of a form, and a button that confirms the edit.
+    fn push_question(&self, page: &mut Html, question: &str, form: &Form, changes: &[EditChange]) {
+        page.markup("<section class=question><h2>Confirm the edit</h2><ul>");
+        for change in changes {
+            page.markup("<li>").text(change.line()).markup("</li>\n");
+        }
+        page.markup("</ul><p>").text(question);
+        page.markup("</p><form method=post action=\"/\" class=bar>");
+        let ticked = form.values("w").filter(|_| form.is_of_ticked());
+        ticked.for_each(|url| push_named(page, "w", url));
         for (name, value) in form.fields() {
-            if name != "nonce" && name != "confirmed" {
+            let is_ticked = name == "w" && form.is_of_ticked();
+            if name != "nonce" && name != "confirmed" && !is_ticked {
                 push_named(page, &name, &value);
             }
         }

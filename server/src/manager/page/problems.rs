@@ -129,8 +129,9 @@ fn of_certificate(certificate: &CertificateStatus) -> Option<Problem> {
 fn of_balancer(balancer: &BalancerReport, found: &mut Vec<Problem>) {
     if balancer.are_checks_doubted {
         let text = format!(
-            "balancer {}: most checks fail, so members with failed checks are tried",
-            balancer.settings.name
+            "balancer {}: {}",
+            balancer.settings.name,
+            balancer.doubt_text()
         );
         found.push(Problem::Warning(text));
     }

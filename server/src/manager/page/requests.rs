@@ -5,7 +5,7 @@ use super::parts::{LEFT, RIGHT, open_scroll, push_column};
 use crate::admin::active_requests::{host, site};
 use crate::git::browse::render::html::Html;
 use crate::limits::MANAGER_ACTIVE_REQUESTS;
-use crate::manager::live_part::Sections;
+use crate::manager::access::Rights;
 use crate::manager::snapshot::Snapshot;
 
 /// Columns for all clients. The age is a number, at the right.
@@ -13,17 +13,9 @@ const COLUMNS: [&str; 6] = ["Age", "State", "Version", "Method", "Site", "Member
 /// Further columns for a login.
 const LOGIN_COLUMNS: [&str; 3] = ["Client", "Host", "Path"];
 
-/// Appends the section of the requests under way for a client with a login.
-pub(super) fn push_requests_for_login(page: &mut Sections, snapshot: &Snapshot) {
-    page.section("requests", |html| push_requests(html, snapshot, true));
-}
-
-/// Appends the section of the requests under way without the texts and addresses of clients.
-pub(super) fn push_requests_for_all(page: &mut Sections, snapshot: &Snapshot) {
-    page.section("requests", |html| push_requests(html, snapshot, false));
-}
-
-fn push_requests(page: &mut Html, snapshot: &Snapshot, has_login: bool) {
+/// Appends the requests under way.
+pub(super) fn push_requests(page: &mut Html, snapshot: &Snapshot, rights: Rights) {
+    let has_login = rights != Rights::Public;
     let list = &snapshot.requests;
     let shown = list.oldest.requests.len().min(MANAGER_ACTIVE_REQUESTS);
     page.markup("<h2>Requests under way</h2>\n<p class=soft>");

@@ -88,10 +88,11 @@ pub(super) fn rate(hundredths: u64) -> String {
     }
 }
 
-/// Returns a duration in microseconds as text.
+/// Returns a duration in microseconds as text; a hyphen for 0, the latency without requests.
 fn micros(micros: u64) -> String {
     match micros {
-        ..10_000 => format!("{}.{} ms", micros / 1_000, micros / 100 % 10),
+        0 => "-".to_owned(),
+        1..10_000 => format!("{}.{} ms", micros / 1_000, micros / 100 % 10),
         10_000..10_000_000 => format!("{} ms", micros / 1_000),
         _ => duration(micros / 1_000_000),
     }

@@ -392,3 +392,31 @@ fn doubted_checks_wake_no_requests_until_the_doubt_ends() {
     assert_eq!(counting.count(), 1);
     assert!(waiting.poll_member_down(&cx).is_ready());
 }
+
+#[test]
+fn the_report_has_the_last_check_and_the_time_of_the_state() {
+    let mut fixture = checked("ab");
+    let added_at_ms = fixture.now_ms;
+    fixture.now_ms += 1_000;
+    let report = fixture.report_of('b');
+    assert_eq!(
+        (report.last_check, report.state_since_ms),
+        (None, added_at_ms)
+    );
+    fixture.run_checks("b", 3_000);
+    let report = fixture.report_of('b');
+    let change = report.changes.last().expect("a change");
+    assert_eq!(report.state_since_ms, change.at_ms);
+    let (outcome, at_ms) = report.last_check.expect("a check");
+    let failed = CheckOutcome::Failed(CheckFailure::Timeout);
+    assert_eq!((outcome, outcome.to_string().as_str()), (failed, "timeout"));
+    assert!(at_ms > change.at_ms, "{at_ms}");
+    let passed = fixture.report_of('a').last_check.expect("a check").0;
+    assert_eq!(
+        (passed, passed.to_string().as_str()),
+        (CheckOutcome::Passed, "passed")
+    );
+    // A member without checks any more has no last check.
+    fixture.edit('b', MemberEdit::Check(MemberCheck::Off));
+    assert_eq!(fixture.report_of('b').last_check, None);
+}
