@@ -64,6 +64,7 @@ mod manager_browser;
 mod manager_edits;
 #[cfg(feature = "manager")]
 mod manager_floods;
+#[cfg(feature = "manager")]
 mod manager_page;
 #[cfg(feature = "manager")]
 mod manager_requests;

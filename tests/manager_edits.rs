@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::thread;
 
 use crate::manager::{Answer, LOCAL, Manager, config, folder_with_users};
 use crate::support::member::{Member, ok};
@@ -638,6 +639,44 @@ fn a_form_of_an_old_page_keeps_newer_edits() {
 }
 
 #[test]
+fn one_of_two_edits_from_the_same_page_wins() {
+    let [a, b] = two_members();
+    let server = Server::start(&edited_config(&[&a, &b], ""));
+    let editor = Editor::of(&server);
+    let url = url_of(&a);
+    for round in 0..20 {
+        let (former, begin) = (1 + 2 * round, editor.history().len());
+        editor.edited(Some(&url), &[&format!("w_lf={former}")]);
+        let posted = [former + 1, former + 2].map(|weight| {
+            let set = format!("w_ls={}", weight % 2 + 2 * (round % 2));
+            [format!("w_lf={weight}"), format!("was_w_lf={former}"), set]
+        });
+        let statuses = thread::scope(|scope| {
+            let posts = posted.each_ref().map(|fields| {
+                let fields = fields.each_ref().map(String::as_str);
+                let (editor, url) = (&editor, &url);
+                scope.spawn(move || editor.edit(Some(url), &fields).status)
+            });
+            posts.map(|post| post.join().expect("a status"))
+        });
+        let winner = statuses.iter().position(|status| *status == 303);
+        let winner = winner.expect("an accepted edit");
+        assert_eq!(statuses[1 - winner], 400, "{round}");
+        // The refused form changes none of its values.
+        let list = editor.get("/balancers.json").body;
+        let weight = posted[winner][0].replacen("w_lf=", "\"weight\":", 1);
+        let set = posted[winner][2].replacen("w_ls=", "\"set\":", 1);
+        assert!(list.contains(&format!("{weight},{set},")), "{round} {list}");
+        let history = editor.history();
+        let weights = history[..history.len() - begin].iter();
+        let weights: Vec<&String> = weights.filter(|it| it.contains("\"weight\"")).collect();
+        assert!((1..=2).contains(&weights.len()), "{round} {weights:?}");
+        let change = format!("\"old\":\"{former}\"");
+        assert!(weights[0].contains(&change), "{round} {weights:?}");
+    }
+}
+
+#[test]
 fn a_refused_value_adds_no_member() {
     let [a, b] = two_members();
     let server = Server::start(&edited_config(&[&a, &b], ""));
@@ -648,6 +687,15 @@ fn a_refused_value_adds_no_member() {
     assert_eq!(editor.history(), Vec::<String>::new());
     let list = editor.get("/balancers.json").body;
     assert!(!list.contains("http://127.0.0.1:9\""), "{list}");
+    // A value of a form with a bad URL, or with the URL of a member, stays.
+    let known = format!("b_nwrkr={}", url_of(&a));
+    for url in ["b_nwrkr=ftp://127.0.0.1", known.as_str()] {
+        let refused = editor.edit(None, &["b_lbm=p2c", url, add[1]]);
+        assert_eq!(refused.status, 400, "{refused:?}");
+        let list = editor.get("/balancers.json").body;
+        assert!(list.contains("\"method\":\"byrequests\""), "{list}");
+        assert_eq!(editor.history(), Vec::<String>::new());
+    }
     editor.edited(None, &["b_lbm=p2c", add[0], add[1]]);
     let list = editor.get("/balancers.json").body;
     assert!(list.contains("http://127.0.0.1:9\""), "{list}");

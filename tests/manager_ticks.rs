@@ -96,6 +96,29 @@ fn the_last_members_in_service_are_asked_about_before_any_edit() {
 }
 
 #[test]
+fn a_form_edits_249_members_at_once() {
+    let member = Member::start(|_| ok("a"));
+    let urls = (1..=250).map(|at| format!("http://127.7.0.{at}:{}", member.port));
+    let urls: Vec<String> = urls.collect();
+    let all: Vec<&str> = urls.iter().map(String::as_str).collect();
+    let server = Server::start(&config(LOCAL, &all));
+    let editor = Editor::of(&server);
+    for (state, button) in [
+        ("disabled", "w_status_D=1"),
+        ("enabled", "w_status_D=0"),
+        ("draining", "w_status_N=1"),
+    ] {
+        let before = editor.history().len();
+        let (status, _, page) = post(&editor, &all[1..], &[button]);
+        assert_eq!(status, 303, "{page}");
+        let mut expected = vec![state; 250];
+        expected[0] = "enabled";
+        assert_eq!(states(&editor), expected);
+        assert_eq!(editor.history().len(), before + 249);
+    }
+}
+
+#[test]
 fn a_form_without_members_or_with_an_unknown_member_changes_nothing() {
     let members = members();
     let server = Server::start(&edited_config(&members.each_ref(), ""));

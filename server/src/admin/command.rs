@@ -1,6 +1,7 @@
 //! Commands of the control socket, one line each. The command line writes a line, and the control plane
 //! parses the line.
 
+use crate::admin::edit_ledger::EditChange;
 use crate::admin::metrics::MetricsFormat;
 use std::fmt;
 
@@ -60,6 +61,20 @@ pub enum Command {
 pub struct EditCommand {
     /// The edit.
     pub action: EditAction,
+    /// False if the server asks before a dangerous edit.
+    pub is_confirmed: bool,
+    /// Longest wait for the end of the member's requests in seconds; `None` for no wait.
+    pub wait_seconds: Option<u32>,
+}
+
+/// Edits of one balancer. Either all edits are made or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EditBatch {
+    /// The edits.
+    pub actions: Vec<EditAction>,
+    /// Changes as planned before the edits were sent. A value that is neither the old nor the new text of its change
+    /// was changed by another edit meanwhile, and refuses the batch. A value without a planned change is not compared.
+    pub planned: Vec<EditChange>,
     /// False if the server asks before a dangerous edit.
     pub is_confirmed: bool,
     /// Longest wait for the end of the member's requests in seconds; `None` for no wait.
@@ -219,6 +234,17 @@ impl Command {
                 path: second.to_owned(),
             }),
             _ => Err(UnknownCommand(line.to_owned())),
+        }
+    }
+}
+
+impl From<EditCommand> for EditBatch {
+    fn from(command: EditCommand) -> EditBatch {
+        EditBatch {
+            actions: vec![command.action],
+            planned: Vec::new(),
+            is_confirmed: command.is_confirmed,
+            wait_seconds: command.wait_seconds,
         }
     }
 }

@@ -162,25 +162,27 @@ impl EditLedger {
         text
     }
 
-    /// Records a change, and puts the change in force. Returns the number of the entry.
-    pub fn record(
+    /// Records changes of one balancer, each as an entry of the history, and puts the changes in force.
+    pub fn record_all(
         &mut self,
         configured: &ConfiguredBalancer,
-        change: EditChange,
+        changes: &[EditChange],
         user: &str,
         at: u64,
-    ) -> u64 {
-        let id = self.last_id + 1;
-        let target = change.target.clone();
-        match target.value == MEMBERSHIP {
-            true => self.set_membership(configured, &change, id, user, at),
-            false => {
-                let base = self.unedited(configured);
-                let base = base_text(configured, &base, &target).unwrap_or_default();
-                self.put_in_force(id, at, user, target, base, change.new.clone());
+    ) {
+        let mut base = self.unedited(configured);
+        for change in changes {
+            let id = self.last_id + 1;
+            let target = change.target.clone();
+            if target.value == MEMBERSHIP {
+                self.set_membership(configured, change, id, user, at);
+                base = self.unedited(configured);
+            } else {
+                let text = base_text(configured, &base, &target).unwrap_or_default();
+                self.put_in_force(id, at, user, target, text, change.new.clone());
             }
+            self.push_entry(change.clone(), user, at);
         }
-        self.push_entry(change, user, at)
     }
 
     fn set_membership(
@@ -236,7 +238,7 @@ impl EditLedger {
     }
 
     /// Adds an entry to the history, and drops the oldest entry of a full history.
-    fn push_entry(&mut self, change: EditChange, user: &str, at: u64) -> u64 {
+    fn push_entry(&mut self, change: EditChange, user: &str, at: u64) {
         self.last_id += 1;
         let id = self.last_id;
         if change.undoes != 0
@@ -254,7 +256,6 @@ impl EditLedger {
             change,
             undone_by: 0,
         });
-        id
     }
 
     /// Returns true if the ledger has no room for further edits in force.

@@ -2,7 +2,7 @@
 
 use crate::admin::command::EditAction;
 use crate::admin::edit_ledger::{
-    ABSENT, EditChange, EditLedger, EditTarget, MEMBERSHIP, PRESENT, is_present, place,
+    ABSENT, EditChange, EditLedger, EditTarget, MEMBERSHIP, PRESENT, is_present, place, shown,
 };
 use crate::admin::edit_value::{EditKind, EditScope, EditableValue};
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
@@ -34,11 +34,12 @@ pub struct EditPlan {
 }
 
 impl EditView<'_> {
-    /// Returns the index of the balancer that a command changes. The error is the answer for the operator.
-    pub fn balancer_of(&self, action: &EditAction) -> Result<usize, String> {
+    /// Returns the index of the balancer that commands change. The error is the answer for the operator.
+    pub fn balancer_of(&self, actions: &[EditAction]) -> Result<usize, String> {
         let names = self.configured.iter().map(|it| &*it.settings.name);
         let names: Vec<&str> = names.collect();
-        match action {
+        let first = actions.first();
+        match first.ok_or("error: there is no edit\n")? {
             EditAction::Set { balancer, .. }
             | EditAction::Add { balancer, .. }
             | EditAction::Remove { balancer, .. } => find_balancer(balancer, &names),
@@ -53,40 +54,64 @@ impl EditView<'_> {
         }
     }
 
-    /// Plans a command for the balancer with the index `at`, which is `before` at the moment. The error is the
-    /// answer for the operator.
+    /// Plans commands for the balancer with the index `at`, which is `before` at the moment. The commands are planned
+    /// together, so that the plan states the danger of all commands. The error is the answer for the operator.
     pub fn plan(
-        &self,
-        action: &EditAction,
-        at: usize,
-        before: &EditedBalancer,
-    ) -> Result<EditPlan, String> {
-        let (changes, url) = self.changes(action, at, before, &mut before.clone())?;
-        let after = self.after(at, before, &changes);
-        self.plan_of(at, changes, after, url)
-    }
-
-    /// Plans several commands for one balancer together, so that the plan states the danger of all commands.
-    pub fn plan_all(
         &self,
         actions: &[EditAction],
         at: usize,
         before: &EditedBalancer,
     ) -> Result<EditPlan, String> {
         let mut all = Vec::new();
+        let mut only_url = None;
         let mut after = before.clone();
         for action in actions {
-            let (changes, _) = self.changes(action, at, before, &mut after)?;
+            let (changes, url) = self.changes(action, at, before, &mut after)?;
             all.extend(changes);
+            only_url = url;
         }
-        // Hundreds of set values are in `after` already, without a search for each.
-        if !actions
-            .iter()
-            .all(|it| matches!(it, EditAction::Set { .. }))
-        {
+        // The values of hundreds of members are in `after` already, without a search for each.
+        let is_of_member = |it: &EditAction| {
+            matches!(
+                it,
+                EditAction::Set {
+                    member: Some(_),
+                    ..
+                }
+            )
+        };
+        if !actions.iter().all(is_of_member) {
             after = self.after(at, before, &all);
         }
-        self.plan_of(at, all, after, None)
+        let url = only_url.filter(|_| actions.len() == 1);
+        self.plan_of(at, all, after, url)
+    }
+
+    /// Refuses planned changes of values that another edit has changed meanwhile. A value with the new text already
+    /// is no loss for any edit.
+    pub fn refuse_newer(
+        &self,
+        planned: &[EditChange],
+        before: &EditedBalancer,
+    ) -> Result<(), String> {
+        for change in planned {
+            let target = &change.target;
+            let present = self.ledger.current(before, target);
+            let present = present.as_deref().unwrap_or(ABSENT);
+            if present != change.old && present != change.new {
+                let place = match target.member.is_empty() {
+                    true => &target.balancer,
+                    false => &target.member,
+                };
+                return Err(format!(
+                    "error: `{}` of {place} changed meanwhile to `{}`\n\
+                     help: load the page again, and repeat the edit\n",
+                    target.value,
+                    shown(present)
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the changes of a command, and the URL of the member with the set values. The values are set in `scratch`.
@@ -248,9 +273,7 @@ impl EditView<'_> {
     /// Returns the balancer after the changes. Results of checks stay as they are in `before`.
     fn after(&self, at: usize, before: &EditedBalancer, changes: &[EditChange]) -> EditedBalancer {
         let mut ledger = self.ledger.clone();
-        for change in changes {
-            ledger.record(&self.configured[at], change.clone(), "", 0);
-        }
+        ledger.record_all(&self.configured[at], changes, "", 0);
         let mut after = ledger.edited(&self.configured[at]);
         for (url, check) in after.urls.iter().zip(&mut after.checks) {
             check.is_failed = before

@@ -5,7 +5,7 @@
 
 use super::member_edit::EditAnswer;
 use super::publish::Publisher;
-use crate::admin::command::{EditAction, EditCommand};
+use crate::admin::command::{EditAction, EditBatch};
 use crate::admin::edit_file;
 use crate::admin::edit_ledger::{EditLedger, EditState, is_present};
 use crate::admin::edit_plan::{EditPlan, EditView};
@@ -198,11 +198,11 @@ impl Edits {
         EditDifferences::new(&self.ledger, &self.configured)
     }
 
-    /// Executes an edit of a user.
+    /// Executes the edits of a user, or refuses all of them.
     pub(super) async fn execute(
         &mut self,
         publisher: &mut Publisher,
-        command: &EditCommand,
+        batch: &EditBatch,
         user: &str,
     ) -> Result<EditAnswer, EditRefusal> {
         if self.read_fault.is_some() {
@@ -214,13 +214,14 @@ impl Edits {
             ledger: &self.ledger,
             configured: &self.configured,
         };
-        let at = view.balancer_of(&command.action)?;
+        let at = view.balancer_of(&batch.actions)?;
         let balancer = served(publisher.world(), &self.configured[at].settings.name)?;
         let report = balancer.report(monotonic_ms());
         let mut before = self.ledger.edited(&self.configured[at]);
         before.read_checks(&report);
-        let plan = view.plan(&command.action, at, &before)?;
-        if !command.is_confirmed
+        view.refuse_newer(&batch.planned, &before)?;
+        let plan = view.plan(&batch.actions, at, &before)?;
+        if !batch.is_confirmed
             && let Some(danger) = plan.danger(&report)
         {
             return Err(EditRefusal::Asks(danger));
@@ -232,7 +233,7 @@ impl Edits {
         }
         let entries = self.ledger.history.iter().filter(|it| it.id >= first_id);
         let lines = entries.map(|it| format!("{} (entry {})", it.line(), it.id));
-        Ok(answer(lines.collect(), &balancer, &plan, command))
+        Ok(answer(lines.collect(), &balancer, &plan, batch))
     }
 
     /// Stores the changes of a plan, and applies the changes.
@@ -248,8 +249,8 @@ impl Edits {
         let now = unix_seconds_now();
         for change in &plan.changes {
             refuse_listener(publisher.config(), &change.target.member, &change.new)?;
-            next.record(&self.configured[plan.at], change.clone(), user, now);
         }
+        next.record_all(&self.configured[plan.at], &plan.changes, user, now);
         if next.is_full() {
             let help = "write the lines of `anthill balancer differences` into anthill.toml";
             return Err(format!("error: too many edits are in force\nhelp: {help}\n").into());
@@ -425,15 +426,15 @@ fn answer(
     lines: Vec<String>,
     balancer: &Arc<Balancer>,
     plan: &EditPlan,
-    command: &EditCommand,
+    batch: &EditBatch,
 ) -> EditAnswer {
-    let is_state = match &command.action {
-        EditAction::Set { values, .. } => values.iter().all(|(name, _)| name == "state"),
+    let is_state = match &batch.actions[..] {
+        [EditAction::Set { values, .. }] => values.iter().all(|(name, _)| name == "state"),
         _ => false,
     };
     let url = plan.url.as_deref().filter(|_| is_state);
     let member = url.and_then(|url| member_of(balancer, url));
-    EditAnswer::new(lines, Arc::clone(balancer), member, command.wait_seconds)
+    EditAnswer::new(lines, Arc::clone(balancer), member, batch.wait_seconds)
 }
 
 /// Returns the member of a balancer with a URL as in anthill.toml.

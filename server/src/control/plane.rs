@@ -15,7 +15,7 @@ use super::startup::{
 use super::watch::RESCAN;
 use super::{banner, deployment_events, manager_requests, member_edit, metrics, status};
 use crate::acme::AcmeHandle;
-use crate::admin::command::{Command, EditCommand, HitsFormat, StatusFormat, UnknownCommand};
+use crate::admin::command::{Command, EditBatch, HitsFormat, StatusFormat, UnknownCommand};
 use crate::admin::metrics::history::History;
 use crate::admin::status::Status;
 use crate::base::body_memory::BodyMemory;
@@ -25,7 +25,7 @@ use crate::base::task;
 use crate::config::{self, ConfigSource, OperatorError, Overrides};
 use crate::git::sandbox_repository;
 use crate::limits;
-use crate::manager::{CommandAnswer, ManagerRequest};
+use crate::manager::{EditOutcome, ManagerRequest};
 use crate::site::ContentBudget;
 use crate::world::Host;
 use std::convert::Infallible;
@@ -391,7 +391,7 @@ impl ControlPlane {
                 return true;
             }
             Ok(Command::Edit(command)) => {
-                match self.edit(&command, &request.user()).await {
+                match self.edit(&command.into(), &request.user()).await {
                     // The wait for requests must not delay the control plane.
                     Ok(answer) => task::spawn(async move {
                         let text = answer.text().await;
@@ -421,12 +421,16 @@ impl ControlPlane {
                 let state = || (self.status(), self.edits.state());
                 manager_requests::send_snapshot(self.publisher(), &self.history, &state, answer);
             }
-            ManagerRequest::Command {
-                command,
+            ManagerRequest::Edit {
+                batch,
                 user,
                 answer,
             } => {
-                let outcome = self.run_for_manager(&command, &user).await;
+                let outcome = match self.edit(&batch, &format!("{user} (manager)")).await {
+                    Ok(_) => EditOutcome::Done,
+                    Err(EditRefusal::Asks(question)) => EditOutcome::Asks(question),
+                    Err(EditRefusal::Refused(refusal)) => EditOutcome::Refused(refusal),
+                };
                 self.publisher().manager().forget_snapshot();
                 // A client that has gone away needs no answer.
                 let _ = answer.send(outcome);
@@ -434,23 +438,10 @@ impl ControlPlane {
         }
     }
 
-    /// Runs a command of a user of the manager.
-    async fn run_for_manager(&mut self, command: &Command, user: &str) -> CommandAnswer {
-        let Command::Edit(edit) = command else {
-            let refusal = "error: the manager only edits balancers\n";
-            return CommandAnswer::Refused(refusal.to_owned());
-        };
-        match self.edit(edit, &format!("{user} (manager)")).await {
-            Ok(_) => CommandAnswer::Done,
-            Err(EditRefusal::Asks(question)) => CommandAnswer::Asks(question),
-            Err(EditRefusal::Refused(refusal)) => CommandAnswer::Refused(refusal),
-        }
-    }
-
-    /// Executes an edit of a user.
-    async fn edit(&mut self, command: &EditCommand, user: &str) -> Result<EditAnswer, EditRefusal> {
+    /// Executes the edits of a user.
+    async fn edit(&mut self, batch: &EditBatch, user: &str) -> Result<EditAnswer, EditRefusal> {
         let publisher = &mut self.rebuilder.publisher;
-        self.edits.execute(publisher, command, user).await
+        self.edits.execute(publisher, batch, user).await
     }
 
     /// Responds to a command that needs no change of the World.

@@ -1,10 +1,10 @@
 //! State of the manager for the whole process, and the channel to the control plane.
 
-use super::control_request::{CommandAnswer, ControlRequest, SnapshotState};
+use super::control_request::{ControlRequest, EditOutcome, SnapshotState};
 use super::places::Places;
 use super::sessions::{Digest, SessionLedger};
 use super::snapshot::Snapshot;
-use crate::admin::command::Command;
+use crate::admin::command::EditBatch;
 use crate::base::digest::base64url;
 use crate::limits::{
     MANAGER_REQUESTS_MAX, MANAGER_RESPONSE_BYTES_MAX, MANAGER_SNAPSHOT_MILLISECONDS,
@@ -37,7 +37,7 @@ pub struct ManagerContext {
     /// Number of edits.
     edits: AtomicU64,
     /// Turn of the client that asks the control plane for a snapshot. Further clients wait for the turn, so that the
-    /// channel has room for commands.
+    /// channel has room for edits.
     snapshot_turn: tokio::sync::Mutex<()>,
     requests: Sender<ManagerRequest>,
     /// Open streams of events.
@@ -135,15 +135,11 @@ impl ManagerContext {
         answer.await.map_err(|_| Reject::CALLS_BUSY)
     }
 
-    /// Has the control plane run a command.
-    pub(super) async fn run(
-        &self,
-        command: Command,
-        user: String,
-    ) -> Result<CommandAnswer, Reject> {
+    /// Has the control plane make edits.
+    pub(super) async fn edit(&self, batch: EditBatch, user: String) -> Result<EditOutcome, Reject> {
         let (answer, answered) = oneshot::channel();
-        self.send(ManagerRequest::Command {
-            command,
+        self.send(ManagerRequest::Edit {
+            batch,
             user,
             answer,
         })?;
@@ -249,6 +245,7 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::admin::balancers::BalancerList;
+    use crate::admin::command::EditAction;
     use std::future::Future;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
@@ -258,61 +255,70 @@ mod tests {
         ManagerContext::new(Instant::now()).unwrap()
     }
 
+    fn batch() -> EditBatch {
+        EditBatch {
+            actions: vec![EditAction::Undo(1)],
+            planned: Vec::new(),
+            is_confirmed: false,
+            wait_seconds: None,
+        }
+    }
+
     fn poll<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
 
     #[test]
-    fn a_command_travels_with_its_user() {
+    fn an_edit_travels_with_its_user() {
         let (context, mut requests) = context();
-        let mut run = pin!(context.run(Command::Reload, "ann".to_owned()));
+        let mut run = pin!(context.edit(batch(), "ann".to_owned()));
         assert!(poll(run.as_mut()).is_pending());
-        let Ok(ManagerRequest::Command {
-            command,
+        let Ok(ManagerRequest::Edit {
+            batch: sent,
             user,
             answer,
         }) = requests.try_recv()
         else {
-            panic!("no command");
+            panic!("no edit");
         };
-        assert_eq!((command, user.as_str()), (Command::Reload, "ann"));
-        let refused = CommandAnswer::Refused("no".to_owned());
+        assert_eq!((sent, user.as_str()), (batch(), "ann"));
+        let refused = EditOutcome::Refused("no".to_owned());
         answer.send(refused.clone()).unwrap();
         assert_eq!(poll(run.as_mut()), Poll::Ready(Ok(refused)));
     }
 
     #[test]
-    fn commands_beyond_the_channel_and_to_a_closed_channel_are_refused() {
+    fn edits_beyond_the_channel_and_to_a_closed_channel_are_refused() {
         let (context, mut requests) = context();
-        let run = || Box::pin(context.run(Command::Reload, String::new()));
+        let run = || Box::pin(context.edit(batch(), String::new()));
         let mut waiting: Vec<_> = (0..MANAGER_REQUESTS_MAX).map(|_| run()).collect();
-        for command in &mut waiting {
-            assert!(poll(command.as_mut()).is_pending());
+        for edit in &mut waiting {
+            assert!(poll(edit.as_mut()).is_pending());
         }
         let busy = Poll::Ready(Err(Reject::CALLS_BUSY));
         assert_eq!(poll(run().as_mut()), busy);
         assert!(requests.try_recv().is_ok());
         drop(requests);
-        for mut command in waiting {
-            assert_eq!(poll(command.as_mut()), busy);
+        for mut edit in waiting {
+            assert_eq!(poll(edit.as_mut()), busy);
         }
         assert_eq!(poll(run().as_mut()), busy);
     }
 
     #[test]
-    fn a_flood_of_readers_leaves_room_for_commands() {
+    fn a_flood_of_readers_leaves_room_for_edits() {
         let (context, mut requests) = context();
         let count = 2 * MANAGER_REQUESTS_MAX;
         let mut readers: Vec<_> = (0..count).map(|_| Box::pin(context.snapshot())).collect();
         for reader in &mut readers {
             assert!(poll(reader.as_mut()).is_pending());
         }
-        let mut run = pin!(context.run(Command::Reload, String::new()));
+        let mut run = pin!(context.edit(batch(), String::new()));
         assert!(poll(run.as_mut()).is_pending());
         let first = requests.try_recv();
         assert!(matches!(first, Ok(ManagerRequest::Snapshot(_))));
         let second = requests.try_recv();
-        assert!(matches!(second, Ok(ManagerRequest::Command { .. })));
+        assert!(matches!(second, Ok(ManagerRequest::Edit { .. })));
         // A reader that leaves passes its turn on. Without a control plane, all readers are refused.
         drop(readers.remove(0));
         drop((first, requests));

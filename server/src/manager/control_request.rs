@@ -3,7 +3,7 @@
 
 use crate::admin::active_requests::ActiveRequestList;
 use crate::admin::balancers::BalancerList;
-use crate::admin::command::Command;
+use crate::admin::command::EditBatch;
 use crate::admin::edit_ledger::EditState;
 use crate::admin::metrics::MetricsFacts;
 use crate::admin::metrics::history::Past;
@@ -16,25 +16,25 @@ use tokio::sync::oneshot;
 pub enum ControlRequest<S> {
     /// Makes a snapshot, unless a recent snapshot exists (`ManagerContext::recent_snapshot`).
     Snapshot(oneshot::Sender<Arc<S>>),
-    /// Runs a command of a user.
-    Command {
-        /// The command.
-        command: Command,
+    /// Makes the edits of a user.
+    Edit {
+        /// The edits.
+        batch: EditBatch,
         /// Name of the user.
         user: String,
         /// Sender of the answer.
-        answer: oneshot::Sender<CommandAnswer>,
+        answer: oneshot::Sender<EditOutcome>,
     },
 }
 
-/// Answer to a command of a user.
+/// Answer to the edits of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CommandAnswer {
-    /// The command is executed.
+pub enum EditOutcome {
+    /// The edits are made.
     Done,
-    /// The command is dangerous, and waits for the confirmation of the text by the user.
+    /// An edit is dangerous, and waits for the confirmation of the text by the user.
     Asks(String),
-    /// The command is refused for the reason.
+    /// The edits are refused for the reason.
     Refused(String),
 }
 

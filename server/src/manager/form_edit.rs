@@ -7,7 +7,7 @@ use crate::admin::command::EditAction;
 use crate::admin::edit_form::{added_url, form_text, read_form};
 use crate::admin::edit_ledger::EditChange;
 use crate::admin::edit_plan::EditView;
-use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope};
+use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope, EditableValue};
 use crate::admin::edited_balancer::EditedBalancer;
 
 /// Refusal of a form.
@@ -29,24 +29,38 @@ impl From<String> for FormRefusal {
 }
 
 impl FormRefusal {
-    /// Assigns the refusal of an edit to the value that the refusal names, if any.
-    pub(super) fn of_edit(error: String, action: &EditAction) -> FormRefusal {
+    /// Assigns the refusal of edits to the value that the refusal names, if any. A form with several members has no
+    /// fields of their values.
+    pub(super) fn of_edits(error: String, actions: &[EditAction]) -> FormRefusal {
         let is_named = |text: &str| !text.is_empty() && error.contains(&format!("`{text}`"));
-        let values = match action {
-            EditAction::Set { values, .. } => values.as_slice(),
+        let values = match actions {
+            [EditAction::Set { values, .. }] => values.as_slice(),
+            [EditAction::Set { values, .. }, EditAction::Add { .. }] => values.as_slice(),
             _ => &[],
         };
         let mut values = values.iter();
         let named = values.find(|(name, text)| is_named(name) || is_named(text));
         let mut all = EDITABLE_VALUES.iter();
         let value = named.and_then(|(name, _)| all.find(|value| value.name == name));
+        let mut refusal = FormRefusal::default();
         match value {
-            Some(value) => FormRefusal {
-                values: vec![(value.name, error)],
-                error: String::new(),
-            },
-            None => error.into(),
+            Some(value) => refusal.add(value, error),
+            None => refusal.error = error,
         }
+        refusal
+    }
+
+    /// Adds the reason for the refusal of a value. The state of a member has buttons, and no field for the reason.
+    fn add(&mut self, value: &'static EditableValue, reason: String) {
+        match value.kind {
+            EditKind::State => self.error = reason,
+            _ => self.values.push((value.name, reason)),
+        }
+    }
+
+    /// Returns true without a refusal.
+    fn is_empty(&self) -> bool {
+        self.error.is_empty() && self.values.is_empty()
     }
 }
 
@@ -99,15 +113,15 @@ pub(super) struct EditPreview {
 impl EditPreview {
     /// Returns the effects of edits of one balancer, or the reason for which the control plane will refuse an edit.
     pub(super) fn new(snapshot: &Snapshot, actions: &[EditAction]) -> Result<EditPreview, String> {
-        let Some(first) = actions.first() else {
+        if actions.is_empty() {
             return Ok(EditPreview::default());
-        };
+        }
         let edits = &snapshot.edits;
         let view = EditView {
             ledger: &edits.ledger,
             configured: &edits.configured,
         };
-        let at = view.balancer_of(first)?;
+        let at = view.balancer_of(actions)?;
         let configured = &edits.configured[at];
         let mut reports = snapshot.balancers.balancers.iter();
         let report = reports.find(|it| it.settings.name == configured.settings.name);
@@ -115,7 +129,7 @@ impl EditPreview {
             return Ok(EditPreview::default());
         };
         let before = snapshot.edited(configured, report);
-        let plan = view.plan_all(actions, at, &before)?;
+        let plan = view.plan(actions, at, &before)?;
         Ok(EditPreview {
             danger: plan.danger(report),
             changes: plan.changes,
@@ -148,7 +162,6 @@ fn edits_of_one(
         member: url,
         values,
     });
-    // The addition comes last: a refused value, or a question about a value, leaves no added member.
     Ok(set.into_iter().chain(added).collect())
 }
 
@@ -177,11 +190,11 @@ fn changed_values(
             Change::Made => changed.push((key.clone(), text.clone())),
             Change::Stale => {
                 let reason = format!("error: changed meanwhile to `{present}`\n");
-                refusal.values.push((value.name, reason));
+                refusal.add(value, reason);
             }
         }
     }
-    if !refusal.values.is_empty() {
+    if !refusal.is_empty() {
         return Err(refusal);
     }
     let mut texts = read_form(&changed, edited, at)?;
@@ -192,10 +205,10 @@ fn changed_values(
     for (name, text) in &texts {
         let value = in_scope().find(|value| value.name == name);
         if let Some(value) = value.filter(|value| !value.set(scratch, at, text)) {
-            refusal.values.push((value.name, value.refusal(text)));
+            refusal.add(value, value.refusal(text));
         }
     }
-    match refusal.values.is_empty() {
+    match refusal.is_empty() {
         true => Ok(texts),
         false => Err(refusal),
     }
@@ -260,13 +273,13 @@ mod tests {
         };
         let name = EDITABLE_VALUES[0].name;
         let reason = format!("error: `{name}` is too high\n");
-        let refusal = FormRefusal::of_edit(reason.clone(), &set(name, "7"));
+        let refusal = FormRefusal::of_edits(reason.clone(), &[set(name, "7")]);
         assert_eq!(
             (refusal.error.as_str(), refusal.values),
             ("", vec![(name, reason)])
         );
         for action in [set(name, ""), EditAction::Undo(1)] {
-            let refusal = FormRefusal::of_edit("error: no".to_owned(), &action);
+            let refusal = FormRefusal::of_edits("error: no".to_owned(), &[action]);
             assert_eq!(
                 (refusal.error.as_str(), refusal.values.len()),
                 ("error: no", 0)

@@ -2,7 +2,7 @@
 
 use super::access::{AccessRules, Visitor, cookie_name};
 use super::channel::ManagerContext;
-use super::control_request::CommandAnswer;
+use super::control_request::EditOutcome;
 use super::events::events;
 use super::form::Form;
 use super::form_edit::{self, EditPreview, FormRefusal};
@@ -12,7 +12,8 @@ use super::page::{Content, LIVE, Page, PageText, STYLE, selection_url, table_url
 use super::selection::Selection;
 use super::snapshot::Snapshot;
 use super::xml::xml;
-use crate::admin::command::{Command, EditAction, EditCommand};
+use crate::admin::command::{EditAction, EditBatch};
+use crate::admin::edit_ledger::EditChange;
 use crate::admin::metrics::MetricsFormat;
 use crate::build;
 use crate::config::{Config, OperatorError};
@@ -268,16 +269,14 @@ impl Manager {
         // The edits of a form are the differences from the present values.
         self.context.forget_snapshot();
         let snapshot = self.context.snapshot().await?;
-        let undone = form
-            .value("undo")
-            .map(|id| id.parse().map(EditAction::Undo));
+        let undone = form.value("undo");
         let selected = match (&undone, form.selection()) {
             (Some(_), _) => None,
             (None, None) => return Err(Reject::MANAGER_FORM),
             (None, Some((balancer, member))) => Some(snapshot.select(balancer, member)),
         };
         let (selected, actions) = match (undone, selected) {
-            (Some(undo), _) => (None, Ok(vec![undo.map_err(|_| Reject::MANAGER_FORM)?])),
+            (Some(id), _) => (None, Ok(vec![undo(id).ok_or(Reject::MANAGER_FORM)?])),
             (None, Some(Ok(mut selection))) => {
                 let actions = form_edit::edits(form, &mut selection);
                 (Some(selection), actions)
@@ -291,15 +290,11 @@ impl Manager {
         };
         let outcome = match (actions, &preview) {
             (Err(refusal), _) => FormOutcome::Refused(refusal),
-            // Either all ticked members are edited or none.
-            (Ok(_), Err(error)) if form.is_of_ticked() => {
-                FormOutcome::Refused(error.clone().into())
-            }
-            (Ok(actions), Ok(preview)) if !is_confirmed(form) => match &preview.danger {
-                Some(question) => FormOutcome::Asks(question.clone()),
-                None => self.run(actions, form, visitor).await?,
+            (Ok(actions), Err(error)) => FormOutcome::Refused(refusal(form, &actions, error)),
+            (Ok(actions), Ok(preview)) => match &preview.danger {
+                Some(question) if !is_confirmed(form) => FormOutcome::Asks(question.clone()),
+                _ => self.run(actions, &preview.changes, form, visitor).await?,
             },
-            (Ok(actions), _) => self.run(actions, form, visitor).await?,
         };
         let changes = preview.map_or_else(|_| Vec::new(), |preview| preview.changes);
         let (status, content) = match &outcome {
@@ -324,31 +319,29 @@ impl Manager {
         Ok(html(request, status, &page))
     }
 
-    /// Runs edits one after another, until an edit is refused.
+    /// Makes all edits of a form, or none. An edit of another user since the plan of the changes refuses the form.
     async fn run(
         &self,
         actions: Vec<EditAction>,
+        planned: &[EditChange],
         form: &Form,
         visitor: &Visitor,
     ) -> Result<FormOutcome, Reject> {
-        for action in actions {
-            let command = Command::edit(EditCommand {
-                action: action.clone(),
-                is_confirmed: is_confirmed(form),
-                wait_seconds: None,
-            });
-            let command = command.ok_or(Reject::MANAGER_FORM)?;
-            let user = visitor.name().unwrap_or_default().to_owned();
-            match self.context.run(command, user).await? {
-                CommandAnswer::Done => {}
-                CommandAnswer::Asks(question) => return Ok(FormOutcome::Asks(question)),
-                CommandAnswer::Refused(error) => {
-                    let refusal = FormRefusal::of_edit(error, &action);
-                    return Ok(FormOutcome::Refused(refusal));
-                }
-            }
+        if actions.is_empty() {
+            return Ok(FormOutcome::Done);
         }
-        Ok(FormOutcome::Done)
+        let batch = EditBatch {
+            actions: actions.clone(),
+            planned: planned.to_vec(),
+            is_confirmed: is_confirmed(form),
+            wait_seconds: None,
+        };
+        let user = visitor.name().unwrap_or_default().to_owned();
+        Ok(match self.context.edit(batch, user).await? {
+            EditOutcome::Done => FormOutcome::Done,
+            EditOutcome::Asks(question) => FormOutcome::Asks(question),
+            EditOutcome::Refused(error) => FormOutcome::Refused(refusal(form, &actions, &error)),
+        })
     }
 
     /// Answers `/login`: opens a session for the one-time secret in the query, or asks for a password.
@@ -393,6 +386,21 @@ enum FormOutcome {
     Asks(String),
     /// An edit is refused.
     Refused(FormRefusal),
+}
+
+/// Returns the refusal of edits, beside the field of a refused value. The page of ticked members has no fields.
+fn refusal(form: &Form, actions: &[EditAction], error: &str) -> FormRefusal {
+    match form.is_of_ticked() {
+        true => error.to_owned().into(),
+        false => FormRefusal::of_edits(error.to_owned(), actions),
+    }
+}
+
+/// Returns the edit that undoes the entry of the history with a number. The number has digits alone.
+fn undo(id: &str) -> Option<EditAction> {
+    let is_number = id.bytes().all(|byte| byte.is_ascii_digit());
+    let id = id.parse().ok().filter(|_| is_number)?;
+    Some(EditAction::Undo(id))
 }
 
 /// Returns true if the user confirmed dangerous edits of the form.

@@ -2,7 +2,7 @@
 //! members of balancers.
 //!
 //! The handler answers from a snapshot that the control plane makes at most once a second for all clients, and
-//! not at all without clients. Edits travel to the control plane as commands of the control socket.
+//! not at all without clients. The edits of a form travel to the control plane together.
 
 #[cfg(feature = "manager")]
 mod access;
@@ -40,7 +40,7 @@ mod xml;
 
 #[cfg(feature = "manager")]
 pub use channel::{ManagerContext, ManagerRequest};
-pub use control_request::{CommandAnswer, SnapshotState};
+pub use control_request::{EditOutcome, SnapshotState};
 #[cfg(feature = "manager")]
 pub use handler::manager_handler;
 #[cfg(not(feature = "manager"))]

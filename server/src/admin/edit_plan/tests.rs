@@ -37,16 +37,18 @@ impl Fixture {
             ledger: &self.ledger,
             configured: &self.configured,
         };
-        let at = view.balancer_of(action)?;
-        let plan = view.plan(action, at, &self.ledger.edited(&self.configured[at]))?;
+        let actions = [action.clone()];
+        let at = view.balancer_of(&actions)?;
+        let plan = view.plan(&actions, at, &self.ledger.edited(&self.configured[at]))?;
         self.now += 1;
         let mut texts = Vec::new();
-        for change in plan.changes {
+        for change in &plan.changes {
             let target = &change.target;
             texts.push(format!("{} {} -> {}", target.value, change.old, change.new));
-            self.ledger
-                .record(&self.configured[at], change, "root", self.now);
         }
+        let configured = &self.configured[at];
+        self.ledger
+            .record_all(configured, &plan.changes, "root", self.now);
         // The state file is complete.
         let text = edit_file::text(&self.ledger);
         assert_eq!(edit_file::parse(text.as_bytes()).as_ref(), Ok(&self.ledger));
@@ -130,6 +132,41 @@ fn all_values_of_a_command_are_set_or_none() {
     assert_eq!(fixture.members()[0], format!("{FIRST} 200 draining"));
     assert_eq!(fixture.set(FIRST, &[("weight", "2.0")]), Ok(vec![]));
     assert_eq!(fixture.ledger.history.len(), 2);
+}
+
+#[test]
+fn a_newer_value_refuses_an_older_plan() {
+    let mut fixture = Fixture::new(app(""));
+    let actions = ["2", "3"].map(|text| EditAction::Set {
+        balancer: "app".to_owned(),
+        member: Some("a".to_owned()),
+        values: vec![("weight".to_owned(), text.to_owned())],
+    });
+    let edited = fixture.edited();
+    let view = EditView {
+        ledger: &fixture.ledger,
+        configured: &fixture.configured,
+    };
+    let planned = view.plan(&actions[..1], 0, &edited).unwrap().changes;
+    for (is_newer, text) in [(false, "1"), (false, "2"), (true, "3")] {
+        let _ = fixture.set("a", &[("weight", text)]);
+        let view = EditView {
+            ledger: &fixture.ledger,
+            configured: &fixture.configured,
+        };
+        let refused = view.refuse_newer(&planned, &fixture.edited());
+        assert_eq!(refused.is_err(), is_newer, "{text}");
+        if let Err(error) = refused {
+            let expected = format!("error: `weight` of {FIRST} changed meanwhile to `3`\n");
+            assert!(error.starts_with(&expected), "{error}");
+        }
+    }
+    fixture.remove("a").unwrap();
+    let view = EditView {
+        ledger: &fixture.ledger,
+        configured: &fixture.configured,
+    };
+    assert!(view.refuse_newer(&planned, &fixture.edited()).is_err());
 }
 
 #[test]
