@@ -84,6 +84,34 @@ fn each_response_has_tokens_of_its_own() {
     }
 }
 
+#[test]
+fn the_xml_has_the_token_of_a_login_at_each_balancer() {
+    let member = Member::start(|_| ok("a"));
+    let more = "[[balancer]]\nname = \"other\"\nmembers = [\"http://127.0.0.1:1\"]\n";
+    let text = config(LOCAL, &[&member.url()]);
+    let server = Server::start(&text.replacen("[[balancer]]", &format!("{more}[[balancer]]"), 1));
+    let manager = Manager::of(&server);
+    let cookie = manager.session(&server);
+    let public = manager.get("/?xml=1").body;
+    assert!(!public.contains("nonce"), "{public}");
+    for options in [
+        &["-b", cookie.as_str()][..],
+        &["-b", &cookie, "--compressed"],
+    ] {
+        let mut body = manager.curl("/?xml=1", options).body;
+        let token = token_in(&body, "<httpd:nonce>", '<').to_owned();
+        let element = format!("      <httpd:nonce>{token}</httpd:nonce>\n");
+        assert_eq!(body.matches(&element).count(), 2, "{body}");
+        body = body.replace(&element, "");
+        let elements = |body: &str| body.matches("<httpd:").count();
+        assert_eq!(elements(&body), elements(&public), "{body}");
+        assert!(body.ends_with("</httpd:manager>\n"), "{body}");
+    }
+    let head = manager.curl("/?xml=1", &["--head"]);
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+    assert!(head.field("content-length").is_some(), "{head:?}");
+}
+
 /// Client of the events.
 pub struct Viewer {
     client: Child,

@@ -353,6 +353,9 @@ mod tests {
                 panic!("no snapshot");
             };
             assert!(Arc::ptr_eq(&shared, &made));
+            for has_token in [false, true] {
+                assert!(std::ptr::eq(shared.xml(has_token), made.xml(has_token)));
+            }
         }
         assert!(
             requests.try_recv().is_err(),

@@ -11,7 +11,6 @@ use super::gzip::{SharedText, gzip};
 use super::page::{Content, LIVE, Page, PageText, STYLE, selection_url, table_url};
 use super::selection::Selection;
 use super::snapshot::Snapshot;
-use super::xml::xml;
 use crate::admin::command::{EditAction, EditBatch};
 use crate::admin::edit_ledger::EditChange;
 use crate::admin::metrics::MetricsFormat;
@@ -191,8 +190,11 @@ impl Manager {
                 let snapshot = self.context.snapshot().await?;
                 if query.value("xml").is_some() {
                     let token = visitor.editor().map(|owner| self.context.page_token(owner));
-                    let xml = xml(&snapshot.balancers, token.as_deref()).into();
-                    return Ok(text(request, Status::OK, XML, &[&xml]));
+                    let pieces = snapshot.xml(token.is_some());
+                    let token: SharedText = token.unwrap_or_default().into();
+                    let pieces = pieces.iter().flat_map(|piece| [&token, piece]);
+                    let pieces: Vec<&SharedText> = pieces.skip(1).collect();
+                    return Ok(text(request, Status::OK, XML, &pieces));
                 }
                 let page = self.overview(&snapshot, query, visitor);
                 Ok(html(request, Status::OK, &page))

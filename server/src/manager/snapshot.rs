@@ -3,6 +3,7 @@
 use super::control_request::SnapshotState;
 use super::gzip::SharedText;
 use super::live_part::LivePart;
+use super::xml::xml;
 use crate::admin::edit_report::EditDifferences;
 use crate::admin::metrics::{Metrics, MetricsFormat};
 use std::ops::Deref;
@@ -18,6 +19,8 @@ pub struct Snapshot {
     differences_json: OnceLock<SharedText>,
     /// Requests under way as JSON, without and with the texts and addresses of clients.
     requests_json: [OnceLock<SharedText>; 2],
+    /// Balancers as XML, without and with places for a token.
+    xml: [OnceLock<Vec<SharedText>>; 2],
     /// Part of the page that changes by itself, by the rights of the client.
     pub(super) live: [OnceLock<Arc<LivePart>>; 3],
     /// Metrics in the format of Prometheus, and in OpenMetrics.
@@ -43,6 +46,7 @@ impl Snapshot {
             history_json: OnceLock::new(),
             differences_json: OnceLock::new(),
             requests_json: Default::default(),
+            xml: Default::default(),
             live: Default::default(),
             metrics: Default::default(),
         }
@@ -70,6 +74,12 @@ impl Snapshot {
             }),
         };
         text.get_or_init(|| render().into())
+    }
+
+    /// Returns the balancers as XML, in pieces with places for a token between the pieces.
+    pub(super) fn xml(&self, has_token: bool) -> &[SharedText] {
+        let pieces = &self.xml[usize::from(has_token)];
+        pieces.get_or_init(|| xml(&self.balancers, has_token))
     }
 
     /// Returns the requests under way as JSON, with the texts and addresses of clients for a login.

@@ -1,22 +1,35 @@
 //! The balancers as XML, with the elements of Apache's balancer-manager (`?xml=1`), for programs that read the
 //! XML of Apache.
 
+use super::gzip::SharedText;
 use crate::admin::balancers::BalancerList;
 use crate::config::shown_url;
 use crate::git::browse::render::html::Html;
 use crate::upstream::balancer::{BalancerReport, MemberReport, MemberState};
 use crate::upstream::settings::{AdminState, MemberHost, MemberRole};
+use std::mem::take;
 
-/// Renders the balancers, with the token of a client that may edit.
-pub(super) fn xml(list: &BalancerList, token: Option<&str>) -> String {
+/// Renders the balancers once for all clients. For clients that may edit, each place of the token divides the text; the
+/// token of a client stands between each two pieces.
+pub(super) fn xml(list: &BalancerList, has_token: bool) -> Vec<SharedText> {
+    let mut pieces = Vec::new();
     let mut out = Html::default();
     out.markup("<?xml version='1.0' encoding='UTF-8' ?>\n")
         .markup("<httpd:manager xmlns:httpd='http://httpd.apache.org'>\n  <httpd:balancers>\n");
     for balancer in &list.balancers {
-        push_balancer(&mut out, balancer, token);
+        out.markup("    <httpd:balancer>\n");
+        let name = format!("balancer://{}", balancer.settings.name);
+        push(&mut out, "      ", "name", &name);
+        if has_token {
+            out.markup("      <httpd:nonce>");
+            pieces.push(take(&mut out).into_string().into());
+            out.markup("</httpd:nonce>\n");
+        }
+        push_balancer(&mut out, balancer);
     }
     out.markup("  </httpd:balancers>\n</httpd:manager>\n");
-    out.into_string()
+    pieces.push(out.into_string().into());
+    pieces
 }
 
 /// Appends an element with a text.
@@ -30,19 +43,10 @@ fn on_off(is_on: bool) -> String {
     if is_on { "On" } else { "Off" }.to_owned()
 }
 
-fn push_balancer(out: &mut Html, balancer: &BalancerReport, token: Option<&str>) {
+/// Appends the elements of a balancer after the name and the token.
+fn push_balancer(out: &mut Html, balancer: &BalancerReport) {
     let settings = &balancer.settings;
     let indent = "      ";
-    out.markup("    <httpd:balancer>\n");
-    push(
-        out,
-        indent,
-        "name",
-        &format!("balancer://{}", settings.name),
-    );
-    if let Some(token) = token {
-        push(out, indent, "nonce", token);
-    }
     if let Some(sticky) = &settings.sticky {
         push(out, indent, "stickysession", &sticky.cookie);
         push(out, indent, "nofailover", &on_off(sticky.is_strict));
