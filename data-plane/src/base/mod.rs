@@ -20,6 +20,7 @@ pub mod worker_number;
 pub mod ip_endpoint;
 pub mod number_text;
 pub mod trusted_path;
+pub mod visible_text;
 pub mod atomic_file;
 pub mod admission;
 pub mod body_memory;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::control_client::{ask, exchange_with, print_response};
 use super::parse::ParsedArguments;
 use crate::admin::command::{Command, EditAction, EditCommand, StatusFormat};
+use crate::base::visible_text::visible_lines;
 use crate::config::{OperatorError, parse_seconds};
 use crate::limits::{MEMBER_WAIT_SECONDS, MEMBER_WAIT_SECONDS_MAX};
 use crate::upstream::settings::AdminState;
@@ -111,6 +112,7 @@ fn send(
 /// Asks the operator on the terminal.
 fn confirms(question: &str) -> bool {
     let mut stderr = io::stderr();
+    let question = visible_lines(question);
     let _ = write!(stderr, "{question} Go on? [y/N] ");
     let _ = stderr.flush();
     let mut line = String::new();

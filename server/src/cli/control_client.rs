@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::parse::ParsedArguments;
 use crate::admin::command::{Command, HitsFormat, StatusFormat};
 use crate::admin::metrics::MetricsFormat;
+use crate::base::visible_text::visible_lines;
 use crate::config::{ConfigSource, OperatorError, Overrides, control_sockets, reason};
 
 pub(super) fn reload(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
@@ -140,8 +141,10 @@ pub(super) fn exchange_with(
 
 /// Prints a response.
 pub(super) fn print_response(response: &ServerResponse) -> Result<ExitCode, OperatorError> {
-    let (path, answer) = (&response.path, &response.text);
-    match answer.split_once('\n').unwrap_or((answer, "")) {
+    let path = &response.path;
+    // Names and paths of the operator's file may contain characters that a terminal obeys.
+    let answer = visible_lines(&response.text);
+    match answer.split_once('\n').unwrap_or((&answer, "")) {
         ("ok", text) => Ok(super::print_result(text)),
         ("error", text) => {
             super::print_message(text);

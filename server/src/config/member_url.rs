@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::path::{Path, PathBuf};
 
+use crate::base::visible_text::is_hidden;
 use crate::config::error::OperatorError;
 use crate::config::paths::{SOCKET_PATH_MAX, fits_socket, join};
 use crate::config::toml_reader::{FromToml, KeyedValue};
@@ -154,6 +155,12 @@ fn unix_url(
     path: &str,
     folder: &Path,
 ) -> Result<MemberUrl, InvalidValue> {
+    if path.contains(is_hidden) {
+        return wrong(
+            format!("`{}` has a control character", text.escape_debug()),
+            "rename the socket, and write its path without control characters",
+        );
+    }
     if is_tls {
         return wrong(
             format!("`{text}` would speak TLS over a Unix socket"),
@@ -166,7 +173,7 @@ fn unix_url(
             format!("write url = \"http://unix:{socket}\" and prefix = \"{after}\""),
         );
     }
-    if path.trim_matches('/').is_empty() || path.contains('\0') {
+    if path.trim_matches('/').is_empty() {
         return wrong(
             format!("`{text}` names no Unix socket"),
             "write the path of the socket: \"http://unix:/run/app.sock\"",

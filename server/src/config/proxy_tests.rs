@@ -431,6 +431,8 @@ fn keys_of_other_servers_lead_to_a_key() {
 fn each_mistake_is_marked_with_a_correction() {
     let table = [
         // Balancers.
+        (members("[\"http://unix:/run/a\\u001b.sock\"]"), "\"http://unix:/run/a\\u001b.sock\"", "has a control character", "without control characters"),
+        (members("[\"http://unix:/run/a\\u202e.sock\"]"), "\"http://unix:/run/a\\u202e.sock\"", "has a control character", "without control characters"),
         (members("[]"), "[]", "the balancer has no member", "\"http://127.0.0.1:9001\""),
         (
             members("[\"http://10.0.0.1:80\", { url = \"HTTP://10.0.0.1\" }]"),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::base::clock::rfc3339_ms;
 use crate::base::number_text::{push_address, push_number};
+use crate::base::visible_text::is_hidden;
 
 /// Format of access log lines.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -191,16 +192,16 @@ fn push_member(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
     out.extend_from_slice(name);
     push_spans(out, value, |out, odd| match odd {
         [byte @ (b'"' | b'\\')] => out.extend_from_slice(&[b'\\', *byte]),
-        [byte] if byte.is_ascii() => push_unicode_escape(out, *byte),
-        // Two bytes of a control character from U+0080 to U+009F.
-        [0xc2, low] => push_unicode_escape(out, *low),
-        _ => out.extend_from_slice("\u{fffd}".as_bytes()),
+        bytes => match std::str::from_utf8(bytes) {
+            Ok(hidden) => hidden.chars().for_each(|it| push_unicode_escape(out, it)),
+            Err(_) => out.extend_from_slice("\u{fffd}".as_bytes()),
+        },
     });
     out.push(b'"');
 }
 
 /// Copies spans without special characters and passes the remaining pieces to `escape`: one special ASCII
-/// character, one control character beyond ASCII (2 bytes), or one sequence that is not UTF-8.
+/// character, one hidden character beyond ASCII (2 or 3 bytes), or one sequence that is not UTF-8.
 fn push_spans(out: &mut Vec<u8>, text: &[u8], escape: impl Fn(&mut Vec<u8>, &[u8])) {
     let mut rest = text;
     while !rest.is_empty() {
@@ -241,7 +242,7 @@ const CLEAN: [bool; 256] = {
 };
 
 /// Returns the length of the first character beyond ASCII, and true if the character may be copied. Control
-/// characters, which terminals obey, and sequences that are not UTF-8 are not copied. The length of a
+/// characters, which terminals obey, marks of the direction of text, and sequences that are not UTF-8 are not copied. The length of a
 /// malformed sequence is the length that a decoder would replace.
 fn character(text: &[u8]) -> (usize, bool) {
     let longest = &text[..text.len().min(4)];
@@ -253,7 +254,7 @@ fn character(text: &[u8]) -> (usize, bool) {
         Err(error) => std::str::from_utf8(&longest[..error.valid_up_to()]).unwrap_or_default(),
     };
     match valid.chars().next() {
-        Some(first) => (first.len_utf8(), !first.is_control()),
+        Some(first) => (first.len_utf8(), !is_hidden(first)),
         None => (1, false),
     }
 }
@@ -262,9 +263,11 @@ fn push_hex_escape(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(&[b'\\', b'x', hex(byte >> 4), hex(byte & 15)]);
 }
 
-fn push_unicode_escape(out: &mut Vec<u8>, byte: u8) {
-    out.extend_from_slice(b"\\u00");
-    out.extend_from_slice(&[hex(byte >> 4), hex(byte & 15)]);
+/// Appends a character up to U+FFFF, as all hidden characters are.
+fn push_unicode_escape(out: &mut Vec<u8>, character: char) {
+    out.extend_from_slice(b"\\u");
+    let nibbles = [12, 8, 4, 0].map(|shift| hex((u32::from(character) >> shift & 15) as u8));
+    out.extend_from_slice(&nibbles);
 }
 
 fn hex(nibble: u8) -> u8 {

@@ -1,7 +1,7 @@
 //! Error log: the lines of the `log` crate, written by a sink like any other log.
 //!
 //! Before a sink is set, lines go directly to standard error, for failures at startup. A message is one
-//! line: newlines and all other control characters are escaped, since a message may contain text from a
+//! line: newlines, all other control characters and marks of the direction of text are escaped, since a message may contain text from a
 //! peer. Callers put a message into one line, or log several messages.
 
 use std::io::{self, Write};
@@ -131,12 +131,14 @@ mod tests {
     #[test]
     fn a_message_is_one_line() {
         let record = Record::builder()
-            .args(format_args!("can't read \"a\\b\": \n\u{1b}[31m\u{9b}7 é"))
+            .args(format_args!(
+                "can't read \"a\\b\": \n\u{1b}[31m\u{9b}7 é\u{202e}"
+            ))
             .level(Level::Warn)
             .build();
         let line = String::from_utf8(line(&record, 1_795_199_954_123)).unwrap();
         let expected = "2026-11-20T18:39:14.123Z warn can't read \"a\\b\": \
-                        \\x0a\\x1b[31m\\xc2\\x9b7 é\n";
+                        \\x0a\\x1b[31m\\xc2\\x9b7 é\\xe2\\x80\\xae\n";
         assert_eq!(line, expected);
     }
 

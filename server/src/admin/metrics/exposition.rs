@@ -2,6 +2,7 @@
 //! format by the Accept field. Pure.
 
 use crate::admin::metrics::family::{Family, MetricKind};
+use crate::base::visible_text::is_hidden;
 use std::fmt::Write;
 
 /// Text format of metrics.
@@ -229,13 +230,17 @@ impl Exposition {
     }
 }
 
-/// Appends the value of a label. Both formats escape the backslash, the quotation mark and the line feed.
+/// Appends the value of a label. Both formats escape the backslash, the quotation mark and the line feed, and have no
+/// escape for other hidden characters, which therefore become the text `\\u` with their number.
 fn push_escaped(out: &mut String, value: &str) {
     for letter in value.chars() {
         match letter {
             '\\' => out.push_str("\\\\"),
             '"' => out.push_str("\\\""),
             '\n' => out.push_str("\\n"),
+            hidden if is_hidden(hidden) => {
+                let _ = write!(out, "\\\\u{:04x}", u32::from(hidden));
+            }
             letter => out.push(letter),
         }
     }
@@ -306,7 +311,7 @@ mod tests {
     #[test]
     fn values_of_labels_are_escaped() {
         let mut out = String::new();
-        push_escaped(&mut out, "a\\b\"c\nd{}é");
-        assert_eq!(out, "a\\\\b\\\"c\\nd{}é");
+        push_escaped(&mut out, "a\\b\"c\nd{}é\u{9b}\u{202e}");
+        assert_eq!(out, "a\\\\b\\\"c\\nd{}é\\\\u009b\\\\u202e");
     }
 }

@@ -109,7 +109,7 @@ fn samples_in_the_format_of_prometheus() {
         "# TYPE anthill_http_requests_total counter\n\
          anthill_http_requests_total{site=\"\",route=\"\",protocol=\"1.0\",status=\"1xx\"} 0\n",
         "anthill_http_requests_total{site=\"*\",route=\"/\",protocol=\"1.1\",status=\"2xx\"} 2\n",
-        "{site=\"a\\\"\\\\\\n.org\",route=\"/caf\u{e9} \u{202e}/\",protocol=\"1.1\",status=\"4xx\"} 1\n",
+        "{site=\"a\\\"\\\\\\n.org\",route=\"/caf\u{e9} \\\\u202e/\",protocol=\"1.1\",status=\"4xx\"} 1\n",
         "anthill_http_response_bytes_total{site=\"*\",route=\"/\"} 15\n",
         "anthill_http_request_duration_seconds_bucket{le=\"0.0001\"} 1\n",
         "anthill_http_request_duration_seconds_bucket{le=\"1.0\"} 2\n",
