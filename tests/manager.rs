@@ -673,6 +673,55 @@ fn names_with_markup_are_text() {
     assert!(page.body.contains(escaped), "{}", page.body);
     assert!(!page.body.contains("/<b>"), "{}", page.body);
     assert!(page.body.contains("?b=%2A/%3Cb%3E"), "{}", page.body);
+    // Terminals and monitoring programs get the mark of the direction as visible text.
+    for (words, escaped) in [
+        (&["balancer", "list"][..], "/<b>\\u202e&amp;"),
+        (&["balancer", "--json"], "/<b>\\u202e&amp;"),
+        (&["metrics"], "/<b>\\\\u202e&amp;"),
+    ] {
+        let shown = server.ask(words).stdout;
+        assert!(shown.contains(escaped), "{words:?} {shown}");
+        assert!(!shown.contains('\u{202e}'), "{words:?} {shown}");
+    }
+}
+
+#[test]
+fn a_refused_user_file_and_a_refused_reload_are_problems() {
+    let keys = format!("{LOCAL}\nusers = \"managers\"");
+    let text = config(&keys, &[]);
+    let server = Server::start_in(folder_with_users(), &text);
+    let manager = Manager::of(&server);
+    let fine = "No problems found.";
+    let shows = |part: &str| {
+        eventually(part, || {
+            let page = manager.get("/").body;
+            let status = server.ask(&["status"]).stdout;
+            let is_shown = part == fine || status.contains(part);
+            (page.contains(part) && is_shown).then_some(())
+        });
+    };
+    shows(fine);
+    let users = std::fs::read_to_string(server.folder.path("managers")).expect("a user file");
+    for broken in [Some("broken"), None] {
+        match broken {
+            Some(text) => server.folder.write("managers", text),
+            None => std::fs::remove_file(server.folder.path("managers")).expect("a removal"),
+        }
+        shows("a changed file is not taken over");
+        let ann = manager.curl("/", &["-u", "ann:secret of ann"]);
+        assert_eq!(ann.status, 200, "the former users stay valid");
+        let json = server.ask(&["status", "--json"]).stdout;
+        assert!(json.contains("managers"), "{json}");
+        server.folder.write("managers", &users);
+        shows(fine);
+    }
+    let missing = text.replace("\"managers\"", "\"missing\"");
+    server.folder.write("anthill.toml", &missing);
+    assert_ne!(server.ask(&["reload"]).code, Some(0));
+    shows("the last reload is refused");
+    server.folder.write("anthill.toml", &text);
+    assert_eq!(server.ask(&["reload"]).code, Some(0));
+    shows(fine);
 }
 
 #[test]

@@ -58,6 +58,8 @@ pub struct Status {
     pub edits_in_force: usize,
     /// Reason why edits are refused or cannot be stored.
     pub edits_fault: Option<String>,
+    /// Refused configuration and refused files, each with the reason. The former content stays in force.
+    pub refusals: Vec<String>,
     /// Names without a managed certificate, each with the reason.
     pub unmanaged_names: Vec<(String, &'static str)>,
 }
@@ -178,7 +180,7 @@ impl Status {
         for (name, count) in &self.shares {
             line(name, count);
         }
-        if let Some(fault) = &self.edits_fault {
+        for fault in self.edits_fault.iter().chain(&self.refusals) {
             let _ = writeln!(out, "{fault}");
         }
         for certificate in &self.certificates {
@@ -239,9 +241,10 @@ impl Status {
         );
         let _ = write!(
             out,
-            "\"edits\":{{\"in_force\":{},\"fault\":{}}},",
+            "\"edits\":{{\"in_force\":{},\"fault\":{}}},\"refusals\":[{}],",
             self.edits_in_force,
-            or_null(self.edits_fault.as_deref().map(quoted))
+            or_null(self.edits_fault.as_deref().map(quoted)),
+            joined(self.refusals.iter().map(|it| quoted(it)))
         );
         let _ = writeln!(
             out,
@@ -464,6 +467,7 @@ pub(crate) mod tests {
             ],
             edits_in_force: 0,
             edits_fault: None,
+            refusals: Vec::new(),
             unmanaged_names: vec![("*".into(), "a certificate cannot name every host")],
         }
     }
@@ -517,7 +521,7 @@ no certificate is asked for `*`: a certificate cannot name every host
             r#""content_bytes":8,"content_bytes_max":9,"log_lines_lost":15,"datagrams_lost":16,"#,
             r#""body_bytes":19,"body_bytes_max":20,"#,
             r#""kept_pages":10,"kept_page_bytes":11,"kept_page_bytes_max":12,"#,
-            r#""cache_calls":13,"cache_waits":14,"edits":{"in_force":0,"fault":null},"shares":{"refused_calls":18},"#,
+            r#""cache_calls":13,"cache_waits":14,"edits":{"in_force":0,"fault":null},"refusals":[],"shares":{"refused_calls":18},"#,
             r#""certificates":["#,
             certificate,
             r#"false,"acme":{"next":86400,"failed_at":null,"failure":null}},"#,

@@ -61,6 +61,8 @@ pub(super) struct ControlPlane {
     error_log: ErrorLog,
     /// Edits of balancers and members.
     edits: Edits,
+    /// Reason why the last reload was refused.
+    refused_reload: Option<String>,
     control: ControlSocket,
     /// Requests of the manager; `None` after the channel was closed for the drain.
     manager: Option<Receiver<ManagerRequest>>,
@@ -161,6 +163,7 @@ impl ControlPlane {
             acme,
             error_log,
             edits,
+            refused_reload: None,
             control,
             manager: Some(manager_requests),
             stopping_for: Vec::new(),
@@ -335,12 +338,11 @@ impl ControlPlane {
         let _ = sys::notify("RELOADING=1");
         let reloaded = self.try_reload().await;
         let _ = sys::notify("READY=1");
-        if let Err(error) = &reloaded {
-            log::error!(
-                "reload refused, the old configuration stays in use: {}",
-                error.in_one_line()
-            );
+        self.refused_reload = reloaded.as_ref().err().map(OperatorError::in_one_line);
+        if let Some(error) = &self.refused_reload {
+            log::error!("reload refused, the old configuration stays in use: {error}");
         }
+        self.publisher().manager().forget_snapshot();
         reloaded
     }
 
@@ -493,6 +495,7 @@ impl ControlPlane {
             &self.rebuilder,
             &self.acme.report(),
             &self.edits,
+            self.refused_reload.as_deref(),
             self.started,
         )
     }

@@ -51,6 +51,8 @@ pub(super) struct Rebuilder {
     half_written: HashMap<(SiteId, PathBuf), bool>,
     /// Sites that could not be read. The control plane tries to read the sites again at intervals.
     missed: HashSet<SiteId>,
+    /// Reason why a changed file of the configuration is not taken over.
+    refused_file: Option<String>,
     /// State of each file named in the configuration, to find changes of files without a watch.
     file_stamps: Vec<(PathBuf, Option<FileStamp>)>,
 }
@@ -71,6 +73,7 @@ impl Rebuilder {
             changes: Changes::default(),
             half_written: HashMap::new(),
             missed: HashSet::new(),
+            refused_file: None,
             file_stamps,
         }
     }
@@ -88,6 +91,11 @@ impl Rebuilder {
     /// Returns the deployments for changes.
     pub(super) fn deployments_mut(&mut self) -> &mut Deployments {
         &mut self.deployments
+    }
+
+    /// Returns the reason why a changed file of the configuration is not taken over.
+    pub(super) fn refused_file(&self) -> Option<&String> {
+        self.refused_file.as_ref()
     }
 
     fn change_tracker(&self) -> &ChangeTracker {
@@ -143,6 +151,7 @@ impl Rebuilder {
     /// the World is built.
     pub(super) async fn follow_reload(&mut self, file_stamps: Vec<(PathBuf, Option<FileStamp>)>) {
         self.file_stamps = file_stamps;
+        self.refused_file = None;
         self.missed.clear();
         self.half_written.clear();
         self.plan_deployments();
@@ -416,10 +425,11 @@ impl Rebuilder {
         }
         self.file_stamps = stamp_config_files(self.publisher.config());
         let built = self.publisher.rebuild(self.publisher.world());
-        let refused = |error: &OperatorError| {
-            log::error!("a changed file is not taken over: {}", error.in_one_line());
-        };
-        built.inspect_err(refused).ok()
+        self.refused_file = built.as_ref().err().map(OperatorError::in_one_line);
+        if let Some(error) = &self.refused_file {
+            log::error!("a changed file is not taken over: {error}");
+        }
+        built.ok()
     }
 
     /// Reads the changed paths of a site, or the whole site. Returns the site in its new state, or `None`

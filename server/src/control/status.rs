@@ -9,11 +9,13 @@ use crate::serve::worker::Audience;
 use crate::tls::PairSummary;
 use std::time::Instant;
 
-/// Returns the status of the server. `started` is the time of the server's start.
+/// Returns the status of the server. `refused_reload` is the reason why the last reload was refused, and `started` the
+/// time of the server's start.
 pub(super) fn status(
     rebuilder: &Rebuilder,
     report: &AcmeReport,
     edits: &Edits,
+    refused_reload: Option<&str>,
     started: Instant,
 ) -> Status {
     let publisher = rebuilder.publisher();
@@ -51,8 +53,22 @@ pub(super) fn status(
         deployments: rebuilder.deployments().status(),
         edits_in_force: edits.in_force(),
         edits_fault: edits.fault(),
+        refusals: refusals(refused_reload, rebuilder),
         unmanaged_names: publisher.config().unmanaged_names(),
     }
+}
+
+/// Returns the refusals of new content of the operator's files, with the content in force.
+fn refusals(refused_reload: Option<&str>, rebuilder: &Rebuilder) -> Vec<String> {
+    let reload = refused_reload.map(|error| {
+        format!("the last reload is refused, so the former configuration stays in force: {error}")
+    });
+    let file = rebuilder.refused_file().map(|error| {
+        format!(
+            "a changed file is not taken over, so its former content (users, certificates, keys) stays valid: {error}"
+        )
+    });
+    reload.into_iter().chain(file).collect()
 }
 
 fn certificate(pair: PairSummary, report: &AcmeReport, now: u64) -> CertificateStatus {

@@ -138,7 +138,8 @@ fn of_balancer(balancer: &BalancerReport, found: &mut Vec<Problem>) {
 }
 
 fn of_status(status: &Status, found: &mut Vec<Problem>) {
-    found.extend(status.edits_fault.clone().map(Problem::Error));
+    let refusals = status.edits_fault.iter().chain(&status.refusals);
+    found.extend(refusals.cloned().map(Problem::Error));
     for deployment in &status.deployments {
         if let Some((_, reason)) = &deployment.failure {
             let text = format!("the deployment of {} failed: {reason}", deployment.site);
