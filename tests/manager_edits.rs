@@ -293,6 +293,9 @@ fn edits_are_undone_and_shown_as_differences() {
         bob.body
     );
     assert!(!bob.body.contains("name=undo"), "{}", bob.body);
+    for unclear in ["undo=+1", "undo=", "undo=1 "] {
+        assert_eq!(ann.post(&[unclear]).status, 400, "{unclear}");
+    }
     let undone = ann.post(&["undo=1"]);
     assert_eq!(undone.status, 303, "{undone:?}");
     let page = ann.get("/").body;

@@ -10,6 +10,8 @@ pub const EDIT_HISTORY_ENTRIES_MAX: usize = 1_000;
 pub const EDITS_IN_FORCE_MAX: usize = 4_096;
 /// Bytes of the text of an edited value.
 pub const EDIT_TEXT_BYTES_MAX: usize = 1_024;
+/// Bytes of an unknown name in an error, enough to recognise a typing error.
+pub const UNKNOWN_NAME_BYTES_MAX: usize = 64;
 /// Values in one command of edits. A form has a few more than a dozen.
 pub const EDIT_VALUES_MAX: usize = 64;
 /// Edits that are left out one by one to find the edit that a new configuration makes impossible. Each attempt

@@ -1,6 +1,7 @@
 //! Search for a balancer and a member by the operator's words. Pure.
 
 use crate::config::suggest;
+use crate::limits::UNKNOWN_NAME_BYTES_MAX;
 use crate::upstream::settings::{MemberHost, MemberUrl};
 
 /// Returns the index of the balancer with the name. An error says which names exist.
@@ -8,11 +9,22 @@ pub fn find_balancer(typed: &str, names: &[&str]) -> Result<usize, String> {
     let found = names.iter().position(|name| *name == typed);
     found.ok_or_else(|| match names {
         [] => "error: the configuration has no balancer\n".to_owned(),
-        names => format!(
-            "error: there is no balancer `{typed}`\nhelp: {}\n",
-            help(typed, names.iter().copied(), names)
-        ),
+        names => {
+            let help = help(typed, names.iter().copied(), names);
+            match shown_word(typed, "-_.") {
+                Some(word) => format!("error: there is no balancer `{word}`\nhelp: {help}\n"),
+                None => format!("error: this balancer is unknown\nhelp: {help}\n"),
+            }
+        }
     })
+}
+
+/// Returns the first 64 characters of a word of letters, digits and `more`; None for any other text. A link of a
+/// foreign page to the manager could otherwise make the manager show sentences of the foreign page.
+fn shown_word<'t>(typed: &'t str, more: &str) -> Option<&'t str> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || more.contains(c);
+    let is_shown = typed.chars().all(is_word);
+    is_shown.then(|| &typed[..typed.len().min(UNKNOWN_NAME_BYTES_MAX)])
 }
 
 /// Returns the index of the member with the URL, the host and port, or the route `typed`. Each member is
@@ -39,10 +51,17 @@ pub fn find_member(
         [] => {
             let all: Vec<usize> = (0..names.len()).collect();
             let known = names.iter().flatten().map(String::as_str);
-            Err(format!(
-                "error: the balancer `{balancer}` has no member `{typed}`\nhelp: {}\n",
-                help(typed, known, &urls(&all))
-            ))
+            let help = help(typed, known, &urls(&all));
+            Err(match shown_word(typed, "-_.:/[]") {
+                Some(word) => {
+                    format!(
+                        "error: the balancer `{balancer}` has no member `{word}`\nhelp: {help}\n"
+                    )
+                }
+                None => {
+                    format!("error: the balancer `{balancer}` has no such member\nhelp: {help}\n")
+                }
+            })
         }
         several => Err(format!(
             "error: `{typed}` may be several members of the balancer `{balancer}`\n\
@@ -154,6 +173,27 @@ mod tests {
         assert_eq!(
             find_balancer("zzz", &["cluster"]).unwrap_err(),
             "error: there is no balancer `zzz`\nhelp: the names are: cluster\n"
+        );
+        let long = "z".repeat(65);
+        assert_eq!(
+            find_balancer(&long, &["cluster"]).unwrap_err(),
+            format!(
+                "error: there is no balancer `{}`\nhelp: the names are: cluster\n",
+                &long[1..]
+            )
+        );
+        for foreign in ["call the number 555", "<b>", "\u{202e}", "a\nb"] {
+            assert_eq!(
+                find_balancer(foreign, &["cluster"]).unwrap_err(),
+                "error: this balancer is unknown\nhelp: the names are: cluster\n"
+            );
+            let error = find_member("app", foreign, &members()).unwrap_err();
+            let begin = "error: the balancer `app` has no such member\nhelp: the names are: ";
+            assert!(error.starts_with(begin), "{error}");
+        }
+        assert_eq!(
+            find_balancer("a b", &[]).unwrap_err(),
+            "error: the configuration has no balancer\n"
         );
         let none = find_balancer("a", &[]).unwrap_err();
         assert_eq!(none, "error: the configuration has no balancer\n");
