@@ -53,6 +53,22 @@ fn list(server: &Server) -> String {
 }
 
 #[test]
+fn the_log_names_the_only_member() {
+    let member = nginx("a");
+    let server = balance(&[format!("\"{}\"", member.url())], CHECKS);
+    member.signal("STOP");
+    let doubt = "balancer app: the only member fails, and is tried in spite of its failed checks";
+    server
+        .errors
+        .wait_for("the doubt", |line| line.contains(doubt));
+    member.signal("CONT");
+    let end = "balancer app: the only member passes its checks, so the checks count again";
+    server
+        .errors
+        .wait_for("the end of the doubt", |line| line.contains(end));
+}
+
+#[test]
 fn three_frozen_members_of_four_cost_one_request_each() {
     let members = ["a", "b", "c", "d"].map(nginx);
     let urls = members.each_ref().map(|it| format!("\"{}\"", it.url()));

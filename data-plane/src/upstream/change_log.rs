@@ -1,6 +1,6 @@
 //! Log lines for changes of members.
 
-use crate::upstream::balancer::{ChangeReason, DoubtChange, StateChange};
+use crate::upstream::balancer::{Balancer, ChangeReason, DoubtChange, StateChange};
 use crate::upstream::settings::MemberUrl;
 use log::Level;
 
@@ -18,16 +18,25 @@ pub fn log_change(balancer: &str, member: &MemberUrl, change: StateChange) {
 }
 
 /// Logs the beginning or the end of the doubt about the checks of a balancer.
-pub fn log_doubt(balancer: &str, doubt: DoubtChange) {
-    match doubt {
-        DoubtChange::Begun => log::warn!(
-            "balancer {balancer}: most members fail their checks, so the checks are doubted and \
-             members with failed checks are tried"
+pub fn log_doubt(balancer: &Balancer, doubt: DoubtChange) {
+    let is_only = balancer.members().len() == 1;
+    let (level, text) = match (doubt, is_only) {
+        (DoubtChange::Begun, true) => (
+            Level::Warn,
+            "the only member fails, and is tried in spite of its failed checks",
         ),
-        DoubtChange::Ended => {
-            log::info!(
-                "balancer {balancer}: enough members pass their checks, so the checks count again"
-            );
-        }
-    }
+        (DoubtChange::Begun, false) => (
+            Level::Warn,
+            "most members fail their checks, so the checks are doubted and members with failed checks are tried",
+        ),
+        (DoubtChange::Ended, true) => (
+            Level::Info,
+            "the only member passes its checks, so the checks count again",
+        ),
+        (DoubtChange::Ended, false) => (
+            Level::Info,
+            "enough members pass their checks, so the checks count again",
+        ),
+    };
+    log::log!(level, "balancer {}: {text}", balancer.name());
 }

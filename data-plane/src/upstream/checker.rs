@@ -159,7 +159,7 @@ fn finish(balancer: &Balancer, run: CheckRun, outcome: CheckOutcome, checker: &C
         log_change(balancer.name(), member.url(), change);
     }
     if let Some(doubt) = report.doubt {
-        log_doubt(balancer.name(), doubt);
+        log_doubt(balancer, doubt);
     }
 }
 

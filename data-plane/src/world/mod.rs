@@ -103,7 +103,7 @@ impl World {
                 log_change(name, member.url(), change);
             }
             if let Some(doubt) = report.doubt {
-                log_doubt(name, doubt);
+                log_doubt(plan.balancer(), doubt);
             }
         }
         for (site, excluded) in &self.counts {

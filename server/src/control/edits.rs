@@ -403,7 +403,7 @@ pub(super) fn apply(balancer: &Balancer, checker: &Checker, edits: BalancerEdits
                     log_change(balancer.name(), &url, change);
                 }
                 if let Some(doubt) = report.doubt {
-                    log_doubt(balancer.name(), doubt);
+                    log_doubt(balancer, doubt);
                 }
             }
             Err(error) => log::error!("balancer {}: {url}: {error}", balancer.name()),
