@@ -237,7 +237,7 @@ fn texts_of_clients_are_escaped() {
     // Markup, a right-to-left override and an escape character.
     let _wire = get(&server, "/app/%3Cb%3E%E2%80%AE%1B%22", "");
     let list = await_requests(&server, 1, "\"state\":\"member\"");
-    assert!(list.contains("/app/<b>\u{202e}\\u001b\\\"\""), "{list}");
+    assert!(list.contains("/app/<b>\\u202e\\u001b\\\"\""), "{list}");
     let text = server.ask(&["requests"]).stdout;
     assert!(text.contains("/app/<b>\\u{202e}\\u{1b}\\\""), "{text}");
     let cookie = manager.session(&server);
