@@ -6,7 +6,7 @@
 //! describes the modules.
 
 pub use anthill_data_plane::{
-    base, cache, handler, hits, limits, serve, site, tls, upstream, wire, world,
+    base, cache, handler, hits, limits, serve, site, store, tls, upstream, wire, world,
 };
 
 pub mod git;
