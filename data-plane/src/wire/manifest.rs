@@ -20,6 +20,7 @@
 //! folder by folder ([`compare_paths`]). Bytes of a word outside of `!` to `~`, and `%`, are percent-encoded with
 //! upper-case digits.
 
+mod difference;
 mod line;
 mod reader;
 mod writer;
@@ -27,6 +28,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use difference::{apply_difference, difference};
 pub use line::{BlobRef, ManifestLine, RedirectLine};
 pub use reader::ManifestReader;
 pub use writer::ManifestWriter;

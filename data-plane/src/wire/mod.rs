@@ -33,6 +33,7 @@ pub mod smart_http;
 pub mod priority;
 pub mod proxy_protocol;
 pub mod range;
+pub mod receive_frame;
 pub mod reject;
 pub mod release_pointer;
 pub mod response_fields;
