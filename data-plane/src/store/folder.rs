@@ -42,6 +42,11 @@ impl StoreFolder {
         self.path.join("sites").join(site)
     }
 
+    /// Returns the descriptor of the folder.
+    pub(super) fn root(&self) -> &OwnedFd {
+        &self.folder
+    }
+
     /// Opens a folder below the store, without following links.
     fn open_folder(&self, names: &[&str]) -> Result<Option<OwnedFd>, StoreError> {
         let mut last = None;

@@ -13,12 +13,46 @@
 //! sites/NAME/lock              locked by the publisher that changes the site
 //! lock                         locked for sharing while contents are added, and exclusively while contents are swept
 //! ```
+//!
+//! A publisher writes in this order ([`StoreWriter`], [`SiteWriter`]):
+//!
+//! 1. lock `lock` for sharing, so that no sweep removes a content that the publisher counts on;
+//! 2. write each missing content to a draft, sync the draft, rename the draft into `blobs`;
+//! 3. sync the folders of the renamed contents, and then write, sync, rename and sync the manifest alike;
+//! 4. lock `sites/NAME/lock`, and compare the pointer with the pointer read before;
+//! 5. write and sync the new pointer as a draft, rename the draft to `pointer`, sync the folder of the site;
+//! 6. write the record of the publication to `pointers`.
+//!
+//! A crash or a power failure after any step leaves the old pointer with all contents of the old release, or the new
+//! pointer with all contents of the new release. The next publisher writes a missing record of step 6, and the next
+//! sweep removes drafts. The sequence rises by 1 from the highest one in `pointer` and `pointers`.
+//!
+//! A sweep ([`sweep`]) removes records of old publications first, and then the contents without a release.
 
+mod blob_folder;
+mod draft;
 mod folder;
+mod folder_access;
+mod history;
 mod manifest_text;
+mod publish;
+mod release_contents;
+mod sweep;
+mod write_error;
+mod writer;
 
+#[cfg(test)]
+mod tests;
+
+pub use draft::Draft;
 pub use folder::StoreFolder;
+pub use history::{Publication, SiteRecords, sites};
 pub use manifest_text::read_manifest;
+pub use publish::{Flip, ReleaseMark, SiteWriter};
+pub use release_contents::{release_contents, verify_content};
+pub use sweep::{Retention, SweepReport, sweep};
+pub use write_error::StoreWriteError;
+pub use writer::StoreWriter;
 
 use std::fmt;
 use std::fs::File;
