@@ -17,5 +17,6 @@ pub mod manager;
 pub mod acme;
 pub mod backup;
 pub mod deploy;
+pub mod receive;
 pub mod control;
 pub mod cli;

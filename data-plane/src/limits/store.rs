@@ -15,3 +15,7 @@ pub const STORE_NAMES_MAX: usize = 1_000_000;
 /// Seconds after a rename for which the folder of an unchanged content is synced again, 10 minutes. A publisher that was
 /// killed leaves renamed contents in folders without a sync, and file systems write such folders within a minute.
 pub const STORE_UNSYNCED_SECONDS: u64 = 10 * 60;
+/// Seconds for which a receiver waits until the server serves a new release.
+pub const RECEIVE_SERVED_SECONDS_MAX: u64 = 30;
+/// Milliseconds between two looks at the statement of the server, 2 ms: the wait is a part of the time of a publication.
+pub const RECEIVE_SERVED_PAUSE_MILLISECONDS: u64 = 2;

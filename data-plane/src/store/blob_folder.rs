@@ -1,7 +1,7 @@
 //! Folder of the contents of a store, for adding contents.
 
 use super::StoreError;
-use super::folder_access::{StoreModes, make_folder, open_folder, sync_folder};
+use super::folder_access::{StoreModes, make_folder, names, open_folder, sync_folder};
 use super::write_error::StoreWriteError;
 use crate::base::digest::hex;
 use crate::limits::STORE_UNSYNCED_SECONDS;
@@ -58,6 +58,26 @@ impl BlobFolder {
             self.mark_unsynced(content);
         }
         Ok(u64::try_from(stat.st_size) == Ok(content.size))
+    }
+
+    /// Returns the bytes of all contents.
+    pub(super) fn used_bytes(&self) -> Result<u64, StoreWriteError> {
+        let mut sum: u64 = 0;
+        for byte in 0..=255_u8 {
+            let prefix = format!("{byte:02x}");
+            let listed = match open_folder(&self.blobs, &prefix) {
+                Err(StoreError::Missing) => continue,
+                folder => folder.and_then(|folder| names(&folder).map(|names| (folder, names))),
+            };
+            let (folder, names) =
+                listed.map_err(|error| StoreWriteError::at(format!("blobs/{prefix}"))(error))?;
+            for name in names {
+                // A content that a sweep removed meanwhile has no bytes.
+                let stat = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW);
+                sum += stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+            }
+        }
+        Ok(sum)
     }
 
     /// Moves a synced draft to the place of its content.

@@ -1,15 +1,21 @@
-//! Draft of a content: a file with a unique name in the folder of drafts, hashed while written.
+//! Draft of a content: a file in the folder of drafts, hashed while written. A draft has a unique name, or the digest of
+//! its content in the name, so that a later publisher goes on where the connection of an earlier one ended.
 
+use super::StoreError;
 use super::blob_folder::BlobFolder;
-use super::folder_access::create_unique;
+use super::folder_access::{create_unique, open_locked};
 use super::write_error::StoreWriteError;
-use crate::base::digest::Digest;
+use crate::base::digest::{Digest, hex};
+use crate::limits::STORE_BUFFER_BYTES;
 use crate::wire::manifest::BlobRef;
 use rustix::fs::{AtFlags, unlinkat};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 
-/// Draft of a content. A dropped draft is removed.
+/// Begin of the names of drafts that stay for a day.
+pub(super) const KEPT: &str = "part-";
+
+/// Draft of a content. A dropped draft with a unique name is removed, and another draft stays for a day.
 pub struct Draft<'s> {
     folder: &'s BlobFolder,
     file: File,
@@ -17,6 +23,8 @@ pub struct Draft<'s> {
     name: String,
     digest: Digest,
     size: u64,
+    /// True for a draft with the digest in its name.
+    is_kept: bool,
 }
 
 impl<'s> Draft<'s> {
@@ -30,7 +38,69 @@ impl<'s> Draft<'s> {
             name,
             digest: Digest::new(),
             size: 0,
+            is_kept: false,
         })
+    }
+
+    /// Goes on with the draft of a known content, or begins the draft. The written part is hashed again. While another
+    /// publisher writes the draft, the new draft has a unique name.
+    pub(super) fn resume(
+        folder: &'s BlobFolder,
+        content: &BlobRef,
+    ) -> Result<Draft<'s>, StoreWriteError> {
+        let name = format!("{KEPT}{}", hex(&content.digest));
+        let at = || format!("drafts/{name}");
+        let file = open_locked(&folder.drafts, &name, folder.modes);
+        let file = file.map_err(|error| StoreWriteError::at(at())(error))?;
+        let Some(file) = file else {
+            return Draft::begin(folder);
+        };
+        let mut draft = Draft {
+            folder,
+            file,
+            name,
+            digest: Digest::new(),
+            size: 0,
+            is_kept: true,
+        };
+        let read = draft.hash_again(content.size);
+        read.map_err(|error| StoreWriteError::at(draft.path())(error))?;
+        Ok(draft)
+    }
+
+    /// Hashes the written part. A part that is longer than the content is none of it.
+    fn hash_again(&mut self, size: u64) -> io::Result<()> {
+        if self.file.metadata()?.len() > size {
+            self.file.set_len(0)?;
+        }
+        let mut buffer = vec![0; STORE_BUFFER_BYTES];
+        loop {
+            match self.file.read(&mut buffer)? {
+                0 => return Ok(()),
+                count => {
+                    self.digest.update(&buffer[..count]);
+                    self.size += count as u64;
+                }
+            }
+        }
+    }
+
+    /// Completes a known content as [`Draft::finish`] does. A draft with another content is removed, and is an error.
+    pub fn finish_as(mut self, content: &BlobRef) -> Result<(), StoreWriteError> {
+        self.is_kept = false;
+        let path = self.path();
+        let digest = std::mem::take(&mut self.digest);
+        let found = BlobRef {
+            size: self.size,
+            digest: digest.finish(),
+        };
+        match found == *content {
+            true => self.place(content),
+            false => {
+                let error = StoreError::Corrupt("the sent content differs from its digest");
+                Err(StoreWriteError::at(path)(error))
+            }
+        }
     }
 
     /// Returns the size of the written part in bytes.
@@ -46,13 +116,18 @@ impl<'s> Draft<'s> {
             size: self.size,
             digest,
         };
-        if !self.folder.has(&content)? {
+        self.place(&content)?;
+        Ok(content)
+    }
+
+    fn place(&mut self, content: &BlobRef) -> Result<(), StoreWriteError> {
+        if !self.folder.has(content)? {
             let synced = self.file.sync_all();
             synced.map_err(|error| StoreWriteError::at(self.path())(error))?;
-            self.folder.place(&self.name, &content)?;
+            self.folder.place(&self.name, content)?;
             self.name.clear();
         }
-        Ok(content)
+        Ok(())
     }
 
     /// Returns the path of the draft below the store.
@@ -76,7 +151,8 @@ impl Write for Draft<'_> {
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
-        if !self.name.is_empty() {
+        let is_kept = self.is_kept && self.size > 0;
+        if !self.name.is_empty() && !is_kept {
             // A draft that stays is removed by the next sweep.
             let _ = unlinkat(&self.folder.drafts, &self.name, AtFlags::empty());
         }

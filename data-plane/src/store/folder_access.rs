@@ -9,7 +9,7 @@ use super::StoreError;
 use crate::limits::{RELEASE_POINTER_BYTES_MAX, STORE_NAMES_MAX};
 use rustix::fs::{
     AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RawMode, fchmod, flock, fstat, fsync,
-    mkdirat, openat, renameat, unlinkat,
+    mkdirat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use std::fs::File;
@@ -130,6 +130,39 @@ pub(super) fn create_unique(
             Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Opens a file for reading and writing, alone: the file is locked until it is closed. A missing file is made. Returns
+/// None for a file that another publisher writes, that belongs to another account, or that was moved meanwhile.
+pub(super) fn open_locked(
+    folder: &OwnedFd,
+    name: &str,
+    modes: StoreModes,
+) -> Result<Option<File>, StoreError> {
+    let file = match openat(folder, name, KEPT_FILE, Mode::from_raw_mode(modes.file)) {
+        Err(Errno::ACCESS) => return Ok(None),
+        file => file.map_err(link_refused)?,
+    };
+    let opened = fstat(&file)?;
+    if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
+        return Err(StoreError::Corrupt(
+            "a file of the store is no regular file",
+        ));
+    }
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Ok(None);
+    }
+    // The earlier holder of the lock may have moved the file to the contents, which never change.
+    let there = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+    let is_there = there.is_ok_and(|it| (it.st_dev, it.st_ino) == (opened.st_dev, opened.st_ino));
+    if !is_there {
+        return Ok(None);
+    }
+    match modes.set(&file, modes.file) {
+        Ok(()) => Ok(Some(File::from(file))),
+        Err(Errno::PERM) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -257,6 +290,14 @@ const FOLDER: OFlags = OFlags::RDONLY
 
 /// Flags for a present file. `NONBLOCK` keeps the reader from waiting for a pipe.
 const OLD_FILE: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+/// Flags for a file that a publisher goes on to write.
+const KEPT_FILE: OFlags = OFlags::RDWR
+    .union(OFlags::CREATE)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)

@@ -4,6 +4,7 @@
 //! in memory, 32 bytes for each content.
 
 use super::StoreError;
+use super::draft::KEPT;
 use super::folder::StoreFolder;
 use super::folder_access::{LockKind, StoreModes, lock, names, open_folder, sync_folder};
 use super::history::{SiteRecords, sites};
@@ -78,7 +79,7 @@ pub fn sweep(
         report.publications += sequences.len();
         remove_publications(store, &site, &sequences)?;
     }
-    remove_contents(store, &needed, &mut report)?;
+    remove_contents(store, &needed, now, &mut report)?;
     Ok(report)
 }
 
@@ -155,6 +156,7 @@ fn remove_publications(
 fn remove_contents(
     store: &StoreFolder,
     needed: &HashSet<[u8; 32]>,
+    now: u64,
     report: &mut SweepReport,
 ) -> Result<(), StoreWriteError> {
     let mut remove = |path: String, folder: &OwnedFd, is_needed: &dyn Fn(&str) -> bool| {
@@ -173,7 +175,8 @@ fn remove_contents(
     };
     let drafts = open(store.root(), "drafts").map_err(StoreWriteError::at("drafts"))?;
     if let Some(drafts) = drafts {
-        remove("drafts".to_owned(), &drafts, &|_| false)?;
+        let is_needed = |name: &str| name.starts_with(KEPT) && is_recent(&drafts, name, now);
+        remove("drafts".to_owned(), &drafts, &is_needed)?;
     }
     let Some(blobs) = open(store.root(), "blobs").map_err(StoreWriteError::at("blobs"))? else {
         return Ok(());
@@ -190,6 +193,13 @@ fn remove_contents(
         }
     }
     Ok(())
+}
+
+/// Returns true for a draft that a publisher may go on with: the draft was written within a day.
+fn is_recent(drafts: &OwnedFd, name: &str, now: u64) -> bool {
+    let stat = statat(drafts, name, AtFlags::SYMLINK_NOFOLLOW);
+    let written = stat.map_or(0, |stat| u64::try_from(stat.st_mtime).unwrap_or(0));
+    written.saturating_add(RELEASES_KEPT_SECONDS) >= now
 }
 
 /// Removes a file. A missing file is no error.

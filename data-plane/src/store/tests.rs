@@ -331,3 +331,39 @@ fn a_shared_store_gets_the_modes_of_a_group() {
         assert_eq!(mode(name), 0o640, "{name}");
     }
 }
+
+#[test]
+fn a_broken_upload_goes_on_where_it_ended() {
+    let folder = store();
+    let store = StoreWriter::open(folder.path()).expect("a store");
+    let content = BlobRef {
+        size: 6,
+        digest: sha256(b"abcdef"),
+    };
+    assert_eq!(store.resumable_bytes(&content), 0);
+    let mut draft = store.resume(&content).expect("done");
+    draft.write_all(b"abc").expect("done");
+    // Another publisher of the same content has a draft of its own meanwhile.
+    assert_eq!(store.resume(&content).expect("done").size(), 0);
+    drop(draft);
+    assert_eq!(store.resumable_bytes(&content), 3);
+    let mut draft = store.resume(&content).expect("done");
+    assert_eq!(draft.size(), 3);
+    draft.write_all(b"def").expect("done");
+    draft.finish_as(&content).expect("done");
+    assert!(store.has(&content).expect("done"));
+    assert_eq!(store.resumable_bytes(&content), 0);
+    let other = BlobRef {
+        size: 3,
+        digest: sha256(b"xyz"),
+    };
+    let mut draft = store.resume(&other).expect("done");
+    draft.write_all(b"abc").expect("done");
+    assert!(draft.finish_as(&other).is_err());
+    assert_eq!(
+        store.resumable_bytes(&other),
+        0,
+        "a wrong content is removed"
+    );
+    assert!(!store.has(&other).expect("done"));
+}

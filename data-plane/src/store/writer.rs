@@ -1,12 +1,13 @@
 //! Store in a plain folder, for adding contents.
 
 use super::blob_folder::BlobFolder;
-use super::draft::Draft;
+use super::draft::{Draft, KEPT};
 use super::folder::StoreFolder;
 use super::folder_access::{LockKind, StoreModes, lock, open_folder};
 use super::write_error::StoreWriteError;
+use crate::base::digest::hex;
 use crate::wire::manifest::BlobRef;
-use rustix::fs::{CWD, Mode, mkdirat};
+use rustix::fs::{AtFlags, CWD, Mode, mkdirat, statat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write as _;
@@ -52,9 +53,28 @@ impl StoreWriter {
         self.blobs.has(content)
     }
 
+    /// Returns the bytes of all contents in the store.
+    pub fn used_bytes(&self) -> Result<u64, StoreWriteError> {
+        self.blobs.used_bytes()
+    }
+
     /// Begins a content.
     pub fn draft(&self) -> Result<Draft<'_>, StoreWriteError> {
         Draft::begin(&self.blobs)
+    }
+
+    /// Begins a known content, or goes on with the draft of an earlier connection.
+    pub fn resume(&self, content: &BlobRef) -> Result<Draft<'_>, StoreWriteError> {
+        Draft::resume(&self.blobs, content)
+    }
+
+    /// Returns the bytes of a known content in the draft of an earlier connection.
+    pub fn resumable_bytes(&self, content: &BlobRef) -> u64 {
+        let name = format!("{KEPT}{}", hex(&content.digest));
+        let stat = statat(&self.blobs.drafts, name, AtFlags::SYMLINK_NOFOLLOW);
+        let size = stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+        // A longer draft is no part of the content.
+        if size > content.size { 0 } else { size }
     }
 
     /// Adds the manifest of a release after all contents, and returns the id of the release. All contents are on the
