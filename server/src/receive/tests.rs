@@ -9,6 +9,9 @@ use crate::wire::release_pointer::ReleasePointer;
 use std::borrow::Cow;
 use tempfile::TempDir;
 
+/// Answer of a receiver.
+type Answer = (FrameKind, Vec<u8>);
+
 /// Frames of a publisher.
 struct Frames(FrameWriter<Vec<u8>>);
 
@@ -73,11 +76,11 @@ impl Receiver {
     }
 
     /// Runs a session, and returns the answers without the greeting.
-    fn answers(&self, frames: Frames) -> Vec<(FrameKind, Vec<u8>)> {
+    fn answers(&self, frames: Frames) -> Vec<Answer> {
         self.answers_to(&frames.0.into_inner()).1
     }
 
-    fn answers_to(&self, bytes: &[u8]) -> (Result<(), ReceiveError>, Vec<(FrameKind, Vec<u8>)>) {
+    fn answers_to(&self, bytes: &[u8]) -> (Result<(), ReceiveError>, Vec<Answer>) {
         let mut output = Vec::new();
         let done = receive(&self.options, bytes, &mut output);
         let mut reader = FrameReader::new(&output[..]);
@@ -136,7 +139,7 @@ fn pointer(manifest: &str, sequence: u64) -> ReleasePointer {
 }
 
 /// Returns the missing contents of an answer.
-fn needs(answers: &[(FrameKind, Vec<u8>)]) -> Vec<ContentPlace> {
+fn needs(answers: &[Answer]) -> Vec<ContentPlace> {
     let needs = answers.iter().filter(|(kind, _)| *kind == FrameKind::Need);
     let entries = needs.flat_map(|(_, payload)| payload.as_chunks::<12>().0);
     entries.map(ContentPlace::parse).collect()
