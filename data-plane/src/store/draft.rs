@@ -40,19 +40,25 @@ impl<'s> Draft<'s> {
 
     /// Completes the content: the draft is synced, and moved to the contents. A present content with the digest and
     /// the size stays.
-    pub fn finish(mut self) -> Result<BlobRef, StoreWriteError> {
+    pub fn finish(self) -> Result<BlobRef, StoreWriteError> {
+        self.finish_if_new().map(|(content, _)| content)
+    }
+
+    /// Completes the content as [`Draft::finish`], and returns true if the content was not present.
+    pub fn finish_if_new(mut self) -> Result<(BlobRef, bool), StoreWriteError> {
         let digest = std::mem::take(&mut self.digest).finish();
         let content = BlobRef {
             size: self.size,
             digest,
         };
-        if !self.folder.has(&content)? {
+        let is_new = !self.folder.has(&content)?;
+        if is_new {
             let synced = self.file.sync_all();
             synced.map_err(|error| StoreWriteError::at(self.path())(error))?;
             self.folder.place(&self.name, &content)?;
             self.name.clear();
         }
-        Ok(content)
+        Ok((content, is_new))
     }
 
     /// Returns the path of the draft below the store.
