@@ -95,7 +95,7 @@ impl<'s> Draft<'s> {
             digest: digest.finish(),
         };
         match found == *content {
-            true => self.place(content),
+            true => self.place(content).map(|_| ()),
             false => {
                 let error = StoreError::Corrupt("the sent content differs from its digest");
                 Err(StoreWriteError::at(path)(error))
@@ -110,24 +110,31 @@ impl<'s> Draft<'s> {
 
     /// Completes the content: the draft is synced, and moved to the contents. A present content with the digest and
     /// the size stays.
-    pub fn finish(mut self) -> Result<BlobRef, StoreWriteError> {
+    pub fn finish(self) -> Result<BlobRef, StoreWriteError> {
+        self.finish_if_new().map(|(content, _)| content)
+    }
+
+    /// Completes the content as [`Draft::finish`], and returns true if the content was not present.
+    pub fn finish_if_new(mut self) -> Result<(BlobRef, bool), StoreWriteError> {
         let digest = std::mem::take(&mut self.digest).finish();
         let content = BlobRef {
             size: self.size,
             digest,
         };
-        self.place(&content)?;
-        Ok(content)
+        let is_new = self.place(&content)?;
+        Ok((content, is_new))
     }
 
-    fn place(&mut self, content: &BlobRef) -> Result<(), StoreWriteError> {
-        if !self.folder.has(content)? {
+    /// Moves the draft to the contents. Returns false if the content was present.
+    fn place(&mut self, content: &BlobRef) -> Result<bool, StoreWriteError> {
+        let is_new = !self.folder.has(content)?;
+        if is_new {
             let synced = self.file.sync_all();
             synced.map_err(|error| StoreWriteError::at(self.path())(error))?;
             self.folder.place(&self.name, content)?;
             self.name.clear();
         }
-        Ok(())
+        Ok(is_new)
     }
 
     /// Returns the path of the draft below the store.

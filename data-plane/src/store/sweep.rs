@@ -10,11 +10,12 @@ use super::folder_access::{LockKind, StoreModes, lock, names, open_folder, sync_
 use super::history::{SiteRecords, sites};
 use super::release_contents::release_contents;
 use super::write_error::StoreWriteError;
-use crate::base::digest::from_hex;
+use crate::base::digest::{from_hex, hex};
 use crate::limits::{RELEASES_KEPT_BYTES_MAX, RELEASES_KEPT_MAX, RELEASES_KEPT_SECONDS};
 use rustix::fs::{AtFlags, statat, unlinkat};
 use rustix::io::Errno;
 use std::collections::HashSet;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 
 /// Rule for the releases of a site that stay. The served, the labelled and the pinned releases always stay.
@@ -56,11 +57,7 @@ pub fn sweep(
     retention: &Retention,
     now: u64,
 ) -> Result<SweepReport, StoreWriteError> {
-    let modes = StoreModes::of(store.root()).map_err(StoreWriteError::at("."))?;
-    let lock = lock(store.root(), "lock", LockKind::ExclusiveNow, modes);
-    let _lock = lock
-        .map_err(StoreWriteError::at("lock"))?
-        .ok_or(StoreWriteError::Busy)?;
+    let _lock = lock_alone(store)?;
     // Every site is read before the first removal: an unreadable release of any site ends the sweep.
     let mut needed = HashSet::new();
     let mut old = Vec::new();
@@ -208,4 +205,30 @@ fn unlink(folder: &OwnedFd, name: &str) -> Result<(), StoreError> {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Removes a content, so that the next publication writes the content anew. Returns [`StoreWriteError::Busy`] if a
+/// publisher uses the store.
+pub fn remove_content(store: &StoreFolder, digest: &[u8; 32]) -> Result<(), StoreWriteError> {
+    let _lock = lock_alone(store)?;
+    let name = hex(digest);
+    let path = format!("blobs/{}/{name}", &name[..2]);
+    open_folder(store.root(), "blobs")
+        .and_then(|blobs| open_folder(&blobs, &name[..2]))
+        .and_then(|folder| {
+            unlink(&folder, &name)?;
+            sync_folder(&folder)
+        })
+        .or_else(|error| match error {
+            StoreError::Missing => Ok(()),
+            error => Err(StoreWriteError::at(path)(error)),
+        })
+}
+
+/// Takes the exclusive lock of the store.
+fn lock_alone(store: &StoreFolder) -> Result<File, StoreWriteError> {
+    let modes = StoreModes::of(store.root()).map_err(StoreWriteError::at("."))?;
+    let lock = lock(store.root(), "lock", LockKind::ExclusiveNow, modes);
+    let lock = lock.map_err(StoreWriteError::at("lock"))?;
+    lock.ok_or(StoreWriteError::Busy)
 }
