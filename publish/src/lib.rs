@@ -16,5 +16,6 @@ pub mod coding;
 pub mod progress;
 pub mod contents;
 pub mod release;
+pub mod remote;
 pub mod destination;
 pub mod cli;

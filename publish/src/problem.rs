@@ -39,6 +39,17 @@ impl Problem {
         self
     }
 
+    /// Returns one problem with the messages of all; None for no problem.
+    pub fn all(problems: Vec<Problem>) -> Option<Problem> {
+        let mut problems = problems.into_iter();
+        let first = problems.next()?;
+        Some(problems.fold(first, |mut all, next| {
+            all.text = format!("{}\nerror: {}", all.text, next.text);
+            all.help = all.help.or(next.help);
+            all
+        }))
+    }
+
     /// Returns the exit status.
     pub fn code(&self) -> u8 {
         self.code

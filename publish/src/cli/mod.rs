@@ -2,6 +2,7 @@
 
 mod command;
 mod publish;
+mod publish_hosts;
 mod releases;
 mod release_list;
 mod rollback;

@@ -1,9 +1,11 @@
 //! Command `publish`: a folder becomes a release of a site.
 
 use super::command::{CommandSpec, ParsedCommand};
+use super::publish_hosts::{self, HostSite, HostsRun};
 use super::site_of_store::{SiteOfStore, publisher, short};
 use super::{print, warn};
 use crate::contents::{ContentAdder, FileContents, Target, stored};
+use crate::destination::Destination;
 use crate::key::PublisherKey;
 use crate::links::dead_links;
 use crate::problem::Problem;
@@ -16,14 +18,17 @@ use anthill_data_plane::store::{
     Flip, Publication, Retention, SiteWriter, StoreFolder, StoreWriteError, StoreWriter, sweep,
 };
 use anthill_data_plane::wire::release_pointer::{ReleasePointer, is_label};
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 pub(super) const SPEC: CommandSpec = CommandSpec {
     name: "publish",
-    usage: "publish [OPTIONS] DIR STORE[:SITE]",
+    usage: "publish [OPTIONS] DIR HOST[:SITE]... | DIR STORE[:SITE]",
     about: "Publishes a folder as a release of a site. The site is served whole or not at all.\n\
+            HOST is a host of your ssh, with `anthill receive SITE` as the command of your key. With several hosts,\n\
+            none serves the release before all have it.\n\
             STORE is a folder with a slash in its name, such as ./store. Without SITE the site is `www`.",
     options: &[
         ("dry-run", "", "show the changes, and write nothing"),
@@ -31,6 +36,11 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
             "preview",
             "LABEL",
             "give the release a label, and leave the served release",
+        ),
+        (
+            "ssh",
+            "CMD",
+            "command of the shell in place of ssh, for example `ssh -p 2222`",
         ),
         ("strict", "", "refuse a release with dead links"),
         (
@@ -47,6 +57,8 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
 
 /// Dead links in the output. Further ones are counted.
 const DEAD_LINKS_SHOWN: usize = 20;
+/// Most hosts of one publication.
+const HOSTS_MAX: usize = 64;
 /// Changed files in the output of a dry run. Further ones are counted.
 const CHANGES_SHOWN: usize = 50;
 
@@ -62,7 +74,7 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     if made.is_some() && parsed.all_operands().is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    let operands = parsed.operands(2..=2)?;
+    let operands = parsed.operands(2..=HOSTS_MAX + 1)?;
     let label = parsed.text("preview")?;
     if let Some(label) = label
         && !is_label(label)
@@ -73,7 +85,11 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         Some(file) => Some(PublisherKey::read(Path::new(file))?),
         None => made,
     };
-    let site = SiteOfStore::find(&operands[1])?;
+    let hosts = hosts(&operands[1..])?;
+    let site = match hosts.is_empty() {
+        true => SiteOfStore::find(&operands[1])?,
+        false => publish_hosts::stage(Path::new(&operands[0]))?,
+    };
     if let Some(command) = parsed.text("build")? {
         build(command)?;
     }
@@ -92,10 +108,41 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         key,
         start,
     };
+    if !hosts.is_empty() {
+        let ssh = parsed.text("ssh")?.unwrap_or("ssh");
+        let run = HostsRun {
+            run: &publication,
+            ssh,
+            label,
+        };
+        return match parsed.has("dry-run") {
+            true => run.dry_run(&hosts),
+            false => run.publish(&hosts),
+        };
+    }
     match (parsed.has("dry-run"), label) {
         (true, _) => publication.dry_run(),
         (false, label) => publication.publish(label),
     }
+}
+
+/// Returns the hosts among the destinations; none for a store.
+fn hosts(destinations: &[OsString]) -> Result<Vec<HostSite>, Problem> {
+    let mut hosts = Vec::new();
+    for destination in destinations {
+        match Destination::parse(destination)? {
+            Destination::Host(host, site) => hosts.push((host, site)),
+            Destination::Folder(..) if destinations.len() == 1 => {}
+            Destination::Folder(path, _) => {
+                let what = format!(
+                    "{} is a store among several destinations",
+                    text::file(&path)
+                );
+                return Err(Problem::usage(what).help("name hosts alone, or one store"));
+            }
+        }
+    }
+    Ok(hosts)
 }
 
 /// Runs a command of the shell.
@@ -134,18 +181,18 @@ fn report_links(source: &Source, rules: &SiteRules, parsed: &ParsedCommand) -> R
 }
 
 /// Publication under way.
-struct PublishRun {
-    site: SiteOfStore,
+pub(super) struct PublishRun {
+    pub(super) site: SiteOfStore,
     source: Source,
     rules: SiteRules,
-    key: Option<PublisherKey>,
+    pub(super) key: Option<PublisherKey>,
     start: Instant,
 }
 
 /// Result of the work on the contents.
-struct Prepared {
-    manifest: String,
-    files: Vec<ReleaseFile>,
+pub(super) struct Prepared {
+    pub(super) manifest: String,
+    pub(super) files: Vec<ReleaseFile>,
     /// Bytes of the contents that were new to the store.
     new: u64,
 }
@@ -251,7 +298,11 @@ impl PublishRun {
         files.unwrap_or_default()
     }
 
-    fn prepare(&self, target: Target<'_>, before: &[ReleaseFile]) -> Result<Prepared, Problem> {
+    pub(super) fn prepare(
+        &self,
+        target: Target<'_>,
+        before: &[ReleaseFile],
+    ) -> Result<Prepared, Problem> {
         let adder = ContentAdder::new(&self.source, target, known_codings(before));
         let (contents, new) = adder.run()?;
         let manifest = release::manifest(&self.source, &self.rules, &contents)?;
@@ -267,7 +318,7 @@ impl PublishRun {
         })
     }
 
-    fn figures(&self, prepared: &Prepared, changes: &Changes) -> String {
+    pub(super) fn figures(&self, prepared: &Prepared, changes: &Changes) -> String {
         let sizes = prepared.files.iter().map(|file| file.contents.content.size);
         format!(
             "  {}, {}: {} added, {} changed, {} removed\n  {} new to the store, {}",

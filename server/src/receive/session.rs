@@ -105,7 +105,8 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
     fn list(&mut self) -> Result<(), ReceiveError> {
         let records = self.records()?;
         self.seen = records.served;
-        let mut text = format!("rights {}\n", self.options.rights.word());
+        let site = &self.options.site;
+        let mut text = format!("site {site}\nrights {}\n", self.options.rights.word());
         if let Some(publisher) = &self.options.publisher {
             text.push_str(&format!("publisher {publisher}\n"));
         }

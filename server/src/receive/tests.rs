@@ -155,7 +155,10 @@ fn a_release_is_received_and_served() {
     let first = manifest(&[("a", b"one"), ("b", b"two"), ("c", b"one")]);
     let frames = Frames::new().add(FrameKind::List, b"").manifest(&first);
     let answers = receiver.answers(frames);
-    assert_eq!(answers[0], (FrameKind::List, b"rights publish\n".to_vec()));
+    assert_eq!(
+        answers[0],
+        (FrameKind::List, b"site www\nrights publish\n".to_vec())
+    );
     let expected = [0, 1].map(|number| ContentPlace { number, offset: 0 });
     assert_eq!(needs(&answers), expected, "equal contents are sent once");
     let frames = Frames::new()
