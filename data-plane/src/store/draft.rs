@@ -1,7 +1,7 @@
 //! Draft of a content: a file with a unique name in the folder of drafts, hashed while written.
 
 use super::blob_folder::BlobFolder;
-use super::folder_access::create_unique;
+use super::folder_access::{DRAFT, create_unique};
 use super::write_error::StoreWriteError;
 use crate::base::digest::Digest;
 use crate::wire::manifest::BlobRef;
@@ -13,7 +13,7 @@ use std::io::{self, Write};
 pub struct Draft<'s> {
     folder: &'s BlobFolder,
     file: File,
-    /// Name in the folder of drafts; empty after the move to the contents.
+    /// Name in the folder of drafts; empty once the folder of contents keeps the draft.
     name: String,
     digest: Digest,
     size: u64,
@@ -22,8 +22,8 @@ pub struct Draft<'s> {
 impl<'s> Draft<'s> {
     /// Begins a draft.
     pub(super) fn begin(folder: &'s BlobFolder) -> Result<Draft<'s>, StoreWriteError> {
-        let (file, name) =
-            create_unique(&folder.drafts, folder.modes).map_err(StoreWriteError::at("drafts"))?;
+        let (file, name) = create_unique(&folder.drafts, DRAFT, folder.modes)
+            .map_err(StoreWriteError::at("drafts"))?;
         Ok(Draft {
             folder,
             file,
@@ -38,24 +38,16 @@ impl<'s> Draft<'s> {
         self.size
     }
 
-    /// Completes the content: the draft is synced, and moved to the contents. A present content with the digest and
-    /// the size stays.
-    pub fn finish(self) -> Result<BlobRef, StoreWriteError> {
-        self.finish_if_new().map(|(content, _)| content)
-    }
-
-    /// Completes the content as [`Draft::finish`], and returns true if the content was not present.
-    pub fn finish_if_new(mut self) -> Result<(BlobRef, bool), StoreWriteError> {
+    /// Completes the content, and returns true if the store has no such content. [`super::StoreWriter::sync`] moves the
+    /// draft to the contents.
+    pub fn finish(mut self) -> Result<(BlobRef, bool), StoreWriteError> {
         let digest = std::mem::take(&mut self.digest).finish();
         let content = BlobRef {
             size: self.size,
             digest,
         };
-        let is_new = !self.folder.has(&content)?;
+        let is_new = !self.folder.has(&content)? && self.folder.keep(&self.name, content);
         if is_new {
-            let synced = self.file.sync_all();
-            synced.map_err(|error| StoreWriteError::at(self.path())(error))?;
-            self.folder.place(&self.name, &content)?;
             self.name.clear();
         }
         Ok((content, is_new))

@@ -11,7 +11,7 @@ use super::release_contents::release_contents;
 use super::write_error::StoreWriteError;
 use crate::base::digest::{from_hex, hex};
 use crate::limits::{RELEASES_KEPT_BYTES_MAX, RELEASES_KEPT_MAX, RELEASES_KEPT_SECONDS};
-use rustix::fs::{AtFlags, statat, unlinkat};
+use rustix::fs::{AtFlags, statat, syncfs, unlinkat};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs::File;
@@ -170,6 +170,13 @@ fn remove_contents(
     };
     let drafts = open(store.root(), "drafts").map_err(StoreWriteError::at("drafts"))?;
     if let Some(drafts) = drafts {
+        // A killed publisher left renamed contents, perhaps without a sync, and a mark for the next publisher.
+        if !names(&drafts)
+            .map_err(StoreWriteError::at("drafts"))?
+            .is_empty()
+        {
+            syncfs(&drafts).map_err(StoreWriteError::at("drafts"))?;
+        }
         remove("drafts".to_owned(), &drafts, &|_| false)?;
     }
     let Some(blobs) = open(store.root(), "blobs").map_err(StoreWriteError::at("blobs"))? else {
