@@ -195,13 +195,10 @@ impl<'s> ContentAdder<'s> {
 
     fn finish(&self, out: Output<'s>) -> Result<BlobRef, Problem> {
         let content = match out {
-            Output::Draft(draft) => {
-                let is_new = draft.finish_if_new().map_err(stored)?;
-                match is_new {
-                    (content, true) => content,
-                    (content, false) => return Ok(content),
-                }
-            }
+            Output::Draft(draft) => match draft.finish().map_err(stored)? {
+                (content, true) => content,
+                (content, false) => return Ok(content),
+            },
             Output::Sum(sum) => {
                 let content = sum.finish();
                 if self.has(&content)? {

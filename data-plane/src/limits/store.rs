@@ -12,10 +12,13 @@ pub const RELEASES_KEPT_BYTES_MAX: u64 = 4 << 30;
 pub const STORE_BUFFER_BYTES: usize = 64 * 1024;
 /// Names of a folder of the store that are read, 1,000,000. A longer folder is an error.
 pub const STORE_NAMES_MAX: usize = 1_000_000;
-/// Seconds after a rename for which the folder of an unchanged content is synced again, 10 minutes. A publisher that was
-/// killed leaves renamed contents in folders without a sync, and file systems write such folders within a minute.
-pub const STORE_UNSYNCED_SECONDS: u64 = 10 * 60;
+/// New files, and folders with new files, that a publisher syncs one by one, 64. With more files one sync of the whole
+/// file system takes less time.
+pub const STORE_FSYNC_MAX: usize = 64;
 /// Seconds for which a receiver waits until the server serves a new release.
 pub const RECEIVE_SERVED_SECONDS_MAX: u64 = 30;
 /// Milliseconds between two looks at the statement of the server, 2 ms: the wait is a part of the time of a publication.
 pub const RECEIVE_SERVED_PAUSE_MILLISECONDS: u64 = 2;
+/// Bytes of completed contents, 64 MiB, after which a receiver writes the contents to the disk. A receiver that is killed
+/// loses no more.
+pub const RECEIVE_UNSYNCED_BYTES_MAX: u64 = 64 << 20;

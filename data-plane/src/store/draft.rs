@@ -3,12 +3,12 @@
 
 use super::StoreError;
 use super::blob_folder::BlobFolder;
-use super::folder_access::{create_unique, open_locked};
+use super::folder_access::{DRAFT, create_unique, open_locked};
 use super::write_error::StoreWriteError;
 use crate::base::digest::{Digest, hex};
 use crate::limits::STORE_BUFFER_BYTES;
 use crate::wire::manifest::BlobRef;
-use rustix::fs::{AtFlags, unlinkat};
+use rustix::fs::{AtFlags, renameat, unlinkat};
 use std::fs::File;
 use std::io::{self, Read as _, Write};
 
@@ -19,7 +19,7 @@ pub(super) const KEPT: &str = "part-";
 pub struct Draft<'s> {
     folder: &'s BlobFolder,
     file: File,
-    /// Name in the folder of drafts; empty after the move to the contents.
+    /// Name in the folder of drafts; empty once the folder of contents keeps the draft.
     name: String,
     digest: Digest,
     size: u64,
@@ -30,8 +30,8 @@ pub struct Draft<'s> {
 impl<'s> Draft<'s> {
     /// Begins a draft.
     pub(super) fn begin(folder: &'s BlobFolder) -> Result<Draft<'s>, StoreWriteError> {
-        let (file, name) =
-            create_unique(&folder.drafts, folder.modes).map_err(StoreWriteError::at("drafts"))?;
+        let (file, name) = create_unique(&folder.drafts, DRAFT, folder.modes)
+            .map_err(StoreWriteError::at("drafts"))?;
         Ok(Draft {
             folder,
             file,
@@ -95,7 +95,7 @@ impl<'s> Draft<'s> {
             digest: digest.finish(),
         };
         match found == *content {
-            true => self.place(content).map(|_| ()),
+            true => self.place_alone(content),
             false => {
                 let error = StoreError::Corrupt("the sent content differs from its digest");
                 Err(StoreWriteError::at(path)(error))
@@ -108,14 +108,9 @@ impl<'s> Draft<'s> {
         self.size
     }
 
-    /// Completes the content: the draft is synced, and moved to the contents. A present content with the digest and
-    /// the size stays.
-    pub fn finish(self) -> Result<BlobRef, StoreWriteError> {
-        self.finish_if_new().map(|(content, _)| content)
-    }
-
-    /// Completes the content as [`Draft::finish`], and returns true if the content was not present.
-    pub fn finish_if_new(mut self) -> Result<(BlobRef, bool), StoreWriteError> {
+    /// Completes the content, and returns true if the store has no such content. [`super::StoreWriter::sync`] moves the
+    /// draft to the contents.
+    pub fn finish(mut self) -> Result<(BlobRef, bool), StoreWriteError> {
         let digest = std::mem::take(&mut self.digest).finish();
         let content = BlobRef {
             size: self.size,
@@ -125,13 +120,21 @@ impl<'s> Draft<'s> {
         Ok((content, is_new))
     }
 
+    /// Completes a draft with the digest in its name under a unique name, so that no other publisher goes on with it.
+    fn place_alone(&mut self, content: &BlobRef) -> Result<(), StoreWriteError> {
+        let folder = self.folder;
+        let unique = create_unique(&folder.drafts, DRAFT, folder.modes).and_then(|(_, unique)| {
+            renameat(&folder.drafts, &self.name, &folder.drafts, &unique)?;
+            Ok(unique)
+        });
+        self.name = unique.map_err(|error| StoreWriteError::at(self.path())(error))?;
+        self.place(content).map(|_| ())
+    }
+
     /// Moves the draft to the contents. Returns false if the content was present.
     fn place(&mut self, content: &BlobRef) -> Result<bool, StoreWriteError> {
-        let is_new = !self.folder.has(content)?;
+        let is_new = !self.folder.has(content)? && self.folder.keep(&self.name, *content);
         if is_new {
-            let synced = self.file.sync_all();
-            synced.map_err(|error| StoreWriteError::at(self.path())(error))?;
-            self.folder.place(&self.name, content)?;
             self.name.clear();
         }
         Ok(is_new)

@@ -18,6 +18,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Kind of the files of incomplete contents.
+pub(super) const DRAFT: &str = "draft";
+
 /// Permissions of new files and folders.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct StoreModes {
@@ -84,6 +87,22 @@ pub(super) fn make_folder(
     modes: StoreModes,
 ) -> Result<OwnedFd, StoreError> {
     match open_folder(above, name) {
+        Err(StoreError::Missing) => {
+            let folder = make_unsynced_folder(above, name, modes)?;
+            sync_folder(above)?;
+            Ok(folder)
+        }
+        folder => folder,
+    }
+}
+
+/// Opens a folder, and makes a missing folder. The caller syncs the folder above.
+pub(super) fn make_unsynced_folder(
+    above: &OwnedFd,
+    name: &str,
+    modes: StoreModes,
+) -> Result<OwnedFd, StoreError> {
+    match open_folder(above, name) {
         Err(StoreError::Missing) => {}
         folder => return folder,
     }
@@ -95,11 +114,9 @@ pub(super) fn make_folder(
     let folder = open_folder(above, name)?;
     // The mode of a folder of another publisher cannot be changed, and needs no change.
     match modes.set(&folder, modes.folder) {
-        Ok(()) | Err(Errno::PERM) => {}
-        Err(error) => return Err(error.into()),
+        Ok(()) | Err(Errno::PERM) => Ok(folder),
+        Err(error) => Err(error.into()),
     }
-    sync_folder(above)?;
-    Ok(folder)
 }
 
 /// Writes the entries of a folder to the disk.
@@ -111,9 +128,10 @@ pub(super) fn sync_folder(folder: &OwnedFd) -> Result<(), StoreError> {
     }
 }
 
-/// Makes a new file with a unique name, and returns the file and the name.
+/// Makes a new file with a unique name, and returns the file and the name. The name begins with `kind` and a hyphen.
 pub(super) fn create_unique(
     folder: &OwnedFd,
+    kind: &str,
     modes: StoreModes,
 ) -> Result<(File, String), StoreError> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -121,7 +139,7 @@ pub(super) fn create_unique(
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let time = SystemTime::now().duration_since(UNIX_EPOCH);
         let time = time.map_or(0, |time| time.as_nanos());
-        let name = format!("draft-{time:x}-{:x}-{number:x}", std::process::id());
+        let name = format!("{kind}-{time:x}-{:x}-{number:x}", std::process::id());
         match openat(folder, &name, NEW_FILE, Mode::from_raw_mode(modes.file)) {
             Ok(file) => {
                 modes.set(&file, modes.file)?;
@@ -175,7 +193,7 @@ pub(super) fn replace_file(
     content: &[u8],
     modes: StoreModes,
 ) -> Result<(), StoreError> {
-    let (mut file, draft) = create_unique(drafts, modes)?;
+    let (mut file, draft) = create_unique(drafts, DRAFT, modes)?;
     let renamed = file
         .write_all(content)
         .and_then(|()| file.sync_all())

@@ -17,8 +17,8 @@
 //! A publisher writes in this order ([`StoreWriter`], [`SiteWriter`]):
 //!
 //! 1. lock `lock` for sharing, so that no sweep removes a content that the publisher counts on;
-//! 2. write each missing content to a draft, sync the draft, rename the draft into `blobs`;
-//! 3. sync the folders of the renamed contents, and then write, sync, rename and sync the manifest alike;
+//! 2. write each missing content to a draft, and sync all drafts;
+//! 3. rename the drafts into `blobs` and sync the folders of the renamed contents, then write the manifest alike;
 //! 4. lock `sites/NAME/lock`, and compare the pointer with the pointer read before;
 //! 5. write and sync the new pointer as a draft, rename the draft to `pointer`, sync the folder of the site;
 //! 6. write the record of the publication to `pointers`.

@@ -12,7 +12,7 @@ use super::release_contents::release_contents;
 use super::write_error::StoreWriteError;
 use crate::base::digest::{from_hex, hex};
 use crate::limits::{RELEASES_KEPT_BYTES_MAX, RELEASES_KEPT_MAX, RELEASES_KEPT_SECONDS};
-use rustix::fs::{AtFlags, statat, unlinkat};
+use rustix::fs::{AtFlags, statat, syncfs, unlinkat};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs::File;
@@ -172,6 +172,13 @@ fn remove_contents(
     };
     let drafts = open(store.root(), "drafts").map_err(StoreWriteError::at("drafts"))?;
     if let Some(drafts) = drafts {
+        // A killed publisher left renamed contents, perhaps without a sync, and a mark for the next publisher.
+        if !names(&drafts)
+            .map_err(StoreWriteError::at("drafts"))?
+            .is_empty()
+        {
+            syncfs(&drafts).map_err(StoreWriteError::at("drafts"))?;
+        }
         let is_needed = |name: &str| name.starts_with(KEPT) && is_recent(&drafts, name, now);
         remove("drafts".to_owned(), &drafts, &is_needed)?;
     }

@@ -19,7 +19,9 @@ fn store() -> TempDir {
 fn add(writer: &StoreWriter, bytes: &[u8]) -> BlobRef {
     let mut draft = writer.draft().expect("a draft");
     draft.write_all(bytes).expect("a write");
-    draft.finish().expect("a content")
+    let (content, _) = draft.finish().expect("a content");
+    writer.sync().expect("a sync");
+    content
 }
 
 /// Adds a release with one file.

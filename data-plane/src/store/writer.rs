@@ -77,6 +77,11 @@ impl StoreWriter {
         if size > content.size { 0 } else { size }
     }
 
+    /// Writes all completed contents to the disk, and moves the contents to their places.
+    pub fn sync(&self) -> Result<(), StoreWriteError> {
+        self.blobs.sync()
+    }
+
     /// Adds the manifest of a release after all contents, and returns the id of the release. All contents are on the
     /// disk before the manifest.
     pub fn add_manifest(&self, text: &[u8]) -> Result<[u8; 32], StoreWriteError> {
@@ -84,7 +89,7 @@ impl StoreWriter {
         let mut draft = self.draft()?;
         let written = draft.write_all(text);
         written.map_err(|error| StoreWriteError::at(draft.path())(error))?;
-        let manifest = draft.finish()?;
+        let (manifest, _) = draft.finish()?;
         self.blobs.sync()?;
         Ok(manifest.digest)
     }

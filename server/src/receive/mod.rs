@@ -35,7 +35,9 @@ pub fn receive(
     let done = StoreWriter::open(&options.store)
         .map_err(ReceiveError::from)
         .and_then(|store| {
-            Session::new(options, &store, FrameReader::new(input), &mut output).run()
+            let done = Session::new(options, &store, FrameReader::new(input), &mut output).run();
+            // The completed contents of a connection that broke stay for the next one.
+            store.sync().map_err(ReceiveError::from).and(done)
         });
     if let Err(error) = &done {
         // The publisher may be gone; the caller reports the first error.

@@ -6,7 +6,7 @@ use super::rights::Rights;
 use super::served::wait_until_served;
 use super::upload::Upload;
 use crate::base::digest::{from_hex, hex};
-use crate::limits::MANIFEST_BYTES_MAX;
+use crate::limits::{MANIFEST_BYTES_MAX, RECEIVE_UNSYNCED_BYTES_MAX};
 use crate::store::{
     Flip, FrameReader, FrameWriter, ReleaseMark, SiteRecords, SiteWriter, StoreWriteError,
     StoreWriter, read_manifest, release_contents, verify_content,
@@ -25,6 +25,8 @@ pub(super) struct Session<'s, R: Read, W: Write> {
     /// Sequence of the pointer that the publisher knows.
     seen: Option<u64>,
     upload: Option<Upload>,
+    /// Bytes of completed contents since the last sync of the store.
+    unsynced: u64,
 }
 
 /// Manifest on its way.
@@ -49,6 +51,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
             output,
             seen: None,
             upload: None,
+            unsynced: 0,
         }
     }
 
@@ -200,6 +203,11 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         }
         draft.finish_as(&content)?;
         upload.complete(place.number);
+        self.unsynced += content.size;
+        if self.unsynced >= RECEIVE_UNSYNCED_BYTES_MAX {
+            self.unsynced = 0;
+            self.store.sync()?;
+        }
         Ok(())
     }
 
