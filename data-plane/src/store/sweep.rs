@@ -102,13 +102,13 @@ fn kept_releases(
             }
         }
     }
-    let mut count = kept.len().min(1);
+    let mut count = usize::from(served.is_some());
     for publication in records.publications.values().rev() {
         let pointer = &publication.pointer;
         if kept.contains(&pointer.release) || records.withdrawn.contains(&pointer.release) {
             continue;
         }
-        let is_recent = pointer.time.saturating_add(retention.seconds) >= now;
+        let is_recent = pointer.time.saturating_add(retention.seconds) > now;
         if count >= retention.releases && !is_recent {
             continue;
         }
