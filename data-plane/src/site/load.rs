@@ -72,8 +72,8 @@ impl FileLoad {
     fn variant(&self, path: &[u8], coding: ContentCoding) -> Result<Variant, FileError> {
         let known = self.file.version_of(self.which);
         let loaded = match known.ok_or(FileError::NotFound)? {
-            FileVersion::Disk(known) => self.from_folder(path, known)?,
-            FileVersion::Blob(known) => self.from_store(&known.content)?,
+            FileVersion::Disk(known) => self.load_from_folder(path, known)?,
+            FileVersion::Blob(known) => self.load_from_store(&known.content)?,
         };
         let LoadedContent {
             disk,
@@ -98,7 +98,7 @@ impl FileLoad {
         })
     }
 
-    fn from_folder(&self, path: &[u8], known: &FileMeta) -> Result<LoadedContent, FileError> {
+    fn load_from_folder(&self, path: &[u8], known: &FileMeta) -> Result<LoadedContent, FileError> {
         wait_for_a_tick(known);
         let root = self.shared.root().ok_or(FileError::NotFound)?;
         let file = root.open_file(path, known)?;
@@ -115,7 +115,7 @@ impl FileLoad {
     }
 
     /// Reads a content of a release, and compares the size and the digest with the manifest.
-    fn from_store(&self, known: &BlobRef) -> Result<LoadedContent, FileError> {
+    fn load_from_store(&self, known: &BlobRef) -> Result<LoadedContent, FileError> {
         let release = &self.shared.rules.release;
         let release = release.as_ref().ok_or(FileError::NotFound)?;
         self.read_blob(release, known).inspect_err(|why| {
@@ -148,7 +148,11 @@ impl FileLoad {
             // A content in memory alone cannot change after the comparison.
             wait_for_a_tick(&meta);
         }
-        let (bytes, digest) = read_all(&file, known.size)?;
+        let (bytes, digest) = read_all(&file, known.size).map_err(|why| match why {
+            // The content was cut off since the look at its size.
+            FileError::Changing => FileError::WrongContent,
+            why => why,
+        })?;
         let disk = DiskContent::new(file, meta);
         if digest != known.digest || !disk.unchanged() {
             return Err(FileError::WrongContent);
@@ -289,8 +293,11 @@ fn digest_tag(digest: &[u8; 32]) -> String {
     base64url(&digest[..15])
 }
 
-/// Reads a file of `size` bytes, and returns the content, if small enough to be kept in memory, with its SHA-256.
-fn read_all(file: &File, size: u64) -> Result<(Option<Box<[u8]>>, [u8; 32]), FileError> {
+/// Content, if small enough to be kept in memory, and its SHA-256.
+type DigestedContent = (Option<Box<[u8]>>, [u8; 32]);
+
+/// Reads a file of `size` bytes.
+fn read_all(file: &File, size: u64) -> Result<DigestedContent, FileError> {
     let keep = size <= CONTENT_FILE_BYTES_MAX;
     let kept = if keep {
         usize::try_from(size).unwrap_or(0)

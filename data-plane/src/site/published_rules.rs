@@ -6,8 +6,7 @@ use crate::site::glob::Glob;
 use crate::site::prepared_heads::{is, operator_fields};
 use crate::site::redirects::{RedirectRule, RedirectTable};
 use crate::site::rules::{CacheControlRule, HeaderRules, settable, valid_value};
-use crate::wire::manifest::ManifestLine;
-use std::borrow::Cow;
+use crate::wire::manifest::{ManifestLine, RedirectLine};
 
 /// Rules of a release. A folder has none.
 #[derive(Default)]
@@ -28,7 +27,7 @@ pub struct PublishedRules {
 #[derive(Default)]
 pub struct PublishedRulesBuilder<'m> {
     rules: PublishedRules,
-    redirects: Vec<(bool, u16, Cow<'m, [u8]>, Cow<'m, [u8]>)>,
+    redirects: Vec<RedirectLine<'m>>,
 }
 
 impl<'m> PublishedRulesBuilder<'m> {
@@ -50,10 +49,7 @@ impl<'m> PublishedRulesBuilder<'m> {
                 let last = self.rules.headers.last_mut();
                 last.ok_or("a field without files")?.1.push(field);
             }
-            ManifestLine::Redirect(line) => {
-                let redirect = (line.is_forced, line.status, line.from, line.to);
-                self.redirects.push(redirect);
-            }
+            ManifestLine::Redirect(line) => self.redirects.push(line),
             ManifestLine::File { .. } | ManifestLine::Coded { .. } => {}
         }
         Ok(())
@@ -68,11 +64,11 @@ impl<'m> PublishedRulesBuilder<'m> {
 
     fn table(&self, forced: bool) -> Result<RedirectTable, &'static str> {
         let redirects = self.redirects.iter();
-        let redirects = redirects.filter(|(is_forced, ..)| *is_forced == forced);
-        RedirectTable::new(redirects.map(|(_, status, from, to)| RedirectRule {
-            status: *status,
-            from,
-            to,
+        let redirects = redirects.filter(|line| line.is_forced == forced);
+        RedirectTable::new(redirects.map(|line| RedirectRule {
+            status: line.status,
+            from: &line.from,
+            to: &line.to,
         }))
     }
 }

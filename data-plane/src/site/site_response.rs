@@ -55,12 +55,8 @@ impl Site {
         let resource = self.resolve(path);
         match resource {
             Resource::Refused(reject) => return SiteResponse::Refuse(reject),
-            Resource::Redirected(found) => {
-                return match found.answer(head.query) {
-                    Redirected::Gone => SiteResponse::Refuse(Reject::GONE),
-                    Redirected::To { status, location } => SiteResponse::Moved { status, location },
-                };
-            }
+            // A redirect applies to all methods.
+            Resource::Redirected(found) => return found.answer(head.query).into(),
             _ => {}
         }
         match head.method {
@@ -70,8 +66,7 @@ impl Site {
         }
         match resource {
             Resource::Refused(reject) => SiteResponse::Refuse(reject),
-            // A redirect was answered above, for all methods.
-            Resource::Redirected(_) => SiteResponse::Refuse(Reject::NOT_FOUND),
+            Resource::Redirected(found) => found.answer(head.query).into(),
             Resource::Slash => {
                 let mut path = Vec::new();
                 encode_path(&head.path, &mut path);
@@ -282,6 +277,15 @@ impl Site {
                 };
                 VariantResponse::new(Status::PARTIAL_CONTENT, variant, part)
             }
+        }
+    }
+}
+
+impl From<Redirected> for SiteResponse {
+    fn from(redirected: Redirected) -> SiteResponse {
+        match redirected {
+            Redirected::Gone => SiteResponse::Refuse(Reject::GONE),
+            Redirected::To { status, location } => SiteResponse::Moved { status, location },
         }
     }
 }

@@ -127,12 +127,13 @@ impl<'m, 'a> TreeBuilder<'m, 'a> {
                         "{shown} lies below more than {FOLDER_DEPTH_MAX} folders"
                     ));
                 }
-                self.enter(&path);
-                self.last = Some(PendingFile {
+                let file = PendingFile {
                     path,
                     version: BlobVersion { content, is_hashed },
                     sidecars: [None; 3],
-                });
+                };
+                self.enter(&file);
+                self.last = Some(file);
             }
             ManifestLine::Coded { coding, content } => self.add_coded(coding, content),
             // The reader refuses a rule behind a file.
@@ -153,8 +154,9 @@ impl<'m, 'a> TreeBuilder<'m, 'a> {
         }
     }
 
-    /// Closes and opens folders, so that the folder of `path` is the last open folder.
-    fn enter(&mut self, path: &Cow<'m, [u8]>) {
+    /// Closes and opens folders, so that the folder of a file is the last open folder.
+    fn enter(&mut self, file: &PendingFile<'m>) {
+        let path = &file.path;
         let mut start = 0;
         let mut depth = 1;
         while let Some(length) = path[start..].iter().position(|byte| *byte == b'/') {
@@ -168,7 +170,7 @@ impl<'m, 'a> TreeBuilder<'m, 'a> {
                     _ => None,
                 });
                 self.open.push(OpenFolder {
-                    name: part(path, start, start + length),
+                    name: file.part(start, start + length),
                     entries: Vec::new(),
                     former,
                 });
@@ -196,7 +198,7 @@ impl<'m, 'a> TreeBuilder<'m, 'a> {
             return;
         };
         let start = last.path.iter().rposition(|byte| *byte == b'/');
-        let name = part(&last.path, start.map_or(0, |at| at + 1), last.path.len());
+        let name = last.part(start.map_or(0, |at| at + 1), last.path.len());
         let version = FileVersion::Blob(last.version);
         let former = folder.former.and_then(|former| former.find(&name));
         let file = match former.map(|entry| &entry.node) {
@@ -235,10 +237,12 @@ impl OpenFolder<'_, '_> {
     }
 }
 
-/// Returns a part of a path, without a copy if the path is a part of the manifest.
-fn part<'m>(path: &Cow<'m, [u8]>, start: usize, end: usize) -> Cow<'m, [u8]> {
-    match path {
-        Cow::Borrowed(path) => Cow::Borrowed(&path[start..end]),
-        Cow::Owned(path) => Cow::Owned(path[start..end].to_vec()),
+impl<'m> PendingFile<'m> {
+    /// Returns a part of the path, without a copy if the path is a part of the manifest.
+    fn part(&self, start: usize, end: usize) -> Cow<'m, [u8]> {
+        match &self.path {
+            Cow::Borrowed(path) => Cow::Borrowed(&path[start..end]),
+            Cow::Owned(path) => Cow::Owned(path[start..end].to_vec()),
+        }
     }
 }
