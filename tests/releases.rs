@@ -12,7 +12,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 
 use crate::support::h2::H2;
 use crate::support::wire::Over;
-use crate::support::{EndOnDrop, Folder, Got, Server, anthill, eventually};
+use crate::support::{EndOnDrop, Folder, Got, Server, eventually};
 
 /// Returns a configuration with one site, served from the release `www`.
 fn config(server: &str, site: &str) -> String {
@@ -272,6 +272,12 @@ fn a_broken_release_leaves_the_last_good_release() {
         wait_for_error(&server, &["www is not served", reason, "stays served"]);
         assert_eq!(shown(&server, "/"), (200, "one".to_owned()));
     }
+    // A reload with other rules keeps the last good release too.
+    let reloaded = config("", "headers = [{ files = \"*\", set = { X-New = \"1\" } }]");
+    server.reload(&reloaded);
+    let got = get(&server, "/");
+    assert_eq!((got.status, got.text()), (200, "one".to_owned()));
+    assert!(got.head.contains("X-New: 1"), "{}", got.head);
     // Links in the store are not followed.
     let outside = server.folder.path("outside");
     fs::write(&outside, pointer(torn, 3).text()).expect("written");
@@ -424,40 +430,4 @@ fn rules_of_a_release_meet_the_operators_rules() {
         .expect("listed")
         .count();
     assert_eq!(all, 0);
-}
-
-#[test]
-fn keys_of_folders_are_refused_beside_a_release() {
-    for (site, reason) in [
-        ("root = \"public\"", "`root` is for a site with a folder"),
-        (
-            "symlinks = \"follow\"",
-            "`symlinks` is for a site with a folder",
-        ),
-        (
-            "publishers = [\"abc\"]",
-            "a key of `publishers` is no Ed25519 public key",
-        ),
-        (
-            "[[site.route]]\npath = \"/\"\nfastcgi = \"unix:/run/php.sock\"\nfiles = \".php\"",
-            "the route / runs files of the site",
-        ),
-    ] {
-        let folder = Folder::new().with("public/index.html", "");
-        folder.write("anthill.toml", config("", site));
-        let done = anthill(&["check".as_ref(), folder.path("anthill.toml").as_os_str()]);
-        assert!(
-            done.code != Some(0) && done.stderr.contains(reason),
-            "{site}: {done:?}"
-        );
-    }
-    let folder = Folder::new();
-    let text = config("", "").replace("\"www\"", "\"../www\"");
-    folder.write("anthill.toml", &text);
-    let done = anthill(&["check".as_ref(), folder.path("anthill.toml").as_os_str()]);
-    assert!(
-        done.stderr
-            .contains("`../www` is no name of a site in a store"),
-        "{done:?}"
-    );
 }

@@ -128,7 +128,7 @@ impl GzipFileJob {
             return;
         };
         let Some(shared) = self.shared.upgrade() else {
-            // The file belongs to another release by now, whose requests may claim the compression again.
+            // The file belongs to another release by now. A request to the release may claim the compression again.
             return file.release_gzip();
         };
         let Some(plain) = file

@@ -136,8 +136,18 @@ impl std::error::Error for SiteError {
 impl Site {
     /// Opens the root and scans the whole tree, or opens the release; blocks.
     pub fn open(rules: SiteRules, budget: Arc<ContentBudget>) -> Result<Site, SiteError> {
+        Site::open_after(rules, budget, None)
+    }
+
+    /// Opens a site in place of a site with other rules. If the published release cannot be served, the release of
+    /// `former` stays.
+    pub fn open_after(
+        rules: SiteRules,
+        budget: Arc<ContentBudget>,
+        former: Option<&Site>,
+    ) -> Result<Site, SiteError> {
         match rules.release.clone() {
-            Some(release) => Site::open_release(rules, &release, budget),
+            Some(release) => Site::open_release(rules, &release, budget, former),
             None => Site::open_with(rules, budget, None),
         }
     }

@@ -210,10 +210,13 @@ impl HostBuilder<'_> {
 
     /// Returns a site of the previous World with equal rules, or opens the site.
     fn open_or_reuse(&self, rules: SiteRules) -> Result<Arc<Site>, SiteError> {
-        match self.previous.and_then(|world| world.site_with(&rules)) {
-            Some(same) => Ok(same),
-            None => Site::open(rules, self.supplies.budget.clone()).map(Arc::new),
+        if let Some(same) = self.previous.and_then(|world| world.site_with(&rules)) {
+            return Ok(same);
         }
+        let release = self.previous.zip(rules.release.as_ref());
+        let former = release.and_then(|(world, release)| world.site_of_release(release));
+        let budget = self.supplies.budget.clone();
+        Site::open_after(rules, budget, former.map(|site| &**site)).map(Arc::new)
     }
 
     /// Completes the rules for a source of files.

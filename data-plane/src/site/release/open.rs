@@ -24,21 +24,35 @@ struct Lasting {
 }
 
 impl Site {
-    /// Opens the release of the pointer; blocks. Without a release that can be served, the site refuses all requests.
-    /// [`Site::reopened`] returns the reason.
+    /// Opens the release of the pointer; blocks. If the pointer cannot be served, the site keeps the release of `former`,
+    /// a site with equal `release` rules. Without a release, the site refuses all requests. [`Site::reopened`] returns the
+    /// reason.
     pub(in crate::site) fn open_release(
         rules: SiteRules,
         release: &ReleaseRules,
         budget: Arc<ContentBudget>,
+        former: Option<&Site>,
     ) -> Result<Site, SiteError> {
-        let opened = release.read_pointer(None).and_then(|found| {
-            let Some(found) = found else { return Ok(None) };
-            let content = release.read_content(&found, &rules.index, None)?;
-            Ok(Some((found, content)))
+        let former = former.filter(|former| former.rules().release.as_ref() == Some(release));
+        let last = former
+            .and_then(Site::release_state)
+            .and_then(ReleaseState::last);
+        let read = |found: ServedRelease| {
+            let content = release.read_content(&found, &rules.index, None);
+            content.map(|content| (found, content))
+        };
+        let found = release.read_pointer(last);
+        let opened = found.and_then(|found| found.map(read).transpose());
+        let is_withdrawn =
+            |last: &&ServedRelease| release.is_withdrawn(&last.release).unwrap_or(true);
+        let opened = opened.unwrap_or_else(|_| {
+            let last = last.filter(|last| !is_withdrawn(last));
+            last.and_then(|last| read(*last).ok())
         });
-        let (state, content) = match opened {
-            Ok(Some((found, content))) => (ReleaseState::Served(found), content),
-            Ok(None) | Err(_) => (ReleaseState::Missing, ReleaseContent::empty()),
+        let (state, content) = match (opened, last.filter(is_withdrawn)) {
+            (Some((found, content)), _) => (ReleaseState::Served(found), content),
+            (None, Some(last)) => (ReleaseState::Withdrawn(*last), ReleaseContent::empty()),
+            (None, None) => (ReleaseState::Missing, ReleaseContent::empty()),
         };
         let lasting = Lasting {
             budget,

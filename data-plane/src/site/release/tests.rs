@@ -293,7 +293,7 @@ fn equal_content_stays_loaded_over_a_change_of_the_release() {
     assert_eq!(kept, [None, before[1], before[2], before[3]]);
     let style = get(&third, "/a/a.css");
     assert_eq!(style.field("Cache-Control"), Some("max-age=61"));
-    // The same release with a higher sequence.
+    // A higher sequence of an equal release.
     store.publish(
         4,
         &[
