@@ -106,7 +106,7 @@ fn each_error_is_shown_at_its_position() {
         (site, "cache = [ { files = \"*.{ico\", max_age = \"1d\" } ]", "the pattern is invalid", "\"*.{ico\"", "`{a,b}`"),
         (site, "cache = [ { files = \"*\", max_age = \"1 eon\" } ]", "is not a duration", "\"1 eon\"", "\"30d\""),
         (site, "log = \"nowhere/a.log\"", "nowhere does not exist", "\"nowhere/a.log\"", "relative paths begin at"),
-        (site, "release = \"x\"", "`root` is for a site with a folder, and the site has `release`", "\"public\"", "remove `root`"),
+        ("", "[[site]]\nroot = \"public\"\nrelease = \"x\"", "`root` is for a site with a folder, and the site has `release`", "\"public\"", "remove `root`"),
         (site, "publishers = [\"x\"]", "`publishers` is for a site with `release`", "\"x\"", "release = \"www\""),
         (&route, "allow = [\"10.0.0.1\", \"192.168.0.5/24\"]", "within a network", "\"192.168.0.5/24\"", "`192.168.0.0/24`"),
         (&route, "allow = [\"10.0.0.0/33\"]", "prefix", "\"10.0.0.0/33\"", "0 to 32"),
