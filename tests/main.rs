@@ -83,6 +83,7 @@ mod proxy_tls;
 mod raw_streams;
 mod reason;
 mod release;
+mod releases;
 mod root;
 mod secrets;
 mod shares;
