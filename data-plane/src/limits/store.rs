@@ -17,7 +17,7 @@ pub const STORE_NAMES_MAX: usize = 1_000_000;
 pub const STORE_FSYNC_MAX: usize = 64;
 /// Seconds for which a receiver waits until the server serves a new release.
 pub const RECEIVE_SERVED_SECONDS_MAX: u64 = 30;
-/// Milliseconds between two looks at the statement of the server, 2 ms: the wait is a part of the time of a publication.
+/// Milliseconds between two looks at the acknowledgment of the server, 2 ms: the wait is a part of the time of a publication.
 pub const RECEIVE_SERVED_PAUSE_MILLISECONDS: u64 = 2;
 /// Bytes of completed contents, 64 MiB, after which a receiver writes the contents to the disk. A receiver that is killed
 /// loses no more.

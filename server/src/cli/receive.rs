@@ -74,7 +74,7 @@ fn options(typed: &ParsedArguments) -> Result<ReceiveOptions, OperatorError> {
     })
 }
 
-/// Returns the folder of the server's statements: `served` beside the store.
+/// Returns the folder of the server's acknowledgments: `served` beside the store.
 fn served_folder(store: &Path) -> PathBuf {
     store.parent().unwrap_or(Path::new("")).join("served")
 }

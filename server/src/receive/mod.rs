@@ -17,7 +17,6 @@ mod tests;
 pub use error::ReceiveError;
 pub use options::ReceiveOptions;
 pub use rights::Rights;
-pub use served::served_text;
 
 use crate::store::{FrameReader, FrameWriter, StoreWriter};
 use crate::wire::receive_frame::FrameKind;

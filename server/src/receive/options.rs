@@ -10,7 +10,7 @@ pub struct ReceiveOptions {
     pub site: String,
     /// Folder of the store.
     pub store: PathBuf,
-    /// Folder in which the server states the served release of each site.
+    /// Folder in which the server acknowledges the served release of each site.
     pub served: PathBuf,
     /// Rights of the publisher.
     pub rights: Rights,

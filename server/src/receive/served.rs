@@ -1,25 +1,23 @@
-//! Wait until the server serves a release: after each publication, the server states the release and the sequence of a
-//! site in a file.
+//! Wait until the server serves a release: the server acknowledges each release of a site in a file.
 
-use crate::base::digest::hex;
 use crate::limits::{RECEIVE_SERVED_PAUSE_MILLISECONDS, RECEIVE_SERVED_SECONDS_MAX};
+use crate::site::ServedRelease;
 use crate::wire::release_pointer::ReleasePointer;
 use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Returns the text by which the server states that all workers serve the release of a pointer.
-pub fn served_text(pointer: &ReleasePointer) -> String {
-    let release = hex(&pointer.release);
-    format!("release {release}\nsequence {}\n", pointer.sequence)
-}
-
-/// Waits until all workers serve the release of a pointer. Returns false if the server never stated a release of the
-/// site, or states no new one within some seconds.
+/// Waits until all workers serve the release of a pointer. Returns false if the server never acknowledged a release of the
+/// site, or acknowledges no new one within some seconds.
 pub(super) fn wait_until_served(folder: &Path, pointer: &ReleasePointer) -> bool {
     let file = folder.join(&pointer.site);
-    let expected = served_text(pointer);
+    let served = ServedRelease {
+        release: pointer.release,
+        sequence: pointer.sequence,
+        time: pointer.time,
+    };
+    let expected = served.text();
     let end = Instant::now() + Duration::from_secs(RECEIVE_SERVED_SECONDS_MAX);
     while let Ok(text) = fs::read(&file) {
         if text == expected.as_bytes() {
@@ -39,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_statement_names_the_release_and_the_sequence() {
+    fn the_acknowledgment_ends_the_wait() {
         let folder = tempfile::tempdir().unwrap();
         let pointer = ReleasePointer {
             site: "www".to_owned(),
@@ -49,7 +47,12 @@ mod tests {
             publisher: "ann".to_owned(),
         };
         assert!(!wait_until_served(folder.path(), &pointer), "no server");
-        fs::write(folder.path().join("www"), served_text(&pointer)).unwrap();
+        let served = ServedRelease {
+            release: pointer.release,
+            sequence: 3,
+            time: 0,
+        };
+        fs::write(folder.path().join("www"), served.text()).unwrap();
         assert!(wait_until_served(folder.path(), &pointer));
     }
 }
