@@ -5,9 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{
-    Done, Folder, Server, built_tool, eventually, finish, is_root, run, spawn, tool,
-};
+use crate::lifecycle::is_root;
+use crate::support::{Done, Folder, Server, eventually, finish, run, spawn, tool};
 
 /// Number of the account and of the group of publishers.
 const ACCOUNT: u32 = 12_345;
@@ -68,7 +67,11 @@ impl Host {
             "[server]\nhttps = []\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\ncontrol = \"anthill.sock\"\n\
              [[site]]\nnames = [\"*\"]\nhttp = \"serve\"\nrelease = \"www\"\n",
         );
-        for (name, mode) in [("state", 0o755), ("state/releases", 0o2770), ("home/.ssh", 0o755)] {
+        for (name, mode) in [
+            ("state", 0o755),
+            ("state/releases", 0o2770),
+            ("home/.ssh", 0o755),
+        ] {
             let path = folder.path(name);
             fs::create_dir_all(&path).expect("a folder");
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("a mode");
@@ -87,10 +90,16 @@ impl Host {
         for name in ["host_key", "key"] {
             let file = folder.path(name);
             let words = ["-q", "-t", "ed25519", "-N", "", "-f"].map(std::ffi::OsStr::new);
-            let ran = run("ssh-keygen", &[&words[..], &[file.as_os_str()]].concat(), b"");
+            let ran = run(
+                "ssh-keygen",
+                &[&words[..], &[file.as_os_str()]].concat(),
+                b"",
+            );
             assert!(ran.success, "{}", ran.errors());
         }
-        let server = Server::launch_in(folder);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+        command.arg("serve").arg(folder.path("anthill.toml"));
+        let server = Server::launch(folder, command);
         let port = free_port();
         let host = Host {
             ssh: start_ssh(program, &server.folder, port),
@@ -108,7 +117,15 @@ impl Host {
     fn allow_key(&self, rights: &str) {
         let folder = &self.server.folder;
         let store = folder.path("state/releases");
-        let words = ["receive", "www", "--key-line", "--publisher", "ann", "--rights", rights];
+        let words = [
+            "receive",
+            "www",
+            "--key-line",
+            "--publisher",
+            "ann",
+            "--rights",
+            rights,
+        ];
         let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
         command.args(words).arg("--store").arg(store);
         let line = finish(command, b"");
@@ -116,7 +133,10 @@ impl Host {
         let key = fs::read_to_string(folder.path("key.pub")).expect("a key");
         let own = env!("CARGO_BIN_EXE_anthill");
         let reachable = folder.path("anthill").display().to_string();
-        let line = line.stdout.replace(own, &reachable).replace("KEY", key.trim());
+        let line = line
+            .stdout
+            .replace(own, &reachable)
+            .replace("KEY", key.trim());
         folder.write("home/.ssh/authorized_keys", line);
         folder.write("home/.profile", "");
     }
@@ -144,7 +164,10 @@ impl Host {
     /// Runs a command of the program that publishes.
     fn run(&self, words: &[&str]) -> Done {
         let mut command = Command::new(publisher());
-        command.arg(words[0]).args(["--ssh", &self.ssh()]).args(&words[1..]);
+        command
+            .arg(words[0])
+            .args(["--ssh", &self.ssh()])
+            .args(&words[1..]);
         command.env("XDG_CACHE_HOME", self.server.folder.path("cache"));
         command.current_dir(self.server.folder.path("."));
         finish(command, b"")
@@ -163,34 +186,34 @@ fn start_ssh(program: Program, folder: &Folder, port: u16) -> Child {
         folder.path("host_key").display()
     );
     folder.write("sshd_config", config);
-    let tools = built_tool("ssh/usr/sbin/sshd");
-    let tools = tools.ancestors().nth(3).expect("a folder");
     let start = match program {
-        Program::OpenSsh => format!("\"$TOOLS/usr/sbin/sshd\" -D -e -f \"$PWD/sshd_config\" -p {port}"),
+        Program::OpenSsh => format!(
+            "exec \"{}\" -D -e -f \"$PWD/sshd_config\"",
+            tool("sshd").display()
+        ),
         Program::Dropbear => format!(
-            "\"$TOOLS/usr/lib/dropbear/dropbearconvert\" openssh dropbear host_key host_key.db
-             exec \"$TOOLS/usr/sbin/dropbear\" -F -E -s -r host_key.db -p 127.0.0.1:{port}"
+            "/usr/lib/dropbear/dropbearconvert openssh dropbear host_key host_key.db
+             exec \"{}\" -F -E -s -r host_key.db -p 127.0.0.1:{port}",
+            tool("dropbear").display()
         ),
     };
-    let accounts = if is_root() { ACCOUNTS } else { "mount --bind \"$ANTHILL\" anthill" };
+    let accounts = if is_root() {
+        ACCOUNTS
+    } else {
+        "mount --bind \"$ANTHILL\" anthill"
+    };
     let mut command = Command::new(tool("unshare"));
     command
         .arg(if is_root() { "-m" } else { "-Urm" })
-        .args(["sh", "-ec", &format!("cd \"$0\"; {accounts}\nexec 2> ssh.log\n{start}")])
+        .args([
+            "sh",
+            "-ec",
+            &format!("cd \"$0\"; {accounts}\nexec 2> ssh.log\n{start}"),
+        ])
         .arg(folder.path("."))
-        .env("TOOLS", tools)
         .env("ANTHILL", env!("CARGO_BIN_EXE_anthill"))
-        .env("LD_LIBRARY_PATH", libraries(tools))
         .stdin(Stdio::null());
     spawn(&mut command).expect("unshare")
-}
-
-/// Returns the folder of the libraries beside the SSH servers.
-fn libraries(tools: &Path) -> PathBuf {
-    let lib = tools.join("usr/lib");
-    let mut folders = fs::read_dir(&lib).expect("a folder").flatten();
-    let found = folders.find(|it| it.file_name().to_string_lossy().ends_with("-linux-gnu"));
-    found.expect("the folder of the libraries").path()
 }
 
 #[test]
@@ -208,7 +231,10 @@ fn a_folder_is_published_by_ssh() {
         let mut client = host.server.keep_alive();
         assert_eq!(client.get("/").text(), "one");
         let done = host.publish();
-        assert!(done.stdout.contains("sequence 2, served by all workers"), "{done:?}");
+        assert!(
+            done.stdout.contains("sequence 2, served by all workers"),
+            "{done:?}"
+        );
         // The connection stays open over the change.
         assert_eq!(client.get("/").text(), "two");
         let listed = host.run(&["releases", host.destination()]);
@@ -217,7 +243,12 @@ fn a_folder_is_published_by_ssh() {
         assert_eq!(back.code, Some(0), "{back:?}");
         assert_eq!(client.get("/").text(), "one");
         // The key runs nothing but the receiver, which never starts another program.
-        let words = format!("{} {} touch {}", host.ssh(), host.destination(), folder.path("made").display());
+        let words = format!(
+            "{} {} touch {}",
+            host.ssh(),
+            host.destination(),
+            folder.path("made").display()
+        );
         let mut command = Command::new("sh");
         command.args(["-c", &words]);
         finish(command, b"");
@@ -235,7 +266,11 @@ fn a_key_has_the_rights_of_its_line() {
     assert!(done.stderr.contains(reason), "{done:?}");
     assert_eq!(host.server.keep_alive().get("/").status, 503);
     let done = host.run(&["publish", "--preview", "next", "site", host.destination()]);
-    assert!(done.stdout.contains("labelled next"), "{done:?}\n{}", log(&host));
+    assert!(
+        done.stdout.contains("labelled next"),
+        "{done:?}\n{}",
+        log(&host)
+    );
 }
 
 fn log(host: &Host) -> String {

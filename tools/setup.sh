@@ -16,6 +16,9 @@ test       openssl                 openssl
 test       wget                    wget
 test       python3                 python3
 test       ps                      procps
+test       ssh                     openssh-client
+test       sshd                    openssh-server
+test       dropbear                dropbear-bin
 test       unshare                 util-linux
 test       nsenter                 util-linux
 test       setpriv                 util-linux

@@ -1,6 +1,6 @@
 //! Content codings of texts: gzip, Brotli and Zstandard at high levels.
 //!
-//! The same text always has the same coded bytes, so the id of a release depends on the contents alone.
+//! A text has equal coded bytes each time, since the id of a release must depend on the contents alone.
 
 use anthill_data_plane::wire::content_coding::ContentCoding;
 use std::io::{self, Read, Write};

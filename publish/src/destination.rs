@@ -57,7 +57,7 @@ impl Destination {
             Destination::Host(host, site) => {
                 let site = site.map_or_else(String::new, |site| format!(":{site}"));
                 let what =
-                    format!("`{host}` is no folder, and publishing over ssh is not there yet");
+                    format!("`{host}` is a host, and this action needs the folder of a store");
                 Err(Problem::usage(what).help(format!(
                     "name the folder of a store with a slash: ./{host}{site}"
                 )))

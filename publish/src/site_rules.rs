@@ -57,9 +57,14 @@ impl SiteRules {
         rules.any(|rule| match rule.from.strip_suffix(b"*") {
             // `/blog/*` also answers for `/blog`.
             Some(stem) => path.starts_with(stem) || stem.strip_suffix(b"/") == Some(path),
-            None => rule.from == path,
+            None => trimmed(&rule.from) == trimmed(path),
         })
     }
+}
+
+/// Returns a path without a final slash: a redirect answers for both spellings.
+fn trimmed(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
 }
 
 /// Returns the glob of the files for a path of `_headers`; None if no file answers for a path without `*` and `:name`.

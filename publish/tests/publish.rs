@@ -309,7 +309,7 @@ fn a_key_signs_publications_and_rollbacks() {
         let key = UnparsedPublicKey::new(&ED25519, signature.key);
         assert!(key.verify(signature.signed, &signature.signature).is_ok());
     };
-    // The same release is published again to be signed.
+    // A published release is published again to be signed.
     site.publish_well();
     assert_eq!(site.publish(&["--key", &key]).code, Some(0));
     assert_signed(2);

@@ -2,7 +2,7 @@
 //!
 //! The permissions follow the folder of the store. If the folder belongs to a group of publishers, with the setgid bit
 //! and write access for the group (`chmod 2770`), then new folders have the mode 02770, files 0640 and locks 0660,
-//! whatever the umask: each member of the group may publish, and a server in the group may read. Otherwise new folders
+//! with every umask: each member of the group may publish, and a server in the group may read. Otherwise new folders
 //! have the mode 0755 and files 0644, both limited by the umask, so that only the owner publishes.
 
 use super::StoreError;
@@ -27,7 +27,7 @@ pub(super) struct StoreModes {
     folder: RawMode,
     file: RawMode,
     lock: RawMode,
-    /// True if the modes hold whatever the umask.
+    /// True if the modes hold with every umask.
     is_shared: bool,
 }
 

@@ -4,6 +4,7 @@ mod command;
 mod publish;
 mod publish_hosts;
 mod releases;
+mod releases_of_host;
 mod release_list;
 mod rollback;
 mod site_of_store;

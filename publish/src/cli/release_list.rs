@@ -1,7 +1,6 @@
 //! List of the releases of a site, as a table and as JSON.
 
-use super::site_of_store::{SiteOfStore, short};
-use crate::problem::Problem;
+use super::site_of_store::short;
 use crate::release::{Changes, ReleaseFile, compare};
 use crate::text;
 use anthill_data_plane::base::digest::hex;
@@ -19,13 +18,16 @@ struct ListLine {
     marks: Vec<String>,
 }
 
+/// Function that returns the files of a release; None for a release without a readable manifest.
+pub(super) type FilesOf<'f> = dyn FnMut(&[u8; 32]) -> Option<Vec<ReleaseFile>> + 'f;
+
 /// Returns the list, the newest release first, and labelled or pinned releases without a publication last.
-fn lines(site: &SiteOfStore, records: &SiteRecords) -> Vec<ListLine> {
+fn lines(records: &SiteRecords, files_of: &mut FilesOf<'_>) -> Vec<ListLine> {
     let mut lines = Vec::new();
     let mut before: Option<Vec<ReleaseFile>> = None;
     for (sequence, publication) in &records.publications {
         let release = publication.pointer.release;
-        let files = site.files(&release);
+        let files = files_of(&release);
         let changes = match (&before, &files) {
             (Some(before), Some(files)) => Some(compare(before, files, |_, _| ())),
             _ => None,
@@ -46,7 +48,7 @@ fn lines(site: &SiteOfStore, records: &SiteRecords) -> Vec<ListLine> {
             lines.push(ListLine {
                 release,
                 publication: None,
-                size: site.files(&release).as_deref().map(size),
+                size: files_of(&release).as_deref().map(size),
                 changes: None,
                 marks: marks(records, &release, false),
             });
@@ -77,8 +79,7 @@ fn marks(records: &SiteRecords, release: &[u8; 32], is_served: bool) -> Vec<Stri
 }
 
 /// Returns the list as a table.
-pub(super) fn table(site: &SiteOfStore) -> Result<String, Problem> {
-    let records = site.records()?;
+pub(super) fn table(records: &SiteRecords, files_of: &mut FilesOf<'_>) -> String {
     let heads = [
         "SEQUENCE",
         "TIME",
@@ -90,7 +91,7 @@ pub(super) fn table(site: &SiteOfStore) -> Result<String, Problem> {
         "MARKS",
     ];
     let mut rows = vec![heads.map(str::to_owned)];
-    for line in lines(site, &records) {
+    for line in lines(records, files_of) {
         let dash = || "-".to_owned();
         let (sequence, time, publisher) = match &line.publication {
             None => (dash(), dash(), dash()),
@@ -130,13 +131,12 @@ pub(super) fn table(site: &SiteOfStore) -> Result<String, Problem> {
         table.push_str(line.trim_end());
         table.push('\n');
     }
-    Ok(table)
+    table
 }
 
 /// Returns the list as a JSON array.
-pub(super) fn json(site: &SiteOfStore) -> Result<String, Problem> {
-    let records = site.records()?;
-    let objects = lines(site, &records).into_iter().map(|line| {
+pub(super) fn json(records: &SiteRecords, files_of: &mut FilesOf<'_>) -> String {
+    let objects = lines(records, files_of).into_iter().map(|line| {
         let mut members = vec![format!("\"release\":\"{}\"", hex(&line.release))];
         if let Some(Publication { pointer, key }) = &line.publication {
             members.push(format!("\"sequence\":{}", pointer.sequence));
@@ -160,5 +160,5 @@ pub(super) fn json(site: &SiteOfStore) -> Result<String, Problem> {
         format!("{{{}}}", members.join(","))
     });
     let objects: Vec<String> = objects.collect();
-    Ok(format!("[{}]\n", objects.join(",\n")))
+    format!("[{}]\n", objects.join(",\n"))
 }

@@ -2,9 +2,11 @@
 
 use super::command::{CommandSpec, ParsedCommand, utf8};
 use super::site_of_store::{SiteOfStore, find_release, short};
-use super::{print, release_list};
+use super::{print, release_list, releases_of_host};
 use crate::contents::stored;
+use crate::destination::Destination;
 use crate::problem::Problem;
+use crate::remote::Remote;
 use crate::text;
 use anthill_data_plane::base::digest::hex;
 use anthill_data_plane::store::{
@@ -17,8 +19,9 @@ use std::process::ExitCode;
 
 pub(super) const SPEC: CommandSpec = CommandSpec {
     name: "releases",
-    usage: "releases [ACTION] STORE[:SITE] [LABEL] [ID]",
+    usage: "releases [ACTION] HOST[:SITE]|STORE[:SITE] [LABEL] [ID]",
     about: "Lists the releases of a site, the newest first. ID is a label, or the first digits of an id.\n\
+            In place of STORE, each action but sweep takes a host of your ssh.\n\
             \n\
             pin STORE ID           the release is never swept\n\
             unpin STORE ID         the release may be swept again\n\
@@ -29,6 +32,11 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
             sweep STORE            releases and contents without use are removed",
     options: &[
         ("json", "", "list as JSON"),
+        (
+            "ssh",
+            "CMD",
+            "command of the shell in place of ssh, for example `ssh -p 2222`",
+        ),
         (
             "remove",
             "",
@@ -52,6 +60,17 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
 fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     let words = parsed.all_operands();
     let action = words.first().and_then(|word| word.to_str());
+    let actions = ["pin", "unpin", "withdraw", "label", "unlabel", "verify"];
+    let action_of_host = action.filter(|word| actions.contains(word));
+    let place = words.get(usize::from(action_of_host.is_some()));
+    if let Some(place) = place
+        && let Destination::Host(host, site) = Destination::parse(place)?
+        && action != Some("sweep")
+    {
+        let ssh = parsed.text("ssh")?.unwrap_or("ssh");
+        let remote = Remote::connect(ssh, &host, site.as_deref())?;
+        return releases_of_host::run(remote, action_of_host, parsed);
+    }
     match action {
         Some(action @ ("pin" | "unpin" | "withdraw")) => {
             let words = parsed.operands(3..=3)?;
@@ -77,9 +96,11 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         _ => {
             let words = parsed.operands(1..=1)?;
             let site = SiteOfStore::find_present(&words[0])?;
+            let records = site.records()?;
+            let files_of = &mut |release: &[u8; 32]| site.files(release);
             match parsed.has("json") {
-                true => print(&release_list::json(&site)?),
-                false => print(&release_list::table(&site)?),
+                true => print(&release_list::json(&records, files_of)),
+                false => print(&release_list::table(&records, files_of)),
             }
         }
     }

@@ -110,6 +110,12 @@ fn check(rule: &RedirectRule) -> Result<(), Problem> {
     if rule.to.is_empty() {
         return refuse("the destination is missing", "write `/from /to 301`");
     }
+    if !rule.to.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return refuse(
+            "the destination has other characters than visible ASCII",
+            "percent-encode the destination",
+        );
+    }
     if rule.to.contains(":splat") && !rule.from.ends_with(b"*") {
         return refuse(
             "`:splat` has no `*` to stand for",
@@ -227,6 +233,7 @@ mod tests {
             ("/a /b 404", "the status 404"),
             ("/a /b 418", "the status is not supported"),
             ("/a /b/:splat", "`:splat`"),
+            ("/a /\u{e9}", "visible ASCII"),
             ("/a /a", "leads to itself"),
             ("/%zz /a", "no valid path"),
         ] {

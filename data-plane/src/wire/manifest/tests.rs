@@ -252,6 +252,11 @@ fn a_reader_ends_after_an_error() {
 
 proptest! {
     #[test]
+    fn invariants_of_arbitrary_texts(lines in "(anthill (release|pointer) [12]\n)?([a-z!]{1,8} [0-9a-f./ %]{0,80}\n){0,5}") {
+        crate::wire::invariants::release(lines.as_bytes());
+    }
+
+    #[test]
     fn all_names_survive(mut names in prop::collection::btree_set(prop::collection::vec(1u8.., 1..9), 1..9)) {
         names.retain(|name| name[0] != b'.' && !name.contains(&b'/'));
         let lines: Vec<ManifestLine<'_>> = names.iter().map(|name| file(name)).collect();
