@@ -69,6 +69,7 @@ impl Host {
         );
         for (name, mode) in [
             ("state", 0o755),
+            ("state/served", 0o755),
             ("state/releases", 0o2770),
             ("home/.ssh", 0o755),
         ] {
