@@ -277,3 +277,33 @@ fn a_key_has_the_rights_of_its_line() {
 fn log(host: &Host) -> String {
     fs::read_to_string(host.server.folder.path("ssh.log")).unwrap_or_default()
 }
+
+#[test]
+fn the_demonstration_publishes_on_two_hosts() {
+    publisher();
+    tool("sshd");
+    let folder = Folder::new();
+    let mut command = Command::new("sh");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/publish/demo.sh");
+    command
+        .arg(script)
+        .arg(env!("CARGO_BIN_EXE_anthill"))
+        .arg(folder.path("demo"));
+    let done = finish(command, b"");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let says: Vec<&str> = done
+        .stdout
+        .lines()
+        .filter_map(|line| Some(line.split_once(" says: ")?.1))
+        .collect();
+    let (first, second) = ("First release", "Second release");
+    assert_eq!(
+        says,
+        [first, first, second, second, second, second, first, second],
+        "{done:?}"
+    );
+    assert!(
+        done.stderr.contains("error: two: the release needs"),
+        "{done:?}"
+    );
+}

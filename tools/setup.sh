@@ -19,6 +19,10 @@ test       ps                      procps
 test       ssh                     openssh-client
 test       sshd                    openssh-server
 test       dropbear                dropbear-bin
+publish    ssh                     openssh-client
+publish    sshd                    openssh-server
+publish    curl                    curl
+publish    python3                 python3
 test       unshare                 util-linux
 test       nsenter                 util-linux
 test       setpriv                 util-linux

@@ -15,8 +15,11 @@ pub const STORE_NAMES_MAX: usize = 1_000_000;
 /// New files, and folders with new files, that a publisher syncs one by one, 64. With more files one sync of the whole
 /// file system takes less time.
 pub const STORE_FSYNC_MAX: usize = 64;
-/// Seconds for which a receiver waits until the server serves a new release.
-pub const RECEIVE_SERVED_SECONDS_MAX: u64 = 30;
+/// Milliseconds for which a receiver waits until the server serves a new release, 5 s. A server opens 100,000 files in a
+/// part of a second.
+pub const RECEIVE_SERVED_MILLISECONDS_MAX: u64 = 5_000;
+/// Milliseconds for which a receiver waits for the first acknowledgment of a site, 1 s: perhaps no server runs.
+pub const RECEIVE_FIRST_SERVED_MILLISECONDS_MAX: u64 = 1_000;
 /// Milliseconds between two looks at the acknowledgment of the server, 2 ms: the wait is a part of the time of a publication.
 pub const RECEIVE_SERVED_PAUSE_MILLISECONDS: u64 = 2;
 /// Bytes of completed contents, 64 MiB, after which a receiver writes the contents to the disk. A receiver that is killed

@@ -27,10 +27,11 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     // The program that the publisher asked for (SSH_ORIGINAL_COMMAND) decides nothing: the account's own command does.
     let done = receive::receive(&options, io::stdin().lock(), io::stdout().lock());
     sweep_releases(&options);
-    match done {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => Err(OperatorError::failure(error.to_string())),
-    }
+    // The publisher has the reason of a refusal.
+    Ok(match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    })
 }
 
 fn options(typed: &ParsedArguments) -> Result<ReceiveOptions, OperatorError> {

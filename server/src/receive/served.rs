@@ -1,6 +1,9 @@
 //! Wait until the server serves a release: the server acknowledges each release of a site in a file.
 
-use crate::limits::{RECEIVE_SERVED_PAUSE_MILLISECONDS, RECEIVE_SERVED_SECONDS_MAX};
+use crate::limits::{
+    RECEIVE_FIRST_SERVED_MILLISECONDS_MAX, RECEIVE_SERVED_MILLISECONDS_MAX,
+    RECEIVE_SERVED_PAUSE_MILLISECONDS,
+};
 use crate::site::ServedRelease;
 use crate::wire::release_pointer::ReleasePointer;
 use std::fs;
@@ -8,8 +11,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Waits until all workers serve the release of a pointer. Returns false if the server never acknowledged a release of the
-/// site, or acknowledges no new one within some seconds.
+/// Waits until all workers serve the release of a pointer. Returns false if the server acknowledges no new release of
+/// the site within some seconds.
 pub(super) fn wait_until_served(folder: &Path, pointer: &ReleasePointer) -> bool {
     let file = folder.join(&pointer.site);
     let served = ServedRelease {
@@ -18,17 +21,21 @@ pub(super) fn wait_until_served(folder: &Path, pointer: &ReleasePointer) -> bool
         time: pointer.time,
     };
     let expected = served.text();
-    let end = Instant::now() + Duration::from_secs(RECEIVE_SERVED_SECONDS_MAX);
-    while let Ok(text) = fs::read(&file) {
-        if text == expected.as_bytes() {
+    let begin = Instant::now();
+    loop {
+        let text = fs::read(&file);
+        if text.as_ref().is_ok_and(|text| text == expected.as_bytes()) {
             return true;
         }
-        if Instant::now() >= end {
+        let bound = match text {
+            Ok(_) => RECEIVE_SERVED_MILLISECONDS_MAX,
+            Err(_) => RECEIVE_FIRST_SERVED_MILLISECONDS_MAX,
+        };
+        if begin.elapsed() >= Duration::from_millis(bound) {
             return false;
         }
         thread::sleep(Duration::from_millis(RECEIVE_SERVED_PAUSE_MILLISECONDS));
     }
-    false
 }
 
 #[cfg(test)]
