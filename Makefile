@@ -4,6 +4,7 @@
 help:
 	@echo 'make run             serve examples/journal: https://localhost:8443, http://localhost:8080'
 	@echo 'make cluster         serve examples/cluster: a balancer and four members, http://localhost:8080'
+	@echo 'make publish-demo    publish examples/publish on two hosts by ssh, on the loopback interface'
 	@echo 'make test            all tests: prose, format, lints, unit, end to end'
 	@echo 'make release         one static binary (musl)'
 	@echo 'make release TARGET=…  the same for a Raspberry Pi (docs/src/installation.md)'
@@ -22,6 +23,9 @@ run:
 
 cluster:
 	@sh tools/cluster.sh
+
+publish-demo:
+	@sh tools/publish_demo.sh
 
 test:
 	@sh tools/test.sh
@@ -56,4 +60,4 @@ guide:
 clean:
 	@cargo clean
 
-.PHONY: help run cluster test release tiny bench bench-quick fuzz check-licences peers fmt guide clean
+.PHONY: help run cluster test release tiny bench bench-quick fuzz check-licences peers fmt guide clean publish-demo

@@ -298,6 +298,39 @@ fn an_unknown_command_runs_the_program_of_its_name() {
     assert_eq!(finish(greet, b"").code, Some(2));
 }
 
+/// Three words share the program anthill-publish, which gets the word first. The program is searched beside the binary,
+/// so the test copies the binary.
+#[test]
+fn the_words_of_publishing_run_one_program() {
+    let folder = Folder::new();
+    let copy = folder.path("anthill");
+    let copied = run(
+        "cp",
+        &[env!("CARGO_BIN_EXE_anthill").as_ref(), copy.as_os_str()],
+        b"",
+    );
+    assert!(copied.success, "{}", copied.errors());
+    let run_copy = |word: &str| {
+        let mut command = Command::new(&copy);
+        command
+            .args([word, "a", "--b"])
+            .env("PATH", "/usr/bin:/bin");
+        finish(command, b"")
+    };
+    let missing = run_copy("publish");
+    assert_eq!(missing.code, Some(2), "{missing:?}");
+    assert!(
+        missing
+            .stderr
+            .contains("`anthill publish` needs the program anthill-publish"),
+        "{missing:?}"
+    );
+    folder.program("anthill-publish", "#!/bin/sh\necho \"$@\"\n");
+    for word in ["publish", "releases", "rollback"] {
+        assert_eq!(run_copy(word).stdout, format!("{word} a --b\n"));
+    }
+}
+
 #[test]
 fn a_service_definition_is_printed_for_each_system() {
     let folder = Folder::new().with("public/index.html", "");

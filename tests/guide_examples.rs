@@ -225,6 +225,17 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("service.md", "[Service]", "needs systemd"),
     ("upgrades.md", "systemctl restart", "needs systemd"),
     ("deployment.md", "/srv/site/www ->", "a drawing of folders"),
+    ("releases.md", "blobs/ab/ab34", "a drawing of folders"),
+    (
+        "releases.md",
+        "the published release",
+        "a log line; tests/releases.rs has the message",
+    ),
+    (
+        "releases.md",
+        "anthill served 1",
+        "a file of the server; tests/releases.rs has the text",
+    ),
     (
         "deployment.md",
         "remote: NOT DEPLOYED",
@@ -251,6 +262,16 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "2 requests are under way",
         "addresses of documentation; tests/manager_requests.rs runs the command",
     ),
+    ("publishing.md", "anthill publish public /srv", PUBLISH),
+    ("publishing.md", "release 3f2a91c8d0e1", PUBLISH),
+    ("publishing.md", "# All files", PUBLISH),
+    ("publishing.md", "# from", PUBLISH),
+    ("publishing.md", "anthill publish --preview", PUBLISH),
+    ("publishing.md", "anthill releases /srv/store", PUBLISH),
+    ("publishing.md", "SEQUENCE", PUBLISH),
+    ("publishing.md", "anthill publish --new-key", PUBLISH),
+    ("publishing.md", "blobs/ab/ab34", PUBLISH),
+    ("publishing.md", "mkdir /srv/store", PUBLISH),
     ("bench.md", "cargo build", BENCH),
     ("bench.md", "# zero.toml", BENCH),
     ("bench.md", "anthill bench run journal", BENCH),
@@ -262,6 +283,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
 ];
 const BUILD: &str = "builds the project";
+const PUBLISH: &str = "needs the program anthill-publish; publish/tests runs the commands";
 const BENCH: &str = "needs the benchmark kit and minutes; bench/tests runs the commands";
 
 /// Checks that each block runs in a scenario, is tested by `anthill check`, or is listed in [`NOT_RUN`].

@@ -16,6 +16,13 @@ test       openssl                 openssl
 test       wget                    wget
 test       python3                 python3
 test       ps                      procps
+test       ssh                     openssh-client
+test       sshd                    openssh-server
+test       dropbear                dropbear-bin
+publish    ssh                     openssh-client
+publish    sshd                    openssh-server
+publish    curl                    curl
+publish    python3                 python3
 test       unshare                 util-linux
 test       nsenter                 util-linux
 test       setpriv                 util-linux

@@ -8,6 +8,7 @@ pub mod limits;
 
 pub mod base;
 pub mod wire;
+pub mod store;
 pub mod site;
 pub mod tls;
 pub mod upstream;

@@ -6,7 +6,7 @@
 //! describes the modules.
 
 pub use anthill_data_plane::{
-    base, cache, handler, hits, limits, serve, site, tls, upstream, wire, world,
+    base, cache, handler, hits, limits, serve, site, store, tls, upstream, wire, world,
 };
 
 pub mod git;
@@ -17,5 +17,6 @@ pub mod manager;
 pub mod acme;
 pub mod backup;
 pub mod deploy;
+pub mod receive;
 pub mod control;
 pub mod cli;

@@ -42,7 +42,11 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(180);
 
 /// Client programs and their Debian packages, which `tools/setup.sh` installs.
-const TOOLS: [(&str, &str); 28] = [
+const TOOLS: [(&str, &str); 32] = [
+    ("ssh", "openssh-client"),
+    ("ssh-keygen", "openssh-client"),
+    ("sshd", "openssh-server"),
+    ("dropbear", "dropbear-bin"),
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),

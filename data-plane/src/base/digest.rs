@@ -50,6 +50,24 @@ pub fn hex(bytes: &[u8]) -> String {
     out
 }
 
+/// Reads `N` bytes in lower-case hexadecimal; None for any other text.
+pub fn from_hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, rest) = text.as_chunks::<2>();
+    if pairs.len() != N || !rest.is_empty() {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = digit(*high)? << 4 | digit(*low)?;
+    }
+    Some(bytes)
+}
+
 /// Returns `bytes` as base64 in the standard alphabet with padding (RFC 4648 §4), as used in PEM.
 pub fn base64(bytes: &[u8]) -> String {
     let mut out = base64_unpadded(bytes, *b"+/");
@@ -93,6 +111,15 @@ mod tests {
         pieces.update(b"a");
         pieces.update(b"bc");
         assert_eq!(hex(&pieces.finish()), abc);
+    }
+
+    #[test]
+    fn hexadecimal_is_read_as_written() {
+        let digest = sha256(b"abc");
+        assert_eq!(from_hex(hex(&digest).as_bytes()), Some(digest));
+        for wrong in ["", "0", "0g", "0A", "001", "00 "] {
+            assert_eq!(from_hex::<1>(wrong.as_bytes()), None, "{wrong}");
+        }
     }
 
     #[test]

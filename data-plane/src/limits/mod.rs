@@ -6,6 +6,7 @@
 
 mod base;
 mod wire;
+mod store;
 mod site;
 mod tls;
 mod world;
@@ -35,6 +36,7 @@ pub use crate::limits::hits::*;
 pub use crate::limits::manager::*;
 pub use crate::limits::serve::*;
 pub use crate::limits::site::*;
+pub use crate::limits::store::*;
 pub use crate::limits::tls::*;
 pub use crate::limits::upstream::*;
 pub use crate::limits::wire::*;

@@ -28,6 +28,17 @@ pub const GZIP_QUEUE_MAX: usize = 1_024;
 /// closed first.
 pub const DESCRIPTORS_KEPT_MAX: usize = 256;
 
+/// Seconds for which a content of a release that differs from its digest stays refused without another look. Each look
+/// reads the whole content, and clients could otherwise keep the disk busy with a large one.
+pub const WRONG_CONTENT_SECONDS: u32 = 30;
+
+/// Seconds for which caches may keep a file of a release with a hash of the content in its name: 1 year, the longest age
+/// of common practice.
+pub const RELEASE_HASHED_SECONDS: u64 = 31_536_000;
+/// Globs of two releases together up to which the rules are compared for each file. With more globs that differ, no
+/// file stays loaded over the change of the release: 64 globs cost 100,000 files some 0.1 s.
+pub const RELEASE_GLOBS_COMPARED_MAX: usize = 64;
+
 // Scans and directory listings
 
 /// Depth of nested folders followed in a site or unpacked in a deployment: a loop of links must end. A

@@ -164,3 +164,28 @@ pub const DATA_POINT_BYTES_LARGE: usize = 512;
 /// byte by byte costs the server a frame and a walk over all streams for each byte: 100 connections
 /// with 100 streams each took two thirds of a processor.
 pub const DATA_POINT_BYTES: usize = 32;
+
+// Releases
+
+/// Bytes of a manifest, 32 MiB: 250,000 files with long names. A larger manifest is refused before it is read.
+pub const MANIFEST_BYTES_MAX: usize = 32 << 20;
+/// Files of a release.
+pub const RELEASE_FILES_MAX: usize = 250_000;
+/// Rules of a manifest: error pages, cache ages, fields and redirects together. A site moved from another host brings
+/// thousands of redirects.
+pub const RELEASE_RULES_MAX: usize = 20_000;
+/// Bytes of a name in a release, as on Linux file systems.
+pub const RELEASE_NAME_BYTES_MAX: usize = 255;
+/// Bytes of a path in a release, as on Linux.
+pub const RELEASE_PATH_BYTES_MAX: usize = 4_095;
+/// Bytes of all contents of a release together, 1 TiB, far beyond the disks of small servers. The bound keeps sums
+/// within 64 bits.
+pub const RELEASE_BYTES_MAX: u64 = 1 << 40;
+/// Seconds of a cache age in a release, 10 years.
+pub const RELEASE_CACHE_SECONDS_MAX: u64 = 10 * 366 * 24 * 60 * 60;
+/// Bytes of a pointer to a release, 4 KiB. The longest pointer has less than 1 KiB.
+pub const RELEASE_POINTER_BYTES_MAX: usize = 4 * 1024;
+/// Bytes of the name of a site, of a label or of a publisher in the store of releases. The names are file names.
+pub const RELEASE_LABEL_BYTES_MAX: usize = 63;
+/// Bytes of the payload of a frame between a publisher and a receiver, 64 KiB.
+pub const RECEIVE_FRAME_BYTES_MAX: usize = 64 * 1024;

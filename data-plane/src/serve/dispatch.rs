@@ -63,7 +63,7 @@ pub enum DispatchOutcome {
     Listing(Box<Listing>),
     /// Redirect the client.
     Redirect {
-        /// Status 301 or 308.
+        /// Status of a redirect.
         status: Status,
         /// Value of the Location field.
         location: Vec<u8>,
@@ -755,7 +755,7 @@ impl SiteDispatcher<'_, '_> {
             }
             SiteResponse::Refuse(Reject::LINK_LEAVES | Reject::UNREADABLE)
             | SiteResponse::Listing(_) => self.pending_changes_wait(),
-            SiteResponse::Options | SiteResponse::Refuse(_) => None,
+            SiteResponse::Options | SiteResponse::Moved { .. } | SiteResponse::Refuse(_) => None,
         };
         wait.unwrap_or_else(|| match answer {
             SiteResponse::Stored(stored) => DispatchOutcome::Stored(stored),
@@ -763,6 +763,9 @@ impl SiteDispatcher<'_, '_> {
             SiteResponse::Listing(listing) => DispatchOutcome::Listing(listing),
             SiteResponse::Options => DispatchOutcome::Options,
             SiteResponse::Refuse(reject) => DispatchOutcome::Refuse { reject, page: None },
+            SiteResponse::Moved { status, location } => {
+                DispatchOutcome::Redirect { status, location }
+            }
             SiteResponse::Redirect { path } => {
                 let mut location = path;
                 push_query(&mut location, self.head);

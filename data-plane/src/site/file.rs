@@ -1,7 +1,9 @@
 //! File of the tree: metadata, and the slots for loaded variants.
 
 use super::variant::Variant;
+use crate::limits::WRONG_CONTENT_SECONDS;
 use crate::wire::fields::ContentCoding;
+use crate::wire::manifest::BlobRef;
 use crate::wire::reject::Reject;
 use arc_swap::ArcSwapOption;
 use rustix::fs::{FileType, Stat};
@@ -54,6 +56,53 @@ impl FileMeta {
     }
 }
 
+/// Version of a file. Files with equal versions have equal content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileVersion {
+    /// File of a folder, by its metadata as of the last scan.
+    Disk(FileMeta),
+    /// Content of a release.
+    Blob(BlobVersion),
+}
+
+/// Version of a file of a release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlobVersion {
+    /// Size and digest of the content.
+    pub content: BlobRef,
+    /// True if the name contains a hash of the content, so that caches may keep the file for ever.
+    pub is_hashed: bool,
+}
+
+impl FileVersion {
+    /// Returns the size in bytes.
+    pub fn size(&self) -> u64 {
+        match self {
+            FileVersion::Disk(meta) => meta.size,
+            FileVersion::Blob(blob) => blob.content.size,
+        }
+    }
+
+    /// Returns the metadata of a file of a folder; None for a file of a release.
+    pub fn disk(&self) -> Option<&FileMeta> {
+        match self {
+            FileVersion::Disk(meta) => Some(meta),
+            FileVersion::Blob(_) => None,
+        }
+    }
+
+    /// Returns true for a file of a release with a hash of the content in its name.
+    pub fn is_hashed(&self) -> bool {
+        matches!(self, FileVersion::Blob(blob) if blob.is_hashed)
+    }
+}
+
+impl From<FileMeta> for FileVersion {
+    fn from(meta: FileMeta) -> FileVersion {
+        FileVersion::Disk(meta)
+    }
+}
+
 /// Converts a field of `stat`. The widths of the fields differ by architecture.
 fn number<N: TryInto<T>, T: Default>(number: N) -> T {
     number.try_into().unwrap_or_default()
@@ -82,6 +131,8 @@ pub enum FileError {
     /// An existing folder that the scan leaves out: a link to a folder above the link, or a folder behind a
     /// link beyond the limit of linked folders.
     LeftOut,
+    /// The content in the store of releases is missing, or differs from the size and the digest in the manifest.
+    WrongContent,
 }
 
 impl FileError {
@@ -94,6 +145,7 @@ impl FileError {
             FileError::Changing => Reject::CHANGING,
             FileError::Overloaded => Reject::OVERLOADED,
             FileError::Secret => Reject::SERVERS_OWN,
+            FileError::WrongContent => Reject::CONTENT_WRONG,
         }
     }
 
@@ -106,6 +158,7 @@ impl FileError {
             FileError::Overloaded,
             FileError::Secret,
             FileError::LeftOut,
+            FileError::WrongContent,
         ]
         .into_iter()
         .find(|why| *why as u32 == code)
@@ -128,8 +181,8 @@ pub enum VariantKind {
 
 /// Regular file. The struct is small, because a site may have 100,000 files.
 pub struct SiteFile {
-    /// Metadata as of the last scan.
-    pub meta: FileMeta,
+    /// Version as of the last scan, or by the manifest of the release.
+    pub version: FileVersion,
     /// Precompressed files beside the file.
     pub sidecars: Option<Box<Sidecars>>,
     identity: VariantSlot,
@@ -150,16 +203,16 @@ pub struct Sidecars {
     pub zstd: Option<Sidecar>,
 }
 
-/// Sidecar: a file with the coded content of another file.
+/// Sidecar: coded content of a file, in a folder a file of its own.
 pub struct Sidecar {
-    /// Metadata as of the last scan.
-    pub meta: FileMeta,
+    /// Version as of the last scan, or by the manifest of the release.
+    pub version: FileVersion,
     slot: VariantSlot,
     failure: LoadFailure,
 }
 
-/// Metadata of the sidecars found by a scan: gzip, br, zstd.
-pub type SidecarMetas = [Option<FileMeta>; 3];
+/// Versions of the sidecars of a file: gzip, br, zstd.
+pub type SidecarVersions = [Option<FileVersion>; 3];
 
 /// Codings of sidecars, with the file name extensions.
 pub const SIDECARS: [(ContentCoding, &str); 3] = [
@@ -170,13 +223,13 @@ pub const SIDECARS: [(ContentCoding, &str); 3] = [
 
 impl SiteFile {
     /// Creates a file without loaded variants.
-    pub fn new(meta: FileMeta, sidecars: SidecarMetas) -> SiteFile {
+    pub fn new(version: FileVersion, sidecars: SidecarVersions) -> SiteFile {
         let sidecars = sidecars.iter().any(Option::is_some).then(|| {
-            let [gzip, br, zstd] = sidecars.map(|meta| meta.map(Sidecar::new));
+            let [gzip, br, zstd] = sidecars.map(|version| version.map(Sidecar::new));
             Box::new(Sidecars { gzip, br, zstd })
         });
         SiteFile {
-            meta,
+            version,
             sidecars,
             identity: VariantSlot::empty(),
             generated: VariantSlot::empty(),
@@ -185,12 +238,21 @@ impl SiteFile {
         }
     }
 
-    /// Returns true if the file and the sidecars have exactly the given metadata.
-    pub fn is(&self, meta: &FileMeta, sidecars: &SidecarMetas) -> bool {
-        self.meta == *meta
+    /// Returns true if the file and the sidecars have exactly the given versions.
+    pub fn is(&self, version: &FileVersion, sidecars: &SidecarVersions) -> bool {
+        self.version == *version
             && SIDECARS.iter().zip(sidecars).all(|((coding, _), found)| {
-                self.sidecar(*coding).map(|sidecar| sidecar.meta) == *found
+                self.sidecar(*coding).map(|sidecar| sidecar.version) == *found
             })
+    }
+
+    /// Returns true if the load of the file or of a sidecar has failed before.
+    pub fn has_failed(&self) -> bool {
+        let sidecars = SIDECARS
+            .iter()
+            .filter_map(|(coding, _)| self.sidecar(*coding));
+        let mut failures = sidecars.map(|sidecar| &sidecar.failure);
+        self.failure.is_set() || failures.any(LoadFailure::is_set)
     }
 
     /// Returns the sidecar for a coding.
@@ -213,11 +275,11 @@ impl SiteFile {
         }
     }
 
-    /// Returns the metadata of the file that a variant is loaded from.
-    pub fn meta_of(&self, which: VariantKind) -> Option<&FileMeta> {
+    /// Returns the version of the content that a variant is loaded from.
+    pub fn version_of(&self, which: VariantKind) -> Option<&FileVersion> {
         match which {
-            VariantKind::Identity | VariantKind::GeneratedGzip => Some(&self.meta),
-            VariantKind::Sidecar(coding) => self.sidecar(coding).map(|sidecar| &sidecar.meta),
+            VariantKind::Identity | VariantKind::GeneratedGzip => Some(&self.version),
+            VariantKind::Sidecar(coding) => self.sidecar(coding).map(|sidecar| &sidecar.version),
         }
     }
 
@@ -259,9 +321,9 @@ impl SiteFile {
 }
 
 impl Sidecar {
-    fn new(meta: FileMeta) -> Sidecar {
+    fn new(version: FileVersion) -> Sidecar {
         Sidecar {
-            meta,
+            version,
             slot: VariantSlot::empty(),
             failure: LoadFailure::default(),
         }
@@ -286,13 +348,23 @@ impl LoadFailure {
         self.0.store((now << 4) | why as u32, Ordering::Relaxed);
     }
 
-    /// Returns the reason of a failure at most one second old. The clock is read only after a failure.
+    /// Returns true if a load has failed.
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns the reason of a recent failure, at most one second old. Wrong content of a release counts for 30 s, since
+    /// each look at a large content reads the whole content. The clock is read only after a failure.
     pub fn recent(&self, now: impl FnOnce() -> u32) -> Option<FileError> {
         let value = self.0.load(Ordering::Relaxed);
         let why = FileError::from_code(value & 15)?;
         // 28 bits of ticks wrap around after two years.
         let age = now().wrapping_sub(value >> 4) & 0x0fff_ffff;
-        (age <= TICKS_PER_SECOND as u32).then_some(why)
+        let seconds = match why {
+            FileError::WrongContent => WRONG_CONTENT_SECONDS,
+            _ => 1,
+        };
+        (age <= TICKS_PER_SECOND as u32 * seconds).then_some(why)
     }
 }
 
@@ -312,6 +384,9 @@ mod tests {
         assert_eq!(failure.recent(|| 105), None);
         failure.set(FileError::Unreadable, u32::MAX);
         assert_eq!(failure.recent(|| 2), Some(FileError::Unreadable));
+        failure.set(FileError::WrongContent, 100);
+        assert_eq!(failure.recent(|| 220), Some(FileError::WrongContent));
+        assert_eq!(failure.recent(|| 221), None);
     }
 
     #[test]
@@ -323,7 +398,7 @@ mod tests {
             ino: 1,
             dev: 1,
         };
-        let file = SiteFile::new(meta, [None; 3]);
+        let file = SiteFile::new(meta.into(), [None; 3]);
         assert!(file.claim_gzip() && !file.claim_gzip());
         file.release_gzip();
         assert!(file.claim_gzip());

@@ -254,7 +254,7 @@ mod tests {
     }
 
     fn file() -> FolderNode {
-        FolderNode::File(Arc::new(SiteFile::new(meta(), [None; 3])))
+        FolderNode::File(Arc::new(SiteFile::new(meta().into(), [None; 3])))
     }
 
     #[test]

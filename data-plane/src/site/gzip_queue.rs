@@ -7,7 +7,7 @@
 use crate::limits::GZIP_QUEUE_MAX;
 use crate::site::SiteShared;
 use crate::site::file::{SiteFile, VariantKind};
-use crate::site::load::{coding_mark, heads};
+use crate::site::load::{LoadedFacts, coding_mark, heads};
 use crate::site::variant::{Variant, VariantContent};
 use crate::wire::fields::ContentCoding;
 use flate2::write::GzEncoder;
@@ -124,8 +124,12 @@ fn worth(size: usize) -> usize {
 
 impl GzipFileJob {
     fn run(self) {
-        let (Some(shared), Some(file)) = (self.shared.upgrade(), self.file.upgrade()) else {
+        let Some(file) = self.file.upgrade() else {
             return;
+        };
+        let Some(shared) = self.shared.upgrade() else {
+            // The file belongs to another release by now. A request to the release may claim the compression again.
+            return file.release_gzip();
         };
         let Some(plain) = file
             .slot(VariantKind::Identity)
@@ -158,15 +162,13 @@ impl GzipFileJob {
     ) -> Variant {
         let tag = String::from_utf8_lossy(&made_tag(plain)).into_owned();
         let size = bytes.len() as u64;
-        let heads = heads(
-            shared,
-            file,
-            &self.path,
+        let facts = LoadedFacts {
             size,
-            plain.modified,
-            &tag,
-            ContentCoding::Gzip,
-        );
+            modified: plain.modified,
+            tag: &tag,
+            coding: ContentCoding::Gzip,
+        };
+        let heads = heads(shared, file, &self.path, &facts);
         let content = VariantContent::Memory(bytes.into_boxed_slice());
         Variant::new(heads, plain.modified, ContentCoding::Gzip, content, None)
     }

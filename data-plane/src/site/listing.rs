@@ -4,11 +4,11 @@
 //! workers little. JSON contains all entries.
 
 use super::SiteShared;
-use super::file::FileMeta;
+use super::file::{FileMeta, SiteFile};
 use super::folder::{FolderNode, SiteFolder};
 use crate::limits::{LISTING_CHUNK_BYTES, LISTING_PAGE_ENTRIES};
 use crate::site::escape::{escape, json_string};
-use crate::site::prepared_heads::{SERVER, operator_fields, push_field};
+use crate::site::prepared_heads::{SERVER, push_field};
 use crate::wire::date::civil;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::request_target::encode_path;
@@ -93,7 +93,7 @@ impl Listing {
     pub fn head<'s>(&self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         scratch.clear();
         scratch.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-        let operator = operator_fields(&self.shared.rules.headers, &self.inner);
+        let operator = self.shared.set_fields(&self.inner);
         let own = |name: &str| {
             operator
                 .iter()
@@ -209,9 +209,9 @@ impl Listing {
     /// Writes an entry; returns false if the entry is not shown.
     fn entry(&self, place: usize, first: bool, out: &mut Vec<u8>) -> bool {
         let (name, entry) = self.folder.at(place);
-        let (meta, slash) = match &entry.node {
-            FolderNode::File(file) => (&file.meta, ""),
-            FolderNode::Folder(folder) => (&folder.meta, "/"),
+        let (facts, slash) = match &entry.node {
+            FolderNode::File(file) => (self.facts(file.version.size(), file.version.disk()), ""),
+            FolderNode::Folder(folder) => (self.facts(0, Some(&folder.meta)), "/"),
             FolderNode::Refused(_) => return false,
         };
         // `./` keeps a name with a colon from being parsed as a URL scheme.
@@ -219,10 +219,19 @@ impl Listing {
         encode_path(name, &mut href);
         href.extend_from_slice(slash.as_bytes());
         match self.view {
-            ListingView::Page { .. } => row(name, &href, slash, meta, out),
-            ListingView::Json => object(name, &href, slash, meta, first, out),
+            ListingView::Page { .. } => row(name, &href, slash, facts, out),
+            ListingView::Json => object(name, &href, slash, facts, first, out),
         }
         true
+    }
+
+    /// Returns the facts of a file or folder. All entries of a release have the time of the publication.
+    fn facts(&self, size: u64, meta: Option<&FileMeta>) -> EntryFacts {
+        let of_disk = || meta.map_or(0, FileMeta::mtime_seconds);
+        EntryFacts {
+            size,
+            modified_seconds: self.shared.published_at().unwrap_or_else(of_disk),
+        }
     }
 
     fn closing(&self, out: &mut Vec<u8>) {
@@ -317,8 +326,9 @@ fn compare(
     (other_name, other): NamedEntry<'_>,
     sort: ListingSort,
 ) -> Ordering {
+    let mtime_ns = |file: &SiteFile| file.version.disk().map_or(0, |meta| meta.mtime_ns);
     let meta = |node: &FolderNode| match node {
-        FolderNode::File(file) => (false, file.meta.size, file.meta.mtime_ns),
+        FolderNode::File(file) => (false, file.version.size(), mtime_ns(file)),
         // The size of a folder is meaningless.
         FolderNode::Folder(folder) => (true, 0, folder.meta.mtime_ns),
         FolderNode::Refused(_) => (false, 0, 0),
@@ -363,7 +373,15 @@ fn prefers_json(head: &RequestHead<'_>) -> bool {
     names("application/json") && !names("text/html")
 }
 
-fn row(name: &[u8], href: &[u8], slash: &str, meta: &FileMeta, out: &mut Vec<u8>) {
+/// Size and time of an entry.
+#[derive(Clone, Copy)]
+struct EntryFacts {
+    size: u64,
+    /// Time of the last change in seconds since 1970.
+    modified_seconds: u64,
+}
+
+fn row(name: &[u8], href: &[u8], slash: &str, facts: EntryFacts, out: &mut Vec<u8>) {
     out.extend_from_slice(b"<tr><td><a href=\"");
     escape(href, out);
     out.extend_from_slice(b"\">");
@@ -371,11 +389,11 @@ fn row(name: &[u8], href: &[u8], slash: &str, meta: &FileMeta, out: &mut Vec<u8>
     out.extend_from_slice(slash.as_bytes());
     out.extend_from_slice(b"</a><td");
     if slash.is_empty() {
-        let _ = write!(out, " title=\"{} bytes\">{}", meta.size, human(meta.size));
+        let _ = write!(out, " title=\"{} bytes\">{}", facts.size, human(facts.size));
     } else {
         out.push(b'>');
     }
-    let date = civil(meta.mtime_seconds());
+    let date = civil(facts.modified_seconds);
     let _ = writeln!(
         out,
         "<td>{:04}-{:02}-{:02} {:02}:{:02}",
@@ -383,7 +401,14 @@ fn row(name: &[u8], href: &[u8], slash: &str, meta: &FileMeta, out: &mut Vec<u8>
     );
 }
 
-fn object(name: &[u8], href: &[u8], slash: &str, meta: &FileMeta, first: bool, out: &mut Vec<u8>) {
+fn object(
+    name: &[u8],
+    href: &[u8],
+    slash: &str,
+    facts: EntryFacts,
+    first: bool,
+    out: &mut Vec<u8>,
+) {
     if !first {
         out.push(b',');
     }
@@ -392,11 +417,11 @@ fn object(name: &[u8], href: &[u8], slash: &str, meta: &FileMeta, first: bool, o
     out.extend_from_slice(b",\"href\":");
     json_string(href, out);
     if slash.is_empty() {
-        let _ = write!(out, ",\"type\":\"file\",\"size\":{}", meta.size);
+        let _ = write!(out, ",\"type\":\"file\",\"size\":{}", facts.size);
     } else {
         out.extend_from_slice(b",\"type\":\"folder\"");
     }
-    let date = civil(meta.mtime_seconds());
+    let date = civil(facts.modified_seconds);
     let _ = write!(
         out,
         ",\"modified\":\"{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z\"}}",

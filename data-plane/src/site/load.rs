@@ -1,17 +1,23 @@
 //! Loading of variants, the only code of a site that reads files.
 //!
 //! Loads run on a blocking pool. A client must never receive a mix of two versions of a file, so a load
-//! succeeds only if the metadata equals the known metadata both before and after the read.
+//! succeeds only if the metadata equals the known metadata both before and after the read. The content of a
+//! release must have the size and the digest in the manifest.
 
 use super::SiteShared;
-use super::file::{FileError, FileMeta, SiteFile, VariantKind};
+use super::file::{FileError, FileMeta, FileVersion, SiteFile, VariantKind};
 use super::mime;
+use super::release::ReleaseRules;
 use super::variant::{DiskContent, Variant, VariantContent};
 use crate::base::digest::{Digest, base64url};
 use crate::limits::{CONTENT_FILE_BYTES_MAX, DIGEST_FILE_BYTES_MAX, SENDFILE_BYTES_MIN};
 use crate::site::prepared_heads::{HeadFacts, PreparedHeads};
+use crate::store::StoreError;
 use crate::wire::fields::ContentCoding;
+use crate::wire::manifest::BlobRef;
 use rustix::fs::fstat;
+use rustix::io::Errno;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -62,34 +68,133 @@ impl FileLoad {
         }
     }
 
-    /// Reads the file at `path`, possibly a sidecar.
+    /// Reads the content at `path`, possibly of a sidecar.
     fn variant(&self, path: &[u8], coding: ContentCoding) -> Result<Variant, FileError> {
-        let known = *self.file.meta_of(self.which).ok_or(FileError::NotFound)?;
-        wait_for_a_tick(&known);
-        let file = self.shared.root.open_file(path, &known)?;
-        let (content, tag) = read(&file, &known)?;
-        if FileMeta::of(&fstat(&file)?) != known {
-            return Err(FileError::Changing);
-        }
-        let tag = coded_tag(&tag, coding);
-        let modified = modified(&self.file.meta);
-        let heads = heads(
-            &self.shared,
-            &self.file,
-            &self.path,
-            known.size,
+        let known = self.file.version_of(self.which);
+        let loaded = match known.ok_or(FileError::NotFound)? {
+            FileVersion::Disk(known) => self.load_from_folder(path, known)?,
+            FileVersion::Blob(known) => self.load_from_store(&known.content)?,
+        };
+        let LoadedContent {
+            disk,
+            bytes,
+            tag,
             modified,
-            &tag,
+        } = loaded;
+        let size = disk.size();
+        let facts = LoadedFacts {
+            size,
+            modified,
+            tag: &coded_tag(&tag, coding),
             coding,
-        );
-        let disk = DiskContent::new(file, known);
-        Ok(match content {
+        };
+        let heads = heads(&self.shared, &self.file, &self.path, &facts);
+        Ok(match bytes {
             Some(bytes) => {
-                let kept = (known.size >= SENDFILE_BYTES_MIN).then_some(disk);
+                let kept = (size >= SENDFILE_BYTES_MIN).then_some(disk);
                 Variant::new(heads, modified, coding, VariantContent::Memory(bytes), kept)
             }
             None => Variant::new(heads, modified, coding, VariantContent::Disk(disk), None),
         })
+    }
+
+    fn load_from_folder(&self, path: &[u8], known: &FileMeta) -> Result<LoadedContent, FileError> {
+        wait_for_a_tick(known);
+        let root = self.shared.root().ok_or(FileError::NotFound)?;
+        let file = root.open_file(path, known)?;
+        let (bytes, tag) = read(&file, known)?;
+        if FileMeta::of(&fstat(&file)?) != *known {
+            return Err(FileError::Changing);
+        }
+        Ok(LoadedContent {
+            disk: DiskContent::new(file, *known),
+            bytes,
+            tag,
+            modified: modified(self.file.version.disk().unwrap_or(known)),
+        })
+    }
+
+    /// Reads a content of a release, and compares the size and the digest with the manifest.
+    fn load_from_store(&self, known: &BlobRef) -> Result<LoadedContent, FileError> {
+        let release = &self.shared.rules.release;
+        let release = release.as_ref().ok_or(FileError::NotFound)?;
+        self.read_blob(release, known).inspect_err(|why| {
+            let what = match why {
+                FileError::WrongContent => {
+                    "missing, or different from the digest; publish again to repair the store"
+                }
+                _ => "unreadable for the server",
+            };
+            let (blob, path) = (
+                release.blob(&known.digest),
+                String::from_utf8_lossy(&self.path),
+            );
+            log::error!("{}: the content of {path} is {what}", blob.display());
+        })
+    }
+
+    fn read_blob(
+        &self,
+        release: &ReleaseRules,
+        known: &BlobRef,
+    ) -> Result<LoadedContent, FileError> {
+        let store = release.open_store()?;
+        let file = store.open_blob(&known.digest)?;
+        let meta = FileMeta::of(&fstat(&file)?);
+        if meta.size != known.size {
+            return Err(FileError::WrongContent);
+        }
+        if meta.size >= SENDFILE_BYTES_MIN {
+            // A content in memory alone cannot change after the comparison.
+            wait_for_a_tick(&meta);
+        }
+        let (bytes, digest) = read_all(&file, known.size).map_err(|why| match why {
+            // The content was cut off since the look at its size.
+            FileError::Changing => FileError::WrongContent,
+            why => why,
+        })?;
+        let disk = DiskContent::new(file, meta);
+        if digest != known.digest || !disk.unchanged() {
+            return Err(FileError::WrongContent);
+        }
+        // All codings of a file have one time.
+        let plain = match &self.file.version {
+            FileVersion::Blob(plain) if plain.content != *known => {
+                let plain = store.open_blob(&plain.content.digest)?;
+                FileMeta::of(&fstat(&plain)?)
+            }
+            _ => meta,
+        };
+        Ok(LoadedContent {
+            disk,
+            bytes,
+            tag: digest_tag(&digest),
+            modified: modified(&plain),
+        })
+    }
+}
+
+/// Content of a file, read and compared with the known version.
+struct LoadedContent {
+    /// The open file.
+    disk: DiskContent,
+    /// The content, if small enough to be kept in memory.
+    bytes: Option<Box<[u8]>>,
+    /// Opaque part of the entity tag, without the suffix of a coding.
+    tag: String,
+    /// Value of Last-Modified, seconds since 1970.
+    modified: u64,
+}
+
+impl From<StoreError> for FileError {
+    fn from(error: StoreError) -> FileError {
+        match error {
+            StoreError::Missing | StoreError::Corrupt(_) => FileError::WrongContent,
+            StoreError::Io(error) => match Errno::from_io_error(&error) {
+                Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => FileError::Overloaded,
+                _ => FileError::Unreadable,
+            },
+        }
     }
 }
 
@@ -119,26 +224,36 @@ fn modified(meta: &FileMeta) -> u64 {
     meta.mtime_seconds().min(now.as_secs())
 }
 
+/// Facts of a loaded variant from which its heads are built.
+pub(super) struct LoadedFacts<'a> {
+    /// Bytes of the content.
+    pub size: u64,
+    /// Value of Last-Modified, seconds since 1970.
+    pub modified: u64,
+    /// Entity tag with quotes.
+    pub tag: &'a str,
+    pub coding: ContentCoding,
+}
+
 /// Builds the response heads of a variant.
 pub(super) fn heads(
     shared: &SiteShared,
     file: &SiteFile,
     path: &[u8],
-    size: u64,
-    modified: u64,
-    tag: &str,
-    coding: ContentCoding,
+    facts: &LoadedFacts<'_>,
 ) -> PreparedHeads {
     let varies = file.sidecars.is_some() || mime::compressible(mime::of(path, &shared.rules.mime));
     PreparedHeads::new(
         &shared.rules,
+        &shared.published,
         &HeadFacts {
             path,
-            size,
-            modified,
-            tag,
-            coding,
+            size: facts.size,
+            modified: facts.modified,
+            tag: facts.tag,
+            coding: facts.coding,
             varies,
+            is_hashed: file.version.is_hashed(),
         },
     )
 }
@@ -164,27 +279,48 @@ type ReadContent = (Option<Box<[u8]>>, String);
 
 /// Reads a file. The entity tag is a digest of the content, or consists of size and modification time if
 /// the file is too large for a digest.
-fn read(file: &std::fs::File, known: &FileMeta) -> Result<ReadContent, FileError> {
+fn read(file: &File, known: &FileMeta) -> Result<ReadContent, FileError> {
     if known.size > DIGEST_FILE_BYTES_MAX {
         return Ok((None, format!("{:x}-{:x}", known.size, known.mtime_ns)));
     }
-    let keep = known.size <= CONTENT_FILE_BYTES_MAX;
-    let size = usize::try_from(known.size).map_err(|_| FileError::Unreadable)?;
-    let mut buffer = vec![0; if keep { size } else { 64 * 1024 }];
+    let (content, digest) = read_all(file, known.size)?;
+    Ok((content, digest_tag(&digest)))
+}
+
+/// Returns the opaque part of an entity tag from the digest of the content. 120 bits in 20 characters make collisions
+/// between versions of a file negligible.
+fn digest_tag(digest: &[u8; 32]) -> String {
+    base64url(&digest[..15])
+}
+
+/// Content, if small enough to be kept in memory, and its SHA-256.
+type DigestedContent = (Option<Box<[u8]>>, [u8; 32]);
+
+/// Reads a file of `size` bytes.
+fn read_all(file: &File, size: u64) -> Result<DigestedContent, FileError> {
+    let keep = size <= CONTENT_FILE_BYTES_MAX;
+    let kept = if keep {
+        usize::try_from(size).unwrap_or(0)
+    } else {
+        READ_BYTES
+    };
+    let mut buffer = vec![0; kept];
     let mut digest = Digest::new();
     let mut at = 0;
     while at < size {
-        let piece = buffer.len().min(size - at);
+        let left = usize::try_from(size - at).unwrap_or(usize::MAX);
+        let piece = buffer.len().min(left);
         let piece = &mut buffer[..piece];
-        file.read_exact_at(piece, at as u64)
+        file.read_exact_at(piece, at)
             .map_err(|error| match error.kind() {
                 std::io::ErrorKind::UnexpectedEof => FileError::Changing,
                 _ => FileError::Unreadable,
             })?;
         digest.update(piece);
-        at += piece.len();
+        at += piece.len() as u64;
     }
-    // 120 bits in 20 characters make collisions between versions of a file negligible.
-    let tag = base64url(&digest.finish()[..15]);
-    Ok((keep.then(|| buffer.into_boxed_slice()), tag))
+    Ok((keep.then(|| buffer.into_boxed_slice()), digest.finish()))
 }
+
+/// Size of one read of a file that is not kept in memory.
+const READ_BYTES: usize = 64 * 1024;

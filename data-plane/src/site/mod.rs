@@ -1,5 +1,5 @@
-//! Frozen site: a folder scanned into a tree. The content of files is loaded at the first request, and a
-//! request head together with the tree yields a response.
+//! Frozen site: a folder scanned into a tree, or a release with a tree by its manifest. The content of files is loaded
+//! at the first request, and a request head together with the tree yields a response.
 //!
 //! Answering is pure: the tree and the request head go in, and a value comes out. Blocking work is a value
 //! as well: a [`FileLoad`] for the caller to run on another thread. A change of files makes a new [`Site`]
@@ -19,6 +19,9 @@ mod cached_response;
 mod listing;
 mod load;
 pub mod mime;
+mod published_rules;
+mod redirects;
+mod release;
 mod resolve;
 mod root;
 pub mod rules;
@@ -45,6 +48,7 @@ pub use file::{FileError, FileMeta};
 pub use glob::{Glob, GlobError};
 pub use listing::Listing;
 pub use load::FileLoad;
+pub use release::{ReleaseError, ReleaseRules, ReleaseState, ReopenedSite, ServedRelease};
 pub use resolve::ResolvedFile;
 pub use root::SiteRoot;
 pub use rules::{CacheControlRule, HeaderRules, SiteRules, Symlinks, TryPath};
@@ -57,6 +61,7 @@ use crate::site::gzip_queue::GzipFileJob;
 use crate::wire::fields::ContentCoding;
 use file::{SiteFile, TICKS_PER_SECOND};
 use folder::{FolderNode, SiteFolder};
+use published_rules::PublishedRules;
 use root::PathResolver;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -80,8 +85,10 @@ pub struct Site {
 /// Data shared by all scans of a site.
 struct SiteShared {
     rules: SiteRules,
+    /// Rules that come with the content.
+    published: PublishedRules,
     tries: Vec<TryPath>,
-    root: SiteRoot,
+    source: SiteSource,
     budget: Arc<ContentBudget>,
     /// Start of the clock for the age of load failures.
     started: Instant,
@@ -89,6 +96,14 @@ struct SiteShared {
     stale: Mutex<Vec<PathBuf>>,
     /// Secret seed for multipart boundaries.
     seed: RandomState,
+}
+
+/// Source of the files of a site.
+enum SiteSource {
+    /// Folder, with the open root.
+    Folder(SiteRoot),
+    /// Release in a store.
+    Release(ReleaseState),
 }
 
 /// Failure to open a site.
@@ -119,9 +134,22 @@ impl std::error::Error for SiteError {
 }
 
 impl Site {
-    /// Opens the root and scans the whole tree; blocks.
+    /// Opens the root and scans the whole tree, or opens the release; blocks.
     pub fn open(rules: SiteRules, budget: Arc<ContentBudget>) -> Result<Site, SiteError> {
-        Site::open_with(rules, budget, None)
+        Site::open_after(rules, budget, None)
+    }
+
+    /// Opens a site in place of a site with other rules. If the published release cannot be served, the release of
+    /// `former` stays.
+    pub fn open_after(
+        rules: SiteRules,
+        budget: Arc<ContentBudget>,
+        former: Option<&Site>,
+    ) -> Result<Site, SiteError> {
+        match rules.release.clone() {
+            Some(release) => Site::open_release(rules, &release, budget, former),
+            None => Site::open_with(rules, budget, None),
+        }
     }
 
     fn open_with(
@@ -129,13 +157,7 @@ impl Site {
         budget: Arc<ContentBudget>,
         resolver: Option<PathResolver>,
     ) -> Result<Site, SiteError> {
-        let parse =
-            |text: &String| TryPath::parse(text).map_err(|what| SiteError::Try(text.clone(), what));
-        let tries = rules
-            .try_paths
-            .iter()
-            .map(parse)
-            .collect::<Result<_, _>>()?;
+        let tries = tries(&rules)?;
         let wrong = |error| SiteError::Root(rules.root.clone(), error);
         let root = SiteRoot::open(&rules.root, rules.symlinks, resolver).map_err(wrong)?;
         let tree = scan::scan(&root, &rules.index, &rules.secrets).map_err(|why| {
@@ -146,8 +168,9 @@ impl Site {
         })?;
         let shared = SiteShared {
             rules,
+            published: PublishedRules::default(),
             tries,
-            root,
+            source: SiteSource::Folder(root),
             budget,
             started: Instant::now(),
             stale: Mutex::default(),
@@ -186,8 +209,11 @@ impl Site {
         let unsure = unsure.iter().map(|path| (names(path), false));
         let shared = &self.shared;
         let rules = &shared.rules;
+        let Some(root) = shared.root() else {
+            return (self.clone(), Vec::new());
+        };
         let read = scan::ScanInput {
-            root: &shared.root,
+            root,
             index: &rules.index,
             secrets: &rules.secrets.resolve(),
         };
@@ -204,14 +230,15 @@ impl Site {
         (site, unsettled.into_iter().map(path).collect())
     }
 
-    /// Returns true if both sites share one tree, so that nothing needs to be published.
+    /// Returns true if both sites share one tree and the rules, so that nothing needs to be published.
     pub fn same_tree(&self, other: &Site) -> bool {
-        Arc::ptr_eq(&self.tree, &other.tree)
+        Arc::ptr_eq(&self.tree, &other.tree) && Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Returns true if both sites come from one call of [`Site::open`], and so share the root.
+    /// Returns true if both sites come from one call of [`Site::open`], and so share the root or the store.
     pub fn same_root(&self, other: &Site) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
+        let is_same_release = self.release_state().is_some() && self.rules() == other.rules();
+        is_same_release || Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// Returns the rules passed to [`Site::open`]. Under equal rules, `with_changes(&[PathBuf::new()])` is
@@ -220,21 +247,28 @@ impl Site {
         &self.shared.rules
     }
 
-    /// Returns the real path of the root, links resolved.
+    /// Returns the real path of the root, links resolved. For a release, returns the folder of the site in the store.
     pub fn root(&self) -> &Path {
-        self.shared.root.path()
+        match self.shared.root() {
+            Some(root) => root.path(),
+            None => &self.shared.rules.root,
+        }
     }
 
     /// Returns true if the root's path leads to another folder by now, because a link was switched or a
     /// folder replaced. The site must be opened anew.
     pub fn root_moved(&self) -> bool {
-        self.shared.root.moved(&self.shared.rules.root)
+        let root = self.shared.root();
+        root.is_some_and(|root| root.moved(&self.shared.rules.root))
     }
 
     /// Returns the folders to watch: the path for [`Site::with_changes`], and the real path of the folder.
     /// One real folder may have several paths, each valid for a change report. The folders with the targets
-    /// of linked files are included, under the path of the folder with the link.
+    /// of linked files are included, under the path of the folder with the link. A release has none.
     pub fn folders(&self) -> Vec<(PathBuf, PathBuf)> {
+        if self.shared.root().is_none() {
+            return Vec::new();
+        }
         let mut watched = WatchedFolders::default();
         watched.collect(self.root(), &self.tree, &mut PathBuf::new());
         let plain: HashSet<&PathBuf> = watched.folders.iter().map(|(_, real)| real).collect();
@@ -259,9 +293,11 @@ impl Site {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
             return OpenWriters::Unknown;
         };
-        match self.shared.root.open_folder(above.as_os_str().as_bytes()) {
-            Ok(folder) => scan::writers_of(folder.as_fd(), name.as_bytes()),
-            Err(_) => OpenWriters::Unknown,
+        let root = self.shared.root();
+        let folder = root.map(|root| root.open_folder(above.as_os_str().as_bytes()));
+        match folder {
+            Some(Ok(folder)) => scan::writers_of(folder.as_fd(), name.as_bytes()),
+            Some(Err(_)) | None => OpenWriters::Unknown,
         }
     }
 
@@ -270,6 +306,7 @@ impl Site {
     /// case-insensitive file system finds a file under names that no folder lists, and guards do not know
     /// these names.
     pub fn first_unknown(&self, path: &Path) -> Option<PathBuf> {
+        let root = self.shared.root()?;
         let mut folder = &self.tree;
         let mut known = PathBuf::new();
         for name in names(path) {
@@ -279,7 +316,7 @@ impl Site {
                 Some(FolderNode::Folder(below)) => folder = below,
                 Some(_) => return Some(known),
                 None => {
-                    let above = self.shared.root.open_folder(above.as_os_str().as_bytes());
+                    let above = root.open_folder(above.as_os_str().as_bytes());
                     let has_name = above.is_ok_and(|above| scan::has_name(above.as_fd(), name));
                     return has_name.then_some(known);
                 }
@@ -305,6 +342,13 @@ impl Site {
     }
 }
 
+/// Parses the paths to try.
+fn tries(rules: &SiteRules) -> Result<Vec<TryPath>, SiteError> {
+    let parse =
+        |text: &String| TryPath::parse(text).map_err(|what| SiteError::Try(text.clone(), what));
+    rules.try_paths.iter().map(parse).collect()
+}
+
 /// Splits a path into names.
 fn names(path: &Path) -> Vec<&[u8]> {
     let names = path.components().filter_map(|part| match part {
@@ -315,6 +359,27 @@ fn names(path: &Path) -> Vec<&[u8]> {
 }
 
 impl SiteShared {
+    /// Returns the root of a folder; None for a release.
+    fn root(&self) -> Option<&SiteRoot> {
+        match &self.source {
+            SiteSource::Folder(root) => Some(root),
+            SiteSource::Release(_) => None,
+        }
+    }
+
+    /// Returns the time of the publication of the release, in seconds since 1970; None for a folder.
+    fn published_at(&self) -> Option<u64> {
+        match &self.source {
+            SiteSource::Folder(_) => None,
+            SiteSource::Release(state) => Some(state.last().map_or(0, |release| release.time)),
+        }
+    }
+
+    /// Returns the fields that the rules set for a path.
+    fn set_fields(&self, path: &[u8]) -> Vec<(&str, &str)> {
+        prepared_heads::set_fields(&self.rules, &self.published, path)
+    }
+
     /// Returns the time since the site was opened in ticks, modulo 2^32, for [`file::LoadFailure`].
     fn now(&self) -> u32 {
         (self.started.elapsed().as_millis() * TICKS_PER_SECOND / 1000) as u32
@@ -339,7 +404,7 @@ impl SiteShared {
             return;
         }
         let path = path();
-        let in_range = (GZIP_FILE_BYTES_MIN..=GZIP_FILE_BYTES_MAX).contains(&file.meta.size);
+        let in_range = (GZIP_FILE_BYTES_MIN..=GZIP_FILE_BYTES_MAX).contains(&file.version.size());
         let text = mime::compressible(mime::of(&path, &self.rules.mime));
         if !in_range || !text || file.sidecar(ContentCoding::Gzip).is_some() {
             return file.give_up_gzip();
@@ -396,7 +461,7 @@ fn count(folder: &SiteFolder) -> (usize, u64) {
     folder
         .iter()
         .fold((0, 0), |(files, bytes), (_, entry)| match &entry.node {
-            FolderNode::File(file) => (files + 1, bytes + file.meta.size),
+            FolderNode::File(file) => (files + 1, bytes + file.version.size()),
             FolderNode::Folder(below) => {
                 let (more, size) = count(below);
                 (files + more, bytes + size)

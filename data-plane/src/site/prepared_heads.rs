@@ -5,6 +5,7 @@
 //! Strict-Transport-Security and the empty line.
 
 use crate::site::mime;
+use crate::site::published_rules::PublishedRules;
 use crate::site::rules::{HeaderRules, SiteRules, settable, valid_value};
 use crate::wire::date::format_imf;
 use crate::wire::fields::ContentCoding;
@@ -36,12 +37,18 @@ pub struct HeadFacts<'a> {
     pub coding: ContentCoding,
     /// Whether the response depends on Accept-Encoding.
     pub varies: bool,
+    /// Whether the name of the file contains a hash of the content.
+    pub is_hashed: bool,
 }
 
 impl PreparedHeads {
-    /// Builds the heads by the rules of the site.
-    pub fn new(rules: &SiteRules, facts: &HeadFacts<'_>) -> PreparedHeads {
-        let fields = fields(rules, facts);
+    /// Builds the heads by the rules of the operator and of the release.
+    pub fn new(
+        rules: &SiteRules,
+        published: &PublishedRules,
+        facts: &HeadFacts<'_>,
+    ) -> PreparedHeads {
+        let fields = fields(rules, published, facts);
         let fields = fields.iter();
         let fields = fields.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
         PreparedHeads::of(&Status::OK.into(), fields)
@@ -204,7 +211,26 @@ pub fn operator_fields<'r>(headers: &'r HeaderRules, path: &[u8]) -> Vec<(&'r st
     fields
 }
 
-fn fields<'r>(rules: &'r SiteRules, facts: &HeadFacts<'_>) -> Vec<(&'r str, String)> {
+/// Returns the fields that the rules of the operator and of the release set for a path. The operator's rules win.
+pub fn set_fields<'r>(
+    rules: &'r SiteRules,
+    published: &'r PublishedRules,
+    path: &[u8],
+) -> Vec<(&'r str, &'r str)> {
+    let has_operators_age = rules.cache_control(path).is_some();
+    let mut fields = published.fields(path, has_operators_age);
+    for (name, value) in operator_fields(&rules.headers, path) {
+        fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        fields.push((name, value));
+    }
+    fields
+}
+
+fn fields<'r>(
+    rules: &'r SiteRules,
+    published: &'r PublishedRules,
+    facts: &HeadFacts<'_>,
+) -> Vec<(&'r str, String)> {
     let mut fields: Vec<(&str, String)> = Vec::new();
     if rules.server_field {
         fields.push(("Server", SERVER.into()));
@@ -218,11 +244,8 @@ fn fields<'r>(rules: &'r SiteRules, facts: &HeadFacts<'_>) -> Vec<(&'r str, Stri
     ));
     fields.push(("ETag", facts.tag.into()));
     fields.push(("Accept-Ranges", "bytes".into()));
-    if let Some((_, rule)) = rules
-        .cache
-        .iter()
-        .find(|(glob, _)| glob.matches(facts.path))
-    {
+    let published_age = || published.cache_control(facts.path, facts.is_hashed);
+    if let Some(rule) = rules.cache_control(facts.path).or_else(published_age) {
         let immutable = if rule.immutable { ", immutable" } else { "" };
         fields.push((
             "Cache-Control",
@@ -232,7 +255,7 @@ fn fields<'r>(rules: &'r SiteRules, facts: &HeadFacts<'_>) -> Vec<(&'r str, Stri
     if facts.coding != ContentCoding::Identity {
         fields.push(("Content-Encoding", facts.coding.token().into()));
     }
-    for (name, value) in operator_fields(&rules.headers, facts.path) {
+    for (name, value) in set_fields(rules, published, facts.path) {
         fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         fields.push((name, value.into()));
     }
@@ -314,8 +337,9 @@ mod tests {
             tag: "\"t-br\"",
             coding: ContentCoding::Br,
             varies: true,
+            is_hashed: false,
         };
-        let heads = PreparedHeads::new(&rules, &facts);
+        let heads = PreparedHeads::new(&rules, &PublishedRules::default(), &facts);
         let ok = "HTTP/1.1 200 OK\r\nServer: anthill\r\nContent-Type: text/css; charset=utf-8\r\n\
             Content-Length: 7\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nETag: \"t-br\"\r\n\
             Accept-Ranges: bytes\r\nCache-Control: max-age=60, immutable\r\nContent-Encoding: br\r\n\

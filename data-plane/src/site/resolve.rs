@@ -1,10 +1,12 @@
 //! Resolution of a path to a resource: index files, clean URLs, slashes.
 
-use super::Site;
-use super::file::{FileError, FileMeta, SIDECARS, SiteFile};
+use super::file::{FileError, FileMeta, FileVersion, SIDECARS, SiteFile};
 use super::folder::{FolderNode, SiteFolder};
+use super::redirects::{RedirectMatch, RedirectTable};
+use super::root::SiteRoot;
 use super::rules::TryPath;
 use super::scan::hidden;
+use super::{Site, SiteSource};
 use crate::limits::FOLDER_DEPTH_MAX;
 use crate::wire::reject::Reject;
 use rustix::fs::FileType;
@@ -22,6 +24,8 @@ pub enum Resource<'a> {
     Slash,
     /// A folder to be shown as a listing.
     Listing(&'a Arc<SiteFolder>),
+    /// A redirect of the release.
+    Redirected(RedirectMatch<'a>),
     /// No served resource.
     Refused(Reject),
 }
@@ -65,6 +69,10 @@ fn around(before: &str, bare: &[u8], after: &str) -> Vec<u8> {
     path
 }
 
+fn redirect<'a>(table: &'a RedirectTable, path: &'a [u8]) -> Result<Resource<'a>, Option<Reject>> {
+    table.find(path).map(Resource::Redirected).ok_or(None)
+}
+
 fn is_hidden(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(hidden)
 }
@@ -88,7 +96,7 @@ impl Site {
                 let inner = path.strip_prefix(b"/").unwrap_or(path);
                 Some(inner.strip_suffix(b"/").unwrap_or(inner).to_vec())
             }
-            Resource::Refused(_) => None,
+            Resource::Redirected(_) | Resource::Refused(_) => None,
         };
         let Some(opened) = opened.filter(|opened| !opened.is_empty()) else {
             return all;
@@ -143,7 +151,7 @@ impl Site {
         };
         let mut refusal = Reject::NOT_FOUND;
         for (nth, try_path) in self.shared.tries.iter().enumerate() {
-            match self.attempt(try_path, bare, wants_folder) {
+            match self.attempt(try_path, inner, bare, wants_folder) {
                 Ok(resource) => return (resource, nth),
                 // No other page replaces a hidden or forbidden file.
                 Err(Some(found)) if found != Reject::NO_INDEX => {
@@ -153,6 +161,11 @@ impl Site {
                 Err(None) if is_hidden(bare) => return (Resource::Refused(Reject::DOTFILE), nth),
                 Err(None) => {}
             }
+        }
+        if let SiteSource::Release(state) = &self.shared.source
+            && let Some(refusal) = state.refusal()
+        {
+            return (Resource::Refused(refusal), self.shared.tries.len());
         }
         // Without any `try`, a fallback that is asked instead must not see hidden names either.
         if refusal == Reject::NOT_FOUND && is_hidden(bare) {
@@ -165,6 +178,8 @@ impl Site {
     /// that was replaced, added or removed, named relative to the root without a first slash. The empty
     /// path stands for the root itself. Blocks for as long as stat(2) does.
     pub fn first_stale_path(&self, path: &[u8]) -> Option<PathBuf> {
+        // A release never changes.
+        let root = self.shared.root()?;
         let inner = path.strip_prefix(b"/").unwrap_or(path);
         let bare = inner.strip_suffix(b"/").unwrap_or(inner);
         if is_hidden(bare) || bare.split(|byte| *byte == b'/').count() > FOLDER_DEPTH_MAX {
@@ -181,27 +196,29 @@ impl Site {
                 TryPath::Suffix(suffix) => [bare, suffix.as_bytes()].concat().into(),
                 TryPath::Around(before, after) => around(before, bare, after).into(),
                 TryPath::Fixed(fixed) => fixed.as_bytes().into(),
+                TryPath::ForcedRedirects | TryPath::Redirects => return None,
             };
-            self.differs_at(&candidate)
+            self.differs_at(root, &candidate)
         });
         differing.map(|path| PathBuf::from(OsString::from_vec(path)))
     }
 
-    fn differs_at(&self, path: &[u8]) -> Option<Vec<u8>> {
+    fn differs_at(&self, root: &SiteRoot, path: &[u8]) -> Option<Vec<u8>> {
         let folder = match self.tree.lookup(path, b"") {
             _ if path.is_empty() => &self.tree,
             Some(FolderNode::File(file)) => {
                 let sidecars = SIDECARS.iter().filter_map(|(coding, ending)| {
                     let sidecar = file.sidecar(*coding)?;
-                    Some((sidecar.meta, *ending))
+                    Some((sidecar.version, *ending))
                 });
-                let differs = |(meta, ending): (FileMeta, &str)| {
+                let differs = |(version, ending): (FileVersion, &str)| {
                     let path = [path, ending.as_bytes()].concat();
-                    let is = self.shared.root.stat(&path);
-                    let is_same = is.is_some_and(|is| FileMeta::of_file(&is) == Some(meta));
+                    let is = root.stat(&path);
+                    let is_same =
+                        is.is_some_and(|is| FileMeta::of_file(&is).as_ref() == version.disk());
                     (!is_same).then_some(path)
                 };
-                return [(file.meta, "")]
+                return [(file.version, "")]
                     .into_iter()
                     .chain(sidecars)
                     .find_map(differs);
@@ -209,7 +226,7 @@ impl Site {
             Some(FolderNode::Folder(folder)) => folder,
             // A dangling symbolic link counts as a missing file.
             Some(FolderNode::Refused(FileError::NotFound)) | None => {
-                let is = self.shared.root.stat(path)?;
+                let is = root.stat(path)?;
                 let kind = FileType::from_raw_mode(is.st_mode);
                 let is_served = matches!(kind, FileType::RegularFile | FileType::Directory);
                 return is_served.then(|| path.to_vec());
@@ -223,9 +240,9 @@ impl Site {
             let inside = [path, slash, name.as_bytes()].concat();
             match folder.find(name.as_bytes()).map(|entry| &entry.node) {
                 Some(FolderNode::Folder(_) | FolderNode::Refused(_)) => {}
-                Some(FolderNode::File(_)) => return self.differs_at(&inside),
+                Some(FolderNode::File(_)) => return self.differs_at(root, &inside),
                 None => {
-                    if let Some(path) = self.differs_at(&inside) {
+                    if let Some(path) = self.differs_at(root, &inside) {
                         return Some(path);
                     }
                 }
@@ -238,6 +255,7 @@ impl Site {
     fn attempt<'a>(
         &'a self,
         try_path: &'a TryPath,
+        inner: &'a [u8],
         bare: &'a [u8],
         wants_folder: bool,
     ) -> Result<Resource<'a>, Option<Reject>> {
@@ -281,6 +299,8 @@ impl Site {
                 };
                 file(self.tree.lookup(fixed, b""), place)
             }
+            TryPath::ForcedRedirects => redirect(&self.shared.published.forced, inner),
+            TryPath::Redirects => redirect(&self.shared.published.redirects, inner),
         }
     }
 

@@ -1,14 +1,17 @@
 //! Rules of one site, derived from the configuration.
 
 use super::glob::Glob;
+use crate::site::release::ReleaseRules;
 use crate::site::secret_paths::SecretPaths;
 use std::path::PathBuf;
 
 /// Rules of one site; [`SiteRules::new`] has the defaults.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SiteRules {
-    /// Folder to serve, possibly a symbolic link.
+    /// Folder to serve, possibly a symbolic link. For a release, the folder of the site in the store.
     pub root: PathBuf,
+    /// Release to serve; None for a folder.
+    pub release: Option<ReleaseRules>,
     /// Names of index files, in order of precedence.
     pub index: Vec<String>,
     /// Paths to look up for a request, in order; see [`TryPath::parse`].
@@ -39,6 +42,7 @@ impl SiteRules {
     pub fn new(root: impl Into<PathBuf>) -> SiteRules {
         SiteRules {
             root: root.into(),
+            release: None,
             index: vec!["index.html".into()],
             try_paths: vec!["$path".into()],
             errors: Vec::new(),
@@ -50,6 +54,21 @@ impl SiteRules {
             server_field: true,
             secrets: SecretPaths::default(),
         }
+    }
+
+    /// Returns the default rules for a release.
+    pub fn of_release(release: ReleaseRules) -> SiteRules {
+        SiteRules {
+            release: Some(release.clone()),
+            ..SiteRules::new(release.folder())
+        }
+    }
+
+    /// Returns the operator's rule for Cache-Control of a path below the root.
+    pub(super) fn cache_control(&self, path: &[u8]) -> Option<CacheControlRule> {
+        let mut rules = self.cache.iter();
+        let (_, rule) = rules.find(|(glob, _)| glob.matches(path))?;
+        Some(*rule)
     }
 
     /// Returns the path of the error page for a status, without the initial slash.
@@ -89,6 +108,10 @@ pub enum TryPath {
     Around(String, String),
     /// `/index.html`: a fixed file.
     Fixed(String),
+    /// Redirects of a release that apply before all files.
+    ForcedRedirects,
+    /// Redirects of a release for paths without a file.
+    Redirects,
 }
 
 impl TryPath {

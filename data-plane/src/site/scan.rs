@@ -4,7 +4,7 @@
 //! by [`SiteRoot`], which refuses links out of the root. So concurrent changes of folders and links cannot
 //! make the scan read files outside of the root.
 
-use super::file::{FileError, FileMeta, SIDECARS, SidecarMetas, SiteFile};
+use super::file::{FileError, FileMeta, FileVersion, SIDECARS, SidecarVersions, SiteFile};
 use super::folder::{FolderNode, SiteFolder, SymlinkTarget};
 use super::root::SiteRoot;
 use crate::base::sys::{self, OpenWriters};
@@ -365,7 +365,8 @@ impl<'a> Scanner<'a> {
             {
                 if known
                     .as_ref()
-                    .is_some_and(|known| known.meta.same_content(&meta))
+                    .and_then(|known| known.version.disk())
+                    .is_some_and(|known| known.same_content(&meta))
                 {
                     return Some((link, ScannedNode::File(meta, known)));
                 }
@@ -391,7 +392,8 @@ impl<'a> Scanner<'a> {
                     let slash: &[u8] = if self.path.is_empty() { b"" } else { b"/" };
                     self.unsettled.push([&self.path, slash, name].concat());
                 }
-                known.map(|known| (link, ScannedNode::File(known.meta, Some(known))))
+                let known_meta = *known.as_ref()?.version.disk()?;
+                Some((link, ScannedNode::File(known_meta, known)))
             }
             node => Some((link, node)),
         }
@@ -552,8 +554,10 @@ impl<'a> Scanner<'a> {
                 ScannedNode::File(meta, known) => {
                     let beside = sidecars.get(&at).copied().unwrap_or_default();
                     match known {
-                        Some(file) if file.is(meta, &beside) => FolderNode::File(Arc::clone(file)),
-                        _ => FolderNode::File(Arc::new(SiteFile::new(*meta, beside))),
+                        Some(file) if file.is(&(*meta).into(), &beside) => {
+                            FolderNode::File(Arc::clone(file))
+                        }
+                        _ => FolderNode::File(Arc::new(SiteFile::new((*meta).into(), beside))),
                     }
                 }
             };
@@ -611,7 +615,11 @@ fn known_file(known: Option<&FolderNode>) -> Option<Arc<SiteFile>> {
 impl ScannedNode {
     fn known(node: &FolderNode) -> ScannedNode {
         match node {
-            FolderNode::File(file) => ScannedNode::File(file.meta, Some(Arc::clone(file))),
+            FolderNode::File(file) => match file.version {
+                FileVersion::Disk(meta) => ScannedNode::File(meta, Some(Arc::clone(file))),
+                // A scanned tree has no files of releases.
+                FileVersion::Blob(_) => ScannedNode::Refused(FileError::NotFound),
+            },
             FolderNode::Folder(folder) => ScannedNode::Folder(Arc::clone(folder)),
             FolderNode::Refused(why) => ScannedNode::Refused(*why),
         }
@@ -620,8 +628,8 @@ impl ScannedNode {
 
 /// Returns the sidecars of each file, by the index of the file. A sidecar older than the file belongs to an
 /// earlier version of the file and is ignored.
-fn sidecars(found: &[ScannedEntry<'_>]) -> HashMap<usize, SidecarMetas> {
-    let mut sidecars: HashMap<usize, SidecarMetas> = HashMap::new();
+fn sidecars(found: &[ScannedEntry<'_>]) -> HashMap<usize, SidecarVersions> {
+    let mut sidecars: HashMap<usize, SidecarVersions> = HashMap::new();
     for sidecar in found {
         let ScannedNode::File(sidecar_meta, _) = sidecar.node else {
             continue;
@@ -636,7 +644,7 @@ fn sidecars(found: &[ScannedEntry<'_>]) -> HashMap<usize, SidecarMetas> {
             if let ScannedNode::File(meta, _) = found[at].node
                 && sidecar_meta.mtime_ns >= meta.mtime_ns
             {
-                sidecars.entry(at).or_default()[nth] = Some(sidecar_meta);
+                sidecars.entry(at).or_default()[nth] = Some(sidecar_meta.into());
             }
         }
     }

@@ -6,6 +6,7 @@ use crate::site::file::{SiteFile, VariantKind};
 use crate::site::listing::Listing;
 use crate::site::load::{FileLoad, coding_mark};
 use crate::site::preconditions::{PreconditionResult, any_tag, evaluate, range_applies};
+use crate::site::redirects::Redirected;
 use crate::site::resolve::{LazyPath, Resource};
 use crate::site::variant::Variant;
 use crate::site::variant_response::{BodySelection, Multipart, VariantResponse};
@@ -32,6 +33,13 @@ pub enum SiteResponse {
         /// Path of the request itself, not the path below the site.
         path: Vec<u8>,
     },
+    /// Redirect of a release, complete with the query.
+    Moved {
+        /// Status of the redirect.
+        status: Status,
+        /// Value of Location.
+        location: Vec<u8>,
+    },
     /// Listing of a folder.
     Listing(Box<Listing>),
     /// 204 with [`ALLOW`].
@@ -45,8 +53,11 @@ impl Site {
     /// requested without the slash. A response from loaded content needs no allocation.
     pub fn answer(&self, head: &RequestHead<'_>, path: &[u8]) -> SiteResponse {
         let resource = self.resolve(path);
-        if let Resource::Refused(reject) = resource {
-            return SiteResponse::Refuse(reject);
+        match resource {
+            Resource::Refused(reject) => return SiteResponse::Refuse(reject),
+            // A redirect applies to all methods.
+            Resource::Redirected(found) => return found.answer(head.query).into(),
+            _ => {}
         }
         match head.method {
             Method::Get | Method::Head => {}
@@ -55,6 +66,7 @@ impl Site {
         }
         match resource {
             Resource::Refused(reject) => SiteResponse::Refuse(reject),
+            Resource::Redirected(found) => found.answer(head.query).into(),
             Resource::Slash => {
                 let mut path = Vec::new();
                 encode_path(&head.path, &mut path);
@@ -74,9 +86,10 @@ impl Site {
         }
     }
 
-    /// Returns the path of the operator's error page for a status.
+    /// Returns the path of the error page for a status: the operator's, else that of the release.
     pub fn error_path(&self, status: Status) -> Option<&[u8]> {
-        Some(self.shared.rules.error_page(status.0)?.as_bytes())
+        let own = self.shared.rules.error_page(status.0).map(str::as_bytes);
+        own.or_else(|| self.shared.published.error_page(status.0))
     }
 
     /// Returns the operator's error page for a status; None if the page is missing or unreadable. The page
@@ -264,6 +277,15 @@ impl Site {
                 };
                 VariantResponse::new(Status::PARTIAL_CONTENT, variant, part)
             }
+        }
+    }
+}
+
+impl From<Redirected> for SiteResponse {
+    fn from(redirected: Redirected) -> SiteResponse {
+        match redirected {
+            Redirected::Gone => SiteResponse::Refuse(Reject::GONE),
+            Redirected::To { status, location } => SiteResponse::Moved { status, location },
         }
     }
 }

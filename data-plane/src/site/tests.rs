@@ -73,16 +73,16 @@ impl Place {
 
 /// Response as received by a client.
 #[derive(Debug, Default)]
-struct Reply {
-    status: u16,
-    head: String,
-    body: Vec<u8>,
-    rule: u16,
-    location: String,
+pub(in crate::site) struct Reply {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+    pub rule: u16,
+    pub location: String,
 }
 
 impl Reply {
-    fn field(&self, name: &str) -> Option<&str> {
+    pub fn field(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (field, value) = line.split_once(": ")?;
             field.eq_ignore_ascii_case(name).then_some(value)
@@ -108,7 +108,7 @@ fn answer(site: &Site, request: &str) -> SiteResponse {
 }
 
 /// Returns the response after all required loads.
-fn ask(site: &Site, request: &str) -> Reply {
+pub(in crate::site) fn ask(site: &Site, request: &str) -> Reply {
     for _ in 0..4 {
         match answer(site, request) {
             SiteResponse::Load(load) => load.run(),
@@ -118,7 +118,7 @@ fn ask(site: &Site, request: &str) -> Reply {
     panic!("loads without end: {request}");
 }
 
-fn get(site: &Site, path: &str) -> Reply {
+pub(in crate::site) fn get(site: &Site, path: &str) -> Reply {
     ask(site, &format!("GET {path}"))
 }
 
@@ -181,6 +181,11 @@ fn reply(answer: SiteResponse) -> Reply {
         SiteResponse::Redirect { path } => Reply {
             status: 301,
             location: String::from_utf8(path).expect("text"),
+            ..Reply::default()
+        },
+        SiteResponse::Moved { status, location } => Reply {
+            status: status.0,
+            location: String::from_utf8(location).expect("text"),
             ..Reply::default()
         },
         SiteResponse::Options => Reply {
@@ -1306,8 +1311,8 @@ fn dump(folder: &SiteFolder, indent: usize, out: &mut String) {
             }
             FolderNode::File(file) => {
                 let sidecars = [ContentCoding::Gzip, ContentCoding::Br, ContentCoding::Zstd]
-                    .map(|coding| file.meta_of(VariantKind::Sidecar(coding)));
-                writeln!(out, "{:?} {sidecars:?}", file.meta)
+                    .map(|coding| file.version_of(VariantKind::Sidecar(coding)));
+                writeln!(out, "{:?} {sidecars:?}", file.version)
             }
             FolderNode::Refused(why) => writeln!(out, "{why:?}"),
         };

@@ -122,6 +122,10 @@ rejects! {
     SCRIPT_NOT_EXECUTABLE = 510 403 false "script isn't executable";
     GIT_DUMB = 511 403 false "only git's smart protocol is supported";
     SERVERS_OWN = 512 404 false "private file of the server";
+    CONTENT_WRONG = 513 500 false "content differs from its release";
+    RELEASE_MISSING = 514 503 false "site has no release yet";
+    RELEASE_WITHDRAWN = 515 503 false "release withdrawn";
+    GONE = 516 410 false "page removed for good";
     // 6xx: time and load.
     HEAD_SLOW = 601 408 true "head not finished in time";
     BODY_SLOW = 602 408 true "body too slow";

@@ -338,7 +338,8 @@ pub fn encode_value(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn push_encoded(byte: u8, out: &mut Vec<u8>) {
+/// Appends a byte in percent-encoding.
+pub fn push_encoded(byte: u8, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     out.extend_from_slice(&[
         b'%',

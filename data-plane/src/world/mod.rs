@@ -17,7 +17,7 @@ use crate::handler::route_handler::RouteHandler;
 use crate::handler::script::cgi::has_ending;
 use crate::hits::{Hits, SiteHits};
 use crate::limits::Limits;
-use crate::site::{Site, SiteRules};
+use crate::site::{ReleaseRules, Site, SiteRules};
 use crate::tls::{PairFingerprint, PendingChallenges, Tls, TlsClient};
 use crate::upstream::balancer::Balancers;
 use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt};
@@ -129,6 +129,12 @@ impl World {
                     .chain(host.routes.iter().filter_map(of_route))
             })
             .find(|site| site.rules() == rules)
+    }
+
+    /// Returns a site with the same release, perhaps with other rules.
+    pub fn site_of_release(&self, release: &ReleaseRules) -> Option<&Arc<Site>> {
+        let mut sites = self.hosts.iter().filter_map(|host| host.site.as_ref());
+        sites.find(|site| site.rules().release.as_ref() == Some(release))
     }
 }
 

@@ -9,13 +9,16 @@ use crate::base::route_counters::RouteCounters;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
 use crate::handler::script::cgi;
 use crate::hits::SiteHits;
-use crate::site::{CacheControlRule, Glob, HeaderRules, SecretPaths, Site, SiteRules, Symlinks};
+use crate::site::{
+    CacheControlRule, Glob, HeaderRules, ReleaseRules, SecretPaths, Site, SiteError, SiteRules,
+    Symlinks,
+};
 use crate::tls::{PairFingerprint, Tls};
 use crate::world::allow_list::AllowList;
 use crate::world::query_pattern::QueryPattern;
 use crate::world::users::Users;
 use crate::world::{AccessLog, Fallback, Host, SecureFields, World};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Builder of one site.
@@ -50,11 +53,11 @@ impl HostBuilder<'_> {
             .iter()
             .map(|route| self.route(route, &counters))
             .collect::<Result<Vec<_>, _>>()?;
-        let root = site
-            .root
-            .as_ref()
-            .map(|root| self.open_site(root, true))
-            .transpose()?;
+        let files = match (&site.root, &site.release) {
+            (Some(root), _) => Some(self.open_site(root, true)?),
+            (None, Some(release)) => Some(self.open_release(release)?),
+            (None, None) => None,
+        };
         let log = match &site.log {
             Some(log) => self.entries.access(log),
             None => server_access.clone(),
@@ -69,7 +72,7 @@ impl HostBuilder<'_> {
                 // HTTP/3.
                 self.h3_port.filter(|_| site.client_ca.is_none()),
             )),
-            site: root,
+            site: files,
             fallback: self.fallback(),
             try_query: self.last_try().and_then(|(_, query)| query),
             guarded: routes
@@ -177,24 +180,48 @@ impl HostBuilder<'_> {
         root: &Spanned<PathBuf>,
         is_own: bool,
     ) -> Result<Arc<Site>, OperatorError> {
-        let rules = self.rules(root.get_ref(), is_own)?;
-        if let Some(same) = self.previous.and_then(|world| world.site_with(&rules)) {
-            return Ok(same);
-        }
-        let site = Site::open(rules, self.supplies.budget.clone());
-        let site = site.map_err(|error| {
+        let rules = self.rules(SiteRules::new(root.get_ref()), is_own)?;
+        self.open_or_reuse(rules).map_err(|error| {
             self.config.point(
                 root.span(),
                 error.to_string(),
                 "a folder that the server may read",
             )
-        })?;
-        Ok(Arc::new(site))
+        })
     }
 
-    fn rules(&self, root: &Path, is_own: bool) -> Result<SiteRules, OperatorError> {
+    /// Opens the release of the site. A site without a release that can be served answers 503.
+    fn open_release(&self, release: &config::ReleaseConfig) -> Result<Arc<Site>, OperatorError> {
+        let server = &self.config.server;
+        let name = release.name.get_ref();
+        let rules = SiteRules::of_release(ReleaseRules {
+            store: server.releases_folder(),
+            site: name.clone(),
+            publishers: release.publishers.clone(),
+            served: server.state.get_ref().join("served").join(name),
+        });
+        self.open_or_reuse(self.rules(rules, true)?)
+            .map_err(|error| {
+                let help = "the log names the file of the store";
+                self.config
+                    .point(release.name.span(), error.to_string(), help)
+            })
+    }
+
+    /// Returns a site of the previous World with equal rules, or opens the site.
+    fn open_or_reuse(&self, rules: SiteRules) -> Result<Arc<Site>, SiteError> {
+        if let Some(same) = self.previous.and_then(|world| world.site_with(&rules)) {
+            return Ok(same);
+        }
+        let release = self.previous.zip(rules.release.as_ref());
+        let former = release.and_then(|(world, release)| world.site_of_release(release));
+        let budget = self.supplies.budget.clone();
+        Site::open_after(rules, budget, former.map(|site| &**site)).map(Arc::new)
+    }
+
+    /// Completes the rules for a source of files.
+    fn rules(&self, mut rules: SiteRules, is_own: bool) -> Result<SiteRules, OperatorError> {
         let site = self.site;
-        let mut rules = SiteRules::new(root);
         rules.index.clone_from(&site.index);
         rules.try_paths.clone_from(&site.try_paths);
         // The query is for scripts only; a file is found by its path.

@@ -31,6 +31,10 @@ pub(super) fn route_key(name: &str, site: &SiteConfig, route: &RouteConfig) -> u
     key.option(cookies, |key, ignored| key.number(ignored.into()));
     let root = site.root.as_ref().map(|root| root.get_ref());
     key.option(root, |key, root| key.path(root));
+    // The keys of other sites stay as they were before releases.
+    if let Some(release) = &site.release {
+        key.text(release.name.get_ref());
+    }
     // A rewrite and the last of `try` lead to a handler by another path than the page's own.
     let rewrites = site.routes.iter().filter_map(|route| match &route.target {
         Some(TargetConfig::Rewrite(to)) => Some((route.path.get_ref(), to.get_ref())),

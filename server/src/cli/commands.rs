@@ -5,9 +5,11 @@ use std::process::ExitCode;
 
 use crate::cli::parse::ParsedArguments;
 use crate::cli::{
-    backup, balancer, check, completions, control_client, help, man, passwd, serve, service,
+    backup, balancer, check, completions, control_client, help, man, passwd, receive, serve,
+    service,
 };
 use crate::config::OperatorError;
+use crate::receive::Rights;
 
 /// A command, `anthill NAME …`.
 pub(super) struct CommandSpec {
@@ -391,6 +393,59 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
             CONTROL,
         ],
         run: backup::backup,
+    },
+    CommandSpec {
+        name: "receive",
+        about: "Receive releases of a site from a publisher",
+        details: &[
+            "The command speaks with `anthill publish` on standard input and output, mostly by ssh. SITE is the name of \
+             `release` in the configuration. The publisher cannot run anything else if the line of the key in \
+             authorized_keys has this command: --key-line prints the line, for KEY write the public key.",
+        ],
+        operands: &[Operand {
+            name: "SITE",
+            required: true,
+            values: ValueKind::Any,
+        }],
+        options: &[
+            CommandOption {
+                long: "store",
+                short: None,
+                value: Some(("DIR", ValueKind::Folders)),
+                about: "Folder of the store; required",
+            },
+            CommandOption {
+                long: "rights",
+                short: None,
+                value: Some(("RIGHTS", ValueKind::Words(&Rights::WORDS))),
+                about: "Rights of the publisher (default publish)",
+            },
+            CommandOption {
+                long: "publisher",
+                short: None,
+                value: Some(("NAME", ValueKind::Any)),
+                about: "Name of the publisher in the list of releases",
+            },
+            CommandOption {
+                long: "quota",
+                short: None,
+                value: Some(("BYTES", ValueKind::Any)),
+                about: "Bytes of all releases in the store, beyond which none is accepted",
+            },
+            CommandOption {
+                long: "key-line",
+                short: None,
+                value: None,
+                about: "Print the line for authorized_keys",
+            },
+            CommandOption {
+                long: "withdraw",
+                short: None,
+                value: Some(("ID", ValueKind::Any)),
+                about: "Never serve the release again, on this machine",
+            },
+        ],
+        run: receive::run,
     },
     CommandSpec {
         name: "restore",

@@ -10,16 +10,37 @@ use rustix::fs::{Access, access};
 
 use crate::config::{OperatorError, reason};
 
+/// Commands of one program under several words: the word of the command, and the word of the program. The program gets
+/// the word of the command as its first argument.
+const SHARED_PROGRAMS: [(&str, &str); 3] = [
+    ("publish", "publish"),
+    ("releases", "publish"),
+    ("rollback", "publish"),
+];
+
 /// Replaces the process with the program `anthill-WORD`. Returns only on failure: `None` if no program is
 /// found, otherwise the error of exec.
 pub(super) fn run(word: &str, arguments: &[OsString]) -> Option<OperatorError> {
-    let program = find(word, beside(), std::env::var_os("PATH"))?;
-    let error = Command::new(&program).args(arguments).exec();
+    let shared = SHARED_PROGRAMS.iter().find(|(command, _)| *command == word);
+    let name = shared.map_or(word, |(_, program)| program);
+    let Some(program) = find(name, beside(), std::env::var_os("PATH")) else {
+        return shared.map(|_| missing(word, name));
+    };
+    let error = Command::new(&program)
+        .args(shared.map(|(command, _)| command))
+        .args(arguments)
+        .exec();
     Some(OperatorError::failure(format!(
         "{}: {}",
         program.display(),
         reason(&error)
     )))
+}
+
+fn missing(word: &str, name: &str) -> OperatorError {
+    OperatorError::new(format!("`anthill {word}` needs the program anthill-{name}")).help(format!(
+        "install anthill-{name} beside anthill, or in a folder of PATH"
+    ))
 }
 
 fn beside() -> Option<PathBuf> {

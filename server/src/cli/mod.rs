@@ -13,6 +13,7 @@ mod help;
 mod man;
 mod parse;
 mod passwd;
+mod receive;
 mod serve;
 mod service;
 mod commands;

@@ -49,6 +49,15 @@ pub fn check(config: &Config) -> Result<Vec<String>, OperatorError> {
     checker.log(&config.log.access)?;
     checker.log(&config.log.errors)?;
     checker.state()?;
+    if let Some(releases) = config
+        .server
+        .releases
+        .as_ref()
+        .filter(|it| it.get_ref().exists())
+    {
+        // The first publisher makes a missing store.
+        checker.folder(releases)?;
+    }
     checker.nothing_secret_is_served()?;
     Ok(checker.warnings())
 }

@@ -185,7 +185,12 @@ fn root_of<'s>(
                 "the site `{}` has no root that a deployment can replace",
                 name.get_ref()
             );
-            let help = "give the site a `root` for the deployed content";
+            let help = match site.release {
+                None => "give the site a `root` for the deployed content",
+                Some(_) => {
+                    "the site has `release`: publish with `anthill publish`, or write `root` instead of `release`"
+                }
+            };
             source.error(name.span(), what, help)
         })
 }

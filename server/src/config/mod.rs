@@ -20,6 +20,7 @@ mod manager_table;
 mod member_url;
 mod proxy_table;
 mod proxy_values;
+mod release_table;
 mod scripts;
 mod suggestion;
 mod paths;
@@ -113,6 +114,8 @@ pub struct ServerConfig {
     pub memory_max: Option<u64>,
     /// State folder: self-signed certificates, ticket keys and other state.
     pub state: Spanned<PathBuf>,
+    /// Store of releases; `None` = the folder `releases` in the state folder.
+    pub releases: Option<Spanned<PathBuf>>,
     /// Path of the control socket, never longer than a socket address can hold.
     pub control: Spanned<PathBuf>,
     /// Limits set by the operator.
@@ -185,8 +188,10 @@ pub struct SiteConfig {
     pub span: Range<usize>,
     /// Host names in lower case: exact names, `*.example.org` or `*`. The first name is the canonical name.
     pub names: Vec<Spanned<String>>,
-    /// Folder of the site's files; `None` when a route answers for `/`.
+    /// Folder of the site's files; `None` with a release, or when a route answers for `/`.
     pub root: Option<Spanned<PathBuf>>,
+    /// Release with the site's files; `None` for a folder.
+    pub release: Option<ReleaseConfig>,
     /// Response to requests over plain HTTP.
     pub http: PlainHttp,
     /// Span of the value of `http` in the file; empty for the default.
@@ -222,6 +227,15 @@ pub struct SiteConfig {
     pub log: Option<Spanned<LogTarget>>,
     /// Routes (`[[site.route]]`) in the order of the file.
     pub routes: Vec<RouteConfig>,
+}
+
+/// Release of a site (`release` and `publishers`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseConfig {
+    /// Name of the site in the store.
+    pub name: Spanned<String>,
+    /// Ed25519 public keys of the publishers. Empty = an unsigned pointer is accepted.
+    pub publishers: Vec<[u8; 32]>,
 }
 
 /// Response of a site to requests over plain HTTP.
@@ -487,6 +501,16 @@ impl SiteConfig {
     pub fn own_balancer_name(&self, path: &str) -> String {
         let site = self.names.first().map_or("*", |name| name.get_ref());
         format!("{site}{}/", path.trim_end_matches('/'))
+    }
+}
+
+impl ServerConfig {
+    /// Returns the folder of the store of releases.
+    pub fn releases_folder(&self) -> PathBuf {
+        match &self.releases {
+            Some(folder) => folder.get_ref().clone(),
+            None => self.state.get_ref().join("releases"),
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use crate::config::paths;
 use crate::config::proxy_table::{
     self, BalanceTable, ForwardKeys, ListenerTable, ProxyTable, RouteKeys, TrustKeys,
 };
+use crate::config::release_table;
 use crate::config::scripts;
 use crate::config::toml_reader::{KeyedValue, SourceText, TableReader, TableSchema};
 use crate::config::value_types::{ByteSize, Seconds, SiteName};
@@ -71,6 +72,7 @@ const OWN_SERVER_KEYS: &[&str] = &[
     "user",
     "memory_max",
     "state",
+    "releases",
     "control",
     "limits",
 ];
@@ -123,6 +125,8 @@ static SITE: TableSchema = TableSchema {
     keys: &[
         "names",
         "root",
+        "release",
+        "publishers",
         "http",
         "index",
         "try",
@@ -140,7 +144,7 @@ static SITE: TableSchema = TableSchema {
         "log",
         "route",
     ],
-    later: &["release"],
+    later: &[],
     foreign: &[
         ("proxy", PROXY_HELP),
         ("proxy_pass", PROXY_HELP),
@@ -481,6 +485,7 @@ fn server<'s>(
         Some(control) => control,
         None => nowhere(places.control(state.get_ref())),
     };
+    let releases = table.take("releases")?;
     let limits = limits(table.item("limits"), source)?;
     let TrustKeys { trust } = TrustKeys::take(&mut table)?;
     let ManagerKeys { manager } = ManagerKeys::take(&mut table)?;
@@ -495,6 +500,7 @@ fn server<'s>(
         user,
         memory_max,
         state,
+        releases,
         control,
         limits,
         trust: trust.into_inner(),
@@ -733,8 +739,10 @@ fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, OperatorError> {
         None => Vec::new(),
     };
     refuse_shared_paths(source, &routes)?;
+    let release = release_table::release(&mut table)?;
     let root = match table.take::<Spanned<PathBuf>>("root")? {
         Some(root) => Some(root),
+        None if release.is_some() => None,
         None if routes
             .iter()
             .any(|r| r.path.get_ref() == "/" && r.target.is_some()) =>
@@ -754,6 +762,13 @@ fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, OperatorError> {
         ("inside", SymlinksConfig::Inside),
         ("follow", SymlinksConfig::Follow),
     ];
+    let symlinks = table.spanned_word("symlinks", &links)?;
+    if let Some(release) = &release {
+        let root = root.as_ref().map(Spanned::span);
+        let symlinks = symlinks.as_ref().map(Spanned::span);
+        let others = [("root", root), ("symlinks", symlinks)];
+        release_table::refuse_keys_of_folders(source, release, others, &routes)?;
+    }
     let certificate = table.take("certificate")?;
     let key = table.take::<Spanned<PathBuf>>("key")?;
     if let (None, Some(key)) = (&certificate, &key) {
@@ -769,13 +784,14 @@ fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, OperatorError> {
     let site = SiteConfig {
         names,
         root,
+        release,
         http: *http.get_ref(),
         http_span: http.span(),
         index: index(&mut table)?,
         try_paths: try_paths(&mut table)?,
         errors: error_pages(&mut table)?,
         listing: table.take("listing")?.unwrap_or(false),
-        symlinks: table.word("symlinks", &links)?.unwrap_or_default(),
+        symlinks: symlinks.map(Spanned::into_inner).unwrap_or_default(),
         certificate,
         key,
         client_ca: table.take("client_ca")?,

@@ -9,7 +9,7 @@ use crate::config::{BalancerConfig, Config, LogTarget, SiteConfig, TargetConfig}
 impl Config {
     /// Returns the paths of the secrets, files and whole folders: the configuration itself, user files,
     /// keys, also of client certificates, ticket keys, the program that publishes DNS records, logs, the control socket, the state
-    /// folder, and the folders of repositories, which clients read only through the routes of the
+    /// folder, the store of releases, and the folders of repositories, which clients read only through the routes of the
     /// repositories.
     ///
     /// Certificates without a key and `client_ca` are public and not included.
@@ -27,6 +27,9 @@ impl Config {
         let named = named.chain(hook.map(|path| ("hook", path)));
         let named = named.chain(self.manager_files());
         let named = named.chain(self.all_balancers().filter_map(BalancerConfig::secret_file));
+        // The store also has previews and withdrawn releases.
+        let releases = self.server.releases.iter();
+        let named = named.chain(releases.map(|path| ("releases", path)));
         let server = &self.server;
         let named = named.chain([("state", &server.state), ("control", &server.control)]);
         let named = named.map(|(key, path)| (key, path.get_ref().clone()));

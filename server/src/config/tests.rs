@@ -195,6 +195,24 @@ fn every_key_is_read() {
 }
 
 #[test]
+fn a_site_names_its_release_and_the_publishers() {
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    let site = format!("[[site]]\nrelease = \"www\"\npublishers = [\"{key}\"]\n");
+    let config = good(&format!("[server]\nstate = \"state\"\n{site}"));
+    assert_eq!(
+        config.server.releases_folder(),
+        Path::new("/srv/state/releases")
+    );
+    assert_eq!(config.sites[0].root, None);
+    let release = config.sites[0].release.as_ref().expect("a release");
+    assert_eq!(release.name.get_ref(), "www");
+    assert_eq!(crate::base::digest::hex(&release.publishers[0]), key);
+    let config = good(&format!("[server]\nreleases = \"store\"\n{site}"));
+    assert_eq!(config.server.releases_folder(), Path::new("/srv/store"));
+    assert!(config.secret_paths().contains(&"/srv/store".into()));
+}
+
+#[test]
 fn an_empty_file_has_every_default() {
     let config = good("");
     assert_eq!(config.server.https.len(), 1);
@@ -247,8 +265,8 @@ fn errors_show_the_line_and_mark_the_mistake() {
             "error: unknown key `colour` in [log]\n --> /srv/anthill.toml:2:1\n  |\n2 | colour = true\n  | ^^^^^^\nhelp: [log] knows access, errors, format",
         ),
         (
-            "[[site]]\nrelease = \"a\"\n",
-            "error: `release` is not yet supported\n --> /srv/anthill.toml:2:1\n  |\n2 | release = \"a\"\n  | ^^^^^^^\nhelp: remove the key: a later version of anthill will support it",
+            "\ncluster = \"a\"\n",
+            "error: `cluster` is not yet supported\n --> /srv/anthill.toml:2:1\n  |\n2 | cluster = \"a\"\n  | ^^^^^^^\nhelp: remove the key: a later version of anthill will support it",
         ),
         (
             "[[site]]\nlisting = \"yes\"\n",
@@ -373,7 +391,42 @@ fn each_mistake_has_a_message_and_a_correction() {
             "http-01 needs plain HTTP",
             "another challenge",
         ),
-        ("[[site]]\nrelease = \"x\"", "not yet", ""),
+        ("cluster = \"x\"", "not yet", ""),
+        (
+            "[[site]]\nrelease = \"../www\"",
+            "`../www` is no name of a site in a store",
+            "begin with a letter or digit",
+        ),
+        (
+            "[[site]]\nrelease = \"www\"\nroot = \"public\"",
+            "`root` is for a site with a folder",
+            "remove `root`, or remove `release`",
+        ),
+        (
+            "[[site]]\nrelease = \"www\"\nsymlinks = \"inside\"",
+            "`symlinks` is for a site with a folder",
+            "remove `symlinks`",
+        ),
+        (
+            "[[site]]\nrelease = \"www\"\npublishers = [\"abc\"]",
+            "no Ed25519 public key",
+            "64 lower-case hexadecimal digits",
+        ),
+        (
+            "[[site]]\npublishers = [\"abc\"]",
+            "`publishers` is for a site with `release`",
+            "release = \"www\"",
+        ),
+        (
+            "[[site]]\nrelease = \"www\"\n[[site.route]]\npath = \"/\"\nfastcgi = \"127.0.0.1:1\"\nfiles = \".php\"",
+            "the route / runs files of the site",
+            "write `root` instead of `release`",
+        ),
+        (
+            "[[site]]\nnames = [\"www\"]\nrelease = \"www\"\n[[site]]\nnames = [\"git\"]\n[[site.route]]\npath = \"/\"\ngit = \"git\"\npush = true\nusers = \"u\"\ndeploy = { repository = \"a.git\", site = \"www\" }",
+            "has no root that a deployment can replace",
+            "publish with `anthill publish`",
+        ),
         (
             "[[site]]\n[[site.route]]\npath = \"/\"\ncache = {}",
             "`cache` stores responses of a handler",

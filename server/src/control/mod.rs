@@ -12,6 +12,7 @@ mod member_edit;
 mod metrics;
 mod plane;
 mod publish;
+mod releases;
 mod socket;
 mod startup;
 mod status;
@@ -99,6 +100,7 @@ pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
     manager_handler(&config, &supplies.logins, &manager)?;
     let world = build::build(&build::without_missing_roots(config), &supplies, None, now)?;
     warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));
+    warnings.extend(releases::warnings(&world));
     Ok(CheckReport {
         summary,
         warnings,

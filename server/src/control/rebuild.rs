@@ -6,6 +6,7 @@
 
 use super::deployments::{Deployments, FIRST_DEPLOY_WAIT_MAX, RootPlans};
 use super::publish::{POOL_QUEUE, Publisher};
+use super::releases::ReleaseReports;
 use super::watch::{Changes, RESCAN, SiteId, Watch};
 use crate::base::change_tracker::ChangeTracker;
 use crate::base::sys::OpenWriters;
@@ -53,6 +54,8 @@ pub(super) struct Rebuilder {
     missed: HashSet<SiteId>,
     /// Reason why a changed file of the configuration is not taken over.
     refused_file: Option<String>,
+    /// Reports and acknowledgments of releases.
+    releases: ReleaseReports,
     /// State of each file named in the configuration, to find changes of files without a watch.
     file_stamps: Vec<(PathBuf, Option<FileStamp>)>,
 }
@@ -74,6 +77,7 @@ impl Rebuilder {
             half_written: HashMap::new(),
             missed: HashSet::new(),
             refused_file: None,
+            releases: ReleaseReports::default(),
             file_stamps,
         }
     }
@@ -153,6 +157,7 @@ impl Rebuilder {
         self.file_stamps = file_stamps;
         self.refused_file = None;
         self.missed.clear();
+        self.releases.clear_refusals();
         self.half_written.clear();
         self.plan_deployments();
         self.rebuild_watches();
@@ -257,7 +262,7 @@ impl Rebuilder {
         self.watch = match Watch::new() {
             Ok(mut watch) => {
                 for (place, site) in self.places() {
-                    watch.root(place, &site.rules().root);
+                    watch.source(place, &site);
                     watch.grow(place, &site);
                 }
                 watch.files(self.file_stamps.iter().map(|(file, _)| file.as_path()));
@@ -411,6 +416,7 @@ impl Rebuilder {
             }
             world.generation = self.publisher.world().generation + u64::from(changed || has_moved);
             self.publisher.publish(world).await;
+            self.releases.report(self.publisher.world());
         }
         looked_at
     }
@@ -447,7 +453,10 @@ impl Rebuilder {
         }
         if let (Some(watch), true) = (&mut self.watch, whole) {
             // The watch begins before the scan of the root, so a later change of the root is not missed.
-            watch.root(place, &site.rules().root);
+            watch.source(place, site);
+        }
+        if site.release_state().is_some() {
+            return self.reopen(place, site).await;
         }
         let is_unsure = |path: &PathBuf| changes.is_unsure(&(place, path.clone()));
         let paths = paths.into_iter().flatten().cloned();
@@ -474,6 +483,32 @@ impl Rebuilder {
             log::error!("{error}");
         }
         None
+    }
+
+    /// Looks at the pointer of a site with a release. Returns the site in its new state.
+    async fn reopen(&mut self, place: SiteId, site: &Arc<Site>) -> Option<Arc<Site>> {
+        let old = Arc::clone(site);
+        let reopened = match self.scans.run(move || old.reopened()).await {
+            Ok(reopened) => reopened,
+            Err(error) => {
+                log::error!("{}: not read: {error}", site.root().display());
+                self.missed.insert(place);
+                return None;
+            }
+        };
+        match reopened.refused {
+            Some(refused) => {
+                // A later look finds a store that was repaired without a new pointer.
+                self.missed.insert(place);
+                let reason = refused.to_string();
+                self.releases.refuse(place, &reopened.site, reason);
+            }
+            None => {
+                self.missed.remove(&place);
+                self.releases.accept(place);
+            }
+        }
+        Some(Arc::new(reopened.site))
     }
 
     /// Records the paths that requests found different from their site. Files with a writer, and files for

@@ -2,7 +2,8 @@
 //! in the configuration (certificates, keys, password files).
 //!
 //! Every component of the path to a root or to a file has a watch as well: a replaced folder above, or a
-//! changed link on the path, changes the served content.
+//! changed link on the path, changes the served content. Of a release, the pointer and the names of withdrawn
+//! releases are watched.
 //!
 //! The watch only reports changes; the control plane acts on them. If the kernel has no watches left, or
 //! has lost events, the watch reports that everything may have changed.
@@ -83,6 +84,8 @@ enum WatchPurpose {
         place: SiteId,
         name: Option<OsString>,
     },
+    /// Folder with names that decide about the release of a site.
+    Names { place: SiteId },
     /// Component of the path to a file named in the configuration: the watched entry itself, or the entry
     /// `name` in the watched folder.
     File { name: Option<OsString> },
@@ -114,13 +117,25 @@ impl Watch {
         }
     }
 
-    /// Watches the path to the root of a site, including links and their targets. If any component is
-    /// replaced, the root is another folder.
-    pub fn root(&mut self, place: SiteId, root: &Path) {
-        self.forget(
-            |meaning| matches!(meaning, WatchPurpose::Root { place: its, .. } if *its == place),
-        );
-        self.way(root, NAMES, |name| WatchPurpose::Root { place, name });
+    /// Watches the source of a site's files. For a folder, watches the path to the root, including links and their
+    /// targets: if any component is replaced, the root is another folder. For a release, watches the paths to the
+    /// pointer and to the names of withdrawn releases.
+    pub fn source(&mut self, place: SiteId, site: &Site) {
+        self.forget(|meaning| match meaning {
+            WatchPurpose::Root { place: its, .. } | WatchPurpose::Names { place: its } => {
+                *its == place
+            }
+            _ => false,
+        });
+        let root = |name| WatchPurpose::Root { place, name };
+        let rules = site.rules();
+        let Some(release) = &rules.release else {
+            return self.way(&rules.root, NAMES, root);
+        };
+        self.way(&release.pointer(), Inotify::FOLDER, root);
+        let withdrawn = release.withdrawn();
+        self.way(&withdrawn, NAMES, root);
+        self.part(&withdrawn, Inotify::FOLDER, WatchPurpose::Names { place });
     }
 
     /// Watches the files named in the configuration and the paths to them: operators replace a file by
@@ -331,6 +346,9 @@ impl Watch {
                     (WatchPurpose::Root { place, name }, changed) if name == changed => {
                         changes.rescan.insert(*place);
                     }
+                    (WatchPurpose::Names { place }, _) => {
+                        changes.rescan.insert(*place);
+                    }
                     (WatchPurpose::File { name }, changed) if name == changed => {
                         changes.files = true;
                     }
@@ -387,7 +405,9 @@ impl WatchedFolder {
 impl WatchPurpose {
     fn place(&self) -> Option<SiteId> {
         match self {
-            WatchPurpose::Folder { place, .. } | WatchPurpose::Root { place, .. } => Some(*place),
+            WatchPurpose::Folder { place, .. }
+            | WatchPurpose::Root { place, .. }
+            | WatchPurpose::Names { place } => Some(*place),
             WatchPurpose::File { .. } | WatchPurpose::Branch { .. } => None,
         }
     }

@@ -17,10 +17,12 @@ use crate::wire::h1::response_head::{
 };
 use crate::wire::hop_by_hop::copy_response_fields;
 use crate::wire::json::{Json, quoted};
+use crate::wire::manifest::{ManifestReader, ManifestWriter};
 use crate::wire::pkt_line;
 use crate::wire::proxy_protocol::{self, ParsedProxyHeader, parse_proxy_header};
 use crate::wire::range::{Ranges, parse_ranges};
 use crate::wire::reject::Reject;
+use crate::wire::release_pointer::ReleasePointer;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::request_target::{
     EncodedSlash, encode_path, has_encoded_slash, normalise, opaque_path, parse_target,
@@ -551,4 +553,23 @@ pub fn range(bytes: &[u8]) {
             .all(|&(first, last)| first <= last && last < size)
     );
     assert!(sorted.windows(2).all(|pair| pair[0].1 < pair[1].0));
+}
+
+/// Checks the readers of releases: a manifest or a pointer that is read is canonical, so the text is written as read.
+pub fn release(bytes: &[u8]) {
+    if let Ok(reader) = ManifestReader::new(bytes) {
+        let lines: Result<Vec<_>, _> = reader.collect();
+        if let Ok(lines) = lines {
+            let mut writer = ManifestWriter::default();
+            lines.iter().for_each(|line| writer.push(line));
+            assert_eq!(writer.finish().as_bytes(), bytes);
+        }
+    }
+    if let Some((pointer, signature)) = ReleasePointer::parse(bytes) {
+        let text = match signature {
+            None => pointer.text(),
+            Some(signature) => pointer.signed_text(&signature.key, &signature.signature),
+        };
+        assert_eq!(text.as_bytes(), bytes);
+    }
 }

@@ -1,0 +1,27 @@
+//! Bounds of `store`: retention of releases, and listings of folders.
+
+/// Releases of a site that stay in the store: the served release and 9 older releases for a rollback.
+pub const RELEASES_KEPT_MAX: usize = 10;
+/// Seconds for which all releases of a site stay in the store, 1 day. A browser with an open page asks for contents of
+/// an older release within that time.
+pub const RELEASES_KEPT_SECONDS: u64 = 24 * 60 * 60;
+/// Bytes of all retained releases of a site, 4 GiB, half of a small memory card. Beyond the bound only the served, the
+/// pinned and the labelled releases stay.
+pub const RELEASES_KEPT_BYTES_MAX: u64 = 4 << 30;
+/// Bytes of the buffer for reading and hashing of contents, 64 KiB.
+pub const STORE_BUFFER_BYTES: usize = 64 * 1024;
+/// Names of a folder of the store that are read, 1,000,000. A longer folder is an error.
+pub const STORE_NAMES_MAX: usize = 1_000_000;
+/// New files, and folders with new files, that a publisher syncs one by one, 64. With more files one sync of the whole
+/// file system takes less time.
+pub const STORE_FSYNC_MAX: usize = 64;
+/// Milliseconds for which a receiver waits until the server serves a new release, 5 s. A server opens 100,000 files in a
+/// part of a second.
+pub const RECEIVE_SERVED_MILLISECONDS_MAX: u64 = 5_000;
+/// Milliseconds for which a receiver waits for the first acknowledgment of a site, 1 s: perhaps no server runs.
+pub const RECEIVE_FIRST_SERVED_MILLISECONDS_MAX: u64 = 1_000;
+/// Milliseconds between two looks at the acknowledgment of the server, 2 ms: the wait is a part of the time of a publication.
+pub const RECEIVE_SERVED_PAUSE_MILLISECONDS: u64 = 2;
+/// Bytes of completed contents, 64 MiB, after which a receiver writes the contents to the disk. A receiver that is killed
+/// loses no more.
+pub const RECEIVE_UNSYNCED_BYTES_MAX: u64 = 64 << 20;

@@ -1,0 +1,129 @@
+//! Rules that come with the content of a release: error pages, cache ages, response fields and redirects. A rule of the
+//! operator for the same file, field or status wins.
+
+use crate::limits::{RELEASE_GLOBS_COMPARED_MAX, RELEASE_HASHED_SECONDS};
+use crate::site::glob::Glob;
+use crate::site::prepared_heads::{is, operator_fields};
+use crate::site::redirects::{RedirectRule, RedirectTable};
+use crate::site::rules::{CacheControlRule, HeaderRules, settable, valid_value};
+use crate::wire::manifest::{ManifestLine, RedirectLine};
+
+/// Rules of a release. A folder has none.
+#[derive(Default)]
+pub struct PublishedRules {
+    /// Error pages: the status, and the path of the page below the root, without initial slash.
+    pub errors: Vec<(u16, Box<[u8]>)>,
+    /// Cache ages. The first glob that matches decides.
+    cache: Vec<(Glob, u64)>,
+    /// Response fields. All globs that match apply; the last value for a name wins.
+    headers: HeaderRules,
+    /// Redirects that also apply where a file exists.
+    pub forced: RedirectTable,
+    /// Redirects for paths without a file.
+    pub redirects: RedirectTable,
+}
+
+/// Collector of the rules of a manifest.
+#[derive(Default)]
+pub struct PublishedRulesBuilder<'m> {
+    rules: PublishedRules,
+    redirects: Vec<RedirectLine<'m>>,
+}
+
+impl<'m> PublishedRulesBuilder<'m> {
+    /// Takes a line with a rule; a line with a file is ignored. The error is a clause with the reason that the rule is
+    /// invalid.
+    pub fn push(&mut self, line: ManifestLine<'m>) -> Result<(), String> {
+        match line {
+            ManifestLine::ErrorPage { status, path } => {
+                self.rules.errors.push((status, path.into()));
+            }
+            ManifestLine::CacheAge { seconds, files } => {
+                self.rules.cache.push((glob(&files)?, seconds));
+            }
+            ManifestLine::Fields { files } => {
+                self.rules.headers.push((glob(&files)?, Vec::new()));
+            }
+            ManifestLine::Field { name, value } => {
+                let field = field(&name, &value)?;
+                let last = self.rules.headers.last_mut();
+                last.ok_or("a field without files")?.1.push(field);
+            }
+            ManifestLine::Redirect(line) => self.redirects.push(line),
+            ManifestLine::File { .. } | ManifestLine::Coded { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the rules.
+    pub fn finish(mut self) -> Result<PublishedRules, String> {
+        self.rules.forced = self.table(true)?;
+        self.rules.redirects = self.table(false)?;
+        Ok(self.rules)
+    }
+
+    fn table(&self, forced: bool) -> Result<RedirectTable, &'static str> {
+        let redirects = self.redirects.iter();
+        let redirects = redirects.filter(|line| line.is_forced == forced);
+        RedirectTable::new(redirects.map(|line| RedirectRule {
+            status: line.status,
+            from: &line.from,
+            to: &line.to,
+        }))
+    }
+}
+
+fn glob(text: &[u8]) -> Result<Glob, String> {
+    let shown = String::from_utf8_lossy(text);
+    Glob::parse(&shown).map_err(|error| format!("the pattern `{shown}` is invalid: {error}"))
+}
+
+fn field(name: &[u8], value: &[u8]) -> Result<(String, String), String> {
+    let shown = String::from_utf8_lossy(name);
+    match (std::str::from_utf8(name), std::str::from_utf8(value)) {
+        (Ok(name), Ok(value)) if settable(name) && valid_value(value) => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err(format!("the field `{shown}` cannot be set")),
+    }
+}
+
+impl PublishedRules {
+    /// Returns the path of the error page for a status, without the initial slash.
+    pub fn error_page(&self, status: u16) -> Option<&[u8]> {
+        let (_, page) = self.errors.iter().find(|(known, _)| *known == status)?;
+        Some(page)
+    }
+
+    /// Returns the rule for Cache-Control of a file. A name with a hash of the content never gets another content.
+    pub fn cache_control(&self, path: &[u8], is_hashed: bool) -> Option<CacheControlRule> {
+        let published = self.cache.iter().find(|(glob, _)| glob.matches(path));
+        let published = published.map(|(_, seconds)| CacheControlRule {
+            max_age_seconds: *seconds,
+            immutable: false,
+        });
+        published.or(is_hashed.then_some(CacheControlRule {
+            max_age_seconds: RELEASE_HASHED_SECONDS,
+            immutable: true,
+        }))
+    }
+
+    /// Returns the response fields of a path, without Cache-Control if an operator's rule decides about caches.
+    pub fn fields(&self, path: &[u8], has_operators_age: bool) -> Vec<(&str, &str)> {
+        let mut fields = operator_fields(&self.headers, path);
+        fields.retain(|(name, _)| !(has_operators_age && is(name.as_bytes(), "Cache-Control")));
+        fields
+    }
+
+    /// Returns a comparison that is true for each path that has the same heads under both sets of rules.
+    pub fn compare_heads<'r>(&'r self, other: &'r PublishedRules) -> impl Fn(&[u8]) -> bool + 'r {
+        let is_equal = self.cache == other.cache && self.headers == other.headers;
+        let globs = |rules: &PublishedRules| rules.cache.len() + rules.headers.len();
+        let may_compare = globs(self) + globs(other) <= RELEASE_GLOBS_COMPARED_MAX;
+        let heads = |rules: &'r PublishedRules, path: &[u8]| {
+            let age = rules.cache_control(path, false);
+            (age, rules.fields(path, false))
+        };
+        move |path| is_equal || (may_compare && heads(self, path) == heads(other, path))
+    }
+}

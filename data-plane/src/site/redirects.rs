@@ -1,0 +1,398 @@
+//! Table of redirects: exact paths, and paths with one `*`.
+//!
+//! The first rule that matches a path decides. Exact paths, and the beginnings of paths with a `*`, are looked up by
+//! hash. The cost of a look-up therefore depends on the lengths of the beginnings, and not on the number of rules.
+
+use crate::wire::reject::Reject;
+use crate::wire::request_target::{encode_path, push_encoded};
+use crate::wire::status::Status;
+use std::collections::HashMap;
+
+/// Redirect of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct RedirectRule<'r> {
+    /// 301, 302, 303, 307, 308, or 410 for a page that is gone.
+    pub status: u16,
+    /// Decoded path with initial slash, and perhaps one `*` for any part of the path.
+    pub from: &'r [u8],
+    /// Path or URL of the destination. `:splat` stands for the match of `*`. Empty with status 410.
+    pub to: &'r [u8],
+}
+
+/// Answer of a table for a path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Redirected {
+    /// Redirect to a location.
+    To {
+        /// Status of the redirect.
+        status: Status,
+        /// Value of Location.
+        location: Vec<u8>,
+    },
+    /// The page is gone for good.
+    Gone,
+}
+
+/// Rule that matches a path.
+#[derive(Clone, Copy)]
+pub struct RedirectMatch<'a> {
+    rule: &'a TableRule,
+    /// Part of the path that `*` matches.
+    splat: &'a [u8],
+}
+
+/// Immutable table of redirects.
+#[derive(Default, Debug)]
+pub struct RedirectTable {
+    rules: Box<[TableRule]>,
+    /// Numbers of the rules without `*`, by path without a final slash.
+    exact: HashMap<Box<[u8]>, u32>,
+    /// Numbers of the rules with `*`, by the part before `*`, in ascending order.
+    prefixes: HashMap<Box<[u8]>, Vec<u32>>,
+    /// Lengths of the keys of `prefixes`, in ascending order, without duplicates.
+    lengths: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct TableRule {
+    status: Status,
+    /// Part of the path after `*`.
+    after: Box<[u8]>,
+    /// Destination up to `:splat`, valid in a field line.
+    to: Box<[u8]>,
+    /// Destination after `:splat`; None without `:splat`.
+    to_after: Option<Box<[u8]>>,
+}
+
+/// Placeholder of a destination for the match of `*`.
+const SPLAT: &[u8] = b":splat";
+
+impl RedirectTable {
+    /// Builds a table. The error is a clause with the reason that a rule is invalid.
+    pub fn new<'r>(
+        rules: impl Iterator<Item = RedirectRule<'r>>,
+    ) -> Result<RedirectTable, &'static str> {
+        let mut table = RedirectTable::default();
+        let mut built = Vec::new();
+        for rule in rules {
+            let number = u32::try_from(built.len()).unwrap_or(u32::MAX);
+            let from = rule.from.strip_prefix(b"/").unwrap_or(rule.from);
+            let (before, after) = match cut(from, b"*") {
+                Some((_, after)) if after.contains(&b'*') => {
+                    return Err("the path of a redirect has more than one `*`");
+                }
+                Some((before, after)) => (Some(before), after),
+                None => (None, &b""[..]),
+            };
+            built.push(TableRule::new(&rule, after, before.is_some())?);
+            match before {
+                // The first of two rules for one path decides.
+                None => {
+                    let path = without_final_slash(from).into();
+                    table.exact.entry(path).or_insert(number);
+                }
+                Some(before) => table.add_prefix(before, number),
+            }
+        }
+        table.rules = built.into_boxed_slice();
+        Ok(table)
+    }
+
+    fn add_prefix(&mut self, before: &[u8], number: u32) {
+        self.prefixes.entry(before.into()).or_default().push(number);
+        if let Err(place) = self.lengths.binary_search(&before.len()) {
+            self.lengths.insert(place, before.len());
+        }
+    }
+
+    /// Returns true for a table without rules.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Returns the first rule that matches a decoded path. The path has no initial slash.
+    pub fn find<'a>(&'a self, path: &'a [u8]) -> Option<RedirectMatch<'a>> {
+        let exact = self.exact.get(without_final_slash(path)).copied();
+        let (number, splat) = match self.find_prefix(path, exact.unwrap_or(u32::MAX)) {
+            Some((number, splat)) => (number, splat),
+            None => (exact?, &b""[..]),
+        };
+        let rule = &self.rules[number as usize];
+        Some(RedirectMatch { rule, splat })
+    }
+
+    /// Returns the first rule with `*` that matches, if its number is below `bound`, with the match of `*`.
+    fn find_prefix<'p>(&self, path: &'p [u8], bound: u32) -> Option<(u32, &'p [u8])> {
+        let mut found: Option<(u32, &[u8])> = None;
+        for length in &self.lengths {
+            let splat = match path.get(*length..) {
+                Some(splat) => splat,
+                // `/old/*` also matches `/old`.
+                None if path.len() + 1 == *length => b"",
+                None => break,
+            };
+            let numbers = match path.get(..*length) {
+                Some(before) => self.prefixes.get(before),
+                None => {
+                    let folder = [path, b"/"].concat();
+                    self.prefixes.get(&folder[..])
+                }
+            };
+            let bound = found.map_or(bound, |(number, _)| number);
+            let earlier = numbers.into_iter().flatten();
+            let mut earlier = earlier.take_while(|number| **number < bound);
+            let first = earlier.find_map(|number| {
+                let splat = splat.strip_suffix(&*self.rules[*number as usize].after)?;
+                Some((*number, splat))
+            });
+            found = first.or(found);
+        }
+        found
+    }
+}
+
+impl TableRule {
+    fn new(
+        rule: &RedirectRule<'_>,
+        after: &[u8],
+        has_star: bool,
+    ) -> Result<TableRule, &'static str> {
+        if rule.status != Reject::GONE.status.0 {
+            check_destination(rule.to)?;
+        }
+        let (to, to_after) = match cut(rule.to, SPLAT) {
+            Some(_) if !has_star => return Err("`:splat` needs a `*` in the path of the redirect"),
+            Some((to, to_after)) => (to, Some(field_value(to_after))),
+            None => (rule.to, None),
+        };
+        Ok(TableRule {
+            status: Status(rule.status),
+            after: after.into(),
+            to: field_value(to),
+            to_after,
+        })
+    }
+}
+
+impl RedirectMatch<'_> {
+    /// Returns the answer. A location without a query gets the query of the request.
+    pub fn answer(&self, query: Option<&[u8]>) -> Redirected {
+        let rule = self.rule;
+        if rule.status == Reject::GONE.status {
+            return Redirected::Gone;
+        }
+        let mut location = rule.to.to_vec();
+        if let Some(after) = &rule.to_after {
+            let mut encoded = Vec::new();
+            encode_path(self.splat, &mut encoded);
+            push_joined(&mut location, &encoded);
+            push_joined(&mut location, after);
+        }
+        if let Some(query) = query {
+            add_query(&mut location, query);
+        }
+        Redirected::To {
+            status: rule.status,
+            location,
+        }
+    }
+}
+
+/// Appends a part of a location, with one slash between two slashes. A location that begins with two slashes would lead
+/// to another host.
+fn push_joined(location: &mut Vec<u8>, part: &[u8]) {
+    let is_double = location.ends_with(b"/") && part.starts_with(b"/");
+    location.extend_from_slice(&part[usize::from(is_double)..]);
+}
+
+/// Adds a query to a location without a query, before the fragment.
+fn add_query(location: &mut Vec<u8>, query: &[u8]) {
+    let end = location.iter().position(|byte| *byte == b'#');
+    let fragment = location.split_off(end.unwrap_or(location.len()));
+    if !location.contains(&b'?') {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    location.extend_from_slice(&fragment);
+}
+
+/// Checks that a destination is a path of the site or a URL of HTTP, and that the match of `*` cannot choose the host.
+fn check_destination(to: &[u8]) -> Result<(), &'static str> {
+    let url = [&b"https://"[..], b"http://"].into_iter();
+    let host_and_path = url.filter_map(|scheme| to.strip_prefix(scheme)).next();
+    match host_and_path {
+        None if !to.starts_with(b"/") || to.starts_with(b"//") => {
+            Err("the destination of a redirect is neither a path nor a URL of http or https")
+        }
+        None => Ok(()),
+        Some(rest) => {
+            let host = rest.split(|byte| b"/?#".contains(byte)).next();
+            match host.unwrap_or_default() {
+                b"" => Err("the destination of a redirect has no host"),
+                host if cut(host, SPLAT).is_some() => Err("`:splat` stands in place of a host"),
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+/// Returns the parts before and after the first occurrence of `what`.
+fn cut<'t>(text: &'t [u8], what: &[u8]) -> Option<(&'t [u8], &'t [u8])> {
+    let at = text.windows(what.len()).position(|part| part == what)?;
+    Some((&text[..at], &text[at + what.len()..]))
+}
+
+/// Returns a path without the final slash, since `/old` and `/old/` have one redirect.
+fn without_final_slash(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
+}
+
+/// Percent-encodes the bytes that a field line or a URL cannot contain.
+fn field_value(text: &[u8]) -> Box<[u8]> {
+    let mut value = Vec::with_capacity(text.len());
+    for byte in text {
+        match byte {
+            b'!'..=b'~' if !b"\"<>\\^`{|}".contains(byte) => value.push(*byte),
+            _ => push_encoded(*byte, &mut value),
+        }
+    }
+    value.into_boxed_slice()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(rules: &[(u16, &str, &str)]) -> Result<RedirectTable, &'static str> {
+        RedirectTable::new(rules.iter().map(|(status, from, to)| RedirectRule {
+            status: *status,
+            from: from.as_bytes(),
+            to: to.as_bytes(),
+        }))
+    }
+
+    /// Returns the status and the location for a target, or an empty text without a redirect.
+    fn find(table: &RedirectTable, target: &str) -> String {
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query.as_bytes())),
+            None => (target, None),
+        };
+        let found = table.find(&path.as_bytes()[1..]);
+        match found.map(|found| found.answer(query)) {
+            None => String::new(),
+            Some(Redirected::Gone) => "410".to_owned(),
+            Some(Redirected::To { status, location }) => {
+                format!("{} {}", status.0, String::from_utf8_lossy(&location))
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_matching_rule_decides() {
+        let table = table(&[
+            (301, "/old", "/new"),
+            (302, "/old", "/never"),
+            (308, "/blog/2024", "/archive"),
+            (303, "/blog/*", "/news/:splat"),
+            (301, "/blog/x", "/never"),
+            (
+                307,
+                "/shop/*/cart",
+                "https://shop.example.org/c/:splat?from=old",
+            ),
+            (301, "/shop/*", "/s"),
+            (410, "/gone/*", ""),
+            (301, "/top/*", "/:splat"),
+            (301, "/a b", "/\u{e9}\r\nx#top"),
+            (301, "/wrap/*", "/:splat/more"),
+        ])
+        .expect("a table");
+        for (target, expected) in [
+            ("/old", "301 /new"),
+            ("/old/", "301 /new"),
+            ("/old/x", ""),
+            ("/older", ""),
+            ("/", ""),
+            ("/blog/2024", "308 /archive"),
+            ("/blog/2025/a b", "303 /news/2025/a%20b"),
+            ("/blog/x", "303 /news/x"),
+            ("/blog", "303 /news/"),
+            ("/blo", ""),
+            ("/blogs", ""),
+            ("/shop/7/cart", "307 https://shop.example.org/c/7?from=old"),
+            (
+                "/shop/7/cart?a=b",
+                "307 https://shop.example.org/c/7?from=old",
+            ),
+            ("/shop/7/cart/x", "301 /s"),
+            ("/old?a=b", "301 /new?a=b"),
+            ("/gone/x", "410"),
+            // The location stays on the site.
+            ("/top//evil.example", "301 /evil.example"),
+            ("/wrap/", "301 /more"),
+            ("/a b?x=1", "301 /%C3%A9%0D%0Ax?x=1#top"),
+        ] {
+            assert_eq!(find(&table, target), expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn invalid_rules_are_refused() {
+        for (from, to, reason) in [
+            (
+                "/a/*/*",
+                "/b",
+                "the path of a redirect has more than one `*`",
+            ),
+            (
+                "/a",
+                "/b/:splat",
+                "`:splat` needs a `*` in the path of the redirect",
+            ),
+            (
+                "/a",
+                "//evil.example",
+                "the destination of a redirect is neither a path nor a URL of http or https",
+            ),
+            (
+                "/a",
+                "javascript:x",
+                "the destination of a redirect is neither a path nor a URL of http or https",
+            ),
+            (
+                "/a",
+                "https:///x",
+                "the destination of a redirect has no host",
+            ),
+            (
+                "/a/*",
+                "https://:splat/x",
+                "`:splat` stands in place of a host",
+            ),
+        ] {
+            assert_eq!(table(&[(301, from, to)]).err(), Some(reason), "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn a_table_of_many_rules_finds_each() {
+        let rules: Vec<(u16, String, String)> = (0..2_000)
+            .map(|nth| match nth % 2 {
+                0 => (301, format!("/{nth}"), format!("/new/{nth}")),
+                _ => (301, format!("/{nth}/*"), format!("/new/{nth}/:splat")),
+            })
+            .collect();
+        let rules: Vec<(u16, &str, &str)> = rules
+            .iter()
+            .map(|(status, from, to)| (*status, &from[..], &to[..]))
+            .collect();
+        let table = table(&rules).expect("a table");
+        for nth in (0..2_000).step_by(2) {
+            assert_eq!(find(&table, &format!("/{nth}")), format!("301 /new/{nth}"));
+            let other = nth + 1;
+            let found = find(&table, &format!("/{other}/x"));
+            assert_eq!(found, format!("301 /new/{other}/x"));
+        }
+        assert_eq!(find(&table, "/2000"), "");
+    }
+}

@@ -1,0 +1,177 @@
+//! Site from a release: the tree comes from the manifest, and the contents come from the store.
+//!
+//! The store may belong to another account than the server. A release is served only if the pointer, the manifest and
+//! each content agree with their digests, and, with `publishers`, only if a publisher has signed the pointer.
+
+mod open;
+mod pointer;
+mod served;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+pub use open::ReopenedSite;
+pub use served::ServedRelease;
+pub use tree::ReleaseContent;
+
+use crate::base::digest::hex;
+use crate::site::folder::SiteFolder;
+use crate::site::published_rules::PublishedRules;
+use crate::store::{ReleaseStore, StoreError, StoreFolder, read_manifest};
+use crate::wire::reject::Reject;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Release to serve, as configured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReleaseRules {
+    /// Folder of the store.
+    pub store: PathBuf,
+    /// Name of the site in the store.
+    pub site: String,
+    /// Ed25519 public keys of the publishers. Empty = an unsigned pointer is accepted.
+    pub publishers: Vec<[u8; 32]>,
+    /// File with the last served release, which an older pointer does not replace.
+    pub served: PathBuf,
+}
+
+/// Release of a site.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReleaseState {
+    /// Nothing is published yet, or nothing that can be served.
+    Missing,
+    /// The release is served.
+    Served(ServedRelease),
+    /// The release was served until its withdrawal.
+    Withdrawn(ServedRelease),
+}
+
+/// Refusal of a release.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ReleaseError {
+    /// File of the store that is refused.
+    pub path: PathBuf,
+    /// Reason, as one clause.
+    pub what: String,
+}
+
+impl fmt::Display for ReleaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.what)
+    }
+}
+
+impl std::error::Error for ReleaseError {}
+
+impl ReleaseState {
+    /// Returns the refusal of all requests; None for a release that is served.
+    pub fn refusal(&self) -> Option<Reject> {
+        match self {
+            ReleaseState::Missing => Some(Reject::RELEASE_MISSING),
+            ReleaseState::Served(_) => None,
+            ReleaseState::Withdrawn(_) => Some(Reject::RELEASE_WITHDRAWN),
+        }
+    }
+
+    /// Returns the last release of the site.
+    pub fn last(&self) -> Option<&ServedRelease> {
+        match self {
+            ReleaseState::Missing => None,
+            ReleaseState::Served(release) | ReleaseState::Withdrawn(release) => Some(release),
+        }
+    }
+}
+
+/// Tree and rules from which a new release takes over equal files.
+pub(super) type FormerContent<'a> = (&'a Arc<SiteFolder>, &'a PublishedRules);
+
+impl ReleaseRules {
+    /// Opens the store.
+    pub fn open_store(&self) -> Result<Box<dyn ReleaseStore>, StoreError> {
+        Ok(Box::new(StoreFolder::open(&self.store)?))
+    }
+
+    /// Returns the folder of the site in the store.
+    pub fn folder(&self) -> PathBuf {
+        self.store.join("sites").join(&self.site)
+    }
+
+    /// Returns the path of the pointer.
+    pub fn pointer(&self) -> PathBuf {
+        self.folder().join("pointer")
+    }
+
+    /// Returns the folder with a file for each withdrawn release.
+    pub fn withdrawn(&self) -> PathBuf {
+        self.folder().join("withdrawn")
+    }
+
+    /// Returns the path of a content or a manifest.
+    pub fn blob(&self, digest: &[u8; 32]) -> PathBuf {
+        let name = hex(digest);
+        self.store.join("blobs").join(&name[..2]).join(name)
+    }
+
+    /// Returns true if a release is withdrawn.
+    pub(super) fn is_withdrawn(&self, release: &[u8; 32]) -> Result<bool, ReleaseError> {
+        let withdrawn = |store: Box<dyn ReleaseStore>| store.is_withdrawn(&self.site, release);
+        let withdrawn = self.open_store().and_then(withdrawn);
+        withdrawn.map_err(|error| refused(self.withdrawn(), &error))
+    }
+
+    /// Reads and verifies the pointer. Returns None before the first release. `last` is the last release of the site.
+    pub(super) fn read_pointer(
+        &self,
+        last: Option<&ServedRelease>,
+    ) -> Result<Option<ServedRelease>, ReleaseError> {
+        let store = match self.open_store() {
+            Err(StoreError::Missing) if last.is_none() => return Ok(None),
+            store => store.map_err(|error| refused(self.store.clone(), &error))?,
+        };
+        let text = store.pointer(&self.site);
+        let text = text.map_err(|error| refused(self.pointer(), &error))?;
+        let text = match (text, last) {
+            (None, None) => return Ok(None),
+            (None, Some(_)) => return Err(refused(self.pointer(), &StoreError::Missing)),
+            (Some(text), _) => text,
+        };
+        let release = pointer::verify(self, &text).map_err(|what| ReleaseError {
+            path: self.pointer(),
+            what,
+        })?;
+        match self.is_withdrawn(&release.release)? {
+            true => Err(ReleaseError {
+                path: self.pointer(),
+                what: format!("the release {} is withdrawn", hex(&release.release)),
+            }),
+            false => Ok(Some(release)),
+        }
+    }
+
+    /// Reads the manifest of a release, and builds the tree. Files that are equal in `former` stay loaded.
+    pub(super) fn read_content(
+        &self,
+        release: &ServedRelease,
+        index: &[String],
+        former: Option<FormerContent<'_>>,
+    ) -> Result<ReleaseContent, ReleaseError> {
+        let at = |what| ReleaseError {
+            path: self.blob(&release.release),
+            what,
+        };
+        let store = self.open_store();
+        let store = store.map_err(|error| refused(self.store.clone(), &error))?;
+        let text = read_manifest(&*store, &release.release);
+        let text = text.map_err(|error| at(error.to_string()))?;
+        ReleaseContent::read(&text, index, former).map_err(at)
+    }
+}
+
+fn refused(path: PathBuf, error: &StoreError) -> ReleaseError {
+    ReleaseError {
+        path,
+        what: error.to_string(),
+    }
+}

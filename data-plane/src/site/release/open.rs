@@ -1,0 +1,193 @@
+//! Opening of a site from a release, and the change to another release.
+
+use super::{ReleaseContent, ReleaseError, ReleaseRules, ReleaseState, ServedRelease};
+use crate::base::digest::hex;
+use crate::site::published_rules::PublishedRules;
+use crate::site::{ContentBudget, Site, SiteError, SiteRules, SiteShared, SiteSource, TryPath};
+use std::hash::RandomState;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// Site after another look at the store.
+pub struct ReopenedSite {
+    /// The site with the release of the pointer, or with the last good release.
+    pub site: Site,
+    /// Reason that the release of the pointer is not served.
+    pub refused: Option<ReleaseError>,
+}
+
+/// Parts of a site that outlive a release: loaded files hold times relative to the start.
+struct Lasting {
+    budget: Arc<ContentBudget>,
+    started: Instant,
+    seed: RandomState,
+}
+
+impl Site {
+    /// Opens the release of the pointer; blocks. If the pointer cannot be served, the site keeps the release of `former`,
+    /// a site with equal `release` rules. Without a release, the site refuses all requests. [`Site::reopened`] returns the
+    /// reason.
+    pub(in crate::site) fn open_release(
+        rules: SiteRules,
+        release: &ReleaseRules,
+        budget: Arc<ContentBudget>,
+        former: Option<&Site>,
+    ) -> Result<Site, SiteError> {
+        let former = former.filter(|former| former.rules().release.as_ref() == Some(release));
+        let last = former
+            .and_then(Site::release_state)
+            .and_then(ReleaseState::last);
+        let read = |found: ServedRelease| {
+            let content = release.read_content(&found, &rules.index, None);
+            content.map(|content| (found, content))
+        };
+        let found = release.read_pointer(last);
+        let opened = found.and_then(|found| found.map(read).transpose());
+        let is_withdrawn =
+            |last: &&ServedRelease| release.is_withdrawn(&last.release).unwrap_or(true);
+        let opened = opened.unwrap_or_else(|_| {
+            let last = last.filter(|last| !is_withdrawn(last));
+            last.and_then(|last| read(*last).ok())
+        });
+        let (state, content) = match (opened, last.filter(is_withdrawn)) {
+            (Some((found, content)), _) => (ReleaseState::Served(found), content),
+            (None, Some(last)) => (ReleaseState::Withdrawn(*last), ReleaseContent::empty()),
+            (None, None) => (ReleaseState::Missing, ReleaseContent::empty()),
+        };
+        let lasting = Lasting {
+            budget,
+            started: Instant::now(),
+            seed: RandomState::new(),
+        };
+        Site::of_release(rules, lasting, state, content)
+    }
+
+    /// Returns the site as the store has it now; blocks. A pointer that cannot be served leaves the last good release in
+    /// place. A withdrawn release ends at once.
+    pub fn reopened(&self) -> ReopenedSite {
+        let (Some(release), Some(state)) = (&self.shared.rules.release, self.release_state())
+        else {
+            return ReopenedSite::same(self, None);
+        };
+        let withdrawn = match state {
+            ReleaseState::Served(served) => {
+                let is_withdrawn = release.is_withdrawn(&served.release).unwrap_or(false);
+                is_withdrawn.then_some(ReleaseState::Withdrawn(*served))
+            }
+            _ => None,
+        };
+        let served = match (state, withdrawn) {
+            (ReleaseState::Served(served), None) => Some(served),
+            _ => None,
+        };
+        let opened = release.read_pointer(state.last()).and_then(|found| {
+            let found = found.filter(|found| served != Some(found));
+            found
+                .map(|found| self.with_release(release, found))
+                .transpose()
+        });
+        match (opened, withdrawn) {
+            (Ok(Some(site)), _) => ReopenedSite {
+                site,
+                refused: None,
+            },
+            (opened, None) => ReopenedSite::same(self, opened.err()),
+            (opened, Some(state)) => ReopenedSite {
+                site: self.with_content(state, ReleaseContent::empty()),
+                refused: opened.err(),
+            },
+        }
+    }
+
+    /// Returns the site with another release.
+    fn with_release(
+        &self,
+        release: &ReleaseRules,
+        found: ServedRelease,
+    ) -> Result<Site, ReleaseError> {
+        let former = Some((&self.tree, &self.shared.published));
+        let content = release.read_content(&found, &self.shared.rules.index, former)?;
+        Ok(self.with_content(ReleaseState::Served(found), content))
+    }
+
+    fn with_content(&self, state: ReleaseState, content: ReleaseContent) -> Site {
+        let shared = &self.shared;
+        let lasting = Lasting {
+            budget: Arc::clone(&shared.budget),
+            started: shared.started,
+            seed: shared.seed.clone(),
+        };
+        // The rules were accepted before.
+        Site::of_release(shared.rules.clone(), lasting, state, content)
+            .unwrap_or_else(|_| self.clone())
+    }
+
+    fn of_release(
+        rules: SiteRules,
+        lasting: Lasting,
+        state: ReleaseState,
+        content: ReleaseContent,
+    ) -> Result<Site, SiteError> {
+        let ReleaseContent { tree, published } = content;
+        let mut tries = super::super::tries(&rules)?;
+        match state.refusal() {
+            Some(_) => tries.clear(),
+            None => add_redirects(&mut tries, &published),
+        }
+        let shared = SiteShared {
+            rules,
+            published,
+            tries,
+            source: SiteSource::Release(state),
+            budget: lasting.budget,
+            started: lasting.started,
+            stale: Mutex::default(),
+            seed: lasting.seed,
+        };
+        Ok(Site {
+            tree,
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Returns the state of the release; None for a folder.
+    pub fn release_state(&self) -> Option<&ReleaseState> {
+        match &self.shared.source {
+            SiteSource::Release(state) => Some(state),
+            SiteSource::Folder(_) => None,
+        }
+    }
+}
+
+impl ReopenedSite {
+    fn same(site: &Site, refused: Option<ReleaseError>) -> ReopenedSite {
+        ReopenedSite {
+            site: site.clone(),
+            refused,
+        }
+    }
+}
+
+/// Adds the redirects of a release to the paths to try. A fixed path of `try` answers for all missing paths, so the
+/// redirects come before.
+fn add_redirects(tries: &mut Vec<TryPath>, published: &PublishedRules) {
+    if !published.redirects.is_empty() {
+        let fixed = |it: &TryPath| matches!(it, TryPath::Fixed(_));
+        let place = tries.iter().position(fixed).unwrap_or(tries.len());
+        tries.insert(place, TryPath::Redirects);
+    }
+    if !published.forced.is_empty() {
+        tries.insert(0, TryPath::ForcedRedirects);
+    }
+}
+
+impl ServedRelease {
+    /// Returns the beginning of the digest, for messages.
+    pub fn short(&self) -> String {
+        let digits = hex(&self.release);
+        digits[..SHORT_DIGITS].to_owned()
+    }
+}
+
+/// Hexadecimal digits of a release in messages, enough to be unique in a store.
+const SHORT_DIGITS: usize = 12;

@@ -1,0 +1,65 @@
+//! Verification of a pointer: the site, the signature of a publisher, and the sequence.
+
+use super::{ReleaseRules, ServedRelease};
+use crate::base::atomic_file;
+use crate::base::digest::hex;
+use crate::wire::release_pointer::{PointerSignature, ReleasePointer};
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+use std::io;
+
+/// Returns the release of a pointer. The error is a clause with the reason that the pointer is refused.
+pub fn verify(rules: &ReleaseRules, text: &[u8]) -> Result<ServedRelease, String> {
+    let Some((pointer, signature)) = ReleasePointer::parse(text) else {
+        return Err("this is no pointer of a version that this server reads".to_owned());
+    };
+    if pointer.site != rules.site {
+        return Err(format!("the pointer is for the site `{}`", pointer.site));
+    }
+    if !rules.publishers.is_empty() {
+        verify_signature(&rules.publishers, signature)?;
+        refuse_older(rules, &pointer)?;
+    }
+    Ok(ServedRelease {
+        release: pointer.release,
+        sequence: pointer.sequence,
+        time: pointer.time,
+    })
+}
+
+fn verify_signature(
+    publishers: &[[u8; 32]],
+    signature: Option<PointerSignature<'_>>,
+) -> Result<(), String> {
+    let Some(signature) = signature else {
+        return Err("the pointer is unsigned, and the site has `publishers`".to_owned());
+    };
+    if !publishers.contains(&signature.key) {
+        let key = hex(&signature.key);
+        return Err(format!("the key {key} is not among the `publishers`"));
+    }
+    let key = UnparsedPublicKey::new(&ED25519, signature.key);
+    let verified = key.verify(signature.signed, &signature.signature);
+    verified.map_err(|_| "the signature of the pointer is wrong".to_owned())
+}
+
+/// Refuses a pointer that is older than the last served pointer, since an attacker could restore an old release with its
+/// valid signature. A rollback has a new sequence.
+fn refuse_older(rules: &ReleaseRules, pointer: &ReleasePointer) -> Result<(), String> {
+    let file = rules.served.display();
+    let last = match atomic_file::read(&rules.served) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        last => last.map_err(|error| format!("the last sequence is unknown: {file}: {error}"))?,
+    };
+    let Some(last) = ServedRelease::parse(&last) else {
+        return Err(format!("the last sequence is unknown: {file} is damaged"));
+    };
+    let is_other = pointer.sequence == last.sequence && pointer.release != last.release;
+    match pointer.sequence < last.sequence || is_other {
+        true => Err(format!(
+            "the sequence {} is not above the last served sequence {}; publish again, or remove {file} after the move to a \
+             new store",
+            pointer.sequence, last.sequence
+        )),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,58 @@
+//! Served release: the release that all workers serve, acknowledged in a file of the state folder.
+//!
+//! Publishers wait for the file. With `publishers`, the file also keeps a pointer with an older sequence from being
+//! served after a restart.
+
+use crate::base::digest::{from_hex, hex};
+
+/// First line of an acknowledgment.
+const HEADER: &str = "anthill served 1";
+
+/// Release of a site with the sequence of its publication.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServedRelease {
+    /// SHA-256 of the manifest.
+    pub release: [u8; 32],
+    /// Sequence of the pointer.
+    pub sequence: u64,
+    /// Time of the publication in seconds since 1970. The acknowledgment does not have the time.
+    pub time: u64,
+}
+
+impl ServedRelease {
+    /// Returns the text of the acknowledgment.
+    pub fn text(&self) -> String {
+        let release = hex(&self.release);
+        format!("{HEADER}\nrelease {release}\nsequence {}\n", self.sequence)
+    }
+
+    /// Parses an acknowledgment; None for another text.
+    pub fn parse(text: &[u8]) -> Option<ServedRelease> {
+        let text = std::str::from_utf8(text).ok()?;
+        let rest = text.strip_prefix(HEADER)?.strip_prefix("\nrelease ")?;
+        let (release, rest) = rest.split_once("\nsequence ")?;
+        Some(ServedRelease {
+            release: from_hex(release.as_bytes())?,
+            sequence: rest.strip_suffix('\n')?.parse().ok()?,
+            time: 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledgment_is_read_as_written() {
+        let served = ServedRelease {
+            release: [0xab; 32],
+            sequence: 17,
+            time: 0,
+        };
+        assert_eq!(ServedRelease::parse(served.text().as_bytes()), Some(served));
+        for end in 0..served.text().len() {
+            assert_eq!(ServedRelease::parse(&served.text().as_bytes()[..end]), None);
+        }
+    }
+}

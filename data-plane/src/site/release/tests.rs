@@ -1,0 +1,526 @@
+//! Tests of sites from releases, with stores written by hand.
+
+use super::*;
+use crate::base::atomic_file;
+use crate::base::digest::sha256;
+use crate::site::file::{FileMeta, VariantKind};
+use crate::site::folder::FolderNode;
+use crate::site::glob::Glob;
+use crate::site::tests::{Reply, ask, get};
+use crate::site::{CacheControlRule, ContentBudget, Site, SiteRules};
+use crate::wire::release_pointer::ReleasePointer;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use std::fs;
+use std::os::unix::fs::symlink;
+use tempfile::TempDir;
+
+/// Store in a temporary folder.
+struct TestStore(TempDir);
+
+impl TestStore {
+    fn new() -> TestStore {
+        TestStore(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn rules(&self) -> ReleaseRules {
+        ReleaseRules {
+            store: self.0.path().join("store"),
+            site: "www".to_owned(),
+            publishers: Vec::new(),
+            served: self.0.path().join("served"),
+        }
+    }
+
+    fn site(&self) -> Site {
+        self.site_with(|_| {})
+    }
+
+    fn site_with(&self, change: impl FnOnce(&mut SiteRules)) -> Site {
+        let mut rules = SiteRules::of_release(self.rules());
+        change(&mut rules);
+        Site::open(rules, Arc::new(ContentBudget::new(8 << 20))).expect("opens")
+    }
+
+    /// Stores a content, and returns its path.
+    fn blob(&self, content: &[u8]) -> PathBuf {
+        let path = self.rules().blob(&sha256(content));
+        write(&path, content);
+        path
+    }
+
+    /// Publishes a release. `{TEXT}` in a line stands for the size and the digest of the text, which is stored.
+    fn publish(&self, sequence: u64, lines: &[&str]) -> [u8; 32] {
+        let release = self.manifest(lines);
+        write(
+            &self.rules().pointer(),
+            pointer(release, sequence).text().as_bytes(),
+        );
+        release
+    }
+
+    fn manifest(&self, lines: &[&str]) -> [u8; 32] {
+        let mut text = "anthill release 1\n".to_owned();
+        for line in lines {
+            match line
+                .split_once('{')
+                .and_then(|(start, rest)| Some((start, rest.split_once('}')?)))
+            {
+                Some((start, (content, rest))) => {
+                    self.blob(content.as_bytes());
+                    let digest = hex(&sha256(content.as_bytes()));
+                    text += &format!("{start}{} {digest}{rest}\n", content.len());
+                }
+                None => text += &format!("{line}\n"),
+            }
+        }
+        self.blob(text.as_bytes());
+        sha256(text.as_bytes())
+    }
+
+    fn withdraw(&self, release: [u8; 32]) {
+        write(&self.rules().withdrawn().join(hex(&release)), b"");
+    }
+}
+
+fn pointer(release: [u8; 32], sequence: u64) -> ReleasePointer {
+    ReleasePointer {
+        site: "www".to_owned(),
+        release,
+        sequence,
+        time: 1_763_899_200,
+        publisher: "ann@laptop".to_owned(),
+    }
+}
+
+fn write(path: &std::path::Path, content: &[u8]) {
+    fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+    fs::write(path, content).expect("written");
+}
+
+fn text(reply: &Reply) -> (u16, u16, &str) {
+    let body = std::str::from_utf8(&reply.body).expect("text");
+    (reply.status, reply.rule, body)
+}
+
+/// Returns the address of a loaded variant, to compare variants of two sites.
+fn loaded(site: &Site, path: &str) -> Option<usize> {
+    match site.tree.lookup(path.as_bytes(), b"") {
+        Some(FolderNode::File(file)) => {
+            let variant = file.slot(VariantKind::Identity)?.load_full()?;
+            Some(Arc::as_ptr(&variant) as usize)
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn a_release_is_served_like_a_folder() {
+    let store = TestStore::new();
+    store.publish(
+        1,
+        &[
+            "error 404 404.html",
+            "file {lost} 404.html",
+            "file {a} a/b/c.txt",
+            "file {sub} a/index.html",
+            "file {dash} a-b.html",
+            "hashed {code} app.0123abcd.js",
+            "file {home} index.html",
+            "gzip {coded}",
+            "file {big} list/x",
+        ],
+    );
+    let site = store.site_with(|rules| {
+        rules.try_paths = vec!["$path".into(), "$path.html".into()];
+        rules.listing = true;
+    });
+    assert_eq!(site.count(), (7, 4 + 1 + 3 + 4 + 4 + 4 + 3));
+    for (request, status, rule, body) in [
+        ("GET /", 200, 0, "home"),
+        ("GET /index.html", 200, 0, "home"),
+        ("HEAD /", 200, 0, ""),
+        ("GET /a/", 200, 0, "sub"),
+        ("GET /a/b/c.txt", 200, 0, "a"),
+        ("GET /a-b", 200, 0, "dash"),
+        ("GET /index.html.gz", 404, 501, ""),
+        ("GET /a/b/c.txt/x", 404, 501, ""),
+        ("GET /none", 404, 501, ""),
+        ("POST /", 405, 505, ""),
+        ("GET /.env", 404, 502, ""),
+    ] {
+        assert_eq!(
+            text(&ask(&site, request)),
+            (status, rule, body),
+            "{request}"
+        );
+    }
+    assert_eq!(get(&site, "/a").location, "/a/");
+    let coded = ask(&site, "GET /\nAccept-Encoding: gzip");
+    assert_eq!(coded.body, b"coded");
+    assert_eq!(coded.field("Content-Encoding"), Some("gzip"));
+    let plain = get(&site, "/");
+    assert_eq!(coded.field("Last-Modified"), plain.field("Last-Modified"));
+    assert_eq!(plain.field("Vary"), Some("Accept-Encoding"));
+    let listing = get(&site, "/list/");
+    assert!(String::from_utf8_lossy(&listing.body).contains("2025-11-23"));
+    let app = get(&site, "/app.0123abcd.js");
+    assert_eq!(
+        app.field("Cache-Control"),
+        Some("max-age=31536000, immutable")
+    );
+    assert_eq!(
+        site.error_path(crate::wire::status::Status(404)),
+        Some(&b"404.html"[..])
+    );
+    // Equal content has one entity tag in a folder and in a release.
+    let folder = store.0.path().join("folder");
+    write(&folder.join("index.html"), b"home");
+    let folder = Site::open(
+        SiteRules::new(folder),
+        Arc::new(ContentBudget::new(8 << 20)),
+    );
+    let of_folder = get(&folder.expect("opens"), "/");
+    assert_eq!(of_folder.field("ETag"), plain.field("ETag"));
+}
+
+#[test]
+fn rules_of_the_operator_win() {
+    let store = TestStore::new();
+    store.publish(
+        1,
+        &[
+            "error 404 theirs.html",
+            "error 410 gone.html",
+            "cache 60 *.css",
+            "cache 5 **",
+            "fields **",
+            "field X-A theirs",
+            "field X-B theirs",
+            "fields *.html",
+            "field Cache-Control no-store",
+            "file {c} a.css",
+            "file {h} a.html",
+            "hashed {j} a.js",
+        ],
+    );
+    let site = store.site_with(|rules| {
+        rules.errors = vec![(404, "ours.html".into())];
+        rules.headers = vec![(
+            Glob::parse("*").expect("a glob"),
+            vec![("x-b".into(), "ours".into())],
+        )];
+    });
+    let field = |site: &Site, path: &str, name: &str| {
+        get(site, path).field(name).unwrap_or_default().to_owned()
+    };
+    assert_eq!(field(&site, "/a.css", "Cache-Control"), "max-age=60");
+    assert_eq!(field(&site, "/a.js", "Cache-Control"), "max-age=5");
+    assert_eq!(field(&site, "/a.html", "Cache-Control"), "no-store");
+    assert_eq!(field(&site, "/a.css", "X-A"), "theirs");
+    assert_eq!(field(&site, "/a.css", "X-B"), "ours");
+    let page = |status| site.error_path(crate::wire::status::Status(status));
+    assert_eq!(page(404), Some(&b"ours.html"[..]));
+    assert_eq!(page(410), Some(&b"gone.html"[..]));
+    let rule = CacheControlRule {
+        max_age_seconds: 7,
+        immutable: false,
+    };
+    let site = store.site_with(|rules| {
+        rules.cache = vec![(Glob::parse("*").expect("a glob"), rule)];
+    });
+    for path in ["/a.css", "/a.html", "/a.js"] {
+        assert_eq!(field(&site, path, "Cache-Control"), "max-age=7", "{path}");
+    }
+}
+
+#[test]
+fn equal_content_stays_loaded_over_a_change_of_the_release() {
+    let store = TestStore::new();
+    let lines = [
+        "cache 60 *.css",
+        "file {c} a/a.css",
+        "file {old} a/page",
+        "file {p} b/page",
+        "file {s} page",
+        "gzip {z1}",
+    ];
+    store.publish(1, &lines);
+    let site = store.site();
+    let paths = ["a/a.css", "a/page", "b/page", "page"];
+    let load_all = |site: &Site| {
+        paths.map(|path| {
+            assert_eq!(get(site, &format!("/{path}")).status, 200);
+            loaded(site, path)
+        })
+    };
+    let before = load_all(&site);
+    assert!(before.iter().all(Option::is_some));
+    let unchanged = site.reopened();
+    assert!(unchanged.refused.is_none() && unchanged.site.same_tree(&site));
+    // One page, and one coding of another page, change.
+    let next = ["file {new} a/page", "gzip {z2}"];
+    store.publish(
+        2,
+        &[lines[0], lines[1], next[0], lines[3], lines[4], next[1]],
+    );
+    let second = site.reopened();
+    assert!(second.refused.is_none() && second.site.same_root(&site));
+    let second = second.site;
+    assert!(!second.same_tree(&site));
+    let kept = paths.map(|path| loaded(&second, path));
+    assert_eq!(kept, [before[0], None, before[2], None]);
+    assert_eq!(get(&second, "/a/page").body, b"new");
+    assert_eq!(
+        get(&site, "/a/page").body,
+        b"old",
+        "the old release is still whole"
+    );
+    // Another rule changes the heads of one file.
+    let before = load_all(&second);
+    store.publish(
+        3,
+        &[
+            "cache 61 *.css",
+            lines[1],
+            next[0],
+            lines[3],
+            lines[4],
+            next[1],
+        ],
+    );
+    let third = second.reopened().site;
+    let kept = paths.map(|path| loaded(&third, path));
+    assert_eq!(kept, [None, before[1], before[2], before[3]]);
+    let style = get(&third, "/a/a.css");
+    assert_eq!(style.field("Cache-Control"), Some("max-age=61"));
+    // A higher sequence of an equal release.
+    store.publish(
+        4,
+        &[
+            "cache 61 *.css",
+            lines[1],
+            next[0],
+            lines[3],
+            lines[4],
+            next[1],
+        ],
+    );
+    let fourth = third.reopened().site;
+    assert!(!fourth.same_tree(&third) && Arc::ptr_eq(&fourth.tree, &third.tree));
+}
+
+#[test]
+fn wrong_content_is_refused() {
+    let store = TestStore::new();
+    let large = "x".repeat(200_000);
+    let line = format!("file {{{large}}} large");
+    let lines = [
+        "file {b} coded",
+        "gzip {z}",
+        "file {a} fine",
+        &line,
+        "file {l} link",
+        "file {m} missing",
+        "file {p} pipe",
+        "file {abc} short",
+    ];
+    store.publish(1, &lines);
+    let of = |content: &str| store.rules().blob(&sha256(content.as_bytes()));
+    // One byte differs in the middle.
+    let mut wrong = large.clone().into_bytes();
+    wrong[100_000] = b'y';
+    fs::write(of(&large), wrong).expect("written");
+    fs::write(of("abc"), "ab").expect("written");
+    fs::write(of("z"), "Z").expect("written");
+    fs::remove_file(of("m")).expect("removed");
+    fs::rename(of("l"), store.0.path().join("target")).expect("renamed");
+    symlink(store.0.path().join("target"), of("l")).expect("linked");
+    fs::remove_file(of("p")).expect("removed");
+    fs::create_dir(of("p")).expect("made");
+    let site = store.site();
+    for path in ["/large", "/link", "/missing", "/pipe", "/short"] {
+        assert_eq!(text(&get(&site, path)), (500, 513, ""), "{path}");
+    }
+    assert_eq!(text(&get(&site, "/fine")), (200, 0, "a"));
+    // A wrong coding is left out.
+    let coded = ask(&site, "GET /coded\nAccept-Encoding: gzip");
+    assert_eq!(text(&coded), (200, 0, "b"));
+    // The next publication heals the store.
+    fs::write(of(&large), &large).expect("written");
+    store.publish(2, &[&line]);
+    assert_eq!(get(&site.reopened().site, "/large").body, large.as_bytes());
+}
+
+#[test]
+fn a_refused_release_leaves_the_last_good_release() {
+    let store = TestStore::new();
+    let empty = store.site();
+    assert_eq!(text(&get(&empty, "/")), (503, 514, ""));
+    assert!(empty.reopened().refused.is_none() && empty.reopened().site.same_tree(&empty));
+    let first = store.publish(1, &["file {1} index.html"]);
+    let site = empty.reopened().site;
+    assert_eq!(text(&get(&site, "/")), (200, 0, "1"));
+    let other_site = ReleasePointer {
+        site: "other".to_owned(),
+        ..pointer(first, 2)
+    };
+    let torn = store.manifest(&["file {1} b", "file {1} a"]);
+    let damaged = store.manifest(&["file {2} index.html"]);
+    fs::write(store.rules().blob(&damaged), "anthill release 1\n").expect("written");
+    let redirect = store.manifest(&["redirect 301 /a javascript:x"]);
+    let field = store.manifest(&["fields **", "field Content-Length 1"]);
+    let deep = store.manifest(&[&format!("file {{1}} {}x", "a/".repeat(64))]);
+    let withdrawn = store.manifest(&["file {3} index.html"]);
+    store.withdraw(withdrawn);
+    for (text_of_pointer, reason) in [
+        (
+            "anthill pointer 2\n".to_owned(),
+            "this is no pointer of a version that this server reads",
+        ),
+        (other_site.text(), "the pointer is for the site `other`"),
+        (pointer([7; 32], 2).text(), "it is missing from the store"),
+        (
+            pointer(torn, 2).text(),
+            "line 3 of the manifest: the files are not in the order of their names",
+        ),
+        (
+            pointer(damaged, 2).text(),
+            "the manifest differs from its digest",
+        ),
+        (
+            pointer(redirect, 2).text(),
+            "the destination of a redirect is neither a path nor a URL of http or https",
+        ),
+        (
+            pointer(field, 2).text(),
+            "the field `Content-Length` cannot be set",
+        ),
+        (pointer(deep, 2).text(), "x lies below more than 64 folders"),
+        (pointer(withdrawn, 2).text(), "is withdrawn"),
+    ] {
+        fs::write(store.rules().pointer(), text_of_pointer).expect("written");
+        let reopened = site.reopened();
+        let refused = reopened.refused.expect("a refusal");
+        assert!(refused.what.ends_with(reason), "{refused}");
+        assert!(reopened.site.same_tree(&site), "{reason}");
+        assert_eq!(text(&get(&store.site(), "/")), (503, 514, ""), "{reason}");
+    }
+    fs::remove_file(store.rules().pointer()).expect("removed");
+    assert!(site.reopened().refused.is_some());
+    symlink("/etc/passwd", store.rules().pointer()).expect("linked");
+    let refused = site.reopened().refused.expect("a refusal");
+    assert_eq!(
+        refused.what,
+        "a link stands in place of a file of the store"
+    );
+    // The withdrawal of the served release ends all answers, also with a broken pointer.
+    store.withdraw(first);
+    let ended = site.reopened();
+    assert!(ended.refused.is_some());
+    assert_eq!(text(&get(&ended.site, "/")), (503, 515, ""));
+    assert_eq!(text(&get(&ended.site, "/none")), (503, 515, ""));
+    assert!(ended.site.reopened().site.same_tree(&ended.site));
+    fs::remove_file(store.rules().pointer()).expect("removed");
+    store.publish(3, &["file {4} index.html"]);
+    assert_eq!(text(&get(&ended.site.reopened().site, "/")), (200, 0, "4"));
+}
+
+#[test]
+fn with_publishers_only_newer_signed_pointers_are_served() {
+    let store = TestStore::new();
+    let publisher = Ed25519KeyPair::generate().expect("a key");
+    let stranger = Ed25519KeyPair::generate().expect("a key");
+    let key =
+        |pair: &Ed25519KeyPair| <[u8; 32]>::try_from(pair.public_key().as_ref()).expect("32 bytes");
+    let sign = |pair: &Ed25519KeyPair, pointer: &ReleasePointer| {
+        let signature = pair.sign(pointer.to_be_signed(&key(pair)).as_bytes());
+        pointer.signed_text(&key(pair), signature.as_ref().try_into().expect("64 bytes"))
+    };
+    let release = store.publish(5, &["file {5} index.html"]);
+    let other = store.manifest(&["file {6} index.html"]);
+    let site = || {
+        store.site_with(|rules| {
+            let publishers = vec![key(&publisher)];
+            rules.release = Some(ReleaseRules {
+                publishers,
+                ..store.rules()
+            });
+        })
+    };
+    let refused = site().reopened().refused.expect("a refusal");
+    assert_eq!(
+        refused.what,
+        "the pointer is unsigned, and the site has `publishers`"
+    );
+    let put = |text: String| fs::write(store.rules().pointer(), text).expect("written");
+    put(sign(&stranger, &pointer(release, 5)));
+    let refused = site().reopened().refused.expect("a refusal");
+    assert!(
+        refused.what.ends_with("is not among the `publishers`"),
+        "{refused}"
+    );
+    put(sign(&publisher, &pointer(release, 5)).replace("sequence 5", "sequence 6"));
+    let refused = site().reopened().refused.expect("a refusal");
+    assert_eq!(refused.what, "the signature of the pointer is wrong");
+    put(sign(&publisher, &pointer(release, 5)));
+    let served = site();
+    assert_eq!(text(&get(&served, "/")), (200, 0, "5"));
+    let state = served.release_state().and_then(ReleaseState::last);
+    let acknowledgment = state.expect("a release").text();
+    atomic_file::write(&store.rules().served, acknowledgment.as_bytes(), 0o600).expect("written");
+    for (release, sequence) in [(release, 4), (other, 5)] {
+        put(sign(&publisher, &pointer(release, sequence)));
+        let refused = served.reopened().refused.expect("a refusal");
+        assert!(
+            refused
+                .what
+                .contains("is not above the last served sequence 5"),
+            "{refused}"
+        );
+        assert_eq!(get(&site(), "/").status, 503, "after a restart");
+    }
+    put(sign(&publisher, &pointer(other, 6)));
+    assert_eq!(text(&get(&served.reopened().site, "/")), (200, 0, "6"));
+}
+
+#[test]
+fn redirects_apply_before_or_after_files() {
+    let store = TestStore::new();
+    store.publish(
+        1,
+        &[
+            "redirect 301 /page /never",
+            "redirect! 302 /forced /new",
+            "redirect 307 /old/* /new/:splat",
+            "redirect 410 /gone",
+            "file {f} forced",
+            "file {home} index.html",
+            "file {p} page",
+        ],
+    );
+    let site = store.site_with(|rules| {
+        rules.try_paths = vec!["$path".into(), "/index.html".into()];
+    });
+    for (request, status, expected) in [
+        ("GET /page", 200, ""),
+        ("GET /forced?a=b", 302, "/new?a=b"),
+        ("GET /old/x%20y", 307, "/new/x%20y"),
+        ("POST /old/x", 307, "/new/x"),
+        ("GET /gone", 410, ""),
+        ("GET /other", 200, ""),
+        ("GET /.hidden", 404, ""),
+    ] {
+        let reply = ask(&site, request);
+        assert_eq!(
+            (reply.status, &reply.location[..]),
+            (status, expected),
+            "{request}"
+        );
+    }
+}
+
+#[test]
+fn a_file_of_a_release_is_small() {
+    // A site has 100,000 files: 8 bytes for each file cost 0.8 MB.
+    assert!(size_of::<crate::site::file::SiteFile>() <= size_of::<FileMeta>() + 40);
+}

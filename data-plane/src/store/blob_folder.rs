@@ -1,0 +1,203 @@
+//! Folder of the contents of a store, for adding contents.
+//!
+//! Completed drafts stay in the folder of drafts until a sync, which writes all drafts to the disk, renames the drafts,
+//! and syncs the folders of the contents. During the renames a mark in the folder of drafts tells other publishers that
+//! the names of contents are perhaps not on the disk. A publisher that finds the mark of another publisher, perhaps of
+//! a killed one, syncs the folders of all contents of its release.
+
+use super::StoreError;
+use super::folder_access::{
+    StoreModes, create_unique, make_folder, make_unsynced_folder, names, open_file, open_folder,
+    sync_folder,
+};
+use super::write_error::StoreWriteError;
+use crate::base::digest::hex;
+use crate::limits::STORE_FSYNC_MAX;
+use crate::wire::manifest::BlobRef;
+use rustix::fs::{AtFlags, FileType, renameat, statat, syncfs, unlinkat};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Kind of the marks of publishers that rename contents.
+const MARK: &str = "adding";
+
+/// Folder of the contents of a store, for adding contents. Several threads may add contents at the same time.
+pub(super) struct BlobFolder {
+    blobs: OwnedFd,
+    /// Folder of incomplete contents.
+    pub(super) drafts: OwnedFd,
+    /// Permissions of new files.
+    pub(super) modes: StoreModes,
+    /// Names of the completed drafts by digests.
+    completed: Mutex<BTreeMap<[u8; 32], CompletedDraft>>,
+    /// Folders with contents of the release, by the first byte of the digests.
+    used: [AtomicBool; 256],
+}
+
+/// Draft with all bytes of its content.
+struct CompletedDraft {
+    name: String,
+    size: u64,
+}
+
+impl BlobFolder {
+    /// Opens the folder of contents and the folder of drafts, and makes missing folders.
+    pub(super) fn open(root: &OwnedFd, modes: StoreModes) -> Result<BlobFolder, StoreWriteError> {
+        let make = |name: &str| make_folder(root, name, modes).map_err(StoreWriteError::at(name));
+        Ok(BlobFolder {
+            blobs: make("blobs")?,
+            drafts: make("drafts")?,
+            modes,
+            completed: Mutex::default(),
+            used: [const { AtomicBool::new(false) }; 256],
+        })
+    }
+
+    /// Returns true if the store, or a completed draft, has a content with the digest and the size. The content is not
+    /// verified.
+    pub(super) fn has(&self, content: &BlobRef) -> Result<bool, StoreWriteError> {
+        let completed = self.completed().get(&content.digest).map(|it| it.size);
+        if completed == Some(content.size) {
+            return Ok(true);
+        }
+        let name = hex(&content.digest);
+        let at = || format!("blobs/{}/{name}", &name[..2]);
+        let folder = match open_folder(&self.blobs, &name[..2]) {
+            Err(StoreError::Missing) => return Ok(false),
+            folder => folder.map_err(|error| StoreWriteError::at(at())(error))?,
+        };
+        let stat = match statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(false),
+            stat => stat.map_err(|error| StoreWriteError::at(at())(error))?,
+        };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            let error = StoreError::Corrupt("a link or a folder stands in place of a content");
+            return Err(StoreWriteError::at(at())(error));
+        }
+        self.used[usize::from(content.digest[0])].store(true, Ordering::Relaxed);
+        Ok(u64::try_from(stat.st_size) == Ok(content.size))
+    }
+
+    /// Returns the bytes of all contents.
+    pub(super) fn used_bytes(&self) -> Result<u64, StoreWriteError> {
+        let mut sum: u64 = 0;
+        for byte in 0..=255_u8 {
+            let prefix = format!("{byte:02x}");
+            let listed = match open_folder(&self.blobs, &prefix) {
+                Err(StoreError::Missing) => continue,
+                folder => folder.and_then(|folder| names(&folder).map(|names| (folder, names))),
+            };
+            let (folder, names) =
+                listed.map_err(|error| StoreWriteError::at(format!("blobs/{prefix}"))(error))?;
+            for name in names {
+                // A content that a sweep removed meanwhile has no bytes.
+                let stat = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW);
+                sum += stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Keeps a completed draft until the sync. Returns false if another draft has the content.
+    pub(super) fn keep(&self, draft: &str, content: BlobRef) -> bool {
+        let mut completed = self.completed();
+        let is_new = !completed.contains_key(&content.digest);
+        if is_new {
+            let name = draft.to_owned();
+            let size = content.size;
+            completed.insert(content.digest, CompletedDraft { name, size });
+        }
+        is_new
+    }
+
+    /// Writes the completed drafts to the disk, moves the drafts to the contents, and syncs the folders.
+    pub(super) fn sync(&self) -> Result<(), StoreWriteError> {
+        let mut completed = self.completed();
+        let mut touched = [false; 256];
+        let mut mark = None;
+        if !completed.is_empty() {
+            self.sync_drafts(&completed)?;
+            let (_, name) = create_unique(&self.drafts, MARK, self.modes)
+                .map_err(StoreWriteError::at("drafts"))?;
+            mark = Some(name);
+        }
+        while let Some((digest, draft)) = completed.first_key_value() {
+            touched[usize::from(digest[0])] = true;
+            self.place(&draft.name, digest)?;
+            completed.pop_first();
+        }
+        let marks = names(&self.drafts).map_err(StoreWriteError::at("drafts"))?;
+        let mut others = marks.iter().filter(|name| name.starts_with(MARK));
+        if others.any(|name| Some(name) != mark.as_ref()) {
+            for (touched, used) in touched.iter_mut().zip(&self.used) {
+                *touched |= used.load(Ordering::Relaxed);
+            }
+        }
+        self.sync_folders(&touched)?;
+        if let Some(mark) = mark {
+            // A mark that stays costs time, and is removed by the next sweep.
+            let _ = unlinkat(&self.drafts, &mark, AtFlags::empty());
+        }
+        Ok(())
+    }
+
+    fn sync_drafts(
+        &self,
+        completed: &BTreeMap<[u8; 32], CompletedDraft>,
+    ) -> Result<(), StoreWriteError> {
+        if completed.len() > STORE_FSYNC_MAX {
+            return syncfs(&self.drafts).map_err(StoreWriteError::at("drafts"));
+        }
+        for CompletedDraft { name, .. } in completed.values() {
+            open_file(&self.drafts, name)
+                .and_then(|draft| Ok(draft.sync_all()?))
+                .map_err(StoreWriteError::at(format!("drafts/{name}")))?;
+        }
+        Ok(())
+    }
+
+    /// Moves a synced draft to the place of its content.
+    fn place(&self, draft: &str, digest: &[u8; 32]) -> Result<(), StoreWriteError> {
+        let name = hex(digest);
+        let prefix = &name[..2];
+        make_unsynced_folder(&self.blobs, prefix, self.modes)
+            .and_then(|folder| Ok(renameat(&self.drafts, draft, &folder, &name)?))
+            .map_err(StoreWriteError::at(format!("blobs/{prefix}/{name}")))
+    }
+
+    fn sync_folders(&self, touched: &[bool; 256]) -> Result<(), StoreWriteError> {
+        if touched.iter().filter(|it| **it).count() > STORE_FSYNC_MAX {
+            return syncfs(&self.blobs).map_err(StoreWriteError::at("blobs"));
+        }
+        for (byte, _) in touched.iter().enumerate().filter(|(_, it)| **it) {
+            let prefix = format!("{byte:02x}");
+            open_folder(&self.blobs, &prefix)
+                .and_then(|folder| sync_folder(&folder))
+                .map_err(StoreWriteError::at(format!("blobs/{prefix}")))?;
+        }
+        match touched.contains(&true) {
+            // A folder of the contents is perhaps new.
+            true => sync_folder(&self.blobs).map_err(StoreWriteError::at("blobs")),
+            false => Ok(()),
+        }
+    }
+
+    fn completed(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], CompletedDraft>> {
+        // The map is whole after a panic of another thread.
+        self.completed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for BlobFolder {
+    fn drop(&mut self) {
+        for draft in self.completed().values() {
+            // A draft that stays is removed by the next sweep.
+            let _ = unlinkat(&self.drafts, &draft.name, AtFlags::empty());
+        }
+    }
+}

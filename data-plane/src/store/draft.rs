@@ -1,0 +1,170 @@
+//! Draft of a content: a file in the folder of drafts, hashed while written. A draft has a unique name, or the digest of
+//! its content in the name, so that a later publisher goes on where the connection of an earlier one ended.
+
+use super::StoreError;
+use super::blob_folder::BlobFolder;
+use super::folder_access::{DRAFT, create_unique, open_locked};
+use super::write_error::StoreWriteError;
+use crate::base::digest::{Digest, hex};
+use crate::limits::STORE_BUFFER_BYTES;
+use crate::wire::manifest::BlobRef;
+use rustix::fs::{AtFlags, renameat, unlinkat};
+use std::fs::File;
+use std::io::{self, Read as _, Write};
+
+/// Begin of the names of drafts that stay for a day.
+pub(super) const KEPT: &str = "part-";
+
+/// Draft of a content. A dropped draft with a unique name is removed, and another draft stays for a day.
+pub struct Draft<'s> {
+    folder: &'s BlobFolder,
+    file: File,
+    /// Name in the folder of drafts; empty once the folder of contents keeps the draft.
+    name: String,
+    digest: Digest,
+    size: u64,
+    /// True for a draft with the digest in its name.
+    is_kept: bool,
+}
+
+impl<'s> Draft<'s> {
+    /// Begins a draft.
+    pub(super) fn begin(folder: &'s BlobFolder) -> Result<Draft<'s>, StoreWriteError> {
+        let (file, name) = create_unique(&folder.drafts, DRAFT, folder.modes)
+            .map_err(StoreWriteError::at("drafts"))?;
+        Ok(Draft {
+            folder,
+            file,
+            name,
+            digest: Digest::new(),
+            size: 0,
+            is_kept: false,
+        })
+    }
+
+    /// Goes on with the draft of a known content, or begins the draft. The written part is hashed again. While another
+    /// publisher writes the draft, the new draft has a unique name.
+    pub(super) fn resume(
+        folder: &'s BlobFolder,
+        content: &BlobRef,
+    ) -> Result<Draft<'s>, StoreWriteError> {
+        let name = format!("{KEPT}{}", hex(&content.digest));
+        let at = || format!("drafts/{name}");
+        let file = open_locked(&folder.drafts, &name, folder.modes);
+        let file = file.map_err(|error| StoreWriteError::at(at())(error))?;
+        let Some(file) = file else {
+            return Draft::begin(folder);
+        };
+        let mut draft = Draft {
+            folder,
+            file,
+            name,
+            digest: Digest::new(),
+            size: 0,
+            is_kept: true,
+        };
+        let read = draft.hash_again(content.size);
+        read.map_err(|error| StoreWriteError::at(draft.path())(error))?;
+        Ok(draft)
+    }
+
+    /// Hashes the written part. A part that is longer than the content is none of it.
+    fn hash_again(&mut self, size: u64) -> io::Result<()> {
+        if self.file.metadata()?.len() > size {
+            self.file.set_len(0)?;
+        }
+        let mut buffer = vec![0; STORE_BUFFER_BYTES];
+        loop {
+            match self.file.read(&mut buffer)? {
+                0 => return Ok(()),
+                count => {
+                    self.digest.update(&buffer[..count]);
+                    self.size += count as u64;
+                }
+            }
+        }
+    }
+
+    /// Completes a known content as [`Draft::finish`] does. A draft with another content is removed, and is an error.
+    pub fn finish_as(mut self, content: &BlobRef) -> Result<(), StoreWriteError> {
+        self.is_kept = false;
+        let path = self.path();
+        let digest = std::mem::take(&mut self.digest);
+        let found = BlobRef {
+            size: self.size,
+            digest: digest.finish(),
+        };
+        match found == *content {
+            true => self.place_alone(content),
+            false => {
+                let error = StoreError::Corrupt("the sent content differs from its digest");
+                Err(StoreWriteError::at(path)(error))
+            }
+        }
+    }
+
+    /// Returns the size of the written part in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Completes the content, and returns true if the store has no such content. [`super::StoreWriter::sync`] moves the
+    /// draft to the contents.
+    pub fn finish(mut self) -> Result<(BlobRef, bool), StoreWriteError> {
+        let digest = std::mem::take(&mut self.digest).finish();
+        let content = BlobRef {
+            size: self.size,
+            digest,
+        };
+        let is_new = self.place(&content)?;
+        Ok((content, is_new))
+    }
+
+    /// Completes a draft with the digest in its name under a unique name, so that no other publisher goes on with it.
+    fn place_alone(&mut self, content: &BlobRef) -> Result<(), StoreWriteError> {
+        let folder = self.folder;
+        let unique = create_unique(&folder.drafts, DRAFT, folder.modes).and_then(|(_, unique)| {
+            renameat(&folder.drafts, &self.name, &folder.drafts, &unique)?;
+            Ok(unique)
+        });
+        self.name = unique.map_err(|error| StoreWriteError::at(self.path())(error))?;
+        self.place(content).map(|_| ())
+    }
+
+    /// Moves the draft to the contents. Returns false if the content was present.
+    fn place(&mut self, content: &BlobRef) -> Result<bool, StoreWriteError> {
+        let is_new = !self.folder.has(content)? && self.folder.keep(&self.name, *content);
+        if is_new {
+            self.name.clear();
+        }
+        Ok(is_new)
+    }
+
+    /// Returns the path of the draft below the store.
+    pub fn path(&self) -> String {
+        format!("drafts/{}", self.name)
+    }
+}
+
+impl Write for Draft<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(bytes)?;
+        self.digest.update(&bytes[..count]);
+        self.size += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        let is_kept = self.is_kept && self.size > 0;
+        if !self.name.is_empty() && !is_kept {
+            // A draft that stays is removed by the next sweep.
+            let _ = unlinkat(&self.folder.drafts, &self.name, AtFlags::empty());
+        }
+    }
+}

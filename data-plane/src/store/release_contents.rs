@@ -1,0 +1,62 @@
+//! Contents of a release, and their verification.
+
+use super::folder::StoreFolder;
+use super::manifest_text::read_manifest;
+use super::write_error::StoreWriteError;
+use super::{ReleaseStore as _, StoreError};
+use crate::base::digest::{Digest, hex};
+use crate::limits::STORE_BUFFER_BYTES;
+use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
+use std::collections::BTreeSet;
+use std::io::Read as _;
+
+/// Returns the contents of a release, each once, with the manifest first.
+pub fn release_contents(
+    store: &StoreFolder,
+    release: &[u8; 32],
+) -> Result<Vec<BlobRef>, StoreWriteError> {
+    let at = || format!("release {}", hex(release));
+    let text = read_manifest(store, release).map_err(|error| StoreWriteError::at(at())(error))?;
+    let size = text.len() as u64;
+    let mut contents = vec![BlobRef {
+        size,
+        digest: *release,
+    }];
+    let refused = |_| {
+        let error = StoreError::Corrupt("the manifest is not valid for this version");
+        StoreWriteError::at(at())(error)
+    };
+    let mut seen = BTreeSet::new();
+    for line in ManifestReader::new(&text).map_err(refused)? {
+        let (ManifestLine::File { content, .. } | ManifestLine::Coded { content, .. }) =
+            line.map_err(refused)?
+        else {
+            continue;
+        };
+        if seen.insert(content.digest) {
+            contents.push(content);
+        }
+    }
+    Ok(contents)
+}
+
+/// Reads a content, and compares the size and the digest.
+pub fn verify_content(store: &StoreFolder, content: &BlobRef) -> Result<(), StoreError> {
+    let mut file = store.open_blob(&content.digest)?;
+    let mut digest = Digest::new();
+    let mut size = 0;
+    let mut buffer = vec![0; STORE_BUFFER_BYTES];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            count => {
+                digest.update(&buffer[..count]);
+                size += count as u64;
+            }
+        }
+    }
+    match size == content.size && digest.finish() == content.digest {
+        true => Ok(()),
+        false => Err(StoreError::Corrupt("the content differs from its digest")),
+    }
+}

@@ -1,0 +1,241 @@
+//! Retention of releases, and removal of contents without a release.
+//!
+//! A sweep needs the exclusive lock of the store, so no publisher adds contents meanwhile. The set of needed digests is
+//! in memory, 32 bytes for each content.
+
+use super::StoreError;
+use super::draft::KEPT;
+use super::folder::StoreFolder;
+use super::folder_access::{LockKind, StoreModes, lock, names, open_folder, sync_folder};
+use super::history::{SiteRecords, sites};
+use super::release_contents::release_contents;
+use super::write_error::StoreWriteError;
+use crate::base::digest::{from_hex, hex};
+use crate::limits::{RELEASES_KEPT_BYTES_MAX, RELEASES_KEPT_MAX, RELEASES_KEPT_SECONDS};
+use rustix::fs::{AtFlags, statat, syncfs, unlinkat};
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+/// Rule for the releases of a site that stay. The served, the labelled and the pinned releases always stay.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Retention {
+    /// Number of the newest releases that stay.
+    pub releases: usize,
+    /// Age in seconds of further releases that stay.
+    pub seconds: u64,
+    /// Bytes of all releases that stay. Beyond the bound, older releases go.
+    pub bytes: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Retention {
+        Retention {
+            releases: RELEASES_KEPT_MAX,
+            seconds: RELEASES_KEPT_SECONDS,
+            bytes: RELEASES_KEPT_BYTES_MAX,
+        }
+    }
+}
+
+/// Result of a sweep.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct SweepReport {
+    /// Removed publications.
+    pub publications: usize,
+    /// Removed contents and drafts.
+    pub contents: usize,
+    /// Bytes of the removed contents and drafts.
+    pub bytes: u64,
+}
+
+/// Removes the publications, contents and drafts without use. `now` is Unix time. Returns [`StoreWriteError::Busy`] if
+/// a publisher uses the store.
+pub fn sweep(
+    store: &StoreFolder,
+    retention: &Retention,
+    now: u64,
+) -> Result<SweepReport, StoreWriteError> {
+    let _lock = lock_alone(store)?;
+    // Every site is read before the first removal: an unreadable release of any site ends the sweep.
+    let mut needed = HashSet::new();
+    let mut old = Vec::new();
+    for site in sites(store)? {
+        let records = SiteRecords::read(store, &site)?;
+        let kept = kept_releases(store, &records, retention, now, &mut needed)?;
+        let publications = records.publications.iter();
+        let gone = publications.filter(|(_, it)| !kept.contains(&it.pointer.release));
+        old.push((
+            site,
+            gone.map(|(sequence, _)| *sequence).collect::<Vec<_>>(),
+        ));
+    }
+    let mut report = SweepReport::default();
+    for (site, sequences) in old {
+        report.publications += sequences.len();
+        remove_publications(store, &site, &sequences)?;
+    }
+    remove_contents(store, &needed, now, &mut report)?;
+    Ok(report)
+}
+
+/// Returns the releases of a site that stay, and adds their contents to `needed`.
+fn kept_releases(
+    store: &StoreFolder,
+    records: &SiteRecords,
+    retention: &Retention,
+    now: u64,
+    needed: &mut HashSet<[u8; 32]>,
+) -> Result<HashSet<[u8; 32]>, StoreWriteError> {
+    let mut kept = HashSet::new();
+    let mut bytes: u64 = 0;
+    let mut own = HashSet::new();
+    let served = records.served().map(|served| served.pointer.release);
+    let named = records.labels.values().chain(&records.pins).copied();
+    for release in served.into_iter().chain(named) {
+        if kept.insert(release) {
+            for content in release_contents(store, &release)? {
+                if own.insert(content.digest) {
+                    bytes = bytes.saturating_add(content.size);
+                }
+            }
+        }
+    }
+    let mut count = usize::from(served.is_some());
+    for publication in records.publications.values().rev() {
+        let pointer = &publication.pointer;
+        if kept.contains(&pointer.release) || records.withdrawn.contains(&pointer.release) {
+            continue;
+        }
+        let is_recent = pointer.time.saturating_add(retention.seconds) > now;
+        if count >= retention.releases && !is_recent {
+            continue;
+        }
+        // The contents of an unreadable old release are of no use.
+        let Ok(contents) = release_contents(store, &pointer.release) else {
+            continue;
+        };
+        let new = contents.iter().filter(|it| !own.contains(&it.digest));
+        let sum = new.fold(bytes, |sum, it| sum.saturating_add(it.size));
+        if sum > retention.bytes {
+            break;
+        }
+        bytes = sum;
+        own.extend(contents.iter().map(|it| it.digest));
+        kept.insert(pointer.release);
+        count += 1;
+    }
+    needed.extend(own);
+    Ok(kept)
+}
+
+fn remove_publications(
+    store: &StoreFolder,
+    site: &str,
+    sequences: &[u64],
+) -> Result<(), StoreWriteError> {
+    if sequences.is_empty() {
+        return Ok(());
+    }
+    let path = format!("sites/{site}/pointers");
+    let folder = open_folder(store.root(), "sites")
+        .and_then(|sites| open_folder(&sites, site))
+        .and_then(|site| open_folder(&site, "pointers"))
+        .map_err(StoreWriteError::at(path.clone()))?;
+    for sequence in sequences {
+        unlink(&folder, &sequence.to_string()).map_err(StoreWriteError::at(path.clone()))?;
+    }
+    // The records are gone before the contents.
+    sync_folder(&folder).map_err(StoreWriteError::at(path))
+}
+
+fn remove_contents(
+    store: &StoreFolder,
+    needed: &HashSet<[u8; 32]>,
+    now: u64,
+    report: &mut SweepReport,
+) -> Result<(), StoreWriteError> {
+    let mut remove = |path: String, folder: &OwnedFd, is_needed: &dyn Fn(&str) -> bool| {
+        let listed = names(folder).map_err(StoreWriteError::at(path.clone()))?;
+        for name in listed.iter().filter(|name| !is_needed(name)) {
+            let size = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+            unlink(folder, name).map_err(StoreWriteError::at(format!("{path}/{name}")))?;
+            report.contents += 1;
+            report.bytes += size.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+        }
+        Ok(())
+    };
+    let open = |above: &OwnedFd, name: &str| match open_folder(above, name) {
+        Err(StoreError::Missing) => Ok(None),
+        folder => folder.map(Some),
+    };
+    let drafts = open(store.root(), "drafts").map_err(StoreWriteError::at("drafts"))?;
+    if let Some(drafts) = drafts {
+        // A killed publisher left renamed contents, perhaps without a sync, and a mark for the next publisher.
+        if !names(&drafts)
+            .map_err(StoreWriteError::at("drafts"))?
+            .is_empty()
+        {
+            syncfs(&drafts).map_err(StoreWriteError::at("drafts"))?;
+        }
+        let is_needed = |name: &str| name.starts_with(KEPT) && is_recent(&drafts, name, now);
+        remove("drafts".to_owned(), &drafts, &is_needed)?;
+    }
+    let Some(blobs) = open(store.root(), "blobs").map_err(StoreWriteError::at("blobs"))? else {
+        return Ok(());
+    };
+    for prefix in 0..=255_u8 {
+        let prefix = format!("{prefix:02x}");
+        let path = format!("blobs/{prefix}");
+        let folder = open(&blobs, &prefix).map_err(StoreWriteError::at(path.clone()))?;
+        if let Some(folder) = folder {
+            // A file with another name is not of this program, and stays.
+            remove(path, &folder, &|name| {
+                from_hex(name.as_bytes()).is_none_or(|digest| needed.contains(&digest))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns true for a draft that a publisher may go on with: the draft was written within a day.
+fn is_recent(drafts: &OwnedFd, name: &str, now: u64) -> bool {
+    let stat = statat(drafts, name, AtFlags::SYMLINK_NOFOLLOW);
+    let written = stat.map_or(0, |stat| u64::try_from(stat.st_mtime).unwrap_or(0));
+    written.saturating_add(RELEASES_KEPT_SECONDS) >= now
+}
+
+/// Removes a file. A missing file is no error.
+fn unlink(folder: &OwnedFd, name: &str) -> Result<(), StoreError> {
+    match unlinkat(folder, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes a content, so that the next publication writes the content anew. Returns [`StoreWriteError::Busy`] if a
+/// publisher uses the store.
+pub fn remove_content(store: &StoreFolder, digest: &[u8; 32]) -> Result<(), StoreWriteError> {
+    let _lock = lock_alone(store)?;
+    let name = hex(digest);
+    let path = format!("blobs/{}/{name}", &name[..2]);
+    open_folder(store.root(), "blobs")
+        .and_then(|blobs| open_folder(&blobs, &name[..2]))
+        .and_then(|folder| {
+            unlink(&folder, &name)?;
+            sync_folder(&folder)
+        })
+        .or_else(|error| match error {
+            StoreError::Missing => Ok(()),
+            error => Err(StoreWriteError::at(path)(error)),
+        })
+}
+
+/// Takes the exclusive lock of the store.
+fn lock_alone(store: &StoreFolder) -> Result<File, StoreWriteError> {
+    let modes = StoreModes::of(store.root()).map_err(StoreWriteError::at("."))?;
+    let lock = lock(store.root(), "lock", LockKind::ExclusiveNow, modes);
+    let lock = lock.map_err(StoreWriteError::at("lock"))?;
+    lock.ok_or(StoreWriteError::Busy)
+}

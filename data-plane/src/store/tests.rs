@@ -1,0 +1,371 @@
+//! Tests of changes of a store.
+
+use super::*;
+use crate::base::digest::{hex, sha256};
+use crate::limits::STORE_BUFFER_BYTES;
+use crate::wire::manifest::{BlobRef, ManifestLine, ManifestWriter};
+use crate::wire::release_pointer::ReleasePointer;
+use std::borrow::Cow;
+use std::fs::{self, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+use tempfile::TempDir;
+
+fn store() -> TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn add(writer: &StoreWriter, bytes: &[u8]) -> BlobRef {
+    let mut draft = writer.draft().expect("a draft");
+    draft.write_all(bytes).expect("a write");
+    let (content, _) = draft.finish().expect("a content");
+    writer.sync().expect("a sync");
+    content
+}
+
+/// Adds a release with one file.
+fn release(writer: &StoreWriter, content: &[u8]) -> [u8; 32] {
+    let content = add(writer, content);
+    let mut manifest = ManifestWriter::default();
+    manifest.push(&ManifestLine::File {
+        path: Cow::Borrowed(b"index.html"),
+        content,
+        is_hashed: false,
+    });
+    let manifest = manifest.finish();
+    writer
+        .add_manifest(manifest.as_bytes())
+        .expect("a manifest")
+}
+
+fn flip(
+    writer: &StoreWriter,
+    release: [u8; 32],
+    seen: Option<u64>,
+    time: u64,
+) -> Result<ReleasePointer, StoreWriteError> {
+    let publisher = "ann@laptop".to_owned();
+    let site = SiteWriter::lock(writer, "www").expect("a lock");
+    let flip = Flip {
+        release,
+        seen,
+        time,
+        publisher,
+    };
+    site.flip(flip, ReleasePointer::text)
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        match path.is_dir() {
+            true => files.extend(self::files(&path)),
+            false => files.push(path.file_name().expect("a name").to_string_lossy().into()),
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn a_publication_is_read_as_written() {
+    let folder = store();
+    let writer = StoreWriter::open(&folder.path().join("store")).expect("a store");
+    let one = release(&writer, b"one");
+    let two = release(&writer, b"two");
+    assert_eq!(flip(&writer, one, None, 100).expect("a flip").sequence, 1);
+    assert_eq!(flip(&writer, two, Some(1), 50).expect("a flip").sequence, 2);
+    let store = writer.reader();
+    let records = SiteRecords::read(store, "www").expect("records");
+    assert_eq!(records.served, Some(2));
+    let before = records.before_served().expect("a publication");
+    assert_eq!(before.pointer.release, one);
+    assert_eq!(records.releases(), [two, one]);
+    assert_eq!(sites(store).expect("sites"), ["www"]);
+    let contents = release_contents(store, &one).expect("contents");
+    assert_eq!(contents.len(), 2);
+    assert_eq!(contents[1].digest, sha256(b"one"));
+    for content in &contents {
+        assert!(verify_content(store, content).is_ok());
+    }
+    assert!(files(&folder.path().join("store/drafts")).is_empty());
+}
+
+#[test]
+fn the_second_of_two_publishers_is_refused() {
+    let folder = store();
+    let writer = StoreWriter::open(folder.path()).expect("a store");
+    let one = release(&writer, b"one");
+    flip(&writer, one, None, 1).expect("a flip");
+    for seen in [None, Some(2)] {
+        let error = flip(&writer, one, seen, 1).expect_err("a refusal");
+        assert!(
+            error
+                .to_string()
+                .starts_with("ann@laptop published sequence 1 meanwhile"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_missing_record_is_written_by_the_next_publisher() {
+    let folder = store();
+    let writer = StoreWriter::open(folder.path()).expect("a store");
+    let (one, two) = (release(&writer, b"one"), release(&writer, b"two"));
+    flip(&writer, one, None, 1).expect("a flip");
+    let record = folder.path().join("sites/www/pointers/1");
+    fs::remove_file(&record).expect("a removal");
+    flip(&writer, two, Some(1), 2).expect("a flip");
+    assert!(record.exists());
+    // The sequence rises after the loss of the pointer too.
+    fs::remove_file(folder.path().join("sites/www/pointer")).expect("a removal");
+    assert_eq!(flip(&writer, one, None, 3).expect("a flip").sequence, 3);
+    fs::write(folder.path().join("sites/www/pointer"), "x").expect("a write");
+    let error = flip(&writer, one, Some(3), 3).expect_err("a refusal");
+    assert!(
+        error.to_string().starts_with("sites/www/pointer: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_withdrawn_release_is_not_published_again() {
+    let folder = store();
+    let writer = StoreWriter::open(folder.path()).expect("a store");
+    let (one, two, three) = (
+        release(&writer, b"one"),
+        release(&writer, b"two"),
+        release(&writer, b"three"),
+    );
+    flip(&writer, one, None, 1).expect("a flip");
+    flip(&writer, two, Some(1), 1).expect("a flip");
+    flip(&writer, three, Some(2), 1).expect("a flip");
+    let site = SiteWriter::lock(&writer, "www").expect("a lock");
+    site.mark(ReleaseMark::Withdrawn, &two).expect("a mark");
+    drop(site);
+    assert!(writer.reader().is_withdrawn("www", &two).expect("a mark"));
+    let error = flip(&writer, two, Some(3), 1).expect_err("a refusal");
+    assert!(matches!(error, StoreWriteError::Withdrawn));
+    let records = SiteRecords::read(writer.reader(), "www").expect("records");
+    let before = records.before_served().expect("a publication");
+    assert_eq!(before.pointer.release, one);
+}
+
+#[test]
+fn labels_and_pins_are_set_and_removed() {
+    let folder = store();
+    let writer = StoreWriter::open(folder.path()).expect("a store");
+    let one = release(&writer, b"one");
+    let site = SiteWriter::lock(&writer, "www").expect("a lock");
+    site.set_label("next", &one).expect("a label");
+    site.mark(ReleaseMark::Pinned, &one).expect("a pin");
+    let label = writer.reader().label("www", "next").expect("a label");
+    assert_eq!(label, Some(one));
+    let records = SiteRecords::read(writer.reader(), "www").expect("records");
+    assert_eq!(records.pins, [one]);
+    assert_eq!(records.releases(), [one]);
+    site.remove_label("next").expect("a removal");
+    site.unpin(&one).expect("a removal");
+    site.unpin(&one).expect("no pin");
+    let records = SiteRecords::read(writer.reader(), "www").expect("records");
+    assert_eq!(records, SiteRecords::default());
+    assert!(site.set_label("../x", &one).is_err());
+    assert!(SiteWriter::lock(&writer, "../www").is_err());
+}
+
+#[test]
+fn a_present_content_stays_and_a_cut_one_is_replaced() {
+    let folder = store();
+    let writer = StoreWriter::open(folder.path()).expect("a store");
+    let content = add(&writer, b"content");
+    let name = hex(&content.digest);
+    let path = folder.path().join(format!("blobs/{}/{name}", &name[..2]));
+    let inode = fs::metadata(&path).expect("a content").ino();
+    add(&writer, b"content");
+    assert_eq!(fs::metadata(&path).expect("a content").ino(), inode);
+    fs::write(&path, "cont").expect("a write");
+    assert!(!writer.has(&content).expect("a look"));
+    assert!(verify_content(writer.reader(), &content).is_err());
+    add(&writer, b"content");
+    assert_eq!(fs::read(&path).expect("a content"), b"content");
+    let large = vec![7; 3 * STORE_BUFFER_BYTES + 1];
+    let large = add(&writer, &large);
+    assert!(verify_content(writer.reader(), &large).is_ok());
+    drop(writer.draft().expect("a draft"));
+    assert!(files(&folder.path().join("drafts")).is_empty());
+}
+
+#[test]
+fn links_in_a_store_are_refused() {
+    let outside = store();
+    for place in ["blobs", "drafts", "sites", "lock"] {
+        let folder = store();
+        symlink(outside.path(), folder.path().join(place)).expect("a link");
+        let writer = StoreWriter::open(folder.path());
+        let refused = writer.and_then(|writer| SiteWriter::lock(&writer, "www").map(|_| ()));
+        let error = refused.expect_err(place);
+        assert!(error.to_string().contains("link"), "{place}: {error}");
+    }
+    let folder = store();
+    let writer = StoreWriter::open(folder.path()).expect("a store");
+    let one = release(&writer, b"one");
+    flip(&writer, one, None, 1).expect("a flip");
+    for place in ["pointer", "pointers", "lock", "labels"] {
+        let path = folder.path().join("sites/www").join(place);
+        let _ = fs::remove_dir_all(&path);
+        let _ = fs::remove_file(&path);
+        symlink(outside.path().join("x"), &path).expect("a link");
+        let site = SiteWriter::lock(&writer, "www");
+        let changed = site.and_then(|site| {
+            site.set_label("a", &one)?;
+            drop(site);
+            flip(&writer, one, Some(1), 1)
+        });
+        assert!(changed.is_err(), "{place}");
+        fs::remove_file(&path).expect("a removal");
+        flip(&writer, one, Some(1), 1).ok();
+    }
+    assert!(files(outside.path()).is_empty());
+    let content = sha256(b"one");
+    let name = hex(&content);
+    let path = folder.path().join(format!("blobs/{}/{name}", &name[..2]));
+    fs::remove_file(&path).expect("a removal");
+    symlink("/etc/passwd", &path).expect("a link");
+    let content = BlobRef {
+        size: 3,
+        digest: content,
+    };
+    assert!(writer.has(&content).is_err());
+}
+
+#[test]
+fn a_sweep_keeps_each_release_in_use() {
+    let folder = store();
+    let writer = StoreWriter::open(folder.path()).expect("a store");
+    let mut releases = Vec::new();
+    for number in 0..15_u64 {
+        let content = format!("content {number}");
+        let one = release(&writer, content.as_bytes());
+        let seen = Some(number).filter(|it| *it > 0);
+        flip(&writer, one, seen, 1_000 * number).expect("a flip");
+        releases.push(one);
+    }
+    let labelled = release(&writer, b"labelled");
+    let site = SiteWriter::lock(&writer, "www").expect("a lock");
+    site.set_label("next", &labelled).expect("a label");
+    site.mark(ReleaseMark::Pinned, &releases[0]).expect("a pin");
+    site.mark(ReleaseMark::Withdrawn, &releases[13])
+        .expect("a mark");
+    drop(site);
+    fs::write(folder.path().join("drafts/old"), "x").expect("a draft");
+    let store = StoreFolder::open(folder.path()).expect("a store");
+    let retention = Retention {
+        releases: 3,
+        seconds: 5_000,
+        bytes: u64::MAX,
+    };
+    let busy = sweep(&store, &retention, 14_999).expect_err("a lock");
+    assert!(matches!(busy, StoreWriteError::Busy));
+    drop(writer);
+    let report = sweep(&store, &retention, 14_999).expect("a sweep");
+    // The releases 10 to 14 are younger than 5,000 s, release 13 is withdrawn, and release 0 is pinned.
+    assert_eq!(report.publications, 10);
+    assert_eq!(report.contents, 2 * 10 + 1);
+    let is_whole = |release: &[u8; 32]| {
+        let contents = release_contents(&store, release);
+        contents.is_ok_and(|all| all.iter().all(|it| verify_content(&store, it).is_ok()))
+    };
+    let whole: Vec<usize> = (0..15).filter(|at| is_whole(&releases[*at])).collect();
+    assert_eq!(whole, [0, 10, 11, 12, 14]);
+    assert!(is_whole(&labelled));
+    // The bound in bytes leaves the served, the labelled and the pinned release.
+    let narrow = Retention {
+        bytes: 1,
+        ..retention
+    };
+    sweep(&store, &narrow, 14_999).expect("a sweep");
+    let whole: Vec<usize> = (0..15).filter(|at| is_whole(&releases[*at])).collect();
+    assert_eq!(whole, [0, 14]);
+    assert!(is_whole(&labelled));
+    assert_eq!(
+        sweep(&store, &narrow, 14_999).expect("a sweep"),
+        SweepReport::default()
+    );
+    // An unreadable served release ends a sweep before the first removal.
+    let name = hex(&releases[14]);
+    fs::write(
+        folder.path().join(format!("blobs/{}/{name}", &name[..2])),
+        "x",
+    )
+    .expect("a write");
+    let before = files(folder.path());
+    assert!(sweep(&store, &narrow, u64::MAX).is_err());
+    assert_eq!(files(folder.path()), before);
+}
+
+#[test]
+fn a_shared_store_gets_the_modes_of_a_group() {
+    let folder = store();
+    let mode = |name: &str| {
+        let metadata = fs::metadata(folder.path().join(name)).expect(name);
+        metadata.mode() & 0o7777
+    };
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o2770)).expect("a mode");
+    let writer = StoreWriter::open(folder.path()).expect("a store");
+    let one = release(&writer, b"one");
+    flip(&writer, one, None, 1).expect("a flip");
+    for name in [
+        "blobs",
+        "drafts",
+        "sites",
+        "sites/www",
+        "sites/www/pointers",
+    ] {
+        assert_eq!(mode(name), 0o2770, "{name}");
+    }
+    for name in ["lock", "sites/www/lock"] {
+        assert_eq!(mode(name), 0o660, "{name}");
+    }
+    for name in ["sites/www/pointer", "sites/www/pointers/1"] {
+        assert_eq!(mode(name), 0o640, "{name}");
+    }
+}
+
+#[test]
+fn a_broken_upload_goes_on_where_it_ended() {
+    let folder = store();
+    let store = StoreWriter::open(folder.path()).expect("a store");
+    let content = BlobRef {
+        size: 6,
+        digest: sha256(b"abcdef"),
+    };
+    assert_eq!(store.resumable_bytes(&content), 0);
+    let mut draft = store.resume(&content).expect("done");
+    draft.write_all(b"abc").expect("done");
+    // Another publisher of the same content has a draft of its own meanwhile.
+    assert_eq!(store.resume(&content).expect("done").size(), 0);
+    drop(draft);
+    assert_eq!(store.resumable_bytes(&content), 3);
+    let mut draft = store.resume(&content).expect("done");
+    assert_eq!(draft.size(), 3);
+    draft.write_all(b"def").expect("done");
+    draft.finish_as(&content).expect("done");
+    assert!(store.has(&content).expect("done"));
+    assert_eq!(store.resumable_bytes(&content), 0);
+    let other = BlobRef {
+        size: 3,
+        digest: sha256(b"xyz"),
+    };
+    let mut draft = store.resume(&other).expect("done");
+    draft.write_all(b"abc").expect("done");
+    assert!(draft.finish_as(&other).is_err());
+    assert_eq!(
+        store.resumable_bytes(&other),
+        0,
+        "a wrong content is removed"
+    );
+    assert!(!store.has(&other).expect("done"));
+}

@@ -1,0 +1,72 @@
+//! Failure of a change of a store.
+
+use super::StoreError;
+use std::fmt;
+
+/// Failure of a change of a store.
+#[derive(Debug)]
+pub enum StoreWriteError {
+    /// A step on a file or folder of the store failed.
+    File {
+        /// Path below the store.
+        file: String,
+        /// Reason.
+        error: StoreError,
+    },
+    /// The pointer of the site changed since the publisher read the pointer.
+    Overtaken {
+        /// Sequence of the pointer in the store.
+        sequence: u64,
+        /// Publisher of the pointer in the store.
+        publisher: String,
+    },
+    /// The release is withdrawn.
+    Withdrawn,
+    /// Another publisher adds contents, or another sweep is under way.
+    Busy,
+    /// The name of a site or label is not valid.
+    Name(String),
+    /// The sequence has no next number.
+    SequenceEnd,
+}
+
+impl StoreWriteError {
+    /// Returns a function that adds the path of a file to an error.
+    pub(super) fn at<E: Into<StoreError>>(
+        file: impl Into<String>,
+    ) -> impl FnOnce(E) -> StoreWriteError {
+        move |error| StoreWriteError::File {
+            file: file.into(),
+            error: error.into(),
+        }
+    }
+}
+
+impl fmt::Display for StoreWriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreWriteError::File { file, error } => write!(f, "{file}: {error}"),
+            StoreWriteError::Overtaken {
+                sequence,
+                publisher,
+            } => write!(
+                f,
+                "{publisher} published sequence {sequence} meanwhile; compare, and publish again"
+            ),
+            StoreWriteError::Withdrawn => {
+                f.write_str("the release is withdrawn, and is never served again")
+            }
+            StoreWriteError::Busy => {
+                f.write_str("a publisher uses the store; run the command again later")
+            }
+            StoreWriteError::Name(name) => write!(
+                f,
+                "`{name}` is no name: 1 to 63 letters, digits, dots, hyphens and underscores, with a letter or a \
+                 digit first"
+            ),
+            StoreWriteError::SequenceEnd => f.write_str("the sequence has no next number"),
+        }
+    }
+}
+
+impl std::error::Error for StoreWriteError {}

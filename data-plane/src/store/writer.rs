@@ -1,0 +1,111 @@
+//! Store in a plain folder, for adding contents.
+
+use super::blob_folder::BlobFolder;
+use super::draft::{Draft, KEPT};
+use super::folder::StoreFolder;
+use super::folder_access::{LockKind, StoreModes, lock, open_folder};
+use super::write_error::StoreWriteError;
+use crate::base::digest::hex;
+use crate::wire::manifest::BlobRef;
+use rustix::fs::{AtFlags, CWD, Mode, mkdirat, statat};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// Store in a plain folder, for adding contents. No sweep runs while a value exists.
+pub struct StoreWriter {
+    folder: StoreFolder,
+    /// Descriptor of the folder, for syncing.
+    root: OwnedFd,
+    blobs: BlobFolder,
+    _shared: File,
+}
+
+impl StoreWriter {
+    /// Opens a store, and makes a missing folder in a present one. Waits for the end of a sweep.
+    pub fn open(path: &Path) -> Result<StoreWriter, StoreWriteError> {
+        match mkdirat(CWD, path, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(StoreWriteError::at(".")(error)),
+        }
+        let folder = StoreFolder::open(path).map_err(StoreWriteError::at("."))?;
+        let root = open_folder(folder.root(), ".").map_err(StoreWriteError::at("."))?;
+        let modes = StoreModes::of(&root).map_err(StoreWriteError::at("."))?;
+        let lock = lock(&root, "lock", LockKind::Shared, modes);
+        let lock = lock.map_err(StoreWriteError::at("lock"))?;
+        Ok(StoreWriter {
+            blobs: BlobFolder::open(&root, modes)?,
+            folder,
+            root,
+            _shared: lock.ok_or(StoreWriteError::Busy)?,
+        })
+    }
+
+    /// Returns the store for reading.
+    pub fn reader(&self) -> &StoreFolder {
+        &self.folder
+    }
+
+    /// Returns true if the store has a content with the digest and the size. The content is not verified.
+    pub fn has(&self, content: &BlobRef) -> Result<bool, StoreWriteError> {
+        self.blobs.has(content)
+    }
+
+    /// Returns the bytes of all contents in the store.
+    pub fn used_bytes(&self) -> Result<u64, StoreWriteError> {
+        self.blobs.used_bytes()
+    }
+
+    /// Begins a content.
+    pub fn draft(&self) -> Result<Draft<'_>, StoreWriteError> {
+        Draft::begin(&self.blobs)
+    }
+
+    /// Begins a known content, or goes on with the draft of an earlier connection.
+    pub fn resume(&self, content: &BlobRef) -> Result<Draft<'_>, StoreWriteError> {
+        Draft::resume(&self.blobs, content)
+    }
+
+    /// Returns the bytes of a known content in the draft of an earlier connection.
+    pub fn resumable_bytes(&self, content: &BlobRef) -> u64 {
+        let name = format!("{KEPT}{}", hex(&content.digest));
+        let stat = statat(&self.blobs.drafts, name, AtFlags::SYMLINK_NOFOLLOW);
+        let size = stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+        // A longer draft is no part of the content.
+        if size > content.size { 0 } else { size }
+    }
+
+    /// Writes all completed contents to the disk, and moves the contents to their places.
+    pub fn sync(&self) -> Result<(), StoreWriteError> {
+        self.blobs.sync()
+    }
+
+    /// Adds the manifest of a release after all contents, and returns the id of the release. All contents are on the
+    /// disk before the manifest.
+    pub fn add_manifest(&self, text: &[u8]) -> Result<[u8; 32], StoreWriteError> {
+        self.blobs.sync()?;
+        let mut draft = self.draft()?;
+        let written = draft.write_all(text);
+        written.map_err(|error| StoreWriteError::at(draft.path())(error))?;
+        let (manifest, _) = draft.finish()?;
+        self.blobs.sync()?;
+        Ok(manifest.digest)
+    }
+
+    /// Returns the descriptor of the folder.
+    pub(super) fn root(&self) -> &OwnedFd {
+        &self.root
+    }
+
+    /// Returns the permissions of new files.
+    pub(super) fn modes(&self) -> StoreModes {
+        self.blobs.modes
+    }
+
+    /// Returns the folder of drafts.
+    pub(super) fn drafts(&self) -> &OwnedFd {
+        &self.blobs.drafts
+    }
+}

@@ -1,0 +1,6 @@
+//! Manifests and pointers of releases, with arbitrary texts.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::invariants::release(bytes));

@@ -1,0 +1,358 @@
+//! Command `publish`: a folder becomes a release of a site.
+
+use super::command::{CommandSpec, ParsedCommand};
+use super::publish_hosts::{self, HostSite, HostsRun};
+use super::site_of_store::{SiteOfStore, publisher, short};
+use super::{print, warn};
+use crate::contents::{ContentAdder, FileContents, Target, stored};
+use crate::destination::Destination;
+use crate::key::PublisherKey;
+use crate::links::dead_links;
+use crate::problem::Problem;
+use crate::release::{self, Change, Changes, ReleaseFile, compare, known_codings};
+use crate::site_rules::SiteRules;
+use crate::source::Source;
+use crate::text;
+use anthill_data_plane::base::digest::{hex, sha256};
+use anthill_data_plane::store::{
+    Flip, Publication, Retention, SiteWriter, StoreFolder, StoreWriteError, StoreWriter, sweep,
+};
+use anthill_data_plane::wire::release_pointer::{ReleasePointer, is_label};
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+pub(super) const SPEC: CommandSpec = CommandSpec {
+    name: "publish",
+    usage: "publish [OPTIONS] DIR HOST[:SITE]... | DIR STORE[:SITE]",
+    about: "Publishes a folder as a release of a site. The site is served whole or not at all.\n\
+            HOST is a host of your ssh, with `anthill receive SITE` as the command of your key. With several hosts,\n\
+            none serves the release before all have it.\n\
+            STORE is a folder with a slash in its name, such as ./store. Without SITE the site is `www`.",
+    options: &[
+        ("dry-run", "", "show the changes, and write nothing"),
+        (
+            "preview",
+            "LABEL",
+            "give the release a label, and leave the served release",
+        ),
+        (
+            "ssh",
+            "CMD",
+            "command of the shell in place of ssh, for example `ssh -p 2222`",
+        ),
+        ("strict", "", "refuse a release with dead links"),
+        (
+            "elsewhere",
+            "PATH",
+            "begin of the paths that routes answer, without a check of links",
+        ),
+        ("build", "CMD", "run a command of the shell first"),
+        ("key", "FILE", "sign with an Ed25519 key"),
+        ("new-key", "FILE", "make a key, and print the public key"),
+    ],
+    run,
+};
+
+/// Dead links in the output. Further ones are counted.
+const DEAD_LINKS_SHOWN: usize = 20;
+/// Most hosts of one publication.
+const HOSTS_MAX: usize = 64;
+/// Changed files in the output of a dry run. Further ones are counted.
+const CHANGES_SHOWN: usize = 50;
+
+fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
+    let made = match parsed.value("new-key") {
+        None => None,
+        Some(file) => {
+            let key = PublisherKey::make(Path::new(file))?;
+            print(&format!("{}\n", hex(&key.public())))?;
+            Some(key)
+        }
+    };
+    if made.is_some() && parsed.all_operands().is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let operands = parsed.operands(2..=HOSTS_MAX + 1)?;
+    let label = parsed.text("preview")?;
+    if let Some(label) = label
+        && !is_label(label)
+    {
+        return Err(stored(StoreWriteError::Name(label.to_owned())));
+    }
+    let key = match parsed.value("key") {
+        Some(file) => Some(PublisherKey::read(Path::new(file))?),
+        None => made,
+    };
+    let hosts = hosts(&operands[1..])?;
+    let site = match hosts.is_empty() {
+        true => SiteOfStore::find(&operands[1])?,
+        false => publish_hosts::stage(Path::new(&operands[0]))?,
+    };
+    if let Some(command) = parsed.text("build")? {
+        build(command)?;
+    }
+    let start = Instant::now();
+    let source = Source::read(Path::new(&operands[0]))?;
+    let rules = SiteRules::read(&source)?;
+    if source.files.is_empty() && rules.redirects.is_empty() {
+        let what = format!("{} has no files", text::file(&source.folder));
+        return Err(Problem::usage(what).help("name the folder with the built site"));
+    }
+    report_links(&source, &rules, parsed)?;
+    let publication = PublishRun {
+        site,
+        source,
+        rules,
+        key,
+        start,
+    };
+    if !hosts.is_empty() {
+        let ssh = parsed.text("ssh")?.unwrap_or("ssh");
+        let run = HostsRun {
+            run: &publication,
+            ssh,
+            label,
+        };
+        return match parsed.has("dry-run") {
+            true => run.dry_run(&hosts),
+            false => run.publish(&hosts),
+        };
+    }
+    match (parsed.has("dry-run"), label) {
+        (true, _) => publication.dry_run(),
+        (false, label) => publication.publish(label),
+    }
+}
+
+/// Returns the hosts among the destinations; none for a store.
+fn hosts(destinations: &[OsString]) -> Result<Vec<HostSite>, Problem> {
+    let mut hosts = Vec::new();
+    for destination in destinations {
+        match Destination::parse(destination)? {
+            Destination::Host(host, site) => hosts.push((host, site)),
+            Destination::Folder(..) if destinations.len() == 1 => {}
+            Destination::Folder(path, _) => {
+                let what = format!(
+                    "{} is a store among several destinations",
+                    text::file(&path)
+                );
+                return Err(Problem::usage(what).help("name hosts alone, or one store"));
+            }
+        }
+    }
+    Ok(hosts)
+}
+
+/// Runs a command of the shell.
+fn build(command: &str) -> Result<(), Problem> {
+    let status = Command::new("sh").arg("-c").arg(command).status();
+    let status = status.map_err(|error| Problem::failure(format!("sh: {error}")))?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(Problem::failure(format!("the build failed: {status}"))
+            .help("nothing is published; correct the build, and publish again")),
+    }
+}
+
+/// Prints the dead links and rules without effect. With `--strict` a dead link is an error.
+fn report_links(source: &Source, rules: &SiteRules, parsed: &ParsedCommand) -> Result<(), Problem> {
+    let failed = |error| Problem::failure(format!("{}: {error}", text::file(&source.folder)));
+    let dead = dead_links(source, rules, &parsed.texts("elsewhere")?).map_err(failed)?;
+    for remark in &rules.warnings {
+        warn(remark);
+    }
+    for link in dead.iter().take(DEAD_LINKS_SHOWN) {
+        warn(&format!("{}: {}: {}", link.place, link.target, link.what));
+    }
+    if let Some(more) = dead.len().checked_sub(DEAD_LINKS_SHOWN + 1) {
+        warn(&text::count(more + 1, "further dead link"));
+    }
+    match dead.len() {
+        count if count > 0 && parsed.has("strict") => {
+            let what = format!("the release has {}", text::count(count, "dead link"));
+            Err(Problem::usage(what).help(
+                "correct the pages, or name paths that a route answers with --elsewhere /path/",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Publication under way.
+pub(super) struct PublishRun {
+    pub(super) site: SiteOfStore,
+    source: Source,
+    rules: SiteRules,
+    pub(super) key: Option<PublisherKey>,
+    start: Instant,
+}
+
+/// Result of the work on the contents.
+pub(super) struct Prepared {
+    pub(super) manifest: String,
+    pub(super) files: Vec<ReleaseFile>,
+    /// Bytes of the contents that were new to the store.
+    new: u64,
+}
+
+impl PublishRun {
+    /// Shows the changes without a change of the store.
+    fn dry_run(&self) -> Result<ExitCode, Problem> {
+        let served = self.served()?;
+        let before = self.files_of(served.as_ref());
+        let prepared = self.prepare(Target::Count(Some(&self.site)), &before)?;
+        let mut listed = String::new();
+        let mut count = 0_usize;
+        let changes = compare(&before, &prepared.files, |change, path| {
+            count += 1;
+            if count <= CHANGES_SHOWN {
+                let mark = match change {
+                    Change::Added => "added  ",
+                    Change::Changed => "changed",
+                    Change::Removed => "removed",
+                };
+                listed.push_str(&format!("  {mark} {}\n", text::path(path)));
+            }
+        });
+        if let Some(more) = count.checked_sub(CHANGES_SHOWN + 1) {
+            listed.push_str(&format!(
+                "  and {}\n",
+                text::count(more + 1, "further file")
+            ));
+        }
+        let release = sha256(prepared.manifest.as_bytes());
+        let what = match &served {
+            Some(served) if served.pointer.release == release => "equals the served release",
+            _ => "is not published",
+        };
+        print(&format!(
+            "release {} {what}\n{listed}{}\n",
+            short(&release),
+            self.figures(&prepared, &changes)
+        ))
+    }
+
+    /// Publishes the release, or gives the release a label.
+    fn publish(&self, label: Option<&str>) -> Result<ExitCode, Problem> {
+        let writer = self.site.writer()?;
+        let served = self.served()?;
+        let before = self.files_of(served.as_ref());
+        let prepared = self.prepare(Target::Store(&writer), &before)?;
+        let changes = compare(&before, &prepared.files, |_, _| ());
+        let added = writer.add_manifest(prepared.manifest.as_bytes());
+        let release = added.map_err(stored)?;
+        let done = match label {
+            Some(label) => {
+                let site = SiteWriter::lock(&writer, &self.site.site).map_err(stored)?;
+                site.set_label(label, &release).map_err(stored)?;
+                format!("labelled {label}")
+            }
+            None => self.flip(&writer, served.as_ref(), release)?,
+        };
+        drop(writer);
+        self.sweep();
+        print(&format!(
+            "release {} of {}: {done}\n{}\n",
+            short(&release),
+            self.site.site,
+            self.figures(&prepared, &changes)
+        ))
+    }
+
+    /// Sets the pointer, and returns the result as a clause.
+    fn flip(
+        &self,
+        writer: &StoreWriter,
+        served: Option<&Publication>,
+        release: [u8; 32],
+    ) -> Result<String, Problem> {
+        let key = self.key.as_ref().map(PublisherKey::public);
+        if let Some(served) = served {
+            if served.pointer.release == release && (key.is_none() || key == served.key) {
+                return Ok(format!("unchanged, sequence {}", served.pointer.sequence));
+            }
+            if served.key.is_some() && key.is_none() {
+                warn("the release before is signed, and this one is not; sign with --key FILE");
+            }
+        }
+        let site = SiteWriter::lock(writer, &self.site.site).map_err(stored)?;
+        let flip = Flip {
+            release,
+            seen: served.map(|served| served.pointer.sequence),
+            time: text::now(),
+            publisher: publisher(),
+        };
+        let pointer = site.flip(flip, |pointer| signed(self.key.as_ref(), pointer));
+        let pointer = pointer.map_err(stored)?;
+        Ok(format!("published, sequence {}", pointer.sequence))
+    }
+
+    fn served(&self) -> Result<Option<Publication>, Problem> {
+        Ok(self.site.records()?.served().cloned())
+    }
+
+    fn files_of(&self, served: Option<&Publication>) -> Vec<ReleaseFile> {
+        let files = served.and_then(|served| self.site.files(&served.pointer.release));
+        files.unwrap_or_default()
+    }
+
+    pub(super) fn prepare(
+        &self,
+        target: Target<'_>,
+        before: &[ReleaseFile],
+    ) -> Result<Prepared, Problem> {
+        let adder = ContentAdder::new(&self.source, target, known_codings(before));
+        let (contents, new) = adder.run()?;
+        let manifest = release::manifest(&self.source, &self.rules, &contents)?;
+        let file = |(file, contents): (&crate::source::SourceFile, FileContents)| ReleaseFile {
+            path: file.path.clone(),
+            contents,
+        };
+        let files = self.source.files.iter().zip(contents).map(file).collect();
+        Ok(Prepared {
+            manifest,
+            files,
+            new,
+        })
+    }
+
+    pub(super) fn figures(&self, prepared: &Prepared, changes: &Changes) -> String {
+        let sizes = prepared.files.iter().map(|file| file.contents.content.size);
+        format!(
+            "  {}, {}: {} added, {} changed, {} removed\n  {} new to the store, {}",
+            text::count(prepared.files.len(), "file"),
+            text::bytes(sizes.sum()),
+            changes.added,
+            changes.changed,
+            changes.removed,
+            text::bytes(prepared.new),
+            text::seconds(self.start.elapsed().as_secs_f64())
+        )
+    }
+
+    /// Removes old releases. A sweep that fails does not undo the publication.
+    fn sweep(&self) {
+        let swept = StoreFolder::open(&self.site.path)
+            .map_err(|error| error.to_string())
+            .and_then(|store| {
+                match sweep(&store, &Retention::default(), text::now()) {
+                    // The other publisher sweeps.
+                    Err(StoreWriteError::Busy) => Ok(()),
+                    swept => swept.map(drop).map_err(|error| error.to_string()),
+                }
+            });
+        if let Err(error) = swept {
+            warn(&format!("old releases stay in the store: {error}"));
+        }
+    }
+}
+
+/// Returns the text of a pointer, signed with a key if given.
+pub(super) fn signed(key: Option<&PublisherKey>, pointer: &ReleasePointer) -> String {
+    match key {
+        Some(key) => key.sign(pointer),
+        None => pointer.text(),
+    }
+}

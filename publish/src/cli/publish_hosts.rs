@@ -1,0 +1,258 @@
+//! Publication on other hosts. The release is made in a store of this machine, and each host gets what it lacks. The first
+//! host serves the release only after all hosts have it.
+
+use super::publish::{Prepared, PublishRun, signed};
+use super::site_of_store::{SiteOfStore, publisher, short};
+use super::{print, warn};
+use crate::contents::{Target, stored};
+use crate::problem::Problem;
+use crate::progress::Progress;
+use crate::release::{self, ReleaseFile, compare};
+use crate::remote::{Offer, Remote, RemoteFlip};
+use crate::text;
+use anthill_data_plane::base::digest::{hex, sha256};
+use anthill_data_plane::store::{Flip, SiteWriter, StoreFolder, StoreWriter, read_manifest};
+use anthill_data_plane::wire::release_pointer::ReleasePointer;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Host with the name of the site if given.
+pub(super) type HostSite = (String, Option<String>);
+
+/// Returns the site of the local store in which releases of a folder are made.
+pub(super) fn stage(source: &Path) -> Result<SiteOfStore, Problem> {
+    let path = cache_folder()?;
+    let failed =
+        |error: std::io::Error| Problem::failure(format!("{}: {error}", text::file(&path)));
+    std::fs::create_dir_all(&path).map_err(failed)?;
+    let real = source
+        .canonicalize()
+        .map_err(|error| Problem::usage(format!("{}: {error}", text::file(source))))?;
+    let digest = hex(&sha256(real.as_os_str().as_encoded_bytes()));
+    let store = StoreWriter::open(&path)
+        .and_then(|_| {
+            StoreFolder::open(&path).map_err(|error| {
+                anthill_data_plane::store::StoreWriteError::File {
+                    file: ".".to_owned(),
+                    error,
+                }
+            })
+        })
+        .map_err(stored)?;
+    Ok(SiteOfStore {
+        path,
+        site: format!("folder-{}", &digest[..16]),
+        store: Some(store),
+    })
+}
+
+/// Returns the folder of the local store: `anthill/releases` in the user's cache.
+fn cache_folder() -> Result<PathBuf, Problem> {
+    let absolute = |name: &str| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|it| it.is_absolute())
+    };
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    let cache = cache.ok_or_else(|| {
+        Problem::failure("neither XDG_CACHE_HOME nor HOME names a folder")
+            .help("set HOME: the release is made in $HOME/.cache/anthill")
+    })?;
+    Ok(cache.join("anthill").join("releases"))
+}
+
+/// Publication on hosts.
+pub(super) struct HostsRun<'r> {
+    /// Publication into the local store.
+    pub(super) run: &'r PublishRun,
+    /// Command in place of ssh.
+    pub(super) ssh: &'r str,
+    /// Label for a preview, in place of a publication.
+    pub(super) label: Option<&'r str>,
+}
+
+impl HostsRun<'_> {
+    /// Connects to all hosts, and shows the changes without sending anything.
+    pub(super) fn dry_run(&self, hosts: &[HostSite]) -> Result<ExitCode, Problem> {
+        let mut out = String::new();
+        for (host, site) in hosts {
+            let mut remote = Remote::connect(self.ssh, host, site.as_deref())?;
+            let before = self.files_of(&mut remote)?;
+            let prepared = self
+                .run
+                .prepare(Target::Count(Some(&self.run.site)), &before)?;
+            let changes = compare(&before, &prepared.files, |_, _| ());
+            let release = sha256(prepared.manifest.as_bytes());
+            out.push_str(&format!(
+                "{host}: release {} of {}: not sent\n{}\n",
+                short(&release),
+                remote.site,
+                self.run.figures(&prepared, &changes)
+            ));
+            remote.end();
+        }
+        print(&out)
+    }
+
+    /// Publishes on all hosts. A host that fails is named, and the others serve the release only if no host failed
+    /// before the first pointer.
+    pub(super) fn publish(&self, hosts: &[HostSite]) -> Result<ExitCode, Problem> {
+        let mut remotes = self.on_all(
+            hosts
+                .iter()
+                .map(|(host, site)| move || Remote::connect(self.ssh, host, site.as_deref())),
+        )?;
+        let before = match remotes.first_mut() {
+            Some(first) => self.files_of(first)?,
+            None => Vec::new(),
+        };
+        let (release, prepared) = self.make(&before)?;
+        let changes = compare(&before, &prepared.files, |_, _| ());
+        let store = StoreFolder::open(&self.run.site.path);
+        let store = store.map_err(|error| Problem::failure(format!("the local store: {error}")))?;
+        let offers = self.on_all(remotes.iter_mut().map(|remote| {
+            let store = &store;
+            move || remote.offer(store, &release)
+        }))?;
+        self.send(&mut remotes, &store, &offers)?;
+        // From here on, all hosts have the release.
+        let done = self.on_all(
+            remotes
+                .iter_mut()
+                .map(|remote| move || self.finish(remote, &release)),
+        )?;
+        let mut out = String::new();
+        for ((remote, offer), done) in remotes.into_iter().zip(offers).zip(done) {
+            out.push_str(&format!(
+                "{}: release {} of {}: {done}, {} sent\n",
+                remote.host,
+                short(&release),
+                remote.site,
+                text::bytes(offer.bytes)
+            ));
+            remote.end();
+        }
+        print(&format!("{out}{}\n", self.run.figures(&prepared, &changes)))
+    }
+
+    /// Sends to each host what it lacks, with a progress line.
+    fn send(
+        &self,
+        remotes: &mut [Remote],
+        store: &StoreFolder,
+        offers: &[Offer],
+    ) -> Result<(), Problem> {
+        let progress = Progress::new(offers.iter().map(|offer| offer.bytes).sum());
+        std::thread::scope(|scope| {
+            let line = scope.spawn(|| progress.show());
+            let count = |bytes| progress.add(bytes);
+            let sent = self.on_all(remotes.iter_mut().zip(offers).map(|(remote, offer)| {
+                let count = &count;
+                move || remote.send(store, offer, count)
+            }));
+            progress.end();
+            // The line has no result.
+            let _ = line.join();
+            sent.map(drop)
+        })
+    }
+
+    /// Makes the release in the local store.
+    fn make(&self, before: &[ReleaseFile]) -> Result<([u8; 32], Prepared), Problem> {
+        let writer = self.run.site.writer()?;
+        let prepared = self.run.prepare(Target::Store(&writer), before)?;
+        let release = writer
+            .add_manifest(prepared.manifest.as_bytes())
+            .map_err(stored)?;
+        // The pointer keeps the release in the local store, so that the next difference is short.
+        let records = self.run.site.records()?;
+        let served = records.served();
+        if served.is_none_or(|served| served.pointer.release != release) {
+            let flip = Flip {
+                release,
+                seen: served.map(|served| served.pointer.sequence),
+                time: text::now(),
+                publisher: publisher(),
+            };
+            let site = SiteWriter::lock(&writer, &self.run.site.site).map_err(stored)?;
+            site.flip(flip, ReleasePointer::text).map_err(stored)?;
+        }
+        Ok((release, prepared))
+    }
+
+    /// Publishes or labels a release that the host has. Returns the result as a clause.
+    fn finish(&self, remote: &mut Remote, release: &[u8; 32]) -> Result<String, Problem> {
+        if let Some(label) = self.label {
+            remote.command(&format!("label {label} {}", hex(release)))?;
+            return Ok(format!("labelled {label}"));
+        }
+        let served = remote.records.served();
+        let key = self.run.key.as_ref().map(|key| key.public());
+        if let Some(served) = served {
+            if served.pointer.release == *release && (key.is_none() || key == served.key) {
+                return Ok(format!("unchanged, sequence {}", served.pointer.sequence));
+            }
+            if served.key.is_some() && key.is_none() {
+                warn("the release before is signed, and this one is not; sign with --key FILE");
+            }
+        }
+        let pointer = next_pointer(remote, *release);
+        let flip = remote.flip(&signed(self.run.key.as_ref(), &pointer))?;
+        Ok(published(&flip))
+    }
+
+    /// Returns the files of the served release of a host, from the local store or from the host.
+    fn files_of(&self, remote: &mut Remote) -> Result<Vec<ReleaseFile>, Problem> {
+        let Some(served) = remote.records.served().map(|served| served.pointer.release) else {
+            return Ok(Vec::new());
+        };
+        let known = self.run.site.store.as_ref();
+        let known = known.and_then(|store| read_manifest(store, &served).ok());
+        let text = match known {
+            Some(text) => text,
+            None => remote.manifest(&served)?,
+        };
+        Ok(release::files(&text).unwrap_or_default())
+    }
+
+    /// Runs a step for all hosts at the same time. With several failures the problem names each host.
+    fn on_all<T: Send, F: FnOnce() -> Result<T, Problem> + Send>(
+        &self,
+        steps: impl Iterator<Item = F>,
+    ) -> Result<Vec<T>, Problem> {
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = steps.map(|step| scope.spawn(step)).collect();
+            threads.into_iter().map(|thread| thread.join()).collect()
+        });
+        let (mut done, mut problems) = (Vec::new(), Vec::new());
+        for result in results {
+            match result {
+                Ok(Ok(value)) => done.push(value),
+                Ok(Err(problem)) => problems.push(problem),
+                Err(_) => problems.push(Problem::failure("a thread ended by a panic")),
+            }
+        }
+        Problem::all(problems).map_or(Ok(done), Err)
+    }
+}
+
+/// Returns the next pointer of a site of a host.
+pub(super) fn next_pointer(remote: &Remote, release: [u8; 32]) -> ReleasePointer {
+    let last = remote.records.publications.keys().next_back();
+    ReleasePointer {
+        site: remote.site.clone(),
+        release,
+        sequence: last.map_or(1, |last| last + 1),
+        time: text::now(),
+        publisher: remote.publisher.clone().unwrap_or_else(publisher),
+    }
+}
+
+/// Returns the result of a publication as a clause.
+pub(super) fn published(flip: &RemoteFlip) -> String {
+    let state = match flip.is_served {
+        true => "served by all workers",
+        false => "served as soon as a server runs with it",
+    };
+    format!("published, sequence {}, {state}", flip.sequence)
+}

@@ -1,0 +1,231 @@
+//! Command `releases`: lists, marks, verifies and sweeps the releases of a site.
+
+use super::command::{CommandSpec, ParsedCommand, utf8};
+use super::site_of_store::{SiteOfStore, find_release, short};
+use super::{print, release_list, releases_of_host};
+use crate::contents::stored;
+use crate::destination::Destination;
+use crate::problem::Problem;
+use crate::remote::Remote;
+use crate::text;
+use anthill_data_plane::base::digest::hex;
+use anthill_data_plane::store::{
+    ReleaseMark, Retention, SiteWriter, StoreFolder, release_contents, remove_content, sweep,
+    verify_content,
+};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::process::ExitCode;
+
+pub(super) const SPEC: CommandSpec = CommandSpec {
+    name: "releases",
+    usage: "releases [ACTION] HOST[:SITE]|STORE[:SITE] [LABEL] [ID]",
+    about: "Lists the releases of a site, the newest first. ID is a label, or the first digits of an id.\n\
+            In place of STORE, each action but sweep takes a host of your ssh.\n\
+            \n\
+            pin STORE ID           the release is never swept\n\
+            unpin STORE ID         the release may be swept again\n\
+            withdraw STORE ID      the release is never served again\n\
+            label STORE LABEL ID   the release gets a label for previews\n\
+            unlabel STORE LABEL    the label is removed\n\
+            verify STORE [ID]      all contents are compared with their digests\n\
+            sweep STORE            releases and contents without use are removed",
+    options: &[
+        ("json", "", "list as JSON"),
+        (
+            "ssh",
+            "CMD",
+            "command of the shell in place of ssh, for example `ssh -p 2222`",
+        ),
+        (
+            "remove",
+            "",
+            "verify: remove wrong contents, so that the next publication writes them anew",
+        ),
+        ("keep", "NUMBER", "sweep: releases that stay (10)"),
+        (
+            "seconds",
+            "NUMBER",
+            "sweep: age of further releases that stay (86400)",
+        ),
+        (
+            "bytes",
+            "NUMBER",
+            "sweep: bytes of the releases of a site that stay (4294967296)",
+        ),
+    ],
+    run,
+};
+
+fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
+    let words = parsed.all_operands();
+    let action = words.first().and_then(|word| word.to_str());
+    let actions = ["pin", "unpin", "withdraw", "label", "unlabel", "verify"];
+    let action_of_host = action.filter(|word| actions.contains(word));
+    let place = words.get(usize::from(action_of_host.is_some()));
+    if let Some(place) = place
+        && let Destination::Host(host, site) = Destination::parse(place)?
+        && action != Some("sweep")
+    {
+        let ssh = parsed.text("ssh")?.unwrap_or("ssh");
+        let remote = Remote::connect(ssh, &host, site.as_deref())?;
+        return releases_of_host::run(remote, action_of_host, parsed);
+    }
+    match action {
+        Some(action @ ("pin" | "unpin" | "withdraw")) => {
+            let words = parsed.operands(3..=3)?;
+            mark(action, &words[1], utf8(&words[2])?)
+        }
+        Some("label") => {
+            let words = parsed.operands(4..=4)?;
+            label(&words[1], utf8(&words[2])?, Some(utf8(&words[3])?))
+        }
+        Some("unlabel") => {
+            let words = parsed.operands(3..=3)?;
+            label(&words[1], utf8(&words[2])?, None)
+        }
+        Some("verify") => {
+            let words = parsed.operands(2..=3)?;
+            let name = words.get(2).map(|word| utf8(word)).transpose()?;
+            verify(&words[1], name, parsed.has("remove"))
+        }
+        Some("sweep") => {
+            let words = parsed.operands(2..=2)?;
+            sweep_store(&words[1], &retention(parsed)?)
+        }
+        _ => {
+            let words = parsed.operands(1..=1)?;
+            let site = SiteOfStore::find_present(&words[0])?;
+            let records = site.records()?;
+            let files_of = &mut |release: &[u8; 32]| site.files(release);
+            match parsed.has("json") {
+                true => print(&release_list::json(&records, files_of)),
+                false => print(&release_list::table(&records, files_of)),
+            }
+        }
+    }
+}
+
+fn mark(action: &str, place: &OsStr, name: &str) -> Result<ExitCode, Problem> {
+    let site = SiteOfStore::find_present(place)?;
+    let writer = site.writer()?;
+    let records = site.records()?;
+    let release = find_release(&records, name)?;
+    let lock = SiteWriter::lock(&writer, &site.site).map_err(stored)?;
+    let done = match action {
+        "pin" => lock.mark(ReleaseMark::Pinned, &release),
+        "unpin" => lock.unpin(&release),
+        _ => lock.mark(ReleaseMark::Withdrawn, &release),
+    };
+    done.map_err(stored)?;
+    let is_served = records
+        .served()
+        .is_some_and(|it| it.pointer.release == release);
+    let done = match action {
+        "pin" => "pinned",
+        "unpin" => "not pinned",
+        _ if is_served => {
+            "withdrawn; the site has no release now, and `anthill rollback` serves the release before"
+        }
+        _ => "withdrawn",
+    };
+    print(&format!(
+        "release {} of {}: {done}\n",
+        short(&release),
+        site.site
+    ))
+}
+
+fn label(place: &OsStr, label: &str, name: Option<&str>) -> Result<ExitCode, Problem> {
+    let site = SiteOfStore::find_present(place)?;
+    let writer = site.writer()?;
+    let lock = SiteWriter::lock(&writer, &site.site).map_err(stored)?;
+    let Some(name) = name else {
+        lock.remove_label(label).map_err(stored)?;
+        return print(&format!("label {label} of {}: removed\n", site.site));
+    };
+    let release = find_release(&site.records()?, name)?;
+    lock.set_label(label, &release).map_err(stored)?;
+    print(&format!(
+        "release {} of {}: labelled {label}\n",
+        short(&release),
+        site.site
+    ))
+}
+
+fn open(site: &SiteOfStore) -> Result<StoreFolder, Problem> {
+    let failed = |error| Problem::failure(format!("the store {}: {error}", text::file(&site.path)));
+    StoreFolder::open(&site.path).map_err(failed)
+}
+
+/// Compares all contents of one release, or of all releases, with their digests.
+fn verify(place: &OsStr, name: Option<&str>, is_removing: bool) -> Result<ExitCode, Problem> {
+    let site = SiteOfStore::find_present(place)?;
+    let store = open(&site)?;
+    let records = site.records()?;
+    let releases = match name {
+        Some(name) => vec![find_release(&records, name)?],
+        None => records.releases(),
+    };
+    let mut seen = HashSet::new();
+    let mut wrong = 0_usize;
+    let mut report = String::new();
+    for release in &releases {
+        let contents = match release_contents(&store, release) {
+            Ok(contents) => contents,
+            Err(error) => {
+                wrong += 1;
+                report.push_str(&format!("{error}\n"));
+                continue;
+            }
+        };
+        for content in contents {
+            if !seen.insert(content.digest) {
+                continue;
+            }
+            if let Err(error) = verify_content(&store, &content) {
+                wrong += 1;
+                report.push_str(&format!("content {}: {error}\n", hex(&content.digest)));
+                if is_removing {
+                    remove_content(&store, &content.digest).map_err(stored)?;
+                }
+            }
+        }
+    }
+    report.push_str(&format!(
+        "{}, {}: {wrong} wrong\n",
+        text::count(releases.len(), "release"),
+        text::count(seen.len(), "content")
+    ));
+    print(&report)?;
+    match wrong {
+        0 => Ok(ExitCode::SUCCESS),
+        _ => Err(Problem::failure("the store is damaged").help(
+            "remove wrong contents with `anthill releases verify --remove`, and publish the folder again",
+        )),
+    }
+}
+
+fn retention(parsed: &ParsedCommand) -> Result<Retention, Problem> {
+    let default = Retention::default();
+    let releases = parsed.number("keep")?;
+    let releases = releases.map(|it| usize::try_from(it).unwrap_or(usize::MAX));
+    Ok(Retention {
+        releases: releases.unwrap_or(default.releases),
+        seconds: parsed.number("seconds")?.unwrap_or(default.seconds),
+        bytes: parsed.number("bytes")?.unwrap_or(default.bytes),
+    })
+}
+
+fn sweep_store(place: &OsStr, retention: &Retention) -> Result<ExitCode, Problem> {
+    let (path, _) = crate::destination::Destination::folder(place)?;
+    let failed = |error| Problem::failure(format!("the store {}: {error}", text::file(&path)));
+    let store = StoreFolder::open(&path).map_err(failed)?;
+    let report = sweep(&store, retention, text::now()).map_err(stored)?;
+    print(&format!(
+        "removed {}, {}, {}\n",
+        text::count(report.publications, "publication"),
+        text::count(report.contents, "content"),
+        text::bytes(report.bytes)
+    ))
+}

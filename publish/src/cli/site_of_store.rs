@@ -1,0 +1,157 @@
+//! Site of a store, as named by an argument.
+
+use crate::contents::{Presence, stored};
+use crate::destination::Destination;
+use crate::problem::Problem;
+use crate::release::{self, ReleaseFile};
+use crate::text;
+use anthill_data_plane::base::digest::hex;
+use anthill_data_plane::limits::RELEASE_LABEL_BYTES_MAX;
+use anthill_data_plane::store::{
+    ReleaseStore as _, SiteRecords, StoreFolder, StoreWriter, read_manifest, sites,
+};
+use anthill_data_plane::wire::manifest::BlobRef;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+/// Name of a site without a name in the argument.
+const DEFAULT_SITE: &str = "www";
+/// Digits of a release id in messages.
+const SHORT_DIGITS: usize = 12;
+/// Least number of digits that name a release.
+const DIGITS_MIN: usize = 4;
+
+/// Site of a store.
+pub(super) struct SiteOfStore {
+    /// Folder of the store.
+    pub(super) path: PathBuf,
+    /// Name of the site.
+    pub(super) site: String,
+    /// The store; None before the first publication.
+    pub(super) store: Option<StoreFolder>,
+}
+
+impl SiteOfStore {
+    /// Finds a site by an argument `PATH[:SITE]`. Without a name the site is the only site of the store, or `www`.
+    pub(super) fn find(argument: &OsStr) -> Result<SiteOfStore, Problem> {
+        let (path, site) = Destination::folder(argument)?;
+        let store = match path.is_dir() {
+            false => None,
+            true => Some(StoreFolder::open(&path).map_err(|error| {
+                Problem::failure(format!("the store {}: {error}", text::file(&path)))
+            })?),
+        };
+        let site = match (site, &store) {
+            (Some(site), _) => site,
+            (None, None) => DEFAULT_SITE.to_owned(),
+            (None, Some(store)) => only_site(store)?,
+        };
+        Ok(SiteOfStore { path, site, store })
+    }
+
+    /// Finds a site of a present store.
+    pub(super) fn find_present(argument: &OsStr) -> Result<SiteOfStore, Problem> {
+        let found = SiteOfStore::find(argument)?;
+        if found.store.is_none() {
+            let what = format!("{} is no folder", text::file(&found.path));
+            return Err(Problem::usage(what).help("`anthill publish DIR STORE` makes a store"));
+        }
+        Ok(found)
+    }
+
+    /// Returns the records of the site.
+    pub(super) fn records(&self) -> Result<SiteRecords, Problem> {
+        match &self.store {
+            None => Ok(SiteRecords::default()),
+            Some(store) => SiteRecords::read(store, &self.site).map_err(stored),
+        }
+    }
+
+    /// Opens the store for changes, and makes a missing store.
+    pub(super) fn writer(&self) -> Result<StoreWriter, Problem> {
+        StoreWriter::open(&self.path).map_err(|error| {
+            Problem::failure(format!("the store {}: {error}", text::file(&self.path)))
+        })
+    }
+
+    /// Returns the files of a release; None for an unreadable manifest.
+    pub(super) fn files(&self, release: &[u8; 32]) -> Option<Vec<ReleaseFile>> {
+        let text = read_manifest(self.store.as_ref()?, release).ok()?;
+        release::files(&text).ok()
+    }
+}
+
+impl Presence for SiteOfStore {
+    fn has(&self, content: &BlobRef) -> bool {
+        let blob = self
+            .store
+            .as_ref()
+            .map(|store| store.open_blob(&content.digest));
+        let Some(Ok(blob)) = blob else {
+            return false;
+        };
+        blob.metadata().is_ok_and(|it| it.len() == content.size)
+    }
+}
+
+fn only_site(store: &StoreFolder) -> Result<String, Problem> {
+    let sites = sites(store).map_err(stored)?;
+    match sites.as_slice() {
+        [] => Ok(DEFAULT_SITE.to_owned()),
+        [site] => Ok(site.clone()),
+        sites if sites.iter().any(|site| site == DEFAULT_SITE) => Ok(DEFAULT_SITE.to_owned()),
+        sites => {
+            let what = format!("the store has several sites: {}", sites.join(", "));
+            Err(Problem::usage(what).help(format!(
+                "name one: {}:{}",
+                text::file(store.path()),
+                sites[0]
+            )))
+        }
+    }
+}
+
+/// Returns the first digits of a release id.
+pub(super) fn short(release: &[u8; 32]) -> String {
+    let mut digits = hex(release);
+    digits.truncate(SHORT_DIGITS);
+    digits
+}
+
+/// Finds a release by a label, or by the first digits of its id.
+pub(super) fn find_release(records: &SiteRecords, name: &str) -> Result<[u8; 32], Problem> {
+    if let Some(release) = records.labels.get(name) {
+        return Ok(*release);
+    }
+    let help = "`anthill releases STORE` lists the releases";
+    let all = records.releases();
+    let found = all
+        .iter()
+        .filter(|release| hex(&release[..]).starts_with(name));
+    let found: Vec<&[u8; 32]> = found.collect();
+    match found.as_slice() {
+        [release] if name.len() >= DIGITS_MIN => Ok(**release),
+        [] => {
+            Err(Problem::usage(format!("no release has the label or the id `{name}`")).help(help))
+        }
+        _ => {
+            let what = format!("`{name}` does not name one release");
+            Err(Problem::usage(what).help("write more digits of the id"))
+        }
+    }
+}
+
+/// Returns the name of the publisher: the user and the machine.
+pub(super) fn publisher() -> String {
+    let user = ["USER", "LOGNAME"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok());
+    let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
+    let system = rustix::system::uname();
+    let host = system.nodename().to_string_lossy();
+    let visible = |text: &str| -> String {
+        let kept = text.chars().filter(char::is_ascii_graphic);
+        kept.take(RELEASE_LABEL_BYTES_MAX / 2).collect()
+    };
+    format!("{}@{}", visible(&user), visible(&host))
+}

@@ -1,0 +1,112 @@
+//! Content codings of texts: gzip, Brotli and Zstandard at high levels.
+//!
+//! A text has equal coded bytes each time, since the id of a release must depend on the contents alone.
+
+use anthill_data_plane::wire::content_coding::ContentCoding;
+use std::io::{self, Read, Write};
+
+/// Codings of a release, in the order of a manifest.
+pub const CODINGS: [ContentCoding; 3] =
+    [ContentCoding::Gzip, ContentCoding::Br, ContentCoding::Zstd];
+
+/// Least size of a coded text in bytes. The fields of a response are longer than the savings of a shorter text.
+pub const CODED_SIZE_MIN: u64 = 256;
+/// Largest size of a coded text, 64 MiB. Brotli takes seconds for each megabyte.
+pub const CODED_SIZE_MAX: u64 = 64 << 20;
+/// Largest size of a text with the highest level of Brotli, 4 MiB. The highest level takes ten times as long.
+const BROTLI_BEST_SIZE_MAX: u64 = 4 << 20;
+/// Window of Brotli as an exponent of 2: 4 MiB.
+const BROTLI_WINDOW_LOG: i32 = 22;
+/// Window of Zstandard as an exponent of 2: 8 MiB, the most that browsers accept (RFC 9659).
+const ZSTD_WINDOW_LOG: u32 = 23;
+/// Level of Zstandard, the highest one with a window of 8 MiB.
+const ZSTD_LEVEL: i32 = 19;
+
+/// Returns true if a coded content is small enough to be kept: at most 95 % of the text.
+pub fn is_worthwhile(coded: u64, size: u64) -> bool {
+    coded * 20 <= size * 19
+}
+
+/// Codes a text of `size` bytes.
+pub fn code(
+    coding: ContentCoding,
+    text: &mut dyn Read,
+    size: u64,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    match coding {
+        ContentCoding::Identity => io::copy(text, out).map(drop),
+        ContentCoding::Gzip => {
+            let mut coder = flate2::write::GzEncoder::new(out, flate2::Compression::best());
+            io::copy(text, &mut coder)?;
+            coder.finish().map(drop)
+        }
+        ContentCoding::Br => {
+            let level = if size > BROTLI_BEST_SIZE_MAX { 9 } else { 11 };
+            let parameters = brotli::enc::BrotliEncoderParams {
+                quality: level,
+                lgwin: BROTLI_WINDOW_LOG,
+                size_hint: usize::try_from(size).unwrap_or(0),
+                ..Default::default()
+            };
+            let (mut text, mut out) = (text, out);
+            brotli::BrotliCompress(&mut text, &mut out, &parameters).map(drop)
+        }
+        ContentCoding::Zstd => {
+            let mut coder = zstd::stream::write::Encoder::new(out, ZSTD_LEVEL)?;
+            coder.set_pledged_src_size(Some(size))?;
+            coder.window_log(ZSTD_WINDOW_LOG)?;
+            io::copy(text, &mut coder)?;
+            coder.finish().map(drop)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coded_texts_are_smaller_and_equal_each_time() {
+        let text = b"a text with a repetition, ".repeat(100);
+        for coding in CODINGS {
+            let coded = || {
+                let mut coded = Vec::new();
+                let size = text.len() as u64;
+                code(coding, &mut text.as_slice(), size, &mut coded).expect("a coding");
+                coded
+            };
+            let first = coded();
+            assert!(is_worthwhile(first.len() as u64, text.len() as u64));
+            assert_eq!(first, coded(), "{coding:?}");
+            let mut decoded = Vec::new();
+            match coding {
+                ContentCoding::Gzip => flate2::read::GzDecoder::new(first.as_slice())
+                    .read_to_end(&mut decoded)
+                    .map(drop),
+                ContentCoding::Br => brotli::BrotliDecompress(&mut first.as_slice(), &mut decoded),
+                _ => zstd::stream::copy_decode(first.as_slice(), &mut decoded),
+            }
+            .expect("a decoding");
+            assert_eq!(decoded, text, "{coding:?}");
+        }
+        assert!(is_worthwhile(95, 100) && !is_worthwhile(96, 100));
+    }
+
+    #[test]
+    fn an_error_of_the_last_write_is_reported() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        for coding in CODINGS {
+            let done = code(coding, &mut b"text".as_slice(), 4, &mut Full);
+            assert!(done.is_err(), "{coding:?}");
+        }
+    }
+}

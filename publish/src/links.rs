@@ -1,0 +1,304 @@
+//! Dead links of a release: local references of pages to files and fragments that the release lacks.
+
+use crate::html::Page;
+use crate::site_rules::SiteRules;
+use crate::source::Source;
+use crate::text;
+use anthill_data_plane::wire::request_target::{encode_path, normalise};
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::hash::{Hash as _, Hasher as _};
+use std::io;
+
+/// Largest page in bytes with a check of its links, 16 MiB. A page is in memory during the check.
+const PAGE_SIZE_MAX: u64 = 16 << 20;
+
+/// Reference that leads nowhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadLink {
+    /// Path of the page, or `_redirects`, with a line.
+    pub place: String,
+    /// Reference as written.
+    pub target: String,
+    /// Reason, as one clause.
+    pub what: &'static str,
+}
+
+/// Returns the dead links of all pages and redirects. Paths that begin with one of `elsewhere` are answered by routes.
+pub fn dead_links(
+    source: &Source,
+    rules: &SiteRules,
+    elsewhere: &[String],
+) -> io::Result<Vec<DeadLink>> {
+    let mut check = LinkCheck {
+        source,
+        rules,
+        elsewhere,
+        dead: Vec::new(),
+        identifiers: HashMap::new(),
+        fragments: Vec::new(),
+    };
+    for (number, file) in source.files.iter().enumerate() {
+        if is_page(&file.path) && file.size <= PAGE_SIZE_MAX {
+            let page = Page::read(&fs::read(&file.real)?);
+            check.page(number, &page);
+        }
+    }
+    check.redirects();
+    check.fragments();
+    Ok(check.dead)
+}
+
+struct LinkCheck<'s> {
+    source: &'s Source,
+    rules: &'s SiteRules,
+    elsewhere: &'s [String],
+    dead: Vec<DeadLink>,
+    /// Hashes of the identifiers of each page, by the number of the file.
+    identifiers: HashMap<usize, HashSet<u64>>,
+    /// References with a fragment: the place, the reference, the number of the file and the fragment.
+    fragments: Vec<(String, String, usize, String)>,
+}
+
+impl LinkCheck<'_> {
+    fn page(&mut self, number: usize, page: &Page) {
+        let path = &self.source.files[number].path;
+        let identifiers = page.identifiers.iter().map(|it| hash(it));
+        self.identifiers.insert(number, identifiers.collect());
+        let own = [b"/", &path[..]].concat();
+        let mut url = Vec::new();
+        encode_path(&own, &mut url);
+        let mut url = String::from_utf8_lossy(&url).into_owned();
+        if let Some(base) = &page.base {
+            match join(&url, base) {
+                Some(base) => url = base,
+                // The references of the page lead to another host.
+                None => return,
+            }
+        }
+        for reference in &page.references {
+            let place = format!("{}, line {}", text::path(path), reference.line);
+            self.reference(number, page, &url, place, &reference.target);
+        }
+    }
+
+    fn reference(&mut self, own: usize, page: &Page, url: &str, place: String, target: &str) {
+        let (address, fragment) = match target.split_once('#') {
+            Some((address, fragment)) => (address, fragment),
+            None => (target, ""),
+        };
+        let file = match address {
+            "" if page.base.is_none() => Some(own),
+            address => {
+                let Some(joined) = join(url, address) else {
+                    return;
+                };
+                match self.find(&joined) {
+                    Ok(file) => file,
+                    Err(what) => {
+                        let target = target.to_owned();
+                        self.dead.push(DeadLink {
+                            place,
+                            target,
+                            what,
+                        });
+                        return;
+                    }
+                }
+            }
+        };
+        if let Some(file) = file
+            && !fragment.is_empty()
+            && !fragment.starts_with(":~:")
+            && !fragment.eq_ignore_ascii_case("top")
+        {
+            let fragment = percent_decoded(fragment);
+            self.fragments
+                .push((place, target.to_owned(), file, fragment));
+        }
+    }
+
+    /// Returns the number of the file that answers for a local URL; None if a redirect or a route answers.
+    fn find(&self, url: &str) -> Result<Option<usize>, &'static str> {
+        let path = url.split('?').next().unwrap_or(url);
+        let path = normalise(path.as_bytes()).map_err(|_| "this is no valid path")?;
+        let mut routes = self.elsewhere.iter();
+        if routes.any(|route| path.starts_with(route.as_bytes())) {
+            return Ok(None);
+        }
+        match self.source.resolve(&path) {
+            Some(file) => Ok(Some(file)),
+            None if self.rules.redirects(&path) => Ok(None),
+            None => Err("the release has no such file"),
+        }
+    }
+
+    fn redirects(&mut self) {
+        for rule in &self.rules.redirects {
+            let is_local = rule.to.starts_with('/') && !rule.to.starts_with("//");
+            if !is_local || rule.to.contains(":splat") {
+                continue;
+            }
+            let address = rule.to.split('#').next().unwrap_or_default();
+            if let Err(what) = self.find(address) {
+                self.dead.push(DeadLink {
+                    place: format!("_redirects, line {}", rule.line),
+                    target: rule.to.clone(),
+                    what,
+                });
+            }
+        }
+    }
+
+    fn fragments(&mut self) {
+        for (place, target, file, fragment) in std::mem::take(&mut self.fragments) {
+            // A file without a check, such as an image, defines its fragments itself.
+            let known = self.identifiers.get(&file);
+            if known.is_some_and(|known| !known.contains(&hash(&fragment))) {
+                let what = "the page has no such fragment";
+                self.dead.push(DeadLink {
+                    place,
+                    target,
+                    what,
+                });
+            }
+        }
+    }
+}
+
+fn is_page(path: &[u8]) -> bool {
+    let ends = |end: &[u8]| path.to_ascii_lowercase().ends_with(end);
+    ends(b".html") || ends(b".htm")
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Returns the local URL of a reference on a page with a URL; None for a reference to another host or scheme.
+fn join(url: &str, reference: &str) -> Option<String> {
+    let before_path = &reference[..reference.find(['/', '?', '#']).unwrap_or(reference.len())];
+    if before_path.contains(':') || reference.starts_with("//") {
+        return None;
+    }
+    let folder = &url[..=url.rfind('/').unwrap_or(0)];
+    Some(match reference.as_bytes().first() {
+        Some(b'/') => without_dots(reference),
+        None | Some(b'?') => format!("{url}{reference}"),
+        Some(_) => without_dots(&format!("{folder}{reference}")),
+    })
+}
+
+/// Removes the segments `.` and `..` of a path. As in a browser, `..` of the root is the root (RFC 3986 §5.2.4).
+fn without_dots(url: &str) -> String {
+    let (path, query) = url.split_at(url.find('?').unwrap_or(url.len()));
+    let mut kept: Vec<&str> = Vec::new();
+    let mut segments = path.split('/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        let is_last = segments.peek().is_none();
+        match segment {
+            "." | ".." => {
+                if segment == ".." {
+                    kept.pop();
+                }
+                if is_last {
+                    kept.push("");
+                }
+            }
+            segment => kept.push(segment),
+        }
+    }
+    format!("/{}{query}", kept.join("/"))
+}
+
+fn percent_decoded(text: &str) -> String {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let pair = bytes.get(at + 1).zip(bytes.get(at + 2));
+        let value = pair.and_then(|(high, low)| Some(digit(*high)? * 16 + digit(*low)?));
+        match value.and_then(|value| u8::try_from(value).ok()) {
+            Some(value) if bytes[at] == b'%' => {
+                decoded.push(value);
+                at += 3;
+            }
+            _ => {
+                decoded.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dead(files: &[(&str, &str)], elsewhere: &[&str]) -> Vec<String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, text).expect("a file");
+        }
+        let source = Source::read(folder.path()).expect("a source");
+        let rules = SiteRules::read(&source).expect("rules");
+        let elsewhere: Vec<String> = elsewhere.iter().map(|it| (*it).to_owned()).collect();
+        let dead = dead_links(&source, &rules, &elsewhere).expect("links");
+        let line = |it: &DeadLink| format!("{}: {}: {}", it.place, it.target, it.what);
+        dead.iter().map(line).collect()
+    }
+
+    #[test]
+    fn references_to_missing_files_and_fragments_are_dead() {
+        let page = "<a href='/'></a><a href=b/></a><a href=b></a><a href='../x'></a><a href='#here' id=here></a>\n\
+                    <a href='#missing'></a><a href='b/c.html#f%C3%BC'></a><a href='b/c#g'></a><a href=mailto:a@b></a>\n\
+                    <a href='//other/'></a><a href='https://other/'></a><a href='/api/x'></a><a href='old?q#f'></a>\n\
+                    <a href='?q'></a><a href='a%20b.png#x'></a><a href='#top'></a><a href=''></a><img src=no.png>";
+        let files = [
+            ("index.html", page),
+            ("b/index.html", "<base href=/><a href=index.html></a>"),
+            (
+                "b/c.html",
+                "<p id='f\u{fc}'><base href=//cdn/><a href=none>",
+            ),
+            ("a b.png", ""),
+            ("_redirects", "/old /b/\n/older /none\n/other/* /b/:splat\n"),
+        ];
+        assert_eq!(
+            dead(&files, &["/api/"]),
+            [
+                "index.html, line 1: ../x: the release has no such file",
+                "index.html, line 4: no.png: the release has no such file",
+                "_redirects, line 2: /none: the release has no such file",
+                "index.html, line 2: #missing: the page has no such fragment",
+                "index.html, line 2: b/c#g: the page has no such fragment",
+            ]
+        );
+    }
+
+    #[test]
+    fn references_are_joined_as_in_a_browser() {
+        for (reference, url) in [
+            ("c", Some("/a/c")),
+            ("./c/", Some("/a/c/")),
+            ("..", Some("/")),
+            (".", Some("/a/")),
+            ("../../../c?x=../y", Some("/c?x=../y")),
+            ("/c/../d", Some("/d")),
+            ("", Some("/a/b.html")),
+            ("?q", Some("/a/b.html?q")),
+            ("a/b:c", Some("/a/a/b:c")),
+            ("mailto:a", None),
+            ("//host/", None),
+        ] {
+            assert_eq!(join("/a/b.html", reference).as_deref(), url, "{reference}");
+        }
+    }
+}

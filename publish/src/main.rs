@@ -1,0 +1,7 @@
+//! The `anthill-publish` program, run as `anthill publish`, `anthill releases` and `anthill rollback`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    anthill_publish::cli::run(std::env::args_os().skip(1))
+}

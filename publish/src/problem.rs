@@ -1,0 +1,67 @@
+//! Error messages of the command line and their exit statuses.
+
+use std::fmt;
+
+/// Error message with optional help and an exit status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    text: String,
+    help: Option<String>,
+    code: u8,
+}
+
+/// Exit status of a failure in spite of a valid command line.
+const FAILURE: u8 = 1;
+/// Exit status for an invalid command line or an invalid source folder.
+const USAGE: u8 = 2;
+
+impl Problem {
+    /// Returns a problem with the command line or with the source folder.
+    pub fn usage(text: impl Into<String>) -> Problem {
+        Problem {
+            text: text.into(),
+            help: None,
+            code: USAGE,
+        }
+    }
+
+    /// Returns a problem that occurred in spite of valid input.
+    pub fn failure(text: impl Into<String>) -> Problem {
+        Problem {
+            code: FAILURE,
+            ..Problem::usage(text)
+        }
+    }
+
+    /// Adds a hint to the message.
+    pub fn help(mut self, help: impl Into<String>) -> Problem {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Returns one problem with the messages of all; None for no problem.
+    pub fn all(problems: Vec<Problem>) -> Option<Problem> {
+        let mut problems = problems.into_iter();
+        let first = problems.next()?;
+        Some(problems.fold(first, |mut all, next| {
+            all.text = format!("{}\nerror: {}", all.text, next.text);
+            all.help = all.help.or(next.help);
+            all
+        }))
+    }
+
+    /// Returns the exit status.
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "error: {}", self.text)?;
+        match &self.help {
+            Some(help) => write!(out, "\nhelp: {help}"),
+            None => Ok(()),
+        }
+    }
+}

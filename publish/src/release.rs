@@ -1,0 +1,244 @@
+//! Manifest of a release, and the changes between two releases.
+
+use crate::contents::{CodedContents, FileContents, is_text_path};
+use crate::hashed_name::is_hashed;
+use crate::problem::Problem;
+use crate::site_rules::SiteRules;
+use crate::source::Source;
+use anthill_data_plane::wire::manifest::{
+    ManifestError, ManifestLine, ManifestReader, ManifestWriter, RedirectLine, compare_paths,
+};
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+/// Returns the manifest of a release. A release beyond the bounds of the format is an error.
+pub fn manifest(
+    source: &Source,
+    rules: &SiteRules,
+    contents: &[FileContents],
+) -> Result<String, Problem> {
+    let mut writer = ManifestWriter::default();
+    if let Some(page) = &rules.error_page {
+        writer.push(&ManifestLine::ErrorPage {
+            status: 404,
+            path: Cow::Borrowed(page),
+        });
+    }
+    for (files, fields) in &rules.fields {
+        writer.push(&ManifestLine::Fields {
+            files: Cow::Borrowed(files.as_bytes()),
+        });
+        for (name, value) in fields {
+            writer.push(&ManifestLine::Field {
+                name: Cow::Borrowed(name.as_bytes()),
+                value: Cow::Borrowed(value.as_bytes()),
+            });
+        }
+    }
+    for rule in &rules.redirects {
+        writer.push(&ManifestLine::Redirect(RedirectLine {
+            status: rule.status,
+            is_forced: rule.is_forced,
+            from: Cow::Borrowed(&rule.from),
+            to: Cow::Borrowed(rule.to.as_bytes()),
+        }));
+    }
+    for (file, contents) in source.files.iter().zip(contents) {
+        writer.push(&ManifestLine::File {
+            path: Cow::Borrowed(&file.path),
+            content: contents.content,
+            is_hashed: is_hashed(&file.path),
+        });
+        for (coding, content) in &contents.coded {
+            writer.push(&ManifestLine::Coded {
+                coding: *coding,
+                content: *content,
+            });
+        }
+    }
+    let text = writer.finish();
+    // The reader of the server decides about the bounds.
+    let lines = ManifestReader::new(text.as_bytes());
+    match lines.and_then(|mut lines| lines.try_for_each(|line| line.map(drop))) {
+        Ok(()) => Ok(text),
+        Err(error) => Err(out_of_bounds(&text, &error)),
+    }
+}
+
+fn out_of_bounds(text: &str, error: &ManifestError) -> Problem {
+    let line = text.lines().nth(error.line.saturating_sub(1));
+    let line: String = line.unwrap_or_default().chars().take(200).collect();
+    let what = format!("the folder is no valid release: {}: {line}", error.what);
+    Problem::usage(what).help("rename or remove the file")
+}
+
+/// File of a release.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReleaseFile {
+    /// Path without initial slash.
+    pub path: Vec<u8>,
+    /// Contents of the file.
+    pub contents: FileContents,
+}
+
+/// Returns the files of a manifest.
+pub fn files(text: &[u8]) -> Result<Vec<ReleaseFile>, ManifestError> {
+    let mut files: Vec<ReleaseFile> = Vec::new();
+    for line in ManifestReader::new(text)? {
+        match line? {
+            ManifestLine::File { path, content, .. } => files.push(ReleaseFile {
+                path: path.into_owned(),
+                contents: FileContents {
+                    content,
+                    coded: Vec::new(),
+                },
+            }),
+            ManifestLine::Coded { coding, content } => {
+                if let Some(file) = files.last_mut() {
+                    file.contents.coded.push((coding, content));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(files)
+}
+
+/// Returns the codings of the texts of a release, by the digests of the texts.
+pub fn known_codings(files: &[ReleaseFile]) -> HashMap<[u8; 32], CodedContents> {
+    let texts = files.iter().filter(|file| is_text_path(&file.path));
+    let known = texts.map(|file| (file.contents.content.digest, file.contents.coded.clone()));
+    known.collect()
+}
+
+/// Numbers of differing files between two releases.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Changes {
+    /// Files that only the newer release has.
+    pub added: usize,
+    /// Files with other contents.
+    pub changed: usize,
+    /// Files that only the older release has.
+    pub removed: usize,
+}
+
+/// Kind of a difference between two releases.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Only the newer release has the file.
+    Added,
+    /// The contents differ.
+    Changed,
+    /// Only the older release has the file.
+    Removed,
+}
+
+/// Calls `see` for each difference between two releases in the order of the paths, and returns the numbers.
+pub fn compare(
+    old: &[ReleaseFile],
+    new: &[ReleaseFile],
+    mut see: impl FnMut(Change, &[u8]),
+) -> Changes {
+    let mut changes = Changes::default();
+    let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (None, None) => return changes,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(before), Some(after)) => compare_paths(&before.path, &after.path),
+        };
+        let before = old.next_if(|_| order.is_le());
+        let after = new.next_if(|_| order.is_ge());
+        match (before, after) {
+            (Some(before), Some(after)) => {
+                if before.contents.content != after.contents.content {
+                    changes.changed += 1;
+                    see(Change::Changed, &after.path);
+                }
+            }
+            (Some(before), None) => {
+                changes.removed += 1;
+                see(Change::Removed, &before.path);
+            }
+            (None, Some(after)) => {
+                changes.added += 1;
+                see(Change::Added, &after.path);
+            }
+            (None, None) => return changes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anthill_data_plane::wire::manifest::BlobRef;
+
+    fn file(path: &str, digest: u8) -> ReleaseFile {
+        let content = BlobRef {
+            size: 1,
+            digest: [digest; 32],
+        };
+        ReleaseFile {
+            path: path.as_bytes().to_vec(),
+            contents: FileContents {
+                content,
+                coded: Vec::new(),
+            },
+        }
+    }
+
+    #[test]
+    fn releases_are_compared_path_by_path() {
+        let old = [file("a", 1), file("b/c", 1), file("b-c", 1), file("d", 1)];
+        let new = [
+            file("a", 1),
+            file("b-c", 2),
+            file("c", 1),
+            file("d", 1),
+            file("e", 1),
+        ];
+        let mut seen = Vec::new();
+        let changes = compare(&old, &new, |change, path| {
+            seen.push((change, String::from_utf8_lossy(path).into_owned()));
+        });
+        assert_eq!(
+            seen,
+            [
+                (Change::Removed, "b/c".to_owned()),
+                (Change::Changed, "b-c".to_owned()),
+                (Change::Added, "c".to_owned()),
+                (Change::Added, "e".to_owned())
+            ]
+        );
+        let expected = Changes {
+            added: 2,
+            changed: 1,
+            removed: 1,
+        };
+        assert_eq!(changes, expected);
+    }
+
+    #[test]
+    fn a_manifest_beyond_the_bounds_is_refused() {
+        let path = vec![b'a'; 256];
+        let source = Source {
+            folder: "site".into(),
+            files: vec![crate::source::SourceFile {
+                path,
+                real: "a".into(),
+                size: 1,
+            }],
+            headers: None,
+            redirects: None,
+        };
+        let contents = [file("a", 1).contents];
+        let error = manifest(&source, &SiteRules::default(), &contents).expect_err("a refusal");
+        assert!(
+            error.to_string().contains("longer than 255 bytes"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,322 @@
+//! Connection to `anthill receive` on another host, by the user's own ssh.
+
+use crate::problem::Problem;
+use anthill_data_plane::base::digest::hex;
+use anthill_data_plane::limits::{MANIFEST_BYTES_MAX, STORE_BUFFER_BYTES};
+use anthill_data_plane::store::{
+    FrameReader, FrameWriter, ReleaseStore as _, SiteRecords, StoreFolder, read_manifest,
+};
+use anthill_data_plane::wire::manifest::{BlobRef, ManifestLine, ManifestReader, difference};
+use anthill_data_plane::wire::receive_frame::{ContentPlace, FrameKind, HELLO};
+use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// Connection to the receiver of a site on another host.
+pub struct Remote {
+    /// Host as named by the user.
+    pub host: String,
+    /// Name of the site on the host.
+    pub site: String,
+    /// Name of the publisher that the receiver sets, if the receiver sets one.
+    pub publisher: Option<String>,
+    /// Releases of the site.
+    pub records: SiteRecords,
+    child: Child,
+    input: FrameReader<ChildStdout>,
+    output: FrameWriter<BufWriter<ChildStdin>>,
+}
+
+/// Result of a publication.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct RemoteFlip {
+    /// Sequence of the pointer.
+    pub sequence: u64,
+    /// True if all workers of the server serve the release.
+    pub is_served: bool,
+}
+
+/// Contents of a release that a host lacks.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Offer {
+    needs: Vec<(ContentPlace, BlobRef)>,
+    /// Bytes that are to be sent.
+    pub bytes: u64,
+}
+
+impl Remote {
+    /// Runs `ssh HOST anthill receive SITE`, and asks for the state of the site. `ssh` is a command of the shell that
+    /// takes the place of `ssh`. Without a site, the receiver names the site of the key.
+    pub fn connect(ssh: &str, host: &str, site: Option<&str>) -> Result<Remote, Problem> {
+        let failed =
+            |error: io::Error| Problem::failure(format!("{host}: cannot run ssh: {error}"));
+        let mut child = Command::new("sh")
+            // The host is an argument, so the shell does not read it.
+            .args(["-c", &format!("exec {ssh} \"$@\""), "ssh", "--", host])
+            .args(["anthill", "receive", site.unwrap_or("www")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let (Some(output), Some(input)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(failed(io::ErrorKind::BrokenPipe.into()));
+        };
+        let mut remote = Remote {
+            host: host.to_owned(),
+            site: site.unwrap_or_default().to_owned(),
+            publisher: None,
+            records: SiteRecords::default(),
+            child,
+            input: FrameReader::new(input),
+            output: FrameWriter::new(BufWriter::new(output)),
+        };
+        remote.write(FrameKind::Hello, HELLO.as_bytes())?;
+        remote.write(FrameKind::List, b"")?;
+        remote.flush()?;
+        let hello = remote.read(FrameKind::Hello)?;
+        if hello != HELLO.as_bytes() {
+            return Err(remote
+                .problem("the host has another version of the protocol")
+                .help("install the same version of anthill on both sides"));
+        }
+        let state = remote.read_text(FrameKind::List)?;
+        remote.take_state(&state, site)?;
+        Ok(remote)
+    }
+
+    /// Reads the state of the site.
+    fn take_state(&mut self, state: &[u8], wanted: Option<&str>) -> Result<(), Problem> {
+        let malformed = |remote: &Remote| remote.problem("the host sent a malformed state");
+        let mut text = std::str::from_utf8(state).map_err(|_| malformed(self))?;
+        let mut word = |keyword: &str| {
+            let (line, rest) = text.split_once('\n')?;
+            let value = line.strip_prefix(keyword)?.strip_prefix(' ')?;
+            text = rest;
+            Some(value.to_owned())
+        };
+        let (site, _rights) = (word("site"), word("rights"));
+        self.publisher = word("publisher");
+        let site = site.ok_or_else(|| malformed(self))?;
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != site) {
+            return Err(self.problem(&format!(
+                "the key publishes the site `{site}`, and not `{wanted}`"
+            )));
+        }
+        let records = SiteRecords::parse(&site, text);
+        self.records = records.ok_or_else(|| malformed(self))?;
+        self.site = site;
+        Ok(())
+    }
+
+    /// Returns the manifest of a release of the site, from the host.
+    pub fn manifest(&mut self, release: &[u8; 32]) -> Result<Vec<u8>, Problem> {
+        self.write(
+            FrameKind::Command,
+            format!("manifest {}", hex(release)).as_bytes(),
+        )?;
+        self.flush()?;
+        self.read_text(FrameKind::Manifest)
+    }
+
+    /// Sends the manifest of a release of a local store, and returns the contents that the host lacks.
+    pub fn offer(&mut self, store: &StoreFolder, release: &[u8; 32]) -> Result<Offer, Problem> {
+        let text = read_manifest(store, release)
+            .map_err(|error| Problem::failure(format!("the release {}: {error}", hex(release))))?;
+        self.send_manifest(store, &text)?;
+        self.write(FrameKind::Release, release)?;
+        self.flush()?;
+        let contents = contents(&text);
+        let mut needs = Vec::new();
+        loop {
+            let entries = self.read(FrameKind::Need)?;
+            if entries.is_empty() {
+                break;
+            }
+            needs.extend(entries.as_chunks().0.iter().map(ContentPlace::parse));
+        }
+        let mut offer = Offer::default();
+        for place in needs {
+            let content = contents.get(place.number as usize);
+            let left = content.and_then(|content| content.size.checked_sub(place.offset));
+            let (Some(content), Some(left)) = (content, left) else {
+                return Err(self.problem("the host asks for no content of the release"));
+            };
+            offer.needs.push((place, *content));
+            offer.bytes = offer.bytes.saturating_add(left);
+        }
+        Ok(offer)
+    }
+
+    /// Sends the contents that the host lacks. `sent` gets the number of bytes of each piece.
+    pub fn send(
+        &mut self,
+        store: &StoreFolder,
+        offer: &Offer,
+        sent: &(dyn Fn(u64) + Sync),
+    ) -> Result<(), Problem> {
+        let mut needs = offer.needs.iter();
+        needs.try_for_each(|(place, content)| self.send_content(store, *place, content, sent))
+    }
+
+    /// Sends the manifest, as a difference from the served release if the local store has its manifest.
+    fn send_manifest(&mut self, store: &StoreFolder, text: &[u8]) -> Result<(), Problem> {
+        let served = self.records.served().map(|served| served.pointer.release);
+        let known = served.and_then(|served| Some((served, read_manifest(store, &served).ok()?)));
+        if let Some((served, old)) = known
+            && let (Ok(old), Ok(new)) = (std::str::from_utf8(&old), std::str::from_utf8(text))
+        {
+            let mut steps = served.to_vec();
+            steps.extend_from_slice(difference(old, new).as_bytes());
+            if steps.len() < text.len() {
+                return self.write(FrameKind::Difference, &steps);
+            }
+        }
+        self.write(FrameKind::Manifest, text)
+    }
+
+    fn send_content(
+        &mut self,
+        store: &StoreFolder,
+        place: ContentPlace,
+        content: &BlobRef,
+        sent: &(dyn Fn(u64) + Sync),
+    ) -> Result<(), Problem> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Problem::failure(format!("the content {}: {error}", hex(&content.digest)))
+        };
+        let mut file = store
+            .open_blob(&content.digest)
+            .map_err(|error| failed(&error))?;
+        file.seek(SeekFrom::Start(place.offset))
+            .map_err(|error| failed(&error))?;
+        self.write(FrameKind::Blob, &place.bytes())?;
+        let mut buffer = vec![0; STORE_BUFFER_BYTES];
+        loop {
+            let count = file.read(&mut buffer).map_err(|error| failed(&error))?;
+            self.write(FrameKind::Data, &buffer[..count])?;
+            if count == 0 {
+                return Ok(());
+            }
+            sent(count as u64);
+        }
+    }
+
+    /// Publishes a release by the text of its pointer. All contents have been sent.
+    pub fn flip(&mut self, pointer: &str) -> Result<RemoteFlip, Problem> {
+        self.write(FrameKind::Pointer, pointer.as_bytes())?;
+        self.flush()?;
+        let answer = self.read(FrameKind::Done)?;
+        let answer = String::from_utf8_lossy(&answer);
+        let mut lines = answer.lines();
+        let sequence = lines
+            .next()
+            .and_then(|line| line.strip_prefix("sequence ")?.parse().ok());
+        Ok(RemoteFlip {
+            sequence: sequence.ok_or_else(|| self.problem("the host sent a malformed answer"))?,
+            is_served: lines.next() == Some("served"),
+        })
+    }
+
+    /// Runs another change in words, and returns the answer.
+    pub fn command(&mut self, text: &str) -> Result<String, Problem> {
+        self.write(FrameKind::Command, text.as_bytes())?;
+        self.flush()?;
+        let answer = self.read(FrameKind::Done)?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    /// Ends the session.
+    pub fn end(self) {
+        let Remote {
+            mut child, output, ..
+        } = self;
+        // The receiver ends at the end of its input. All results are known by now.
+        drop(output);
+        let _ = child.wait();
+    }
+
+    /// Returns a problem with the name of the host.
+    pub fn problem(&self, what: &str) -> Problem {
+        Problem::failure(format!("{}: {what}", self.host))
+    }
+
+    fn write(&mut self, kind: FrameKind, payload: &[u8]) -> Result<(), Problem> {
+        let written = self.output.write(kind, payload);
+        written.map_err(|error| self.broken(&error))
+    }
+
+    fn flush(&mut self) -> Result<(), Problem> {
+        let flushed = self.output.flush();
+        flushed.map_err(|error| self.broken(&error))
+    }
+
+    /// Reads the payload of the next frame, which must have a kind.
+    fn read(&mut self, expected: FrameKind) -> Result<Vec<u8>, Problem> {
+        match self.input.read() {
+            Ok(Some((kind, payload))) if kind == expected => Ok(payload.to_vec()),
+            Ok(Some((FrameKind::Failed, reason))) => {
+                let reason = String::from_utf8_lossy(reason).escape_debug().to_string();
+                Err(self.problem(&reason))
+            }
+            Ok(Some(_)) => Err(self.problem("the host sent an answer to another request")),
+            Ok(None) => Err(self.ended()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(self
+                .problem("the host sent text instead of an answer")
+                .help("a login script of the account must print nothing; `ssh HOST true` shows its output")),
+            Err(error) => Err(self.problem(&error.to_string())),
+        }
+    }
+
+    /// Reads frames of one kind up to the empty one.
+    fn read_text(&mut self, kind: FrameKind) -> Result<Vec<u8>, Problem> {
+        let mut text = Vec::new();
+        loop {
+            let piece = self.read(kind)?;
+            if piece.is_empty() {
+                return Ok(text);
+            }
+            if text.len() + piece.len() > MANIFEST_BYTES_MAX {
+                return Err(self.problem("the host sent a text of more than 32 MiB"));
+            }
+            text.extend_from_slice(&piece);
+        }
+    }
+
+    /// Returns the reason for a failed write: the refusal of the receiver, if it sent one.
+    fn broken(&mut self, error: &io::Error) -> Problem {
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            return self.problem(&error.to_string());
+        }
+        loop {
+            match self.input.read() {
+                Ok(Some((FrameKind::Failed, reason))) => {
+                    let reason = String::from_utf8_lossy(reason).escape_debug().to_string();
+                    return self.problem(&reason);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return self.ended(),
+            }
+        }
+    }
+
+    /// Returns the problem after the end of the connection.
+    fn ended(&mut self) -> Problem {
+        let status = self.child.wait();
+        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+        self.problem(&format!("ssh ended too early ({status})")).help(
+            "`ssh HOST anthill receive SITE` must run there; the line of `anthill receive SITE --key-line` in \
+             authorized_keys sets the command",
+        )
+    }
+}
+
+/// Returns the contents of a manifest in its order. The manifest has been checked when it was made.
+fn contents(text: &[u8]) -> Vec<BlobRef> {
+    let lines = ManifestReader::new(text).into_iter().flatten();
+    let contents = lines.filter_map(|line| match line {
+        Ok(ManifestLine::File { content, .. } | ManifestLine::Coded { content, .. }) => {
+            Some(content)
+        }
+        _ => None,
+    });
+    contents.collect()
+}

@@ -1,0 +1,92 @@
+//! Numbers, sizes, times and paths as text.
+
+use anthill_data_plane::wire::date::civil;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Returns a size with a unit: `512 B`, `1.4 KB`, `23 MB`.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["KB", "MB", "GB", "TB", "PB"];
+    if count < 1_000 {
+        return format!("{count} B");
+    }
+    let mut size = count as f64;
+    let mut unit = "B";
+    for next in UNITS {
+        // 999.5 would be shown as 1000.
+        if size < 999.5 {
+            break;
+        }
+        size /= 1_000.0;
+        unit = next;
+    }
+    match size < 9.95 {
+        true => format!("{size:.1} {unit}"),
+        false => format!("{size:.0} {unit}"),
+    }
+}
+
+/// Returns a count with a noun: `1 file`, `2 files`.
+pub fn count(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        number => format!("{number} {noun}s"),
+    }
+}
+
+/// Returns a time in UTC: `2026-03-01 09:30:00 UTC`.
+pub fn time(unix_seconds: u64) -> String {
+    let at = civil(unix_seconds);
+    format!(
+        "{:04}-{:02}-{:02} {:02}:{:02}:{:02} UTC",
+        at.year, at.month, at.day, at.hour, at.minute, at.second
+    )
+}
+
+/// Returns a duration in seconds: `0.8 s`, `12 s`, `3 min`.
+pub fn seconds(seconds: f64) -> String {
+    match seconds {
+        ..9.95 => format!("{seconds:.1} s"),
+        ..120.0 => format!("{seconds:.0} s"),
+        _ => format!("{:.0} min", seconds / 60.0),
+    }
+}
+
+/// Returns a path of a release or of the source for messages.
+pub fn path(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).escape_debug().to_string()
+}
+
+/// Returns a path of the file system for messages.
+pub fn file(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Returns the time in seconds since 1970.
+pub fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_have_units() {
+        for (count, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_000, "1.0 KB"),
+            (12_345, "12 KB"),
+            (999_600, "1.0 MB"),
+            (5_000_000_000, "5.0 GB"),
+        ] {
+            assert_eq!(bytes(count), text);
+        }
+        assert_eq!(time(1_763_899_200), "2025-11-23 12:00:00 UTC");
+        assert_eq!(count(1, "file"), "1 file");
+        assert_eq!(seconds(0.04), "0.0 s");
+        assert_eq!(seconds(300.0), "5 min");
+    }
+}

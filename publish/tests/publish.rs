@@ -1,0 +1,472 @@
+//! End-to-end tests of `anthill-publish` with stores in folders: the program is run, and the store is read with the
+//! library of the server.
+
+mod support;
+
+use anthill_data_plane::base::digest::{from_hex, sha256};
+use anthill_data_plane::store::{ReleaseStore as _, read_manifest};
+use anthill_data_plane::wire::manifest::{ManifestLine, ManifestReader};
+use anthill_data_plane::wire::release_pointer::ReleasePointer;
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::process::Command;
+use support::{Site, run, tool};
+
+/// Text that is worth coding.
+fn long_text(name: &str) -> String {
+    format!("<title>{name}</title>\n").repeat(100)
+}
+
+#[test]
+fn a_folder_becomes_a_release_with_its_rules() {
+    let site = Site::new();
+    site.write("index.html", &long_text("index"));
+    site.write("app-3f2a91c8.css", "p{}");
+    site.write("404.html", "lost");
+    site.write("sub/photo.jpg", "\u{e9}");
+    site.write("_headers", "/*\n  X-Frame-Options: DENY\n");
+    site.write("_redirects", "/old/* /:splat 302!\n/gone 410\n");
+    let done = site.publish(&[]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(
+        done.stdout.contains(" of www: published, sequence 1\n"),
+        "{done:?}"
+    );
+    let served = site.served().expect("a release");
+    let text = read_manifest(&site.store(), &served.pointer.release).expect("a manifest");
+    let lines: Vec<String> = String::from_utf8(text.clone())
+        .expect("a text")
+        .lines()
+        .map(|line| {
+            line.split(' ')
+                .filter(|it| it.len() != 64)
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .collect();
+    assert_eq!(
+        lines[..6],
+        [
+            "anthill release 1",
+            "error 404 404.html",
+            "fields /**",
+            "field X-Frame-Options DENY",
+            "redirect! 302 /old/* /:splat",
+            "redirect 410 /gone",
+        ]
+    );
+    assert_eq!(
+        lines[6..8],
+        ["file 4 404.html", "hashed 3 app-3f2a91c8.css"]
+    );
+    assert!(lines[8].starts_with("file 2100 index.html"), "{lines:?}");
+    let words: Vec<&str> = lines[9..12]
+        .iter()
+        .filter_map(|it| it.split(' ').next())
+        .collect();
+    assert_eq!(words, ["gzip", "br", "zstd"]);
+    assert_eq!(lines[12..], ["file 2 sub/photo.jpg"]);
+    site.assert_whole();
+    // Each coded content has the text.
+    let store = site.store();
+    for line in ManifestReader::new(&text).expect("a manifest") {
+        if let Ok(ManifestLine::Coded { coding, content }) = line {
+            let blob = store.open_blob(&content.digest).expect("a content");
+            let mut decoded = Vec::new();
+            use std::io::Read as _;
+            match coding.token() {
+                "gzip" => drop(flate2::read::GzDecoder::new(blob).read_to_end(&mut decoded)),
+                "br" => drop(brotli::Decompressor::new(blob, 4096).read_to_end(&mut decoded)),
+                _ => drop(zstd::stream::copy_decode(blob, &mut decoded)),
+            }
+            assert_eq!(decoded, long_text("index").into_bytes(), "{coding:?}");
+        }
+    }
+}
+
+#[test]
+fn the_same_folder_has_the_same_id_in_each_environment() {
+    let names = ["a.html", "b/c.css", "b-c.txt", "\u{fc}.txt", "z/index.html"];
+    let mut ids = Vec::new();
+    for (zone, locale, umask, is_reversed) in [
+        ("UTC", "C", "022", false),
+        ("Asia/Kathmandu", "tr_TR.UTF-8", "077", true),
+        ("America/St_Johns", "de_DE.UTF-8", "000", false),
+    ] {
+        let site = Site::new();
+        let mut order = names.to_vec();
+        if is_reversed {
+            order.reverse();
+        }
+        for name in order {
+            site.write(name, &long_text(name));
+        }
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &format!("umask {umask}; exec \"$@\""), "sh"])
+            .arg(env!("CARGO_BIN_EXE_anthill-publish"))
+            .arg("publish")
+            .args([site.source(), site.path("store")])
+            .env("TZ", zone)
+            .env("LC_ALL", locale)
+            .env("LANG", locale);
+        let done = run(command);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        ids.push(site.served().expect("a release").pointer.release);
+    }
+    assert_eq!(ids[0], ids[1]);
+    assert_eq!(ids[0], ids[2]);
+}
+
+#[test]
+fn a_dry_run_shows_the_changes_and_writes_nothing() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    let done = site.publish(&["--dry-run"]);
+    assert!(done.stdout.contains("  added   index.html\n"), "{done:?}");
+    assert!(!site.path("store").exists());
+    site.publish_well();
+    site.write("index.html", "two");
+    site.write("new.html", "new");
+    let before = site.store_files();
+    let done = site.publish(&["--dry-run"]);
+    for part in [
+        "  changed index.html\n  added   new.html\n",
+        "2 files, 6 B: 1 added, 1 changed, 0 removed",
+        "6 B new",
+    ] {
+        assert!(done.stdout.contains(part), "{part}: {done:?}");
+    }
+    assert_eq!(site.store_files(), before);
+    let promised = done.stdout.split(' ').nth(1).map(str::to_owned);
+    let done = site.publish(&[]);
+    assert_eq!(done.stdout.split(' ').nth(1).map(str::to_owned), promised);
+    // Another publication of the same folder changes nothing.
+    let before = site.store_files();
+    let done = site.publish(&[]);
+    assert!(done.stdout.contains("unchanged, sequence 2"), "{done:?}");
+    assert_eq!(site.store_files(), before);
+}
+
+#[test]
+fn a_preview_leaves_the_served_release() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    site.publish_well();
+    let served = site.served();
+    site.write("index.html", "two");
+    let done = site.publish(&["--preview", "next"]);
+    assert!(done.stdout.contains("labelled next"), "{done:?}");
+    assert_eq!(site.served(), served);
+    let label = site.store().label("www", "next").expect("a label");
+    assert!(label.is_some_and(|label| Some(label) != served.map(|it| it.pointer.release)));
+    let done = site.publish(&["--preview", "../next"]);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    // A rollback to the label publishes the preview.
+    let done = site.command("rollback", &["next"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(site.served().map(|it| it.pointer.release), label);
+}
+
+#[test]
+fn a_rollback_has_a_new_sequence() {
+    let site = Site::new();
+    let mut releases = Vec::new();
+    for text in ["one", "two", "three"] {
+        site.write("index.html", text);
+        site.publish_well();
+        releases.push(site.served().expect("a release").pointer.release);
+    }
+    let served = |site: &Site| {
+        let pointer = site.served().expect("a release").pointer;
+        (pointer.sequence, pointer.release)
+    };
+    assert_eq!(site.command("rollback", &[]).code, Some(0));
+    assert_eq!(served(&site), (4, releases[1]));
+    assert_eq!(site.command("rollback", &[]).code, Some(0));
+    assert_eq!(served(&site), (5, releases[2]));
+    let id = anthill_data_plane::base::digest::hex(&releases[0]);
+    assert_eq!(site.command("rollback", &[&id[..8]]).code, Some(0));
+    assert_eq!(served(&site), (6, releases[0]));
+    let done = site.command("rollback", &["0"]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    // A withdrawn release is not served again.
+    let done = site.act("withdraw", &[&id]);
+    assert!(
+        done.stdout.contains("`anthill rollback` serves"),
+        "{done:?}"
+    );
+    assert_eq!(site.command("rollback", &[]).code, Some(0));
+    assert_eq!(served(&site), (7, releases[2]));
+    let done = site.command("rollback", &[&id]);
+    assert!(done.stderr.contains("the release is withdrawn"), "{done:?}");
+    // A release without a content is not served.
+    fs::remove_dir_all(site.path("store/blobs")).expect("a removal");
+    let done = site.command("rollback", &[]);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert_eq!(served(&site), (7, releases[2]));
+}
+
+#[test]
+fn releases_are_listed_with_their_marks() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    site.publish_well();
+    let one =
+        anthill_data_plane::base::digest::hex(&site.served().expect("a release").pointer.release);
+    site.write("index.html", "two!");
+    site.write("a.txt", "a");
+    site.publish_well();
+    assert_eq!(site.act("pin", &[&one]).code, Some(0));
+    assert_eq!(site.act("label", &["old", &one]).code, Some(0));
+    let list = site.command("releases", &[]).stdout;
+    let rows: Vec<Vec<&str>> = list
+        .lines()
+        .map(|row| row.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows.len(), 3, "{list}");
+    assert_eq!(rows[1][0], "2");
+    assert_eq!(
+        rows[1][6..],
+        ["2", "5", "B", "+1", "~1", "-0", "served"],
+        "{list}"
+    );
+    assert_eq!(rows[2][5], &one[..12]);
+    assert_eq!(
+        rows[2][6..],
+        ["1", "3", "B", "-", "pinned,", "label", "old"],
+        "{list}"
+    );
+    let json = site.command("releases", &["--json"]).stdout;
+    for part in [
+        "\"sequence\":2,",
+        "\"files\":2,\"bytes\":5,\"added\":1,\"changed\":1,\"removed\":0,\"marks\":[\"served\"]",
+        "\"marks\":[\"pinned\",\"label old\"]",
+    ] {
+        assert!(json.contains(part), "{part}: {json}");
+    }
+    assert_eq!(site.act("unpin", &["old"]).code, Some(0));
+    assert_eq!(site.act("unlabel", &["old"]).code, Some(0));
+    assert!(!site.command("releases", &[]).stdout.contains("pinned"));
+    // A sweep for one release leaves the served one.
+    let done = site.act("sweep", &["--keep", "1", "--seconds", "0"]);
+    assert!(
+        done.stdout.starts_with("removed 1 publication, 2 contents"),
+        "{done:?}"
+    );
+    site.assert_whole();
+}
+
+#[test]
+fn a_damaged_content_is_found_and_healed() {
+    let site = Site::new();
+    site.write("index.html", "content");
+    site.publish_well();
+    let digest = anthill_data_plane::base::digest::hex(&sha256(b"content"));
+    let blob = site.path(&format!("store/blobs/{}/{digest}", &digest[..2]));
+    fs::write(&blob, "CONTENT").expect("a write");
+    let done = site.act("verify", &[]);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(
+        done.stdout.contains(&format!("content {digest}: ")),
+        "{done:?}"
+    );
+    assert_eq!(site.act("verify", &["--remove"]).code, Some(1));
+    assert!(!blob.exists());
+    site.publish_well();
+    let done = site.act("verify", &[]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(
+        done.stdout.contains("1 release, 2 contents: 0 wrong"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn a_key_signs_publications_and_rollbacks() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    let key = site.path("key.pem");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anthill-publish"));
+    command.args(["publish", "--new-key"]).arg(&key);
+    let done = run(command);
+    let public: [u8; 32] = from_hex(done.stdout.trim_end().as_bytes()).expect("a key");
+    assert_eq!(
+        fs::metadata(&key).expect("a key").permissions().mode() & 0o777,
+        0o600
+    );
+    let key = key.to_string_lossy().into_owned();
+    let assert_signed = |sequence: u64| {
+        let text = site
+            .store()
+            .pointer("www")
+            .expect("a store")
+            .expect("a pointer");
+        let (pointer, signature) = ReleasePointer::parse(&text).expect("a pointer");
+        let signature = signature.expect("a signature");
+        assert_eq!((pointer.sequence, signature.key), (sequence, public));
+        let key = UnparsedPublicKey::new(&ED25519, signature.key);
+        assert!(key.verify(signature.signed, &signature.signature).is_ok());
+    };
+    // A published release is published again to be signed.
+    site.publish_well();
+    assert_eq!(site.publish(&["--key", &key]).code, Some(0));
+    assert_signed(2);
+    site.write("index.html", "two");
+    let done = site.publish(&[]);
+    assert!(done.stderr.contains("sign with --key FILE"), "{done:?}");
+    assert_eq!(site.command("rollback", &["--key", &key]).code, Some(0));
+    assert_signed(4);
+    let done = site.publish(&["--key", "missing.pem"]);
+    assert!(done.stderr.starts_with("error: missing.pem: "), "{done:?}");
+}
+
+#[test]
+fn dead_links_are_reported_before_anything_is_written() {
+    let site = Site::new();
+    site.write(
+        "index.html",
+        "<a href=none.html></a><a href='#no'></a><a href=/api/x></a>",
+    );
+    let strict = site.publish(&["--strict", "--elsewhere", "/api/"]);
+    assert_eq!(strict.code, Some(2), "{strict:?}");
+    assert!(
+        strict
+            .stderr
+            .contains("error: the release has 2 dead links\n"),
+        "{strict:?}"
+    );
+    assert!(!site.path("store").exists());
+    let done = site.publish(&[]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let line = "warning: index.html, line 1: none.html: the release has no such file\n";
+    assert!(done.stderr.contains(line), "{done:?}");
+}
+
+#[test]
+fn refused_folders_leave_the_store_as_before() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    site.publish_well();
+    let before = site.store_files();
+    site.write("index.html", "two");
+    let refused = |arguments: &[&str], part: &str| {
+        let done = site.publish(arguments);
+        assert!(!matches!(done.code, Some(0) | None), "{done:?}");
+        assert!(done.stderr.contains(part), "{part}: {done:?}");
+        assert!(done.stderr.contains("\nhelp: "), "{done:?}");
+        assert_eq!(site.store_files(), before);
+    };
+    refused(&["--build", "exit 3"], "the build failed: exit status: 3");
+    let link = site.path("site/link");
+    symlink("/etc", &link).expect("a link");
+    refused(&[], "link: the link leads out of the folder, to /etc");
+    fs::remove_file(&link).expect("a removal");
+    site.write("_headers", "X-A: 1");
+    refused(
+        &[],
+        "_headers, line 1: a field stands before the first path",
+    );
+    site.write("_headers", "");
+    site.write("_redirects", "\n/a /b 200");
+    refused(
+        &[],
+        "_redirects, line 2: a rewrite (status 200) is not supported",
+    );
+    site.write("_redirects", "");
+    let build = format!("echo built > {}/built.txt", site.source().display());
+    assert_eq!(site.publish(&["--build", &build]).code, Some(0));
+    assert!(site.store_files().len() > before.len());
+    let done = site.command_at(
+        "publish",
+        &[&site.source().to_string_lossy(), "pi@zero:www"],
+    );
+    assert!(
+        done.stderr.contains("publishing over ssh is not there yet"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn links_in_a_store_are_refused() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    fs::create_dir_all(site.path("store")).expect("a folder");
+    fs::create_dir_all(site.path("outside")).expect("a folder");
+    for name in ["blobs", "drafts", "sites"] {
+        let link = site.path("store").join(name);
+        symlink(site.path("outside"), &link).expect("a link");
+        let done = site.publish(&[]);
+        assert_eq!(done.code, Some(1), "{done:?}");
+        assert!(
+            done.stderr.contains("a link or a file stands in place"),
+            "{done:?}"
+        );
+        fs::remove_file(&link).expect("a removal");
+    }
+    assert_eq!(
+        fs::read_dir(site.path("outside"))
+            .expect("a folder")
+            .count(),
+        0
+    );
+    site.publish_well();
+}
+
+#[test]
+fn one_of_two_publishers_at_once_is_refused() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    site.publish_well();
+    site.write("index.html", "two");
+    // The lock of the site holds both publishers after their comparison with the pointer.
+    let lock = fs::File::open(site.path("store/sites/www/lock")).expect("a lock");
+    lock.lock().expect("the lock");
+    let publishers: Vec<_> = (0..2).map(|_| site.start(&[])).collect();
+    for publisher in &publishers {
+        support::wait_for_lock(publisher.id());
+    }
+    drop(lock);
+    let done: Vec<_> = publishers.into_iter().map(support::finish).collect();
+    let refused = match (done[0].code, done[1].code) {
+        (Some(0), Some(1)) => &done[1],
+        (Some(1), Some(0)) => &done[0],
+        _ => panic!("{done:?}"),
+    };
+    assert!(
+        refused.stderr.contains("published sequence 2 meanwhile"),
+        "{refused:?}"
+    );
+    assert_eq!(site.served().map(|it| it.pointer.sequence), Some(2));
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_release() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    let script = "set -e; mkdir small; mount -t tmpfs -o size=512k none small\n\
+        \"$0\" publish site small/store; cp small/store/sites/www/pointer before\n\
+        head -c 700000 /dev/urandom > site/big.bin\n\
+        ! \"$0\" publish site small/store\n\
+        cmp before small/store/sites/www/pointer\n\
+        test -z \"$(ls small/store/drafts)\"\n\
+        rm site/big.bin; dd if=/dev/zero of=small/filler bs=4k 2>/dev/null || true\n\
+        echo two > site/index.html\n\
+        ! \"$0\" publish site small/store\n\
+        cmp before small/store/sites/www/pointer\n\
+        rm small/filler; \"$0\" publish site small/store; \"$0\" releases verify small/store";
+    let mut command = Command::new(tool("unshare"));
+    command.args(["--map-root-user", "--mount", "sh", "-c", script]);
+    command
+        .arg(env!("CARGO_BIN_EXE_anthill-publish"))
+        .current_dir(site.path(""));
+    let done = run(command);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let stderr = done.stderr.to_lowercase();
+    assert_eq!(stderr.matches("no space left").count(), 2, "{done:?}");
+    assert!(
+        done.stdout.ends_with("2 releases, 4 contents: 0 wrong\n"),
+        "{done:?}"
+    );
+}

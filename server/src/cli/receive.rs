@@ -1,0 +1,174 @@
+//! `anthill receive`: receives releases on standard input and output, and prints the line that lets an ssh key of a
+//! publisher do so and nothing else.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use super::parse::ParsedArguments;
+use crate::base::clock;
+use crate::base::digest::hex;
+use crate::config::OperatorError;
+use crate::receive::{self, ReceiveOptions, Rights};
+use crate::store::{
+    ReleaseMark, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError, StoreWriter,
+    sweep,
+};
+use crate::wire::release_pointer::{is_label, is_publisher};
+
+pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    let options = options(typed)?;
+    if typed.has("key-line") {
+        return Ok(super::print_result(&key_line(&options)?));
+    }
+    if let Some(id) = typed.text("withdraw")? {
+        return withdraw(&options, &id);
+    }
+    // The program that the publisher asked for (SSH_ORIGINAL_COMMAND) decides nothing: the account's own command does.
+    let done = receive::receive(&options, io::stdin().lock(), io::stdout().lock());
+    sweep_releases(&options);
+    // The publisher has the reason of a refusal.
+    Ok(match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    })
+}
+
+fn options(typed: &ParsedArguments) -> Result<ReceiveOptions, OperatorError> {
+    let site = typed.operand_at(0).and_then(|site| site.to_str());
+    let site = site.unwrap_or_default().to_owned();
+    if !is_label(&site) {
+        return Err(OperatorError::new(format!(
+            "`{site}` is not the name of a site in a store"
+        ))
+        .help("write the name of `release` in anthill.toml: letters, digits, dots, hyphens and underscores"));
+    }
+    let store = typed.path("store").ok_or_else(|| {
+        OperatorError::new("`anthill receive` needs the folder of the store")
+            .help("write anthill receive SITE --store /var/lib/anthill/releases")
+    })?;
+    let rights = typed.text("rights")?;
+    let publisher = typed.text("publisher")?;
+    if let Some(name) = publisher.as_ref().filter(|name| !is_publisher(name)) {
+        return Err(
+            OperatorError::new(format!("--publisher: `{name}` is no name of a publisher"))
+                .help("write at most 63 visible ASCII characters without a space"),
+        );
+    }
+    let quota = match typed.text("quota")? {
+        None => None,
+        Some(text) => Some(text.parse().map_err(|_| {
+            OperatorError::new(format!("--quota: `{text}` is not a number of bytes"))
+                .help("write digits alone, for example 1000000000")
+        })?),
+    };
+    Ok(ReceiveOptions {
+        site,
+        served: served_folder(&store),
+        store,
+        rights: rights
+            .as_deref()
+            .and_then(Rights::of)
+            .unwrap_or(Rights::Publish),
+        publisher,
+        quota,
+    })
+}
+
+/// Returns the folder of the server's acknowledgments: `served` beside the store.
+fn served_folder(store: &Path) -> PathBuf {
+    store.parent().unwrap_or(Path::new("")).join("served")
+}
+
+/// Returns the begin of a line for `authorized_keys` (sshd(8)): the key that follows may run this command alone.
+fn key_line(options: &ReceiveOptions) -> Result<String, OperatorError> {
+    let program = std::env::current_exe().map_err(|error| {
+        OperatorError::failure(format!("the path of this program is unknown: {error}"))
+    })?;
+    let store = std::path::absolute(&options.store).unwrap_or_else(|_| options.store.clone());
+    let mut words = vec![
+        program.display().to_string(),
+        "receive".to_owned(),
+        options.site.clone(),
+        "--store".to_owned(),
+        store.display().to_string(),
+        "--rights".to_owned(),
+        options.rights.word().to_owned(),
+    ];
+    if let Some(publisher) = &options.publisher {
+        words.extend(["--publisher".to_owned(), publisher.clone()]);
+    }
+    if let Some(quota) = options.quota {
+        words.extend(["--quota".to_owned(), quota.to_string()]);
+    }
+    let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
+    let command = words.join(" ");
+    // sshd knows one escape within the quotation marks.
+    let command = command.replace('"', "\\\"");
+    Ok(format!("restrict,command=\"{command}\" KEY"))
+}
+
+/// Quotes a word for the shell of the account.
+fn shell_word(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%,=".contains(&byte);
+    match !word.is_empty() && word.bytes().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// Withdraws the release with an id, or with the begin of an id.
+fn withdraw(options: &ReceiveOptions, id: &str) -> Result<ExitCode, OperatorError> {
+    let failed = |error: StoreWriteError| {
+        OperatorError::failure(format!("{}: {error}", options.store.display()))
+    };
+    let store = StoreWriter::open(&options.store).map_err(failed)?;
+    let site = SiteWriter::lock(&store, &options.site).map_err(failed)?;
+    let records = SiteRecords::read(store.reader(), &options.site).map_err(failed)?;
+    let releases = records.releases();
+    let mut found = releases
+        .iter()
+        .filter(|release| hex(*release).starts_with(id));
+    let (Some(release), None) = (found.next(), found.next()) else {
+        return Err(OperatorError::new(format!(
+            "`{id}` is not the begin of the id of exactly one release of the site `{}`",
+            options.site
+        ))
+        .help("`anthill releases` lists the ids"));
+    };
+    site.mark(ReleaseMark::Withdrawn, release).map_err(failed)?;
+    Ok(super::print_result(&format!(
+        "release {} is withdrawn: no answer comes from it any more",
+        hex(release)
+    )))
+}
+
+/// Removes releases beyond the retention. A busy store is swept after another publication, and an error of a sweep
+/// does not concern the publisher.
+fn sweep_releases(options: &ReceiveOptions) {
+    if let Ok(store) = StoreFolder::open(&options.store) {
+        let _ = sweep(&store, &Retention::default(), clock::unix_seconds_now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_for_a_key_runs_one_command() {
+        let options = ReceiveOptions {
+            site: "www".to_owned(),
+            store: "/srv/my \"own\" site's".into(),
+            served: "/srv/served".into(),
+            rights: Rights::Preview,
+            publisher: Some("ann@laptop".to_owned()),
+            quota: Some(1_000),
+        };
+        let line = key_line(&options).expect("a line");
+        assert!(line.starts_with("restrict,command=\""), "{line}");
+        let end = " receive www --store '/srv/my \\\"own\\\" site'\\''s' --rights preview --publisher ann@laptop \
+                   --quota 1000\" KEY";
+        assert!(line.ends_with(end), "{line}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Releases of sites: the change to another release, the reports in the log, and the acknowledgments in the state
+//! folder.
+
+use super::watch::SiteId;
+use crate::base::atomic_file;
+use crate::site::{ReleaseRules, ReleaseState, Site};
+use crate::world::World;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Last reports of releases. Each state, and each refusal, is reported once.
+#[derive(Default)]
+pub(super) struct ReleaseReports {
+    /// Last reported state of each release, by the path of its pointer.
+    states: HashMap<PathBuf, ReleaseState>,
+    /// Last reported refusal of each site.
+    refusals: HashMap<SiteId, String>,
+}
+
+impl ReleaseReports {
+    /// Forgets the refusals, since another configuration has other sites.
+    pub(super) fn clear_refusals(&mut self) {
+        self.refusals.clear();
+    }
+
+    /// Forgets the refusal of a site, after its release was accepted.
+    pub(super) fn accept(&mut self, place: SiteId) {
+        self.refusals.remove(&place);
+    }
+
+    /// Reports the reason that the release of the pointer is not served. `site` is the site as served from now on.
+    pub(super) fn refuse(&mut self, place: SiteId, site: &Site, reason: String) {
+        if self.refusals.get(&place) == Some(&reason) {
+            return;
+        }
+        let name = site
+            .rules()
+            .release
+            .as_ref()
+            .map_or("", |release| &release.site);
+        let stays = match site.release_state() {
+            Some(ReleaseState::Served(last)) => {
+                format!("the release {} stays served", last.short())
+            }
+            _ => "the site answers 503".to_owned(),
+        };
+        log::error!("the published release of the site {name} is not served: {reason}; {stays}");
+        self.refusals.insert(place, reason);
+    }
+
+    /// Reports the releases that all workers serve, and acknowledges the releases in the state folder.
+    pub(super) fn report(&mut self, world: &World) {
+        for (rules, state) in releases(world) {
+            let known = self.states.insert(rules.pointer(), state);
+            if known == Some(state) {
+                continue;
+            }
+            report(&rules, &state);
+            if let ReleaseState::Served(served) = state {
+                acknowledge(&rules, served.text().as_bytes());
+            }
+        }
+    }
+}
+
+/// Returns the releases of a World with their states.
+fn releases(world: &World) -> impl Iterator<Item = (ReleaseRules, ReleaseState)> {
+    world.hosts.iter().filter_map(|host| {
+        let site = host.site.as_ref()?;
+        Some((site.rules().release.clone()?, *site.release_state()?))
+    })
+}
+
+fn report(rules: &ReleaseRules, state: &ReleaseState) {
+    let name = &rules.site;
+    match state {
+        ReleaseState::Missing => log::warn!(
+            "the site {name} has no release in {}, and answers 503: `anthill publish DIR HOST:{name}` publishes a folder",
+            rules.store.display()
+        ),
+        ReleaseState::Served(served) => log::info!(
+            "the site {name} serves the release {} with the sequence {}",
+            served.short(),
+            served.sequence
+        ),
+        ReleaseState::Withdrawn(last) => log::warn!(
+            "the release {} of the site {name} is withdrawn, and the site answers 503 until the next release",
+            last.short()
+        ),
+    }
+}
+
+/// Writes the acknowledgment of a release. After a restart the file has the text already.
+fn acknowledge(rules: &ReleaseRules, text: &[u8]) {
+    if atomic_file::read(&rules.served).is_ok_and(|known| known == text) {
+        return;
+    }
+    if let Err(error) = atomic_file::write(&rules.served, text, ACKNOWLEDGMENT_MODE) {
+        let file = rules.served.display();
+        log::error!("{file}: the served release can't be acknowledged: {error}");
+    }
+}
+
+/// Permissions of an acknowledgment: publishers have other accounts.
+const ACKNOWLEDGMENT_MODE: u32 = 0o644;
+
+/// Returns warnings about releases that cannot be served, for `anthill check`.
+pub(super) fn warnings(world: &World) -> Vec<String> {
+    let sites = world.hosts.iter().filter_map(|host| host.site.as_ref());
+    let warning = |site: &Arc<Site>| {
+        let name = &site.rules().release.as_ref()?.site;
+        match (site.reopened().refused, site.release_state()?) {
+            (Some(refused), _) => Some(format!(
+                "the release of the site {name} can't be served: {refused}"
+            )),
+            (None, ReleaseState::Missing) => Some(format!(
+                "the site {name} has no release yet, and would answer 503: `anthill publish DIR HOST:{name}` publishes a \
+                 folder"
+            )),
+            (None, _) => None,
+        }
+    };
+    sites.filter_map(warning).collect()
+}

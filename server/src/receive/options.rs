@@ -1,0 +1,21 @@
+//! Settings of a receiver.
+
+use super::rights::Rights;
+use std::path::PathBuf;
+
+/// Settings of a receiver.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReceiveOptions {
+    /// Name of the site in the store.
+    pub site: String,
+    /// Folder of the store.
+    pub store: PathBuf,
+    /// Folder in which the server acknowledges the served release of each site.
+    pub served: PathBuf,
+    /// Rights of the publisher.
+    pub rights: Rights,
+    /// Name of the publisher, whatever the publisher states.
+    pub publisher: Option<String>,
+    /// Bytes of all contents in the store, beyond which no content is accepted.
+    pub quota: Option<u64>,
+}

@@ -1,0 +1,391 @@
+//! Session of one publisher.
+
+use super::error::ReceiveError;
+use super::options::ReceiveOptions;
+use super::rights::Rights;
+use super::served::wait_until_served;
+use super::upload::Upload;
+use crate::base::digest::{from_hex, hex};
+use crate::limits::{MANIFEST_BYTES_MAX, RECEIVE_UNSYNCED_BYTES_MAX};
+use crate::store::{
+    Flip, FrameReader, FrameWriter, ReleaseMark, SiteRecords, SiteWriter, StoreWriteError,
+    StoreWriter, read_manifest, release_contents, verify_content,
+};
+use crate::wire::manifest::apply_difference;
+use crate::wire::receive_frame::{ContentPlace, FrameKind, HELLO};
+use crate::wire::release_pointer::ReleasePointer;
+use std::io::{Read, Write};
+
+/// Session of one publisher.
+pub(super) struct Session<'s, R: Read, W: Write> {
+    options: &'s ReceiveOptions,
+    store: &'s StoreWriter,
+    input: FrameReader<R>,
+    output: &'s mut FrameWriter<W>,
+    /// Sequence of the pointer that the publisher knows.
+    seen: Option<u64>,
+    upload: Option<Upload>,
+    /// Bytes of completed contents since the last sync of the store.
+    unsynced: u64,
+}
+
+/// Manifest on its way.
+#[derive(Default)]
+struct ManifestPieces {
+    whole: Vec<u8>,
+    difference: Vec<u8>,
+}
+
+impl<'s, R: Read, W: Write> Session<'s, R, W> {
+    /// Returns a session before its first frame.
+    pub(super) fn new(
+        options: &'s ReceiveOptions,
+        store: &'s StoreWriter,
+        input: FrameReader<R>,
+        output: &'s mut FrameWriter<W>,
+    ) -> Session<'s, R, W> {
+        Session {
+            options,
+            store,
+            input,
+            output,
+            seen: None,
+            upload: None,
+            unsynced: 0,
+        }
+    }
+
+    /// Answers requests until the stream ends.
+    pub(super) fn run(mut self) -> Result<(), ReceiveError> {
+        match self.input.read()? {
+            Some((FrameKind::Hello, text)) if text == HELLO.as_bytes() => {}
+            Some((FrameKind::Hello, _)) => {
+                return Err(ReceiveError::Protocol(
+                    "this program speaks version 1 of the protocol: use a publisher of the same version",
+                ));
+            }
+            Some(_) => return Err(ReceiveError::Protocol("a session begins with a greeting")),
+            None => return Ok(()),
+        }
+        self.output.write(FrameKind::Hello, HELLO.as_bytes())?;
+        self.output.flush()?;
+        let mut pieces = ManifestPieces::default();
+        while let Some((kind, payload)) = self.input.read()? {
+            match kind {
+                FrameKind::Manifest => append(&mut pieces.whole, payload)?,
+                FrameKind::Difference => append(&mut pieces.difference, payload)?,
+                kind => {
+                    let payload = payload.to_vec();
+                    self.answer(kind, &payload, std::mem::take(&mut pieces))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &mut self,
+        kind: FrameKind,
+        payload: &[u8],
+        pieces: ManifestPieces,
+    ) -> Result<(), ReceiveError> {
+        match kind {
+            FrameKind::List => self.list()?,
+            FrameKind::Release => self.begin_upload(payload, pieces)?,
+            FrameKind::Blob => return self.content(payload),
+            FrameKind::Pointer => self.publish(payload)?,
+            FrameKind::Command => {
+                let text = std::str::from_utf8(payload);
+                let text = text.map_err(|_| ReceiveError::Protocol("a command is no text"))?;
+                self.command(text)?;
+            }
+            _ => return Err(ReceiveError::Protocol("the frame has no place here")),
+        }
+        Ok(self.output.flush()?)
+    }
+
+    /// Answers the request for the state of the site.
+    fn list(&mut self) -> Result<(), ReceiveError> {
+        let records = self.records()?;
+        self.seen = records.served;
+        let site = &self.options.site;
+        let mut text = format!("site {site}\nrights {}\n", self.options.rights.word());
+        if let Some(publisher) = &self.options.publisher {
+            text.push_str(&format!("publisher {publisher}\n"));
+        }
+        text.push_str(&records.text());
+        Ok(self.output.write_text(FrameKind::List, text.as_bytes())?)
+    }
+
+    /// Takes a manifest, and answers with the missing contents.
+    fn begin_upload(&mut self, release: &[u8], pieces: ManifestPieces) -> Result<(), ReceiveError> {
+        let release = <[u8; 32]>::try_from(release)
+            .map_err(|_| ReceiveError::Protocol("a release has a digest of 32 bytes"))?;
+        let manifest = match pieces.difference.is_empty() {
+            true => pieces.whole,
+            false => self.manifest_from(&pieces.difference)?,
+        };
+        let upload = Upload::new(manifest, release, self.store)?;
+        if let Some(quota) = self.options.quota {
+            let needed = upload
+                .missing_bytes()
+                .saturating_add(self.store.used_bytes()?);
+            if needed > quota {
+                return Err(ReceiveError::Refused(format!(
+                    "the release needs {needed} bytes together with the older releases, and the quota is {quota} bytes"
+                )));
+            }
+        }
+        let needs = upload.needs(self.store);
+        let needs: Vec<u8> = needs.iter().flat_map(|place| place.bytes()).collect();
+        self.upload = Some(upload);
+        // A frame has whole entries.
+        for entries in needs.chunks(ContentPlace::BYTES * 4_096) {
+            self.output.write(FrameKind::Need, entries)?;
+        }
+        Ok(self.output.write(FrameKind::Need, b"")?)
+    }
+
+    /// Returns the manifest of a difference. The difference begins with the digest of the earlier manifest.
+    fn manifest_from(&self, difference: &[u8]) -> Result<Vec<u8>, ReceiveError> {
+        let malformed = ReceiveError::Protocol("the difference of the manifests is malformed");
+        let Some((base, steps)) = difference.split_first_chunk::<32>() else {
+            return Err(malformed);
+        };
+        let base = self.manifest(base)?;
+        apply_difference(&base, steps).ok_or(malformed)
+    }
+
+    /// Reads a manifest of the site.
+    fn manifest(&self, release: &[u8; 32]) -> Result<Vec<u8>, ReceiveError> {
+        self.must_be_known(release)?;
+        read_manifest(self.store.reader(), release).map_err(|error| {
+            ReceiveError::Refused(format!("the manifest {}: {error}", hex(release)))
+        })
+    }
+
+    /// Takes the pieces of a content.
+    fn content(&mut self, payload: &[u8]) -> Result<(), ReceiveError> {
+        let place = <&[u8; ContentPlace::BYTES]>::try_from(payload);
+        let place = place.map_err(|_| ReceiveError::Protocol("a content has a place"))?;
+        let place = ContentPlace::parse(place);
+        let upload = self.upload.as_mut();
+        let upload = upload.ok_or(ReceiveError::Protocol("a content comes after its manifest"))?;
+        let content = upload.content(place.number);
+        let content = *content.ok_or(ReceiveError::Protocol("the content is not missing"))?;
+        let mut draft = self.store.resume(&content)?;
+        if draft.size() != place.offset {
+            return Err(ReceiveError::Refused(
+                "another publisher sends the same content at the moment; publish again".to_owned(),
+            ));
+        }
+        loop {
+            match self.input.read()? {
+                Some((FrameKind::Data, b"")) => break,
+                Some((FrameKind::Data, piece)) => {
+                    if draft.size().saturating_add(piece.len() as u64) > content.size {
+                        return Err(ReceiveError::Protocol(
+                            "the content is longer than in the manifest",
+                        ));
+                    }
+                    let written = draft.write_all(piece);
+                    written.map_err(|error| {
+                        ReceiveError::Refused(format!("the disk refused a content: {error}"))
+                    })?;
+                }
+                Some(_) => return Err(ReceiveError::Protocol("a content has pieces alone")),
+                None => {
+                    return Err(ReceiveError::Stream(
+                        std::io::ErrorKind::UnexpectedEof.into(),
+                    ));
+                }
+            }
+        }
+        draft.finish_as(&content)?;
+        upload.complete(place.number);
+        self.unsynced += content.size;
+        if self.unsynced >= RECEIVE_UNSYNCED_BYTES_MAX {
+            self.unsynced = 0;
+            self.store.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Sets the pointer of the site, and waits until the server serves the release.
+    fn publish(&mut self, text: &[u8]) -> Result<(), ReceiveError> {
+        self.must_have(Rights::Publish, "choose the served release")?;
+        let parsed = ReleasePointer::parse(text);
+        let (wanted, signature) =
+            parsed.ok_or(ReceiveError::Protocol("the pointer is malformed"))?;
+        if wanted.site != self.options.site {
+            let site = &self.options.site;
+            return Err(ReceiveError::Refused(format!(
+                "the pointer is for the site `{}`, and this account publishes `{site}`",
+                wanted.site
+            )));
+        }
+        let own = self.options.publisher.as_ref();
+        let publisher = own.unwrap_or(&wanted.publisher).clone();
+        if signature.is_some() && publisher != wanted.publisher {
+            return Err(ReceiveError::Refused(format!(
+                "the signed pointer names the publisher `{}`, and this account belongs to `{publisher}`",
+                wanted.publisher
+            )));
+        }
+        self.must_be_complete(&wanted.release)?;
+        let site = SiteWriter::lock(self.store, &self.options.site)?;
+        let records = self.records()?;
+        let next = records
+            .publications
+            .keys()
+            .next_back()
+            .map_or(1, |last| last + 1);
+        if records.served == self.seen && wanted.sequence != next {
+            return Err(ReceiveError::Refused(format!(
+                "the pointer has the sequence {}, and the next one is {next}",
+                wanted.sequence
+            )));
+        }
+        let flip = Flip {
+            release: wanted.release,
+            seen: self.seen,
+            time: wanted.time,
+            publisher,
+        };
+        let pointer = site.flip(flip, |pointer| match signature {
+            Some(_) => String::from_utf8_lossy(text).into_owned(),
+            None => pointer.text(),
+        })?;
+        drop(site);
+        self.seen = Some(pointer.sequence);
+        let is_served = wait_until_served(&self.options.served, &pointer);
+        let state = if is_served { "served" } else { "waiting" };
+        let answer = format!("sequence {}\n{state}\n", pointer.sequence);
+        Ok(self.output.write(FrameKind::Done, answer.as_bytes())?)
+    }
+
+    /// Runs a command in words.
+    fn command(&mut self, text: &str) -> Result<(), ReceiveError> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let release = |word: &str| {
+            let digest = from_hex::<32>(word.as_bytes());
+            digest.ok_or(ReceiveError::Protocol(
+                "a release has 64 hexadecimal digits",
+            ))
+        };
+        let mut answer = String::new();
+        match words[..] {
+            ["manifest", digest] => {
+                let release = release(digest)?;
+                self.must_be_known(&release)?;
+                // A release that was swept has an empty text, so that a list goes on.
+                let manifest = read_manifest(self.store.reader(), &release).unwrap_or_default();
+                return Ok(self.output.write_text(FrameKind::Manifest, &manifest)?);
+            }
+            ["label", label, digest] => {
+                let release = release(digest)?;
+                self.must_be_complete(&release)?;
+                self.lock()?.set_label(label, &release)?;
+            }
+            ["unlabel", label] => self.lock()?.remove_label(label)?,
+            ["pin", digest] => {
+                self.must_have(Rights::Publish, "pin releases")?;
+                let release = release(digest)?;
+                self.must_be_known(&release)?;
+                self.lock()?.mark(ReleaseMark::Pinned, &release)?;
+            }
+            ["unpin", digest] => {
+                self.must_have(Rights::Publish, "unpin releases")?;
+                self.lock()?.unpin(&release(digest)?)?;
+            }
+            ["withdraw", digest] => {
+                self.must_have(Rights::All, "withdraw releases")?;
+                let release = release(digest)?;
+                self.must_be_known(&release)?;
+                self.lock()?.mark(ReleaseMark::Withdrawn, &release)?;
+            }
+            ["verify", digest] => answer = self.verify(&release(digest)?)?,
+            _ => return Err(ReceiveError::Refused("the command is unknown".to_owned())),
+        }
+        Ok(self.output.write(FrameKind::Done, answer.as_bytes())?)
+    }
+
+    /// Verifies all contents of a release. Returns a line for each wrong content, and for the number of contents.
+    fn verify(&self, release: &[u8; 32]) -> Result<String, ReceiveError> {
+        self.must_be_known(release)?;
+        let mut answer = String::new();
+        let contents = release_contents(self.store.reader(), release)?;
+        for content in &contents {
+            if let Err(error) = verify_content(self.store.reader(), content) {
+                answer.push_str(&format!("wrong {} {error}\n", hex(&content.digest)));
+            }
+        }
+        answer.push_str(&format!("contents {}\n", contents.len()));
+        Ok(answer)
+    }
+
+    /// Adds the manifest of the upload if it is complete. Any other release must be one of the site with all contents.
+    fn must_be_complete(&self, release: &[u8; 32]) -> Result<(), ReceiveError> {
+        if let Some(upload) = &self.upload
+            && upload.release == *release
+        {
+            return match upload.missing_count() {
+                0 => Ok(self.store.add_manifest(&upload.manifest).map(|_| ())?),
+                missing => Err(ReceiveError::Refused(format!(
+                    "{missing} contents of the release are missing"
+                ))),
+            };
+        }
+        self.must_be_known(release)?;
+        for content in release_contents(self.store.reader(), release)? {
+            if !self.store.has(&content)? {
+                return Err(ReceiveError::Refused(format!(
+                    "the content {} of the release is missing",
+                    hex(&content.digest)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a release that the site never had, so that no publisher reads the releases of other sites.
+    fn must_be_known(&self, release: &[u8; 32]) -> Result<(), ReceiveError> {
+        match self.records()?.releases().contains(release) {
+            true => Ok(()),
+            false => Err(ReceiveError::Refused(format!(
+                "the site has no release {}",
+                hex(release)
+            ))),
+        }
+    }
+
+    fn must_have(&self, rights: Rights, action: &str) -> Result<(), ReceiveError> {
+        match self.options.rights >= rights {
+            true => Ok(()),
+            false => Err(ReceiveError::Refused(format!(
+                "this account has the rights `{}`, and only the rights `{}` {action}",
+                self.options.rights.word(),
+                rights.word()
+            ))),
+        }
+    }
+
+    fn records(&self) -> Result<SiteRecords, StoreWriteError> {
+        SiteRecords::read(self.store.reader(), &self.options.site)
+    }
+
+    fn lock(&self) -> Result<SiteWriter<'s>, StoreWriteError> {
+        SiteWriter::lock(self.store, &self.options.site)
+    }
+}
+
+/// Appends a piece of a manifest.
+fn append(text: &mut Vec<u8>, piece: &[u8]) -> Result<(), ReceiveError> {
+    if text.len() + piece.len() > MANIFEST_BYTES_MAX {
+        return Err(ReceiveError::Refused(
+            "the manifest is longer than 32 MiB".to_owned(),
+        ));
+    }
+    text.extend_from_slice(piece);
+    Ok(())
+}

@@ -1,0 +1,433 @@
+//! Tests of sessions, with the frames of a publisher in memory.
+
+use super::*;
+use crate::base::digest::{hex, sha256};
+use crate::store::{ReleaseStore as _, SiteRecords, StoreFolder};
+use crate::wire::manifest::{BlobRef, ManifestLine, ManifestWriter, difference};
+use crate::wire::receive_frame::{ContentPlace, HELLO};
+use crate::wire::release_pointer::ReleasePointer;
+use std::borrow::Cow;
+use tempfile::TempDir;
+
+/// Answer of a receiver.
+type Answer = (FrameKind, Vec<u8>);
+
+/// Frames of a publisher.
+struct Frames(FrameWriter<Vec<u8>>);
+
+impl Frames {
+    fn new() -> Frames {
+        Frames(FrameWriter::new(Vec::new())).add(FrameKind::Hello, HELLO.as_bytes())
+    }
+
+    fn add(mut self, kind: FrameKind, payload: &[u8]) -> Frames {
+        self.0.write(kind, payload).expect("memory");
+        self
+    }
+
+    fn command(self, text: &str) -> Frames {
+        self.add(FrameKind::Command, text.as_bytes())
+    }
+
+    fn manifest(self, manifest: &str) -> Frames {
+        self.add(FrameKind::Manifest, manifest.as_bytes())
+            .add(FrameKind::Release, &sha256(manifest.as_bytes()))
+    }
+
+    fn content(self, number: u32, offset: u64, bytes: &[u8]) -> Frames {
+        let place = ContentPlace { number, offset };
+        let frames = self.add(FrameKind::Blob, &place.bytes());
+        let frames = match bytes.is_empty() {
+            true => frames,
+            false => frames.add(FrameKind::Data, bytes),
+        };
+        frames.add(FrameKind::Data, b"")
+    }
+
+    fn pointer(self, manifest: &str, sequence: u64) -> Frames {
+        self.add(
+            FrameKind::Pointer,
+            pointer(manifest, sequence).text().as_bytes(),
+        )
+    }
+}
+
+/// Receiver with a store of its own.
+struct Receiver {
+    _folder: TempDir,
+    options: ReceiveOptions,
+}
+
+impl Receiver {
+    fn new(rights: Rights) -> Receiver {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = ReceiveOptions {
+            site: "www".to_owned(),
+            store: folder.path().join("releases"),
+            served: folder.path().join("served"),
+            rights,
+            publisher: None,
+            quota: None,
+        };
+        Receiver {
+            _folder: folder,
+            options,
+        }
+    }
+
+    /// Runs a session, and returns the answers without the greeting.
+    fn answers(&self, frames: Frames) -> Vec<Answer> {
+        self.answers_to(&frames.0.into_inner()).1
+    }
+
+    fn answers_to(&self, bytes: &[u8]) -> (Result<(), ReceiveError>, Vec<Answer>) {
+        let mut output = Vec::new();
+        let done = receive(&self.options, bytes, &mut output);
+        let mut reader = FrameReader::new(&output[..]);
+        let mut answers = Vec::new();
+        while let Some((kind, payload)) = reader.read().expect("frames") {
+            if kind != FrameKind::Hello {
+                answers.push((kind, payload.to_vec()));
+            }
+        }
+        (done, answers)
+    }
+
+    /// Runs a session that fails, and returns the reason that the publisher gets.
+    fn refusal(&self, frames: Frames) -> String {
+        let answers = self.answers(frames);
+        match answers.last() {
+            Some((FrameKind::Failed, text)) => String::from_utf8_lossy(text).into_owned(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn records(&self) -> SiteRecords {
+        let store = StoreFolder::open(&self.options.store).expect("a store");
+        SiteRecords::read(&store, "www").expect("records")
+    }
+
+    fn served(&self) -> Option<[u8; 32]> {
+        self.records().served().map(|it| it.pointer.release)
+    }
+}
+
+/// Returns the manifest of files with their contents.
+fn manifest(files: &[(&str, &[u8])]) -> String {
+    let mut writer = ManifestWriter::default();
+    for (path, bytes) in files {
+        writer.push(&ManifestLine::File {
+            path: Cow::Borrowed(path.as_bytes()),
+            content: BlobRef {
+                size: bytes.len() as u64,
+                digest: sha256(bytes),
+            },
+            is_hashed: false,
+        });
+    }
+    writer.finish()
+}
+
+fn pointer(manifest: &str, sequence: u64) -> ReleasePointer {
+    ReleasePointer {
+        site: "www".to_owned(),
+        release: sha256(manifest.as_bytes()),
+        sequence,
+        time: 1_763_899_200,
+        publisher: "ann@laptop".to_owned(),
+    }
+}
+
+/// Returns the missing contents of an answer.
+fn needs(answers: &[Answer]) -> Vec<ContentPlace> {
+    let needs = answers.iter().filter(|(kind, _)| *kind == FrameKind::Need);
+    let entries = needs.flat_map(|(_, payload)| payload.as_chunks::<12>().0);
+    entries.map(ContentPlace::parse).collect()
+}
+
+fn done(text: &str) -> (FrameKind, Vec<u8>) {
+    (FrameKind::Done, text.as_bytes().to_vec())
+}
+
+#[test]
+fn a_release_is_received_and_served() {
+    let receiver = Receiver::new(Rights::Publish);
+    let first = manifest(&[("a", b"one"), ("b", b"two"), ("c", b"one")]);
+    let frames = Frames::new().add(FrameKind::List, b"").manifest(&first);
+    let answers = receiver.answers(frames);
+    assert_eq!(
+        answers[0],
+        (FrameKind::List, b"site www\nrights publish\n".to_vec())
+    );
+    let expected = [0, 1].map(|number| ContentPlace { number, offset: 0 });
+    assert_eq!(needs(&answers), expected, "equal contents are sent once");
+    let frames = Frames::new()
+        .add(FrameKind::List, b"")
+        .manifest(&first)
+        .content(0, 0, b"one")
+        .content(1, 0, b"two")
+        .pointer(&first, 1);
+    let answers = receiver.answers(frames);
+    assert_eq!(answers.last(), Some(&done("sequence 1\nwaiting\n")));
+    assert_eq!(receiver.served(), Some(sha256(first.as_bytes())));
+    // The second release comes as a difference, and needs the changed content alone.
+    let second = manifest(&[("a", b"one"), ("b", b"three")]);
+    let mut steps = sha256(first.as_bytes()).to_vec();
+    steps.extend_from_slice(difference(&first, &second).as_bytes());
+    let frames = Frames::new()
+        .add(FrameKind::List, b"")
+        .add(FrameKind::Difference, &steps)
+        .add(FrameKind::Release, &sha256(second.as_bytes()))
+        .content(1, 0, b"three")
+        .pointer(&second, 2);
+    let answers = receiver.answers(frames);
+    assert_eq!(
+        needs(&answers),
+        [ContentPlace {
+            number: 1,
+            offset: 0
+        }]
+    );
+    assert_eq!(answers.last(), Some(&done("sequence 2\nwaiting\n")));
+    // A rollback is a new sequence.
+    let frames = Frames::new().add(FrameKind::List, b"").pointer(&first, 3);
+    assert_eq!(
+        receiver.answers(frames).last(),
+        Some(&done("sequence 3\nwaiting\n"))
+    );
+    assert_eq!(receiver.served(), Some(sha256(first.as_bytes())));
+    let frames = Frames::new().command(&format!("manifest {}", hex(&sha256(second.as_bytes()))));
+    let answers = receiver.answers(frames);
+    assert_eq!(answers[0], (FrameKind::Manifest, second.into_bytes()));
+}
+
+#[test]
+fn a_session_that_is_cut_anywhere_leaves_the_old_release() {
+    let receiver = Receiver::new(Rights::Publish);
+    let old = manifest(&[("a", b"old")]);
+    let frames = Frames::new()
+        .manifest(&old)
+        .content(0, 0, b"old")
+        .pointer(&old, 1);
+    receiver.answers(frames);
+    let new = manifest(&[("a", b"new content")]);
+    let frames = Frames::new()
+        .add(FrameKind::List, b"")
+        .manifest(&new)
+        .content(0, 0, b"new content")
+        .pointer(&new, 2);
+    let bytes = frames.0.into_inner();
+    for end in bytes.len() - 300..bytes.len() {
+        let (result, _) = receiver.answers_to(&bytes[..end]);
+        assert_eq!(receiver.served(), Some(sha256(old.as_bytes())), "{end}");
+        // The next publisher goes on, or finds the content of an earlier turn complete.
+        drop(result);
+    }
+    let answers = receiver.answers(Frames::new().manifest(&new));
+    let mut frames = Frames::new().add(FrameKind::List, b"").manifest(&new);
+    for place in needs(&answers) {
+        let rest = &b"new content"[place.offset as usize..];
+        frames = frames.content(place.number, place.offset, rest);
+    }
+    let answers = receiver.answers(frames.pointer(&new, 2));
+    assert_eq!(answers.last(), Some(&done("sequence 2\nwaiting\n")));
+}
+
+#[test]
+fn a_broken_upload_goes_on() {
+    let receiver = Receiver::new(Rights::Publish);
+    let release = manifest(&[("a", b"abcdef")]);
+    let place = ContentPlace {
+        number: 0,
+        offset: 0,
+    };
+    let frames = Frames::new()
+        .manifest(&release)
+        .add(FrameKind::Blob, &place.bytes())
+        .add(FrameKind::Data, b"abc");
+    assert!(receiver.refusal(frames).contains("ended within a request"));
+    let answers = receiver.answers(Frames::new().manifest(&release));
+    assert_eq!(
+        needs(&answers),
+        [ContentPlace {
+            number: 0,
+            offset: 3
+        }]
+    );
+    let frames = Frames::new()
+        .manifest(&release)
+        .content(0, 3, b"def")
+        .pointer(&release, 1);
+    assert_eq!(
+        receiver.answers(frames).last(),
+        Some(&done("sequence 1\nwaiting\n"))
+    );
+    let store = StoreFolder::open(&receiver.options.store).expect("a store");
+    assert!(store.open_blob(&sha256(b"abcdef")).is_ok());
+}
+
+#[test]
+fn wrong_requests_are_refused() {
+    let release = manifest(&[("a", b"abc")]);
+    let digest = hex(&sha256(release.as_bytes()));
+    let upload = || Frames::new().add(FrameKind::List, b"").manifest(&release);
+    let complete = || upload().content(0, 0, b"abc");
+    let other_site = ReleasePointer {
+        site: "shop".to_owned(),
+        ..pointer(&release, 1)
+    };
+    let climbing = "anthill release 1\nfile 1 00 ../x\n";
+    for (frames, reason) in [
+        (
+            Frames(FrameWriter::new(Vec::new())).add(FrameKind::List, b""),
+            "begins with a greeting",
+        ),
+        (
+            Frames(FrameWriter::new(Vec::new())).add(FrameKind::Hello, b"anthill receive 2"),
+            "version 1",
+        ),
+        (Frames::new().add(FrameKind::Need, b""), "no place here"),
+        (Frames::new().add(FrameKind::Release, &[0; 31]), "32 bytes"),
+        (
+            Frames::new().add(FrameKind::Release, &[0; 32]),
+            "differs from its digest",
+        ),
+        (
+            Frames::new().manifest(climbing),
+            "the release is refused: line 2 of the manifest",
+        ),
+        (
+            Frames::new()
+                .add(FrameKind::Difference, b"=1\n")
+                .add(FrameKind::Release, &[0; 32]),
+            "malformed",
+        ),
+        (Frames::new().content(0, 0, b"abc"), "after its manifest"),
+        (upload().content(1, 0, b"abc"), "not missing"),
+        (
+            upload().content(0, 1, b"bc"),
+            "another publisher sends the same content",
+        ),
+        (
+            upload().content(0, 0, b"abcd"),
+            "longer than in the manifest",
+        ),
+        (upload().content(0, 0, b"abd"), "differs from its digest"),
+        (upload().content(0, 0, b"ab"), "differs from its digest"),
+        (
+            upload().pointer(&release, 1),
+            "1 contents of the release are missing",
+        ),
+        (
+            complete().add(FrameKind::Pointer, other_site.text().as_bytes()),
+            "for the site `shop`",
+        ),
+        (complete().add(FrameKind::Pointer, b"anthill"), "malformed"),
+        (complete().pointer(&release, 7), "the next one is 1"),
+        (
+            Frames::new()
+                .add(FrameKind::List, b"")
+                .pointer(&manifest(&[]), 1),
+            "the site has no release",
+        ),
+        (
+            Frames::new().command(&format!("manifest {digest}")),
+            "the site has no release",
+        ),
+        (Frames::new().command("manifest x"), "64 hexadecimal digits"),
+        (
+            Frames::new().command(&format!("pin {digest}")),
+            "the site has no release",
+        ),
+        (Frames::new().command("rm -rf /"), "unknown"),
+        (
+            complete().command(&format!("label ../x {digest}")),
+            "is no name",
+        ),
+        (
+            complete().command(&format!("withdraw {digest}")),
+            "only the rights `all` withdraw releases",
+        ),
+    ] {
+        let receiver = Receiver::new(Rights::Publish);
+        let refusal = receiver.refusal(frames);
+        assert!(refusal.contains(reason), "{refusal} / {reason}");
+        assert_eq!(receiver.served(), None, "{reason}");
+    }
+}
+
+#[test]
+fn rights_bound_the_requests() {
+    let receiver = Receiver::new(Rights::Preview);
+    let release = manifest(&[("a", b"abc")]);
+    let digest = hex(&sha256(release.as_bytes()));
+    let frames = Frames::new()
+        .manifest(&release)
+        .content(0, 0, b"abc")
+        .command(&format!("label next {digest}"))
+        .command(&format!("verify {digest}"));
+    let answers = receiver.answers(frames);
+    assert_eq!(
+        answers[answers.len() - 2..],
+        [done(""), done("contents 2\n")]
+    );
+    assert_eq!(receiver.records().labels.len(), 1);
+    let frames = Frames::new().add(FrameKind::List, b"").pointer(&release, 1);
+    let refusal = receiver.refusal(frames);
+    assert!(
+        refusal.contains("`publish` choose the served release"),
+        "{refusal}"
+    );
+    for command in ["pin", "unpin", "withdraw"] {
+        let refusal = receiver.refusal(Frames::new().command(&format!("{command} {digest}")));
+        assert!(refusal.contains("has the rights `preview`"), "{refusal}");
+    }
+    let all = ReceiveOptions {
+        rights: Rights::All,
+        ..receiver.options.clone()
+    };
+    let receiver = Receiver {
+        options: all,
+        ..receiver
+    };
+    receiver.answers(Frames::new().command(&format!("withdraw {digest}")));
+    let frames = Frames::new().add(FrameKind::List, b"").pointer(&release, 1);
+    assert!(receiver.refusal(frames).contains("withdrawn"));
+}
+
+#[test]
+fn two_publishers_do_not_overwrite_one_another() {
+    let receiver = Receiver::new(Rights::Publish);
+    let (ours, theirs) = (manifest(&[("a", b"ours")]), manifest(&[("a", b"theirs")]));
+    let frames = Frames::new().manifest(&theirs).content(0, 0, b"theirs");
+    let frames = frames.pointer(&theirs, 1);
+    receiver.answers(frames);
+    // This publisher did not look at the state after the other publication.
+    let frames = Frames::new().manifest(&ours).content(0, 0, b"ours");
+    let refusal = receiver.refusal(frames.pointer(&ours, 1));
+    assert!(
+        refusal.contains("ann@laptop published sequence 1 meanwhile"),
+        "{refusal}"
+    );
+    assert_eq!(receiver.served(), Some(sha256(theirs.as_bytes())));
+}
+
+#[test]
+fn the_quota_and_the_name_of_the_publisher_are_the_receivers() {
+    let mut receiver = Receiver::new(Rights::Publish);
+    let release = manifest(&[("a", b"abcdef")]);
+    receiver.options.quota = Some(release.len() as u64 + 5);
+    let refusal = receiver.refusal(Frames::new().manifest(&release));
+    assert!(refusal.contains("the quota is"), "{refusal}");
+    receiver.options.quota = Some(release.len() as u64 + 6);
+    receiver.options.publisher = Some("ci".to_owned());
+    let frames = Frames::new().manifest(&release).content(0, 0, b"abcdef");
+    receiver.answers(frames.pointer(&release, 1));
+    let records = receiver.records();
+    let publisher = records.served().map(|it| it.pointer.publisher.as_str());
+    assert_eq!(publisher, Some("ci"));
+    let signed = pointer(&release, 2).signed_text(&[1; 32], &[2; 64]);
+    let frames = Frames::new().add(FrameKind::List, b"");
+    let refusal = receiver.refusal(frames.add(FrameKind::Pointer, signed.as_bytes()));
+    assert!(refusal.contains("belongs to `ci`"), "{refusal}");
+}

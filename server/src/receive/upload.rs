@@ -1,0 +1,93 @@
+//! Release on its way to the store: the manifest, and the contents that the store lacks.
+
+use super::error::ReceiveError;
+use crate::base::digest::sha256;
+use crate::store::StoreWriter;
+use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
+use crate::wire::receive_frame::ContentPlace;
+use std::collections::HashSet;
+
+/// Release on its way to the store.
+pub(super) struct Upload {
+    /// Text of the manifest.
+    pub(super) manifest: Vec<u8>,
+    /// Digest of the manifest.
+    pub(super) release: [u8; 32],
+    /// Contents of the manifest, in its order.
+    contents: Vec<BlobRef>,
+    /// Numbers of the contents that the store lacks, rising.
+    missing: Vec<u32>,
+}
+
+impl Upload {
+    /// Checks a manifest against its digest and the rules of manifests, and finds the missing contents.
+    pub(super) fn new(
+        manifest: Vec<u8>,
+        release: [u8; 32],
+        store: &StoreWriter,
+    ) -> Result<Upload, ReceiveError> {
+        if sha256(&manifest) != release {
+            return Err(ReceiveError::Protocol(
+                "the manifest differs from its digest",
+            ));
+        }
+        let refused = |error| ReceiveError::Refused(format!("the release is refused: {error}"));
+        let reader = ManifestReader::new(&manifest).map_err(refused)?;
+        let mut upload = Upload {
+            contents: Vec::new(),
+            missing: Vec::new(),
+            release,
+            manifest: Vec::new(),
+        };
+        let mut seen = HashSet::new();
+        for line in reader {
+            let (ManifestLine::File { content, .. } | ManifestLine::Coded { content, .. }) =
+                line.map_err(refused)?
+            else {
+                continue;
+            };
+            let number = u32::try_from(upload.contents.len()).unwrap_or(u32::MAX);
+            upload.contents.push(content);
+            // Equal contents are sent once.
+            if seen.insert(content.digest) && !store.has(&content)? {
+                upload.missing.push(number);
+            }
+        }
+        upload.manifest = manifest;
+        Ok(upload)
+    }
+
+    /// Returns the missing contents in the order of the manifest, each with the bytes that the store has already.
+    pub(super) fn needs(&self, store: &StoreWriter) -> Vec<ContentPlace> {
+        let place = |number: &u32| ContentPlace {
+            number: *number,
+            offset: store.resumable_bytes(&self.contents[*number as usize]),
+        };
+        self.missing.iter().map(place).collect()
+    }
+
+    /// Returns the bytes of the missing contents.
+    pub(super) fn missing_bytes(&self) -> u64 {
+        let sizes = self.missing.iter();
+        let sizes = sizes.map(|number| self.contents[*number as usize].size);
+        sizes.fold(self.manifest.len() as u64, u64::saturating_add)
+    }
+
+    /// Returns a missing content; None for another number.
+    pub(super) fn content(&self, number: u32) -> Option<&BlobRef> {
+        let found = self.missing.binary_search(&number).is_ok();
+        found.then(|| &self.contents[number as usize])
+    }
+
+    /// Records that a content is in the store.
+    pub(super) fn complete(&mut self, number: u32) {
+        if let Ok(at) = self.missing.binary_search(&number) {
+            self.missing.remove(at);
+        }
+    }
+
+    /// Returns the number of missing contents.
+    pub(super) fn missing_count(&self) -> usize {
+        self.missing.len()
+    }
+}

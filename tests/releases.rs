@@ -1,0 +1,433 @@
+//! Sites with releases: stores written by hand, served by the real server.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use anthill::base::digest::{hex, sha256};
+use anthill::wire::release_pointer::ReleasePointer;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+
+use crate::support::h2::H2;
+use crate::support::wire::Over;
+use crate::support::{EndOnDrop, Folder, Got, Server, eventually};
+
+/// Returns a configuration with one site, served from the release `www`.
+fn config(server: &str, site: &str) -> String {
+    format!(
+        "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\n\
+         control = \"anthill.sock\"\nworkers = 2\nh2c = true\n{server}\n\
+         [[site]]\nnames = [\"*\"]\nhttp = \"serve\"\nrelease = \"www\"\n{site}\n"
+    )
+}
+
+/// Store of releases in a folder.
+struct TestStore(PathBuf);
+
+impl TestStore {
+    /// Returns the store in the state folder.
+    fn of(folder: &Folder) -> TestStore {
+        TestStore(folder.path("state/releases"))
+    }
+
+    fn blob(&self, digest: &[u8; 32]) -> PathBuf {
+        let name = hex(digest);
+        self.0.join("blobs").join(&name[..2]).join(name)
+    }
+
+    fn put(&self, content: &[u8]) -> [u8; 32] {
+        let digest = sha256(content);
+        write(&self.blob(&digest), content);
+        digest
+    }
+
+    /// Stores a manifest with rules and files, the files in the order of their paths.
+    fn manifest(&self, rules: &str, files: &[(&str, &str)]) -> [u8; 32] {
+        let mut text = format!("anthill release 1\n{rules}");
+        for (path, content) in files {
+            let digest = hex(&self.put(content.as_bytes()));
+            text += &format!("file {} {digest} {path}\n", content.len());
+        }
+        self.put(text.as_bytes())
+    }
+
+    /// Publishes a release with a page.
+    fn publish_page(&self, sequence: u64, text: &str) -> [u8; 32] {
+        let release = self.manifest("", &[("index.html", text)]);
+        self.point(&pointer(release, sequence).text());
+        release
+    }
+
+    /// Replaces the pointer, as publishers do.
+    fn point(&self, text: &str) {
+        let site = self.0.join("sites/www");
+        write(&site.join(".draft"), text.as_bytes());
+        fs::rename(site.join(".draft"), site.join("pointer")).expect("renamed");
+    }
+
+    fn withdraw(&self, release: &[u8; 32]) {
+        write(&self.0.join("sites/www/withdrawn").join(hex(release)), b"");
+    }
+}
+
+fn write(path: &Path, content: &[u8]) {
+    fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+    fs::write(path, content).expect("written");
+}
+
+fn pointer(release: [u8; 32], sequence: u64) -> ReleasePointer {
+    ReleasePointer {
+        site: "www".to_owned(),
+        release,
+        sequence,
+        time: 1_763_899_200,
+        publisher: "ann@laptop".to_owned(),
+    }
+}
+
+/// Waits until all workers serve a release.
+fn wait_until_served(server: &Server, release: [u8; 32], sequence: u64) {
+    let expected = format!(
+        "anthill served 1\nrelease {}\nsequence {sequence}\n",
+        hex(&release)
+    );
+    let file = server.folder.path("state/served/www");
+    eventually("the acknowledgment", || {
+        (fs::read_to_string(&file).ok()? == expected).then_some(())
+    });
+}
+
+fn get(server: &Server, path: &str) -> Got {
+    server.keep_alive().get(path)
+}
+
+fn shown(server: &Server, path: &str) -> (u16, String) {
+    let got = get(server, path);
+    (got.status, got.text())
+}
+
+/// Waits until a path has a status.
+fn wait_for_status(server: &Server, path: &str, status: u16) {
+    eventually(&format!("{status} at {path}"), || {
+        (get(server, path).status == status).then_some(())
+    });
+}
+
+fn wait_for_error(server: &Server, parts: &[&str]) {
+    server
+        .errors
+        .wait_for(&format!("{parts:?} in the log"), |line| {
+            parts.iter().all(|part| line.contains(part))
+        });
+}
+
+#[test]
+fn a_site_waits_for_its_first_release() {
+    let server = Server::start_in(Folder::new(), &config("", ""));
+    assert_eq!(get(&server, "/").status, 503);
+    server
+        .output
+        .wait_for("the rule", |line| line.contains("R514"));
+    wait_for_error(
+        &server,
+        &[
+            "the site www has no release",
+            "anthill publish DIR HOST:www",
+        ],
+    );
+    let store = TestStore::of(&server.folder);
+    let release = store.publish_page(1, "one");
+    wait_until_served(&server, release, 1);
+    assert_eq!(shown(&server, "/"), (200, "one".to_owned()));
+    wait_for_error(&server, &["the site www serves the release", "sequence 1"]);
+}
+
+#[test]
+fn a_flip_fails_no_request() {
+    const FLIPS: u64 = 20;
+    let folder = Folder::new();
+    let store = TestStore::of(&folder);
+    let publish = |sequence: u64| {
+        let page = format!("release {sequence} ").repeat(200);
+        let files = [
+            ("asset", "the same in all releases"),
+            ("index.html", &page[..]),
+        ];
+        let release = store.manifest("cache 60 asset\n", &files);
+        store.point(&pointer(release, sequence).text());
+        release
+    };
+    publish(1);
+    let server = Server::start_in(folder, &config("", ""));
+    let (is_over, requests, served) =
+        (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(1));
+    // Each client keeps one connection, and sees the releases in their order.
+    let check = |last: &mut u64, at_least: u64, status: u16, text: &str| {
+        assert_eq!(status, 200);
+        let sequence = text
+            .split(' ')
+            .nth(1)
+            .and_then(|it| it.parse().ok())
+            .unwrap_or(0);
+        assert!(
+            sequence >= *last && sequence >= at_least,
+            "{sequence} after {last}"
+        );
+        assert_eq!(text, format!("release {sequence} ").repeat(200));
+        *last = sequence;
+        requests.fetch_add(1, Ordering::Relaxed);
+    };
+    thread::scope(|scope| {
+        let _end = EndOnDrop(&is_over);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let (mut client, mut last) = (server.keep_alive(), 0);
+                while !is_over.load(Ordering::Relaxed) {
+                    let at_least = served.load(Ordering::Acquire);
+                    let got = client.get("/");
+                    check(&mut last, at_least, got.status, &got.text());
+                    assert_eq!(client.get("/asset").status, 200);
+                }
+            });
+            scope.spawn(|| {
+                let (mut client, mut last) = (H2::open(&server, Over::Tls), 0);
+                while !is_over.load(Ordering::Relaxed) {
+                    let at_least = served.load(Ordering::Acquire);
+                    let got = client.get("/");
+                    let text = String::from_utf8_lossy(&got.body).into_owned();
+                    check(&mut last, at_least, got.status, &text);
+                }
+            });
+        }
+        for sequence in 2..=FLIPS {
+            let release = publish(sequence);
+            wait_until_served(&server, release, sequence);
+            // From the acknowledgment on, no worker serves an earlier release.
+            served.store(sequence, Ordering::Release);
+            let before = requests.load(Ordering::Relaxed);
+            eventually("further requests", || {
+                (requests.load(Ordering::Relaxed) > before + 8).then_some(())
+            });
+        }
+    });
+}
+
+#[test]
+fn wrong_content_is_never_sent() {
+    let folder = Folder::new();
+    let store = TestStore::of(&folder);
+    let large = "x".repeat(300_000);
+    let release = store.manifest(
+        "",
+        &[("fine", "fine"), ("large", &large), ("small", "small")],
+    );
+    store.point(&pointer(release, 1).text());
+    write(&store.blob(&sha256(b"small")), b"smell");
+    let mut wrong = large.clone().into_bytes();
+    wrong[299_999] = b'y';
+    write(&store.blob(&sha256(large.as_bytes())), &wrong);
+    let server = Server::start_in(folder, &config("", ""));
+    assert_eq!(shown(&server, "/fine"), (200, "fine".to_owned()));
+    for (path, content) in [("/small", "small"), ("/large", &large)] {
+        assert_eq!(get(&server, path).status, 500, "{path}");
+        assert_eq!(
+            server
+                .curl(&[
+                    "--http2-prior-knowledge",
+                    "-so",
+                    "/dev/null",
+                    "-w",
+                    "%{http_code}",
+                    &server.http(path)
+                ])
+                .text(),
+            "500"
+        );
+        let name = hex(&sha256(content.as_bytes()));
+        wait_for_error(&server, &[&name, &path[1..], "publish again"]);
+    }
+    server
+        .output
+        .wait_for("the rule", |line| line.contains("R513"));
+}
+
+#[test]
+fn a_broken_release_leaves_the_last_good_release() {
+    let folder = Folder::new();
+    let store = TestStore::of(&folder);
+    store.publish_page(1, "one");
+    let server = Server::start_in(folder, &config("", ""));
+    let torn = store.put(b"anthill release 1\nfile 1 x ../escape\n");
+    let withdrawn = store.manifest("", &[("index.html", "withdrawn")]);
+    store.withdraw(&withdrawn);
+    for (text, reason) in [
+        ("no pointer\n".to_owned(), "this is no pointer"),
+        (pointer([7; 32], 2).text(), "missing from the store"),
+        (pointer(torn, 2).text(), "line 2 of the manifest"),
+        (pointer(withdrawn, 2).text(), "is withdrawn"),
+    ] {
+        store.point(&text);
+        wait_for_error(&server, &["www is not served", reason, "stays served"]);
+        assert_eq!(shown(&server, "/"), (200, "one".to_owned()));
+    }
+    // A reload with other rules keeps the last good release too.
+    let reloaded = config("", "headers = [{ files = \"*\", set = { X-New = \"1\" } }]");
+    server.reload(&reloaded);
+    let got = get(&server, "/");
+    assert_eq!((got.status, got.text()), (200, "one".to_owned()));
+    assert!(got.head.contains("X-New: 1"), "{}", got.head);
+    // Links in the store are not followed.
+    let outside = server.folder.path("outside");
+    fs::write(&outside, pointer(torn, 3).text()).expect("written");
+    let path = store.0.join("sites/www/pointer");
+    fs::remove_file(&path).expect("removed");
+    symlink(&outside, &path).expect("linked");
+    wait_for_error(&server, &["a link stands in place of a file"]);
+    fs::remove_file(&path).expect("removed");
+    let release = store.publish_page(4, "four");
+    wait_until_served(&server, release, 4);
+    assert_eq!(shown(&server, "/"), (200, "four".to_owned()));
+    // After a restart with a broken pointer, the site refuses requests, and the server runs.
+    let folder = server.into_folder();
+    let store = TestStore::of(&folder);
+    store.point("no pointer\n");
+    let server = Server::start_in(folder, &config("", ""));
+    assert_eq!(get(&server, "/").status, 503);
+    wait_for_error(&server, &["www is not served", "the site answers 503"]);
+    let done = server.ask(&["check"]);
+    assert!(
+        done.stderr
+            .contains("the release of the site www can't be served"),
+        "{done:?}"
+    );
+    let release = store.publish_page(5, "five");
+    wait_until_served(&server, release, 5);
+    assert_eq!(shown(&server, "/"), (200, "five".to_owned()));
+}
+
+#[test]
+fn a_withdrawn_release_ends_at_once() {
+    let folder = Folder::new();
+    let store = TestStore::of(&folder);
+    let release = store.publish_page(1, "one");
+    let server = Server::start_in(folder, &config("", ""));
+    assert_eq!(shown(&server, "/"), (200, "one".to_owned()));
+    store.withdraw(&release);
+    wait_for_status(&server, "/", 503);
+    server
+        .output
+        .wait_for("the rule", |line| line.contains("R515"));
+    wait_for_error(&server, &["of the site www is withdrawn"]);
+    // The folder of withdrawn releases is watched from its first entry on.
+    let next = store.publish_page(2, "two");
+    wait_until_served(&server, next, 2);
+    store.withdraw(&next);
+    wait_for_status(&server, "/", 503);
+    let third = store.publish_page(3, "three");
+    wait_until_served(&server, third, 3);
+    assert_eq!(shown(&server, "/"), (200, "three".to_owned()));
+}
+
+#[test]
+fn only_publishers_publish_and_never_backwards() {
+    let pair = Ed25519KeyPair::generate().expect("a key");
+    let stranger = Ed25519KeyPair::generate().expect("a key");
+    let key =
+        |pair: &Ed25519KeyPair| <[u8; 32]>::try_from(pair.public_key().as_ref()).expect("32 bytes");
+    let sign = |pair: &Ed25519KeyPair, pointer: &ReleasePointer| {
+        let signature = pair.sign(pointer.to_be_signed(&key(pair)).as_bytes());
+        pointer.signed_text(&key(pair), signature.as_ref().try_into().expect("64 bytes"))
+    };
+    let publishers = format!("publishers = [\"{}\"]", hex(&key(&pair)));
+    let config = config("", &publishers);
+    let folder = Folder::new();
+    let store = TestStore::of(&folder);
+    let first = store.manifest("", &[("index.html", "first")]);
+    let second = store.manifest("", &[("index.html", "second")]);
+    store.point(&pointer(first, 5).text());
+    let server = Server::start_in(folder, &config);
+    assert_eq!(get(&server, "/").status, 503);
+    wait_for_error(&server, &["the pointer is unsigned"]);
+    store.point(&sign(&stranger, &pointer(first, 5)));
+    wait_for_error(&server, &["is not among the `publishers`"]);
+    store.point(&sign(&pair, &pointer(first, 5)));
+    wait_until_served(&server, first, 5);
+    store.point(&sign(&pair, &pointer(second, 4)));
+    wait_for_error(
+        &server,
+        &["the sequence 4 is not above the last served sequence 5"],
+    );
+    assert_eq!(shown(&server, "/"), (200, "first".to_owned()));
+    // The sequence survives a restart.
+    let server = Server::start_in(server.into_folder(), &config);
+    wait_for_error(
+        &server,
+        &["the sequence 4 is not above the last served sequence 5"],
+    );
+    assert_eq!(get(&server, "/").status, 503);
+    let store = TestStore::of(&server.folder);
+    store.point(&sign(&pair, &pointer(second, 6)));
+    wait_until_served(&server, second, 6);
+    assert_eq!(shown(&server, "/"), (200, "second".to_owned()));
+}
+
+#[test]
+fn rules_of_a_release_meet_the_operators_rules() {
+    let folder = Folder::new().with("other/page", "other");
+    let store = TestStore(folder.path("store"));
+    let rules = "error 404 lost.html\nerror 410 gone.html\nfields **\nfield X-Theirs 1\nfield X-Both theirs\n\
+        redirect 302 /old/* /new/:splat\nredirect 301 /other/x /never\nredirect 301 /secret/x /never\n\
+        redirect 410 /gone\n";
+    let files = [
+        ("gone.html", "gone"),
+        ("index.html", "home"),
+        ("lost.html", "lost"),
+        ("secret/page", "secret"),
+    ];
+    let release = store.manifest(rules, &files);
+    store.point(&pointer(release, 1).text());
+    let site = "headers = [{ files = \"*\", set = { X-Both = \"ours\" } }]\n\
+        [[site.route]]\npath = \"/other\"\nroot = \"other\"\n\
+        [[site.route]]\npath = \"/secret\"\nallow = [\"192.0.2.1\"]\n";
+    let mut all = fs::read_dir(folder.path("store")).expect("listed").count();
+    let server = Server::start_in(folder, &config("releases = \"store\"", site));
+    wait_until_served(&server, release, 1);
+    for version in ["--http1.1", "--http2"] {
+        let ask = |path: &str| {
+            let format = "\n%{http_code} %{redirect_url}";
+            let url = server.https(path);
+            server
+                .curl(&[version, "-ski", "-w", format, &url])
+                .text()
+                .to_lowercase()
+        };
+        let home = ask("/");
+        assert!(
+            home.contains("x-theirs: 1") && home.contains("x-both: ours"),
+            "{home}"
+        );
+        for (path, status, part) in [
+            ("/none", " 404", "lost"),
+            ("/gone", " 410", "gone"),
+            ("/secret/page", " 403", ""),
+            ("/secret/x", " 403", ""),
+            ("/other/page", " 200", "other"),
+            ("/other/x", " 404", ""),
+            ("/old/a?b=c", " 302", "location: /new/a?b=c"),
+        ] {
+            let got = ask(path);
+            let first = got.lines().next().unwrap_or_default();
+            assert!(
+                first.contains(status) && got.contains(part),
+                "{version} {path}: {got}"
+            );
+        }
+    }
+    // The server writes nothing into the store.
+    all -= fs::read_dir(server.folder.path("store"))
+        .expect("listed")
+        .count();
+    assert_eq!(all, 0);
+}
