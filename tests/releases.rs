@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
@@ -11,6 +10,7 @@ use anthill::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 
 use crate::support::h2::H2;
+use crate::support::release_store::{TestStore, pointer, wait_until_served, write};
 use crate::support::wire::Over;
 use crate::support::{EndOnDrop, Folder, Got, Server, eventually};
 
@@ -21,82 +21,6 @@ fn config(server: &str, site: &str) -> String {
          control = \"anthill.sock\"\nworkers = 2\nh2c = true\n{server}\n\
          [[site]]\nnames = [\"*\"]\nhttp = \"serve\"\nrelease = \"www\"\n{site}\n"
     )
-}
-
-/// Store of releases in a folder.
-struct TestStore(PathBuf);
-
-impl TestStore {
-    /// Returns the store in the state folder.
-    fn of(folder: &Folder) -> TestStore {
-        TestStore(folder.path("state/releases"))
-    }
-
-    fn blob(&self, digest: &[u8; 32]) -> PathBuf {
-        let name = hex(digest);
-        self.0.join("blobs").join(&name[..2]).join(name)
-    }
-
-    fn put(&self, content: &[u8]) -> [u8; 32] {
-        let digest = sha256(content);
-        write(&self.blob(&digest), content);
-        digest
-    }
-
-    /// Stores a manifest with rules and files, the files in the order of their paths.
-    fn manifest(&self, rules: &str, files: &[(&str, &str)]) -> [u8; 32] {
-        let mut text = format!("anthill release 1\n{rules}");
-        for (path, content) in files {
-            let digest = hex(&self.put(content.as_bytes()));
-            text += &format!("file {} {digest} {path}\n", content.len());
-        }
-        self.put(text.as_bytes())
-    }
-
-    /// Publishes a release with a page.
-    fn publish_page(&self, sequence: u64, text: &str) -> [u8; 32] {
-        let release = self.manifest("", &[("index.html", text)]);
-        self.point(&pointer(release, sequence).text());
-        release
-    }
-
-    /// Replaces the pointer, as publishers do.
-    fn point(&self, text: &str) {
-        let site = self.0.join("sites/www");
-        write(&site.join(".draft"), text.as_bytes());
-        fs::rename(site.join(".draft"), site.join("pointer")).expect("renamed");
-    }
-
-    fn withdraw(&self, release: &[u8; 32]) {
-        write(&self.0.join("sites/www/withdrawn").join(hex(release)), b"");
-    }
-}
-
-fn write(path: &Path, content: &[u8]) {
-    fs::create_dir_all(path.parent().expect("a parent")).expect("made");
-    fs::write(path, content).expect("written");
-}
-
-fn pointer(release: [u8; 32], sequence: u64) -> ReleasePointer {
-    ReleasePointer {
-        site: "www".to_owned(),
-        release,
-        sequence,
-        time: 1_763_899_200,
-        publisher: "ann@laptop".to_owned(),
-    }
-}
-
-/// Waits until all workers serve a release.
-fn wait_until_served(server: &Server, release: [u8; 32], sequence: u64) {
-    let expected = format!(
-        "anthill served 1\nrelease {}\nsequence {sequence}\n",
-        hex(&release)
-    );
-    let file = server.folder.path("state/served/www");
-    eventually("the acknowledgment", || {
-        (fs::read_to_string(&file).ok()? == expected).then_some(())
-    });
 }
 
 fn get(server: &Server, path: &str) -> Got {

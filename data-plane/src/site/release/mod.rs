@@ -18,7 +18,7 @@ pub use tree::ReleaseContent;
 use crate::base::digest::hex;
 use crate::site::folder::SiteFolder;
 use crate::site::published_rules::PublishedRules;
-use crate::store::{ReleaseStore, StoreError, StoreFolder, read_manifest};
+use crate::store::{ReleaseStore, SiteRecords, StoreError, StoreFolder, read_manifest};
 use crate::wire::reject::Reject;
 use std::fmt;
 use std::path::PathBuf;
@@ -101,6 +101,28 @@ impl ReleaseRules {
     /// Returns the path of the pointer.
     pub fn pointer(&self) -> PathBuf {
         self.folder().join("pointer")
+    }
+
+    /// Returns the folder with the labels of releases.
+    pub fn labels(&self) -> PathBuf {
+        self.folder().join("labels")
+    }
+
+    /// Returns the folder with the published pointers.
+    pub fn history_folder(&self) -> PathBuf {
+        self.folder().join("pointers")
+    }
+
+    /// Reads the publications, labels and withdrawn releases of the site; blocks. A missing store has no records.
+    pub fn history(&self) -> Result<SiteRecords, ReleaseError> {
+        let store = match StoreFolder::open(&self.store) {
+            Err(StoreError::Missing) => return Ok(SiteRecords::default()),
+            store => store.map_err(|error| refused(self.store.clone(), &error))?,
+        };
+        SiteRecords::read_history(&store, &self.site).map_err(|error| ReleaseError {
+            path: self.store.clone(),
+            what: error.to_string(),
+        })
     }
 
     /// Returns the folder with a file for each withdrawn release.

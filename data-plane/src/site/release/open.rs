@@ -99,6 +99,34 @@ impl Site {
         }
     }
 
+    /// Opens another release of the site as a preview; blocks. No cache may keep the files of a preview.
+    pub fn open_preview(&self, release: [u8; 32]) -> Result<Site, ReleaseError> {
+        let mut rules = self.rules().clone();
+        rules.is_preview = true;
+        let Some(release_rules) = &self.shared.rules.release else {
+            return Err(ReleaseError {
+                path: rules.root,
+                what: "a folder has no releases".to_owned(),
+            });
+        };
+        let found = ServedRelease {
+            release,
+            sequence: 0,
+            time: 0,
+        };
+        let content = release_rules.read_content(&found, &rules.index, None)?;
+        let lasting = Lasting {
+            budget: Arc::clone(&self.shared.budget),
+            started: Instant::now(),
+            seed: RandomState::new(),
+        };
+        let path = release_rules.blob(&release);
+        Site::of_release(rules, lasting, ReleaseState::Served(found), content).map_err(|error| {
+            let what = error.to_string();
+            ReleaseError { path, what }
+        })
+    }
+
     /// Returns the site with another release.
     fn with_release(
         &self,
