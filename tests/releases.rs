@@ -355,3 +355,86 @@ fn rules_of_a_release_meet_the_operators_rules() {
         .count();
     assert_eq!(all, 0);
 }
+
+#[test]
+fn open_pages_get_their_assets_after_a_flip() {
+    let folder = Folder::new();
+    let store = TestStore::of(&folder);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.expect("a clock").as_secs();
+    // Each release has an asset of its own. The ages are in seconds.
+    let publish = |sequence: u64, asset: &str, age: u64| {
+        let assets = format!("assets/{asset}.css");
+        let release = store.manifest("", &[(&assets[..], asset), ("index.html", "index")]);
+        let pointer = ReleasePointer {
+            time: now - age,
+            ..pointer(release, sequence)
+        };
+        store.record(&pointer);
+        store.point(&pointer.text());
+        release
+    };
+    const DAY: u64 = 86_400;
+    publish(1, "old-3f2a91c1", 9 * DAY);
+    publish(2, "old-3f2a91c2", 2 * DAY);
+    publish(3, "old-3f2a91c3", DAY / 2);
+    let fourth = publish(4, "new-3f2a91c4", DAY / 3);
+    let config = config("", "try = [\"$path\", \"/index.html\"]");
+    let server = Server::start_in(folder, &config);
+    wait_until_served(&server, fourth, 4);
+    let check = |server: &Server, rows: &[(&str, u16)]| {
+        for (asset, status) in rows {
+            for version in ["--http1.1", "--http2"] {
+                let url = server.https(&format!("/assets/{asset}.css"));
+                let got = server.curl(&[version, "-i", &url]).text().to_lowercase();
+                let (head, body) = got.split_once("\r\n\r\n").expect("a head");
+                let expected = format!(" {status}");
+                assert!(
+                    head.lines().next().is_some_and(|it| it.contains(&expected)),
+                    "{got}"
+                );
+                let age = match status {
+                    200 => "cache-control: max-age=31536000, immutable",
+                    _ => "cache-control: no-store",
+                };
+                assert!(head.contains(age), "{asset}: {got}");
+                assert_eq!(body == *asset, *status == 200, "{asset}: {got}");
+            }
+        }
+    };
+    // The first release was replaced 2 days ago.
+    check(
+        &server,
+        &[
+            ("old-3f2a91c1", 404),
+            ("old-3f2a91c2", 200),
+            ("old-3f2a91c3", 200),
+            ("new-3f2a91c4", 200),
+            ("none-3f2a91c5", 404),
+        ],
+    );
+    assert_eq!(shown(&server, "/assets/page"), (200, "index".to_owned()));
+    let store = TestStore::of(&server.folder);
+    let fifth = store.publish_page(5, "five");
+    wait_until_served(&server, fifth, 5);
+    let rows = [
+        ("old-3f2a91c2", 200),
+        ("new-3f2a91c4", 200),
+        ("none-3f2a91c5", 404),
+    ];
+    check(&server, &rows);
+    // The end of a withdrawn release is the end of its assets.
+    store.withdraw(&fourth);
+    wait_for_status(&server, "/assets/new-3f2a91c4.css", 404);
+    check(&server, &[("old-3f2a91c2", 200), ("new-3f2a91c4", 404)]);
+    // A restart and a reload find the earlier releases in the store.
+    let store = TestStore::of(&server.folder);
+    store.record(&ReleasePointer {
+        time: now,
+        ..pointer(fifth, 5)
+    });
+    let server = Server::start_in(server.into_folder(), &config);
+    check(&server, &[("old-3f2a91c3", 200), ("new-3f2a91c4", 404)]);
+    server.reload(&config.replace("$path", "$path.html\", \"$path"));
+    check(&server, &[("old-3f2a91c3", 200), ("new-3f2a91c4", 404)]);
+}

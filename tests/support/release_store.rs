@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anthill::base::digest::{hex, sha256};
+use anthill::wire::hashed_name::is_hashed;
 use anthill::wire::release_pointer::ReleasePointer;
 
 use crate::support::{Folder, Server, eventually};
@@ -35,7 +36,11 @@ impl TestStore {
         let mut text = format!("anthill release 1\n{rules}");
         for (path, content) in files {
             let digest = hex(&self.put(content.as_bytes()));
-            text += &format!("file {} {digest} {path}\n", content.len());
+            let keyword = match is_hashed(path.as_bytes()) {
+                true => "hashed",
+                false => "file",
+            };
+            text += &format!("{keyword} {} {digest} {path}\n", content.len());
         }
         self.put(text.as_bytes())
     }

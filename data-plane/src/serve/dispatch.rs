@@ -813,7 +813,7 @@ impl SiteDispatcher<'_, '_> {
 /// Returns true if no file exists under the path. Other refusals concern an existing file that must not be
 /// shown.
 fn is_nothing(reject: Reject) -> bool {
-    reject == Reject::NOT_FOUND || reject == Reject::NO_INDEX
+    [Reject::NOT_FOUND, Reject::NO_INDEX, Reject::HASHED_MISSING].contains(&reject)
 }
 
 /// Returns the script in a path with path info: `/a.php/more` is the script `/a.php` with the path info

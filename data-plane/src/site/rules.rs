@@ -115,6 +115,8 @@ pub enum TryPath {
     ForcedRedirects,
     /// Redirects of a release for paths without a file.
     Redirects,
+    /// Files with a hash in the name of releases that were served within the last day.
+    Retained,
 }
 
 impl TryPath {

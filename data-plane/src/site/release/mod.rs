@@ -5,6 +5,7 @@
 
 mod open;
 mod pointer;
+mod retained;
 mod served;
 mod tree;
 
@@ -12,6 +13,7 @@ mod tree;
 mod tests;
 
 pub use open::ReopenedSite;
+pub use retained::{RetainedRelease, find_retained};
 pub use served::ServedRelease;
 pub use tree::ReleaseContent;
 
@@ -134,6 +136,13 @@ impl ReleaseRules {
     pub fn blob(&self, digest: &[u8; 32]) -> PathBuf {
         let name = hex(digest);
         self.store.join("blobs").join(&name[..2]).join(name)
+    }
+
+    /// Returns the size of a content, 0 for a missing content.
+    fn blob_bytes(&self, digest: &[u8; 32]) -> u64 {
+        let file = self.open_store().and_then(|store| store.open_blob(digest));
+        let metadata = file.and_then(|file| file.metadata().map_err(StoreError::from));
+        metadata.map_or(0, |metadata| metadata.len())
     }
 
     /// Returns true if a release is withdrawn.
