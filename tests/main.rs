@@ -79,6 +79,7 @@ mod monitoring;
 mod papers;
 mod path_parameters;
 mod pending;
+mod previews;
 mod proxied_fields;
 mod proxy;
 mod proxy_protocol;

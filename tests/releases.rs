@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
@@ -11,6 +10,7 @@ use anthill::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 
 use crate::support::h2::H2;
+use crate::support::release_store::{TestStore, pointer, wait_until_served, write};
 use crate::support::wire::Over;
 use crate::support::{EndOnDrop, Folder, Got, Server, eventually};
 
@@ -21,82 +21,6 @@ fn config(server: &str, site: &str) -> String {
          control = \"anthill.sock\"\nworkers = 2\nh2c = true\n{server}\n\
          [[site]]\nnames = [\"*\"]\nhttp = \"serve\"\nrelease = \"www\"\n{site}\n"
     )
-}
-
-/// Store of releases in a folder.
-struct TestStore(PathBuf);
-
-impl TestStore {
-    /// Returns the store in the state folder.
-    fn of(folder: &Folder) -> TestStore {
-        TestStore(folder.path("state/releases"))
-    }
-
-    fn blob(&self, digest: &[u8; 32]) -> PathBuf {
-        let name = hex(digest);
-        self.0.join("blobs").join(&name[..2]).join(name)
-    }
-
-    fn put(&self, content: &[u8]) -> [u8; 32] {
-        let digest = sha256(content);
-        write(&self.blob(&digest), content);
-        digest
-    }
-
-    /// Stores a manifest with rules and files, the files in the order of their paths.
-    fn manifest(&self, rules: &str, files: &[(&str, &str)]) -> [u8; 32] {
-        let mut text = format!("anthill release 1\n{rules}");
-        for (path, content) in files {
-            let digest = hex(&self.put(content.as_bytes()));
-            text += &format!("file {} {digest} {path}\n", content.len());
-        }
-        self.put(text.as_bytes())
-    }
-
-    /// Publishes a release with a page.
-    fn publish_page(&self, sequence: u64, text: &str) -> [u8; 32] {
-        let release = self.manifest("", &[("index.html", text)]);
-        self.point(&pointer(release, sequence).text());
-        release
-    }
-
-    /// Replaces the pointer, as publishers do.
-    fn point(&self, text: &str) {
-        let site = self.0.join("sites/www");
-        write(&site.join(".draft"), text.as_bytes());
-        fs::rename(site.join(".draft"), site.join("pointer")).expect("renamed");
-    }
-
-    fn withdraw(&self, release: &[u8; 32]) {
-        write(&self.0.join("sites/www/withdrawn").join(hex(release)), b"");
-    }
-}
-
-fn write(path: &Path, content: &[u8]) {
-    fs::create_dir_all(path.parent().expect("a parent")).expect("made");
-    fs::write(path, content).expect("written");
-}
-
-fn pointer(release: [u8; 32], sequence: u64) -> ReleasePointer {
-    ReleasePointer {
-        site: "www".to_owned(),
-        release,
-        sequence,
-        time: 1_763_899_200,
-        publisher: "ann@laptop".to_owned(),
-    }
-}
-
-/// Waits until all workers serve a release.
-fn wait_until_served(server: &Server, release: [u8; 32], sequence: u64) {
-    let expected = format!(
-        "anthill served 1\nrelease {}\nsequence {sequence}\n",
-        hex(&release)
-    );
-    let file = server.folder.path("state/served/www");
-    eventually("the acknowledgment", || {
-        (fs::read_to_string(&file).ok()? == expected).then_some(())
-    });
 }
 
 fn get(server: &Server, path: &str) -> Got {
@@ -430,4 +354,87 @@ fn rules_of_a_release_meet_the_operators_rules() {
         .expect("listed")
         .count();
     assert_eq!(all, 0);
+}
+
+#[test]
+fn open_pages_get_their_assets_after_a_flip() {
+    let folder = Folder::new();
+    let store = TestStore::of(&folder);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.expect("a clock").as_secs();
+    // Each release has an asset of its own. The ages are in seconds.
+    let publish = |sequence: u64, asset: &str, age: u64| {
+        let assets = format!("assets/{asset}.css");
+        let release = store.manifest("", &[(&assets[..], asset), ("index.html", "index")]);
+        let pointer = ReleasePointer {
+            time: now - age,
+            ..pointer(release, sequence)
+        };
+        store.record(&pointer);
+        store.point(&pointer.text());
+        release
+    };
+    const DAY: u64 = 86_400;
+    publish(1, "old-3f2a91c1", 9 * DAY);
+    publish(2, "old-3f2a91c2", 2 * DAY);
+    publish(3, "old-3f2a91c3", DAY / 2);
+    let fourth = publish(4, "new-3f2a91c4", DAY / 3);
+    let config = config("", "try = [\"$path\", \"/index.html\"]");
+    let server = Server::start_in(folder, &config);
+    wait_until_served(&server, fourth, 4);
+    let check = |server: &Server, rows: &[(&str, u16)]| {
+        for (asset, status) in rows {
+            for version in ["--http1.1", "--http2"] {
+                let url = server.https(&format!("/assets/{asset}.css"));
+                let got = server.curl(&[version, "-i", &url]).text().to_lowercase();
+                let (head, body) = got.split_once("\r\n\r\n").expect("a head");
+                let expected = format!(" {status}");
+                assert!(
+                    head.lines().next().is_some_and(|it| it.contains(&expected)),
+                    "{got}"
+                );
+                let age = match status {
+                    200 => "cache-control: max-age=31536000, immutable",
+                    _ => "cache-control: no-store",
+                };
+                assert!(head.contains(age), "{asset}: {got}");
+                assert_eq!(body == *asset, *status == 200, "{asset}: {got}");
+            }
+        }
+    };
+    // The first release was replaced 2 days ago.
+    check(
+        &server,
+        &[
+            ("old-3f2a91c1", 404),
+            ("old-3f2a91c2", 200),
+            ("old-3f2a91c3", 200),
+            ("new-3f2a91c4", 200),
+            ("none-3f2a91c5", 404),
+        ],
+    );
+    assert_eq!(shown(&server, "/assets/page"), (200, "index".to_owned()));
+    let store = TestStore::of(&server.folder);
+    let fifth = store.publish_page(5, "five");
+    wait_until_served(&server, fifth, 5);
+    let rows = [
+        ("old-3f2a91c2", 200),
+        ("new-3f2a91c4", 200),
+        ("none-3f2a91c5", 404),
+    ];
+    check(&server, &rows);
+    // The end of a withdrawn release is the end of its assets.
+    store.withdraw(&fourth);
+    wait_for_status(&server, "/assets/new-3f2a91c4.css", 404);
+    check(&server, &[("old-3f2a91c2", 200), ("new-3f2a91c4", 404)]);
+    // A restart and a reload find the earlier releases in the store.
+    let store = TestStore::of(&server.folder);
+    store.record(&ReleasePointer {
+        time: now,
+        ..pointer(fifth, 5)
+    });
+    let server = Server::start_in(server.into_folder(), &config);
+    check(&server, &[("old-3f2a91c3", 200), ("new-3f2a91c4", 404)]);
+    server.reload(&config.replace("$path", "$path.html\", \"$path"));
+    check(&server, &[("old-3f2a91c3", 200), ("new-3f2a91c4", 404)]);
 }

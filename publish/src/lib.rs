@@ -6,7 +6,6 @@
 pub mod problem;
 pub mod text;
 pub mod key;
-pub mod hashed_name;
 pub mod source;
 pub mod html;
 pub mod netlify;

@@ -1,10 +1,10 @@
 //! Manifest of a release, and the changes between two releases.
 
 use crate::contents::{CodedContents, FileContents, is_text_path};
-use crate::hashed_name::is_hashed;
 use crate::problem::Problem;
 use crate::site_rules::SiteRules;
 use crate::source::Source;
+use anthill_data_plane::wire::hashed_name::is_hashed;
 use anthill_data_plane::wire::manifest::{
     ManifestError, ManifestLine, ManifestReader, ManifestWriter, RedirectLine, compare_paths,
 };

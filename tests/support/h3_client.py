@@ -535,6 +535,14 @@ async def fetch(path, *fields):
     print(page.status, bytes(page.body).decode())
 
 
+async def get_as(host, path):
+    """Requests a page of a host, and prints the status, the fields and the content."""
+    async with client(host) as it:
+        page = await it.get(path, host=host)
+    fields = [": ".join(field) for field in page.fields]
+    print(page.status, *fields, bytes(page.body).decode(), sep="\n")
+
+
 async def resumption():
     tickets = []
     async with client(tickets=tickets) as it:

@@ -28,6 +28,7 @@ pub mod nginx;
 pub mod pebble;
 pub mod programs;
 pub mod python;
+pub mod release_store;
 pub mod strict_member;
 pub mod toxiproxy;
 pub mod trust;

@@ -35,6 +35,11 @@ pub const WRONG_CONTENT_SECONDS: u32 = 30;
 /// Seconds for which caches may keep a file of a release with a hash of the content in its name: 1 year, the longest age
 /// of common practice.
 pub const RELEASE_HASHED_SECONDS: u64 = 31_536_000;
+/// Previews of a site that are open at once, 4. Each open preview holds a tree, and the memory of the loaded files is
+/// shared with all sites.
+pub const PREVIEWS_OPEN_MAX: usize = 4;
+/// Least number of hexadecimal digits of a release in the name of a preview, 16: 64 bits cannot be guessed by requests.
+pub const PREVIEW_ID_DIGITS_MIN: usize = 16;
 /// Globs of two releases together up to which the rules are compared for each file. With more globs that differ, no
 /// file stays loaded over the change of the release: 64 globs cost 100,000 files some 0.1 s.
 pub const RELEASE_GLOBS_COMPARED_MAX: usize = 64;

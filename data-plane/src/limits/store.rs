@@ -8,6 +8,12 @@ pub const RELEASES_KEPT_SECONDS: u64 = 24 * 60 * 60;
 /// Bytes of all retained releases of a site, 4 GiB, half of a small memory card. Beyond the bound only the served, the
 /// pinned and the labelled releases stay.
 pub const RELEASES_KEPT_BYTES_MAX: u64 = 4 << 30;
+/// Files with a hash in the name of earlier releases that a site answers for open pages, 20,000 in all releases. The
+/// bound limits the memory.
+pub const RETAINED_FILES_MAX: usize = 20_000;
+/// Bytes of the manifests of earlier releases that are read at the start of a site, 16 MiB. The bound limits the time of
+/// a start on a slow machine.
+pub const RETAINED_MANIFEST_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of the buffer for reading and hashing of contents, 64 KiB.
 pub const STORE_BUFFER_BYTES: usize = 64 * 1024;
 /// Names of a folder of the store that are read, 1,000,000. A longer folder is an error.

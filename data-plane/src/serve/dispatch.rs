@@ -18,10 +18,12 @@ use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::request_target;
 use crate::wire::smart_http::is_smart_http;
 use crate::wire::status::Status;
+use crate::world::preview::PreviewState;
 use crate::world::users::UnverifiedLogin;
 use crate::world::{Host, Route, RouteTarget, World};
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Builder of the owned request of a cached handler. The page cache stores the responses of a cached handler.
 pub trait RequestBuilder {
@@ -151,7 +153,10 @@ pub fn dispatch<'w>(
         query: None,
     };
     let reply = match site.gate.pass(&head.path) {
-        Ok(()) => site.answer(),
+        Ok(()) => match &host.preview {
+            None => site.answer(),
+            Some(preview) => site.answer_preview(preview),
+        },
         Err(denied) => denied.into(),
     };
     let reply = match reply {
@@ -449,6 +454,33 @@ impl SiteDispatcher<'_, '_> {
             }
             Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
         }
+    }
+
+    /// Answers from an open preview, or has a closed preview opened.
+    #[inline(never)]
+    fn answer_preview(&mut self, preview: &PreviewState) -> DispatchOutcome {
+        let previews = match preview {
+            PreviewState::Closed(previews) => previews,
+            PreviewState::Open(open) => {
+                open.used_ms.store(self.facts.now_ms, Ordering::Relaxed);
+                return self.answer();
+            }
+        };
+        let Some(found) = previews.find(self.head.host, self.host.has_login()) else {
+            return refuse(Reject::PREVIEW_UNKNOWN);
+        };
+        if previews.is_withdrawn(&found.release) {
+            return refuse(Reject::RELEASE_WITHDRAWN);
+        }
+        if !self.may_wait() {
+            return refuse(Reject::PREVIEW_CLOSED);
+        }
+        previews.wanted.push(found.release);
+        let opened = self.host.change_tracker.request_recheck();
+        opened.map_or(
+            refuse(Reject::PREVIEW_CLOSED),
+            DispatchOutcome::AwaitCatchUp,
+        )
     }
 
     /// Returns true if a member could read the path as a path of another route or with other guards, because the
@@ -781,7 +813,7 @@ impl SiteDispatcher<'_, '_> {
 /// Returns true if no file exists under the path. Other refusals concern an existing file that must not be
 /// shown.
 fn is_nothing(reject: Reject) -> bool {
-    reject == Reject::NOT_FOUND || reject == Reject::NO_INDEX
+    [Reject::NOT_FOUND, Reject::NO_INDEX, Reject::HASHED_MISSING].contains(&reject)
 }
 
 /// Returns the script in a path with path info: `/a.php/more` is the script `/a.php` with the path info

@@ -75,8 +75,11 @@ impl SyntheticResponse {
 
 /// Returns the field lines required by a refusal's status (RFC 9110 §15.5.2, §15.5.6, §15.6.4).
 pub(super) fn refusal_fields(reject: Reject) -> &'static [u8] {
-    if reject == Reject::LOGINS_FAILED {
-        return RETRY_AFTER_FAILED_LOGINS;
+    match reject {
+        Reject::LOGINS_FAILED => return RETRY_AFTER_FAILED_LOGINS,
+        // The next release may have the content.
+        Reject::HASHED_MISSING => return b"Cache-Control: no-store\r\n",
+        _ => {}
     }
     match reject.status {
         Status::UNAUTHORIZED => b"WWW-Authenticate: Basic realm=\"anthill\", charset=\"UTF-8\"\r\n",

@@ -62,6 +62,7 @@ use crate::wire::fields::ContentCoding;
 use file::{SiteFile, TICKS_PER_SECOND};
 use folder::{FolderNode, SiteFolder};
 use published_rules::PublishedRules;
+use release::RetainedRelease;
 use root::PathResolver;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -96,6 +97,8 @@ struct SiteShared {
     stale: Mutex<Vec<PathBuf>>,
     /// Secret seed for multipart boundaries.
     seed: RandomState,
+    /// Earlier releases with files for open pages; empty for a folder.
+    retained: Vec<RetainedRelease>,
 }
 
 /// Source of the files of a site.
@@ -175,6 +178,7 @@ impl Site {
             started: Instant::now(),
             stale: Mutex::default(),
             seed: RandomState::new(),
+            retained: Vec::new(),
         };
         Ok(Site {
             shared: Arc::new(shared),

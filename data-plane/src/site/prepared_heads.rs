@@ -223,6 +223,13 @@ pub fn set_fields<'r>(
         fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         fields.push((name, value));
     }
+    // All responses of a preview have these fields already.
+    let is_of_preview = |name: &str| {
+        ["Cache-Control", "X-Robots-Tag"]
+            .iter()
+            .any(|it| is(name.as_bytes(), it))
+    };
+    fields.retain(|(name, _)| !(rules.is_preview && is_of_preview(name)));
     fields
 }
 
@@ -245,7 +252,8 @@ fn fields<'r>(
     fields.push(("ETag", facts.tag.into()));
     fields.push(("Accept-Ranges", "bytes".into()));
     let published_age = || published.cache_control(facts.path, facts.is_hashed);
-    if let Some(rule) = rules.cache_control(facts.path).or_else(published_age) {
+    let rule = rules.cache_control(facts.path).or_else(published_age);
+    if let Some(rule) = rule.filter(|_| !rules.is_preview) {
         let immutable = if rule.immutable { ", immutable" } else { "" };
         fields.push((
             "Cache-Control",

@@ -3,11 +3,13 @@
 use super::file::{FileError, FileMeta, FileVersion, SIDECARS, SiteFile};
 use super::folder::{FolderNode, SiteFolder};
 use super::redirects::{RedirectMatch, RedirectTable};
+use super::release::find_retained;
 use super::root::SiteRoot;
 use super::rules::TryPath;
 use super::scan::hidden;
 use super::{Site, SiteSource};
 use crate::limits::FOLDER_DEPTH_MAX;
+use crate::wire::hashed_name::is_hashed;
 use crate::wire::reject::Reject;
 use rustix::fs::FileType;
 use std::borrow::Cow;
@@ -44,6 +46,8 @@ pub struct LazyPath<'a> {
     rest: [&'a [u8]; 2],
     /// Whether the file stands in for a missing file, independent of the requested path.
     pub is_fallback: bool,
+    /// Whether the file belongs to an earlier release.
+    pub is_retained: bool,
 }
 
 impl<'a> LazyPath<'a> {
@@ -52,6 +56,7 @@ impl<'a> LazyPath<'a> {
             base: base.into(),
             rest,
             is_fallback: false,
+            is_retained: false,
         }
     }
 
@@ -167,6 +172,9 @@ impl Site {
         {
             return (Resource::Refused(refusal), self.shared.tries.len());
         }
+        if refusal == Reject::NOT_FOUND && self.is_missing_asset(bare) {
+            refusal = Reject::HASHED_MISSING;
+        }
         // Without any `try`, a fallback that is asked instead must not see hidden names either.
         if refusal == Reject::NOT_FOUND && is_hidden(bare) {
             refusal = Reject::DOTFILE;
@@ -196,7 +204,7 @@ impl Site {
                 TryPath::Suffix(suffix) => [bare, suffix.as_bytes()].concat().into(),
                 TryPath::Around(before, after) => around(before, bare, after).into(),
                 TryPath::Fixed(fixed) => fixed.as_bytes().into(),
-                TryPath::ForcedRedirects | TryPath::Redirects => return None,
+                TryPath::ForcedRedirects | TryPath::Redirects | TryPath::Retained => return None,
             };
             self.differs_at(root, &candidate)
         });
@@ -291,6 +299,16 @@ impl Site {
                     LazyPath::new(path, [b"", b""]),
                 )
             }
+            TryPath::Fixed(_) if self.is_missing_asset(bare) => Err(Some(Reject::HASHED_MISSING)),
+            TryPath::Retained if wants_folder => Err(None),
+            TryPath::Retained => {
+                let place = LazyPath {
+                    is_retained: true,
+                    ..LazyPath::new(bare, [b"", b""])
+                };
+                let file = find_retained(&self.shared.retained, bare);
+                file.map(|file| Resource::File(file, place)).ok_or(None)
+            }
             TryPath::Fixed(fixed) => {
                 let fixed = fixed.as_bytes();
                 let place = LazyPath {
@@ -302,6 +320,12 @@ impl Site {
             TryPath::ForcedRedirects => redirect(&self.shared.published.forced, inner),
             TryPath::Redirects => redirect(&self.shared.published.redirects, inner),
         }
+    }
+
+    /// Returns true if a path names a content by its hash, and the release has no such content. Another content, such as
+    /// the index of an application, would break a page, and caches would keep the wrong content.
+    fn is_missing_asset(&self, path: &[u8]) -> bool {
+        matches!(self.shared.source, SiteSource::Release(_)) && is_hashed(path)
     }
 
     fn folder<'a>(

@@ -32,6 +32,8 @@ pub struct SiteRules {
     pub server_field: bool,
     /// Files of the server itself, which are never served.
     pub secrets: SecretPaths,
+    /// Whether no cache may keep the files, because the release is a preview.
+    pub is_preview: bool,
 }
 
 /// Field names and values for the paths that a glob matches.
@@ -53,6 +55,7 @@ impl SiteRules {
             headers: Vec::new(),
             server_field: true,
             secrets: SecretPaths::default(),
+            is_preview: false,
         }
     }
 
@@ -112,6 +115,8 @@ pub enum TryPath {
     ForcedRedirects,
     /// Redirects of a release for paths without a file.
     Redirects,
+    /// Files with a hash in the name of releases that were served within the last day.
+    Retained,
 }
 
 impl TryPath {

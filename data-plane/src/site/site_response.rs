@@ -81,6 +81,12 @@ impl Site {
                 if let (true, SiteResponse::Stored(stored)) = (place.is_fallback, &mut answer) {
                     stored.is_fallback = true;
                 }
+                // The store has removed the contents of an earlier release.
+                if place.is_retained
+                    && matches!(answer, SiteResponse::Refuse(Reject::CONTENT_WRONG))
+                {
+                    return SiteResponse::Refuse(Reject::HASHED_MISSING);
+                }
                 answer
             }
         }

@@ -35,18 +35,25 @@ pub struct SiteRecords {
 impl SiteRecords {
     /// Reads the records of a site. A site without a folder has no records.
     pub fn read(store: &StoreFolder, site: &str) -> Result<SiteRecords, StoreWriteError> {
-        let mut records = SiteRecords::default();
-        if let Some(served) = read_pointer(store, site)? {
+        let served = read_pointer(store, site)?;
+        let mut records = SiteRecords::read_history(store, site)?;
+        if let Some(served) = served {
             records.served = Some(served.pointer.sequence);
             records.publications.insert(served.pointer.sequence, served);
         }
+        Ok(records)
+    }
+
+    /// Reads the records of a site without the pointer, which may be damaged.
+    pub fn read_history(store: &StoreFolder, site: &str) -> Result<SiteRecords, StoreWriteError> {
+        let mut records = SiteRecords::default();
         for (name, text) in read_texts(store, site, "pointers")? {
             // The file of a crashed publisher is no publication.
             if let Some(publication) = parse(&text)
                 && publication.pointer.sequence.to_string() == name
             {
                 let sequence = publication.pointer.sequence;
-                records.publications.entry(sequence).or_insert(publication);
+                records.publications.insert(sequence, publication);
             }
         }
         for (name, text) in read_texts(store, site, "labels")? {

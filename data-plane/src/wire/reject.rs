@@ -126,6 +126,9 @@ rejects! {
     RELEASE_MISSING = 514 503 false "site has no release yet";
     RELEASE_WITHDRAWN = 515 503 false "release withdrawn";
     GONE = 516 410 false "page removed for good";
+    PREVIEW_CLOSED = 517 503 false "preview can't be opened, or is being opened";
+    PREVIEW_UNKNOWN = 518 404 false "no such preview";
+    HASHED_MISSING = 519 404 false "no such content";
     // 6xx: time and load.
     HEAD_SLOW = 601 408 true "head not finished in time";
     BODY_SLOW = 602 408 true "body too slow";

@@ -5,6 +5,7 @@
 //! half-applied configuration.
 
 pub mod allow_list;
+pub mod preview;
 pub mod query_pattern;
 pub mod users;
 
@@ -25,6 +26,7 @@ use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
 use crate::wire::request_target;
 use crate::world::allow_list::AllowList;
+use crate::world::preview::{PreviewState, Previews};
 use crate::world::query_pattern::QueryPattern;
 use std::sync::Arc;
 use users::{Logins, Users};
@@ -158,7 +160,7 @@ pub struct Host {
     pub http_redirects: bool,
     /// Whether responses have Strict-Transport-Security (RFC 6797).
     pub hsts: bool,
-    /// Response fields sent over TLS only.
+    /// Response fields of the site as a whole, most of them over TLS only.
     pub secure_fields: Arc<SecureFields>,
     /// Files for paths without a route target; `None` when routes answer for all paths.
     pub site: Option<Arc<Site>>,
@@ -186,11 +188,17 @@ pub struct Host {
     pub change_tracker: SiteChangeTracker,
     /// Counters of the responses that belong to no route with a target.
     pub counters: Arc<RouteCounters>,
+    /// Previews of the releases of the site; `None` without `preview`.
+    pub previews: Option<Arc<Previews>>,
+    /// State of the preview that the host stands for; `None` for a site itself.
+    pub preview: Option<PreviewState>,
 }
 
-/// Response fields sent over TLS only, encoded for every version of HTTP. Empty for most sites.
+/// Response fields of a site over TLS, encoded for every version of HTTP. Empty for most sites.
 #[derive(Debug, Default)]
 pub struct SecureFields {
+    /// Fields over plain HTTP; `None` for a site with fields over TLS only.
+    pub plain: Option<Box<SecureFields>>,
     /// Field lines of HTTP/1.1, each with its CRLF.
     pub lines: Box<[u8]>,
     /// Field lines encoded with HPACK, as part of a field block of HTTP/2.
@@ -208,14 +216,41 @@ impl SecureFields {
         let hsts = hsts.unwrap_or_default();
         let alt_svc =
             h3_port.map(|port| format!("Alt-Svc: h3=\":{port}\"; ma={ALT_SVC_SECONDS}\r\n"));
-        let lines = format!("{hsts}{}", alt_svc.unwrap_or_default()).into_bytes();
+        let lines = format!("{hsts}{}", alt_svc.unwrap_or_default());
+        SecureFields::encode(lines.as_bytes(), hsts.as_bytes())
+    }
+
+    /// Encodes field lines for HTTP/1.1 and HTTP/2, and field lines for HTTP/3.
+    fn encode(lines: &[u8], quic_lines: &[u8]) -> SecureFields {
         let (mut block, mut section) = (Vec::new(), Vec::new());
-        hpack::push_lines(&lines, &mut block);
-        qpack::push_lines(hsts.as_bytes(), &mut section);
+        hpack::push_lines(lines, &mut block);
+        qpack::push_lines(quic_lines, &mut section);
         SecureFields {
+            plain: None,
             lines: lines.into(),
             block: block.into(),
             section: section.into(),
+        }
+    }
+
+    /// Returns the fields together with fields that are also sent over plain HTTP.
+    pub fn with_plain(&self, lines: &[u8]) -> SecureFields {
+        let (mut all, mut section) = (self.lines.to_vec(), self.section.to_vec());
+        all.extend_from_slice(lines);
+        qpack::push_lines(lines, &mut section);
+        SecureFields {
+            plain: Some(Box::new(SecureFields::encode(lines, lines))),
+            section: section.into(),
+            ..SecureFields::encode(&all, &[])
+        }
+    }
+
+    /// Returns the fields for a connection with or without TLS.
+    #[inline]
+    pub fn over(&self, is_secure: bool) -> Option<&SecureFields> {
+        match is_secure {
+            true => Some(self),
+            false => self.plain.as_deref(),
         }
     }
 }
@@ -397,6 +432,11 @@ impl Host {
         route.scripts.as_ref()
     }
 
+    /// Returns true if a login guards the whole site.
+    pub fn has_login(&self) -> bool {
+        self.guards(b"/").any(|route| route.users.is_some())
+    }
+
     /// Returns every route that covers `path` and has `allow` or `users`.
     pub fn guards<'h>(&'h self, path: &'h [u8]) -> impl Iterator<Item = &'h Route> {
         let guarded = self.guarded;
@@ -415,6 +455,8 @@ pub struct Hosts {
     /// Wildcard names without their `*`, so beginning with a dot; the longest suffix first.
     suffixes: Vec<(Box<[u8]>, usize)>,
     any: Option<usize>,
+    /// Hosts of the previews. Their indices follow the indices of the sites.
+    previews: Vec<PreviewHosts>,
 }
 
 impl Hosts {
@@ -429,16 +471,17 @@ impl Hosts {
                 // Sorted insertion suffices for short lists, and saves the kilobytes of code of a sort.
                 match name.as_bytes() {
                     b"*" => hosts.any = Some(index),
-                    [b'*', suffix @ ..] => {
-                        let sorted = &mut hosts.suffixes;
-                        let place = sorted.partition_point(|(it, _)| it.len() >= suffix.len());
-                        sorted.insert(place, (suffix.into(), index));
-                    }
+                    [b'*', suffix @ ..] => add_suffix(&mut hosts.suffixes, suffix, index),
                     name => {
                         let place = hosts.exact.partition_point(|(it, _)| **it < *name);
                         hosts.exact.insert(place, (name.into(), index));
                     }
                 }
+            }
+            if let Some(previews) = &host.previews {
+                let index = hosts.all.len() + hosts.previews.len();
+                add_suffix(&mut hosts.suffixes, &previews.parent, index);
+                hosts.previews.push(PreviewHosts::new(host, previews));
             }
         }
         hosts
@@ -460,7 +503,11 @@ impl Hosts {
             }
             None => None,
         };
-        index.or(self.any).map(|index| &self.all[index])
+        let index = index.or(self.any)?;
+        match self.all.get(index) {
+            Some(host) => Some(host),
+            None => Some(self.previews[index - self.all.len()].find(name)),
+        }
     }
 
     fn find_lower(&self, name: &[u8]) -> Option<usize> {
@@ -480,8 +527,89 @@ impl Hosts {
             .map(|(_, index)| *index)
     }
 
-    /// Returns every site in the order of the configuration.
+    /// Returns every site in the order of the configuration, without the previews.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Host>> {
         self.all.iter()
     }
 }
+
+/// Adds a wildcard name without its `*`, the longest first.
+fn add_suffix(sorted: &mut Vec<(Box<[u8]>, usize)>, suffix: &[u8], index: usize) {
+    let place = sorted.partition_point(|(it, _)| it.len() >= suffix.len());
+    sorted.insert(place, (suffix.into(), index));
+}
+
+/// Hosts of the previews of one site.
+#[derive(Clone)]
+struct PreviewHosts {
+    previews: Arc<Previews>,
+    /// Host of all names without an open release, and the host without a login.
+    closed: [Arc<Host>; 2],
+    /// Hosts of the open releases, with the login and without.
+    open: Vec<[Arc<Host>; 2]>,
+    has_login: bool,
+}
+
+impl PreviewHosts {
+    fn new(host: &Host, previews: &Arc<Previews>) -> PreviewHosts {
+        let guard = previews.users.as_ref().map(|users| Route {
+            prefix: Box::default(),
+            target: None,
+            allow: None,
+            users: Some(Arc::clone(users)),
+            scripts: None,
+            has_encoded_slashes: false,
+            is_proxied: false,
+            counters: Arc::clone(&host.counters),
+        });
+        let fields = Arc::new(host.secure_fields.with_plain(PREVIEW_FIELDS));
+        let pair = |site: Option<Arc<Site>>, state: PreviewState| {
+            let plain = Host {
+                names: vec![format!("*{}", String::from_utf8_lossy(&previews.parent))],
+                canonical: None,
+                secure_fields: Arc::clone(&fields),
+                site,
+                identity: previews.identity,
+                hits: None,
+                previews: None,
+                preview: Some(state),
+                ..host.clone()
+            };
+            let mut guarded = plain.clone();
+            if let Some(guard) = &guard {
+                guarded.routes.insert(0, guard.clone());
+                guarded.guarded = true;
+            }
+            [Arc::new(guarded), Arc::new(plain)]
+        };
+        let closed = pair(None, PreviewState::Closed(Arc::clone(previews)));
+        let open = previews.open.iter();
+        let open = open.map(|it| {
+            let state = PreviewState::Open(it.clone());
+            pair(Some(Arc::clone(&it.site)), state)
+        });
+        PreviewHosts {
+            open: open.collect(),
+            has_login: closed[0].has_login(),
+            closed,
+            previews: Arc::clone(previews),
+        }
+    }
+
+    /// Returns the host for a name of a preview. A name without a release has the host with the login, so that a client
+    /// without a login learns nothing about labels.
+    fn find(&self, name: &[u8]) -> &Arc<Host> {
+        let Some(found) = self.previews.find(name, self.has_login) else {
+            return &self.closed[0];
+        };
+        let mut open = self.previews.open.iter();
+        let open = open.position(|it| it.release == found.release);
+        let hosts = open
+            .and_then(|at| self.open.get(at))
+            .unwrap_or(&self.closed);
+        &hosts[usize::from(!found.needs_login)]
+    }
+}
+
+/// Fields of every response of a preview. Search engines and caches must not keep a draft.
+const PREVIEW_FIELDS: &[u8] = b"X-Robots-Tag: noindex\r\nCache-Control: no-store\r\n";

@@ -13,8 +13,10 @@ use crate::site::{
     CacheControlRule, Glob, HeaderRules, ReleaseRules, SecretPaths, Site, SiteError, SiteRules,
     Symlinks,
 };
+use crate::store::SiteRecords;
 use crate::tls::{PairFingerprint, Tls};
 use crate::world::allow_list::AllowList;
+use crate::world::preview::Previews;
 use crate::world::query_pattern::QueryPattern;
 use crate::world::users::Users;
 use crate::world::{AccessLog, Fallback, Host, SecureFields, World};
@@ -58,6 +60,10 @@ impl HostBuilder<'_> {
             (None, Some(release)) => Some(self.open_release(release)?),
             (None, None) => None,
         };
+        let previews = match &site.release {
+            Some(release) => self.previews(release, files.as_deref(), tls)?,
+            None => None,
+        };
         let log = match &site.log {
             Some(log) => self.entries.access(log),
             None => server_access.clone(),
@@ -87,6 +93,8 @@ impl HostBuilder<'_> {
             change_tracker: self.change_tracker.clone(),
             counters,
             names,
+            previews: previews.map(Arc::new),
+            preview: None,
         })
     }
 
@@ -206,6 +214,36 @@ impl HostBuilder<'_> {
                 self.config
                     .point(release.name.span(), error.to_string(), help)
             })
+    }
+
+    /// Returns the previews of the site. All previews are closed, and a request opens a preview.
+    fn previews(
+        &self,
+        release: &config::ReleaseConfig,
+        site: Option<&Site>,
+        tls: Option<&Tls>,
+    ) -> Result<Option<Previews>, OperatorError> {
+        let rules = site.and_then(|site| site.rules().release.as_ref());
+        let (Some(name), Some(rules)) = (&release.preview, rules) else {
+            return Ok(None);
+        };
+        let users = release.preview_users.as_ref();
+        let users = users.map(|path| self.users(path)).transpose()?;
+        // A damaged store must not stop the server. The next change in the store is read anew.
+        let records = rules.history().unwrap_or_else(|error| {
+            log::error!("the site {} has no previews: {error}", rules.site);
+            SiteRecords::default()
+        });
+        let names = [name.get_ref().clone()];
+        Ok(Some(Previews {
+            parent: name.get_ref().trim_start_matches('*').as_bytes().into(),
+            identity: tls.map_or(PairFingerprint::NONE, |tls| identity(&names, tls)),
+            users: users.map(Arc::new),
+            ids_need_login: !release.publishers.is_empty(),
+            records: Arc::new(records),
+            open: Vec::new(),
+            wanted: Arc::default(),
+        }))
     }
 
     /// Returns a site of the previous World with equal rules, or opens the site.

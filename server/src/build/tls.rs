@@ -20,8 +20,7 @@ fn pair(config: &Config, site: &config::SiteConfig) -> PairSpec {
     let path = |path: &Option<Spanned<PathBuf>>| path.as_ref().map(|path| path.get_ref().clone());
     PairSpec {
         names: site
-            .names
-            .iter()
+            .all_names()
             .map(|name| name.get_ref().clone())
             .collect(),
         certificate: path(&site.certificate).or_else(|| config.acme_file(site)),

@@ -98,7 +98,7 @@ impl Config {
             return skipped;
         }
         for site in self.sites.iter().filter(|site| site.certificate.is_none()) {
-            for name in &site.names {
+            for name in site.all_names() {
                 if let Some(why) = unfit(name.get_ref()) {
                     skipped.push((name.get_ref().clone(), why));
                 }
@@ -124,7 +124,7 @@ impl Config {
 
 /// Returns the names of a site that a directory can validate.
 fn certified(site: &SiteConfig) -> impl Iterator<Item = &str> {
-    let names = site.names.iter().map(|name| name.get_ref().as_str());
+    let names = site.all_names().map(|name| name.get_ref().as_str());
     names.filter(|name| unfit(name).is_none())
 }
 
@@ -352,7 +352,7 @@ pub(super) fn refuse_impossible(
     }
     for site in sites.iter().filter(|site| site.certificate.is_none()) {
         let wildcard = |name: &&Spanned<String>| name.get_ref().starts_with("*.");
-        if let Some(name) = site.names.iter().find(wildcard) {
+        if let Some(name) = site.all_names().find(wildcard) {
             let what = format!(
                 "only the challenge dns-01 can validate `{}`",
                 name.get_ref()

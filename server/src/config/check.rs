@@ -117,6 +117,9 @@ impl Checker<'_> {
         if let Some(log) = &site.log {
             self.log(log)?;
         }
+        if let Some(users) = site.preview_users() {
+            self.file(users, USER_FILE)?;
+        }
         for route in &site.routes {
             if let Some(users) = &route.users {
                 self.file(users, USER_FILE)?;
@@ -493,7 +496,7 @@ impl Checker<'_> {
                     .key
                     .iter()
                     .chain(site.certificate.iter().filter(|_| site.key.is_none()));
-                users.chain(key)
+                users.chain(site.preview_users()).chain(key)
             })
             .chain(client_keys.map(|(_, file)| file))
             .chain(self.config.manager_files().map(|(_, file)| file))

@@ -229,13 +229,30 @@ pub struct SiteConfig {
     pub routes: Vec<RouteConfig>,
 }
 
-/// Release of a site (`release` and `publishers`).
+/// Release of a site (`release`, `publishers`, `preview` and `preview_users`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseConfig {
     /// Name of the site in the store.
     pub name: Spanned<String>,
     /// Ed25519 public keys of the publishers. Empty = an unsigned pointer is accepted.
     pub publishers: Vec<[u8; 32]>,
+    /// Wildcard name of the previews, such as `*.preview.example.org`; `None` = no previews.
+    pub preview: Option<Spanned<String>>,
+    /// File of the users that may see previews by their labels.
+    pub preview_users: Option<Spanned<PathBuf>>,
+}
+
+impl SiteConfig {
+    /// Returns all host names: the names of the site, and the name of the previews.
+    pub fn all_names(&self) -> impl Iterator<Item = &Spanned<String>> {
+        let preview = self.release.as_ref().and_then(|it| it.preview.as_ref());
+        self.names.iter().chain(preview)
+    }
+
+    /// Returns the user file of the previews.
+    pub fn preview_users(&self) -> Option<&Spanned<PathBuf>> {
+        self.release.as_ref()?.preview_users.as_ref()
+    }
 }
 
 /// Response of a site to requests over plain HTTP.

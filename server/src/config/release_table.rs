@@ -1,26 +1,38 @@
-//! Keys of `[[site]]` for releases: `release` and `publishers`.
+//! Keys of `[[site]]` for releases: `release`, `publishers`, `preview` and `preview_users`.
 
 use crate::base::digest::from_hex;
 use crate::config::toml_reader::{SourceText, TableReader};
+use crate::config::value_types::SiteName;
 use crate::config::{OperatorError, ReleaseConfig, RouteConfig, Spanned};
 use crate::wire::release_pointer::is_label;
 use std::ops::Range;
+use std::path::PathBuf;
 
-/// Takes `release` and `publishers`.
+/// Takes `release`, `publishers`, `preview` and `preview_users`.
 pub(super) fn release(
     table: &mut TableReader<'_, '_>,
 ) -> Result<Option<ReleaseConfig>, OperatorError> {
     let source = table.source();
     let publishers = table.take::<Vec<Spanned<String>>>("publishers")?;
+    let preview = table.take::<Spanned<SiteName>>("preview")?;
+    let preview_users = table.take::<Spanned<PathBuf>>("preview_users")?;
     let Some(name) = table.take::<Spanned<String>>("release")? else {
-        return match publishers.as_deref() {
-            None | Some([]) => Ok(None),
-            Some([first, ..]) => Err(source.error(
-                first.span(),
-                "`publishers` is for a site with `release`",
-                "write the name of the site in the store, such as release = \"www\"",
-            )),
-        };
+        let first = publishers.iter().flatten().next().map(Spanned::span);
+        let preview = preview.map(|it| it.span());
+        let preview_users = preview_users.map(|it| it.span());
+        let keys = [
+            ("publishers", first),
+            ("preview", preview),
+            ("preview_users", preview_users),
+        ];
+        for (key, span) in keys {
+            if let Some(span) = span {
+                let what = format!("`{key}` is for a site with `release`");
+                let help = "write the name of the site in the store, such as release = \"www\"";
+                return Err(source.error(span, what, help));
+            }
+        }
+        return Ok(None);
     };
     if !is_label(name.get_ref()) {
         let what = format!("`{}` is no name of a site in a store", name.get_ref());
@@ -32,7 +44,26 @@ pub(super) fn release(
     Ok(Some(ReleaseConfig {
         name,
         publishers: publishers.collect::<Result<_, _>>()?,
+        preview: preview.map(|name| preview_name(source, name)).transpose()?,
+        preview_users,
     }))
+}
+
+/// Returns the wildcard name of the previews.
+fn preview_name(
+    source: &SourceText<'_>,
+    name: Spanned<SiteName>,
+) -> Result<Spanned<String>, OperatorError> {
+    let span = name.span();
+    let name = name.into_inner().0;
+    match name.starts_with("*.") {
+        true => Ok(Spanned::new(span, name)),
+        false => {
+            let what = format!("`{name}` names a single host");
+            let help = format!("write preview = \"*.preview.{name}\", a name for each release");
+            Err(source.error(span, what, help))
+        }
+    }
 }
 
 fn public_key(source: &SourceText<'_>, key: &Spanned<String>) -> Result<[u8; 32], OperatorError> {

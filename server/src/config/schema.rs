@@ -127,6 +127,8 @@ static SITE: TableSchema = TableSchema {
         "root",
         "release",
         "publishers",
+        "preview",
+        "preview_users",
         "http",
         "index",
         "try",
@@ -825,7 +827,7 @@ fn names(item: KeyedValue<'_, '_>) -> Result<Vec<Spanned<String>>, OperatorError
 fn refuse_shared_names(source: &SourceText<'_>, sites: &[SiteConfig]) -> Result<(), OperatorError> {
     let mut seen: HashMap<&str, (usize, Range<usize>)> = HashMap::new();
     for (nth, site) in sites.iter().enumerate() {
-        for name in &site.names {
+        for name in site.all_names() {
             let span = if name.span().is_empty() {
                 site.span.clone()
             } else {

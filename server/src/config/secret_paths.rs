@@ -54,6 +54,7 @@ fn of_site(site: &SiteConfig) -> impl Iterator<Item = (&'static str, &Spanned<Pa
     // A certificate without a separate key file contains the key.
     let combined = site.certificate.iter().filter(|_| site.key.is_none());
     let users = users.map(|path| ("users", path));
+    let users = users.chain(site.preview_users().map(|path| ("preview_users", path)));
     let named = users.chain(repositories.map(|path| ("git", path)));
     let named = named.chain(site.key.iter().map(|path| ("key", path)));
     named.chain(combined.map(|path| ("certificate", path)))

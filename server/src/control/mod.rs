@@ -11,6 +11,7 @@ mod manager_requests;
 mod member_edit;
 mod metrics;
 mod plane;
+mod previews;
 mod publish;
 mod releases;
 mod socket;

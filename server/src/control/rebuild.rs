@@ -42,7 +42,7 @@ pub(super) struct Rebuilder {
     /// Deployments of branches. The roots of the deployments are sites of the World.
     pub(super) deployments: Deployments,
     /// Pool for scans of folders, apart from the reads of requests.
-    scans: ThreadPool,
+    pub(super) scans: ThreadPool,
     /// `None` if the system gave no inotify descriptor.
     pub(super) watch: Option<Watch>,
     /// Known changes that no World contains yet.
@@ -56,6 +56,8 @@ pub(super) struct Rebuilder {
     refused_file: Option<String>,
     /// Reports and acknowledgments of releases.
     releases: ReleaseReports,
+    /// Releases that could not be opened as previews.
+    pub(super) refused_previews: HashSet<[u8; 32]>,
     /// State of each file named in the configuration, to find changes of files without a watch.
     file_stamps: Vec<(PathBuf, Option<FileStamp>)>,
 }
@@ -78,6 +80,7 @@ impl Rebuilder {
             missed: HashSet::new(),
             refused_file: None,
             releases: ReleaseReports::default(),
+            refused_previews: HashSet::new(),
             file_stamps,
         }
     }
@@ -149,6 +152,7 @@ impl Rebuilder {
             self.deployments.start_idle();
         }
         self.apply().await;
+        self.open_wanted_previews().await;
     }
 
     /// Brings the World of a new configuration up to date with the disk. `file_stamps` must be read before
@@ -158,6 +162,7 @@ impl Rebuilder {
         self.refused_file = None;
         self.missed.clear();
         self.releases.clear_refusals();
+        self.refused_previews.clear();
         self.half_written.clear();
         self.plan_deployments();
         self.rebuild_watches();
@@ -328,6 +333,7 @@ impl Rebuilder {
         let later = std::mem::take(&mut self.changes);
         self.find_stale(&later);
         self.renew_all().await;
+        self.open_wanted_previews().await;
         self.changes = later;
         self.change_tracker().finish_recheck();
     }
@@ -389,6 +395,12 @@ impl Rebuilder {
                 }
             }
             looked_at.push((place, renewed.clone()));
+            if place.route.is_none()
+                && let Some(host) = self.with_present_records(&hosts[place.host]).await
+            {
+                hosts[place.host] = host;
+                changed = true;
+            }
             if renewed.same_tree(&site) {
                 continue;
             }
@@ -591,6 +603,7 @@ pub(super) fn stamp_config_files(config: &Config) -> Vec<(PathBuf, Option<FileSt
         let users = site.routes.iter().map(|route| &route.users);
         let files = [&site.certificate, &site.key, &site.client_ca];
         let files = files.into_iter().chain(users).flatten();
+        let files = files.chain(site.preview_users());
         let files = files.map(|file| file.get_ref().clone());
         files.chain(config.acme_file(site)).collect::<Vec<_>>()
     };

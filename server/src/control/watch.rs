@@ -2,8 +2,8 @@
 //! in the configuration (certificates, keys, password files).
 //!
 //! Every component of the path to a root or to a file has a watch as well: a replaced folder above, or a
-//! changed link on the path, changes the served content. Of a release, the pointer and the names of withdrawn
-//! releases are watched.
+//! changed link on the path, changes the served content. Of a release, the pointer, the names of withdrawn
+//! releases and the labels are watched.
 //!
 //! The watch only reports changes; the control plane acts on them. If the kernel has no watches left, or
 //! has lost events, the watch reports that everything may have changed.
@@ -119,7 +119,7 @@ impl Watch {
 
     /// Watches the source of a site's files. For a folder, watches the path to the root, including links and their
     /// targets: if any component is replaced, the root is another folder. For a release, watches the paths to the
-    /// pointer and to the names of withdrawn releases.
+    /// pointer, to the names of withdrawn releases and to the labels.
     pub fn source(&mut self, place: SiteId, site: &Site) {
         self.forget(|meaning| match meaning {
             WatchPurpose::Root { place: its, .. } | WatchPurpose::Names { place: its } => {
@@ -133,9 +133,14 @@ impl Watch {
             return self.way(&rules.root, NAMES, root);
         };
         self.way(&release.pointer(), Inotify::FOLDER, root);
-        let withdrawn = release.withdrawn();
-        self.way(&withdrawn, NAMES, root);
-        self.part(&withdrawn, Inotify::FOLDER, WatchPurpose::Names { place });
+        for folder in [
+            release.withdrawn(),
+            release.labels(),
+            release.history_folder(),
+        ] {
+            self.way(&folder, NAMES, root);
+            self.part(&folder, Inotify::FOLDER, WatchPurpose::Names { place });
+        }
     }
 
     /// Watches the files named in the configuration and the paths to them: operators replace a file by

@@ -534,7 +534,7 @@ impl H1CallDriver<'_> {
             framing,
             version: self.call.version,
             after,
-            secure_fields: secure_fields.filter(|_| self.connection.is_secure()),
+            secure_fields: secure_fields.and_then(|it| it.over(self.connection.is_secure())),
         };
         let date = self.connection.context.clock.date_field();
         head.push(&date, &mut self.out.bytes);

@@ -183,8 +183,9 @@ impl H1Session {
     fn finish_head(&self, fields: &mut Vec<u8>, exchange: &H1Exchange<'_>, needs_date: bool) {
         let line = &exchange.line;
         let version = exchange.head().map_or(Version::Http11, |head| head.version);
-        let host = line.host.filter(|_| self.connection.is_secure());
-        push_connection_lines(fields, version, exchange.after, secure_fields_of(host));
+        let secure_fields = secure_fields_of(line.host);
+        let secure_fields = secure_fields.and_then(|it| it.over(self.connection.is_secure()));
+        push_connection_lines(fields, version, exchange.after, secure_fields);
         if needs_date {
             fields.extend_from_slice(&self.connection.context.clock.date_field());
         }

@@ -503,7 +503,7 @@ impl H2Session<'_> {
         date: Option<&[u8]>,
         is_last: bool,
     ) {
-        let secure_fields = secure_fields.filter(|_| self.is_secure());
+        let secure_fields = secure_fields.and_then(|it| it.over(self.is_secure()));
         let at = self.h2.begin_head(id);
         push_fields::<Hpack>(block, fields, secure_fields, date, &mut self.h2.out);
         self.h2.end_head(id, at, is_last);

@@ -5,6 +5,7 @@
 
 mod open;
 mod pointer;
+mod retained;
 mod served;
 mod tree;
 
@@ -12,13 +13,14 @@ mod tree;
 mod tests;
 
 pub use open::ReopenedSite;
+pub use retained::{RetainedRelease, find_retained};
 pub use served::ServedRelease;
 pub use tree::ReleaseContent;
 
 use crate::base::digest::hex;
 use crate::site::folder::SiteFolder;
 use crate::site::published_rules::PublishedRules;
-use crate::store::{ReleaseStore, StoreError, StoreFolder, read_manifest};
+use crate::store::{ReleaseStore, SiteRecords, StoreError, StoreFolder, read_manifest};
 use crate::wire::reject::Reject;
 use std::fmt;
 use std::path::PathBuf;
@@ -103,6 +105,28 @@ impl ReleaseRules {
         self.folder().join("pointer")
     }
 
+    /// Returns the folder with the labels of releases.
+    pub fn labels(&self) -> PathBuf {
+        self.folder().join("labels")
+    }
+
+    /// Returns the folder with the published pointers.
+    pub fn history_folder(&self) -> PathBuf {
+        self.folder().join("pointers")
+    }
+
+    /// Reads the publications, labels and withdrawn releases of the site; blocks. A missing store has no records.
+    pub fn history(&self) -> Result<SiteRecords, ReleaseError> {
+        let store = match StoreFolder::open(&self.store) {
+            Err(StoreError::Missing) => return Ok(SiteRecords::default()),
+            store => store.map_err(|error| refused(self.store.clone(), &error))?,
+        };
+        SiteRecords::read_history(&store, &self.site).map_err(|error| ReleaseError {
+            path: self.store.clone(),
+            what: error.to_string(),
+        })
+    }
+
     /// Returns the folder with a file for each withdrawn release.
     pub fn withdrawn(&self) -> PathBuf {
         self.folder().join("withdrawn")
@@ -112,6 +136,13 @@ impl ReleaseRules {
     pub fn blob(&self, digest: &[u8; 32]) -> PathBuf {
         let name = hex(digest);
         self.store.join("blobs").join(&name[..2]).join(name)
+    }
+
+    /// Returns the size of a content, 0 for a missing content.
+    fn blob_bytes(&self, digest: &[u8; 32]) -> u64 {
+        let file = self.open_store().and_then(|store| store.open_blob(digest));
+        let metadata = file.and_then(|file| file.metadata().map_err(StoreError::from));
+        metadata.map_or(0, |metadata| metadata.len())
     }
 
     /// Returns true if a release is withdrawn.

@@ -1,6 +1,9 @@
 //! Opening of a site from a release, and the change to another release.
 
-use super::{ReleaseContent, ReleaseError, ReleaseRules, ReleaseState, ServedRelease};
+use super::{
+    ReleaseContent, ReleaseError, ReleaseRules, ReleaseState, RetainedRelease, ServedRelease,
+    retained,
+};
 use crate::base::digest::hex;
 use crate::site::published_rules::PublishedRules;
 use crate::site::{ContentBudget, Site, SiteError, SiteRules, SiteShared, SiteSource, TryPath};
@@ -21,6 +24,8 @@ struct Lasting {
     budget: Arc<ContentBudget>,
     started: Instant,
     seed: RandomState,
+    /// Earlier releases with files for open pages.
+    retained: Vec<RetainedRelease>,
 }
 
 impl Site {
@@ -54,10 +59,17 @@ impl Site {
             (None, Some(last)) => (ReleaseState::Withdrawn(*last), ReleaseContent::empty()),
             (None, None) => (ReleaseState::Missing, ReleaseContent::empty()),
         };
+        let retained = match &state {
+            ReleaseState::Served(served) => {
+                retained::read_history(release, &rules.index, served, &content)
+            }
+            _ => Vec::new(),
+        };
         let lasting = Lasting {
             budget,
             started: Instant::now(),
             seed: RandomState::new(),
+            retained,
         };
         Site::of_release(rules, lasting, state, content)
     }
@@ -69,6 +81,9 @@ impl Site {
         else {
             return ReopenedSite::same(self, None);
         };
+        for retained in &self.shared.retained {
+            retained.end_withdrawn(release);
+        }
         let withdrawn = match state {
             ReleaseState::Served(served) => {
                 let is_withdrawn = release.is_withdrawn(&served.release).unwrap_or(false);
@@ -99,6 +114,35 @@ impl Site {
         }
     }
 
+    /// Opens another release of the site as a preview; blocks. No cache may keep the files of a preview.
+    pub fn open_preview(&self, release: [u8; 32]) -> Result<Site, ReleaseError> {
+        let mut rules = self.rules().clone();
+        rules.is_preview = true;
+        let Some(release_rules) = &self.shared.rules.release else {
+            return Err(ReleaseError {
+                path: rules.root,
+                what: "a folder has no releases".to_owned(),
+            });
+        };
+        let found = ServedRelease {
+            release,
+            sequence: 0,
+            time: 0,
+        };
+        let content = release_rules.read_content(&found, &rules.index, None)?;
+        let lasting = Lasting {
+            budget: Arc::clone(&self.shared.budget),
+            started: Instant::now(),
+            seed: RandomState::new(),
+            retained: Vec::new(),
+        };
+        let path = release_rules.blob(&release);
+        Site::of_release(rules, lasting, ReleaseState::Served(found), content).map_err(|error| {
+            let what = error.to_string();
+            ReleaseError { path, what }
+        })
+    }
+
     /// Returns the site with another release.
     fn with_release(
         &self,
@@ -116,6 +160,13 @@ impl Site {
             budget: Arc::clone(&shared.budget),
             started: shared.started,
             seed: shared.seed.clone(),
+            retained: match self.release_state() {
+                Some(former) => {
+                    let (former, next) = ((former, &*self.tree), (&state, &*content.tree));
+                    retained::after_change(&shared.retained, former, next)
+                }
+                None => Vec::new(),
+            },
         };
         // The rules were accepted before.
         Site::of_release(shared.rules.clone(), lasting, state, content)
@@ -132,7 +183,7 @@ impl Site {
         let mut tries = super::super::tries(&rules)?;
         match state.refusal() {
             Some(_) => tries.clear(),
-            None => add_redirects(&mut tries, &published),
+            None => add_redirects(&mut tries, &published, !lasting.retained.is_empty()),
         }
         let shared = SiteShared {
             rules,
@@ -143,6 +194,7 @@ impl Site {
             started: lasting.started,
             stale: Mutex::default(),
             seed: lasting.seed,
+            retained: lasting.retained,
         };
         Ok(Site {
             tree,
@@ -168,13 +220,16 @@ impl ReopenedSite {
     }
 }
 
-/// Adds the redirects of a release to the paths to try. A fixed path of `try` answers for all missing paths, so the
-/// redirects come before.
-fn add_redirects(tries: &mut Vec<TryPath>, published: &PublishedRules) {
+/// Adds the files of earlier releases and the redirects of a release to the paths to try. A fixed path of `try` answers
+/// for all missing paths, so both come before.
+fn add_redirects(tries: &mut Vec<TryPath>, published: &PublishedRules, has_retained: bool) {
+    let fixed = |it: &TryPath| matches!(it, TryPath::Fixed(_));
+    let place = tries.iter().position(fixed).unwrap_or(tries.len());
     if !published.redirects.is_empty() {
-        let fixed = |it: &TryPath| matches!(it, TryPath::Fixed(_));
-        let place = tries.iter().position(fixed).unwrap_or(tries.len());
         tries.insert(place, TryPath::Redirects);
+    }
+    if has_retained {
+        tries.insert(place, TryPath::Retained);
     }
     if !published.forced.is_empty() {
         tries.insert(0, TryPath::ForcedRedirects);
