@@ -266,7 +266,11 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("publishing.md", "pi@zero: release 3f2a91c8d0e1", PUBLISH),
     ("publishing.md", "anthill receive www --store", PUBLISH),
     ("publishing.md", "restrict,command=", PUBLISH),
-    ("publishing.md", "anthill publish public pi@zero pi@one", PUBLISH),
+    (
+        "publishing.md",
+        "anthill publish public pi@zero pi@one",
+        PUBLISH,
+    ),
     ("publishing.md", "# All files", PUBLISH),
     ("publishing.md", "# from", PUBLISH),
     ("publishing.md", "anthill publish --preview", PUBLISH),

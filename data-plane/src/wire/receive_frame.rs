@@ -41,7 +41,7 @@ pub enum FrameKind {
     Blob = b'B',
     /// Piece of a content.
     Data = b'D',
-    /// Pointer to a release whose contents are complete.
+    /// Pointer to a release with complete contents.
     Pointer = b'P',
     /// Command in words.
     Command = b'C',

@@ -94,8 +94,8 @@ impl HostsRun<'_> {
         print(&out)
     }
 
-    /// Publishes on all hosts. A host that fails is named, and the others serve the release only if no host failed
-    /// before the first pointer.
+    /// Publishes on all hosts. A host that fails is named. No host serves the release if a host failed before the first
+    /// pointer.
     pub(super) fn publish(&self, hosts: &[HostSite]) -> Result<ExitCode, Problem> {
         let mut remotes = self.on_all(
             hosts

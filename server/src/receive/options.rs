@@ -14,7 +14,7 @@ pub struct ReceiveOptions {
     pub served: PathBuf,
     /// Rights of the publisher.
     pub rights: Rights,
-    /// Name of the publisher, whatever the publisher states.
+    /// Name of the publisher, in place of the name that the publisher states.
     pub publisher: Option<String>,
     /// Bytes of all contents in the store, beyond which no content is accepted.
     pub quota: Option<u64>,
