@@ -380,10 +380,16 @@ fn refused_folders_leave_the_store_as_before() {
     assert!(site.store_files().len() > before.len());
     let done = site.command_at(
         "publish",
-        &[&site.source().to_string_lossy(), "pi@zero:www"],
+        &[
+            &site.source().to_string_lossy(),
+            "pi@zero:www",
+            "--ssh",
+            "false",
+        ],
     );
+    assert_eq!(done.code, Some(1), "{done:?}");
     assert!(
-        done.stderr.contains("publishing over ssh is not there yet"),
+        done.stderr.contains("pi@zero: ssh ended too early"),
         "{done:?}"
     );
 }
