@@ -94,9 +94,9 @@ ssh-keygen -q -t ed25519 -N '' -f "$folder/key"
 host one
 host two --quota 20000
 export XDG_CACHE_HOME="$folder/cache"
-mkdir "$folder/work"
-cp -R "$example/site" "$folder/work/"
-cd "$folder/work"
+mkdir "$folder/laptop"
+cp -R "$example/site" "$folder/laptop/"
+cd "$folder/laptop"
 
 run publish site one two
 show
