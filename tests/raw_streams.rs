@@ -190,8 +190,8 @@ pub mod h3 {
                 // H3_MESSAGE_ERROR (RFC 9114 §8.1).
                 (Ok(0), "270", "None") => Outcome::Reset,
                 (Ok(status @ 1..), "None", "None") => Outcome::complete(status, lossy(&bytes)),
-                // H3_INTERNAL_ERROR.
-                (Ok(0 | 200), "258", "None") => Outcome::Broken,
+                // H3_INTERNAL_ERROR, or H3_MESSAGE_ERROR behind a head.
+                (Ok(0 | 200), "258", "None") | (Ok(200), "270", "None") => Outcome::Broken,
                 _ => Outcome::Other(line),
             }
         }

@@ -101,14 +101,17 @@ fn serve(mut stream: TcpStream, seen: &Mutex<Seen>) {
     }
 }
 
-/// Returns true if bytes wait in the socket.
+/// Returns true if bytes wait in the socket, false if none wait or the client reset the connection.
 fn has_bytes(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).expect("a mode");
     let peeked = stream.peek(&mut [0]);
     stream.set_nonblocking(false).expect("a mode");
     match peeked {
         Ok(count) => count > 0,
-        Err(error) => error.kind() != ErrorKind::WouldBlock,
+        Err(error) => !matches!(
+            error.kind(),
+            ErrorKind::WouldBlock | ErrorKind::ConnectionReset
+        ),
     }
 }
 
