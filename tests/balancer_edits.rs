@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::lifecycle::in_own_mounts;
 use crate::members::{Load, PAGE_BYTES};
+use crate::support::fault::Fault;
 use crate::support::member::{Answer, Member, ok};
 use crate::support::programs::free_port;
 use crate::support::wire::Wire;
@@ -498,48 +499,17 @@ fn an_edit_that_cannot_be_stored_is_refused() {
     assert_eq!(contents(&server, 1), "a");
 }
 
-/// strace with a fault injected into one system call of the control plane on the state file.
-struct Fault {
-    strace: Child,
-}
-
-impl Fault {
-    /// Attaches strace to the main thread of the server. `fault` happens at the call number `nth` of `call`
-    /// on the state folder or on the new file.
-    fn inject(server: &Server, call: &str, nth: u32, fault: &str) -> Fault {
-        let state = server.folder.path("state").canonicalize().expect("a path");
-        let file = state_file(&server.folder);
-        let name = file
-            .file_name()
-            .expect("a name")
-            .to_string_lossy()
-            .into_owned();
-        let draft = state.join(format!(".{name}.{}", server.pid()));
-        let mut strace = Command::new(tool("strace"));
-        strace
-            .args(["-qq", "-o"])
-            .arg(server.folder.path("strace"))
-            .args(["-e", &format!("trace={call}")])
-            .args(["-e", &format!("inject={call}:{fault}:when={nth}")])
-            .arg("-P")
-            .arg(&state)
-            .arg("-P")
-            .arg(&draft)
-            .args(["-p", &server.pid().to_string()]);
-        let strace = strace.spawn().expect("strace");
-        let status = format!("/proc/{}/status", server.pid());
-        eventually("the tracer", || {
-            let status = fs::read_to_string(&status).expect("a status");
-            (!status.contains("TracerPid:\t0\n")).then_some(())
-        });
-        Fault { strace }
-    }
-
-    fn end(mut self) {
-        let pid = self.strace.id().to_string();
-        let _ = Command::new("kill").arg(pid).status();
-        let _ = self.strace.wait();
-    }
+/// Injects a fault into the call number `nth` of `call` on the state folder or on the new file.
+fn inject(server: &Server, call: &str, nth: u32, fault: &str) -> Fault {
+    let state = server.folder.path("state").canonicalize().expect("a path");
+    let file = state_file(&server.folder);
+    let name = file
+        .file_name()
+        .expect("a name")
+        .to_string_lossy()
+        .into_owned();
+    let draft = state.join(format!(".{name}.{}", server.pid()));
+    Fault::inject(server, call, nth, fault, &[state, draft])
 }
 
 /// System calls that replace the state file, each with the number among the calls of its name.
@@ -571,7 +541,7 @@ fn an_error_of_each_system_call_leaves_the_old_or_the_new_value() {
     let mut failed = Vec::new();
     for (nth, (call, number)) in CALLS.into_iter().enumerate() {
         let (old, new) = (weight(&server), 3 + nth as u32);
-        let fault = Fault::inject(&server, call, number, "error=ENOSPC");
+        let fault = inject(&server, call, number, "error=ENOSPC");
         let done = balancer(&server, &["set", "app", &a.url(), &format!("weight={new}")]);
         fault.end();
         let is_stored = done.code == Some(0);
@@ -593,7 +563,7 @@ fn a_kill_at_each_system_call_leaves_the_old_or_the_new_value() {
     edit(&server, &["set", "app", &a.url(), "weight=2"]);
     for (nth, (call, number)) in CALLS.into_iter().enumerate() {
         let (old, new) = (weight(&server), 3 + nth as u32);
-        let fault = Fault::inject(&server, call, number, "signal=KILL");
+        let fault = inject(&server, call, number, "signal=KILL");
         let done = balancer(&server, &["set", "app", &a.url(), &format!("weight={new}")]);
         assert_ne!(done.code, Some(0), "{call} {number}: {done:?}");
         let _ = server.wait(PATIENCE);

@@ -84,6 +84,8 @@ mod proxied_fields;
 mod proxy;
 mod proxy_protocol;
 mod proxy_tls;
+mod publication_faults;
+mod publications;
 mod publish_ssh;
 mod raw_streams;
 mod reason;

@@ -40,7 +40,7 @@ fn free_port() -> u16 {
 }
 
 /// Returns the path of the program that publishes. Cargo builds the program for its own tests.
-fn publisher() -> PathBuf {
+pub fn publisher() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_anthill")).with_file_name("anthill-publish");
     assert!(
         program.is_file(),

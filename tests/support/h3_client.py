@@ -153,8 +153,8 @@ def configuration(**more):
 
 
 @asynccontextmanager
-async def client(name="localhost", tickets=None, known=None, keep=True):
-    config = configuration(server_name=name, session_ticket=known)
+async def client(name="localhost", tickets=None, known=None, keep=True, idle=60.0):
+    config = configuration(server_name=name, session_ticket=known, idle_timeout=idle)
     save = tickets.append if tickets is not None else None
     async with connect(
         "127.0.0.1",
@@ -224,6 +224,22 @@ async def large(path, length, digest):
         response = it.ask("GET", path)
         response.kept = False
         # The whole scenario may be slow on a slow machine, but datagrams keep arriving.
+        while not response.ended.is_set():
+            response.moved.clear()
+            await within(response.moved.wait())
+        equal((response.status, response.length), (200, int(length)))
+        equal(response.digest.hexdigest(), digest)
+    print("whole")
+
+
+async def paused(path, length, digest):
+    """Begins a download, then reads no datagram until a line arrives on the standard input."""
+    async with client(idle=600.0) as it:
+        response = it.ask("GET", path)
+        response.kept = False
+        await within(response.moved.wait())
+        print("begun", flush=True)
+        sys.stdin.readline()
         while not response.ended.is_set():
             response.moved.clear()
             await within(response.moved.wait())

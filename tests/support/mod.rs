@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub mod fault;
 pub mod h2;
 pub mod h2_member;
 pub mod member;

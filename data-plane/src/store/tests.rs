@@ -94,6 +94,16 @@ fn a_publication_is_read_as_written() {
 }
 
 #[test]
+fn a_store_needs_the_folder_above() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = StoreWriter::open(&folder.path().join("missing/store")).err();
+    assert_eq!(
+        error.expect("a refusal").to_string(),
+        "the folder above is missing, and must be made first"
+    );
+}
+
+#[test]
 fn the_second_of_two_publishers_is_refused() {
     let folder = store();
     let writer = StoreWriter::open(folder.path()).expect("a store");

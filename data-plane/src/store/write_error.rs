@@ -8,7 +8,7 @@ use std::fmt;
 pub enum StoreWriteError {
     /// A step on a file or folder of the store failed.
     File {
-        /// Path below the store.
+        /// Path below the store, or `.`.
         file: String,
         /// Reason.
         error: StoreError,
@@ -45,6 +45,7 @@ impl StoreWriteError {
 impl fmt::Display for StoreWriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            StoreWriteError::File { file, error } if file == "." => error.fmt(f),
             StoreWriteError::File { file, error } => write!(f, "{file}: {error}"),
             StoreWriteError::Overtaken {
                 sequence,

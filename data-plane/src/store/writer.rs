@@ -1,5 +1,6 @@
 //! Store in a plain folder, for adding contents.
 
+use super::StoreError;
 use super::blob_folder::BlobFolder;
 use super::draft::{Draft, KEPT};
 use super::folder::StoreFolder;
@@ -28,6 +29,10 @@ impl StoreWriter {
     pub fn open(path: &Path) -> Result<StoreWriter, StoreWriteError> {
         match mkdirat(CWD, path, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
+            Err(Errno::NOENT) => {
+                let what = "the folder above is missing, and must be made first";
+                return Err(StoreWriteError::at(".")(StoreError::Corrupt(what)));
+            }
             Err(error) => return Err(StoreWriteError::at(".")(error)),
         }
         let folder = StoreFolder::open(path).map_err(StoreWriteError::at("."))?;
