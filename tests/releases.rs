@@ -438,3 +438,52 @@ fn open_pages_get_their_assets_after_a_flip() {
     server.reload(&config.replace("$path", "$path.html\", \"$path"));
     check(&server, &[("old-3f2a91c3", 200), ("new-3f2a91c4", 404)]);
 }
+
+#[test]
+fn the_status_has_the_release_and_its_refusal() {
+    let folder = Folder::new();
+    let store = TestStore::of(&folder);
+    let server = Server::start_in(folder, &config("", ""));
+    let missing = server.ask(&["status"]).stdout;
+    assert!(
+        missing.contains("www has no release, and answers 503 since "),
+        "{missing}"
+    );
+    let release = store.publish_page(17, "one");
+    wait_until_served(&server, release, 17);
+    let id = hex(&release);
+    let line = format!("release {} of www, sequence 17: served since ", &id[..12]);
+    eventually("the release in the status", || {
+        server.ask(&["status"]).stdout.contains(&line).then_some(())
+    });
+    store.point("no pointer\n");
+    let refused = "the published release of the site www is not served: ";
+    let text = eventually("the refusal in the status", || {
+        let text = server.ask(&["status"]).stdout;
+        text.contains(refused).then_some(text)
+    });
+    assert!(text.contains(&line), "{text}");
+    let json = server.ask(&["status", "--json"]).stdout;
+    let begin = format!(
+        "{{\"site\":\"www\",\"release\":\"{id}\",\"sequence\":17,\"withdrawn\":false,\"since\":"
+    );
+    for part in [
+        &begin,
+        &format!("\"refusal\":\"{refused}"),
+        &format!("\"refusals\":[\"{refused}"),
+    ] {
+        assert!(json.contains(part), "{part}: {json}");
+    }
+    // The time of the acknowledgment survives a restart.
+    let since = |json: &str| {
+        let (_, rest) = json.split_once("\"since\":").expect("a time");
+        rest.split(',').next().unwrap_or_default().to_owned()
+    };
+    let before = since(&json);
+    store.point(&pointer(release, 17).text());
+    let server = Server::start_in(server.into_folder(), &config("", ""));
+    wait_until_served(&server, release, 17);
+    let json = server.ask(&["status", "--json"]).stdout;
+    assert_eq!(before, since(&json));
+    assert!(json.contains("\"refusal\":null"), "{json}");
+}
