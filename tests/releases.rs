@@ -1,18 +1,22 @@
 //! Sites with releases: stores written by hand, served by the real server.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use anthill::base::digest::{hex, sha256};
+use anthill::store::FrameWriter;
+use anthill::wire::receive_frame::{ContentPlace, FrameKind, HELLO};
 use anthill::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 
+use crate::lifecycle::is_root;
 use crate::support::h2::H2;
 use crate::support::release_store::{TestStore, pointer, wait_until_served, write};
 use crate::support::wire::Over;
-use crate::support::{EndOnDrop, Folder, Got, Server, eventually};
+use crate::support::{EndOnDrop, Folder, Got, Server, eventually, finish, tool};
 
 /// Returns a configuration with one site, served from the release `www`.
 fn config(server: &str, site: &str) -> String {
@@ -437,6 +441,75 @@ fn open_pages_get_their_assets_after_a_flip() {
     check(&server, &[("old-3f2a91c3", 200), ("new-3f2a91c4", 404)]);
     server.reload(&config.replace("$path", "$path.html\", \"$path"));
     check(&server, &[("old-3f2a91c3", 200), ("new-3f2a91c4", 404)]);
+}
+
+/// A receiver under another account waits for the acknowledgment of a server with a narrow umask.
+#[test]
+fn a_receiver_under_another_account_reads_the_acknowledgment() {
+    /// Account of the receiver.
+    const PUBLISHER: u32 = 12_345;
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    fs::set_permissions(folder.path(""), Permissions::from_mode(0o755)).expect("a mode");
+    let store = TestStore::of(&folder);
+    let first = store.publish_page(1, "one");
+    // The group of the receiver may pass the state folder. The store belongs to the receiver.
+    chown(folder.path("state"), None, Some(PUBLISHER)).expect("a group");
+    fs::set_permissions(folder.path("state"), Permissions::from_mode(0o710)).expect("a mode");
+    let done = Command::new("chown")
+        .arg("-R")
+        .arg(PUBLISHER.to_string())
+        .arg(&store.0)
+        .status();
+    assert!(done.expect("chown").success());
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 077; exec \"$@\"", "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_anthill"));
+    let server = Server::start_by(command, folder, &config("", ""));
+    wait_until_served(&server, first, 1);
+    let mode = |name: &str| {
+        let metadata = fs::metadata(server.folder.path(name)).expect("there");
+        metadata.permissions().mode() & 0o777
+    };
+    assert_eq!(
+        ["state/served", "state/served/www", "state/self-signed.key"].map(mode),
+        [0o755, 0o644, 0o600]
+    );
+    let page = b"two";
+    let digest = hex(&sha256(page));
+    let manifest = format!("anthill release 1\nfile 3 {digest} index.html\n");
+    let release = sha256(manifest.as_bytes());
+    let mut frames = FrameWriter::new(Vec::new());
+    let place = ContentPlace {
+        number: 0,
+        offset: 0,
+    };
+    for (kind, payload) in [
+        (FrameKind::Hello, HELLO.as_bytes()),
+        (FrameKind::List, b""),
+        (FrameKind::Manifest, manifest.as_bytes()),
+        (FrameKind::Release, &release),
+        (FrameKind::Blob, &place.bytes()),
+        (FrameKind::Data, page),
+        (FrameKind::Data, b""),
+        (FrameKind::Pointer, pointer(release, 2).text().as_bytes()),
+    ] {
+        frames.write(kind, payload).expect("memory");
+    }
+    let mut command = Command::new(tool("setpriv"));
+    let account = PUBLISHER.to_string();
+    command.args(["--reuid", &account, "--regid", &account, "--clear-groups"]);
+    command.arg(env!("CARGO_BIN_EXE_anthill"));
+    command.args(["receive", "www", "--store"]).arg(&store.0);
+    let done = finish(command, &frames.into_inner());
+    assert!(
+        done.stdout.ends_with("sequence 2\nserved\n"),
+        "{:?} {}",
+        done.stdout,
+        done.stderr
+    );
 }
 
 #[test]

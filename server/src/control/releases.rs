@@ -126,7 +126,9 @@ fn acknowledge(rules: &ReleaseRules, text: &[u8]) -> u64 {
     {
         return u64::try_from(written.mtime()).unwrap_or(0);
     }
-    if let Err(error) = atomic_file::write(&rules.served, text, ACKNOWLEDGMENT_MODE) {
+    let written = atomic_file::open_folder_to_all(&rules.served)
+        .and_then(|()| atomic_file::write(&rules.served, text, ACKNOWLEDGMENT_MODE));
+    if let Err(error) = written {
         let file = rules.served.display();
         log::error!("{file}: the served release can't be acknowledged: {error}");
     }
