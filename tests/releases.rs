@@ -217,10 +217,22 @@ fn a_broken_release_leaves_the_last_good_release() {
     let release = store.publish_page(4, "four");
     wait_until_served(&server, release, 4);
     assert_eq!(shown(&server, "/"), (200, "four".to_owned()));
-    // After a restart with a broken pointer, the site refuses requests, and the server runs.
+    // After a restart with a broken pointer, the last acknowledged release is served.
     let folder = server.into_folder();
     let store = TestStore::of(&folder);
     store.point("no pointer\n");
+    let server = Server::start_in(folder, &config("", ""));
+    assert_eq!(shown(&server, "/"), (200, "four".to_owned()));
+    wait_for_error(&server, &["www is not served", "stays served"]);
+    let status = server.ask(&["status"]).stdout;
+    assert!(
+        status.contains("the published release of the site www is not served"),
+        "{status}"
+    );
+    // Without the acknowledged release too, the site refuses requests, and the server runs.
+    let folder = server.into_folder();
+    let store = TestStore::of(&folder);
+    fs::remove_file(store.blob(&release)).expect("removed");
     let server = Server::start_in(folder, &config("", ""));
     assert_eq!(get(&server, "/").status, 503);
     wait_for_error(&server, &["www is not served", "the site answers 503"]);
@@ -244,10 +256,18 @@ fn a_withdrawn_release_ends_at_once() {
     assert_eq!(shown(&server, "/"), (200, "one".to_owned()));
     store.withdraw(&release);
     wait_for_status(&server, "/", 503);
-    server
-        .output
-        .wait_for("the rule", |line| line.contains("R515"));
-    wait_for_error(&server, &["of the site www is withdrawn"]);
+    let check = |server: &Server| {
+        server
+            .output
+            .wait_for("the rule", |line| line.contains("R515"));
+        wait_for_error(server, &["of the site www is withdrawn"]);
+    };
+    check(&server);
+    // The rule stays over a restart.
+    let server = Server::start_in(server.into_folder(), &config("", ""));
+    assert_eq!(get(&server, "/").status, 503);
+    check(&server);
+    let store = TestStore::of(&server.folder);
     // The folder of withdrawn releases is watched from its first entry on.
     let next = store.publish_page(2, "two");
     wait_until_served(&server, next, 2);
@@ -295,7 +315,14 @@ fn only_publishers_publish_and_never_backwards() {
         &["the sequence 4 is not above the last served sequence 5"],
     );
     assert_eq!(get(&server, "/").status, 503);
-    let store = TestStore::of(&server.folder);
+    // The record of the last served publication replaces the refused pointer.
+    let folder = server.into_folder();
+    let store = TestStore::of(&folder);
+    let record = store.0.join("sites/www/pointers/5");
+    write(&record, sign(&pair, &pointer(first, 5)).as_bytes());
+    let server = Server::start_in(folder, &config);
+    assert_eq!(shown(&server, "/"), (200, "first".to_owned()));
+    wait_for_error(&server, &["the sequence 4", "stays served"]);
     store.point(&sign(&pair, &pointer(second, 6)));
     wait_until_served(&server, second, 6);
     assert_eq!(shown(&server, "/"), (200, "second".to_owned()));

@@ -39,6 +39,7 @@ mod manifest_text;
 mod publish;
 mod records_text;
 mod release_contents;
+mod served_release;
 mod sweep;
 mod write_error;
 mod writer;
@@ -52,7 +53,8 @@ pub use frame_stream::{FrameReader, FrameWriter};
 pub use history::{Publication, SiteRecords, sites};
 pub use manifest_text::read_manifest;
 pub use publish::{Flip, ReleaseMark, SiteWriter};
-pub use release_contents::{release_contents, verify_content};
+pub use release_contents::{has_contents, release_contents, verify_content};
+pub use served_release::ServedRelease;
 pub use sweep::{Retention, SweepReport, remove_content, sweep};
 pub use write_error::StoreWriteError;
 pub use writer::StoreWriter;
@@ -67,6 +69,8 @@ pub trait ReleaseStore: Send + Sync {
     fn open_blob(&self, digest: &[u8; 32]) -> Result<File, StoreError>;
     /// Returns the text of the pointer to the served release of a site; None before the first release.
     fn pointer(&self, site: &str) -> Result<Option<Vec<u8>>, StoreError>;
+    /// Returns the text of a published pointer of a site; None for an unknown sequence.
+    fn record(&self, site: &str, sequence: u64) -> Result<Option<Vec<u8>>, StoreError>;
     /// Returns the digest of the release with a label; None for an unknown label.
     fn label(&self, site: &str, label: &str) -> Result<Option<[u8; 32]>, StoreError>;
     /// Returns true if a release of a site is withdrawn.

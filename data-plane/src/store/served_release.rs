@@ -1,7 +1,7 @@
 //! Served release: the release that all workers serve, acknowledged in a file of the state folder.
 //!
-//! Publishers wait for the file. With `publishers`, the file also keeps a pointer with an older sequence from being
-//! served after a restart.
+//! Publishers wait for the file. After a restart with a damaged pointer, the server serves the release of the file. With
+//! `publishers`, the file also keeps a pointer with an older sequence from being served after a restart.
 
 use crate::base::digest::{from_hex, hex};
 
