@@ -276,6 +276,7 @@ fn wrong_requests_are_refused() {
         site: "shop".to_owned(),
         ..pointer(&release, 1)
     };
+    let cookie = "anthill release 1\nfields **\nfield Clear-Site-Data *\n";
     let climbing = "anthill release 1\nfile 1 00 ../x\n";
     for (frames, reason) in [
         (
@@ -295,6 +296,10 @@ fn wrong_requests_are_refused() {
         (
             Frames::new().manifest(climbing),
             "the release is refused: line 2 of the manifest",
+        ),
+        (
+            Frames::new().manifest(cookie),
+            "the release is refused: line 3 of the manifest: this field concerns the whole host",
         ),
         (
             Frames::new()

@@ -369,6 +369,7 @@ fn a_refused_release_leaves_the_last_good_release() {
     fs::write(store.rules().blob(&damaged), "anthill release 1\n").expect("written");
     let redirect = store.manifest(&["redirect 301 /a javascript:x"]);
     let field = store.manifest(&["fields **", "field Content-Length 1"]);
+    let cookie = store.manifest(&["fields **", "field X-A 1", "field set-cookie a=b"]);
     let deep = store.manifest(&[&format!("file {{1}} {}x", "a/".repeat(64))]);
     let withdrawn = store.manifest(&["file {3} index.html"]);
     store.withdraw(withdrawn);
@@ -393,7 +394,11 @@ fn a_refused_release_leaves_the_last_good_release() {
         ),
         (
             pointer(field, 2).text(),
-            "the field `Content-Length` cannot be set",
+            "line 3 of the manifest: only the server sets this field, or the name is invalid",
+        ),
+        (
+            pointer(cookie, 2).text(),
+            "line 4 of the manifest: this field concerns the whole host, so only the operator sets the field",
         ),
         (pointer(deep, 2).text(), "x lies below more than 64 folders"),
         (pointer(withdrawn, 2).text(), "is withdrawn"),
