@@ -54,7 +54,7 @@ pub use history::{Publication, SiteRecords, sites};
 pub use manifest_text::read_manifest;
 pub use publish::{Flip, ReleaseMark, SiteWriter};
 pub use release_contents::{has_contents, release_contents, verify_content};
-pub use served_release::ServedRelease;
+pub use served_release::{ServedRelease, served_folder};
 pub use sweep::{Retention, SweepReport, remove_content, sweep};
 pub use write_error::StoreWriteError;
 pub use writer::StoreWriter;

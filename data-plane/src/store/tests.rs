@@ -307,6 +307,48 @@ fn a_sweep_keeps_each_release_in_use() {
 }
 
 #[test]
+fn a_sweep_keeps_the_acknowledged_release() {
+    let above = store();
+    let path = above.path().join("releases");
+    let writer = StoreWriter::open(&path).expect("a store");
+    let [first, second, third] = [&b"first"[..], b"second", b"third"].map(|content| {
+        let one = release(&writer, content);
+        let records = SiteRecords::read(writer.reader(), "www").expect("records");
+        flip(&writer, one, records.served, 1).expect("a flip");
+        one
+    });
+    drop(writer);
+    let store = StoreFolder::open(&path).expect("a store");
+    let acknowledge = |release| {
+        let (sequence, time) = (1, 0);
+        let served = ServedRelease {
+            release,
+            sequence,
+            time,
+        };
+        let folder = served_folder(&path);
+        fs::create_dir_all(&folder).expect("made");
+        fs::write(folder.join("www"), served.text()).expect("written");
+    };
+    let narrow = Retention {
+        releases: 0,
+        seconds: 0,
+        bytes: 0,
+    };
+    let has = |release: [u8; 32]| has_contents(&store, &release);
+    // The server serves the first release, and has refused the other ones.
+    acknowledge(first);
+    sweep(&store, &narrow, 1_000).expect("a sweep");
+    assert_eq!([first, second, third].map(has), [true, false, true]);
+    let records = SiteRecords::read(&store, "www").expect("records");
+    assert!(records.publications.keys().eq([&1, &3]));
+    // The acknowledgment of another store changes nothing.
+    acknowledge([7; 32]);
+    sweep(&store, &narrow, 1_000).expect("a sweep");
+    assert_eq!([first, third].map(has), [false, true]);
+}
+
+#[test]
 fn a_shared_store_gets_the_modes_of_a_group() {
     let folder = store();
     let mode = |name: &str| {
