@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! blobs/ab/ab34…               contents and manifests, named by their SHA-256 in hexadecimal
-//! drafts/                      incomplete contents
+//! drafts/                      incomplete contents, and records of received ones
 //! sites/NAME/pointer           pointer to the served release
 //! sites/NAME/pointers/42       each published pointer, named by its sequence
 //! sites/NAME/labels/LABEL      digest of the release with a label, for previews
@@ -37,6 +37,7 @@ mod frame_stream;
 mod history;
 mod manifest_text;
 mod publish;
+mod received;
 mod records_text;
 mod release_contents;
 mod served_release;
@@ -53,6 +54,7 @@ pub use frame_stream::{FrameReader, FrameWriter};
 pub use history::{Publication, SiteRecords, sites};
 pub use manifest_text::read_manifest;
 pub use publish::{Flip, ReleaseMark, SiteWriter};
+pub use received::{received_contents, record_received};
 pub use release_contents::{has_contents, release_contents, verify_content};
 pub use served_release::{ServedRelease, served_folder};
 pub use sweep::{Retention, SweepReport, remove_content, sweep};

@@ -8,6 +8,7 @@ use super::draft::KEPT;
 use super::folder::StoreFolder;
 use super::folder_access::{LockKind, StoreModes, lock, names, open_folder, sync_folder};
 use super::history::{SiteRecords, sites};
+use super::received::{self, RECEIVED};
 use super::release_contents::release_contents;
 use super::served_release::ServedRelease;
 use super::write_error::StoreWriteError;
@@ -79,7 +80,7 @@ pub fn sweep(
         report.publications += sequences.len();
         remove_publications(store, &site, &sequences)?;
     }
-    remove_contents(store, &needed, now, &mut report)?;
+    remove_contents(store, needed, now, &mut report)?;
     Ok(report)
 }
 
@@ -161,7 +162,7 @@ fn remove_publications(
 
 fn remove_contents(
     store: &StoreFolder,
-    needed: &HashSet<[u8; 32]>,
+    mut needed: HashSet<[u8; 32]>,
     now: u64,
     report: &mut SweepReport,
 ) -> Result<(), StoreWriteError> {
@@ -182,13 +183,20 @@ fn remove_contents(
     let drafts = open(store.root(), "drafts").map_err(StoreWriteError::at("drafts"))?;
     if let Some(drafts) = drafts {
         // A killed publisher left renamed contents, perhaps without a sync, and a mark for the next publisher.
-        if !names(&drafts)
-            .map_err(StoreWriteError::at("drafts"))?
-            .is_empty()
-        {
+        let listed = names(&drafts).map_err(StoreWriteError::at("drafts"))?;
+        if !listed.is_empty() {
             syncfs(&drafts).map_err(StoreWriteError::at("drafts"))?;
         }
-        let is_needed = |name: &str| name.starts_with(KEPT) && is_recent(&drafts, name, now);
+        let is_needed = |name: &str| {
+            let stays = name.starts_with(KEPT) || name.starts_with(RECEIVED);
+            stays && is_recent(&drafts, name, now)
+        };
+        // The contents of a broken connection stay as long as their record.
+        for name in listed.iter().filter(|name| name.starts_with(RECEIVED)) {
+            if is_needed(name) {
+                needed.extend(received::read(&drafts, name));
+            }
+        }
         remove("drafts".to_owned(), &drafts, &is_needed)?;
     }
     let Some(blobs) = open(store.root(), "blobs").map_err(StoreWriteError::at("blobs"))? else {

@@ -384,28 +384,28 @@ fn a_broken_upload_goes_on_where_it_ended() {
         size: 6,
         digest: sha256(b"abcdef"),
     };
-    assert_eq!(store.resumable_bytes(&content), 0);
-    let mut draft = store.resume(&content).expect("done");
+    assert_eq!(store.resumable_bytes("www", &content), 0);
+    let mut draft = store.resume("www", &content).expect("done");
     draft.write_all(b"abc").expect("done");
     // Another publisher of the same content has a draft of its own meanwhile.
-    assert_eq!(store.resume(&content).expect("done").size(), 0);
+    assert_eq!(store.resume("www", &content).expect("done").size(), 0);
     drop(draft);
-    assert_eq!(store.resumable_bytes(&content), 3);
-    let mut draft = store.resume(&content).expect("done");
+    assert_eq!(store.resumable_bytes("www", &content), 3);
+    let mut draft = store.resume("www", &content).expect("done");
     assert_eq!(draft.size(), 3);
     draft.write_all(b"def").expect("done");
     draft.finish_as(&content).expect("done");
     assert!(store.has(&content).expect("done"));
-    assert_eq!(store.resumable_bytes(&content), 0);
+    assert_eq!(store.resumable_bytes("www", &content), 0);
     let other = BlobRef {
         size: 3,
         digest: sha256(b"xyz"),
     };
-    let mut draft = store.resume(&other).expect("done");
+    let mut draft = store.resume("www", &other).expect("done");
     draft.write_all(b"abc").expect("done");
     assert!(draft.finish_as(&other).is_err());
     assert_eq!(
-        store.resumable_bytes(&other),
+        store.resumable_bytes("www", &other),
         0,
         "a wrong content is removed"
     );
