@@ -1,18 +1,22 @@
 //! Sites with releases: stores written by hand, served by the real server.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use anthill::base::digest::{hex, sha256};
+use anthill::store::FrameWriter;
+use anthill::wire::receive_frame::{ContentPlace, FrameKind, HELLO};
 use anthill::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 
+use crate::lifecycle::is_root;
 use crate::support::h2::H2;
 use crate::support::release_store::{TestStore, pointer, wait_until_served, write};
 use crate::support::wire::Over;
-use crate::support::{EndOnDrop, Folder, Got, Server, eventually};
+use crate::support::{EndOnDrop, Folder, Got, Server, eventually, finish, tool};
 
 /// Returns a configuration with one site, served from the release `www`.
 fn config(server: &str, site: &str) -> String {
@@ -213,10 +217,22 @@ fn a_broken_release_leaves_the_last_good_release() {
     let release = store.publish_page(4, "four");
     wait_until_served(&server, release, 4);
     assert_eq!(shown(&server, "/"), (200, "four".to_owned()));
-    // After a restart with a broken pointer, the site refuses requests, and the server runs.
+    // After a restart with a broken pointer, the last acknowledged release is served.
     let folder = server.into_folder();
     let store = TestStore::of(&folder);
     store.point("no pointer\n");
+    let server = Server::start_in(folder, &config("", ""));
+    assert_eq!(shown(&server, "/"), (200, "four".to_owned()));
+    wait_for_error(&server, &["www is not served", "stays served"]);
+    let status = server.ask(&["status"]).stdout;
+    assert!(
+        status.contains("the published release of the site www is not served"),
+        "{status}"
+    );
+    // Without the acknowledged release too, the site refuses requests, and the server runs.
+    let folder = server.into_folder();
+    let store = TestStore::of(&folder);
+    fs::remove_file(store.blob(&release)).expect("removed");
     let server = Server::start_in(folder, &config("", ""));
     assert_eq!(get(&server, "/").status, 503);
     wait_for_error(&server, &["www is not served", "the site answers 503"]);
@@ -240,10 +256,18 @@ fn a_withdrawn_release_ends_at_once() {
     assert_eq!(shown(&server, "/"), (200, "one".to_owned()));
     store.withdraw(&release);
     wait_for_status(&server, "/", 503);
-    server
-        .output
-        .wait_for("the rule", |line| line.contains("R515"));
-    wait_for_error(&server, &["of the site www is withdrawn"]);
+    let check = |server: &Server| {
+        server
+            .output
+            .wait_for("the rule", |line| line.contains("R515"));
+        wait_for_error(server, &["of the site www is withdrawn"]);
+    };
+    check(&server);
+    // The rule stays over a restart.
+    let server = Server::start_in(server.into_folder(), &config("", ""));
+    assert_eq!(get(&server, "/").status, 503);
+    check(&server);
+    let store = TestStore::of(&server.folder);
     // The folder of withdrawn releases is watched from its first entry on.
     let next = store.publish_page(2, "two");
     wait_until_served(&server, next, 2);
@@ -291,7 +315,14 @@ fn only_publishers_publish_and_never_backwards() {
         &["the sequence 4 is not above the last served sequence 5"],
     );
     assert_eq!(get(&server, "/").status, 503);
-    let store = TestStore::of(&server.folder);
+    // The record of the last served publication replaces the refused pointer.
+    let folder = server.into_folder();
+    let store = TestStore::of(&folder);
+    let record = store.0.join("sites/www/pointers/5");
+    write(&record, sign(&pair, &pointer(first, 5)).as_bytes());
+    let server = Server::start_in(folder, &config);
+    assert_eq!(shown(&server, "/"), (200, "first".to_owned()));
+    wait_for_error(&server, &["the sequence 4", "stays served"]);
     store.point(&sign(&pair, &pointer(second, 6)));
     wait_until_served(&server, second, 6);
     assert_eq!(shown(&server, "/"), (200, "second".to_owned()));
@@ -437,4 +468,122 @@ fn open_pages_get_their_assets_after_a_flip() {
     check(&server, &[("old-3f2a91c3", 200), ("new-3f2a91c4", 404)]);
     server.reload(&config.replace("$path", "$path.html\", \"$path"));
     check(&server, &[("old-3f2a91c3", 200), ("new-3f2a91c4", 404)]);
+}
+
+/// A receiver under another account waits for the acknowledgment of a server with a narrow umask.
+#[test]
+fn a_receiver_under_another_account_reads_the_acknowledgment() {
+    /// Account of the receiver.
+    const PUBLISHER: u32 = 12_345;
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    fs::set_permissions(folder.path(""), Permissions::from_mode(0o755)).expect("a mode");
+    let store = TestStore::of(&folder);
+    let first = store.publish_page(1, "one");
+    // The group of the receiver may pass the state folder. The store belongs to the receiver.
+    chown(folder.path("state"), None, Some(PUBLISHER)).expect("a group");
+    fs::set_permissions(folder.path("state"), Permissions::from_mode(0o710)).expect("a mode");
+    let done = Command::new("chown")
+        .arg("-R")
+        .arg(PUBLISHER.to_string())
+        .arg(&store.0)
+        .status();
+    assert!(done.expect("chown").success());
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 077; exec \"$@\"", "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_anthill"));
+    let server = Server::start_by(command, folder, &config("", ""));
+    wait_until_served(&server, first, 1);
+    let mode = |name: &str| {
+        let metadata = fs::metadata(server.folder.path(name)).expect("there");
+        metadata.permissions().mode() & 0o777
+    };
+    assert_eq!(
+        ["state/served", "state/served/www", "state/self-signed.key"].map(mode),
+        [0o755, 0o644, 0o600]
+    );
+    let page = b"two";
+    let digest = hex(&sha256(page));
+    let manifest = format!("anthill release 1\nfile 3 {digest} index.html\n");
+    let release = sha256(manifest.as_bytes());
+    let mut frames = FrameWriter::new(Vec::new());
+    let place = ContentPlace {
+        number: 0,
+        offset: 0,
+    };
+    for (kind, payload) in [
+        (FrameKind::Hello, HELLO.as_bytes()),
+        (FrameKind::List, b""),
+        (FrameKind::Manifest, manifest.as_bytes()),
+        (FrameKind::Release, &release),
+        (FrameKind::Blob, &place.bytes()),
+        (FrameKind::Data, page),
+        (FrameKind::Data, b""),
+        (FrameKind::Pointer, pointer(release, 2).text().as_bytes()),
+    ] {
+        frames.write(kind, payload).expect("memory");
+    }
+    let mut command = Command::new(tool("setpriv"));
+    let account = PUBLISHER.to_string();
+    command.args(["--reuid", &account, "--regid", &account, "--clear-groups"]);
+    command.arg(env!("CARGO_BIN_EXE_anthill"));
+    command.args(["receive", "www", "--store"]).arg(&store.0);
+    let done = finish(command, &frames.into_inner());
+    assert!(
+        done.stdout.ends_with("sequence 2\nserved\n"),
+        "{:?} {}",
+        done.stdout,
+        done.stderr
+    );
+}
+
+#[test]
+fn the_status_has_the_release_and_its_refusal() {
+    let folder = Folder::new();
+    let store = TestStore::of(&folder);
+    let server = Server::start_in(folder, &config("", ""));
+    let missing = server.ask(&["status"]).stdout;
+    assert!(
+        missing.contains("www has no release, and answers 503 since "),
+        "{missing}"
+    );
+    let release = store.publish_page(17, "one");
+    wait_until_served(&server, release, 17);
+    let id = hex(&release);
+    let line = format!("release {} of www, sequence 17: served since ", &id[..12]);
+    eventually("the release in the status", || {
+        server.ask(&["status"]).stdout.contains(&line).then_some(())
+    });
+    store.point("no pointer\n");
+    let refused = "the published release of the site www is not served: ";
+    let text = eventually("the refusal in the status", || {
+        let text = server.ask(&["status"]).stdout;
+        text.contains(refused).then_some(text)
+    });
+    assert!(text.contains(&line), "{text}");
+    let json = server.ask(&["status", "--json"]).stdout;
+    let begin = format!(
+        "{{\"site\":\"www\",\"release\":\"{id}\",\"sequence\":17,\"withdrawn\":false,\"since\":"
+    );
+    for part in [
+        &begin,
+        &format!("\"refusal\":\"{refused}"),
+        &format!("\"refusals\":[\"{refused}"),
+    ] {
+        assert!(json.contains(part), "{part}: {json}");
+    }
+    // The time of the acknowledgment survives a restart.
+    let since = |json: &str| {
+        let (_, rest) = json.split_once("\"since\":").expect("a time");
+        rest.split(',').next().unwrap_or_default().to_owned()
+    };
+    let before = since(&json);
+    store.point(&pointer(release, 17).text());
+    let server = Server::start_in(server.into_folder(), &config("", ""));
+    wait_until_served(&server, release, 17);
+    let json = server.ask(&["status", "--json"]).stdout;
+    assert_eq!(before, since(&json));
+    assert!(json.contains("\"refusal\":null"), "{json}");
 }

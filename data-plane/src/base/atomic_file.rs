@@ -2,7 +2,7 @@
 //! after a power failure.
 
 use crate::base::trusted_path::FOLDER;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, fsync, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fchmod, fsync, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -12,9 +12,20 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 
 /// Writes `content` to a temporary file beside `path` with permissions `mode`, syncs the file to the disk
-/// and renames it to `path`. Missing folders are created with mode 0700.
+/// and renames it to `path`. Missing folders are created with mode 0700. The mode of the file does not depend on the
+/// umask.
 pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     write_for(path, content, mode, None)
+}
+
+/// Makes the folder of `path` with mode 0755, which does not depend on the umask, so that other accounts may read the
+/// files. Missing folders above are created with mode 0700. A link in place of the folder is an error.
+pub fn open_folder_to_all(path: &Path) -> io::Result<()> {
+    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(folder)?;
+    let folder = openat(CWD, folder, FOLDER, Mode::empty())?;
+    Ok(fchmod(folder, Mode::from_raw_mode(0o755))?)
 }
 
 /// Replaces a file atomically with a file that belongs to `owner` (user and group). Ownership is set on the
@@ -70,7 +81,10 @@ fn write_new(
         Err(error) => return Err(error.into()),
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut file = File::from(openat(folder, name, flags, Mode::from_raw_mode(mode))?);
+    let mode = Mode::from_raw_mode(mode);
+    let mut file = File::from(openat(folder, name, flags, mode)?);
+    // The umask has limited the mode.
+    fchmod(&file, mode)?;
     if let Some((uid, gid)) = owner {
         fchown(&file, Some(uid), Some(gid))?;
     }
@@ -112,6 +126,21 @@ mod tests {
             0o600
         );
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_is_opened_to_all_accounts_and_a_link_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("above/open/file");
+        open_folder_to_all(&file).unwrap();
+        let mode = |path: &str| {
+            let metadata = fs::metadata(folder.path().join(path)).unwrap();
+            metadata.permissions().mode() & 0o777
+        };
+        assert_eq!([mode("above"), mode("above/open")], [0o700, 0o755]);
+        std::os::unix::fs::symlink("above", folder.path().join("link")).unwrap();
+        assert!(open_folder_to_all(&folder.path().join("link/file")).is_err());
+        assert_eq!(mode("above"), 0o700);
     }
 
     #[test]

@@ -6,11 +6,12 @@
 
 use crate::site::mime;
 use crate::site::published_rules::PublishedRules;
-use crate::site::rules::{HeaderRules, SiteRules, settable, valid_value};
+use crate::site::rules::{HeaderRules, SiteRules, valid_value};
 use crate::wire::date::format_imf;
 use crate::wire::fields::ContentCoding;
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
+use crate::wire::manifest::is_settable;
 use crate::wire::status::{Status, StatusLine};
 use std::ops::Range;
 
@@ -202,7 +203,7 @@ pub fn operator_fields<'r>(headers: &'r HeaderRules, path: &[u8]) -> Vec<(&'r st
     let mut fields: Vec<(&str, &str)> = Vec::new();
     for (_, set) in headers.iter().filter(|(glob, _)| glob.matches(path)) {
         for (name, value) in set {
-            if settable(name) && valid_value(value) {
+            if is_settable(name) && valid_value(value) {
                 fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
                 fields.push((name, value));
             }

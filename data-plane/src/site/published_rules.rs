@@ -5,7 +5,7 @@ use crate::limits::{RELEASE_GLOBS_COMPARED_MAX, RELEASE_HASHED_SECONDS};
 use crate::site::glob::Glob;
 use crate::site::prepared_heads::{is, operator_fields};
 use crate::site::redirects::{RedirectRule, RedirectTable};
-use crate::site::rules::{CacheControlRule, HeaderRules, settable, valid_value};
+use crate::site::rules::{CacheControlRule, HeaderRules, valid_value};
 use crate::wire::manifest::{ManifestLine, RedirectLine};
 
 /// Rules of a release. A folder has none.
@@ -81,10 +81,8 @@ fn glob(text: &[u8]) -> Result<Glob, String> {
 fn field(name: &[u8], value: &[u8]) -> Result<(String, String), String> {
     let shown = String::from_utf8_lossy(name);
     match (std::str::from_utf8(name), std::str::from_utf8(value)) {
-        (Ok(name), Ok(value)) if settable(name) && valid_value(value) => {
-            Ok((name.to_owned(), value.to_owned()))
-        }
-        _ => Err(format!("the field `{shown}` cannot be set")),
+        (Ok(name), Ok(value)) if valid_value(value) => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("the field `{shown}` has no valid value")),
     }
 }
 

@@ -143,30 +143,6 @@ impl TryPath {
     }
 }
 
-/// Returns true if an operator's rule may set the field. Fields that frame the message or that the site's
-/// responses depend on are reserved.
-pub fn settable(name: &str) -> bool {
-    const RESERVED: [&str; 13] = [
-        "accept-ranges",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-range",
-        "date",
-        "etag",
-        "keep-alive",
-        "last-modified",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    ];
-    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !name.is_empty()
-        && name.bytes().all(token)
-        && !RESERVED.iter().any(|ours| ours.eq_ignore_ascii_case(name))
-}
-
 /// Returns true for a valid field value (RFC 9110 §5.5).
 pub fn valid_value(value: &str) -> bool {
     !value
@@ -177,6 +153,7 @@ pub fn valid_value(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::manifest::is_settable;
 
     #[test]
     fn try_paths_are_parsed() {
@@ -200,8 +177,9 @@ mod tests {
 
     #[test]
     fn reserved_and_malformed_fields_are_refused() {
-        assert!(settable("X-Frame-Options") && settable("Cache-Control"));
-        assert!(!settable("content-length") && !settable("a b") && !settable(""));
+        assert!(is_settable("X-Frame-Options") && is_settable("Cache-Control"));
+        assert!(is_settable("Set-Cookie"), "the operator may");
+        assert!(!is_settable("content-length") && !is_settable("a b") && !is_settable(""));
         assert!(valid_value("a\tb \u{e9}") && !valid_value("a\r\nb"));
     }
 }

@@ -1,5 +1,6 @@
-//! Draft of a content: a file in the folder of drafts, hashed while written. A draft has a unique name, or the digest of
-//! its content in the name, so that a later publisher goes on where the connection of an earlier one ended.
+//! Draft of a content: a file in the folder of drafts, hashed while written. A draft has a unique name, or the site and the
+//! digest of its content in the name, so that a later publisher of the site goes on where the connection of an earlier one
+//! ended. A publisher of another site has a draft of its own, as a proof that the publisher has the content.
 
 use super::StoreError;
 use super::blob_folder::BlobFolder;
@@ -14,6 +15,11 @@ use std::io::{self, Read as _, Write};
 
 /// Begin of the names of drafts that stay for a day.
 pub(super) const KEPT: &str = "part-";
+
+/// Returns the name of a site's draft of a known content. The name of a site has no plus sign.
+pub(super) fn kept_name(site: &str, content: &BlobRef) -> String {
+    format!("{KEPT}{site}+{}", hex(&content.digest))
+}
 
 /// Draft of a content. A dropped draft with a unique name is removed, and another draft stays for a day.
 pub struct Draft<'s> {
@@ -42,13 +48,14 @@ impl<'s> Draft<'s> {
         })
     }
 
-    /// Goes on with the draft of a known content, or begins the draft. The written part is hashed again. While another
+    /// Goes on with a site's draft of a known content, or begins the draft. The written part is hashed again. While another
     /// publisher writes the draft, the new draft has a unique name.
     pub(super) fn resume(
         folder: &'s BlobFolder,
+        site: &str,
         content: &BlobRef,
     ) -> Result<Draft<'s>, StoreWriteError> {
-        let name = format!("{KEPT}{}", hex(&content.digest));
+        let name = kept_name(site, content);
         let at = || format!("drafts/{name}");
         let file = open_locked(&folder.drafts, &name, folder.modes);
         let file = file.map_err(|error| StoreWriteError::at(at())(error))?;

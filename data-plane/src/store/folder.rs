@@ -119,6 +119,10 @@ impl ReleaseStore for StoreFolder {
         self.read_small(&["sites", site], "pointer")
     }
 
+    fn record(&self, site: &str, sequence: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        self.read_small(&["sites", site, "pointers"], &sequence.to_string())
+    }
+
     fn label(&self, site: &str, label: &str) -> Result<Option<[u8; 32]>, StoreError> {
         // A label comes from the name of a host, and must not leave the folder of labels.
         if !is_label(label) {

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! blobs/ab/ab34…               contents and manifests, named by their SHA-256 in hexadecimal
-//! drafts/                      incomplete contents
+//! drafts/                      incomplete contents, and records of received ones
 //! sites/NAME/pointer           pointer to the served release
 //! sites/NAME/pointers/42       each published pointer, named by its sequence
 //! sites/NAME/labels/LABEL      digest of the release with a label, for previews
@@ -37,8 +37,10 @@ mod frame_stream;
 mod history;
 mod manifest_text;
 mod publish;
+mod received;
 mod records_text;
 mod release_contents;
+mod served_release;
 mod sweep;
 mod write_error;
 mod writer;
@@ -52,7 +54,9 @@ pub use frame_stream::{FrameReader, FrameWriter};
 pub use history::{Publication, SiteRecords, sites};
 pub use manifest_text::read_manifest;
 pub use publish::{Flip, ReleaseMark, SiteWriter};
-pub use release_contents::{release_contents, verify_content};
+pub use received::{received_contents, record_received};
+pub use release_contents::{has_contents, release_contents, verify_content};
+pub use served_release::{ServedRelease, served_folder};
 pub use sweep::{Retention, SweepReport, remove_content, sweep};
 pub use write_error::StoreWriteError;
 pub use writer::StoreWriter;
@@ -67,6 +71,8 @@ pub trait ReleaseStore: Send + Sync {
     fn open_blob(&self, digest: &[u8; 32]) -> Result<File, StoreError>;
     /// Returns the text of the pointer to the served release of a site; None before the first release.
     fn pointer(&self, site: &str) -> Result<Option<Vec<u8>>, StoreError>;
+    /// Returns the text of a published pointer of a site; None for an unknown sequence.
+    fn record(&self, site: &str, sequence: u64) -> Result<Option<Vec<u8>>, StoreError>;
     /// Returns the digest of the release with a label; None for an unknown label.
     fn label(&self, site: &str, label: &str) -> Result<Option<[u8; 32]>, StoreError>;
     /// Returns true if a release of a site is withdrawn.

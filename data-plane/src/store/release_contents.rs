@@ -40,6 +40,17 @@ pub fn release_contents(
     Ok(contents)
 }
 
+/// Returns true if the store has all contents of a release with their sizes. The contents are not read.
+pub fn has_contents(store: &StoreFolder, release: &[u8; 32]) -> bool {
+    let has = |content: &BlobRef| {
+        let size = store
+            .open_blob(&content.digest)
+            .and_then(|file| Ok(file.metadata()?.len()));
+        size.is_ok_and(|size| size == content.size)
+    };
+    release_contents(store, release).is_ok_and(|contents| contents.iter().all(has))
+}
+
 /// Reads a content, and compares the size and the digest.
 pub fn verify_content(store: &StoreFolder, content: &BlobRef) -> Result<(), StoreError> {
     let mut file = store.open_blob(&content.digest)?;

@@ -8,7 +8,9 @@ use super::draft::KEPT;
 use super::folder::StoreFolder;
 use super::folder_access::{LockKind, StoreModes, lock, names, open_folder, sync_folder};
 use super::history::{SiteRecords, sites};
+use super::received::{self, RECEIVED};
 use super::release_contents::release_contents;
+use super::served_release::ServedRelease;
 use super::write_error::StoreWriteError;
 use crate::base::digest::{from_hex, hex};
 use crate::limits::{RELEASES_KEPT_BYTES_MAX, RELEASES_KEPT_MAX, RELEASES_KEPT_SECONDS};
@@ -18,7 +20,8 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-/// Rule for the releases of a site that stay. The served, the labelled and the pinned releases always stay.
+/// Rule for the releases of a site that stay. The served, the labelled and the pinned releases always stay, and also the
+/// release that the server acknowledged last: the server may have refused the pointer to the served release.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Retention {
     /// Number of the newest releases that stay.
@@ -63,7 +66,8 @@ pub fn sweep(
     let mut old = Vec::new();
     for site in sites(store)? {
         let records = SiteRecords::read(store, &site)?;
-        let kept = kept_releases(store, &records, retention, now, &mut needed)?;
+        let acknowledged = ServedRelease::beside(store, &site).map(|it| it.release);
+        let kept = kept_releases(store, &records, acknowledged, retention, now, &mut needed)?;
         let publications = records.publications.iter();
         let gone = publications.filter(|(_, it)| !kept.contains(&it.pointer.release));
         old.push((
@@ -76,14 +80,16 @@ pub fn sweep(
         report.publications += sequences.len();
         remove_publications(store, &site, &sequences)?;
     }
-    remove_contents(store, &needed, now, &mut report)?;
+    remove_contents(store, needed, now, &mut report)?;
     Ok(report)
 }
 
-/// Returns the releases of a site that stay, and adds their contents to `needed`.
+/// Returns the releases of a site that stay, and adds their contents to `needed`. `acknowledged` is the release that the
+/// server acknowledged last.
 fn kept_releases(
     store: &StoreFolder,
     records: &SiteRecords,
+    acknowledged: Option<[u8; 32]>,
     retention: &Retention,
     now: u64,
     needed: &mut HashSet<[u8; 32]>,
@@ -93,7 +99,11 @@ fn kept_releases(
     let mut own = HashSet::new();
     let served = records.served().map(|served| served.pointer.release);
     let named = records.labels.values().chain(&records.pins).copied();
-    for release in served.into_iter().chain(named) {
+    // An acknowledgment of another store names no release of this store.
+    let acknowledged = acknowledged.filter(|release| {
+        !records.withdrawn.contains(release) && release_contents(store, release).is_ok()
+    });
+    for release in served.into_iter().chain(acknowledged).chain(named) {
         if kept.insert(release) {
             for content in release_contents(store, &release)? {
                 if own.insert(content.digest) {
@@ -152,7 +162,7 @@ fn remove_publications(
 
 fn remove_contents(
     store: &StoreFolder,
-    needed: &HashSet<[u8; 32]>,
+    mut needed: HashSet<[u8; 32]>,
     now: u64,
     report: &mut SweepReport,
 ) -> Result<(), StoreWriteError> {
@@ -173,13 +183,20 @@ fn remove_contents(
     let drafts = open(store.root(), "drafts").map_err(StoreWriteError::at("drafts"))?;
     if let Some(drafts) = drafts {
         // A killed publisher left renamed contents, perhaps without a sync, and a mark for the next publisher.
-        if !names(&drafts)
-            .map_err(StoreWriteError::at("drafts"))?
-            .is_empty()
-        {
+        let listed = names(&drafts).map_err(StoreWriteError::at("drafts"))?;
+        if !listed.is_empty() {
             syncfs(&drafts).map_err(StoreWriteError::at("drafts"))?;
         }
-        let is_needed = |name: &str| name.starts_with(KEPT) && is_recent(&drafts, name, now);
+        let is_needed = |name: &str| {
+            let stays = name.starts_with(KEPT) || name.starts_with(RECEIVED);
+            stays && is_recent(&drafts, name, now)
+        };
+        // The contents of a broken connection stay as long as their record.
+        for name in listed.iter().filter(|name| name.starts_with(RECEIVED)) {
+            if is_needed(name) {
+                needed.extend(received::read(&drafts, name));
+            }
+        }
         remove("drafts".to_owned(), &drafts, &is_needed)?;
     }
     let Some(blobs) = open(store.root(), "blobs").map_err(StoreWriteError::at("blobs"))? else {

@@ -317,6 +317,48 @@ fn a_sweep_keeps_each_release_in_use() {
 }
 
 #[test]
+fn a_sweep_keeps_the_acknowledged_release() {
+    let above = store();
+    let path = above.path().join("releases");
+    let writer = StoreWriter::open(&path).expect("a store");
+    let [first, second, third] = [&b"first"[..], b"second", b"third"].map(|content| {
+        let one = release(&writer, content);
+        let records = SiteRecords::read(writer.reader(), "www").expect("records");
+        flip(&writer, one, records.served, 1).expect("a flip");
+        one
+    });
+    drop(writer);
+    let store = StoreFolder::open(&path).expect("a store");
+    let acknowledge = |release| {
+        let (sequence, time) = (1, 0);
+        let served = ServedRelease {
+            release,
+            sequence,
+            time,
+        };
+        let folder = served_folder(&path);
+        fs::create_dir_all(&folder).expect("made");
+        fs::write(folder.join("www"), served.text()).expect("written");
+    };
+    let narrow = Retention {
+        releases: 0,
+        seconds: 0,
+        bytes: 0,
+    };
+    let has = |release: [u8; 32]| has_contents(&store, &release);
+    // The server serves the first release, and has refused the other ones.
+    acknowledge(first);
+    sweep(&store, &narrow, 1_000).expect("a sweep");
+    assert_eq!([first, second, third].map(has), [true, false, true]);
+    let records = SiteRecords::read(&store, "www").expect("records");
+    assert!(records.publications.keys().eq([&1, &3]));
+    // The acknowledgment of another store changes nothing.
+    acknowledge([7; 32]);
+    sweep(&store, &narrow, 1_000).expect("a sweep");
+    assert_eq!([first, third].map(has), [false, true]);
+}
+
+#[test]
 fn a_shared_store_gets_the_modes_of_a_group() {
     let folder = store();
     let mode = |name: &str| {
@@ -352,28 +394,28 @@ fn a_broken_upload_goes_on_where_it_ended() {
         size: 6,
         digest: sha256(b"abcdef"),
     };
-    assert_eq!(store.resumable_bytes(&content), 0);
-    let mut draft = store.resume(&content).expect("done");
+    assert_eq!(store.resumable_bytes("www", &content), 0);
+    let mut draft = store.resume("www", &content).expect("done");
     draft.write_all(b"abc").expect("done");
     // Another publisher of the same content has a draft of its own meanwhile.
-    assert_eq!(store.resume(&content).expect("done").size(), 0);
+    assert_eq!(store.resume("www", &content).expect("done").size(), 0);
     drop(draft);
-    assert_eq!(store.resumable_bytes(&content), 3);
-    let mut draft = store.resume(&content).expect("done");
+    assert_eq!(store.resumable_bytes("www", &content), 3);
+    let mut draft = store.resume("www", &content).expect("done");
     assert_eq!(draft.size(), 3);
     draft.write_all(b"def").expect("done");
     draft.finish_as(&content).expect("done");
     assert!(store.has(&content).expect("done"));
-    assert_eq!(store.resumable_bytes(&content), 0);
+    assert_eq!(store.resumable_bytes("www", &content), 0);
     let other = BlobRef {
         size: 3,
         digest: sha256(b"xyz"),
     };
-    let mut draft = store.resume(&other).expect("done");
+    let mut draft = store.resume("www", &other).expect("done");
     draft.write_all(b"abc").expect("done");
     assert!(draft.finish_as(&other).is_err());
     assert_eq!(
-        store.resumable_bytes(&other),
+        store.resumable_bytes("www", &other),
         0,
         "a wrong content is removed"
     );

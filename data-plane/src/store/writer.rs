@@ -2,11 +2,10 @@
 
 use super::StoreError;
 use super::blob_folder::BlobFolder;
-use super::draft::{Draft, KEPT};
+use super::draft::{Draft, kept_name};
 use super::folder::StoreFolder;
 use super::folder_access::{LockKind, StoreModes, lock, open_folder};
 use super::write_error::StoreWriteError;
-use crate::base::digest::hex;
 use crate::wire::manifest::BlobRef;
 use rustix::fs::{AtFlags, CWD, Mode, mkdirat, statat};
 use rustix::io::Errno;
@@ -68,14 +67,14 @@ impl StoreWriter {
         Draft::begin(&self.blobs)
     }
 
-    /// Begins a known content, or goes on with the draft of an earlier connection.
-    pub fn resume(&self, content: &BlobRef) -> Result<Draft<'_>, StoreWriteError> {
-        Draft::resume(&self.blobs, content)
+    /// Begins a known content, or goes on with the draft of an earlier connection for the site.
+    pub fn resume(&self, site: &str, content: &BlobRef) -> Result<Draft<'_>, StoreWriteError> {
+        Draft::resume(&self.blobs, site, content)
     }
 
-    /// Returns the bytes of a known content in the draft of an earlier connection.
-    pub fn resumable_bytes(&self, content: &BlobRef) -> u64 {
-        let name = format!("{KEPT}{}", hex(&content.digest));
+    /// Returns the bytes of a known content in the draft of an earlier connection for the site.
+    pub fn resumable_bytes(&self, site: &str, content: &BlobRef) -> u64 {
+        let name = kept_name(site, content);
         let stat = statat(&self.blobs.drafts, name, AtFlags::SYMLINK_NOFOLLOW);
         let size = stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         // A longer draft is no part of the content.

@@ -8,7 +8,7 @@
 //! error STATUS PATH            error page
 //! cache SECONDS GLOB           max-age of the files that match, the first match wins
 //! fields GLOB                  begins the response fields of the files that match
-//! field NAME VALUE             response field of the last `fields`
+//! field NAME VALUE             response field of the last `fields`, except fields of the server and of the whole host
 //! redirect STATUS FROM [TO]    redirect for a path without a file; no TO with status 410
 //! redirect! STATUS FROM [TO]   redirect that also applies where a file exists
 //! file SIZE DIGEST PATH        file
@@ -21,6 +21,7 @@
 //! upper-case digits.
 
 mod difference;
+mod field_name;
 mod line;
 mod reader;
 mod writer;
@@ -29,6 +30,7 @@ mod writer;
 mod tests;
 
 pub use difference::{apply_difference, difference};
+pub use field_name::{field_refusal, is_settable};
 pub use line::{BlobRef, ManifestLine, RedirectLine};
 pub use reader::ManifestReader;
 pub use writer::ManifestWriter;

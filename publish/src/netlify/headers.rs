@@ -12,7 +12,8 @@
 
 use super::refused;
 use crate::problem::Problem;
-use anthill_data_plane::site::rules::{settable, valid_value};
+use anthill_data_plane::site::rules::valid_value;
+use anthill_data_plane::wire::manifest::field_refusal;
 
 /// Name of the file.
 const FILE: &str = "_headers";
@@ -73,9 +74,10 @@ fn field(line: usize, words: &str) -> Result<(&str, &str), Problem> {
         return Err(refused(FILE, line, "Basic-Auth is not supported")
             .help("guard the route in anthill.toml with `users`"));
     }
-    if !settable(name) {
-        let what = format!("a site cannot set the field `{name}`");
-        return Err(refused(FILE, line, what).help("remove the line; the server sets the field"));
+    if let Some(reason) = field_refusal(name.as_bytes()) {
+        let what = format!("a site cannot set the field `{name}`: {reason}");
+        return Err(refused(FILE, line, what)
+            .help("remove the line; `headers` in anthill.toml sets fields of the operator"));
     }
     if value.is_empty() || !valid_value(value) {
         return Err(
@@ -125,7 +127,13 @@ mod tests {
         for (text, line, part) in [
             ("X-A: b", 1, "before the first path"),
             ("/*\n\n  X-A", 3, "is no field"),
-            ("/*\n  Content-Length: 1", 2, "cannot set"),
+            ("/*\n  Content-Length: 1", 2, "only the server sets"),
+            (
+                "/*\n  X-A: 1\n  Set-Cookie: a=b",
+                3,
+                "`Set-Cookie`: this field concerns",
+            ),
+            ("/a\n  alt-svc: clear", 2, "concerns the whole host"),
             ("/*\n  X-A:", 2, "no valid value"),
             ("/*\n  X-A: \u{1}", 2, "no valid value"),
             ("/*\n  Basic-Auth: a:b", 2, "Basic-Auth"),

@@ -54,11 +54,14 @@ pub struct Status {
     pub renewed_elsewhere: bool,
     /// Deployments.
     pub deployments: Vec<DeploymentStatus>,
+    /// Releases of the sites with `release`.
+    pub releases: Vec<ReleaseStatus>,
     /// Edits of balancers and members that differ from the configuration.
     pub edits_in_force: usize,
     /// Reason why edits are refused or cannot be stored.
     pub edits_fault: Option<String>,
-    /// Refused configuration and refused files, each with the reason. The former content stays in force.
+    /// Refused releases, refused configuration and refused files, each with the reason. The former content stays in
+    /// force.
     pub refusals: Vec<String>,
     /// Names without a managed certificate, each with the reason.
     pub unmanaged_names: Vec<(String, &'static str)>,
@@ -118,6 +121,21 @@ pub struct DeployedCommit {
     pub short_id: String,
     /// Unix time of the deployment, seconds.
     pub since: u64,
+}
+
+/// The release of a site.
+#[derive(Clone, Debug)]
+pub struct ReleaseStatus {
+    /// Name of the site in the store.
+    pub site: String,
+    /// Full id of the last release, and the sequence of its publication; None before the first release.
+    pub release: Option<(String, u64)>,
+    /// True if the last release is withdrawn, so that the site answers 503.
+    pub is_withdrawn: bool,
+    /// Unix time since which the release is served, or the site answers 503, seconds.
+    pub since: u64,
+    /// Reason why the published release is not served.
+    pub refusal: Option<String>,
 }
 
 impl Status {
@@ -192,6 +210,9 @@ impl Status {
         for deployment in &self.deployments {
             deployment.write_text(&mut out);
         }
+        for release in &self.releases {
+            release.write_text(&mut out);
+        }
         for (name, why) in &self.unmanaged_names {
             let _ = writeln!(out, "no certificate is asked for `{name}`: {why}");
         }
@@ -248,10 +269,11 @@ impl Status {
         );
         let _ = writeln!(
             out,
-            "\"shares\":{{{}}},\"certificates\":[{}],\"deployments\":[{}]}}",
+            "\"shares\":{{{}}},\"certificates\":[{}],\"deployments\":[{}],\"releases\":[{}]}}",
             numbers(&self.shares),
             joined(self.certificates.iter().map(CertificateStatus::json)),
-            joined(self.deployments.iter().map(DeploymentStatus::json))
+            joined(self.deployments.iter().map(DeploymentStatus::json)),
+            joined(self.releases.iter().map(ReleaseStatus::json))
         );
         out
     }
@@ -345,6 +367,43 @@ impl DeploymentStatus {
         )
     }
 }
+
+impl ReleaseStatus {
+    fn write_text(&self, out: &mut String) {
+        let (site, since) = (&self.site, format_utc(self.since));
+        let _ = match &self.release {
+            None => writeln!(out, "{site} has no release, and answers 503 since {since}"),
+            Some((id, sequence)) => {
+                let verb = if self.is_withdrawn {
+                    "withdrawn"
+                } else {
+                    "served"
+                };
+                let id = &id[..RELEASE_DIGITS];
+                writeln!(
+                    out,
+                    "release {id} of {site}, sequence {sequence}: {verb} since {since}"
+                )
+            }
+        };
+    }
+
+    fn json(&self) -> String {
+        let release = self.release.as_ref();
+        format!(
+            "{{\"site\":{},\"release\":{},\"sequence\":{},\"withdrawn\":{},\"since\":{},\"refusal\":{}}}",
+            quoted(&self.site),
+            or_null(release.map(|(id, _)| quoted(id))),
+            or_null(release.map(|(_, sequence)| sequence.to_string())),
+            self.is_withdrawn,
+            self.since,
+            or_null(self.refusal.as_deref().map(quoted)),
+        )
+    }
+}
+
+/// Hexadecimal digits of a release in texts, enough to be unique in a store.
+const RELEASE_DIGITS: usize = 12;
 
 /// Returns the Unix time and the reason of a failure as JSON values.
 fn failure_json(failure: &Option<(u64, String)>) -> (String, String) {
@@ -465,6 +524,29 @@ pub(crate) mod tests {
                     ..deployment
                 },
             ],
+            releases: vec![
+                ReleaseStatus {
+                    site: "www".into(),
+                    release: Some(("ab".repeat(32), 42)),
+                    is_withdrawn: false,
+                    since: 3_600,
+                    refusal: Some("the \"pointer\" is wrong".into()),
+                },
+                ReleaseStatus {
+                    site: "shop".into(),
+                    release: Some(("cd".repeat(32), 7)),
+                    is_withdrawn: true,
+                    since: 60,
+                    refusal: None,
+                },
+                ReleaseStatus {
+                    site: "new".into(),
+                    release: None,
+                    is_withdrawn: false,
+                    since: 120,
+                    refusal: None,
+                },
+            ],
             edits_in_force: 0,
             edits_fault: None,
             refusals: Vec::new(),
@@ -502,6 +584,9 @@ certificates are renewed by another server on this state folder
 a.org is main of site.git: 0123456 since 1970-01-01 01:00 UTC
 a.org is main of site.git: nothing is deployed, the branch does not exist, deployment under way
   failed at 1970-01-01 00:02 UTC: no \"tree\"
+release abababababab of www, sequence 42: served since 1970-01-01 01:00 UTC
+release cdcdcdcdcdcd of shop, sequence 7: withdrawn since 1970-01-01 00:01 UTC
+new has no release, and answers 503 since 1970-01-01 00:02 UTC
 no certificate is asked for `*`: a certificate cannot name every host
 ";
         assert_eq!(example().text(), expected);
@@ -537,7 +622,14 @@ no certificate is asked for `*`: a certificate cannot name every host
             r#""failed_at":null,"failure":null},"#,
             deployment,
             r#""has_branch":false,"commit":null,"deployed_at":null,"#,
-            r#""failed_at":120,"failure":"no \"tree\""}]}"#,
+            r#""failed_at":120,"failure":"no \"tree\""}],"releases":["#,
+            r#"{"site":"www","release":""#,
+            &"ab".repeat(32),
+            r#"","sequence":42,"withdrawn":false,"since":3600,"refusal":"the \"pointer\" is wrong"},"#,
+            r#"{"site":"shop","release":""#,
+            &"cd".repeat(32),
+            r#"","sequence":7,"withdrawn":true,"since":60,"refusal":null},"#,
+            r#"{"site":"new","release":null,"sequence":null,"withdrawn":false,"since":120,"refusal":null}]}"#,
             "\n",
         ];
         assert_eq!(example().json(), expected.concat());

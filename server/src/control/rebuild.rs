@@ -8,6 +8,7 @@ use super::deployments::{Deployments, FIRST_DEPLOY_WAIT_MAX, RootPlans};
 use super::publish::{POOL_QUEUE, Publisher};
 use super::releases::ReleaseReports;
 use super::watch::{Changes, RESCAN, SiteId, Watch};
+use crate::admin::status::ReleaseStatus;
 use crate::base::change_tracker::ChangeTracker;
 use crate::base::sys::OpenWriters;
 use crate::base::thread_pool::ThreadPool;
@@ -103,6 +104,11 @@ impl Rebuilder {
     /// Returns the reason why a changed file of the configuration is not taken over.
     pub(super) fn refused_file(&self) -> Option<&String> {
         self.refused_file.as_ref()
+    }
+
+    /// Returns the releases of the served sites.
+    pub(super) fn releases(&self) -> Vec<ReleaseStatus> {
+        self.releases.status(self.publisher.world())
     }
 
     fn change_tracker(&self) -> &ChangeTracker {

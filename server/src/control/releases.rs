@@ -2,19 +2,23 @@
 //! folder.
 
 use super::watch::SiteId;
-use crate::base::atomic_file;
+use crate::admin::status::ReleaseStatus;
+use crate::base::digest::hex;
+use crate::base::{atomic_file, clock};
 use crate::site::{ReleaseRules, ReleaseState, Site};
 use crate::world::World;
 use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Last reports of releases. Each state, and each refusal, is reported once.
 #[derive(Default)]
 pub(super) struct ReleaseReports {
-    /// Last reported state of each release, by the path of its pointer.
-    states: HashMap<PathBuf, ReleaseState>,
-    /// Last reported refusal of each site.
+    /// Last reported state of each release and the Unix time of its beginning, by the path of its pointer.
+    states: HashMap<PathBuf, (ReleaseState, u64)>,
+    /// Last reported refusal of each site, as in the log.
     refusals: HashMap<SiteId, String>,
 }
 
@@ -31,9 +35,6 @@ impl ReleaseReports {
 
     /// Reports the reason that the release of the pointer is not served. `site` is the site as served from now on.
     pub(super) fn refuse(&mut self, place: SiteId, site: &Site, reason: String) {
-        if self.refusals.get(&place) == Some(&reason) {
-            return;
-        }
         let name = site
             .rules()
             .release
@@ -45,22 +46,48 @@ impl ReleaseReports {
             }
             _ => "the site answers 503".to_owned(),
         };
-        log::error!("the published release of the site {name} is not served: {reason}; {stays}");
-        self.refusals.insert(place, reason);
+        let refusal =
+            format!("the published release of the site {name} is not served: {reason}; {stays}");
+        if self.refusals.get(&place) != Some(&refusal) {
+            log::error!("{refusal}");
+            self.refusals.insert(place, refusal);
+        }
     }
 
     /// Reports the releases that all workers serve, and acknowledges the releases in the state folder.
     pub(super) fn report(&mut self, world: &World) {
         for (rules, state) in releases(world) {
-            let known = self.states.insert(rules.pointer(), state);
-            if known == Some(state) {
+            let known = self.states.get(&rules.pointer());
+            if known.is_some_and(|(known, _)| *known == state) {
                 continue;
             }
             report(&rules, &state);
-            if let ReleaseState::Served(served) = state {
-                acknowledge(&rules, served.text().as_bytes());
-            }
+            let since = match state {
+                ReleaseState::Served(served) => acknowledge(&rules, served.text().as_bytes()),
+                _ => clock::unix_seconds_now(),
+            };
+            self.states.insert(rules.pointer(), (state, since));
         }
+    }
+
+    /// Returns the release of each site for the operator.
+    pub(super) fn status(&self, world: &World) -> Vec<ReleaseStatus> {
+        let hosts = world.hosts.iter().enumerate();
+        let status = hosts.filter_map(|(host, its)| {
+            let site = its.site.as_ref()?;
+            let rules = site.rules().release.as_ref()?;
+            let state = site.release_state()?;
+            let since = self.states.get(&rules.pointer());
+            let place = SiteId { host, route: None };
+            Some(ReleaseStatus {
+                site: rules.site.clone(),
+                release: state.last().map(|last| (hex(&last.release), last.sequence)),
+                is_withdrawn: matches!(state, ReleaseState::Withdrawn(_)),
+                since: since.map_or(0, |(_, since)| *since),
+                refusal: self.refusals.get(&place).cloned(),
+            })
+        });
+        status.collect()
     }
 }
 
@@ -91,15 +118,21 @@ fn report(rules: &ReleaseRules, state: &ReleaseState) {
     }
 }
 
-/// Writes the acknowledgment of a release. After a restart the file has the text already.
-fn acknowledge(rules: &ReleaseRules, text: &[u8]) {
-    if atomic_file::read(&rules.served).is_ok_and(|known| known == text) {
-        return;
+/// Writes the acknowledgment of a release, and returns the Unix time since which the release is served. After a restart
+/// the file has the text already, and the time of the file counts.
+fn acknowledge(rules: &ReleaseRules, text: &[u8]) -> u64 {
+    if atomic_file::read(&rules.served).is_ok_and(|known| known == text)
+        && let Ok(written) = fs::metadata(&rules.served)
+    {
+        return u64::try_from(written.mtime()).unwrap_or(0);
     }
-    if let Err(error) = atomic_file::write(&rules.served, text, ACKNOWLEDGMENT_MODE) {
+    let written = atomic_file::open_folder_to_all(&rules.served)
+        .and_then(|()| atomic_file::write(&rules.served, text, ACKNOWLEDGMENT_MODE));
+    if let Err(error) = written {
         let file = rules.served.display();
         log::error!("{file}: the served release can't be acknowledged: {error}");
     }
+    clock::unix_seconds_now()
 }
 
 /// Permissions of an acknowledgment: publishers have other accounts.

@@ -3,7 +3,7 @@
 use super::edits::Edits;
 use super::rebuild::Rebuilder;
 use crate::acme::AcmeReport;
-use crate::admin::status::{CertificateStatus, RenewalStatus, Status};
+use crate::admin::status::{CertificateStatus, ReleaseStatus, RenewalStatus, Status};
 use crate::base::clock;
 use crate::serve::worker::Audience;
 use crate::tls::PairSummary;
@@ -25,6 +25,7 @@ pub(super) fn status(
     let world = publisher.world();
     let pairs = world.tls.iter().flat_map(|tls| tls.summary());
     let shares = supplies.refusals.each();
+    let releases = rebuilder.releases();
     Status {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
@@ -53,13 +54,19 @@ pub(super) fn status(
         deployments: rebuilder.deployments().status(),
         edits_in_force: edits.in_force(),
         edits_fault: edits.fault(),
-        refusals: refusals(refused_reload, rebuilder),
+        refusals: refusals(&releases, refused_reload, rebuilder),
+        releases,
         unmanaged_names: publisher.config().unmanaged_names(),
     }
 }
 
-/// Returns the refusals of new content of the operator's files, with the content in force.
-fn refusals(refused_reload: Option<&str>, rebuilder: &Rebuilder) -> Vec<String> {
+/// Returns the refusals of releases and of new content of the operator's files, with the content in force.
+fn refusals(
+    releases: &[ReleaseStatus],
+    refused_reload: Option<&str>,
+    rebuilder: &Rebuilder,
+) -> Vec<String> {
+    let releases = releases.iter().filter_map(|it| it.refusal.clone());
     let reload = refused_reload.map(|error| {
         format!("the last reload is refused, so the former configuration stays in force: {error}")
     });
@@ -68,7 +75,7 @@ fn refusals(refused_reload: Option<&str>, rebuilder: &Rebuilder) -> Vec<String> 
             "a changed file is not taken over, so its former content (users, certificates, keys) stays valid: {error}"
         )
     });
-    reload.into_iter().chain(file).collect()
+    releases.chain(reload).chain(file).collect()
 }
 
 fn certificate(pair: PairSummary, report: &AcmeReport, now: u64) -> CertificateStatus {

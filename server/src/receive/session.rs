@@ -9,7 +9,7 @@ use crate::base::digest::{from_hex, hex};
 use crate::limits::{MANIFEST_BYTES_MAX, RECEIVE_UNSYNCED_BYTES_MAX};
 use crate::store::{
     Flip, FrameReader, FrameWriter, ReleaseMark, SiteRecords, SiteWriter, StoreWriteError,
-    StoreWriter, read_manifest, release_contents, verify_content,
+    StoreWriter, read_manifest, record_received, release_contents, verify_content,
 };
 use crate::wire::manifest::apply_difference;
 use crate::wire::receive_frame::{ContentPlace, FrameKind, HELLO};
@@ -27,6 +27,8 @@ pub(super) struct Session<'s, R: Read, W: Write> {
     upload: Option<Upload>,
     /// Bytes of completed contents since the last sync of the store.
     unsynced: u64,
+    /// Completed contents that no release and no record of the site has.
+    unrecorded: Vec<[u8; 32]>,
 }
 
 /// Manifest on its way.
@@ -52,11 +54,17 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
             seen: None,
             upload: None,
             unsynced: 0,
+            unrecorded: Vec::new(),
         }
     }
 
-    /// Answers requests until the stream ends.
+    /// Answers requests until the stream ends. The contents of a broken upload are recorded for the next session.
     pub(super) fn run(mut self) -> Result<(), ReceiveError> {
+        let done = self.answer_all();
+        self.record_contents().map_err(ReceiveError::from).and(done)
+    }
+
+    fn answer_all(&mut self) -> Result<(), ReceiveError> {
         match self.input.read()? {
             Some((FrameKind::Hello, text)) if text == HELLO.as_bytes() => {}
             Some((FrameKind::Hello, _)) => {
@@ -125,7 +133,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
             true => pieces.whole,
             false => self.manifest_from(&pieces.difference)?,
         };
-        let upload = Upload::new(manifest, release, self.store)?;
+        let upload = Upload::new(manifest, release, self.store, &self.options.site)?;
         if let Some(quota) = self.options.quota {
             let needed = upload
                 .missing_bytes()
@@ -136,7 +144,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
                 )));
             }
         }
-        let needs = upload.needs(self.store);
+        let needs = upload.needs(self.store, &self.options.site);
         let needs: Vec<u8> = needs.iter().flat_map(|place| place.bytes()).collect();
         self.upload = Some(upload);
         // A frame has whole entries.
@@ -173,7 +181,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         let upload = upload.ok_or(ReceiveError::Protocol("a content comes after its manifest"))?;
         let content = upload.content(place.number);
         let content = *content.ok_or(ReceiveError::Protocol("the content is not missing"))?;
-        let mut draft = self.store.resume(&content)?;
+        let mut draft = self.store.resume(&self.options.site, &content)?;
         if draft.size() != place.offset {
             return Err(ReceiveError::Refused(
                 "another publisher sends the same content at the moment; publish again".to_owned(),
@@ -203,12 +211,20 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         }
         draft.finish_as(&content)?;
         upload.complete(place.number);
+        self.unrecorded.push(content.digest);
         self.unsynced += content.size;
         if self.unsynced >= RECEIVE_UNSYNCED_BYTES_MAX {
             self.unsynced = 0;
+            self.record_contents()?;
             self.store.sync()?;
         }
         Ok(())
+    }
+
+    /// Records the completed contents that no release of the site has yet.
+    fn record_contents(&mut self) -> Result<(), StoreWriteError> {
+        let contents = std::mem::take(&mut self.unrecorded);
+        record_received(self.store, &self.options.site, &contents)
     }
 
     /// Sets the pointer of the site, and waits until the server serves the release.
@@ -257,6 +273,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
             None => pointer.text(),
         })?;
         drop(site);
+        self.unrecorded.clear();
         self.seen = Some(pointer.sequence);
         let is_served = wait_until_served(&self.options.served, &pointer);
         let state = if is_served { "served" } else { "waiting" };
@@ -286,6 +303,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
                 let release = release(digest)?;
                 self.must_be_complete(&release)?;
                 self.lock()?.set_label(label, &release)?;
+                self.unrecorded.clear();
             }
             ["unlabel", label] => self.lock()?.remove_label(label)?,
             ["pin", digest] => {

@@ -1,8 +1,9 @@
 //! Tests of sessions, with the frames of a publisher in memory.
 
 use super::*;
+use crate::base::clock::unix_seconds_now;
 use crate::base::digest::{hex, sha256};
-use crate::store::{ReleaseStore as _, SiteRecords, StoreFolder};
+use crate::store::{ReleaseStore as _, Retention, SiteRecords, StoreFolder, sweep};
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestWriter, difference};
 use crate::wire::receive_frame::{ContentPlace, HELLO};
 use crate::wire::release_pointer::ReleasePointer;
@@ -267,6 +268,93 @@ fn a_broken_upload_goes_on() {
 }
 
 #[test]
+fn a_content_of_another_site_is_sent_as_a_proof() {
+    let mut receiver = Receiver::new(Rights::Publish);
+    let place = |number, offset| ContentPlace { number, offset };
+    let of_shop = manifest(&[("price", b"secret"), ("rest", b"abcdef")]);
+    receiver.options.site = "shop".to_owned();
+    let pointer_of_shop = ReleasePointer {
+        site: "shop".to_owned(),
+        ..pointer(&of_shop, 1)
+    };
+    let frames = Frames::new()
+        .manifest(&of_shop)
+        .content(0, 0, b"secret")
+        .content(1, 0, b"abcdef")
+        .add(FrameKind::Pointer, pointer_of_shop.text().as_bytes());
+    let answers = receiver.answers(frames);
+    assert_eq!(answers.last(), Some(&done("sequence 1\nwaiting\n")));
+    // An incomplete content of the other site is no part of a proof either.
+    let partial = manifest(&[("a", b"partial")]);
+    let frames = Frames::new()
+        .manifest(&partial)
+        .add(FrameKind::Blob, &place(0, 0).bytes())
+        .add(FrameKind::Data, b"partia");
+    receiver.refusal(frames);
+    assert_eq!(
+        needs(&receiver.answers(Frames::new().manifest(&partial))),
+        [place(0, 6)]
+    );
+    receiver.options.site = "www".to_owned();
+    let own = manifest(&[
+        ("copy", b"secret"),
+        ("index.html", b"own"),
+        ("partial", b"partial"),
+        ("release", of_shop.as_bytes()),
+    ]);
+    let all = [0, 1, 2, 3].map(|number| place(number, 0));
+    let upload = || Frames::new().add(FrameKind::List, b"").manifest(&own);
+    assert_eq!(needs(&receiver.answers(upload())), all);
+    let digest = hex(&sha256(own.as_bytes()));
+    let label = |frames: Frames| frames.command(&format!("label next {digest}"));
+    let refusal = receiver.refusal(label(upload().content(1, 0, b"own")));
+    assert!(refusal.contains("3 contents of the release are missing"));
+    let wrong = receiver.refusal(upload().content(0, 0, b"secreT"));
+    assert!(wrong.contains("differs from its digest"), "{wrong}");
+    // With the content itself the release is accepted, and the next one needs no proof.
+    let frames = upload()
+        .content(0, 0, b"secret")
+        .content(2, 0, b"partial")
+        .content(3, 0, of_shop.as_bytes());
+    assert_eq!(receiver.answers(label(frames)).last(), Some(&done("")));
+    let next = manifest(&[("moved", b"secret"), ("page", b"own")]);
+    assert_eq!(needs(&receiver.answers(Frames::new().manifest(&next))), []);
+}
+
+#[test]
+fn completed_contents_of_a_broken_upload_stay_for_the_next_one() {
+    let receiver = Receiver::new(Rights::Publish);
+    let release = manifest(&[("a", b"one"), ("b", b"two"), ("c", b"three")]);
+    let frames = Frames::new()
+        .manifest(&release)
+        .content(0, 0, b"one")
+        .content(1, 0, b"two")
+        .add(
+            FrameKind::Blob,
+            &ContentPlace {
+                number: 2,
+                offset: 0,
+            }
+            .bytes(),
+        );
+    receiver.refusal(frames);
+    let sweep_at = |now| {
+        let store = StoreFolder::open(&receiver.options.store).expect("a store");
+        sweep(&store, &Retention::default(), now).expect("a sweep");
+        needs(&receiver.answers(Frames::new().manifest(&release)))
+    };
+    let now = unix_seconds_now();
+    assert_eq!(
+        sweep_at(now),
+        [ContentPlace {
+            number: 2,
+            offset: 0
+        }]
+    );
+    assert_eq!(sweep_at(now + 90_000).len(), 3, "after more than a day");
+}
+
+#[test]
 fn wrong_requests_are_refused() {
     let release = manifest(&[("a", b"abc")]);
     let digest = hex(&sha256(release.as_bytes()));
@@ -276,6 +364,7 @@ fn wrong_requests_are_refused() {
         site: "shop".to_owned(),
         ..pointer(&release, 1)
     };
+    let cookie = "anthill release 1\nfields **\nfield Clear-Site-Data *\n";
     let climbing = "anthill release 1\nfile 1 00 ../x\n";
     for (frames, reason) in [
         (
@@ -295,6 +384,10 @@ fn wrong_requests_are_refused() {
         (
             Frames::new().manifest(climbing),
             "the release is refused: line 2 of the manifest",
+        ),
+        (
+            Frames::new().manifest(cookie),
+            "the release is refused: line 3 of the manifest: this field concerns the whole host",
         ),
         (
             Frames::new()

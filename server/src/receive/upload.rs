@@ -1,11 +1,15 @@
-//! Release on its way to the store: the manifest, and the contents that the store lacks.
+//! Release on its way to the store: the manifest, and the contents that the publisher has to send.
+//!
+//! A content counts as present only if the store has the content and a release of the same site too, or if a publisher of
+//! the site has sent the content before. Otherwise a publisher with a digest of another site could read the content
+//! by a preview.
 
 use super::error::ReceiveError;
 use crate::base::digest::sha256;
-use crate::store::StoreWriter;
+use crate::store::{SiteRecords, StoreWriter, received_contents, release_contents};
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
 use crate::wire::receive_frame::ContentPlace;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Release on its way to the store.
 pub(super) struct Upload {
@@ -15,7 +19,7 @@ pub(super) struct Upload {
     pub(super) release: [u8; 32],
     /// Contents of the manifest, in its order.
     contents: Vec<BlobRef>,
-    /// Numbers of the contents that the store lacks, rising.
+    /// Numbers of the contents that the publisher has to send, rising.
     missing: Vec<u32>,
 }
 
@@ -25,6 +29,7 @@ impl Upload {
         manifest: Vec<u8>,
         release: [u8; 32],
         store: &StoreWriter,
+        site: &str,
     ) -> Result<Upload, ReceiveError> {
         if sha256(&manifest) != release {
             return Err(ReceiveError::Protocol(
@@ -40,6 +45,7 @@ impl Upload {
             manifest: Vec::new(),
         };
         let mut seen = HashSet::new();
+        let mut unproven = HashMap::new();
         for line in reader {
             let (ManifestLine::File { content, .. } | ManifestLine::Coded { content, .. }) =
                 line.map_err(refused)?
@@ -49,19 +55,27 @@ impl Upload {
             let number = u32::try_from(upload.contents.len()).unwrap_or(u32::MAX);
             upload.contents.push(content);
             // Equal contents are sent once.
-            if seen.insert(content.digest) && !store.has(&content)? {
-                upload.missing.push(number);
+            if !seen.insert(content.digest) {
+                continue;
+            }
+            match store.has(&content)? {
+                true => drop(unproven.insert(content.digest, number)),
+                false => upload.missing.push(number),
             }
         }
+        drop(seen);
+        remove_proven(&mut unproven, store, site)?;
+        upload.missing.extend(unproven.into_values());
+        upload.missing.sort_unstable();
         upload.manifest = manifest;
         Ok(upload)
     }
 
     /// Returns the missing contents in the order of the manifest, each with the bytes that the store has already.
-    pub(super) fn needs(&self, store: &StoreWriter) -> Vec<ContentPlace> {
+    pub(super) fn needs(&self, store: &StoreWriter, site: &str) -> Vec<ContentPlace> {
         let place = |number: &u32| ContentPlace {
             number: *number,
-            offset: store.resumable_bytes(&self.contents[*number as usize]),
+            offset: store.resumable_bytes(site, &self.contents[*number as usize]),
         };
         self.missing.iter().map(place).collect()
     }
@@ -90,4 +104,26 @@ impl Upload {
     pub(super) fn missing_count(&self) -> usize {
         self.missing.len()
     }
+}
+
+/// Removes the contents that publishers of a site have sent: contents of broken connections, and of releases. The newest
+/// releases come first, since most contents of a release are in the release before.
+fn remove_proven(
+    contents: &mut HashMap<[u8; 32], u32>,
+    store: &StoreWriter,
+    site: &str,
+) -> Result<(), ReceiveError> {
+    for digest in received_contents(store.reader(), site) {
+        contents.remove(&digest);
+    }
+    for release in SiteRecords::read(store.reader(), site)?.releases() {
+        if contents.is_empty() {
+            break;
+        }
+        // An unreadable release proves nothing.
+        for content in release_contents(store.reader(), &release).unwrap_or_default() {
+            contents.remove(&content.digest);
+        }
+    }
+    Ok(())
 }

@@ -6,21 +6,23 @@
 mod open;
 mod pointer;
 mod retained;
-mod served;
 mod tree;
 
 #[cfg(test)]
 mod tests;
 
+pub use crate::store::ServedRelease;
 pub use open::ReopenedSite;
 pub use retained::{RetainedRelease, find_retained};
-pub use served::ServedRelease;
 pub use tree::ReleaseContent;
 
+use crate::base::atomic_file;
 use crate::base::digest::hex;
 use crate::site::folder::SiteFolder;
 use crate::site::published_rules::PublishedRules;
-use crate::store::{ReleaseStore, SiteRecords, StoreError, StoreFolder, read_manifest};
+use crate::store::{
+    ReleaseStore, SiteRecords, StoreError, StoreFolder, has_contents, read_manifest,
+};
 use crate::wire::reject::Reject;
 use std::fmt;
 use std::path::PathBuf;
@@ -35,7 +37,8 @@ pub struct ReleaseRules {
     pub site: String,
     /// Ed25519 public keys of the publishers. Empty = an unsigned pointer is accepted.
     pub publishers: Vec<[u8; 32]>,
-    /// File with the last served release, which an older pointer does not replace.
+    /// File with the last served release, which is served after a restart with a damaged pointer. With `publishers`, an
+    /// older pointer does not replace the release.
     pub served: PathBuf,
 }
 
@@ -168,20 +171,39 @@ impl ReleaseRules {
             (None, Some(_)) => return Err(refused(self.pointer(), &StoreError::Missing)),
             (Some(text), _) => text,
         };
-        let release = pointer::verify(self, &text).map_err(|what| ReleaseError {
+        let release = pointer::verify(self, &text);
+        release.map(Some).map_err(|what| ReleaseError {
             path: self.pointer(),
             what,
-        })?;
-        match self.is_withdrawn(&release.release)? {
-            true => Err(ReleaseError {
-                path: self.pointer(),
-                what: format!("the release {} is withdrawn", hex(&release.release)),
-            }),
-            false => Ok(Some(release)),
-        }
+        })
     }
 
-    /// Reads the manifest of a release, and builds the tree. Files that are equal in `former` stay loaded.
+    /// Returns the release that the server acknowledged last; None before the first release.
+    pub(super) fn acknowledged(&self) -> Option<ServedRelease> {
+        ServedRelease::parse(&atomic_file::read(&self.served).ok()?)
+    }
+
+    /// Returns the acknowledged release if it can be served in place of a damaged pointer: all contents are in the store,
+    /// and, with `publishers`, the record of the publication is signed.
+    pub(super) fn restored(&self, acknowledged: &ServedRelease) -> Option<ServedRelease> {
+        let store = StoreFolder::open(&self.store).ok()?;
+        let record = store
+            .record(&self.site, acknowledged.sequence)
+            .ok()
+            .flatten();
+        let record = record.and_then(|text| pointer::verify(self, &text).ok());
+        let record = record.filter(|record| {
+            (record.release, record.sequence) == (acknowledged.release, acknowledged.sequence)
+        });
+        let found = match self.publishers.is_empty() {
+            true => record.unwrap_or(*acknowledged),
+            false => record?,
+        };
+        has_contents(&store, &found.release).then_some(found)
+    }
+
+    /// Reads the manifest of a release, and builds the tree. Files that are equal in `former` stay loaded. A withdrawn
+    /// release is refused.
     pub(super) fn read_content(
         &self,
         release: &ServedRelease,
@@ -192,6 +214,12 @@ impl ReleaseRules {
             path: self.blob(&release.release),
             what,
         };
+        if self.is_withdrawn(&release.release)? {
+            return Err(at(format!(
+                "the release {} is withdrawn",
+                hex(&release.release)
+            )));
+        }
         let store = self.open_store();
         let store = store.map_err(|error| refused(self.store.clone(), &error))?;
         let text = read_manifest(&*store, &release.release);

@@ -30,8 +30,8 @@ struct Lasting {
 
 impl Site {
     /// Opens the release of the pointer; blocks. If the pointer cannot be served, the site keeps the release of `former`,
-    /// a site with equal `release` rules. Without a release, the site refuses all requests. [`Site::reopened`] returns the
-    /// reason.
+    /// a site with equal `release` rules. Without `former`, the site gets the last acknowledged release. Without a release,
+    /// the site refuses all requests. [`Site::reopened`] returns the reason.
     pub(in crate::site) fn open_release(
         rules: SiteRules,
         release: &ReleaseRules,
@@ -39,25 +39,30 @@ impl Site {
         former: Option<&Site>,
     ) -> Result<Site, SiteError> {
         let former = former.filter(|former| former.rules().release.as_ref() == Some(release));
-        let last = former
-            .and_then(Site::release_state)
-            .and_then(ReleaseState::last);
+        let former = former.and_then(Site::release_state);
+        let former = former.and_then(ReleaseState::last).copied();
+        let last = former.or_else(|| release.acknowledged());
         let read = |found: ServedRelease| {
-            let content = release.read_content(&found, &rules.index, None);
-            content.map(|content| (found, content))
+            let content = release.read_content(&found, &rules.index, None).ok()?;
+            Some((found, content))
         };
-        let found = release.read_pointer(last);
-        let opened = found.and_then(|found| found.map(read).transpose());
-        let is_withdrawn =
-            |last: &&ServedRelease| release.is_withdrawn(&last.release).unwrap_or(true);
-        let opened = opened.unwrap_or_else(|_| {
-            let last = last.filter(|last| !is_withdrawn(last));
-            last.and_then(|last| read(*last).ok())
+        let pointed = release.read_pointer(last.as_ref()).ok().flatten();
+        let opened = pointed.and_then(read).or_else(|| {
+            let restored = || last.and_then(|last| release.restored(&last));
+            former.or_else(restored).and_then(read)
         });
-        let (state, content) = match (opened, last.filter(is_withdrawn)) {
-            (Some((found, content)), _) => (ReleaseState::Served(found), content),
-            (None, Some(last)) => (ReleaseState::Withdrawn(*last), ReleaseContent::empty()),
-            (None, None) => (ReleaseState::Missing, ReleaseContent::empty()),
+        let (state, content) = match opened {
+            Some((found, content)) => (ReleaseState::Served(found), content),
+            None => {
+                let mut known = pointed.into_iter().chain(last);
+                let is_withdrawn =
+                    |it: &ServedRelease| release.is_withdrawn(&it.release).unwrap_or(false);
+                let state = known.find(is_withdrawn).map(ReleaseState::Withdrawn);
+                (
+                    state.unwrap_or(ReleaseState::Missing),
+                    ReleaseContent::empty(),
+                )
+            }
         };
         let retained = match &state {
             ReleaseState::Served(served) => {
@@ -95,7 +100,8 @@ impl Site {
             (ReleaseState::Served(served), None) => Some(served),
             _ => None,
         };
-        let opened = release.read_pointer(state.last()).and_then(|found| {
+        let last = state.last().copied().or_else(|| release.acknowledged());
+        let opened = release.read_pointer(last.as_ref()).and_then(|found| {
             let found = found.filter(|found| served != Some(found));
             found
                 .map(|found| self.with_release(release, found))

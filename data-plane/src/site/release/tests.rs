@@ -369,6 +369,7 @@ fn a_refused_release_leaves_the_last_good_release() {
     fs::write(store.rules().blob(&damaged), "anthill release 1\n").expect("written");
     let redirect = store.manifest(&["redirect 301 /a javascript:x"]);
     let field = store.manifest(&["fields **", "field Content-Length 1"]);
+    let cookie = store.manifest(&["fields **", "field X-A 1", "field set-cookie a=b"]);
     let deep = store.manifest(&[&format!("file {{1}} {}x", "a/".repeat(64))]);
     let withdrawn = store.manifest(&["file {3} index.html"]);
     store.withdraw(withdrawn);
@@ -393,7 +394,11 @@ fn a_refused_release_leaves_the_last_good_release() {
         ),
         (
             pointer(field, 2).text(),
-            "the field `Content-Length` cannot be set",
+            "line 3 of the manifest: only the server sets this field, or the name is invalid",
+        ),
+        (
+            pointer(cookie, 2).text(),
+            "line 4 of the manifest: this field concerns the whole host, so only the operator sets the field",
         ),
         (pointer(deep, 2).text(), "x lies below more than 64 folders"),
         (pointer(withdrawn, 2).text(), "is withdrawn"),
@@ -403,7 +408,8 @@ fn a_refused_release_leaves_the_last_good_release() {
         let refused = reopened.refused.expect("a refusal");
         assert!(refused.what.ends_with(reason), "{refused}");
         assert!(reopened.site.same_tree(&site), "{reason}");
-        assert_eq!(text(&get(&store.site(), "/")), (503, 514, ""), "{reason}");
+        let rule = if reason == "is withdrawn" { 515 } else { 514 };
+        assert_eq!(text(&get(&store.site(), "/")), (503, rule, ""), "{reason}");
     }
     fs::remove_file(store.rules().pointer()).expect("removed");
     assert!(site.reopened().refused.is_some());
@@ -425,17 +431,21 @@ fn a_refused_release_leaves_the_last_good_release() {
     assert_eq!(text(&get(&ended.site.reopened().site, "/")), (200, 0, "4"));
 }
 
+fn key(pair: &Ed25519KeyPair) -> [u8; 32] {
+    pair.public_key().as_ref().try_into().expect("32 bytes")
+}
+
+/// Returns the text of a pointer with a signature.
+fn sign(pair: &Ed25519KeyPair, pointer: &ReleasePointer) -> String {
+    let signature = pair.sign(pointer.to_be_signed(&key(pair)).as_bytes());
+    pointer.signed_text(&key(pair), signature.as_ref().try_into().expect("64 bytes"))
+}
+
 #[test]
 fn with_publishers_only_newer_signed_pointers_are_served() {
     let store = TestStore::new();
     let publisher = Ed25519KeyPair::generate().expect("a key");
     let stranger = Ed25519KeyPair::generate().expect("a key");
-    let key =
-        |pair: &Ed25519KeyPair| <[u8; 32]>::try_from(pair.public_key().as_ref()).expect("32 bytes");
-    let sign = |pair: &Ed25519KeyPair, pointer: &ReleasePointer| {
-        let signature = pair.sign(pointer.to_be_signed(&key(pair)).as_bytes());
-        pointer.signed_text(&key(pair), signature.as_ref().try_into().expect("64 bytes"))
-    };
     let release = store.publish(5, &["file {5} index.html"]);
     let other = store.manifest(&["file {6} index.html"]);
     let site = || {
@@ -481,6 +491,95 @@ fn with_publishers_only_newer_signed_pointers_are_served() {
     }
     put(sign(&publisher, &pointer(other, 6)));
     assert_eq!(text(&get(&served.reopened().site, "/")), (200, 0, "6"));
+}
+
+#[test]
+fn a_damaged_pointer_is_replaced_by_the_acknowledged_release_after_a_restart() {
+    let store = TestStore::new();
+    let acknowledge = |release, sequence| {
+        let time = 0;
+        let served = ServedRelease {
+            release,
+            sequence,
+            time,
+        };
+        fs::write(store.rules().served, served.text()).expect("written");
+    };
+    let first = store.publish(1, &["file {1} index.html", "gzip {coded}"]);
+    let damaged = store.manifest(&["file {2} index.html"]);
+    fs::write(store.rules().blob(&damaged), "anthill release 1\n").expect("written");
+    acknowledge(first, 1);
+    let put = |text: &str| fs::write(store.rules().pointer(), text).expect("written");
+    for pointer in [pointer(damaged, 2).text(), "no pointer\n".to_owned()] {
+        put(&pointer);
+        let site = store.site();
+        assert_eq!(text(&get(&site, "/")), (200, 0, "1"), "{pointer}");
+        assert!(site.reopened().refused.is_some(), "{pointer}");
+    }
+    fs::remove_file(store.rules().pointer()).expect("removed");
+    let site = store.site();
+    assert_eq!(text(&get(&site, "/")), (200, 0, "1"));
+    assert!(site.reopened().refused.is_some());
+    // A release with a missing or short content is not complete.
+    for content in ["1", "coded"] {
+        let path = store.rules().blob(&sha256(content.as_bytes()));
+        fs::write(&path, "").expect("written");
+        assert_eq!(text(&get(&store.site(), "/")), (503, 514, ""));
+        fs::remove_file(&path).expect("removed");
+        assert_eq!(text(&get(&store.site(), "/")), (503, 514, ""));
+        store.blob(content.as_bytes());
+    }
+    assert_eq!(text(&get(&store.site(), "/")), (200, 0, "1"));
+    // A withdrawn release is never served, and the acknowledged release stays in place of another one.
+    let second = store.publish(2, &["file {2} index.html"]);
+    store.withdraw(second);
+    assert_eq!(text(&get(&store.site(), "/")), (200, 0, "1"));
+    store.withdraw(first);
+    assert_eq!(text(&get(&store.site(), "/")), (503, 515, ""));
+    put("no pointer\n");
+    assert_eq!(text(&get(&store.site(), "/")), (503, 515, ""));
+}
+
+#[test]
+fn with_publishers_the_acknowledged_release_needs_a_signed_record() {
+    let publisher = Ed25519KeyPair::generate().expect("a key");
+    let stranger = Ed25519KeyPair::generate().expect("a key");
+    let store = TestStore::new();
+    let first = store.publish(7, &["file {7} index.html"]);
+    let other = store.manifest(&["file {6} index.html"]);
+    let site = || {
+        store.site_with(|rules| {
+            let publishers = vec![key(&publisher)];
+            rules.release = Some(ReleaseRules {
+                publishers,
+                ..store.rules()
+            });
+        })
+    };
+    let served = ServedRelease {
+        release: first,
+        sequence: 7,
+        time: 0,
+    };
+    fs::write(store.rules().served, served.text()).expect("written");
+    fs::write(store.rules().pointer(), "no pointer\n").expect("written");
+    let missing = (503, 514, "");
+    assert_eq!(text(&get(&site(), "/")), missing, "without a record");
+    let record = store.rules().history_folder().join("7");
+    for (kind, refused) in [
+        ("unsigned", pointer(first, 7).text()),
+        ("of a stranger", sign(&stranger, &pointer(first, 7))),
+        ("another release", sign(&publisher, &pointer(other, 7))),
+        ("older", sign(&publisher, &pointer(first, 6))),
+        ("newer", sign(&publisher, &pointer(other, 8))),
+    ] {
+        write(&record, refused.as_bytes());
+        assert_eq!(text(&get(&site(), "/")), missing, "{kind}");
+    }
+    write(&record, sign(&publisher, &pointer(first, 7)).as_bytes());
+    assert_eq!(text(&get(&site(), "/")), (200, 0, "7"));
+    store.withdraw(first);
+    assert_eq!(text(&get(&site(), "/")), (503, 515, ""));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Reader of a manifest. The reader refuses each text that is not canonical, and each path that has no place below one
 //! folder.
 
+use super::field_name::field_refusal;
 use super::line::{BlobRef, ManifestLine, RedirectLine};
 use super::{HEADER, ManifestError, compare_paths};
 use crate::base::digest::from_hex;
@@ -145,7 +146,10 @@ impl<'m> ManifestReader<'m> {
         }
         self.begin_rule(Rank::Fields)?;
         let (name, value) = (words.text()?, words.text()?);
-        Ok(ManifestLine::Field { name, value })
+        match field_refusal(&name) {
+            None => Ok(ManifestLine::Field { name, value }),
+            Some(refusal) => Err(refusal),
+        }
     }
 
     fn redirect(

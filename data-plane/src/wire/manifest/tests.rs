@@ -184,6 +184,38 @@ fn wrong_lines_are_refused() {
 }
 
 #[test]
+fn fields_of_the_server_and_of_the_host_are_refused() {
+    let read_field = |name: &str| {
+        let text = format!("anthill release 1\nfields **\nfield {name} x\n");
+        read(&text)
+            .map(|_| ())
+            .map_err(|error| (error.line, error.what))
+    };
+    for name in ["Link", "Cache-Control", "Content-Type", "X-Set-Cookie"] {
+        assert_eq!(read_field(name), Ok(()), "{name}");
+    }
+    for (names, what) in [
+        (
+            &["Transfer-Encoding", "date", "a%20b", "%C3%A9"][..],
+            "only the server sets this field, or the name is invalid",
+        ),
+        (
+            &[
+                "Set-Cookie",
+                "strict-transport-security",
+                "ALT-SVC",
+                "Clear-Site-Data",
+            ],
+            "this field concerns the whole host, so only the operator sets the field",
+        ),
+    ] {
+        for name in names {
+            assert_eq!(read_field(name), Err((3, what)), "{name}");
+        }
+    }
+}
+
+#[test]
 fn wrong_orders_are_refused() {
     for (lines, what) in [
         (

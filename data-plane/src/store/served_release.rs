@@ -1,12 +1,21 @@
 //! Served release: the release that all workers serve, acknowledged in a file of the state folder.
 //!
-//! Publishers wait for the file. With `publishers`, the file also keeps a pointer with an older sequence from being
-//! served after a restart.
+//! Publishers wait for the file. After a restart with a damaged pointer, the server serves the release of the file. With
+//! `publishers`, the file also keeps a pointer with an older sequence from being served after a restart.
 
+use super::folder::StoreFolder;
+use super::folder_access::read_small;
 use crate::base::digest::{from_hex, hex};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use std::path::{Path, PathBuf};
 
 /// First line of an acknowledgment.
 const HEADER: &str = "anthill served 1";
+
+/// Returns the folder of the server's acknowledgments: `served` beside the store.
+pub fn served_folder(store: &Path) -> PathBuf {
+    store.parent().unwrap_or(Path::new("")).join("served")
+}
 
 /// Release of a site with the sequence of its publication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +33,13 @@ impl ServedRelease {
     pub fn text(&self) -> String {
         let release = hex(&self.release);
         format!("{HEADER}\nrelease {release}\nsequence {}\n", self.sequence)
+    }
+
+    /// Reads the acknowledgment of a site beside a store; None without a readable acknowledgment.
+    pub(super) fn beside(store: &StoreFolder, site: &str) -> Option<ServedRelease> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = openat(CWD, served_folder(store.path()), flags, Mode::empty()).ok()?;
+        ServedRelease::parse(&read_small(&folder, site).ok()?)
     }
 
     /// Parses an acknowledgment; None for another text.
