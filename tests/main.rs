@@ -84,6 +84,7 @@ mod proxied_fields;
 mod proxy;
 mod proxy_protocol;
 mod proxy_tls;
+mod publish_local;
 mod publish_ssh;
 mod raw_streams;
 mod reason;

@@ -1,7 +1,7 @@
 //! Command `publish`: a folder becomes a release of a site.
 
 use super::command::{CommandSpec, ParsedCommand};
-use super::publish_hosts::{self, HostSite, HostsRun};
+use super::publish_hosts::{self, HostSite, HostsRun, open_lines, served_clause, urls};
 use super::site_of_store::{SiteOfStore, publisher, short};
 use super::{print, warn};
 use crate::contents::{ContentAdder, FileContents, Target, stored};
@@ -14,12 +14,13 @@ use crate::site_rules::SiteRules;
 use crate::source::Source;
 use crate::text;
 use anthill_data_plane::base::digest::{hex, sha256};
+use anthill_data_plane::site::{SiteAddresses, served_folder, wait_until_served};
 use anthill_data_plane::store::{
     Flip, Publication, Retention, SiteWriter, StoreFolder, StoreWriteError, StoreWriter, sweep,
 };
 use anthill_data_plane::wire::release_pointer::{ReleasePointer, is_label};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
@@ -186,7 +187,7 @@ pub(super) struct PublishRun {
     source: Source,
     rules: SiteRules,
     pub(super) key: Option<PublisherKey>,
-    start: Instant,
+    pub(super) start: Instant,
 }
 
 /// Result of the work on the contents.
@@ -253,11 +254,13 @@ impl PublishRun {
         };
         drop(writer);
         self.sweep();
+        let addresses = SiteAddresses::read(&self.acknowledgment());
         print(&format!(
-            "release {} of {}: {done}\n{}\n",
+            "release {} of {}: {done}\n{}\n{}",
             short(&release),
             self.site.site,
-            self.figures(&prepared, &changes)
+            self.figures(&prepared, &changes),
+            open_lines(urls(&addresses, label, &release))
         ))
     }
 
@@ -286,7 +289,20 @@ impl PublishRun {
         };
         let pointer = site.flip(flip, |pointer| signed(self.key.as_ref(), pointer));
         let pointer = pointer.map_err(stored)?;
-        Ok(format!("published, sequence {}", pointer.sequence))
+        drop(site);
+        let done = format!("published, sequence {}", pointer.sequence);
+        let file = self.acknowledgment();
+        // Without the folder of acknowledgments, the store belongs to no server.
+        if !file.parent().is_some_and(Path::is_dir) {
+            return Ok(done);
+        }
+        let is_served = wait_until_served(&file, &pointer);
+        Ok(format!("{done}, {}", served_clause(is_served, self.start)))
+    }
+
+    /// Returns the path of the acknowledgment of a server with the store in its state folder.
+    fn acknowledgment(&self) -> PathBuf {
+        served_folder(&self.site.path).join(&self.site.site)
     }
 
     fn served(&self) -> Result<Option<Publication>, Problem> {

@@ -11,10 +11,13 @@ use crate::release::{self, ReleaseFile, compare};
 use crate::remote::{Offer, Remote, RemoteFlip};
 use crate::text;
 use anthill_data_plane::base::digest::{hex, sha256};
+use anthill_data_plane::site::SiteAddresses;
 use anthill_data_plane::store::{Flip, SiteWriter, StoreFolder, StoreWriter, read_manifest};
 use anthill_data_plane::wire::release_pointer::ReleasePointer;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// Host with the name of the site if given.
 pub(super) type HostSite = (String, Option<String>);
@@ -121,8 +124,9 @@ impl HostsRun<'_> {
                 .iter_mut()
                 .map(|remote| move || self.finish(remote, &release)),
         )?;
-        let mut out = String::new();
+        let (mut out, mut open) = (String::new(), Vec::new());
         for ((remote, offer), done) in remotes.into_iter().zip(offers).zip(done) {
+            open.extend(urls(&remote.addresses, self.label, &release));
             out.push_str(&format!(
                 "{}: release {} of {}: {done}, {} sent\n",
                 remote.host,
@@ -132,7 +136,8 @@ impl HostsRun<'_> {
             ));
             remote.end();
         }
-        print(&format!("{out}{}\n", self.run.figures(&prepared, &changes)))
+        let figures = self.run.figures(&prepared, &changes);
+        print(&format!("{out}{figures}\n{}", open_lines(open)))
     }
 
     /// Sends to each host what it lacks, with a progress line.
@@ -198,7 +203,7 @@ impl HostsRun<'_> {
         }
         let pointer = next_pointer(remote, *release);
         let flip = remote.flip(&signed(self.run.key.as_ref(), &pointer))?;
-        Ok(published(&flip))
+        Ok(published(&flip, self.run.start))
     }
 
     /// Returns the files of the served release of a host, from the local store or from the host.
@@ -248,11 +253,51 @@ pub(super) fn next_pointer(remote: &Remote, release: [u8; 32]) -> ReleasePointer
     }
 }
 
-/// Returns the result of a publication as a clause.
-pub(super) fn published(flip: &RemoteFlip) -> String {
-    let state = match flip.is_served {
-        true => "served by all workers",
-        false => "served as soon as a server runs with it",
+/// Returns the result of a publication as a clause. The publication began at `start`.
+pub(super) fn published(flip: &RemoteFlip, start: Instant) -> String {
+    let sequence = flip.sequence;
+    format!(
+        "published, sequence {sequence}, {}",
+        served_clause(flip.is_served, start)
+    )
+}
+
+/// Returns the state of a publication as a clause.
+pub(super) fn served_clause(is_served: bool, start: Instant) -> String {
+    match is_served {
+        true => {
+            let time = text::seconds(start.elapsed().as_secs_f64());
+            format!("served by all workers after {time}")
+        }
+        false => "served as soon as a server runs with it".to_owned(),
+    }
+}
+
+/// Returns the URLs of a release: the URL of the site, or, for a release with a label, the URLs of its previews by
+/// label and by id.
+pub(super) fn urls(
+    addresses: &SiteAddresses,
+    label: Option<&str>,
+    release: &[u8; 32],
+) -> Vec<String> {
+    let Some(label) = label else {
+        return addresses.site.iter().cloned().collect();
     };
-    format!("published, sequence {}, {state}", flip.sequence)
+    let preview = |name: &str| Some(addresses.preview.as_ref()?.replacen('*', name, 1));
+    // `*` stands for one name of a host, so a label with a dot has no URL.
+    let label = Some(label).filter(|label| !label.contains('.'));
+    let by_label = label.and_then(|label| preview(&label.to_ascii_lowercase()));
+    let by_id = preview(&hex(release)[..PREVIEW_DIGITS]);
+    by_label.into_iter().chain(by_id).collect()
+}
+
+/// Digits of a release id in the name of a preview: the least number that the server accepts.
+const PREVIEW_DIGITS: usize = 16;
+
+/// Returns a line for each URL, each once.
+pub(super) fn open_lines(mut urls: Vec<String>) -> String {
+    let mut seen = HashSet::new();
+    urls.retain(|url| seen.insert(url.clone()));
+    let lines = urls.iter().map(|url| format!("  open {url}\n"));
+    lines.collect()
 }

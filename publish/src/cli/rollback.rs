@@ -15,6 +15,7 @@ use anthill_data_plane::store::{Flip, SiteRecords, SiteWriter, release_contents}
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 pub(super) const SPEC: CommandSpec = CommandSpec {
     name: "rollback",
@@ -113,6 +114,7 @@ fn on_host(
     name: Option<&str>,
     key: Option<&PublisherKey>,
 ) -> Result<ExitCode, Problem> {
+    let start = Instant::now();
     let (served, release) = choice(&remote.site, &remote.records, name)?;
     let flip = remote.flip(&signed(key, &next_pointer(&remote, release)))?;
     let site = remote.site.clone();
@@ -120,7 +122,7 @@ fn on_host(
     print(&format!(
         "release {} of {site}: {}, in place of {}\n",
         short(&release),
-        published(&flip),
+        published(&flip, start),
         short(&served)
     ))
 }

@@ -2,7 +2,6 @@
 //! publisher do so and nothing else.
 
 use std::io;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::parse::ParsedArguments;
@@ -10,6 +9,7 @@ use crate::base::clock;
 use crate::base::digest::hex;
 use crate::config::OperatorError;
 use crate::receive::{self, ReceiveOptions, Rights};
+use crate::site::served_folder;
 use crate::store::{
     ReleaseMark, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError, StoreWriter,
     sweep,
@@ -73,11 +73,6 @@ fn options(typed: &ParsedArguments) -> Result<ReceiveOptions, OperatorError> {
         publisher,
         quota,
     })
-}
-
-/// Returns the folder of the server's acknowledgments: `served` beside the store.
-fn served_folder(store: &Path) -> PathBuf {
-    store.parent().unwrap_or(Path::new("")).join("served")
 }
 
 /// Returns the begin of a line for `authorized_keys` (sshd(8)): the key that follows may run this command alone.

@@ -183,8 +183,9 @@ impl Deployments {
         }
     }
 
-    /// Takes over the deployments of a configuration. Attempts of unchanged deployments continue.
-    pub(super) fn plan(&mut self, config: &Config, https_port: Option<u16>) {
+    /// Takes over the deployments of a configuration. Attempts of unchanged deployments continue. `url` returns
+    /// the URL of a host name.
+    pub(super) fn plan(&mut self, config: &Config, url: &dyn Fn(&str) -> Option<String>) {
         let mut old = std::mem::take(&mut self.all);
         for deployment in config.deployments() {
             let plan = DeployPlan::of(&deployment, &config.server);
@@ -194,7 +195,9 @@ impl Deployments {
             };
             let failure = record.failure.iter_mut();
             failure.for_each(|it| it.is_mended = true);
-            record.url = url(&deployment.site.names, config, https_port);
+            let mut names = deployment.site.names.iter().map(|name| name.get_ref());
+            let name = names.find(|name| !name.starts_with('*'));
+            record.url = name.and_then(|name| url(name));
             self.all.push(record);
         }
         for left in old {
@@ -560,25 +563,4 @@ impl DeploymentRecord {
 fn seconds(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
-}
-
-/// Returns the URL of a site by the first name without a wildcard, or `None` if every name has a wildcard.
-fn url(
-    names: &[crate::config::Spanned<String>],
-    config: &Config,
-    https_port: Option<u16>,
-) -> Option<String> {
-    let mut names = names.iter().map(|name| name.get_ref());
-    let name = names.find(|name| !name.starts_with('*'))?;
-    if config.server.https.is_empty() {
-        let port = config.server.http.first()?.get_ref().address.port();
-        return Some(match port {
-            80 => format!("http://{name}/"),
-            port => format!("http://{name}:{port}/"),
-        });
-    }
-    Some(match https_port {
-        Some(port) if port != 443 => format!("https://{name}:{port}/"),
-        _ => format!("https://{name}/"),
-    })
 }

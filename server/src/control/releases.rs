@@ -1,19 +1,22 @@
 //! Releases of sites: the change to another release, the reports in the log, and the acknowledgments in the state
 //! folder.
 
+use super::publish::Publisher;
 use super::watch::SiteId;
 use crate::base::atomic_file;
-use crate::site::{ReleaseRules, ReleaseState, Site};
-use crate::world::World;
-use std::collections::HashMap;
-use std::path::PathBuf;
+use crate::site::{ReleaseRules, ReleaseState, Site, SiteAddresses};
+use crate::world::{Host, World};
+use std::collections::{HashMap, HashSet};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Last reports of releases. Each state, and each refusal, is reported once.
 #[derive(Default)]
 pub(super) struct ReleaseReports {
-    /// Last reported state of each release, by the path of its pointer.
-    states: HashMap<PathBuf, ReleaseState>,
+    /// Last reported state and addresses of each release, by the path of its pointer.
+    states: HashMap<PathBuf, (ReleaseState, SiteAddresses)>,
     /// Last reported refusal of each site.
     refusals: HashMap<SiteId, String>,
 }
@@ -50,26 +53,42 @@ impl ReleaseReports {
     }
 
     /// Reports the releases that all workers serve, and acknowledges the releases in the state folder.
-    pub(super) fn report(&mut self, world: &World) {
-        for (rules, state) in releases(world) {
-            let known = self.states.insert(rules.pointer(), state);
-            if known == Some(state) {
+    pub(super) fn report(&mut self, publisher: &Publisher) {
+        let mut reported = HashSet::new();
+        for host in publisher.world().hosts.iter() {
+            let site = host.site.as_ref();
+            let Some((rules, state)) = site
+                .and_then(|site| Some((site.rules().release.as_ref()?, *site.release_state()?)))
+            else {
+                continue;
+            };
+            // The first of several sites with one release has the addresses.
+            if !reported.insert(rules.pointer()) {
                 continue;
             }
-            report(&rules, &state);
-            if let ReleaseState::Served(served) = state {
-                acknowledge(&rules, served.text().as_bytes());
+            let addresses = addresses(host, publisher);
+            let known = self
+                .states
+                .insert(rules.pointer(), (state, addresses.clone()));
+            if known.as_ref().is_none_or(|(known, _)| *known != state) {
+                report(rules, &state);
+            }
+            if known.is_none_or(|known| known != (state, addresses.clone())) {
+                acknowledge(rules, &state, &addresses);
             }
         }
     }
 }
 
-/// Returns the releases of a World with their states.
-fn releases(world: &World) -> impl Iterator<Item = (ReleaseRules, ReleaseState)> {
-    world.hosts.iter().filter_map(|host| {
-        let site = host.site.as_ref()?;
-        Some((site.rules().release.clone()?, *site.release_state()?))
-    })
+/// Returns the addresses of a site and of its previews.
+fn addresses(host: &Host, publisher: &Publisher) -> SiteAddresses {
+    let name = host.names.iter().find(|name| !name.starts_with('*'));
+    let preview = host.previews.as_ref();
+    let preview = preview.map(|it| format!("*{}", String::from_utf8_lossy(&it.parent)));
+    SiteAddresses {
+        site: name.and_then(|name| publisher.url(name)),
+        preview: preview.and_then(|name| publisher.url(&name)),
+    }
 }
 
 fn report(rules: &ReleaseRules, state: &ReleaseState) {
@@ -92,7 +111,15 @@ fn report(rules: &ReleaseRules, state: &ReleaseState) {
 }
 
 /// Writes the acknowledgment of a release. After a restart the file has the text already.
-fn acknowledge(rules: &ReleaseRules, text: &[u8]) {
+fn acknowledge(rules: &ReleaseRules, state: &ReleaseState, addresses: &SiteAddresses) {
+    let ReleaseState::Served(served) = state else {
+        // Publishers on this machine wait for the first acknowledgment if the folder is present.
+        let folder = rules.served.parent().unwrap_or(Path::new(""));
+        let _ = DirBuilder::new().mode(0o755).create(folder);
+        return;
+    };
+    let text = served.text() + &addresses.text();
+    let text = text.as_bytes();
     if atomic_file::read(&rules.served).is_ok_and(|known| known == text) {
         return;
     }

@@ -3,6 +3,7 @@
 //! The store may belong to another account than the server. A release is served only if the pointer, the manifest and
 //! each content agree with their digests, and, with `publishers`, only if a publisher has signed the pointer.
 
+mod acknowledgment;
 mod open;
 mod pointer;
 mod retained;
@@ -12,6 +13,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
+pub use acknowledgment::{SiteAddresses, served_folder, wait_until_served};
 pub use open::ReopenedSite;
 pub use retained::{RetainedRelease, find_retained};
 pub use served::ServedRelease;
