@@ -237,6 +237,13 @@ fn a_folder_is_published_by_ssh() {
         let back = host.run(&["rollback", host.destination()]);
         assert_eq!(back.code, Some(0), "{back:?}");
         assert_eq!(client.get("/").text(), "one");
+        // A packed release is published as the folder from which it was made.
+        folder.write("site/index.html", "packed");
+        for words in [["site", "www.release"], ["www.release", host.destination()]] {
+            let done = host.run(&["publish", words[0], words[1]]);
+            assert_eq!(done.code, Some(0), "{words:?} {done:?}");
+        }
+        assert_eq!(client.get("/").text(), "packed");
         let words = ["publish", "--preview", "Next", "site", host.destination()];
         let done = host.run(&words);
         let open = format!("\n  open http://next.preview.test:{port}/\n  open http://");

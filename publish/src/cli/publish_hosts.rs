@@ -109,7 +109,7 @@ impl HostsRun<'_> {
             Some(first) => self.files_of(first)?,
             None => Vec::new(),
         };
-        let (release, prepared) = self.make(&before)?;
+        let (release, prepared) = self.run.make(&before)?;
         let changes = compare(&before, &prepared.files, |_, _| ());
         let store = StoreFolder::open(&self.run.site.path);
         let store = store.map_err(|error| Problem::failure(format!("the local store: {error}")))?;
@@ -148,41 +148,14 @@ impl HostsRun<'_> {
         offers: &[Offer],
     ) -> Result<(), Problem> {
         let progress = Progress::new(offers.iter().map(|offer| offer.bytes).sum());
-        std::thread::scope(|scope| {
-            let line = scope.spawn(|| progress.show());
-            let count = |bytes| progress.add(bytes);
-            let sent = self.on_all(remotes.iter_mut().zip(offers).map(|(remote, offer)| {
+        let count = |bytes| progress.add(bytes);
+        let sent = progress.run(|| {
+            self.on_all(remotes.iter_mut().zip(offers).map(|(remote, offer)| {
                 let count = &count;
                 move || remote.send(store, offer, count)
-            }));
-            progress.end();
-            // The line has no result.
-            let _ = line.join();
-            sent.map(drop)
-        })
-    }
-
-    /// Makes the release in the local store.
-    fn make(&self, before: &[ReleaseFile]) -> Result<([u8; 32], Prepared), Problem> {
-        let writer = self.run.site.writer()?;
-        let prepared = self.run.prepare(Target::Store(&writer), before)?;
-        let release = writer
-            .add_manifest(prepared.manifest.as_bytes())
-            .map_err(stored)?;
-        // The pointer keeps the release in the local store, so that the next difference is short.
-        let records = self.run.site.records()?;
-        let served = records.served();
-        if served.is_none_or(|served| served.pointer.release != release) {
-            let flip = Flip {
-                release,
-                seen: served.map(|served| served.pointer.sequence),
-                time: text::now(),
-                publisher: publisher(),
-            };
-            let site = SiteWriter::lock(&writer, &self.run.site.site).map_err(stored)?;
-            site.flip(flip, ReleasePointer::text).map_err(stored)?;
-        }
-        Ok((release, prepared))
+            }))
+        });
+        sent.map(drop)
     }
 
     /// Publishes or labels a release that the host has. Returns the result as a clause.
@@ -238,6 +211,31 @@ impl HostsRun<'_> {
             }
         }
         Problem::all(problems).map_or(Ok(done), Err)
+    }
+}
+
+impl PublishRun {
+    /// Makes the release in the local store.
+    pub(super) fn make(&self, before: &[ReleaseFile]) -> Result<([u8; 32], Prepared), Problem> {
+        let writer = self.site.writer()?;
+        let prepared = self.prepare(Target::Store(&writer), before)?;
+        let release = writer
+            .add_manifest(prepared.manifest.as_bytes())
+            .map_err(stored)?;
+        // The pointer keeps the release in the local store, so that the next difference is short.
+        let records = self.site.records()?;
+        let served = records.served();
+        if served.is_none_or(|served| served.pointer.release != release) {
+            let flip = Flip {
+                release,
+                seen: served.map(|served| served.pointer.sequence),
+                time: text::now(),
+                publisher: publisher(),
+            };
+            let site = SiteWriter::lock(&writer, &self.site.site).map_err(stored)?;
+            site.flip(flip, ReleasePointer::text).map_err(stored)?;
+        }
+        Ok((release, prepared))
     }
 }
 

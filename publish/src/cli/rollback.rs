@@ -41,7 +41,9 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         .map(|file| PublisherKey::read(Path::new(file)));
     let key = key.transpose()?;
     match Destination::parse(&operands[0])? {
-        Destination::Folder(..) => in_store(&operands[0], name, key.as_ref()),
+        Destination::Folder(..) | Destination::Packed(_) => {
+            in_store(&operands[0], name, key.as_ref())
+        }
         Destination::Host(host, site) => {
             let ssh = parsed.text("ssh")?.unwrap_or("ssh");
             let remote = Remote::connect(ssh, &host, site.as_deref())?;
