@@ -20,6 +20,7 @@ mod config;
 mod cost;
 mod demands;
 mod deploy;
+mod deploy_release;
 mod disk;
 mod encoded_slash;
 mod failing_members;

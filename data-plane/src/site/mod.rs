@@ -49,8 +49,8 @@ pub use glob::{Glob, GlobError};
 pub use listing::Listing;
 pub use load::FileLoad;
 pub use release::{
-    ReleaseError, ReleaseRules, ReleaseState, ReopenedSite, ServedRelease, SiteAddresses,
-    served_folder, wait_until_served,
+    FolderRelease, ReleaseError, ReleaseRules, ReleaseState, ReopenedSite, ServedRelease,
+    SiteAddresses, served_folder, wait_until_served,
 };
 pub use resolve::ResolvedFile;
 pub use root::SiteRoot;

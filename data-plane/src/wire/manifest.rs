@@ -20,6 +20,7 @@
 //! folder by folder ([`compare_paths`]). Bytes of a word outside of `!` to `~`, and `%`, are percent-encoded with
 //! upper-case digits.
 
+mod changes;
 mod difference;
 mod line;
 mod reader;
@@ -28,6 +29,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use changes::{Change, Changes};
 pub use difference::{apply_difference, difference};
 pub use line::{BlobRef, ManifestLine, RedirectLine};
 pub use reader::ManifestReader;

@@ -103,7 +103,8 @@ fn limits(config: &Config) -> Limits {
 pub fn without_missing_roots(mut config: Config) -> Config {
     let to_come = |site: &config::SiteConfig| {
         let deployment = config.deployment_to(site);
-        deployment.is_some_and(|it| !it.root.get_ref().exists())
+        let root = deployment.and_then(|it| it.root());
+        root.is_some_and(|root| !root.exists())
     };
     let to_come: Vec<bool> = config.sites.iter().map(to_come).collect();
     for (site, _) in config.sites.iter_mut().zip(to_come).filter(|(_, is)| *is) {

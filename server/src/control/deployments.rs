@@ -16,6 +16,7 @@ use crate::deploy::{
 };
 use crate::git::post_receive::{PushNotice, PushNotifier, STOPPING};
 use crate::limits::DEPLOY_FIRST_SECONDS;
+use crate::site::FolderRelease;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -88,6 +89,8 @@ pub(super) enum PublishOutcome {
 /// Commit deployed since the start of the server.
 struct ServedCommit {
     commit: String,
+    /// Published release; None for a site with a root.
+    release: Option<Box<FolderRelease>>,
     at: Instant,
 }
 
@@ -352,10 +355,15 @@ impl Deployments {
         }
     }
 
-    /// Records that a tree of `commit` is served.
-    pub(super) fn mark_served(&mut self, plan: &DeployPlan, commit: String) {
+    /// Records that a tree of `commit` is served, as a release if given.
+    pub(super) fn mark_served(
+        &mut self,
+        plan: &DeployPlan,
+        commit: String,
+        release: Option<Box<FolderRelease>>,
+    ) {
         if let Some(record) = self.record_of(plan) {
-            record.serves(commit);
+            record.serves(commit, release);
         }
     }
 
@@ -470,11 +478,12 @@ impl DeploymentRecord {
         }
     }
 
-    /// Records that a tree of `commit` is served.
-    fn serves(&mut self, commit: String) {
+    /// Records that a tree of `commit` is served, as a release if given.
+    fn serves(&mut self, commit: String, release: Option<Box<FolderRelease>>) {
         self.unread = None;
         self.served = Some(ServedCommit {
             commit,
+            release,
             at: Instant::now(),
         });
     }
@@ -534,18 +543,21 @@ impl DeploymentRecord {
         }
         let served = self.served.as_ref();
         let served = served.filter(|served| served.at >= waiting.began);
-        served
-            .map(|served| self.success(served))
-            .into_iter()
-            .collect()
+        served.map_or_else(Vec::new, |served| self.success(served, waiting.began))
     }
 
-    fn success(&self, served: &ServedCommit) -> String {
+    /// Returns the success of a push that began at `began`.
+    fn success(&self, served: &ServedCommit, began: Instant) -> Vec<String> {
         let commit = short(&served.commit);
-        match &self.url {
+        let mut lines = vec![match &self.url {
             Some(url) => format!("deployed {commit} to {url}"),
             None => format!("deployed {commit}"),
+        }];
+        if let Some(release) = &served.release {
+            let seconds = (served.at - began).as_secs_f64();
+            lines.extend(release.report(&format!(", served by all workers after {seconds:.1} s")));
         }
+        lines
     }
 
     fn complaint(&self, failed: &FailedDeployment) -> Vec<String> {

@@ -4,6 +4,7 @@
 //! each content agree with their digests, and, with `publishers`, only if a publisher has signed the pointer.
 
 mod acknowledgment;
+mod from_folder;
 mod open;
 mod pointer;
 mod retained;
@@ -14,6 +15,7 @@ mod tree;
 mod tests;
 
 pub use acknowledgment::{SiteAddresses, served_folder, wait_until_served};
+pub use from_folder::FolderRelease;
 pub use open::ReopenedSite;
 pub use retained::{RetainedRelease, find_retained};
 pub use served::ServedRelease;
