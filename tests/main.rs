@@ -4,6 +4,7 @@
 mod access;
 mod acme;
 mod backup;
+mod backup_release;
 mod bad_answers;
 mod balancer;
 mod balancer_edits;

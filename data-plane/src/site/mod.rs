@@ -50,7 +50,7 @@ pub use listing::Listing;
 pub use load::FileLoad;
 pub use release::{
     FolderRelease, ReleaseError, ReleaseRules, ReleaseState, ReopenedSite, ServedRelease,
-    SiteAddresses, served_folder, wait_until_served,
+    SiteAddresses, rules_of, served_folder, wait_until_served,
 };
 pub use resolve::ResolvedFile;
 pub use root::SiteRoot;

@@ -12,7 +12,7 @@ mod tls;
 #[cfg(test)]
 mod tests;
 
-pub use host::{allow_list, read_users};
+pub use host::{allow_list, read_users, release_rules};
 pub use logs::{cannot_open, destination, open_access_logs};
 pub use resources::{SharedResources, new_balancers, new_logins, new_pseudonym};
 

@@ -95,6 +95,7 @@ impl DeployedRelease {
             draft.path(),
             &self.store,
             &self.site,
+            None,
             &format!("{PUBLISHER}{}", shortened(commit)),
             clock::unix_seconds_now(),
         )

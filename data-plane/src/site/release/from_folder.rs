@@ -39,12 +39,14 @@ pub struct FolderRelease {
 }
 
 impl FolderRelease {
-    /// Adds the files of a folder to a store, and points the site to the release. The last publisher wins. The error is a
-    /// clause with a path of the site or of the store, and no other path of the disk.
+    /// Adds the files of a folder to a store, and points the site to the release. `rules` are the rules of a former
+    /// release. The last publisher wins. The error is a clause with a path of the site or of the store, and no other path
+    /// of the disk.
     pub fn publish(
         folder: &Path,
         store: &Path,
         site: &str,
+        rules: Option<&[u8]>,
         publisher: &str,
         now: u64,
     ) -> Result<FolderRelease, String> {
@@ -60,7 +62,9 @@ impl FolderRelease {
             path: Vec::new(),
             left_out: Vec::new(),
         };
-        if let Some(FolderNode::File(_)) = tree.lookup(ERROR_PAGE, b"") {
+        if rules.is_none()
+            && let Some(FolderNode::File(_)) = tree.lookup(ERROR_PAGE, b"")
+        {
             adder.manifest.push(&ManifestLine::ErrorPage {
                 status: 404,
                 path: Cow::Borrowed(ERROR_PAGE),
@@ -68,9 +72,16 @@ impl FolderRelease {
         }
         adder.folder(&tree)?;
         let left_out = adder.left_out;
-        let manifest = adder.manifest.finish();
-        let new = files(manifest.as_bytes())?;
-        let release = store.add_manifest(manifest.as_bytes()).map_err(stored)?;
+        let mut manifest = adder.manifest.finish().into_bytes();
+        let header = first_line(&manifest).len();
+        if let Some(rules) = rules {
+            manifest.splice(header..header, rules.iter().copied());
+            if rules_of(&manifest) != rules {
+                return Err("the rules of the release contain files".to_owned());
+            }
+        }
+        let new = files(&manifest)?;
+        let release = store.add_manifest(&manifest).map_err(stored)?;
         let writer = SiteWriter::lock(&store, site).map_err(stored)?;
         let records = SiteRecords::read(store.reader(), site).map_err(stored)?;
         let served = records.served().map(|it| it.pointer.release);
@@ -182,6 +193,20 @@ impl FolderAdder<'_> {
     }
 }
 
+/// Returns the rules of a manifest: the lines between the first line and the files.
+pub fn rules_of(manifest: &[u8]) -> &[u8] {
+    let rules = &manifest[first_line(manifest).len()..];
+    let lines = rules.split_inclusive(|byte| *byte == b'\n');
+    let is_rule = |line: &&[u8]| !line.starts_with(b"file ") && !line.starts_with(b"hashed ");
+    let length = lines.take_while(is_rule).map(<[u8]>::len).sum();
+    &rules[..length]
+}
+
+fn first_line(manifest: &[u8]) -> &[u8] {
+    let mut lines = manifest.split_inclusive(|byte| *byte == b'\n');
+    lines.next().unwrap_or_default()
+}
+
 /// Path and content of a file of a manifest.
 type ListedFile<'m> = (Cow<'m, [u8]>, BlobRef);
 
@@ -209,4 +234,42 @@ fn refused(path: &[u8], what: &dyn Display) -> String {
 
 fn stored(error: impl Display) -> String {
     format!("the store: {error}")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn rules_are_taken_over_and_contain_no_files() {
+        let place = tempfile::tempdir().unwrap();
+        let (folder, store) = (place.path().join("files"), place.path().join("store"));
+        fs::create_dir(&folder).unwrap();
+        for name in ["404.html", "a.html"] {
+            fs::write(folder.join(name), name).unwrap();
+        }
+        let publish = |rules: Option<&[u8]>| {
+            let done = FolderRelease::publish(&folder, &store, "www", rules, "ann", 1)?;
+            let store = StoreWriter::open(&store).unwrap();
+            let text = read_manifest(store.reader(), &done.pointer.release).unwrap();
+            assert_eq!(done.files, 2);
+            Ok::<_, String>(rules_of(&text).to_vec())
+        };
+        assert_eq!(publish(None).unwrap(), b"error 404 404.html\n");
+        assert_eq!(publish(Some(b"")).unwrap(), b"");
+        let rules = b"error 404 a.html\nredirect 410 /gone\n";
+        assert_eq!(publish(Some(rules)).unwrap(), rules);
+        let digest = hex(&[0xab; 32]);
+        for rules in [
+            format!("file 1 {digest} 0.html\n"),
+            "error 404 missing.html".to_owned(),
+            "nonsense\n".to_owned(),
+        ] {
+            assert!(publish(Some(rules.as_bytes())).is_err(), "{rules}");
+        }
+        let records = SiteRecords::read(StoreWriter::open(&store).unwrap().reader(), "www");
+        assert_eq!(records.unwrap().served, Some(3));
+    }
 }

@@ -15,7 +15,7 @@ mod tree;
 mod tests;
 
 pub use acknowledgment::{SiteAddresses, served_folder, wait_until_served};
-pub use from_folder::FolderRelease;
+pub use from_folder::{FolderRelease, rules_of};
 pub use open::ReopenedSite;
 pub use retained::{RetainedRelease, find_retained};
 pub use served::ServedRelease;
@@ -185,6 +185,14 @@ impl ReleaseRules {
         }
     }
 
+    /// Reads and verifies the pointer, and reads the manifest; blocks. Returns None before the first release.
+    pub fn published(&self) -> Result<Option<(ServedRelease, Vec<u8>)>, ReleaseError> {
+        let Some(release) = self.read_pointer(None)? else {
+            return Ok(None);
+        };
+        Ok(Some((release, self.read_text(&release)?)))
+    }
+
     /// Reads the manifest of a release, and builds the tree. Files that are equal in `former` stay loaded.
     pub(super) fn read_content(
         &self,
@@ -192,15 +200,19 @@ impl ReleaseRules {
         index: &[String],
         former: Option<FormerContent<'_>>,
     ) -> Result<ReleaseContent, ReleaseError> {
-        let at = |what| ReleaseError {
+        let text = self.read_text(release)?;
+        ReleaseContent::read(&text, index, former).map_err(|what| ReleaseError {
             path: self.blob(&release.release),
             what,
-        };
+        })
+    }
+
+    /// Reads the manifest of a release.
+    fn read_text(&self, release: &ServedRelease) -> Result<Vec<u8>, ReleaseError> {
         let store = self.open_store();
         let store = store.map_err(|error| refused(self.store.clone(), &error))?;
         let text = read_manifest(&*store, &release.release);
-        let text = text.map_err(|error| at(error.to_string()))?;
-        ReleaseContent::read(&text, index, former).map_err(at)
+        text.map_err(|error| refused(self.blob(&release.release), &error))
     }
 }
 
