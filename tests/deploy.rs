@@ -16,13 +16,13 @@ use crate::lifecycle::in_own_mounts;
 use crate::support::wire::wait_until;
 use crate::support::{Done, Folder, KeepAlive, Server, finish, run, server_table, tool};
 
-const PATIENCE: Duration = Duration::from_secs(60);
-const DEPLOY: &str =
+pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const DEPLOY: &str =
     "deploy = { repository = \"tools/site.git\", branch = \"main\", site = \"www.test\" }\n";
 
 /// Returns a folder with a work tree `seed`, and `repos/tools/site.git` with the first commit of its
 /// branch.
-fn folder() -> Folder {
+pub fn folder() -> Folder {
     let hash = run("openssl", &["passwd", "-1", "-stdin"], b"crumb");
     let folder = Folder::new()
         .with("public/index.html", "<p>hello</p>\n")
@@ -47,7 +47,7 @@ fn folder() -> Folder {
 }
 
 /// Writes a file into the work tree, commits all files, and returns the commit.
-fn commit(folder: &Folder, name: &str, content: &[u8]) -> String {
+pub fn commit(folder: &Folder, name: &str, content: &[u8]) -> String {
     folder.write(&format!("seed/{name}"), content);
     git(folder, &["-C", "seed", "add", "-A", "-f"]);
     git(folder, &["-C", "seed", "commit", "-q", "-m", "more"]);
@@ -56,7 +56,7 @@ fn commit(folder: &Folder, name: &str, content: &[u8]) -> String {
 
 /// Returns a configuration with two sites: one for all names with the repositories, and one as the target
 /// of deployments.
-fn config_with(server: &str, push: &str, deploy: &str, site: &str) -> String {
+pub fn config_with(server: &str, push: &str, deploy: &str, site: &str) -> String {
     server_table(server)
         + "[[site]]\nnames = [\"*\"]\nroot = \"public\"\nhttp = \"serve\"\n\
            [[site.route]]\npath = \"/push/\"\ngit = \"repos\"\nexport = \"all\"\nusers = \"users\"\n"
@@ -75,7 +75,7 @@ fn start() -> Server {
 }
 
 /// Pushes over HTTP and returns the output of git.
-fn push(server: &Server, more: &[&str]) -> Done {
+pub fn push(server: &Server, more: &[&str]) -> Done {
     let url = as_ant(&server.http("/push/tools/site.git"));
     let arguments = [&["-C", "seed", "push", &url][..], more].concat();
     let done = try_git(&server.folder, &arguments);
@@ -84,7 +84,7 @@ fn push(server: &Server, more: &[&str]) -> Done {
 }
 
 /// Returns status and body of a path of the deployed site.
-fn page(server: &Server, path: &str) -> (String, String) {
+pub fn page(server: &Server, path: &str) -> (String, String) {
     let ran = server.curl(&[
         "--path-as-is",
         "-H",
@@ -108,7 +108,7 @@ fn wait_until_served(server: &Server, path: &str, text: &str) {
     });
 }
 
-fn status(server: &Server) -> String {
+pub fn status(server: &Server) -> String {
     let done = server.ask(&["status"]);
     assert_eq!(done.code, Some(0), "{done:?}");
     done.stdout

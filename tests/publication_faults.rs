@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::publish_ssh::publisher;
 use crate::support::fault::Fault;
+use crate::support::release_store::publisher;
 use crate::support::release_store::{TestStore, pointer, wait_until_served};
 use crate::support::{Done, Folder, Server, eventually, finish, tool};
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 #[cfg(feature = "http3")]
 use anthill::base::digest::{hex, sha256};
 
-use crate::publish_ssh::publisher;
 use crate::support::h2::H2;
+use crate::support::release_store::publisher;
 use crate::support::wire::Over;
 use crate::support::{Done, EndOnDrop, Folder, Server, eventually, finish, spawn, tool};
 

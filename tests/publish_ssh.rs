@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::lifecycle::is_root;
+use crate::support::release_store::publisher;
 use crate::support::{Done, Folder, Server, eventually, finish, run, spawn, tool};
 
 /// Number of the account and of the group of publishers.
@@ -39,17 +40,6 @@ fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-/// Returns the path of the program that publishes. Cargo builds the program for its own tests.
-pub fn publisher() -> PathBuf {
-    let program = Path::new(env!("CARGO_BIN_EXE_anthill")).with_file_name("anthill-publish");
-    assert!(
-        program.is_file(),
-        "{} is missing: `cargo build -p anthill-publish` builds it",
-        program.display()
-    );
-    program
-}
-
 /// Commands of the shell that give the publisher an account, in a mount namespace of their own.
 const ACCOUNTS: &str = "cp /etc/passwd passwd; cp /etc/group group
     echo \"publisher:*:12345:12345::$PWD/home:/bin/sh\" >> passwd
@@ -65,7 +55,8 @@ impl Host {
         folder.write(
             "anthill.toml",
             "[server]\nhttps = []\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\ncontrol = \"anthill.sock\"\n\
-             [[site]]\nnames = [\"*\"]\nhttp = \"serve\"\nrelease = \"www\"\n",
+             [[site]]\nnames = [\"www.test\", \"*\"]\nhttp = \"serve\"\nrelease = \"www\"\n\
+             preview = \"*.preview.test\"\n",
         );
         for (name, mode) in [
             ("state", 0o755),
@@ -236,6 +227,9 @@ fn a_folder_is_published_by_ssh() {
             done.stdout.contains("sequence 2, served by all workers"),
             "{done:?}"
         );
+        let port = host.server.http_port;
+        let open = format!("\n  open http://www.test:{port}/\n");
+        assert!(done.stdout.ends_with(&open), "{done:?}");
         // The connection stays open over the change.
         assert_eq!(client.get("/").text(), "two");
         let listed = host.run(&["releases", host.destination()]);
@@ -243,6 +237,17 @@ fn a_folder_is_published_by_ssh() {
         let back = host.run(&["rollback", host.destination()]);
         assert_eq!(back.code, Some(0), "{back:?}");
         assert_eq!(client.get("/").text(), "one");
+        // A packed release is published as the folder from which it was made.
+        folder.write("site/index.html", "packed");
+        for words in [["site", "www.release"], ["www.release", host.destination()]] {
+            let done = host.run(&["publish", words[0], words[1]]);
+            assert_eq!(done.code, Some(0), "{words:?} {done:?}");
+        }
+        assert_eq!(client.get("/").text(), "packed");
+        let words = ["publish", "--preview", "Next", "site", host.destination()];
+        let done = host.run(&words);
+        let open = format!("\n  open http://next.preview.test:{port}/\n  open http://");
+        assert!(done.stdout.contains(&open), "{done:?}");
         // The key runs nothing but the receiver, which never starts another program.
         let words = format!(
             "{} {} touch {}",

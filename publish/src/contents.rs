@@ -85,14 +85,11 @@ impl<'s> ContentAdder<'s> {
     pub fn run(self) -> Result<(Vec<FileContents>, u64), Problem> {
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
         let threads = threads.min(THREADS_MAX).min(self.source.files.len().max(1));
-        let parts = std::thread::scope(|scope| {
-            let line = scope.spawn(|| self.progress.show());
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.work())).collect();
-            let parts: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-            self.progress.end();
-            // The line has no result.
-            let _ = line.join();
-            parts
+        let parts: Vec<_> = self.progress.run(|| {
+            std::thread::scope(|scope| {
+                let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.work())).collect();
+                workers.into_iter().map(|worker| worker.join()).collect()
+            })
         });
         let mut contents = Vec::with_capacity(self.source.files.len());
         for part in parts {

@@ -1,9 +1,9 @@
-//! Destination of a publication: a store in a folder of this machine, or a site of another host.
+//! Destination of a publication: a store in a folder of this machine, a site of another host, or a packed release.
 
 use crate::problem::Problem;
 use anthill_data_plane::wire::release_pointer::is_label;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Destination of a publication.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -12,14 +12,19 @@ pub enum Destination {
     Folder(PathBuf, Option<String>),
     /// Host with a server, and the name of the site if given.
     Host(String, Option<String>),
+    /// File with a packed release.
+    Packed(PathBuf),
 }
 
 impl Destination {
-    /// Reads `PATH[:SITE]` or `HOST[:SITE]`. A path has a slash, or is the name of a present folder.
+    /// Reads `PATH[:SITE]`, `HOST[:SITE]` or `FILE.release`. A path has a slash, or is the name of a present folder.
     pub fn parse(text: &OsStr) -> Result<Destination, Problem> {
         let path = PathBuf::from(text);
         if path.is_dir() {
             return Ok(Destination::Folder(path, None));
+        }
+        if is_packed(&path) {
+            return Ok(Destination::Packed(path));
         }
         let Some(text) = text.to_str() else {
             // A path with a site is UTF-8, since the name of the site is ASCII.
@@ -54,6 +59,13 @@ impl Destination {
     pub fn folder(text: &OsStr) -> Result<(PathBuf, Option<String>), Problem> {
         match Destination::parse(text)? {
             Destination::Folder(path, site) => Ok((path, site)),
+            Destination::Packed(path) => {
+                let what = format!(
+                    "`{}` is the name of a packed release, and this action needs the folder of a store",
+                    path.display()
+                );
+                Err(Problem::usage(what).help("name the folder of a store"))
+            }
             Destination::Host(host, site) => {
                 let site = site.map_or_else(String::new, |site| format!(":{site}"));
                 let what =
@@ -64,6 +76,14 @@ impl Destination {
             }
         }
     }
+}
+
+/// Returns true for the name of a packed release: the name ends in `.release`, has no colon, and is no folder. A host or
+/// store with such a name is named with its site.
+pub fn is_packed(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let stem = name.strip_suffix(b".release").unwrap_or_default();
+    !stem.is_empty() && !stem.contains(&b':') && !path.is_dir()
 }
 
 #[cfg(test)]
@@ -86,6 +106,13 @@ mod tests {
         assert_eq!(parse("src:www"), folder("src", Some("www")));
         assert_eq!(parse("zero"), host("zero", None));
         assert_eq!(parse("pi@zero:www"), host("pi@zero", Some("www")));
+        for packed in ["www.release", "./usb/a.b.release", "/mnt/www.release"] {
+            assert_eq!(parse(packed), Destination::Packed(packed.into()));
+        }
+        assert_eq!(parse("zero.release:www"), host("zero.release", Some("www")));
+        assert_eq!(parse("zero:www.release"), host("zero", Some("www.release")));
+        assert_eq!(parse("./a.release:www"), folder("./a.release", Some("www")));
+        assert_eq!(parse("./.release"), folder("./.release", None));
         for wrong in ["zero:", ":www", "./store:.x", "zero:a b"] {
             assert!(Destination::parse(OsStr::new(wrong)).is_err(), "{wrong}");
         }

@@ -15,6 +15,7 @@ pub mod coding;
 pub mod progress;
 pub mod contents;
 pub mod release;
+pub mod packed_release;
 pub mod remote;
 pub mod destination;
 pub mod cli;

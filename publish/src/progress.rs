@@ -48,8 +48,20 @@ impl Progress {
         }
     }
 
+    /// Runs a work, and shows its progress.
+    pub fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+        std::thread::scope(|scope| {
+            let line = scope.spawn(|| self.show());
+            let result = work();
+            self.end();
+            // The line has no result.
+            let _ = line.join();
+            result
+        })
+    }
+
     /// Shows the progress until the end of the work.
-    pub fn show(&self) {
+    fn show(&self) {
         if !self.is_shown {
             return;
         }

@@ -6,10 +6,10 @@ use crate::site_rules::SiteRules;
 use crate::source::Source;
 use anthill_data_plane::wire::hashed_name::is_hashed;
 use anthill_data_plane::wire::manifest::{
-    ManifestError, ManifestLine, ManifestReader, ManifestWriter, RedirectLine, compare_paths,
+    BlobRef, ManifestError, ManifestLine, ManifestReader, ManifestWriter, RedirectLine,
 };
+pub use anthill_data_plane::wire::manifest::{Change, Changes};
 use std::borrow::Cow;
-use std::cmp::Ordering;
 use std::collections::HashMap;
 
 /// Returns the manifest of a release. A release beyond the bounds of the format is an error.
@@ -112,69 +112,21 @@ pub fn known_codings(files: &[ReleaseFile]) -> HashMap<[u8; 32], CodedContents> 
     known.collect()
 }
 
-/// Numbers of differing files between two releases.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct Changes {
-    /// Files that only the newer release has.
-    pub added: usize,
-    /// Files with other contents.
-    pub changed: usize,
-    /// Files that only the older release has.
-    pub removed: usize,
-}
-
-/// Kind of a difference between two releases.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Change {
-    /// Only the newer release has the file.
-    Added,
-    /// The contents differ.
-    Changed,
-    /// Only the older release has the file.
-    Removed,
-}
-
 /// Calls `see` for each difference between two releases in the order of the paths, and returns the numbers.
 pub fn compare(
     old: &[ReleaseFile],
     new: &[ReleaseFile],
-    mut see: impl FnMut(Change, &[u8]),
+    see: impl FnMut(Change, &[u8]),
 ) -> Changes {
-    let mut changes = Changes::default();
-    let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
-    loop {
-        let order = match (old.peek(), new.peek()) {
-            (None, None) => return changes,
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some(before), Some(after)) => compare_paths(&before.path, &after.path),
-        };
-        let before = old.next_if(|_| order.is_le());
-        let after = new.next_if(|_| order.is_ge());
-        match (before, after) {
-            (Some(before), Some(after)) => {
-                if before.contents.content != after.contents.content {
-                    changes.changed += 1;
-                    see(Change::Changed, &after.path);
-                }
-            }
-            (Some(before), None) => {
-                changes.removed += 1;
-                see(Change::Removed, &before.path);
-            }
-            (None, Some(after)) => {
-                changes.added += 1;
-                see(Change::Added, &after.path);
-            }
-            (None, None) => return changes,
-        }
+    fn files(files: &[ReleaseFile]) -> impl Iterator<Item = (&[u8], BlobRef)> {
+        files.iter().map(|it| (&it.path[..], it.contents.content))
     }
+    Changes::compare(files(old), files(new), see)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anthill_data_plane::wire::manifest::BlobRef;
 
     fn file(path: &str, digest: u8) -> ReleaseFile {
         let content = BlobRef {

@@ -3,6 +3,7 @@
 use crate::problem::Problem;
 use anthill_data_plane::base::digest::hex;
 use anthill_data_plane::limits::{MANIFEST_BYTES_MAX, STORE_BUFFER_BYTES};
+use anthill_data_plane::site::SiteAddresses;
 use anthill_data_plane::store::{
     FrameReader, FrameWriter, ReleaseStore as _, SiteRecords, StoreFolder, read_manifest,
 };
@@ -21,6 +22,8 @@ pub struct Remote {
     pub publisher: Option<String>,
     /// Releases of the site.
     pub records: SiteRecords,
+    /// Addresses of the site, as far as the host knows them.
+    pub addresses: SiteAddresses,
     child: Child,
     input: FrameReader<ChildStdout>,
     output: FrameWriter<BufWriter<ChildStdin>>,
@@ -65,6 +68,7 @@ impl Remote {
             site: site.unwrap_or_default().to_owned(),
             publisher: None,
             records: SiteRecords::default(),
+            addresses: SiteAddresses::default(),
             child,
             input: FrameReader::new(input),
             output: FrameWriter::new(BufWriter::new(output)),
@@ -87,6 +91,7 @@ impl Remote {
     fn take_state(&mut self, state: &[u8], wanted: Option<&str>) -> Result<(), Problem> {
         let malformed = |remote: &Remote| remote.problem("the host sent a malformed state");
         let mut text = std::str::from_utf8(state).map_err(|_| malformed(self))?;
+        self.addresses = SiteAddresses::parse(text);
         let mut word = |keyword: &str| {
             let (line, rest) = text.split_once('\n')?;
             let value = line.strip_prefix(keyword)?.strip_prefix(' ')?;
@@ -95,6 +100,7 @@ impl Remote {
         };
         let (site, _rights) = (word("site"), word("rights"));
         self.publisher = word("publisher");
+        let (_address, _preview) = (word("address"), word("preview"));
         let site = site.ok_or_else(|| malformed(self))?;
         if let Some(wanted) = wanted.filter(|wanted| *wanted != site) {
             return Err(self.problem(&format!(
@@ -210,9 +216,11 @@ impl Remote {
         let sequence = lines
             .next()
             .and_then(|line| line.strip_prefix("sequence ")?.parse().ok());
+        let is_served = lines.next() == Some("served");
+        self.addresses = SiteAddresses::parse(&answer);
         Ok(RemoteFlip {
             sequence: sequence.ok_or_else(|| self.problem("the host sent a malformed answer"))?,
-            is_served: lines.next() == Some("served"),
+            is_served,
         })
     }
 

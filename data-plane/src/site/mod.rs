@@ -48,7 +48,10 @@ pub use file::{FileError, FileMeta};
 pub use glob::{Glob, GlobError};
 pub use listing::Listing;
 pub use load::FileLoad;
-pub use release::{ReleaseError, ReleaseRules, ReleaseState, ReopenedSite, ServedRelease};
+pub use release::{
+    FolderRelease, ReleaseError, ReleaseRules, ReleaseState, ReopenedSite, ServedRelease,
+    SiteAddresses, rules_of, served_folder, wait_until_served,
+};
 pub use resolve::ResolvedFile;
 pub use root::SiteRoot;
 pub use rules::{CacheControlRule, HeaderRules, SiteRules, Symlinks, TryPath};

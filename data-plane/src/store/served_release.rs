@@ -49,7 +49,8 @@ impl ServedRelease {
         let (release, rest) = rest.split_once("\nsequence ")?;
         Some(ServedRelease {
             release: from_hex(release.as_bytes())?,
-            sequence: rest.strip_suffix('\n')?.parse().ok()?,
+            // Lines with the addresses of the site follow, and readers skip lines that they do not know.
+            sequence: rest.split_once('\n')?.0.parse().ok()?,
             time: 0,
         })
     }

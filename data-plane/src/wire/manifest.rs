@@ -20,6 +20,7 @@
 //! folder by folder ([`compare_paths`]). Bytes of a word outside of `!` to `~`, and `%`, are percent-encoded with
 //! upper-case digits.
 
+mod changes;
 mod difference;
 mod field_name;
 mod line;
@@ -29,6 +30,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use changes::{Change, Changes};
 pub use difference::{apply_difference, difference};
 pub use field_name::{field_refusal, is_settable};
 pub use line::{BlobRef, ManifestLine, RedirectLine};

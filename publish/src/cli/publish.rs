@@ -1,32 +1,36 @@
 //! Command `publish`: a folder becomes a release of a site.
 
 use super::command::{CommandSpec, ParsedCommand};
-use super::publish_hosts::{self, HostSite, HostsRun};
+use super::publish_hosts::{self, HostSite, HostsRun, open_lines, served_clause, urls};
 use super::site_of_store::{SiteOfStore, publisher, short};
 use super::{print, warn};
 use crate::contents::{ContentAdder, FileContents, Target, stored};
-use crate::destination::Destination;
+use crate::destination::{Destination, is_packed};
 use crate::key::PublisherKey;
 use crate::links::dead_links;
+use crate::packed_release::{PackedRelease, pack};
 use crate::problem::Problem;
 use crate::release::{self, Change, Changes, ReleaseFile, compare, known_codings};
 use crate::site_rules::SiteRules;
 use crate::source::Source;
 use crate::text;
 use anthill_data_plane::base::digest::{hex, sha256};
+use anthill_data_plane::site::{SiteAddresses, served_folder, wait_until_served};
 use anthill_data_plane::store::{
     Flip, Publication, Retention, SiteWriter, StoreFolder, StoreWriteError, StoreWriter, sweep,
 };
 use anthill_data_plane::wire::release_pointer::{ReleasePointer, is_label};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 pub(super) const SPEC: CommandSpec = CommandSpec {
     name: "publish",
-    usage: "publish [OPTIONS] DIR HOST[:SITE]... | DIR STORE[:SITE]",
+    usage: "publish [OPTIONS] DIR|FILE HOST[:SITE]... | DIR|FILE STORE[:SITE] | DIR FILE",
     about: "Publishes a folder as a release of a site. The site is served whole or not at all.\n\
+            FILE is a packed release with a name that ends in .release, such as www.release. `publish DIR FILE` writes\n\
+            the file, and `publish FILE HOST` publishes it.\n\
             HOST is a host of your ssh, with `anthill receive SITE` as the command of your key. With several hosts,\n\
             none serves the release before all have it.\n\
             STORE is a folder with a slash in its name, such as ./store. Without SITE the site is `www`.",
@@ -85,29 +89,31 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         Some(file) => Some(PublisherKey::read(Path::new(file))?),
         None => made,
     };
-    let hosts = hosts(&operands[1..])?;
-    let site = match hosts.is_empty() {
+    let source = Path::new(&operands[0]);
+    let Destinations { hosts, file } = destinations(&operands[1..])?;
+    if let Some(file) = &file {
+        refuse_for_file(file, source, parsed)?;
+    }
+    let site = match hosts.is_empty() && file.is_none() {
         true => SiteOfStore::find(&operands[1])?,
-        false => publish_hosts::stage(Path::new(&operands[0]))?,
+        false => publish_hosts::stage(source)?,
     };
     if let Some(command) = parsed.text("build")? {
         build(command)?;
     }
     let start = Instant::now();
-    let source = Source::read(Path::new(&operands[0]))?;
-    let rules = SiteRules::read(&source)?;
-    if source.files.is_empty() && rules.redirects.is_empty() {
-        let what = format!("{} has no files", text::file(&source.folder));
-        return Err(Problem::usage(what).help("name the folder with the built site"));
-    }
-    report_links(&source, &rules, parsed)?;
     let publication = PublishRun {
         site,
-        source,
-        rules,
+        origin: origin(source, parsed)?,
         key,
         start,
     };
+    if let Some(file) = file {
+        return match parsed.has("dry-run") {
+            true => publication.dry_run(),
+            false => publication.pack(&file),
+        };
+    }
     if !hosts.is_empty() {
         let ssh = parsed.text("ssh")?.unwrap_or("ssh");
         let run = HostsRun {
@@ -126,23 +132,88 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     }
 }
 
-/// Returns the hosts among the destinations; none for a store.
-fn hosts(destinations: &[OsString]) -> Result<Vec<HostSite>, Problem> {
-    let mut hosts = Vec::new();
-    for destination in destinations {
-        match Destination::parse(destination)? {
-            Destination::Host(host, site) => hosts.push((host, site)),
-            Destination::Folder(..) if destinations.len() == 1 => {}
-            Destination::Folder(path, _) => {
-                let what = format!(
-                    "{} is a store among several destinations",
-                    text::file(&path)
-                );
-                return Err(Problem::usage(what).help("name hosts alone, or one store"));
+/// Destinations of a publication: hosts, or a file for a packed release, or neither for a store.
+struct Destinations {
+    hosts: Vec<HostSite>,
+    file: Option<PathBuf>,
+}
+
+/// Reads the destinations. A store or a file stands alone.
+fn destinations(operands: &[OsString]) -> Result<Destinations, Problem> {
+    let (mut hosts, mut file) = (Vec::new(), None);
+    for operand in operands {
+        let (what, path) = match Destination::parse(operand)? {
+            Destination::Host(host, site) => {
+                hosts.push((host, site));
+                continue;
             }
+            Destination::Folder(path, _) => ("a store", path),
+            Destination::Packed(path) => {
+                file = Some(path.clone());
+                ("a packed release", path)
+            }
+        };
+        if operands.len() > 1 {
+            let what = format!("{} is {what} among several destinations", text::file(&path));
+            return Err(Problem::usage(what).help("name hosts alone, or one store, or one file"));
         }
     }
-    Ok(hosts)
+    Ok(Destinations { hosts, file })
+}
+
+/// Refuses a file for a packed release in the published folder, a packed release as the source, and options that belong
+/// to the publication of the file.
+fn refuse_for_file(file: &Path, source: &Path, parsed: &ParsedCommand) -> Result<(), Problem> {
+    for option in ["preview", "key"] {
+        if parsed.has(option) {
+            let what = format!("--{option} has no effect on a packed release");
+            let help = format!(
+                "write --{option} when you publish {} on a host",
+                text::file(file)
+            );
+            return Err(Problem::usage(what).help(help));
+        }
+    }
+    if is_packed(source) {
+        let what = format!("{} is a packed release already", text::file(source));
+        return Err(Problem::usage(what).help("copy the file, or name a host or a store"));
+    }
+    let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let real = folder
+        .canonicalize()
+        .map_err(|error| Problem::usage(format!("{}: {error}", text::file(folder))))?;
+    match source.canonicalize() {
+        Ok(source) if real.starts_with(&source) => {
+            let what = format!("{} lies in the folder to publish", text::file(file));
+            Err(Problem::usage(what).help("name a file outside of the folder"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads the folder to publish, or a packed release.
+fn origin(path: &Path, parsed: &ParsedCommand) -> Result<Origin, Problem> {
+    if is_packed(path) {
+        for option in ["build", "strict", "elsewhere"] {
+            if parsed.has(option) {
+                let what = format!(
+                    "--{option} is for a folder, and {} is a packed release",
+                    text::file(path)
+                );
+                return Err(Problem::usage(what).help("leave out the option, or name a folder"));
+            }
+        }
+        return PackedRelease::open(path).map(Origin::Packed);
+    }
+    let source = Source::read(path)?;
+    let rules = SiteRules::read(&source)?;
+    if source.files.is_empty() && rules.redirects.is_empty() {
+        let what = format!("{} has no files", text::file(&source.folder));
+        return Err(Problem::usage(what).help("name the folder with the built site"));
+    }
+    report_links(&source, &rules, parsed)?;
+    Ok(Origin::Folder(source, rules))
 }
 
 /// Runs a command of the shell.
@@ -183,10 +254,15 @@ fn report_links(source: &Source, rules: &SiteRules, parsed: &ParsedCommand) -> R
 /// Publication under way.
 pub(super) struct PublishRun {
     pub(super) site: SiteOfStore,
-    source: Source,
-    rules: SiteRules,
+    origin: Origin,
     pub(super) key: Option<PublisherKey>,
-    start: Instant,
+    pub(super) start: Instant,
+}
+
+/// Origin of the files of a release.
+enum Origin {
+    Folder(Source, SiteRules),
+    Packed(PackedRelease),
 }
 
 /// Result of the work on the contents.
@@ -253,10 +329,29 @@ impl PublishRun {
         };
         drop(writer);
         self.sweep();
+        let addresses = SiteAddresses::read(&self.acknowledgment());
         print(&format!(
-            "release {} of {}: {done}\n{}\n",
+            "release {} of {}: {done}\n{}\n{}",
             short(&release),
             self.site.site,
+            self.figures(&prepared, &changes),
+            open_lines(urls(&addresses, label, &release))
+        ))
+    }
+
+    /// Makes the release in the local store, and writes the release to a file.
+    fn pack(&self, file: &Path) -> Result<ExitCode, Problem> {
+        let before = self.files_of(self.served()?.as_ref());
+        let (release, prepared) = self.make(&before)?;
+        let changes = compare(&before, &prepared.files, |_, _| ());
+        let store = StoreFolder::open(&self.site.path);
+        let store = store.map_err(|error| Problem::failure(format!("the local store: {error}")))?;
+        let size = pack(&store, &release, file)?;
+        print(&format!(
+            "release {}: written to {}, {}\n{}\n",
+            short(&release),
+            text::file(file),
+            text::bytes(size),
             self.figures(&prepared, &changes)
         ))
     }
@@ -286,7 +381,20 @@ impl PublishRun {
         };
         let pointer = site.flip(flip, |pointer| signed(self.key.as_ref(), pointer));
         let pointer = pointer.map_err(stored)?;
-        Ok(format!("published, sequence {}", pointer.sequence))
+        drop(site);
+        let done = format!("published, sequence {}", pointer.sequence);
+        let file = self.acknowledgment();
+        // Without the folder of acknowledgments, the store belongs to no server.
+        if !file.parent().is_some_and(Path::is_dir) {
+            return Ok(done);
+        }
+        let is_served = wait_until_served(&file, &pointer);
+        Ok(format!("{done}, {}", served_clause(is_served, self.start)))
+    }
+
+    /// Returns the path of the acknowledgment of a server with the store in its state folder.
+    fn acknowledgment(&self) -> PathBuf {
+        served_folder(&self.site.path).join(&self.site.site)
     }
 
     fn served(&self) -> Result<Option<Publication>, Problem> {
@@ -303,14 +411,28 @@ impl PublishRun {
         target: Target<'_>,
         before: &[ReleaseFile],
     ) -> Result<Prepared, Problem> {
-        let adder = ContentAdder::new(&self.source, target, known_codings(before));
+        let (source, rules) = match &self.origin {
+            Origin::Folder(source, rules) => (source, rules),
+            Origin::Packed(packed) => {
+                let new = match target {
+                    Target::Store(store) => packed.add_to(store)?,
+                    Target::Count(store) => packed.missing_bytes(store),
+                };
+                return Ok(Prepared {
+                    manifest: packed.manifest.clone(),
+                    files: release::files(packed.manifest.as_bytes()).unwrap_or_default(),
+                    new,
+                });
+            }
+        };
+        let adder = ContentAdder::new(source, target, known_codings(before));
         let (contents, new) = adder.run()?;
-        let manifest = release::manifest(&self.source, &self.rules, &contents)?;
+        let manifest = release::manifest(source, rules, &contents)?;
         let file = |(file, contents): (&crate::source::SourceFile, FileContents)| ReleaseFile {
             path: file.path.clone(),
             contents,
         };
-        let files = self.source.files.iter().zip(contents).map(file).collect();
+        let files = source.files.iter().zip(contents).map(file).collect();
         Ok(Prepared {
             manifest,
             files,

@@ -11,10 +11,13 @@ use crate::release::{self, ReleaseFile, compare};
 use crate::remote::{Offer, Remote, RemoteFlip};
 use crate::text;
 use anthill_data_plane::base::digest::{hex, sha256};
+use anthill_data_plane::site::SiteAddresses;
 use anthill_data_plane::store::{Flip, SiteWriter, StoreFolder, StoreWriter, read_manifest};
 use anthill_data_plane::wire::release_pointer::ReleasePointer;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// Host with the name of the site if given.
 pub(super) type HostSite = (String, Option<String>);
@@ -106,7 +109,7 @@ impl HostsRun<'_> {
             Some(first) => self.files_of(first)?,
             None => Vec::new(),
         };
-        let (release, prepared) = self.make(&before)?;
+        let (release, prepared) = self.run.make(&before)?;
         let changes = compare(&before, &prepared.files, |_, _| ());
         let store = StoreFolder::open(&self.run.site.path);
         let store = store.map_err(|error| Problem::failure(format!("the local store: {error}")))?;
@@ -121,8 +124,9 @@ impl HostsRun<'_> {
                 .iter_mut()
                 .map(|remote| move || self.finish(remote, &release)),
         )?;
-        let mut out = String::new();
+        let (mut out, mut open) = (String::new(), Vec::new());
         for ((remote, offer), done) in remotes.into_iter().zip(offers).zip(done) {
+            open.extend(urls(&remote.addresses, self.label, &release));
             out.push_str(&format!(
                 "{}: release {} of {}: {done}, {} sent\n",
                 remote.host,
@@ -132,7 +136,8 @@ impl HostsRun<'_> {
             ));
             remote.end();
         }
-        print(&format!("{out}{}\n", self.run.figures(&prepared, &changes)))
+        let figures = self.run.figures(&prepared, &changes);
+        print(&format!("{out}{figures}\n{}", open_lines(open)))
     }
 
     /// Sends to each host what it lacks, with a progress line.
@@ -143,41 +148,14 @@ impl HostsRun<'_> {
         offers: &[Offer],
     ) -> Result<(), Problem> {
         let progress = Progress::new(offers.iter().map(|offer| offer.bytes).sum());
-        std::thread::scope(|scope| {
-            let line = scope.spawn(|| progress.show());
-            let count = |bytes| progress.add(bytes);
-            let sent = self.on_all(remotes.iter_mut().zip(offers).map(|(remote, offer)| {
+        let count = |bytes| progress.add(bytes);
+        let sent = progress.run(|| {
+            self.on_all(remotes.iter_mut().zip(offers).map(|(remote, offer)| {
                 let count = &count;
                 move || remote.send(store, offer, count)
-            }));
-            progress.end();
-            // The line has no result.
-            let _ = line.join();
-            sent.map(drop)
-        })
-    }
-
-    /// Makes the release in the local store.
-    fn make(&self, before: &[ReleaseFile]) -> Result<([u8; 32], Prepared), Problem> {
-        let writer = self.run.site.writer()?;
-        let prepared = self.run.prepare(Target::Store(&writer), before)?;
-        let release = writer
-            .add_manifest(prepared.manifest.as_bytes())
-            .map_err(stored)?;
-        // The pointer keeps the release in the local store, so that the next difference is short.
-        let records = self.run.site.records()?;
-        let served = records.served();
-        if served.is_none_or(|served| served.pointer.release != release) {
-            let flip = Flip {
-                release,
-                seen: served.map(|served| served.pointer.sequence),
-                time: text::now(),
-                publisher: publisher(),
-            };
-            let site = SiteWriter::lock(&writer, &self.run.site.site).map_err(stored)?;
-            site.flip(flip, ReleasePointer::text).map_err(stored)?;
-        }
-        Ok((release, prepared))
+            }))
+        });
+        sent.map(drop)
     }
 
     /// Publishes or labels a release that the host has. Returns the result as a clause.
@@ -198,7 +176,7 @@ impl HostsRun<'_> {
         }
         let pointer = next_pointer(remote, *release);
         let flip = remote.flip(&signed(self.run.key.as_ref(), &pointer))?;
-        Ok(published(&flip))
+        Ok(published(&flip, self.run.start))
     }
 
     /// Returns the files of the served release of a host, from the local store or from the host.
@@ -236,6 +214,31 @@ impl HostsRun<'_> {
     }
 }
 
+impl PublishRun {
+    /// Makes the release in the local store.
+    pub(super) fn make(&self, before: &[ReleaseFile]) -> Result<([u8; 32], Prepared), Problem> {
+        let writer = self.site.writer()?;
+        let prepared = self.prepare(Target::Store(&writer), before)?;
+        let release = writer
+            .add_manifest(prepared.manifest.as_bytes())
+            .map_err(stored)?;
+        // The pointer keeps the release in the local store, so that the next difference is short.
+        let records = self.site.records()?;
+        let served = records.served();
+        if served.is_none_or(|served| served.pointer.release != release) {
+            let flip = Flip {
+                release,
+                seen: served.map(|served| served.pointer.sequence),
+                time: text::now(),
+                publisher: publisher(),
+            };
+            let site = SiteWriter::lock(&writer, &self.site.site).map_err(stored)?;
+            site.flip(flip, ReleasePointer::text).map_err(stored)?;
+        }
+        Ok((release, prepared))
+    }
+}
+
 /// Returns the next pointer of a site of a host.
 pub(super) fn next_pointer(remote: &Remote, release: [u8; 32]) -> ReleasePointer {
     let last = remote.records.publications.keys().next_back();
@@ -248,11 +251,51 @@ pub(super) fn next_pointer(remote: &Remote, release: [u8; 32]) -> ReleasePointer
     }
 }
 
-/// Returns the result of a publication as a clause.
-pub(super) fn published(flip: &RemoteFlip) -> String {
-    let state = match flip.is_served {
-        true => "served by all workers",
-        false => "served as soon as a server runs with it",
+/// Returns the result of a publication as a clause. The publication began at `start`.
+pub(super) fn published(flip: &RemoteFlip, start: Instant) -> String {
+    let sequence = flip.sequence;
+    format!(
+        "published, sequence {sequence}, {}",
+        served_clause(flip.is_served, start)
+    )
+}
+
+/// Returns the state of a publication as a clause.
+pub(super) fn served_clause(is_served: bool, start: Instant) -> String {
+    match is_served {
+        true => {
+            let time = text::seconds(start.elapsed().as_secs_f64());
+            format!("served by all workers after {time}")
+        }
+        false => "served as soon as a server runs with it".to_owned(),
+    }
+}
+
+/// Returns the URLs of a release: the URL of the site, or, for a release with a label, the URLs of its previews by
+/// label and by id.
+pub(super) fn urls(
+    addresses: &SiteAddresses,
+    label: Option<&str>,
+    release: &[u8; 32],
+) -> Vec<String> {
+    let Some(label) = label else {
+        return addresses.site.iter().cloned().collect();
     };
-    format!("published, sequence {}, {state}", flip.sequence)
+    let preview = |name: &str| Some(addresses.preview.as_ref()?.replacen('*', name, 1));
+    // `*` stands for one name of a host, so a label with a dot has no URL.
+    let label = Some(label).filter(|label| !label.contains('.'));
+    let by_label = label.and_then(|label| preview(&label.to_ascii_lowercase()));
+    let by_id = preview(&hex(release)[..PREVIEW_DIGITS]);
+    by_label.into_iter().chain(by_id).collect()
+}
+
+/// Digits of a release id in the name of a preview: the least number that the server accepts.
+const PREVIEW_DIGITS: usize = 16;
+
+/// Returns a line for each URL, each once.
+pub(super) fn open_lines(mut urls: Vec<String>) -> String {
+    let mut seen = HashSet::new();
+    urls.retain(|url| seen.insert(url.clone()));
+    let lines = urls.iter().map(|url| format!("  open {url}\n"));
+    lines.collect()
 }

@@ -15,6 +15,7 @@ use anthill_data_plane::store::{Flip, SiteRecords, SiteWriter, release_contents}
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 pub(super) const SPEC: CommandSpec = CommandSpec {
     name: "rollback",
@@ -40,7 +41,9 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         .map(|file| PublisherKey::read(Path::new(file)));
     let key = key.transpose()?;
     match Destination::parse(&operands[0])? {
-        Destination::Folder(..) => in_store(&operands[0], name, key.as_ref()),
+        Destination::Folder(..) | Destination::Packed(_) => {
+            in_store(&operands[0], name, key.as_ref())
+        }
         Destination::Host(host, site) => {
             let ssh = parsed.text("ssh")?.unwrap_or("ssh");
             let remote = Remote::connect(ssh, &host, site.as_deref())?;
@@ -113,6 +116,7 @@ fn on_host(
     name: Option<&str>,
     key: Option<&PublisherKey>,
 ) -> Result<ExitCode, Problem> {
+    let start = Instant::now();
     let (served, release) = choice(&remote.site, &remote.records, name)?;
     let flip = remote.flip(&signed(key, &next_pointer(&remote, release)))?;
     let site = remote.site.clone();
@@ -120,7 +124,7 @@ fn on_host(
     print(&format!(
         "release {} of {site}: {}, in place of {}\n",
         short(&release),
-        published(&flip),
+        published(&flip, start),
         short(&served)
     ))
 }

@@ -5,12 +5,15 @@
 mod restore_draft;
 mod restore;
 mod save;
+mod save_release;
 
 pub use restore::{RestoreSummary, restore, unpack};
 pub use save::{SaveSummary, save};
 
 use crate::base::trusted_path::UntrustedPath;
-use crate::config::{OperatorError, SiteConfig, TargetConfig, reason};
+use crate::build::release_rules;
+use crate::config::{OperatorError, ServerConfig, SiteConfig, TargetConfig, reason};
+use crate::site::ReleaseRules;
 use crate::wire::request_target::encode_path;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,6 +24,8 @@ const ABOUT: &[u8] = b"backup.txt";
 const SUMS: &[u8] = b"sha256.txt";
 /// Name of the optional entry with the hit counts.
 const HITS: &[u8] = b"hits";
+/// Name of the optional entry with the rules of a release, in the format of the manifest.
+const RULES: &[u8] = b"rules";
 const MAGIC: &str = "anthill backup 1";
 
 /// Folder of a site in a backup.
@@ -30,12 +35,16 @@ struct BackupFolder {
     name: String,
     /// `root` or `cgi`, and the URI path of the route. A restore matches folders by role.
     role: String,
-    /// Path of the folder in the configuration; empty until the manifest is matched with a site.
+    /// Path of the folder in the configuration; empty until the manifest is matched with a site. For a release, the
+    /// folder of the site in the store.
     place: PathBuf,
+    /// Release with the files; None for a folder.
+    release: Option<ReleaseRules>,
 }
 
-/// Returns the content folders of the site, without folders nested in other content folders.
-fn folders(site: &SiteConfig) -> Vec<BackupFolder> {
+/// Returns the release of the site as a folder, and the content folders, without folders nested in other content
+/// folders.
+fn folders(site: &SiteConfig, server: &ServerConfig) -> Vec<BackupFolder> {
     let root = site.root.iter().map(|root| ("root", "/", root.get_ref()));
     let routes = site.routes.iter().filter_map(|route| {
         let path = route.path.get_ref().as_str();
@@ -48,6 +57,15 @@ fn folders(site: &SiteConfig) -> Vec<BackupFolder> {
     let all: Vec<(&str, &str, &PathBuf)> = root.chain(routes).collect();
     let real: Vec<PathBuf> = all.iter().map(|(_, _, place)| real(place)).collect();
     let mut folders: Vec<BackupFolder> = Vec::new();
+    folders.extend(site.release.iter().map(|release| {
+        let rules = release_rules(release, server);
+        BackupFolder {
+            name: "root".to_owned(),
+            role: "root /".to_owned(),
+            place: rules.folder(),
+            release: Some(rules),
+        }
+    }));
     for (nth, (kind, path, place)) in all.into_iter().enumerate() {
         let own = &real[nth];
         let holds = |(other, outer): (usize, &PathBuf)| {
@@ -65,6 +83,7 @@ fn folders(site: &SiteConfig) -> Vec<BackupFolder> {
             },
             role: String::from_utf8_lossy(&role).into_owned(),
             place: place.clone(),
+            release: None,
         });
     }
     folders

@@ -1,20 +1,22 @@
 //! Restore of a backup. The archive is unpacked beside the destinations, into folders closed to all other
 //! users, and verified. Only then the folders are exchanged. An invalid archive changes nothing.
 
-use super::{ABOUT, BackupFolder, HITS, MAGIC, SUMS, at, folders, sum_line};
+use super::{ABOUT, BackupFolder, HITS, MAGIC, RULES, SUMS, at, folders, sum_line};
 use crate::backup::restore_draft::RestoreDraft;
 use crate::base::digest::Digest;
 use crate::base::tar::{TarEntry, TarEntryKind, TarReader, invalid_data};
-use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
-use crate::config::{OperatorError, SiteConfig, reason};
+use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath, user_name};
+use crate::config::{OperatorError, ServerConfig, SiteConfig, reason};
 use crate::limits::{BACKUP_ENTRIES_MAX, BACKUP_METADATA_BYTES_MAX};
+use crate::site::{FolderRelease, ReleaseRules};
 use flate2::bufread::GzDecoder;
 use rustix::fs::{AtFlags, Mode, mkdirat, unlinkat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// Summary of a restore.
@@ -32,6 +34,10 @@ pub struct RestoreSummary {
     pub kept: Vec<PathBuf>,
     /// Hit counts in the format of the state file.
     pub hits: Option<Vec<u8>>,
+    /// Release made of the files, for a site with `release`.
+    pub release: Option<FolderRelease>,
+    /// True if rules of a release are left out, since a folder has none.
+    pub has_unused_rules: bool,
 }
 
 /// Restores the archive into the folders of the site that `choose` returns for the site name in the
@@ -39,10 +45,11 @@ pub struct RestoreSummary {
 pub fn restore<'s>(
     archive: &Path,
     now: u64,
+    server: &ServerConfig,
     choose: impl FnOnce(&str) -> Result<&'s SiteConfig, OperatorError>,
 ) -> Result<RestoreSummary, OperatorError> {
     let place = |manifest: &mut BackupManifest| {
-        let here = folders(choose(&manifest.site)?);
+        let here = folders(choose(&manifest.site)?, server);
         for folder in &mut manifest.folders {
             let found = here.iter().find(|own| own.role == folder.role);
             let found = found.ok_or_else(|| {
@@ -51,6 +58,14 @@ pub fn restore<'s>(
                     .help("give the site that route, or unpack the backup with --to FOLDER")
             })?;
             folder.place = found.place.clone();
+            if let Some(release) = &found.release {
+                must_be_publishable(release, server)?;
+                let state = server.state.get_ref();
+                let made = DirBuilder::new().recursive(true).mode(0o700).create(state);
+                made.map_err(|error| at(state, error))?;
+                folder.place = state.join("restored");
+                folder.release = Some(release.clone());
+            }
         }
         Ok(())
     };
@@ -119,6 +134,7 @@ fn parse_manifest(text: &str) -> Option<BackupManifest> {
         if name.is_empty()
             || !name.bytes().all(is_plain)
             || name.as_bytes() == HITS
+            || name.as_bytes() == RULES
             || folders
                 .iter()
                 .any(|other| other.name == name || other.role == role)
@@ -129,6 +145,7 @@ fn parse_manifest(text: &str) -> Option<BackupManifest> {
             name: name.to_owned(),
             role: role.to_owned(),
             place: PathBuf::new(),
+            release: None,
         });
     }
     (!folders.is_empty()).then_some(BackupManifest {
@@ -237,6 +254,8 @@ struct UnpackedBackup {
     drafts: Vec<RestoreDraft>,
     /// Expected content of the last entry.
     sums: Vec<u8>,
+    /// Rules of a release.
+    rules: Option<Vec<u8>>,
     /// Names of the entries so far, and whether the entry is a folder.
     made: HashMap<Vec<u8>, bool>,
     restored: RestoreSummary,
@@ -255,6 +274,7 @@ impl UnpackedBackup {
             drafts: drafts.collect::<Result<_, _>>()?,
             manifest,
             sums: sum,
+            rules: None,
             made: HashMap::new(),
             restored,
         })
@@ -284,6 +304,12 @@ impl UnpackedBackup {
                     let digest = crate::base::digest::sha256(&hits);
                     self.sums.extend(sum_line(&digest, HITS));
                     self.restored.hits = Some(hits);
+                }
+                (RULES, TarEntryKind::File) => {
+                    let rules = read_metadata(input)?;
+                    let digest = crate::base::digest::sha256(&rules);
+                    self.sums.extend(sum_line(&digest, RULES));
+                    self.rules = Some(rules);
                 }
                 _ => self.entry(input, &entry)?,
             }
@@ -354,27 +380,94 @@ impl UnpackedBackup {
         Ok(())
     }
 
-    /// Puts all folders into place, or none if one fails.
+    /// Puts all folders into place and publishes the release, or none if one fails.
     fn swap(&mut self, now: u64) -> Result<(), OperatorError> {
-        let mut done: Vec<Option<OsString>> = Vec::new();
+        let mut done = Vec::new();
         for nth in 0..self.drafts.len() {
+            if self.manifest.folders[nth].release.is_some() {
+                continue;
+            }
             match self.drafts[nth].swap(now) {
-                Ok(kept) => done.push(kept),
+                Ok(kept) => done.push((nth, kept)),
                 Err(error) => {
-                    for (draft, kept) in self.drafts.iter_mut().zip(&done).rev() {
-                        draft.undo(kept.as_deref());
-                    }
+                    self.undo(&done);
                     return Err(at(&self.drafts[nth].destination.path(), error));
                 }
             }
         }
-        for (draft, kept) in self.drafts.iter().zip(done) {
-            self.restored.folders.push(draft.destination.path());
-            let kept = kept.map(|name| draft.destination.beside(&name));
+        // A publication cannot be undone, and comes last.
+        if let Err(error) = self.publish(now) {
+            self.undo(&done);
+            return Err(error);
+        }
+        for (nth, kept) in done {
+            let destination = &self.drafts[nth].destination;
+            self.restored.folders.push(destination.path());
+            let kept = kept.map(|name| destination.beside(&name));
             self.restored.kept.extend(kept);
         }
         Ok(())
     }
+
+    /// Takes folders out of place again.
+    fn undo(&mut self, done: &[(usize, Option<OsString>)]) {
+        for (nth, kept) in done.iter().rev() {
+            self.drafts[*nth].undo(kept.as_deref());
+        }
+    }
+
+    /// Publishes the draft of a release. The draft is removed with this value.
+    fn publish(&mut self, now: u64) -> Result<(), OperatorError> {
+        let mut folders = self.manifest.folders.iter().zip(&self.drafts);
+        let found = folders.find_map(|(folder, draft)| Some((folder.release.as_ref()?, draft)));
+        let Some((ReleaseRules { store, site, .. }, draft)) = found else {
+            self.restored.has_unused_rules = self.rules.is_some();
+            return Ok(());
+        };
+        let (draft, rules) = (draft.shown(b""), self.rules.as_deref());
+        let published = FolderRelease::publish(&draft, store, site, rules, PUBLISHER, now);
+        let published = published.map_err(|error| {
+            let what = format!("{}: {error}", store.display());
+            OperatorError::failure(what).help("nothing was published; the release before stays")
+        })?;
+        self.restored.release = Some(published);
+        Ok(())
+    }
+}
+
+/// Publisher of a restored release.
+const PUBLISHER: &str = "restore";
+
+/// Refuses a site with `publishers`, and a store of another account as root: files of root would
+/// lock the account out.
+fn must_be_publishable(release: &ReleaseRules, server: &ServerConfig) -> Result<(), OperatorError> {
+    if !release.publishers.is_empty() {
+        let what = format!(
+            "the site {} has `publishers`, and a backup has no signature",
+            release.site
+        );
+        let help = "unpack the backup with --to FOLDER, and publish FOLDER/root with `anthill publish --key`";
+        return Err(OperatorError::failure(what).help(help));
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let owner = match release.store.metadata() {
+        Ok(store) if store.uid() == 0 => return Ok(()),
+        Ok(store) => user_name(store.uid()).unwrap_or_else(|| store.uid().to_string()),
+        Err(_) => match &server.user {
+            Some(user) => user.get_ref().clone(),
+            None => return Ok(()),
+        },
+    };
+    let what = format!(
+        "the store {} belongs to `{owner}`, and files of root would lock the account out",
+        release.store.display()
+    );
+    let help = format!(
+        "run the command as the account, to which the archive must be open: sudo -u {owner} anthill restore …"
+    );
+    Err(OperatorError::failure(what).help(help))
 }
 
 /// Reads the entry with the digests, bounded by the number of entries, because the length grows with the

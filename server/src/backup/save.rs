@@ -8,7 +8,7 @@ use crate::base::tar::{TarEntry, TarEntryKind};
 use crate::base::trusted_path::{
     FOLDER, LastLink, MissingFolder, TrustedPath, may_be_planted, names,
 };
-use crate::config::{OperatorError, SiteConfig, reason};
+use crate::config::{OperatorError, ServerConfig, SiteConfig, reason};
 use crate::limits::{
     BACKUP_DEPTH_MAX, BACKUP_ENTRIES_MAX, BACKUP_MEMORY_BYTES, BACKUP_NAME_BYTES_MAX,
     BACKUP_TRIES_MAX,
@@ -40,12 +40,12 @@ pub struct SaveSummary {
     pub planted: Vec<PathBuf>,
 }
 
-/// Writes the content of `site` and the hit counts into the file `to`. The folder `state` is left out, even
+/// Writes the content of `site` and the hit counts into the file `to`. The state folder is left out, even
 /// inside a folder of the site.
 pub fn save(
     site: &SiteConfig,
     hits: Option<&[u8]>,
-    state: &Path,
+    server: &ServerConfig,
     now: u64,
     to: &Path,
 ) -> Result<SaveSummary, OperatorError> {
@@ -54,7 +54,7 @@ pub fn save(
         OperatorError::failure(what)
     };
     let out = BackupOutput::of(to).map_err(failed)?;
-    let saved = write(site, hits, state, now, &out).and_then(|saved| {
+    let saved = write(site, hits, server, now, &out).and_then(|saved| {
         out.rename_into_place()
             .map_err(|error| failed(error.into()))?;
         Ok(saved)
@@ -119,11 +119,11 @@ impl BackupOutput {
 fn write(
     site: &SiteConfig,
     hits: Option<&[u8]>,
-    state: &Path,
+    server: &ServerConfig,
     now: u64,
     out: &BackupOutput,
 ) -> Result<SaveSummary, OperatorError> {
-    let folders = folders(site);
+    let folders = folders(site, server);
     if folders.is_empty() {
         let what = "the site has no folder to save";
         return Err(OperatorError::failure(what));
@@ -140,9 +140,13 @@ fn write(
         return Err(OperatorError::failure(what).help(help));
     }
     let name = site.names.first().map_or("*", |name| name.get_ref());
-    let mut writer = BackupWriter::create(out, state)?;
+    let mut writer = BackupWriter::create(out, server.state.get_ref())?;
     writer.metadata_entry(ABOUT, &manifest(name, now, &folders), now)?;
     for folder in &folders {
+        if let Some(release) = &folder.release {
+            writer.release(release, folder.name.as_bytes(), now)?;
+            continue;
+        }
         let open = open_top(&folder.place)?;
         writer.folder(&open, folder.name.as_bytes(), &folder.place, 0)?;
     }
@@ -188,13 +192,14 @@ enum FileContent {
     Spooled,
 }
 
-struct BackupWriter {
+/// Archive in the making.
+pub(super) struct BackupWriter {
     out: GzEncoder<BufWriter<File>>,
     /// Path of the draft, for messages.
     draft: PathBuf,
     spool: File,
-    sums: Vec<u8>,
-    saved: SaveSummary,
+    pub(super) sums: Vec<u8>,
+    pub(super) saved: SaveSummary,
     entries: u64,
     /// Device and inode numbers of the archive and the state folder, which are not content.
     left_out: Vec<(u64, u64)>,
@@ -223,13 +228,13 @@ impl BackupWriter {
         })
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<(), OperatorError> {
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<(), OperatorError> {
         let written = self.out.write_all(bytes);
         written.map_err(|error| at(&self.draft, error))
     }
 
     /// Writes an entry of the backup itself.
-    fn metadata_entry(
+    pub(super) fn metadata_entry(
         &mut self,
         name: &[u8],
         content: &[u8],
@@ -425,19 +430,24 @@ impl BackupWriter {
         size: u64,
         link: Vec<u8>,
     ) -> Result<(), OperatorError> {
-        self.entries += 1;
-        if self.entries > BACKUP_ENTRIES_MAX {
-            let what = format!("the site has more than {BACKUP_ENTRIES_MAX} files");
-            return Err(OperatorError::failure(what));
-        }
-        self.put(&tar::head(&TarEntry {
+        self.counted_head(&TarEntry {
             name: name.to_vec(),
             kind,
             mode: stat.st_mode & kind.mode_bits(),
             modified: u64::try_from(stat.st_mtime).unwrap_or(0),
             size,
             link,
-        }))
+        })
+    }
+
+    /// Writes the head of an entry, and counts the entry.
+    pub(super) fn counted_head(&mut self, entry: &TarEntry) -> Result<(), OperatorError> {
+        self.entries += 1;
+        if self.entries > BACKUP_ENTRIES_MAX {
+            let what = format!("the site has more than {BACKUP_ENTRIES_MAX} files");
+            return Err(OperatorError::failure(what));
+        }
+        self.put(&tar::head(entry))
     }
 
     /// Returns true if the file may belong to another user, with a hard link made by the folder's owner.

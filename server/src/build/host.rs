@@ -200,14 +200,7 @@ impl HostBuilder<'_> {
 
     /// Opens the release of the site. A site without a release that can be served answers 503.
     fn open_release(&self, release: &config::ReleaseConfig) -> Result<Arc<Site>, OperatorError> {
-        let server = &self.config.server;
-        let name = release.name.get_ref();
-        let rules = SiteRules::of_release(ReleaseRules {
-            store: server.releases_folder(),
-            site: name.clone(),
-            publishers: release.publishers.clone(),
-            served: server.state.get_ref().join("served").join(name),
-        });
+        let rules = SiteRules::of_release(release_rules(release, &self.config.server));
         self.open_or_reuse(self.rules(rules, true)?)
             .map_err(|error| {
                 let help = "the log names the file of the store";
@@ -289,6 +282,20 @@ impl HostBuilder<'_> {
         rules.headers.clone_from(&self.headers);
         rules.secrets = SecretPaths::new(self.config.secret_paths());
         Ok(rules)
+    }
+}
+
+/// Returns the place of a release in the store, and the publishers.
+pub fn release_rules(
+    release: &config::ReleaseConfig,
+    server: &config::ServerConfig,
+) -> ReleaseRules {
+    let name = release.name.get_ref();
+    ReleaseRules {
+        store: server.releases_folder(),
+        site: name.clone(),
+        publishers: release.publishers.clone(),
+        served: server.state.get_ref().join("served").join(name),
     }
 }
 

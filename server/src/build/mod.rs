@@ -12,7 +12,7 @@ mod tls;
 #[cfg(test)]
 mod tests;
 
-pub use host::{allow_list, read_users};
+pub use host::{allow_list, read_users, release_rules};
 pub use logs::{cannot_open, destination, open_access_logs};
 pub use resources::{SharedResources, new_balancers, new_logins, new_pseudonym};
 
@@ -103,7 +103,8 @@ fn limits(config: &Config) -> Limits {
 pub fn without_missing_roots(mut config: Config) -> Config {
     let to_come = |site: &config::SiteConfig| {
         let deployment = config.deployment_to(site);
-        deployment.is_some_and(|it| !it.root.get_ref().exists())
+        let root = deployment.and_then(|it| it.root());
+        root.is_some_and(|root| !root.exists())
     };
     let to_come: Vec<bool> = config.sites.iter().map(to_come).collect();
     for (site, _) in config.sites.iter_mut().zip(to_come).filter(|(_, is)| *is) {

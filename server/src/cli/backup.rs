@@ -31,7 +31,7 @@ pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError>
         warn_of_closed(&closed, hits.is_none().then_some("saved"));
     }
     let now = clock::unix_seconds_now();
-    let saved = backup::save(site, hits.as_deref(), state, now, &to)?;
+    let saved = backup::save(site, hits.as_deref(), &config.server, now, &to)?;
     for place in &saved.passed_over {
         let place = place.display();
         super::print_message(&format!(
@@ -70,7 +70,7 @@ pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
     // The server is looked up before any file changes.
     let running = ask_if_running(typed, 2, &Command::Status(StatusFormat::Text))?;
     let mut name = String::new();
-    let restored = backup::restore(archive, now, |theirs| {
+    let restored = backup::restore(archive, now, &config.server, |theirs| {
         let site = site(&config, chosen.as_deref().unwrap_or(theirs))?;
         name = first_name(site).to_owned();
         Ok(site)
@@ -187,6 +187,12 @@ fn told(restored: &backup::RestoreSummary) -> String {
     let mut text = format!("{files} files of {site}");
     for folder in &restored.folders {
         text.push_str(&format!("\nnow in {}", folder.display()));
+    }
+    for line in restored.release.iter().flat_map(|it| it.report("")) {
+        text.push_str(&format!("\n{line}"));
+    }
+    if restored.has_unused_rules {
+        text.push_str("\nthe rules of the release (redirects, fields, error pages) are left out: a folder has none");
     }
     for kept in &restored.kept {
         text.push_str(&format!("\nthe old content is in {}", kept.display()));

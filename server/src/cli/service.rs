@@ -385,10 +385,12 @@ fn writes(config: &Config) -> BTreeSet<PathBuf> {
     if !server.control.span().is_empty() {
         folders.extend(server.control.get_ref().parent().map(Path::to_owned));
     }
-    // A deployment makes its trees beside the root and replaces the root, a symbolic link.
+    // A deployment makes its trees beside the root and replaces the root, a symbolic link, or writes to the store.
     let deployments = config.deployments();
-    let roots = deployments.iter().map(|it| it.root.get_ref());
-    folders.extend(roots.filter_map(|root| Some(root.parent()?.to_owned())));
+    folders.extend(deployments.iter().filter_map(|it| match it.root() {
+        Some(root) => root.parent().map(Path::to_owned),
+        None => Some(server.releases_folder()),
+    }));
     let routes = config.sites.iter().flat_map(|site| &site.routes);
     folders.extend(routes.filter_map(|route| match &route.target {
         Some(TargetConfig::Git(git)) if git.push => Some(git.folder.get_ref().clone()),

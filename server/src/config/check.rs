@@ -219,12 +219,19 @@ impl Checker<'_> {
         Err(self.config.point(git.folder.span(), what, help))
     }
 
-    /// Checks the root of a deployment: the repository exists, and the root is missing, empty or a link to
-    /// a deployed tree.
+    /// Checks a deployment: the repository exists, and the root is missing, empty or a link to a deployed tree,
+    /// or the store of releases is writable.
     fn deployed(&self, deployment: &Deployment<'_>) -> Result<(), OperatorError> {
         self.deployed_from(deployment)?;
         let span = || deployment.deploy.site.span();
-        let root = deployment.root.get_ref();
+        let Some(root) = deployment.root() else {
+            let store = Spanned::new(span(), self.config.server.releases_folder());
+            // The first deployment makes a missing store.
+            return match store.get_ref().exists() {
+                true => self.allowed(&store, 4 | 2 | 1, "write"),
+                false => Ok(()),
+            };
+        };
         let shown = root.display();
         let refused = match inspect_root(root) {
             Ok(RootState::Nothing | RootState::EmptyFolder | RootState::Deployed(_)) => None,

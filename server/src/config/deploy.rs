@@ -1,5 +1,5 @@
-//! `deploy` of a route: the branch and repository that fill the root of a site, and the state of the root
-//! before a deployment.
+//! `deploy` of a route: the branch and repository that fill the root or the release of a site, and the state of
+//! a root before a deployment.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -101,16 +101,36 @@ fn is_branch(name: &str) -> bool {
 /// Maximum length of a branch name in bytes. Git stores the branch in a file of the same name.
 const BRANCH_BYTES_MAX: usize = 244;
 
-/// Requires that each deployment names a site of the file with a root, and that the roots of two
-/// deployments are neither equal nor nested. Refuses folders below a deployed root.
+/// Requires that each deployment names a site of the file with a root or an unsigned release, that the roots of
+/// two deployments are neither equal nor nested, and that each release has one deployment. Refuses folders below
+/// a deployed root.
 pub(super) fn refuse_impossible(
     source: &SourceText<'_>,
     sites: &[SiteConfig],
 ) -> Result<(), OperatorError> {
     let mut taken: Vec<(&Path, &Spanned<String>)> = Vec::new();
+    let mut released: Vec<&str> = Vec::new();
     for (_, deploy) in all(sites) {
-        let root = root_of(source, &deploy.site, sites)?;
+        let site = site_of(source, &deploy.site, sites)?;
         let refuse = |what, help| Err(source.error(deploy.site.span(), what, help));
+        if let Some(release) = &site.release {
+            let name = release.name.get_ref();
+            if !release.publishers.is_empty() {
+                let what = format!(
+                    "the site `{}` has `publishers`, and the server has no key to sign a deployment",
+                    deploy.site.get_ref()
+                );
+                let help = "remove `publishers`, or remove `deploy` and publish with `anthill publish --key`";
+                return refuse(what, help.to_owned());
+            }
+            if released.contains(&name.as_str()) {
+                let what = format!("two deployments publish the release `{name}`");
+                return refuse(what, "give each deployment its own site".to_owned());
+            }
+            released.push(name);
+            continue;
+        }
+        let root = root_of(source, &deploy.site, site)?;
         let is_near = |other: &Path| root.starts_with(other) || other.starts_with(root);
         match taken.iter().find(|(other, _)| is_near(other)) {
             Some((other, name)) if *other == root => {
@@ -161,13 +181,14 @@ fn folders(sites: &[SiteConfig]) -> Vec<(&Spanned<PathBuf>, bool)> {
     all
 }
 
-/// Returns the root of the site called `name`.
-fn root_of<'s>(
+/// Returns the site called `name`.
+fn site_of<'s>(
     source: &SourceText<'_>,
     name: &Spanned<String>,
     sites: &'s [SiteConfig],
-) -> Result<&'s Path, OperatorError> {
-    let Some(site) = sites.iter().find(|site| has_name(site, name.get_ref())) else {
+) -> Result<&'s SiteConfig, OperatorError> {
+    let found = sites.iter().find(|site| has_name(site, name.get_ref()));
+    found.ok_or_else(|| {
         let names = || sites.iter().flat_map(|site| &site.names);
         let names = || names().map(|name| name.get_ref().as_str());
         let help = match suggest(name.get_ref(), names()) {
@@ -175,8 +196,16 @@ fn root_of<'s>(
             None => format!("the sites are {}", names().collect::<Vec<_>>().join(", ")),
         };
         let what = format!("there is no site `{}`", name.get_ref());
-        return Err(source.error(name.span(), what, help));
-    };
+        source.error(name.span(), what, help)
+    })
+}
+
+/// Returns the root of a site called `name`.
+fn root_of<'s>(
+    source: &SourceText<'_>,
+    name: &Spanned<String>,
+    site: &'s SiteConfig,
+) -> Result<&'s Path, OperatorError> {
     let root = site.root.as_ref().map(|root| root.get_ref().as_path());
     // `/` can't be replaced, since the deployed trees lie next to the root.
     root.filter(|root| deployed_folder(root).is_some())
@@ -185,12 +214,7 @@ fn root_of<'s>(
                 "the site `{}` has no root that a deployment can replace",
                 name.get_ref()
             );
-            let help = match site.release {
-                None => "give the site a `root` for the deployed content",
-                Some(_) => {
-                    "the site has `release`: publish with `anthill publish`, or write `root` instead of `release`"
-                }
-            };
+            let help = "give the site a `root` or a `release` for the deployed content";
             source.error(name.span(), what, help)
         })
 }
@@ -222,11 +246,28 @@ pub struct Deployment<'c> {
     pub deploy: &'c DeployConfig,
     /// Site filled by the deployment.
     pub site: &'c SiteConfig,
-    /// Root of the site.
-    pub root: &'c Spanned<PathBuf>,
+    /// Destination of the deployment.
+    pub target: DeploymentTarget<'c>,
 }
 
-impl Deployment<'_> {
+/// Destination of a deployment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeploymentTarget<'c> {
+    /// Root of the site.
+    Root(&'c Path),
+    /// Name of the site in the store of releases.
+    Release(&'c str),
+}
+
+impl<'c> Deployment<'c> {
+    /// Returns the root of the site; None for a release.
+    pub fn root(&self) -> Option<&'c Path> {
+        match self.target {
+            DeploymentTarget::Root(root) => Some(root),
+            DeploymentTarget::Release(_) => None,
+        }
+    }
+
     /// Returns the path of the repository as configured. The ending `.git` may be missing, and git's own
     /// files may lie in a `.git` folder below the path.
     pub fn repository(&self) -> PathBuf {
@@ -244,24 +285,36 @@ impl Config {
         for (git, deploy) in all(&self.sites) {
             let name = deploy.site.get_ref();
             let site = self.sites.iter().find(|site| has_name(site, name));
-            if let Some((site, root)) = site.and_then(|site| Some((site, site.root.as_ref()?))) {
+            let target = site.and_then(|site| Some((site, site.deployment_target()?)));
+            if let Some((site, target)) = target {
                 found.push(Deployment {
                     git,
                     deploy,
                     site,
-                    root,
+                    target,
                 });
             }
         }
         found
     }
 
-    /// Returns the deployment that fills the root of `site`. The deployment may name another site with the
-    /// same root.
+    /// Returns the deployment that fills the root or the release of `site`. The deployment may name another
+    /// site with the same root or release.
     pub fn deployment_to(&self, site: &SiteConfig) -> Option<Deployment<'_>> {
-        let root = site.root.as_ref()?.get_ref();
+        let target = site.deployment_target()?;
         let mut all = self.deployments().into_iter();
-        all.find(|it| it.root.get_ref() == root)
+        all.find(|it| it.target == target)
+    }
+}
+
+impl SiteConfig {
+    /// Returns the destination of deployments to the site; None for a site without files of its own.
+    fn deployment_target(&self) -> Option<DeploymentTarget<'_>> {
+        match (&self.root, &self.release) {
+            (Some(root), _) => Some(DeploymentTarget::Root(root.get_ref())),
+            (None, Some(release)) => Some(DeploymentTarget::Release(release.name.get_ref())),
+            (None, None) => None,
+        }
     }
 }
 

@@ -49,7 +49,7 @@ pub use crate::config::unix_account::UnixAccount;
 pub use acme::{AcmeConfig, ChallengeType, EabConfig, ManagedCertificate};
 pub use balancer::{BalancerConfig, listener_of, read_balancer};
 pub use check::check;
-pub use deploy::{Deployment, RootState, deployed_folder, inspect_root};
+pub use deploy::{Deployment, DeploymentTarget, RootState, deployed_folder, inspect_root};
 pub use error::OperatorError;
 pub use manager_table::{ManagerConfig, speaks_tls};
 pub use member_url::{parse_member_url, shown_url};

@@ -423,9 +423,14 @@ fn each_mistake_has_a_message_and_a_correction() {
             "write `root` instead of `release`",
         ),
         (
-            "[[site]]\nnames = [\"www\"]\nrelease = \"www\"\n[[site]]\nnames = [\"git\"]\n[[site.route]]\npath = \"/\"\ngit = \"git\"\npush = true\nusers = \"u\"\ndeploy = { repository = \"a.git\", site = \"www\" }",
-            "has no root that a deployment can replace",
-            "publish with `anthill publish`",
+            "[[site]]\nnames = [\"www\"]\nrelease = \"www\"\npublishers = [\"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a\"]\n[[site]]\nnames = [\"git\"]\n[[site.route]]\npath = \"/\"\ngit = \"git\"\npush = true\nusers = \"u\"\ndeploy = { repository = \"a.git\", site = \"www\" }",
+            "has `publishers`, and the server has no key",
+            "anthill publish --key",
+        ),
+        (
+            "[[site]]\nnames = [\"www\"]\nrelease = \"www\"\n[[site]]\nnames = [\"git\"]\n[[site.route]]\npath = \"/\"\ngit = \"git\"\npush = true\nusers = \"u\"\ndeploy = [{ repository = \"a.git\", site = \"www\" }, { repository = \"b.git\", site = \"www\" }]",
+            "two deployments publish the release `www`",
+            "its own site",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/\"\ncache = {}",

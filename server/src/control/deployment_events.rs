@@ -51,7 +51,7 @@ fn without_new_tree(outcome: DeployOutcome, published: PublishOutcome) -> Publis
 async fn serve(rebuilder: &mut Rebuilder, plan: &DeployPlan, tree: DeployedTree) -> PublishOutcome {
     rebuilder.rescan_sites_of(plan);
     rebuilder.apply().await;
-    let is_old = |site: &Site| site.rules().root == plan.root && site.root() != tree.tree;
+    let is_old = |site: &Site| site.rules().root == plan.root && !tree.is_in(site);
     let has_old = rebuilder.places().any(|(_, site)| is_old(&site));
     if has_old {
         // The server may have run out of file descriptors. The control plane tries an older tree again.
@@ -62,6 +62,8 @@ async fn serve(rebuilder: &mut Rebuilder, plan: &DeployPlan, tree: DeployedTree)
     }
     rebuilder.forget_pages(plan);
     log::info!("{}", plan.success_message(&tree));
-    rebuilder.deployments_mut().mark_served(plan, tree.commit);
+    rebuilder
+        .deployments_mut()
+        .mark_served(plan, tree.commit, tree.release);
     PublishOutcome::Served
 }

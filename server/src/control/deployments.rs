@@ -16,6 +16,7 @@ use crate::deploy::{
 };
 use crate::git::post_receive::{PushNotice, PushNotifier, STOPPING};
 use crate::limits::DEPLOY_FIRST_SECONDS;
+use crate::site::FolderRelease;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -88,6 +89,8 @@ pub(super) enum PublishOutcome {
 /// Commit deployed since the start of the server.
 struct ServedCommit {
     commit: String,
+    /// Published release; None for a site with a root.
+    release: Option<Box<FolderRelease>>,
     at: Instant,
 }
 
@@ -183,8 +186,9 @@ impl Deployments {
         }
     }
 
-    /// Takes over the deployments of a configuration. Attempts of unchanged deployments continue.
-    pub(super) fn plan(&mut self, config: &Config, https_port: Option<u16>) {
+    /// Takes over the deployments of a configuration. Attempts of unchanged deployments continue. `url` returns
+    /// the URL of a host name.
+    pub(super) fn plan(&mut self, config: &Config, url: &dyn Fn(&str) -> Option<String>) {
         let mut old = std::mem::take(&mut self.all);
         for deployment in config.deployments() {
             let plan = DeployPlan::of(&deployment, &config.server);
@@ -194,7 +198,9 @@ impl Deployments {
             };
             let failure = record.failure.iter_mut();
             failure.for_each(|it| it.is_mended = true);
-            record.url = url(&deployment.site.names, config, https_port);
+            let mut names = deployment.site.names.iter().map(|name| name.get_ref());
+            let name = names.find(|name| !name.starts_with('*'));
+            record.url = name.and_then(|name| url(name));
             self.all.push(record);
         }
         for left in old {
@@ -349,10 +355,15 @@ impl Deployments {
         }
     }
 
-    /// Records that a tree of `commit` is served.
-    pub(super) fn mark_served(&mut self, plan: &DeployPlan, commit: String) {
+    /// Records that a tree of `commit` is served, as a release if given.
+    pub(super) fn mark_served(
+        &mut self,
+        plan: &DeployPlan,
+        commit: String,
+        release: Option<Box<FolderRelease>>,
+    ) {
         if let Some(record) = self.record_of(plan) {
-            record.serves(commit);
+            record.serves(commit, release);
         }
     }
 
@@ -467,11 +478,12 @@ impl DeploymentRecord {
         }
     }
 
-    /// Records that a tree of `commit` is served.
-    fn serves(&mut self, commit: String) {
+    /// Records that a tree of `commit` is served, as a release if given.
+    fn serves(&mut self, commit: String, release: Option<Box<FolderRelease>>) {
         self.unread = None;
         self.served = Some(ServedCommit {
             commit,
+            release,
             at: Instant::now(),
         });
     }
@@ -531,18 +543,21 @@ impl DeploymentRecord {
         }
         let served = self.served.as_ref();
         let served = served.filter(|served| served.at >= waiting.began);
-        served
-            .map(|served| self.success(served))
-            .into_iter()
-            .collect()
+        served.map_or_else(Vec::new, |served| self.success(served, waiting.began))
     }
 
-    fn success(&self, served: &ServedCommit) -> String {
+    /// Returns the success of a push that began at `began`.
+    fn success(&self, served: &ServedCommit, began: Instant) -> Vec<String> {
         let commit = short(&served.commit);
-        match &self.url {
+        let mut lines = vec![match &self.url {
             Some(url) => format!("deployed {commit} to {url}"),
             None => format!("deployed {commit}"),
+        }];
+        if let Some(release) = &served.release {
+            let seconds = (served.at - began).as_secs_f64();
+            lines.extend(release.report(&format!(", served by all workers after {seconds:.1} s")));
         }
+        lines
     }
 
     fn complaint(&self, failed: &FailedDeployment) -> Vec<String> {
@@ -560,25 +575,4 @@ impl DeploymentRecord {
 fn seconds(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
-}
-
-/// Returns the URL of a site by the first name without a wildcard, or `None` if every name has a wildcard.
-fn url(
-    names: &[crate::config::Spanned<String>],
-    config: &Config,
-    https_port: Option<u16>,
-) -> Option<String> {
-    let mut names = names.iter().map(|name| name.get_ref());
-    let name = names.find(|name| !name.starts_with('*'))?;
-    if config.server.https.is_empty() {
-        let port = config.server.http.first()?.get_ref().address.port();
-        return Some(match port {
-            80 => format!("http://{name}/"),
-            port => format!("http://{name}:{port}/"),
-        });
-    }
-    Some(match https_port {
-        Some(port) if port != 443 => format!("https://{name}:{port}/"),
-        _ => format!("https://{name}/"),
-    })
 }

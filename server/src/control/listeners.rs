@@ -264,13 +264,14 @@ impl Listeners {
             .map(|address| (address.bound, address.secure))
     }
 
-    /// Returns the port in redirects to https, unless the operator configures another port. An address that
-    /// `config` gives up doesn't count, even while the address is still bound.
-    pub fn https_port(&self, config: &Config) -> Option<u16> {
+    /// Returns the port of the first public address with or without TLS: the port in redirects to https, unless
+    /// the operator configures another port, and the port in URLs. An address that `config` gives up doesn't
+    /// count, even while the address is still bound.
+    pub fn public_port(&self, config: &Config, is_secure: bool) -> Option<u16> {
         self.addresses
             .iter()
             .filter(|address| address.audience == Audience::Public)
-            .find(|address| address.secure && address.is_wanted(config))
+            .find(|address| address.secure == is_secure && address.is_wanted(config))
             .map(|address| address.bound.port())
     }
 

@@ -269,6 +269,10 @@ impl ControlPlane {
             ControlEvent::StalePaths => {
                 let begun = Instant::now();
                 self.rebuilder.apply_stale_paths().await;
+                // The kernel wakes no reader for reports that were read here, so their changes need the timer.
+                if !self.rebuilder.is_up_to_date() {
+                    timers.apply_at.get_or_insert(timers.rested_at);
+                }
                 self.publisher().manager().forget_old_snapshot();
                 timers.recheck_at = Instant::now() + pause_after(begun.elapsed());
             }

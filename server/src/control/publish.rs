@@ -332,6 +332,18 @@ impl Publisher {
         Ok(new)
     }
 
+    /// Returns the URL of a host name, with https if the server has an address with TLS.
+    pub(super) fn url(&self, name: &str) -> Option<String> {
+        let (scheme, usual, port) = match self.resources.https_port {
+            Some(port) if !self.config.server.https.is_empty() => ("https", 443, port),
+            _ => ("http", 80, self.listeners.public_port(&self.config, false)?),
+        };
+        Some(match port == usual {
+            true => format!("{scheme}://{name}/"),
+            false => format!("{scheme}://{name}:{port}/"),
+        })
+    }
+
     /// Closes the addresses bound for a configuration that was refused.
     pub(super) fn unbind(&mut self, new: &NewAddresses) {
         self.listeners.forget(&new.tcp);

@@ -177,8 +177,9 @@ impl Rebuilder {
 
     /// Takes over the deployments of the served configuration.
     pub(super) fn plan_deployments(&mut self) {
-        let https_port = self.publisher.resources().https_port;
-        self.deployments.plan(self.publisher.config(), https_port);
+        let publisher = &self.publisher;
+        let url = |name: &str| publisher.url(name);
+        self.deployments.plan(publisher.config(), &url);
     }
 
     /// Deploys to the missing roots of a new configuration.
@@ -434,7 +435,7 @@ impl Rebuilder {
             }
             world.generation = self.publisher.world().generation + u64::from(changed || has_moved);
             self.publisher.publish(world).await;
-            self.releases.report(self.publisher.world());
+            self.releases.report(&self.publisher);
         }
         looked_at
     }

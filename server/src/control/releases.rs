@@ -1,23 +1,32 @@
 //! Releases of sites: the change to another release, the reports in the log, and the acknowledgments in the state
 //! folder.
 
+use super::publish::Publisher;
 use super::watch::SiteId;
 use crate::admin::status::ReleaseStatus;
 use crate::base::digest::hex;
 use crate::base::{atomic_file, clock};
-use crate::site::{ReleaseRules, ReleaseState, Site};
-use crate::world::World;
-use std::collections::HashMap;
+use crate::site::{ReleaseRules, ReleaseState, Site, SiteAddresses};
+use crate::world::{Host, World};
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Last reported state of a release.
+struct Reported {
+    state: ReleaseState,
+    addresses: SiteAddresses,
+    /// Unix time of the beginning of the state.
+    since: u64,
+}
+
 /// Last reports of releases. Each state, and each refusal, is reported once.
 #[derive(Default)]
 pub(super) struct ReleaseReports {
-    /// Last reported state of each release and the Unix time of its beginning, by the path of its pointer.
-    states: HashMap<PathBuf, (ReleaseState, u64)>,
+    /// Last reported state of each release, by the path of its pointer.
+    states: HashMap<PathBuf, Reported>,
     /// Last reported refusal of each site, as in the log.
     refusals: HashMap<SiteId, String>,
 }
@@ -55,18 +64,36 @@ impl ReleaseReports {
     }
 
     /// Reports the releases that all workers serve, and acknowledges the releases in the state folder.
-    pub(super) fn report(&mut self, world: &World) {
-        for (rules, state) in releases(world) {
-            let known = self.states.get(&rules.pointer());
-            if known.is_some_and(|(known, _)| *known == state) {
+    pub(super) fn report(&mut self, publisher: &Publisher) {
+        let mut reported = HashSet::new();
+        for host in publisher.world().hosts.iter() {
+            let site = host.site.as_ref();
+            let Some((rules, state)) = site
+                .and_then(|site| Some((site.rules().release.as_ref()?, *site.release_state()?)))
+            else {
+                continue;
+            };
+            // The first of several sites with one release has the addresses.
+            if !reported.insert(rules.pointer()) {
                 continue;
             }
-            report(&rules, &state);
-            let since = match state {
-                ReleaseState::Served(served) => acknowledge(&rules, served.text().as_bytes()),
-                _ => clock::unix_seconds_now(),
+            let addresses = addresses(host, publisher);
+            let known = self.states.get(&rules.pointer());
+            let is_same_state = known.is_some_and(|known| known.state == state);
+            if is_same_state && known.is_some_and(|known| known.addresses == addresses) {
+                continue;
+            }
+            let former = known.filter(|_| is_same_state).map(|known| known.since);
+            if !is_same_state {
+                report(rules, &state);
+            }
+            let since = acknowledge(rules, &state, &addresses);
+            let reported = Reported {
+                state,
+                addresses,
+                since: former.unwrap_or(since),
             };
-            self.states.insert(rules.pointer(), (state, since));
+            self.states.insert(rules.pointer(), reported);
         }
     }
 
@@ -77,13 +104,13 @@ impl ReleaseReports {
             let site = its.site.as_ref()?;
             let rules = site.rules().release.as_ref()?;
             let state = site.release_state()?;
-            let since = self.states.get(&rules.pointer());
+            let known = self.states.get(&rules.pointer());
             let place = SiteId { host, route: None };
             Some(ReleaseStatus {
                 site: rules.site.clone(),
                 release: state.last().map(|last| (hex(&last.release), last.sequence)),
                 is_withdrawn: matches!(state, ReleaseState::Withdrawn(_)),
-                since: since.map_or(0, |(_, since)| *since),
+                since: known.map_or(0, |known| known.since),
                 refusal: self.refusals.get(&place).cloned(),
             })
         });
@@ -91,12 +118,15 @@ impl ReleaseReports {
     }
 }
 
-/// Returns the releases of a World with their states.
-fn releases(world: &World) -> impl Iterator<Item = (ReleaseRules, ReleaseState)> {
-    world.hosts.iter().filter_map(|host| {
-        let site = host.site.as_ref()?;
-        Some((site.rules().release.clone()?, *site.release_state()?))
-    })
+/// Returns the addresses of a site and of its previews.
+fn addresses(host: &Host, publisher: &Publisher) -> SiteAddresses {
+    let name = host.names.iter().find(|name| !name.starts_with('*'));
+    let preview = host.previews.as_ref();
+    let preview = preview.map(|it| format!("*{}", String::from_utf8_lossy(&it.parent)));
+    SiteAddresses {
+        site: name.and_then(|name| publisher.url(name)),
+        preview: preview.and_then(|name| publisher.url(&name)),
+    }
 }
 
 fn report(rules: &ReleaseRules, state: &ReleaseState) {
@@ -118,9 +148,16 @@ fn report(rules: &ReleaseRules, state: &ReleaseState) {
     }
 }
 
-/// Writes the acknowledgment of a release, and returns the Unix time since which the release is served. After a restart
-/// the file has the text already, and the time of the file counts.
-fn acknowledge(rules: &ReleaseRules, text: &[u8]) -> u64 {
+/// Acknowledges a release, and returns the Unix time since which the release is served. After a restart the file has the
+/// text already, and the time of the file counts.
+fn acknowledge(rules: &ReleaseRules, state: &ReleaseState, addresses: &SiteAddresses) -> u64 {
+    let ReleaseState::Served(served) = state else {
+        // Publishers on this machine wait for the first acknowledgment if the folder is present.
+        let _ = atomic_file::open_folder_to_all(&rules.served);
+        return clock::unix_seconds_now();
+    };
+    let text = served.text() + &addresses.text();
+    let text = text.as_bytes();
     if atomic_file::read(&rules.served).is_ok_and(|known| known == text)
         && let Ok(written) = fs::metadata(&rules.served)
     {

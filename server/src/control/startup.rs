@@ -250,7 +250,7 @@ pub(super) fn pending_head_bytes(memory_max: u64) -> usize {
 /// Returns the port in redirects to https: `public_port`, or the port of a bound address.
 pub(super) fn https_port(config: &Config, listeners: &Listeners) -> Option<u16> {
     let public = config.server.public_port;
-    public.or_else(|| listeners.https_port(config))
+    public.or_else(|| listeners.public_port(config, true))
 }
 
 /// Returns the port announced for HTTP/3: `public_port`, or the port of a bound address.

@@ -5,10 +5,11 @@ use crate::base::heap_sort::sort;
 use crate::base::trusted_path::{FOLDER, LastLink, MissingFolder, TrustedPath};
 use crate::config::{RootState, deployed_folder, inspect_root};
 use crate::deploy::error::DeployError;
+use crate::deploy::tree_draft::{DRAFT, TreeDraft, names, own_name};
 use crate::limits::DEPLOYED_TREES_KEPT;
 use rustix::fs::{Mode, fchmod, mkdirat};
 use rustix::io::Errno;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
@@ -24,35 +25,13 @@ pub(super) struct DeployedRoot {
     found: RootState,
 }
 
-/// Incomplete tree. Dropping the draft removes the tree.
-pub(super) struct TreeDraft(PathBuf);
-
-impl TreeDraft {
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TreeDraft {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0); // after a success, the draft has been renamed
-    }
-}
-
 /// Name of the empty tree served before the first deployment.
 const EMPTY: &str = "empty";
 /// Names of the root and of the folder of trees in messages to the client of a push.
 const ROOT: &str = "the site's folder";
 const TREES: &str = "the folder of deployed trees beside the site's";
-/// Prefix of the names of drafts.
-const DRAFT: &str = "draft-";
 /// Prefix of the names of symbolic links before the rename to the root.
 const LINK: &str = "link-";
-
-/// Returns a name unique among the threads of all processes.
-fn own_name(begin: &str) -> String {
-    format!("{begin}{}", rustix::thread::gettid().as_raw_nonzero())
-}
 
 fn refuse_foreign(root: &Path, found: &RootState) -> Result<(), DeployError> {
     let foreign = match found {
@@ -94,17 +73,8 @@ impl DeployedRoot {
     /// Creates an empty folder for a new tree, and removes drafts left behind by earlier processes.
     pub(super) fn draft(&self) -> Result<TreeDraft, DeployError> {
         self.make_trees()?;
-        for (name, path) in self.names() {
-            if name.as_encoded_bytes().starts_with(DRAFT.as_bytes()) {
-                let _ = fs::remove_dir_all(&path);
-            }
-        }
-        // A cancelled deployment may still wait for the disk in another thread, and remove the draft later.
-        // So each thread has a name of its own for the draft.
-        let draft = self.trees.join(own_name(DRAFT));
-        let made = DirBuilder::new().mode(0o700).create(&draft);
-        made.map_err(|error| DeployError::on_disk(TREES, &draft, &error))?;
-        Ok(TreeDraft(draft))
+        TreeDraft::begin(&self.trees)
+            .map_err(|error| DeployError::on_disk(TREES, &self.trees, &error))
     }
 
     /// Creates the folder of the trees if needed. The folder must belong to the server's account, because a
@@ -221,14 +191,14 @@ impl DeployedRoot {
             _ => OsStr::new(""),
         };
         let mut old: Vec<(SystemTime, PathBuf)> = Vec::new();
-        for (name, path) in self.names() {
+        for (name, path) in names(&self.trees) {
             let is_ours = commit_of(&name).is_some() || name == EMPTY;
             if is_ours && name != now && name != before {
                 let time = fs::symlink_metadata(&path).and_then(|it| it.modified());
                 old.push((time.unwrap_or(SystemTime::UNIX_EPOCH), path));
             }
         }
-        for (name, path) in self.names() {
+        for (name, path) in names(&self.trees) {
             // Remains of an interrupted deployment.
             if name.as_encoded_bytes().starts_with(LINK.as_bytes()) {
                 let _ = fs::remove_file(&path);
@@ -246,17 +216,6 @@ impl DeployedRoot {
                 log::warn!("cannot remove an old tree: {}: {error}", path.display());
             }
         }
-    }
-
-    fn names(&self) -> Vec<(OsString, PathBuf)> {
-        let Ok(all) = fs::read_dir(&self.trees) else {
-            return Vec::new();
-        };
-        let both = |entry: io::Result<fs::DirEntry>| {
-            let entry = entry.ok()?;
-            Some((entry.file_name(), entry.path()))
-        };
-        all.filter_map(both).collect()
     }
 }
 

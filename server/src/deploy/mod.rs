@@ -1,25 +1,30 @@
 //! Deployment of a branch to a site's root: the output of `git archive` is unpacked beside the root and
-//! synced, and then the root's symbolic link is switched. A deployment takes effect completely or not at
-//! all.
+//! synced, and then the root's symbolic link is switched. For a site with `release`, the tree is unpacked in
+//! the state folder and published in the store. A deployment takes effect completely or not at all.
 //!
 //! All functions block and run on one thread. Workers serve the old tree meanwhile, until the control plane
 //! publishes a World with the new tree.
 
 mod git;
 mod error;
+mod deployed_release;
 mod deployed_root;
+mod tree_draft;
 mod unpack;
 
 pub use crate::deploy::error::DeployError;
 pub use crate::deploy::git::CancelFlag;
 
-use crate::config::{Deployment, ServerConfig};
+use crate::config::{Deployment, DeploymentTarget, ServerConfig};
+use crate::deploy::deployed_release::DeployedRelease;
 use crate::deploy::deployed_root::DeployedRoot;
 use crate::deploy::git::{GitProcess, GitRepository};
-use crate::deploy::unpack::TreeLimits;
+use crate::deploy::tree_draft::TreeDraft;
+use crate::deploy::unpack::{TreeLimits, UnpackedTree};
 use crate::git::post_receive::git_folder;
 use crate::git::sandbox_repository;
 use crate::limits::DEPLOY_CLEANUP_SECONDS_MAX;
+use crate::site::{FolderRelease, ReleaseState, Site};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -37,8 +42,11 @@ pub struct DeployPlan {
     pub repository: PathBuf,
     /// Name of the branch, without `refs/heads/`.
     pub branch: String,
-    /// Root of the site: a symbolic link, or to be replaced by a symbolic link.
+    /// Root of the site: a symbolic link, or to be replaced by a symbolic link. For a release, the folder of the
+    /// site in the store.
     pub root: PathBuf,
+    /// Release of the site; None for a site with a root.
+    release: Option<DeployedRelease>,
     /// Folder of the sandbox repositories, in which foreign objects are read.
     bare: PathBuf,
     bounds: TreeLimits,
@@ -85,8 +93,10 @@ impl DeployFailureCause {
 pub struct DeployedTree {
     /// Commit of the tree.
     pub commit: String,
-    /// Path of the tree, links resolved.
+    /// Path of the tree, links resolved. For a release, the folder of the site in the store.
     pub tree: PathBuf,
+    /// Published release; None for a site with a root.
+    pub release: Option<Box<FolderRelease>>,
     /// Number of files.
     pub files: u64,
     /// Total bytes of the files.
@@ -97,14 +107,39 @@ pub struct DeployedTree {
     pub old: OldTrees,
 }
 
-/// Earlier trees of a site, of which few are kept.
+impl DeployedTree {
+    /// Returns true if a site has the tree or the release, or a later release.
+    pub fn is_in(&self, site: &Site) -> bool {
+        match (&self.release, site.release_state()) {
+            (None, _) => site.root() == self.tree,
+            (Some(release), Some(ReleaseState::Served(served))) => {
+                served.sequence >= release.pointer.sequence
+            }
+            (Some(_), _) => false,
+        }
+    }
+}
+
+/// Earlier trees or releases of a site, of which few are kept.
 #[derive(Clone, Debug)]
-pub struct OldTrees(DeployedRoot);
+pub struct OldTrees(OldPlace);
+
+/// Place of earlier trees or releases.
+#[derive(Clone, Debug)]
+enum OldPlace {
+    /// Folder of the deployed trees.
+    Trees(DeployedRoot),
+    /// Store of releases.
+    Store(DeployedRelease),
+}
 
 impl OldTrees {
-    /// Removes the trees beyond the number to keep. Blocks; best called while no client waits.
+    /// Removes the trees or releases beyond the number to keep. Blocks; best called while no client waits.
     pub fn remove(&self) {
-        self.0.clean();
+        match &self.0 {
+            OldPlace::Trees(root) => root.clean(),
+            OldPlace::Store(release) => release.sweep(),
+        }
     }
 }
 
@@ -122,12 +157,20 @@ impl DeployPlan {
     /// Builds the plan from the configuration.
     pub fn of(deployment: &Deployment<'_>, server: &ServerConfig) -> DeployPlan {
         let name = deployment.site.names.first();
+        let (root, release) = match deployment.target {
+            DeploymentTarget::Root(root) => (root.to_owned(), None),
+            DeploymentTarget::Release(name) => {
+                let release = DeployedRelease::of(name, server);
+                (release.folder(), Some(release))
+            }
+        };
         DeployPlan {
             site: name.map_or("*", |name| name.get_ref()).to_owned(),
             shown: deployment.deploy.repository.get_ref().clone(),
             repository: deployment.repository(),
             branch: deployment.deploy.branch.get_ref().clone(),
-            root: deployment.root.get_ref().clone(),
+            root,
+            release,
             bare: sandbox_repository::home(server.state.get_ref()),
             bounds: TreeLimits {
                 entries: server.limits.deploy_files as u64,
@@ -167,6 +210,9 @@ impl DeployPlan {
 
     /// Returns the commit of the tree that the root leads to, and the time of the deployment.
     pub fn deployed(&self) -> Option<(String, SystemTime)> {
+        if let Some(release) = &self.release {
+            return release.served();
+        }
         let place = DeployedRoot::of(&self.root).ok()?;
         let commit = place.commit()?;
         let since = std::fs::symlink_metadata(&self.root)
@@ -210,33 +256,63 @@ impl DeployPlan {
         unwanted: &CancelFlag,
     ) -> Result<Option<DeployedTree>, DeployError> {
         let began = Instant::now();
-        let place = DeployedRoot::of(&self.root)?;
-        if place.commit().as_deref() == Some(commit) && self.root.exists() {
-            return Ok(None);
-        }
-        let draft = place.draft()?;
-        let mut archive = GitProcess::begin(git, commit, unwanted)?;
-        let unpacked = unpack::unpack(&mut archive, draft.path(), &self.root, self.bounds);
-        // git's own failure explains missing entries, so the exit status is checked before the result.
-        archive.end()?;
-        let unpacked = unpacked?;
-        if unwanted.load(Ordering::Relaxed) {
-            return Err(DeployError::unwanted());
-        }
-        let tree = place.turn(draft, commit)?;
+        let unpacked;
+        let (tree, release, old) = match &self.release {
+            None => {
+                let root = DeployedRoot::of(&self.root)?;
+                if root.commit().as_deref() == Some(commit) && self.root.exists() {
+                    return Ok(None);
+                }
+                let draft = root.draft()?;
+                unpacked = self.unpack(git, commit, &draft, unwanted)?;
+                (root.turn(draft, commit)?, None, OldPlace::Trees(root))
+            }
+            Some(release) => {
+                if release.is_last(commit)? {
+                    return Ok(None);
+                }
+                let draft = release.draft()?;
+                unpacked = self.unpack(git, commit, &draft, unwanted)?;
+                let published = release.publish(&draft, commit)?;
+                let old = OldPlace::Store(release.clone());
+                (self.root.clone(), Some(Box::new(published)), old)
+            }
+        };
         Ok(Some(DeployedTree {
             commit: commit.to_owned(),
             tree,
+            release,
             files: unpacked.files,
             bytes: unpacked.bytes,
             took: began.elapsed(),
-            old: OldTrees(place),
+            old: OldTrees(old),
         }))
     }
 
-    /// Returns true if the root leads to a deployed tree, of any commit.
+    /// Unpacks the tree of a commit into a draft.
+    fn unpack(
+        &self,
+        git: &GitRepository,
+        commit: &str,
+        draft: &TreeDraft,
+        unwanted: &CancelFlag,
+    ) -> Result<UnpackedTree, DeployError> {
+        let mut archive = GitProcess::begin(git, commit, unwanted)?;
+        // The files of a release are copied to the store, which syncs them.
+        let before = self.release.is_none().then_some(&*self.root);
+        let unpacked = unpack::unpack(&mut archive, draft.path(), before, self.bounds);
+        // git's own failure explains missing entries, so the exit status is checked before the result.
+        archive.end()?;
+        match unwanted.load(Ordering::Relaxed) {
+            true => Err(DeployError::unwanted()),
+            false => unpacked,
+        }
+    }
+
+    /// Returns true if the root leads to a deployed tree, of any commit. A site with a release needs no tree.
     pub fn has_deployed_tree(&self) -> bool {
-        DeployedRoot::of(&self.root).is_ok_and(|place| !place.is_to_be_made())
+        self.release.is_some()
+            || DeployedRoot::of(&self.root).is_ok_and(|place| !place.is_to_be_made())
     }
 
     /// Creates a missing root before a World is built: from the branch if the deployment finishes before

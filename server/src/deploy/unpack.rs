@@ -23,11 +23,12 @@ pub(super) struct UnpackedTree {
 }
 
 /// Unpacks the archive into `to`, an existing empty folder. A file identical to the file of the same name
-/// in `before`, the tree served now, keeps the modification time.
+/// in `before`, the tree served now, keeps the modification time. Without `before`, the tree is not served from
+/// the folder, and is not synced.
 pub(super) fn unpack(
     input: impl Read,
     to: &Path,
-    before: &Path,
+    before: Option<&Path>,
     bounds: TreeLimits,
 ) -> Result<UnpackedTree, DeployError> {
     let mut tree = TreeWriter {
@@ -72,7 +73,7 @@ const FOLDER_MODE: u32 = 0o755;
 
 struct TreeWriter<'t> {
     to: &'t Path,
-    before: &'t Path,
+    before: Option<&'t Path>,
     bounds: TreeLimits,
     /// Path of the folder created last. The path contains no symbolic link, and each further entry belongs
     /// to a folder on the path, because git walks a tree folder by folder.
@@ -160,7 +161,10 @@ impl TreeWriter<'_> {
         let mut options = OpenOptions::new();
         let options = options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(place).map_err(at)?;
-        let mut before = PreviousFile::open(&self.before.join(shown), entry.size);
+        let mut before = match self.before {
+            Some(before) => PreviousFile::open(&before.join(shown), entry.size),
+            None => PreviousFile(None),
+        };
         let [new, old] = &mut self.buffers;
         new.resize(BUFFER_BYTES, 0);
         old.resize(BUFFER_BYTES, 0);
@@ -183,7 +187,7 @@ impl TreeWriter<'_> {
             // A time unsupported by the file system is no reason to fail.
             let _ = file.set_modified(modified);
         }
-        if self.is_small() {
+        if self.is_small() && self.before.is_some() {
             file.sync_all().map_err(at)?;
         }
         Ok(())
@@ -196,6 +200,9 @@ impl TreeWriter<'_> {
     }
 
     fn sync(&self) -> io::Result<()> {
+        if self.before.is_none() {
+            return Ok(());
+        }
         if !self.is_small() {
             return Ok(rustix::fs::syncfs(File::open(self.to)?)?);
         }
@@ -313,7 +320,12 @@ mod tests {
     fn unpacked(entries: &[Vec<u8>]) -> Result<tempfile::TempDir, String> {
         let folder = tempfile::tempdir().unwrap();
         let bytes = [entries.concat(), END.to_vec()].concat();
-        let unpacked = unpack(&bytes[..], folder.path(), Path::new("/nowhere"), BOUNDS);
+        let unpacked = unpack(
+            &bytes[..],
+            folder.path(),
+            Some(Path::new("/nowhere")),
+            BOUNDS,
+        );
         unpacked.map_err(|failure| failure.to_string())?;
         Ok(folder)
     }
@@ -431,7 +443,7 @@ mod tests {
             END.to_vec(),
         ]
         .concat();
-        unpack(&bytes[..], after.path(), before.path(), BOUNDS).unwrap();
+        unpack(&bytes[..], after.path(), Some(before.path()), BOUNDS).unwrap();
         let is_old = |name| {
             let modified = after
                 .path()

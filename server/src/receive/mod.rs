@@ -7,7 +7,6 @@
 mod error;
 mod options;
 mod rights;
-mod served;
 mod session;
 mod upload;
 

@@ -3,10 +3,10 @@
 use super::error::ReceiveError;
 use super::options::ReceiveOptions;
 use super::rights::Rights;
-use super::served::wait_until_served;
 use super::upload::Upload;
 use crate::base::digest::{from_hex, hex};
 use crate::limits::{MANIFEST_BYTES_MAX, RECEIVE_UNSYNCED_BYTES_MAX};
+use crate::site::{SiteAddresses, wait_until_served};
 use crate::store::{
     Flip, FrameReader, FrameWriter, ReleaseMark, SiteRecords, SiteWriter, StoreWriteError,
     StoreWriter, read_manifest, record_received, release_contents, verify_content,
@@ -15,6 +15,7 @@ use crate::wire::manifest::apply_difference;
 use crate::wire::receive_frame::{ContentPlace, FrameKind, HELLO};
 use crate::wire::release_pointer::ReleasePointer;
 use std::io::{Read, Write};
+use std::path::PathBuf;
 
 /// Session of one publisher.
 pub(super) struct Session<'s, R: Read, W: Write> {
@@ -121,6 +122,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         if let Some(publisher) = &self.options.publisher {
             text.push_str(&format!("publisher {publisher}\n"));
         }
+        text.push_str(&SiteAddresses::read(&self.acknowledgment()).text());
         text.push_str(&records.text());
         Ok(self.output.write_text(FrameKind::List, text.as_bytes())?)
     }
@@ -275,9 +277,11 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         drop(site);
         self.unrecorded.clear();
         self.seen = Some(pointer.sequence);
-        let is_served = wait_until_served(&self.options.served, &pointer);
+        let file = self.acknowledgment();
+        let is_served = wait_until_served(&file, &pointer);
         let state = if is_served { "served" } else { "waiting" };
-        let answer = format!("sequence {}\n{state}\n", pointer.sequence);
+        let addresses = SiteAddresses::read(&file).text();
+        let answer = format!("sequence {}\n{state}\n{addresses}", pointer.sequence);
         Ok(self.output.write(FrameKind::Done, answer.as_bytes())?)
     }
 
@@ -386,6 +390,11 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
                 rights.word()
             ))),
         }
+    }
+
+    /// Returns the path of the server's acknowledgment for the site.
+    fn acknowledgment(&self) -> PathBuf {
+        self.options.served.join(&self.options.site)
     }
 
     fn records(&self) -> Result<SiteRecords, StoreWriteError> {

@@ -3,6 +3,8 @@
 //! The store may belong to another account than the server. A release is served only if the pointer, the manifest and
 //! each content agree with their digests, and, with `publishers`, only if a publisher has signed the pointer.
 
+mod acknowledgment;
+mod from_folder;
 mod open;
 mod pointer;
 mod retained;
@@ -11,7 +13,9 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use crate::store::ServedRelease;
+pub use crate::store::{ServedRelease, served_folder};
+pub use acknowledgment::{SiteAddresses, wait_until_served};
+pub use from_folder::{FolderRelease, rules_of};
 pub use open::ReopenedSite;
 pub use retained::{RetainedRelease, find_retained};
 pub use tree::ReleaseContent;
@@ -202,6 +206,14 @@ impl ReleaseRules {
         has_contents(&store, &found.release).then_some(found)
     }
 
+    /// Reads and verifies the pointer, and reads the manifest; blocks. Returns None before the first release.
+    pub fn published(&self) -> Result<Option<(ServedRelease, Vec<u8>)>, ReleaseError> {
+        let Some(release) = self.read_pointer(None)? else {
+            return Ok(None);
+        };
+        Ok(Some((release, self.read_text(&release)?)))
+    }
+
     /// Reads the manifest of a release, and builds the tree. Files that are equal in `former` stay loaded. A withdrawn
     /// release is refused.
     pub(super) fn read_content(
@@ -210,21 +222,25 @@ impl ReleaseRules {
         index: &[String],
         former: Option<FormerContent<'_>>,
     ) -> Result<ReleaseContent, ReleaseError> {
-        let at = |what| ReleaseError {
+        let text = self.read_text(release)?;
+        ReleaseContent::read(&text, index, former).map_err(|what| ReleaseError {
             path: self.blob(&release.release),
             what,
-        };
+        })
+    }
+
+    /// Reads the manifest of a release. A withdrawn release is refused.
+    fn read_text(&self, release: &ServedRelease) -> Result<Vec<u8>, ReleaseError> {
         if self.is_withdrawn(&release.release)? {
-            return Err(at(format!(
-                "the release {} is withdrawn",
-                hex(&release.release)
-            )));
+            return Err(ReleaseError {
+                path: self.blob(&release.release),
+                what: format!("the release {} is withdrawn", hex(&release.release)),
+            });
         }
         let store = self.open_store();
         let store = store.map_err(|error| refused(self.store.clone(), &error))?;
         let text = read_manifest(&*store, &release.release);
-        let text = text.map_err(|error| at(error.to_string()))?;
-        ReleaseContent::read(&text, index, former).map_err(at)
+        text.map_err(|error| refused(self.blob(&release.release), &error))
     }
 }
 
