@@ -223,7 +223,7 @@ fn an_error_of_each_call_of_a_flip_leaves_the_old_or_the_new_release() {
                 break;
             }
             faults += 1;
-            // The next publication is served, whatever the fault left.
+            // The fault keeps the next publication from nothing.
             sequence += 1;
             old = format!("page {sequence}");
             let release = TestStore::of(&server.folder).publish_page(sequence, &old);

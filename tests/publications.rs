@@ -196,7 +196,7 @@ fn publications_and_rollbacks_fail_no_request() {
     }
 }
 
-/// A download by curl, whose output the test reads.
+/// A download by curl into a pipe.
 struct Download {
     curl: Child,
     content: ChildStdout,

@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anthill::base::digest::{hex, sha256};
 use anthill::store::FrameWriter;
@@ -117,6 +118,8 @@ fn a_flip_fails_no_request() {
                     let got = client.get("/");
                     check(&mut last, at_least, got.status, &got.text());
                     assert_eq!(client.get("/asset").status, 200);
+                    // The control plane needs the processor too.
+                    thread::sleep(Duration::from_millis(2));
                 }
             });
             scope.spawn(|| {
@@ -126,6 +129,7 @@ fn a_flip_fails_no_request() {
                     let got = client.get("/");
                     let text = String::from_utf8_lossy(&got.body).into_owned();
                     check(&mut last, at_least, got.status, &text);
+                    thread::sleep(Duration::from_millis(2));
                 }
             });
         }
