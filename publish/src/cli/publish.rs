@@ -102,9 +102,11 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         build(command)?;
     }
     let start = Instant::now();
+    let ssh = parsed.text("ssh")?.unwrap_or("ssh");
+    let (remotes, origin) = publish_hosts::connect(&hosts, ssh, || origin(source, parsed))?;
     let publication = PublishRun {
         site,
-        origin: origin(source, parsed)?,
+        origin,
         key,
         start,
     };
@@ -114,16 +116,14 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
             false => publication.pack(&file),
         };
     }
-    if !hosts.is_empty() {
-        let ssh = parsed.text("ssh")?.unwrap_or("ssh");
+    if !remotes.is_empty() {
         let run = HostsRun {
             run: &publication,
-            ssh,
             label,
         };
         return match parsed.has("dry-run") {
-            true => run.dry_run(&hosts),
-            false => run.publish(&hosts),
+            true => run.dry_run(remotes),
+            false => run.publish(remotes),
         };
     }
     match (parsed.has("dry-run"), label) {

@@ -64,22 +64,41 @@ fn cache_folder() -> Result<PathBuf, Problem> {
     Ok(cache.join("anthill").join("releases"))
 }
 
+/// Connects to all hosts at the same time, while `meanwhile` runs. A problem of `meanwhile` comes before the problems of
+/// the hosts. `ssh` is the command in place of ssh.
+pub(super) fn connect<T>(
+    hosts: &[HostSite],
+    ssh: &str,
+    meanwhile: impl FnOnce() -> Result<T, Problem>,
+) -> Result<(Vec<Remote>, T), Problem> {
+    std::thread::scope(|scope| {
+        let remotes = scope.spawn(|| {
+            on_all(
+                hosts
+                    .iter()
+                    .map(|(host, site)| move || Remote::connect(ssh, host, site.as_deref())),
+            )
+        });
+        let other = meanwhile();
+        let remotes = remotes.join().unwrap_or_else(|_| Err(panicked()));
+        let other = other?;
+        Ok((remotes?, other))
+    })
+}
+
 /// Publication on hosts.
 pub(super) struct HostsRun<'r> {
     /// Publication into the local store.
     pub(super) run: &'r PublishRun,
-    /// Command in place of ssh.
-    pub(super) ssh: &'r str,
     /// Label for a preview, in place of a publication.
     pub(super) label: Option<&'r str>,
 }
 
 impl HostsRun<'_> {
-    /// Connects to all hosts, and shows the changes without sending anything.
-    pub(super) fn dry_run(&self, hosts: &[HostSite]) -> Result<ExitCode, Problem> {
+    /// Shows the changes of all hosts without sending anything.
+    pub(super) fn dry_run(&self, remotes: Vec<Remote>) -> Result<ExitCode, Problem> {
         let mut out = String::new();
-        for (host, site) in hosts {
-            let mut remote = Remote::connect(self.ssh, host, site.as_deref())?;
+        for mut remote in remotes {
             let before = self.files_of(&mut remote)?;
             let prepared = self
                 .run
@@ -87,7 +106,8 @@ impl HostsRun<'_> {
             let changes = compare(&before, &prepared.files, |_, _| ());
             let release = sha256(prepared.manifest.as_bytes());
             out.push_str(&format!(
-                "{host}: release {} of {}: not sent\n{}\n",
+                "{}: release {} of {}: not sent\n{}\n",
+                remote.host,
                 short(&release),
                 remote.site,
                 self.run.figures(&prepared, &changes)
@@ -99,12 +119,7 @@ impl HostsRun<'_> {
 
     /// Publishes on all hosts. A host that fails is named. No host serves the release if a host failed before the first
     /// pointer.
-    pub(super) fn publish(&self, hosts: &[HostSite]) -> Result<ExitCode, Problem> {
-        let mut remotes = self.on_all(
-            hosts
-                .iter()
-                .map(|(host, site)| move || Remote::connect(self.ssh, host, site.as_deref())),
-        )?;
+    pub(super) fn publish(&self, mut remotes: Vec<Remote>) -> Result<ExitCode, Problem> {
         let before = match remotes.first_mut() {
             Some(first) => self.files_of(first)?,
             None => Vec::new(),
@@ -113,13 +128,13 @@ impl HostsRun<'_> {
         let changes = compare(&before, &prepared.files, |_, _| ());
         let store = StoreFolder::open(&self.run.site.path);
         let store = store.map_err(|error| Problem::failure(format!("the local store: {error}")))?;
-        let offers = self.on_all(remotes.iter_mut().map(|remote| {
+        let offers = on_all(remotes.iter_mut().map(|remote| {
             let store = &store;
             move || remote.offer(store, &release)
         }))?;
         self.send(&mut remotes, &store, &offers)?;
         // From here on, all hosts have the release.
-        let done = self.on_all(
+        let done = on_all(
             remotes
                 .iter_mut()
                 .map(|remote| move || self.finish(remote, &release)),
@@ -150,7 +165,7 @@ impl HostsRun<'_> {
         let progress = Progress::new(offers.iter().map(|offer| offer.bytes).sum());
         let count = |bytes| progress.add(bytes);
         let sent = progress.run(|| {
-            self.on_all(remotes.iter_mut().zip(offers).map(|(remote, offer)| {
+            on_all(remotes.iter_mut().zip(offers).map(|(remote, offer)| {
                 let count = &count;
                 move || remote.send(store, offer, count)
             }))
@@ -192,26 +207,29 @@ impl HostsRun<'_> {
         };
         Ok(release::files(&text).unwrap_or_default())
     }
+}
 
-    /// Runs a step for all hosts at the same time. With several failures the problem names each host.
-    fn on_all<T: Send, F: FnOnce() -> Result<T, Problem> + Send>(
-        &self,
-        steps: impl Iterator<Item = F>,
-    ) -> Result<Vec<T>, Problem> {
-        let results: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> = steps.map(|step| scope.spawn(step)).collect();
-            threads.into_iter().map(|thread| thread.join()).collect()
-        });
-        let (mut done, mut problems) = (Vec::new(), Vec::new());
-        for result in results {
-            match result {
-                Ok(Ok(value)) => done.push(value),
-                Ok(Err(problem)) => problems.push(problem),
-                Err(_) => problems.push(Problem::failure("a thread ended by a panic")),
-            }
+/// Runs a step for all hosts at the same time. With several failures the problem names each host.
+fn on_all<T: Send, F: FnOnce() -> Result<T, Problem> + Send>(
+    steps: impl Iterator<Item = F>,
+) -> Result<Vec<T>, Problem> {
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = steps.map(|step| scope.spawn(step)).collect();
+        threads.into_iter().map(|thread| thread.join()).collect()
+    });
+    let (mut done, mut problems) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(Ok(value)) => done.push(value),
+            Ok(Err(problem)) => problems.push(problem),
+            Err(_) => problems.push(panicked()),
         }
-        Problem::all(problems).map_or(Ok(done), Err)
     }
+    Problem::all(problems).map_or(Ok(done), Err)
+}
+
+fn panicked() -> Problem {
+    Problem::failure("a thread ended by a panic")
 }
 
 impl PublishRun {
