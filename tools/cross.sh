@@ -25,6 +25,9 @@ build_for_other() {
             cp "$(arm-linux-gnueabi-gcc -print-file-name=libgcc_eh.a)" "$musl/libunwind.a"
             linker=$musl/gcc
             export RUSTFLAGS="-Clink-self-contained=no -Lnative=$musl"
+            # Debian's settings for musl name a dynamic linker for static programs too. LLVM's linker then asks the
+            # kernel for a file that no Raspberry Pi has.
+            link="$link -Clink-arg=-Wl,--no-dynamic-linker"
             ;;
         *) fail "TARGET=$target is not known; known are $own_target, aarch64-unknown-linux-musl (64-bit ARM) and arm-unknown-linux-musleabi (32-bit ARM, from ARMv6)" ;;
     esac

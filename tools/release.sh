@@ -86,4 +86,6 @@ else
 fi
 
 binary=$target_dir/$target/release/anthill
+# Where the dynamic linker of a program is missing, the program does not start.
+! readelf -l "$binary" | grep -q INTERP || fail "$binary names a dynamic linker, and must not"
 say "$binary, $(wc -c <"$binary") bytes"

@@ -3,7 +3,7 @@
 
 mod support;
 
-use anthill_data_plane::base::digest::{from_hex, sha256};
+use anthill_data_plane::base::digest::{from_hex, hex, sha256};
 use anthill_data_plane::store::{ReleaseStore as _, read_manifest};
 use anthill_data_plane::wire::manifest::{ManifestLine, ManifestReader};
 use anthill_data_plane::wire::release_pointer::ReleasePointer;
@@ -445,6 +445,53 @@ fn one_of_two_publishers_at_once_is_refused() {
         "{refused:?}"
     );
     assert_eq!(site.served().map(|it| it.pointer.sequence), Some(2));
+}
+
+#[test]
+fn a_withdrawn_release_is_not_published_again() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    site.publish_well();
+    let release = hex(&site.served().expect("a release").pointer.release);
+    let mut command = support::program("releases");
+    command
+        .arg("withdraw")
+        .arg(site.path("store"))
+        .arg(&release[..12]);
+    let done = run(command);
+    assert!(
+        done.stdout
+            .contains("no release until the next publication"),
+        "{done:?}"
+    );
+    let done = site.publish(&[]);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.stderr.contains("is withdrawn"), "{done:?}");
+    site.write("index.html", "two");
+    site.publish_well();
+}
+
+#[test]
+fn a_store_is_never_part_of_a_site() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    site.publish_well();
+    let publish = |source: &str, store: &str| {
+        let mut command = support::program("publish");
+        command.args([site.path(source), site.path(store)]);
+        run(command)
+    };
+    std::fs::create_dir(site.path("site/empty")).expect("a folder");
+    for (source, store, reason) in [
+        ("store", "site", "is a store of releases"),
+        ("site", "site/empty", "lies in the folder to publish"),
+        ("site", ".", "has other files, and is no store"),
+    ] {
+        let done = publish(source, store);
+        assert_eq!(done.code, Some(2), "{done:?}");
+        assert!(done.stderr.contains(reason), "{done:?}");
+    }
+    assert!(!site.path("site/blobs").exists());
 }
 
 #[test]

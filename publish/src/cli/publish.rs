@@ -2,7 +2,7 @@
 
 use super::command::{CommandSpec, ParsedCommand};
 use super::publish_hosts::{self, HostSite, HostsRun, open_lines, served_clause, urls};
-use super::site_of_store::{SiteOfStore, publisher, short};
+use super::site_of_store::{SiteOfStore, is_store, publisher, short};
 use super::{print, warn};
 use crate::contents::{ContentAdder, FileContents, Target, stored};
 use crate::destination::{Destination, is_packed};
@@ -17,7 +17,8 @@ use crate::text;
 use anthill_data_plane::base::digest::{hex, sha256};
 use anthill_data_plane::site::{SiteAddresses, served_folder, wait_until_served};
 use anthill_data_plane::store::{
-    Flip, Publication, Retention, SiteWriter, StoreFolder, StoreWriteError, StoreWriter, sweep,
+    Flip, Publication, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError,
+    StoreWriter, sweep,
 };
 use anthill_data_plane::wire::release_pointer::{ReleasePointer, is_label};
 use std::ffi::OsString;
@@ -94,8 +95,13 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     if let Some(file) = &file {
         refuse_for_file(file, source, parsed)?;
     }
+    refuse_store(source)?;
     let site = match hosts.is_empty() && file.is_none() {
-        true => SiteOfStore::find(&operands[1])?,
+        true => {
+            let site = SiteOfStore::find(&operands[1])?;
+            site.refuse_foreign(source)?;
+            site
+        }
         false => publish_hosts::stage(source)?,
     };
     if let Some(command) = parsed.text("build")? {
@@ -191,6 +197,29 @@ fn refuse_for_file(file: &Path, source: &Path, parsed: &ParsedCommand) -> Result
         _ => Ok(()),
     }
 }
+
+/// Refuses a store in place of the folder to publish: its contents would become files of the site.
+fn refuse_store(source: &Path) -> Result<(), Problem> {
+    if !is_store(source) {
+        return Ok(());
+    }
+    let what = format!("{} is a store of releases", text::file(source));
+    Err(Problem::usage(what).help("name the folder with the site first, and then the store"))
+}
+
+/// Returns the reason that a withdrawn release is refused; None for another release.
+pub(super) fn withdrawn(records: &SiteRecords, release: &[u8; 32]) -> Option<String> {
+    let is_withdrawn = records.withdrawn.contains(release);
+    is_withdrawn.then(|| {
+        format!(
+            "the folder equals the release {}, which is withdrawn and never served again",
+            short(release)
+        )
+    })
+}
+
+/// Advice for a withdrawn release.
+pub(super) const CHANGE_A_FILE: &str = "change a file, and publish again";
 
 /// Reads the folder to publish, or a packed release.
 fn origin(path: &Path, parsed: &ParsedCommand) -> Result<Origin, Problem> {
@@ -363,6 +392,9 @@ impl PublishRun {
         served: Option<&Publication>,
         release: [u8; 32],
     ) -> Result<String, Problem> {
+        if let Some(what) = withdrawn(&self.site.records()?, &release) {
+            return Err(Problem::failure(what).help(CHANGE_A_FILE));
+        }
         let key = self.key.as_ref().map(PublisherKey::public);
         if let Some(served) = served {
             if served.pointer.release == release && (key.is_none() || key == served.key) {

@@ -1,7 +1,7 @@
 //! Publication on other hosts. The release is made in a store of this machine, and each host gets what it lacks. The first
 //! host serves the release only after all hosts have it.
 
-use super::publish::{Prepared, PublishRun, signed};
+use super::publish::{CHANGE_A_FILE, Prepared, PublishRun, signed, withdrawn};
 use super::site_of_store::{SiteOfStore, publisher, short};
 use super::{print, warn};
 use crate::contents::{Target, stored};
@@ -178,6 +178,9 @@ impl HostsRun<'_> {
         if let Some(label) = self.label {
             remote.command(&format!("label {label} {}", hex(release)))?;
             return Ok(format!("labelled {label}"));
+        }
+        if let Some(what) = withdrawn(&remote.records, release) {
+            return Err(remote.problem(&what).help(CHANGE_A_FILE));
         }
         let served = remote.records.served();
         let key = self.run.key.as_ref().map(|key| key.public());

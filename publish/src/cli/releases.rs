@@ -124,9 +124,10 @@ fn mark(action: &str, place: &OsStr, name: &str) -> Result<ExitCode, Problem> {
     let done = match action {
         "pin" => "pinned",
         "unpin" => "not pinned",
-        _ if is_served => {
+        _ if is_served && site.records()?.before_served().is_some() => {
             "withdrawn; the site has no release now, and `anthill rollback` serves the release before"
         }
+        _ if is_served => "withdrawn; the site has no release until the next publication",
         _ => "withdrawn",
     };
     print(&format!(

@@ -12,7 +12,7 @@ use anthill_data_plane::store::{
 };
 use anthill_data_plane::wire::manifest::BlobRef;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Name of a site without a name in the argument.
 const DEFAULT_SITE: &str = "www";
@@ -47,6 +47,33 @@ impl SiteOfStore {
             (None, Some(store)) => only_site(store)?,
         };
         Ok(SiteOfStore { path, site, store })
+    }
+
+    /// Refuses a new store in a folder with other files, and a store in the folder to publish: one publication would make
+    /// the contents of the store files of the site.
+    pub(super) fn refuse_foreign(&self, source: &Path) -> Result<(), Problem> {
+        let Ok(path) = self.path.canonicalize() else {
+            return Ok(());
+        };
+        if let Ok(source) = source.canonicalize()
+            && path.starts_with(&source)
+        {
+            let what = format!(
+                "the store {} lies in the folder to publish",
+                text::file(&path)
+            );
+            return Err(Problem::usage(what).help("name a store outside of the folder"));
+        }
+        let mut entries = path.read_dir().into_iter().flatten();
+        let has_files = entries.any(|entry| entry.is_ok_and(|it| it.file_name() != "lost+found"));
+        let is_begun = ["lock", "blobs", "sites"]
+            .iter()
+            .any(|name| path.join(name).symlink_metadata().is_ok());
+        if has_files && !is_begun {
+            let what = format!("{} has other files, and is no store", text::file(&path));
+            return Err(Problem::usage(what).help("name a store, an empty folder or a new folder"));
+        }
+        Ok(())
     }
 
     /// Finds a site of a present store.
@@ -92,6 +119,11 @@ impl Presence for SiteOfStore {
         };
         blob.metadata().is_ok_and(|it| it.len() == content.size)
     }
+}
+
+/// Returns true if a folder has the lock and the contents of a store.
+pub(super) fn is_store(folder: &Path) -> bool {
+    folder.join("lock").is_file() && folder.join("blobs").is_dir()
 }
 
 fn only_site(store: &StoreFolder) -> Result<String, Problem> {

@@ -128,7 +128,7 @@ pub struct Done {
     pub stderr: String,
 }
 
-fn program(word: &str) -> Command {
+pub fn program(word: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anthill-publish"));
     command.arg(word);
     command
