@@ -330,6 +330,30 @@ fn only_publishers_publish_and_never_backwards() {
     store.point(&sign(&pair, &pointer(second, 6)));
     wait_until_served(&server, second, 6);
     assert_eq!(shown(&server, "/"), (200, "second".to_owned()));
+    // Open pages get files of earlier releases with a signature alone.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let time = now.expect("a clock").as_secs();
+    let record = |asset: &str, sequence: u64| {
+        let release = store.manifest("", &[(asset, "an asset"), ("index.html", "page")]);
+        ReleasePointer {
+            time,
+            ..pointer(release, sequence)
+        }
+    };
+    let signed = sign(&pair, &record("a/signed-3f2a91c7.css", 7));
+    write(&store.0.join("sites/www/pointers/7"), signed.as_bytes());
+    store.record(&record("a/forged-3f2a91c8.css", 8));
+    let last = record("a/last-3f2a91c9.css", 9);
+    store.point(&sign(&pair, &last));
+    wait_until_served(&server, last.release, 9);
+    let server = Server::start_in(server.into_folder(), &config);
+    for (path, status) in [
+        ("/a/last-3f2a91c9.css", 200),
+        ("/a/signed-3f2a91c7.css", 200),
+        ("/a/forged-3f2a91c8.css", 404),
+    ] {
+        assert_eq!(get(&server, path).status, status, "{path}");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use anthill_data_plane::store::{
 };
 use anthill_data_plane::wire::manifest::{BlobRef, ManifestLine, ManifestReader, difference};
 use anthill_data_plane::wire::receive_frame::{ContentPlace, FrameKind, HELLO};
+use anthill_data_plane::wire::release_pointer::{is_label, is_publisher};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -101,7 +102,14 @@ impl Remote {
         let (site, _rights) = (word("site"), word("rights"));
         self.publisher = word("publisher");
         let (_address, _preview) = (word("address"), word("preview"));
-        let site = site.ok_or_else(|| malformed(self))?;
+        // A name with control characters could write to the terminal.
+        let site = site
+            .filter(|site| is_label(site))
+            .ok_or_else(|| malformed(self))?;
+        let is_strange = |name: &String| !is_publisher(name);
+        if self.publisher.as_ref().is_some_and(is_strange) {
+            return Err(malformed(self));
+        }
         if let Some(wanted) = wanted.filter(|wanted| *wanted != site) {
             return Err(self.problem(&format!(
                 "the key publishes the site `{site}`, and not `{wanted}`"
@@ -138,6 +146,9 @@ impl Remote {
                 break;
             }
             needs.extend(entries.as_chunks().0.iter().map(ContentPlace::parse));
+            if needs.len() > contents.len() {
+                return Err(self.problem("the host asks for more contents than the release has"));
+            }
         }
         let mut offer = Offer::default();
         for place in needs {

@@ -157,7 +157,7 @@ fn path(line: usize, word: &str) -> Result<Vec<u8>, Problem> {
             help,
         );
     }
-    if word[..word.len() - 1].contains('*') {
+    if word.strip_suffix('*').unwrap_or(word).contains('*') {
         let help = "use one `*` at the end";
         return refuse(format!("`{word}` has a `*` before its end"), help);
     }

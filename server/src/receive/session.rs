@@ -4,6 +4,7 @@ use super::error::ReceiveError;
 use super::options::ReceiveOptions;
 use super::rights::Rights;
 use super::upload::Upload;
+use crate::base::clock::unix_seconds_now;
 use crate::base::digest::{from_hex, hex};
 use crate::limits::{MANIFEST_BYTES_MAX, RECEIVE_UNSYNCED_BYTES_MAX};
 use crate::site::{SiteAddresses, wait_until_served};
@@ -257,7 +258,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
             .publications
             .keys()
             .next_back()
-            .map_or(1, |last| last + 1);
+            .map_or(1, |last| last.saturating_add(1));
         if records.served == self.seen && wanted.sequence != next {
             return Err(ReceiveError::Refused(format!(
                 "the pointer has the sequence {}, and the next one is {next}",
@@ -267,7 +268,8 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         let flip = Flip {
             release: wanted.release,
             seen: self.seen,
-            time: wanted.time,
+            // A release from the future would count as recent for ever.
+            time: wanted.time.min(unix_seconds_now()),
             publisher,
         };
         let pointer = site.flip(flip, |pointer| match signature {

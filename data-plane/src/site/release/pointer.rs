@@ -26,6 +26,16 @@ pub fn verify(rules: &ReleaseRules, text: &[u8]) -> Result<ServedRelease, String
     })
 }
 
+/// Returns true if a record of the history is for the release, and has the signature of a publisher or needs none.
+pub fn is_signed(rules: &ReleaseRules, text: &[u8], release: &[u8; 32]) -> bool {
+    ReleasePointer::parse(text).is_some_and(|(pointer, signature)| {
+        pointer.site == rules.site
+            && pointer.release == *release
+            && (rules.publishers.is_empty()
+                || verify_signature(&rules.publishers, signature).is_ok())
+    })
+}
+
 fn verify_signature(
     publishers: &[[u8; 32]],
     signature: Option<PointerSignature<'_>>,

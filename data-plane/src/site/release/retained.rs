@@ -4,13 +4,15 @@
 //! a file of a release that was served within the last day is therefore answered, if the served release has no file at
 //! the path.
 
-use super::{ReleaseContent, ReleaseRules, ReleaseState, ServedRelease};
+use super::{ReleaseContent, ReleaseRules, ReleaseState, ServedRelease, pointer};
 use crate::base::clock::unix_seconds_now;
 use crate::limits::{
     RELEASES_KEPT_MAX, RELEASES_KEPT_SECONDS, RETAINED_FILES_MAX, RETAINED_MANIFEST_BYTES_MAX,
 };
 use crate::site::file::SiteFile;
 use crate::site::folder::{FolderNode, SiteFolder, SymlinkTarget};
+use crate::store::{ReleaseStore as _, StoreFolder};
+use crate::wire::release_pointer::ReleasePointer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -97,9 +99,18 @@ pub(super) fn read_history(
     };
     let (mut room, mut bytes) = (RETAINED_FILES_MAX, 0);
     let mut replaced = served.time;
+    let store = StoreFolder::open(&rules.store).ok();
+    let is_signed = |published: &ReleasePointer| {
+        let record = store.as_ref()?.record(&rules.site, published.sequence);
+        pointer::is_signed(rules, &record.ok()??, &published.release).then_some(())
+    };
     for publication in records.publications.values().rev() {
         let pointer = &publication.pointer;
         if pointer.sequence >= served.sequence {
+            continue;
+        }
+        // A release without a publisher's signature was never served.
+        if is_signed(pointer).is_none() {
             continue;
         }
         // The clock of a publisher may be wrong.
