@@ -211,6 +211,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("installation.md", "make run", BUILD),
     ("installation.md", "make release\n", BUILD),
     ("installation.md", "make release TARGET", BUILD),
+    ("installation.md", "cargo build", BUILD),
     ("getting-started.md", "mysite/", "a drawing of folders"),
     (
         "certificates.md",

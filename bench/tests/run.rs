@@ -509,7 +509,14 @@ fn external_load_generators_give_rounds() {
         if !installed(driver) {
             continue;
         }
-        let output = home.hello("well", &format!("--driver {driver} --rounds 1 --seconds 3"));
+        let measure = || home.hello("well", &format!("--driver {driver} --rounds 1 --seconds 3"));
+        let mut output = measure();
+        // siege cancels its threads at the end of the time, and now and then waits for one of them for ever.
+        for _ in 0..2 {
+            if driver == "siege" && stderr(&output).contains("siege: not finished after") {
+                output = measure();
+            }
+        }
         assert_eq!(code(&output), Some(0), "{driver}: {}", stderr(&output));
         let round = &home.result().cells[0].rounds[0];
         assert_eq!(round.driver, driver);

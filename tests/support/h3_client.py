@@ -219,16 +219,21 @@ async def pages():
     print("13 answers, 100 at once")
 
 
+async def arrives(response, length, digest):
+    """Waits for the end of a large response, and compares the content with its digest."""
+    # The whole scenario may be slow on a slow machine, but datagrams keep arriving.
+    while not response.ended.is_set():
+        response.moved.clear()
+        await within(response.moved.wait())
+    equal((response.status, response.length), (200, int(length)))
+    equal(response.digest.hexdigest(), digest)
+
+
 async def large(path, length, digest):
     async with client() as it:
         response = it.ask("GET", path)
         response.kept = False
-        # The whole scenario may be slow on a slow machine, but datagrams keep arriving.
-        while not response.ended.is_set():
-            response.moved.clear()
-            await within(response.moved.wait())
-        equal((response.status, response.length), (200, int(length)))
-        equal(response.digest.hexdigest(), digest)
+        await arrives(response, length, digest)
     print("whole")
 
 
@@ -240,11 +245,7 @@ async def paused(path, length, digest):
         await within(response.moved.wait())
         print("begun", flush=True)
         sys.stdin.readline()
-        while not response.ended.is_set():
-            response.moved.clear()
-            await within(response.moved.wait())
-        equal((response.status, response.length), (200, int(length)))
-        equal(response.digest.hexdigest(), digest)
+        await arrives(response, length, digest)
     print("whole")
 
 

@@ -109,7 +109,7 @@ pub(super) fn read_history(
         if pointer.sequence >= served.sequence {
             continue;
         }
-        // A release without a publisher's signature was never served.
+        // With publishers, a release without a signature was never served.
         if is_signed(pointer).is_none() {
             continue;
         }
