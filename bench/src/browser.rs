@@ -6,7 +6,7 @@
 //! resolves only the given names, so no request leaves the machine.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ pub enum Error {
 /// A running browser. Dropping the value ends all processes of the browser.
 pub struct Browser {
     process: Process,
-    socket: WebSocket<TcpStream>,
+    socket: WebSocket<Uninterrupted>,
     version: String,
     program: PathBuf,
     last_id: u64,
@@ -224,6 +224,7 @@ impl Browser {
         loop {
             self.socket
                 .get_mut()
+                .0
                 .set_read_timeout(Some(deadline.left()?))?;
             match self.socket.read() {
                 Ok(Message::Text(text)) => {
@@ -498,15 +499,39 @@ fn lines(log: Option<ChildStderr>) -> mpsc::Receiver<String> {
     receiver
 }
 
-fn connect(address: &str) -> Result<WebSocket<TcpStream>, Error> {
+/// Connection that reads again after a signal. The kernel never restarts a read with a timeout.
+struct Uninterrupted(TcpStream);
+
+impl Read for Uninterrupted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
+    }
+}
+
+impl Write for Uninterrupted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn connect(address: &str) -> Result<WebSocket<Uninterrupted>, Error> {
     let authority = address
         .strip_prefix("ws://")
         .and_then(|rest| rest.split('/').next());
     let stream = TcpStream::connect(authority.unwrap_or_default())?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(PATIENCE_SECONDS)))?;
-    let (socket, _) =
-        tungstenite::client(address, stream).map_err(|error| Error::Gone(error.to_string()))?;
+    let (socket, _) = tungstenite::client(address, Uninterrupted(stream))
+        .map_err(|error| Error::Gone(error.to_string()))?;
     Ok(socket)
 }
 
