@@ -22,9 +22,10 @@ const ZSTD_WINDOW_LOG: u32 = 23;
 /// Level of Zstandard, the highest one with a window of 8 MiB.
 const ZSTD_LEVEL: i32 = 19;
 
-/// Returns true if a coded content is small enough to be kept: at most 95 % of the text.
-pub fn is_worthwhile(coded: u64, size: u64) -> bool {
-    coded * 20 <= size * 19
+/// Returns true if a coded content is small enough to be kept: at most 95 % of a text of `size` bytes, and smaller than
+/// the codings before, since a client with a later coding mostly has the earlier ones too.
+pub fn is_worthwhile(coded: u64, size: u64, before: &[u64]) -> bool {
+    coded * 20 <= size * 19 && before.iter().all(|before| coded < *before)
 }
 
 /// Codes a text of `size` bytes.
@@ -77,7 +78,7 @@ mod tests {
                 coded
             };
             let first = coded();
-            assert!(is_worthwhile(first.len() as u64, text.len() as u64));
+            assert!(is_worthwhile(first.len() as u64, text.len() as u64, &[]));
             assert_eq!(first, coded(), "{coding:?}");
             let mut decoded = Vec::new();
             match coding {
@@ -90,7 +91,8 @@ mod tests {
             .expect("a decoding");
             assert_eq!(decoded, text, "{coding:?}");
         }
-        assert!(is_worthwhile(95, 100) && !is_worthwhile(96, 100));
+        assert!(is_worthwhile(95, 100, &[]) && !is_worthwhile(96, 100, &[]));
+        assert!(is_worthwhile(50, 100, &[60]) && !is_worthwhile(50, 100, &[60, 50]));
     }
 
     #[test]

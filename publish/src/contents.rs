@@ -157,6 +157,7 @@ impl<'s> ContentAdder<'s> {
             }
         }
         let mut coded = Vec::new();
+        let mut sizes = Vec::new();
         for coding in CODINGS {
             let mut out = self.begin()?;
             let mut open = Reader::open(file)?;
@@ -165,7 +166,8 @@ impl<'s> ContentAdder<'s> {
                 return Err(changed(file));
             }
             result.map_err(|error| self.failed(file, &error))?;
-            if is_worthwhile(out.size(), content.size) {
+            if is_worthwhile(out.size(), content.size, &sizes) {
+                sizes.push(out.size());
                 coded.push((coding, self.finish(out)?));
             }
         }

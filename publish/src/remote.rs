@@ -7,9 +7,11 @@ use anthill_data_plane::site::SiteAddresses;
 use anthill_data_plane::store::{
     FrameReader, FrameWriter, ReleaseStore as _, SiteRecords, StoreFolder, read_manifest,
 };
+use anthill_data_plane::wire::content_coding::ContentCoding;
 use anthill_data_plane::wire::manifest::{BlobRef, ManifestLine, ManifestReader, difference};
-use anthill_data_plane::wire::receive_frame::{ContentPlace, FrameKind, HELLO};
+use anthill_data_plane::wire::receive_frame::{ContentPlace, FrameKind, GzipAndText, HELLO};
 use anthill_data_plane::wire::release_pointer::{is_label, is_publisher};
+use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -42,9 +44,32 @@ pub struct RemoteFlip {
 /// Contents of a release that a host lacks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Offer {
-    needs: Vec<(ContentPlace, BlobRef)>,
+    transfers: Vec<Transfer>,
     /// Bytes that are to be sent.
     pub bytes: u64,
+}
+
+/// Content to be sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Transfer {
+    place: ContentPlace,
+    content: BlobRef,
+    /// Number of the text that the host decodes from the content.
+    text: Option<u32>,
+}
+
+impl Transfer {
+    /// Returns the frame at the begin of the content.
+    fn head(&self) -> (FrameKind, Vec<u8>) {
+        match self.text {
+            None => (FrameKind::Blob, self.place.bytes().to_vec()),
+            Some(text) => {
+                let gzip = self.place.number;
+                let both = GzipAndText { gzip, text };
+                (FrameKind::GzipAndText, both.bytes().to_vec())
+            }
+        }
+    }
 }
 
 impl Remote {
@@ -150,17 +175,8 @@ impl Remote {
                 return Err(self.problem("the host asks for more contents than the release has"));
             }
         }
-        let mut offer = Offer::default();
-        for place in needs {
-            let content = contents.get(place.number as usize);
-            let left = content.and_then(|content| content.size.checked_sub(place.offset));
-            let (Some(content), Some(left)) = (content, left) else {
-                return Err(self.problem("the host asks for no content of the release"));
-            };
-            offer.needs.push((place, *content));
-            offer.bytes = offer.bytes.saturating_add(left);
-        }
-        Ok(offer)
+        let offer = transfers(&needs, &contents);
+        offer.ok_or_else(|| self.problem("the host asks for no content of the release"))
     }
 
     /// Sends the contents that the host lacks. `sent` gets the number of bytes of each piece.
@@ -170,8 +186,8 @@ impl Remote {
         offer: &Offer,
         sent: &(dyn Fn(u64) + Sync),
     ) -> Result<(), Problem> {
-        let mut needs = offer.needs.iter();
-        needs.try_for_each(|(place, content)| self.send_content(store, *place, content, sent))
+        let mut transfers = offer.transfers.iter();
+        transfers.try_for_each(|transfer| self.send_content(store, transfer, sent))
     }
 
     /// Sends the manifest, as a difference from the served release if the local store has its manifest.
@@ -193,19 +209,18 @@ impl Remote {
     fn send_content(
         &mut self,
         store: &StoreFolder,
-        place: ContentPlace,
-        content: &BlobRef,
+        transfer: &Transfer,
         sent: &(dyn Fn(u64) + Sync),
     ) -> Result<(), Problem> {
+        let digest = &transfer.content.digest;
         let failed = |error: &dyn std::fmt::Display| {
-            Problem::failure(format!("the content {}: {error}", hex(&content.digest)))
+            Problem::failure(format!("the content {}: {error}", hex(digest)))
         };
-        let mut file = store
-            .open_blob(&content.digest)
+        let mut file = store.open_blob(digest).map_err(|error| failed(&error))?;
+        file.seek(SeekFrom::Start(transfer.place.offset))
             .map_err(|error| failed(&error))?;
-        file.seek(SeekFrom::Start(place.offset))
-            .map_err(|error| failed(&error))?;
-        self.write(FrameKind::Blob, &place.bytes())?;
+        let (kind, head) = transfer.head();
+        self.write(kind, &head)?;
         let mut buffer = vec![0; STORE_BUFFER_BYTES];
         loop {
             let count = file.read(&mut buffer).map_err(|error| failed(&error))?;
@@ -328,14 +343,112 @@ impl Remote {
     }
 }
 
+/// Content of a manifest.
+struct ListedContent {
+    content: BlobRef,
+    /// Number of the text of a gzip content.
+    text: Option<usize>,
+}
+
 /// Returns the contents of a manifest in its order. The manifest has been checked when it was made.
-fn contents(text: &[u8]) -> Vec<BlobRef> {
+fn contents(text: &[u8]) -> Vec<ListedContent> {
     let lines = ManifestReader::new(text).into_iter().flatten();
-    let contents = lines.filter_map(|line| match line {
-        Ok(ManifestLine::File { content, .. } | ManifestLine::Coded { content, .. }) => {
-            Some(content)
+    let mut contents: Vec<ListedContent> = Vec::new();
+    let mut file = None;
+    for line in lines.flatten() {
+        let (content, text) = match line {
+            ManifestLine::File { content, .. } => {
+                file = Some(contents.len());
+                (content, None)
+            }
+            ManifestLine::Coded { coding, content } => {
+                (content, file.filter(|_| coding == ContentCoding::Gzip))
+            }
+            _ => continue,
+        };
+        contents.push(ListedContent { content, text });
+    }
+    contents
+}
+
+/// Returns the contents to be sent; None if the host needs a content that the manifest lacks. If the host has neither a
+/// text nor its gzip content, the gzip content is sent for both.
+fn transfers(needs: &[ContentPlace], contents: &[ListedContent]) -> Option<Offer> {
+    let places: HashMap<u32, u64> = needs.iter().map(|it| (it.number, it.offset)).collect();
+    let mut texts = HashSet::new();
+    let mut transfers = Vec::with_capacity(needs.len());
+    for place in needs {
+        let listed = contents.get(usize::try_from(place.number).ok()?)?;
+        let text = listed.text.filter(|_| place.offset == 0);
+        let text = text.and_then(|text| u32::try_from(text).ok());
+        let text = text.filter(|text| places.get(text) == Some(&0) && texts.insert(*text));
+        transfers.push(Transfer {
+            place: *place,
+            content: listed.content,
+            text,
+        });
+    }
+    transfers.retain(|transfer| !texts.contains(&transfer.place.number));
+    let mut offer = Offer::default();
+    for transfer in &transfers {
+        let left = transfer.content.size.checked_sub(transfer.place.offset)?;
+        offer.bytes = offer.bytes.saturating_add(left);
+    }
+    offer.transfers = transfers;
+    Some(offer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anthill_data_plane::wire::manifest::ManifestWriter;
+    use std::borrow::Cow;
+
+    #[test]
+    fn a_missing_text_comes_with_its_gzip_content() {
+        let blob = |size: u8| BlobRef {
+            size: u64::from(size),
+            digest: [size; 32],
+        };
+        let mut writer = ManifestWriter::default();
+        for (name, size) in [("a.html", 10), ("b.html", 20)] {
+            writer.push(&ManifestLine::File {
+                path: Cow::Borrowed(name.as_bytes()),
+                content: blob(size),
+                is_hashed: false,
+            });
+            for (coding, size) in [
+                (ContentCoding::Gzip, size + 1),
+                (ContentCoding::Br, size + 2),
+            ] {
+                let content = blob(size);
+                writer.push(&ManifestLine::Coded { coding, content });
+            }
         }
-        _ => None,
-    });
-    contents.collect()
+        let contents = contents(writer.finish().as_bytes());
+        let sent = |needs: &[(u32, u64)]| {
+            let needs = needs.iter();
+            let needs: Vec<_> = needs
+                .map(|(number, offset)| ContentPlace {
+                    number: *number,
+                    offset: *offset,
+                })
+                .collect();
+            let offer = transfers(&needs, &contents)?;
+            let sent = offer.transfers.iter().map(|it| (it.place.number, it.text));
+            Some((sent.collect::<Vec<_>>(), offer.bytes))
+        };
+        let all = [(0, 0), (1, 0), (2, 0), (3, 0)];
+        let expected = vec![(1, Some(0)), (2, None), (3, None)];
+        assert_eq!(sent(&all), Some((expected, 43)));
+        // A text whose gzip content is present, or a part of either, is sent as it is.
+        let expected = vec![(0, None), (4, None)];
+        assert_eq!(sent(&[(0, 0), (4, 0)]), Some((expected, 31)));
+        let expected = vec![(0, None), (1, None)];
+        assert_eq!(sent(&[(0, 3), (1, 0)]), Some((expected.clone(), 18)));
+        assert_eq!(sent(&[(0, 0), (1, 3)]), Some((expected, 18)));
+        // A need outside of the manifest, or beyond the end of a content.
+        assert_eq!(sent(&[(6, 0)]), None);
+        assert_eq!(sent(&[(0, 11)]), None);
+    }
 }

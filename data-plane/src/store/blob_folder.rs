@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Kind of the marks of publishers that rename contents.
 const MARK: &str = "adding";
@@ -35,6 +35,8 @@ pub(super) struct BlobFolder {
     completed: Mutex<BTreeMap<[u8; 32], CompletedDraft>>,
     /// Folders with contents of the release, by the first byte of the digests.
     used: [AtomicBool; 256],
+    /// Folders in use, by the first byte of the digests.
+    open: Box<[OnceLock<OwnedFd>; 256]>,
 }
 
 /// Draft with all bytes of its content.
@@ -53,6 +55,7 @@ impl BlobFolder {
             modes,
             completed: Mutex::default(),
             used: [const { AtomicBool::new(false) }; 256],
+            open: Box::new([const { OnceLock::new() }; 256]),
         })
     }
 
@@ -65,11 +68,11 @@ impl BlobFolder {
         }
         let name = hex(&content.digest);
         let at = || format!("blobs/{}/{name}", &name[..2]);
-        let folder = match open_folder(&self.blobs, &name[..2]) {
+        let folder = match self.folder_of(&content.digest, &name) {
             Err(StoreError::Missing) => return Ok(false),
             folder => folder.map_err(|error| StoreWriteError::at(at())(error))?,
         };
-        let stat = match statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(false),
             stat => stat.map_err(|error| StoreWriteError::at(at())(error))?,
         };
@@ -79,6 +82,18 @@ impl BlobFolder {
         }
         self.used[usize::from(content.digest[0])].store(true, Ordering::Relaxed);
         Ok(u64::try_from(stat.st_size) == Ok(content.size))
+    }
+
+    /// Returns the folder of a content. A publication of thousands of contents asks for each, so the folders stay open.
+    fn folder_of(&self, digest: &[u8; 32], name: &str) -> Result<&OwnedFd, StoreError> {
+        let open = &self.open[usize::from(digest[0])];
+        match open.get() {
+            Some(folder) => Ok(folder),
+            None => {
+                let folder = open_folder(&self.blobs, &name[..2])?;
+                Ok(open.get_or_init(|| folder))
+            }
+        }
     }
 
     /// Returns the bytes of all contents.

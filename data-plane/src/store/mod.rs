@@ -30,6 +30,7 @@
 //! A sweep ([`sweep`]) removes records of old publications first, and then the contents without a release.
 
 mod blob_folder;
+mod content_index;
 mod draft;
 mod folder;
 mod folder_access;
@@ -48,6 +49,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use content_index::ContentIndex;
 pub use draft::Draft;
 pub use folder::StoreFolder;
 pub use frame_stream::{FrameReader, FrameWriter};

@@ -1,5 +1,6 @@
 //! Contents of a release, and their verification.
 
+use super::content_index::ContentIndex;
 use super::folder::StoreFolder;
 use super::manifest_text::read_manifest;
 use super::write_error::StoreWriteError;
@@ -7,7 +8,6 @@ use super::{ReleaseStore as _, StoreError};
 use crate::base::digest::{Digest, hex};
 use crate::limits::STORE_BUFFER_BYTES;
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
-use std::collections::BTreeSet;
 use std::io::Read as _;
 
 /// Returns the contents of a release, each once, with the manifest first.
@@ -26,17 +26,21 @@ pub fn release_contents(
         let error = StoreError::Corrupt("the manifest is not valid for this version");
         StoreWriteError::at(at())(error)
     };
-    let mut seen = BTreeSet::new();
     for line in ManifestReader::new(&text).map_err(refused)? {
         let (ManifestLine::File { content, .. } | ManifestLine::Coded { content, .. }) =
             line.map_err(refused)?
         else {
             continue;
         };
-        if seen.insert(content.digest) {
-            contents.push(content);
-        }
+        contents.push(content);
     }
+    let index = ContentIndex::new(&contents);
+    let numbers = 0..u32::try_from(contents.len()).unwrap_or(u32::MAX);
+    let is_first: Vec<bool> = numbers
+        .map(|number| index.is_first(&contents, number))
+        .collect();
+    let mut is_first = is_first.into_iter();
+    contents.retain(|_| is_first.next() == Some(true));
     Ok(contents)
 }
 

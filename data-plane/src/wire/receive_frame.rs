@@ -9,12 +9,14 @@
 //! | state of the site | `List` | `List` frames with text, the last one empty |
 //! | manifest | `Manifest` or `Difference` frames, then `Release` with the digest | `Need` frames, the last one empty |
 //! | content | `Blob` with the number of the content and the offset, then `Data` frames, the last one empty | none |
+//! | gzip content with its text | `GzipAndText` with the numbers of both, then `Data` frames of the gzip content, the last one empty | none |
 //! | publication | `Pointer` with the text of the pointer | `Done` with text |
 //! | other changes | `Command` with text | `Done` with text |
 //!
 //! `Failed` answers each request that is refused, and ends the session. A payload of `Need` has 12 bytes for each missing
 //! content: the number of the content in the manifest, from 0, in 4 bytes, and the number of bytes that the receiver has
-//! already, in 8 bytes. A payload of `Blob` has the same form.
+//! already, in 8 bytes. A payload of `Blob` has the same form. A payload of `GzipAndText` has the number of the gzip content
+//! and the number of the text, in 4 bytes each: the receiver has no byte of either, and decodes the text.
 
 use crate::limits::RECEIVE_FRAME_BYTES_MAX;
 
@@ -39,6 +41,8 @@ pub enum FrameKind {
     Need = b'N',
     /// Begin of a content.
     Blob = b'B',
+    /// Begin of a gzip content, from which the receiver decodes the text as well.
+    GzipAndText = b'G',
     /// Piece of a content.
     Data = b'D',
     /// Pointer to a release with complete contents.
@@ -52,7 +56,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    const ALL: [FrameKind; 12] = [
+    const ALL: [FrameKind; 13] = [
         FrameKind::Hello,
         FrameKind::List,
         FrameKind::Manifest,
@@ -60,6 +64,7 @@ impl FrameKind {
         FrameKind::Release,
         FrameKind::Need,
         FrameKind::Blob,
+        FrameKind::GzipAndText,
         FrameKind::Data,
         FrameKind::Pointer,
         FrameKind::Command,
@@ -130,6 +135,31 @@ impl ContentPlace {
     }
 }
 
+/// Gzip content on its way, with the text that the receiver decodes: the payload of `GzipAndText`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct GzipAndText {
+    /// Number of the gzip content in the manifest, from 0.
+    pub gzip: u32,
+    /// Number of the text in the manifest, from 0.
+    pub text: u32,
+}
+
+impl GzipAndText {
+    /// Parses a payload; None for a payload with another length.
+    pub fn parse(payload: &[u8]) -> Option<GzipAndText> {
+        let payload = u64::from_be_bytes(payload.try_into().ok()?);
+        Some(GzipAndText {
+            gzip: (payload >> 32) as u32,
+            text: payload as u32,
+        })
+    }
+
+    /// Returns the bytes of the payload.
+    pub fn bytes(self) -> [u8; 8] {
+        (u64::from(self.gzip) << 32 | u64::from(self.text)).to_be_bytes()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,5 +188,12 @@ mod tests {
         };
         assert_eq!(place.bytes(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
         assert_eq!(ContentPlace::parse(&place.bytes()), place);
+        let both = GzipAndText {
+            gzip: 0x0102_0304,
+            text: 0x0506_0708,
+        };
+        assert_eq!(both.bytes(), [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(GzipAndText::parse(&both.bytes()), Some(both));
+        assert_eq!(GzipAndText::parse(&[0; 9]), None);
     }
 }

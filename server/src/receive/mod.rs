@@ -5,6 +5,7 @@
 //! compared, and a pointer only after all contents of its release are in the store.
 
 mod error;
+mod incoming;
 mod options;
 mod rights;
 mod session;

@@ -1,6 +1,7 @@
 //! Session of one publisher.
 
 use super::error::ReceiveError;
+use super::incoming::{Both, IncomingContent, not_written};
 use super::options::ReceiveOptions;
 use super::rights::Rights;
 use super::upload::Upload;
@@ -13,8 +14,9 @@ use crate::store::{
     StoreWriter, read_manifest, record_received, release_contents, verify_content,
 };
 use crate::wire::manifest::apply_difference;
-use crate::wire::receive_frame::{ContentPlace, FrameKind, HELLO};
+use crate::wire::receive_frame::{ContentPlace, FrameKind, GzipAndText, HELLO};
 use crate::wire::release_pointer::ReleasePointer;
+use flate2::write::GzDecoder;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 
@@ -103,6 +105,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
             FrameKind::List => self.list()?,
             FrameKind::Release => self.begin_upload(payload, pieces)?,
             FrameKind::Blob => return self.content(payload),
+            FrameKind::GzipAndText => return self.gzip_and_text(payload),
             FrameKind::Pointer => self.publish(payload)?,
             FrameKind::Command => {
                 let text = std::str::from_utf8(payload);
@@ -180,30 +183,49 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         let place = <&[u8; ContentPlace::BYTES]>::try_from(payload);
         let place = place.map_err(|_| ReceiveError::Protocol("a content has a place"))?;
         let place = ContentPlace::parse(place);
-        let upload = self.upload.as_mut();
+        let mut incoming = self.begin_content(place)?;
+        self.read_pieces(&mut incoming)?;
+        self.complete(incoming)
+    }
+
+    /// Takes the pieces of a gzip content, and decodes its text.
+    fn gzip_and_text(&mut self, payload: &[u8]) -> Result<(), ReceiveError> {
+        let numbers = GzipAndText::parse(payload);
+        let numbers = numbers.ok_or(ReceiveError::Protocol("a gzip content has two numbers"))?;
+        let whole = |number| ContentPlace { number, offset: 0 };
+        let mut gzip = self.begin_content(whole(numbers.gzip))?;
+        let mut text = GzDecoder::new(self.begin_content(whole(numbers.text))?);
+        self.read_pieces(&mut Both(&mut gzip, &mut text))?;
+        let text = text.finish().map_err(not_written)?;
+        self.complete(gzip)?;
+        self.complete(text)
+    }
+
+    /// Begins a missing content, or goes on with it.
+    fn begin_content(&self, place: ContentPlace) -> Result<IncomingContent<'s>, ReceiveError> {
+        let upload = self.upload.as_ref();
         let upload = upload.ok_or(ReceiveError::Protocol("a content comes after its manifest"))?;
         let content = upload.content(place.number);
         let content = *content.ok_or(ReceiveError::Protocol("the content is not missing"))?;
-        let mut draft = self.store.resume(&self.options.site, &content)?;
+        let draft = self.store.resume(&self.options.site, &content)?;
         if draft.size() != place.offset {
             return Err(ReceiveError::Refused(
                 "another publisher sends the same content at the moment; publish again".to_owned(),
             ));
         }
+        Ok(IncomingContent {
+            number: place.number,
+            content,
+            draft,
+        })
+    }
+
+    /// Reads the pieces of a content.
+    fn read_pieces(&mut self, out: &mut dyn Write) -> Result<(), ReceiveError> {
         loop {
             match self.input.read()? {
-                Some((FrameKind::Data, b"")) => break,
-                Some((FrameKind::Data, piece)) => {
-                    if draft.size().saturating_add(piece.len() as u64) > content.size {
-                        return Err(ReceiveError::Protocol(
-                            "the content is longer than in the manifest",
-                        ));
-                    }
-                    let written = draft.write_all(piece);
-                    written.map_err(|error| {
-                        ReceiveError::Refused(format!("the disk refused a content: {error}"))
-                    })?;
-                }
+                Some((FrameKind::Data, b"")) => return Ok(()),
+                Some((FrameKind::Data, piece)) => out.write_all(piece).map_err(not_written)?,
                 Some(_) => return Err(ReceiveError::Protocol("a content has pieces alone")),
                 None => {
                     return Err(ReceiveError::Stream(
@@ -212,8 +234,15 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
                 }
             }
         }
-        draft.finish_as(&content)?;
-        upload.complete(place.number);
+    }
+
+    /// Compares a content with its digest. The content becomes a part of the store at the next sync.
+    fn complete(&mut self, incoming: IncomingContent<'s>) -> Result<(), ReceiveError> {
+        let content = incoming.content;
+        incoming.draft.finish_as(&content)?;
+        if let Some(upload) = &mut self.upload {
+            upload.complete(incoming.number);
+        }
         self.unrecorded.push(content.digest);
         self.unsynced += content.size;
         if self.unsynced >= RECEIVE_UNSYNCED_BYTES_MAX {

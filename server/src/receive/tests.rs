@@ -4,10 +4,12 @@ use super::*;
 use crate::base::clock::unix_seconds_now;
 use crate::base::digest::{hex, sha256};
 use crate::store::{ReleaseStore as _, Retention, SiteRecords, StoreFolder, sweep};
+use crate::wire::content_coding::ContentCoding;
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestWriter, difference};
-use crate::wire::receive_frame::{ContentPlace, HELLO};
+use crate::wire::receive_frame::{ContentPlace, GzipAndText, HELLO};
 use crate::wire::release_pointer::ReleasePointer;
 use std::borrow::Cow;
+use std::io::{Read as _, Write as _};
 use tempfile::TempDir;
 
 /// Answer of a receiver.
@@ -265,6 +267,114 @@ fn a_broken_upload_goes_on() {
     );
     let store = StoreFolder::open(&receiver.options.store).expect("a store");
     assert!(store.open_blob(&sha256(b"abcdef")).is_ok());
+}
+
+/// Returns a text with its gzip content, and the manifest of both.
+fn gzip_and_text() -> (Vec<u8>, Vec<u8>, String) {
+    let text = b"a text with repetitions, ".repeat(9_000);
+    let mut gzip = Vec::new();
+    let mut encoder = flate2::write::GzEncoder::new(&mut gzip, flate2::Compression::best());
+    encoder.write_all(&text).expect("memory");
+    encoder.finish().expect("memory");
+    let mut writer = ManifestWriter::default();
+    let blob = |bytes: &[u8]| BlobRef {
+        size: bytes.len() as u64,
+        digest: sha256(bytes),
+    };
+    writer.push(&ManifestLine::File {
+        path: Cow::Borrowed(b"a.txt"),
+        content: blob(&text),
+        is_hashed: false,
+    });
+    writer.push(&ManifestLine::Coded {
+        coding: ContentCoding::Gzip,
+        content: blob(&gzip),
+    });
+    (text, gzip, writer.finish())
+}
+
+#[test]
+fn a_text_is_decoded_from_its_gzip_content() {
+    let (text, gzip, release) = gzip_and_text();
+    let receiver = Receiver::new(Rights::Publish);
+    let both = GzipAndText { gzip: 1, text: 0 };
+    let mut frames = Frames::new()
+        .add(FrameKind::List, b"")
+        .manifest(&release)
+        .add(FrameKind::GzipAndText, &both.bytes());
+    for piece in gzip.chunks(7) {
+        frames = frames.add(FrameKind::Data, piece);
+    }
+    let frames = frames.add(FrameKind::Data, b"").pointer(&release, 1);
+    let answers = receiver.answers(frames);
+    assert_eq!(answers.last(), Some(&done("sequence 1\nwaiting\n")));
+    let store = StoreFolder::open(&receiver.options.store).expect("a store");
+    for content in [&text, &gzip] {
+        let mut stored = Vec::new();
+        let mut blob = store.open_blob(&sha256(content)).expect("a content");
+        blob.read_to_end(&mut stored).expect("a content");
+        assert_eq!(&stored, content);
+    }
+}
+
+#[test]
+fn a_gzip_content_with_another_text_is_refused() {
+    let (text, gzip, release) = gzip_and_text();
+    let refusal = |numbers: GzipAndText, bytes: &[u8]| {
+        let receiver = Receiver::new(Rights::Publish);
+        let mut frames = Frames::new()
+            .manifest(&release)
+            .add(FrameKind::GzipAndText, &numbers.bytes());
+        if !bytes.is_empty() {
+            frames = frames.add(FrameKind::Data, bytes);
+        }
+        let refused = receiver.refusal(frames.add(FrameKind::Data, b""));
+        let store = StoreFolder::open(&receiver.options.store).expect("a store");
+        assert!(store.open_blob(&sha256(&text)).is_err(), "{refused}");
+        refused
+    };
+    let both = GzipAndText { gzip: 1, text: 0 };
+    for (bytes, reason) in [
+        (&b""[..], "no text"),
+        (b"no gzip", "no text"),
+        (&gzip[..gzip.len() - 1], "no text"),
+        (&text[..gzip.len() + 1], "longer than in the manifest"),
+    ] {
+        let refused = refusal(both, bytes);
+        assert!(refused.contains(reason), "{reason}: {refused}");
+    }
+    let mut damaged = gzip.clone();
+    damaged[gzip.len() / 2] ^= 1;
+    let refused = refusal(both, &damaged);
+    let reasons = ["no text", "differs from its digest", "longer than"];
+    let is_known = reasons.iter().any(|reason| refused.contains(reason));
+    assert!(is_known, "{refused}");
+    // The numbers of the other content, and numbers outside of the manifest.
+    let swapped = GzipAndText { gzip: 0, text: 1 };
+    assert!(refusal(swapped, &gzip).contains("longer than in the manifest"));
+    let outside = GzipAndText { gzip: 2, text: 0 };
+    assert!(refusal(outside, &gzip).contains("not missing"));
+    // After a connection that broke, the parts of both contents stay, and each goes on by itself.
+    let receiver = Receiver::new(Rights::Publish);
+    let half = &gzip[..gzip.len() / 2];
+    let frames = Frames::new()
+        .manifest(&release)
+        .add(FrameKind::GzipAndText, &both.bytes())
+        .add(FrameKind::Data, half);
+    assert!(receiver.refusal(frames).contains("ended within a request"));
+    let answers = receiver.answers(Frames::new().manifest(&release));
+    let [of_text, of_gzip] = needs(&answers)[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(of_gzip.offset, half.len() as u64);
+    let frames = Frames::new()
+        .add(FrameKind::List, b"")
+        .manifest(&release)
+        .content(0, of_text.offset, &text[of_text.offset as usize..])
+        .content(1, of_gzip.offset, &gzip[half.len()..])
+        .pointer(&release, 1);
+    let answers = receiver.answers(frames);
+    assert_eq!(answers.last(), Some(&done("sequence 1\nwaiting\n")));
 }
 
 #[test]

@@ -6,10 +6,11 @@
 
 use super::error::ReceiveError;
 use crate::base::digest::sha256;
-use crate::store::{SiteRecords, StoreWriter, received_contents, release_contents};
+use crate::store::{
+    ContentIndex, SiteRecords, StoreWriteError, StoreWriter, received_contents, release_contents,
+};
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
 use crate::wire::receive_frame::ContentPlace;
-use std::collections::{HashMap, HashSet};
 
 /// Release on its way to the store.
 pub(super) struct Upload {
@@ -44,29 +45,15 @@ impl Upload {
             release,
             manifest: Vec::new(),
         };
-        let mut seen = HashSet::new();
-        let mut unproven = HashMap::new();
         for line in reader {
             let (ManifestLine::File { content, .. } | ManifestLine::Coded { content, .. }) =
                 line.map_err(refused)?
             else {
                 continue;
             };
-            let number = u32::try_from(upload.contents.len()).unwrap_or(u32::MAX);
             upload.contents.push(content);
-            // Equal contents are sent once.
-            if !seen.insert(content.digest) {
-                continue;
-            }
-            match store.has(&content)? {
-                true => drop(unproven.insert(content.digest, number)),
-                false => upload.missing.push(number),
-            }
         }
-        drop(seen);
-        remove_proven(&mut unproven, store, site)?;
-        upload.missing.extend(unproven.into_values());
-        upload.missing.sort_unstable();
+        upload.missing = missing(&upload.contents, store, site)?;
         upload.manifest = manifest;
         Ok(upload)
     }
@@ -106,24 +93,47 @@ impl Upload {
     }
 }
 
-/// Removes the contents that publishers of a site have sent: contents of broken connections, and of releases. The newest
-/// releases come first, since most contents of a release are in the release before.
-fn remove_proven(
-    contents: &mut HashMap<[u8; 32], u32>,
+/// Returns the numbers of the contents that the publisher has to send, rising. Equal contents are sent once.
+fn missing(
+    contents: &[BlobRef],
     store: &StoreWriter,
     site: &str,
-) -> Result<(), ReceiveError> {
-    for digest in received_contents(store.reader(), site) {
-        contents.remove(&digest);
+) -> Result<Vec<u32>, StoreWriteError> {
+    let index = ContentIndex::new(contents);
+    let numbers = 0..u32::try_from(contents.len()).unwrap_or(u32::MAX);
+    let mut is_needed: Vec<bool> = numbers
+        .clone()
+        .map(|number| index.is_first(contents, number))
+        .collect();
+    // Contents of the store that the site has not proven to have.
+    let mut is_unproven = vec![false; contents.len()];
+    let mut unproven: u32 = 0;
+    for number in numbers.clone() {
+        let number = number as usize;
+        is_unproven[number] = is_needed[number] && store.has(&contents[number])?;
+        unproven += u32::from(is_unproven[number]);
     }
+    let mut prove = |digest: &[u8; 32]| {
+        if let Some(number) = index.number(contents, digest)
+            && std::mem::take(&mut is_unproven[number as usize])
+        {
+            is_needed[number as usize] = false;
+            unproven -= 1;
+        }
+        unproven
+    };
+    for digest in received_contents(store.reader(), site) {
+        prove(&digest);
+    }
+    // The newest releases come first, since most contents of a release are in the release before.
     for release in SiteRecords::read(store.reader(), site)?.releases() {
-        if contents.is_empty() {
+        // An unreadable release proves nothing.
+        let of_release = release_contents(store.reader(), &release).unwrap_or_default();
+        if of_release.iter().any(|content| prove(&content.digest) == 0) {
             break;
         }
-        // An unreadable release proves nothing.
-        for content in release_contents(store.reader(), &release).unwrap_or_default() {
-            contents.remove(&content.digest);
-        }
     }
-    Ok(())
+    Ok(numbers
+        .filter(|number| is_needed[*number as usize])
+        .collect())
 }
