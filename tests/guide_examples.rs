@@ -640,6 +640,41 @@ scenarios! {
         until grep -q '^127.0.0.9 ' "$M/access.log"; do sleep 0.05; done
     "#;
 
+    an_account_for_publishers_is_made_as_printed("service.md", true) = r#"
+        mount -t proc proc /proc
+        rm /usr/local/bin/anthill
+        cp "$M/bin/anthill" "${ANTHILL%/*}/anthill-publish" /usr/local/bin/
+        mkdir mysite; cd mysite
+        printf '[[site]]\nnames = ["*"]\nrelease = "www"\n' > anthill.toml
+        anthill() { /usr/local/bin/anthill "$@"; }
+        {
+        @run anthill service install --publisher
+        } > "$M/actual"
+        @file "$M/expected" …\nadd a line
+        shows "$M/expected" "$M/actual"
+        [ "$(stat -c '%U:%G %a' /var/lib/anthill/releases)" = 'anthill:anthill 2770' ]
+        [ "$(stat -c '%U:%G %a' /var/lib/anthill)" = 'anthill:anthill 710' ]
+        [ "$(stat -c '%U:%G %a' /home/publish/.ssh)" = 'publish:publish 700' ]
+        grep -q '^publish:\*:' /etc/shadow
+        # A key of the account runs the printed command.
+        command=$(sed -n 's/^restrict,command="\(.*\)" KEY$/\1/p' "$M/actual")
+        printf '#!/bin/sh\nexec setpriv --reuid publish --regid publish --init-groups %s\n' "$command" > "$M/ssh"
+        chmod 755 "$M/ssh"
+        mkdir page; echo hello > page/index.html
+        until curl -so "$M/output" https://localhost:8443/; do sleep 0.05; done
+        has 'served by all workers' anthill publish --ssh "$M/ssh" page host
+        has hello curl -s https://localhost:8443/
+        # The account and the store stay as they are.
+        has 'receive www' anthill service install --publisher publish
+        # A store whose files belong to one account is left alone.
+        chmod g-s /var/lib/anthill/releases
+        ! anthill service install --publisher publish > "$M/refused" 2>&1
+        has 'chgrp -R anthill /var/lib/anthill/releases' cat "$M/refused"
+        printf '[[site]]\nroot = "page"\n' > anthill.toml
+        ! anthill service install --publisher publish > "$M/refused" 2>&1
+        has 'sites with `release`' cat "$M/refused"
+    "#;
+
     a_service_is_printed_as_printed("service.md", false) = r#"
         mkdir public; echo '[server]' > anthill.toml
         @run anthill service print

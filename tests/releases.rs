@@ -13,7 +13,7 @@ use anthill::wire::receive_frame::{ContentPlace, FrameKind, HELLO};
 use anthill::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 
-use crate::lifecycle::is_root;
+use crate::lifecycle::{in_own_mounts, is_root};
 use crate::support::h2::H2;
 use crate::support::release_store::{TestStore, pointer, wait_until_served, write};
 use crate::support::wire::Over;
@@ -71,6 +71,31 @@ fn a_site_waits_for_its_first_release() {
     wait_until_served(&server, release, 1);
     assert_eq!(shown(&server, "/"), (200, "one".to_owned()));
     wait_for_error(&server, &["the site www serves the release", "sequence 1"]);
+}
+
+#[test]
+fn a_read_only_store_is_served() {
+    let folder = Folder::new();
+    TestStore::of(&folder).publish_page(1, "page");
+    folder.write("anthill.toml", config("", ""));
+    let mounts = "mount --bind state/releases state/releases
+                  mount -o remount,ro,bind state/releases
+                  ! touch state/releases/file 2> refused
+                  grep -qi 'read-only' refused";
+    let server = Server::launch(Folder::new(), in_own_mounts(&folder, mounts));
+    assert_eq!(shown(&server, "/"), (200, "page".to_owned()));
+    // The acknowledgment is in the state folder, outside of the store.
+    eventually("the acknowledgment", || {
+        folder.path("state/served/www").is_file().then_some(())
+    });
+    // A release that comes into the store from elsewhere is served: the folder has a second way, which is not read-only.
+    let store = TestStore::of(&folder);
+    let release = store.publish_page(2, "next page");
+    eventually("the next release", || {
+        let text = fs::read_to_string(folder.path("state/served/www")).unwrap_or_default();
+        text.contains(&hex(&release)).then_some(())
+    });
+    assert_eq!(shown(&server, "/"), (200, "next page".to_owned()));
 }
 
 #[test]

@@ -556,6 +556,18 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
                 value: Some(("SYSTEM", ValueKind::Words(&["systemd", "openrc", "sysv"]))),
                 about: "Init system, instead of the init system of the machine",
             },
+            CommandOption {
+                long: "publisher",
+                short: None,
+                value: Some(("NAME", ValueKind::Any)),
+                about: "Account for publishers of releases: install makes the account and the store",
+            },
+            CommandOption {
+                long: "quota",
+                short: None,
+                value: Some(("BYTES", ValueKind::Any)),
+                about: "Bytes of all releases in the store, beyond which none is accepted",
+            },
         ],
         run: service::run,
     },

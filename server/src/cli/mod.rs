@@ -16,6 +16,8 @@ mod passwd;
 mod receive;
 mod serve;
 mod service;
+mod service_publisher;
+mod system_account;
 mod commands;
 
 #[cfg(test)]

@@ -54,13 +54,6 @@ fn options(typed: &ParsedArguments) -> Result<ReceiveOptions, OperatorError> {
                 .help("write at most 63 visible ASCII characters without a space"),
         );
     }
-    let quota = match typed.text("quota")? {
-        None => None,
-        Some(text) => Some(text.parse().map_err(|_| {
-            OperatorError::new(format!("--quota: `{text}` is not a number of bytes"))
-                .help("write digits alone, for example 1000000000")
-        })?),
-    };
     Ok(ReceiveOptions {
         site,
         served: served_folder(&store),
@@ -70,12 +63,24 @@ fn options(typed: &ParsedArguments) -> Result<ReceiveOptions, OperatorError> {
             .and_then(Rights::of)
             .unwrap_or(Rights::Publish),
         publisher,
-        quota,
+        quota: quota(typed)?,
     })
 }
 
+/// Reads the bound of the bytes in a store.
+pub(super) fn quota(typed: &ParsedArguments) -> Result<Option<u64>, OperatorError> {
+    let Some(text) = typed.text("quota")? else {
+        return Ok(None);
+    };
+    let quota = text.parse().map_err(|_| {
+        OperatorError::new(format!("--quota: `{text}` is not a number of bytes"))
+            .help("write digits alone, for example 1000000000")
+    });
+    quota.map(Some)
+}
+
 /// Returns the begin of a line for `authorized_keys` (sshd(8)): the key that follows may run this command alone.
-fn key_line(options: &ReceiveOptions) -> Result<String, OperatorError> {
+pub(super) fn key_line(options: &ReceiveOptions) -> Result<String, OperatorError> {
     let program = std::env::current_exe().map_err(|error| {
         OperatorError::failure(format!("the path of this program is unknown: {error}"))
     })?;

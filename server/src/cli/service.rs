@@ -8,9 +8,11 @@ use std::fmt;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use super::parse::ParsedArguments;
+use super::service_publisher::PublisherSetup;
+use super::system_account::{self, AccountSpec, Login, run_aloud};
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::config::{
     self, Config, ConfigSource, LogTarget, OperatorError, Overrides, TargetConfig, UnixAccount,
@@ -42,6 +44,7 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
         );
     }
     let user = typed.text("user")?;
+    let publisher = PublisherSetup::of(typed)?;
     match typed.operand_at(0).and_then(|action| action.to_str()) {
         Some("remove") => {
             need_root("remove a service")?;
@@ -53,7 +56,8 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
         }
         _ => {
             need_root("install a service")?;
-            install(&ServiceDefinition::of(typed.path_at(1), init, name, user)?)
+            let service = ServiceDefinition::of(typed.path_at(1), init, name, user)?;
+            install(&service, publisher.as_ref())
         }
     }
 }
@@ -413,12 +417,25 @@ fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-fn install(service: &ServiceDefinition) -> Result<ExitCode, OperatorError> {
+fn install(
+    service: &ServiceDefinition,
+    publisher: Option<&PublisherSetup>,
+) -> Result<ExitCode, OperatorError> {
+    let config = ConfigSource::of(Some(&service.target))?.read(&Overrides::default())?;
+    if let Some(publisher) = publisher {
+        publisher.check(&config)?;
+    }
     if service.makes_user {
-        make_user(&service.user)?;
-        super::print_message(&format!("created the account {}", service.user));
+        system_account::make(&AccountSpec {
+            name: &service.user,
+            home: "/var/lib/anthill",
+            login: Login::Closed,
+        })?;
     }
     service.check()?;
+    if let Some(publisher) = publisher {
+        publisher.set_up(&config, &service.user)?;
+    }
     let file = service.init.file(&service.name);
     write(&file, &service.render(), service.init.mode()).map_err(|error| {
         OperatorError::failure(format!("{}: {}", file.display(), reason(&error)))
@@ -433,8 +450,12 @@ fn install(service: &ServiceDefinition) -> Result<ExitCode, OperatorError> {
             )));
         }
     }
+    let lines = match publisher {
+        Some(publisher) => publisher.key_lines(&config)?,
+        None => String::new(),
+    };
     Ok(super::print_result(&format!(
-        "{} serves {} now and after each boot ({})",
+        "{} serves {} now and after each boot ({}){lines}",
         service.name,
         service.target.display(),
         service.init
@@ -477,60 +498,6 @@ fn remove(init: InitSystem, name: &str) -> Result<ExitCode, OperatorError> {
         file.display()
     );
     Ok(super::print_result(&text))
-}
-
-/// Makes a system account, with useradd (shadow) or else with adduser (busybox).
-fn make_user(user: &str) -> Result<(), OperatorError> {
-    let home = "/var/lib/anthill";
-    let shell = if Path::new("/usr/sbin/nologin").exists() {
-        "/usr/sbin/nologin"
-    } else {
-        "/sbin/nologin"
-    };
-    let shadow = [
-        "useradd",
-        "--system",
-        "--user-group",
-        "--no-create-home",
-        "--home-dir",
-        home,
-        "--shell",
-        shell,
-        user,
-    ];
-    let group = ["addgroup", "-S", user];
-    let busybox = [
-        "adduser", "-S", "-D", "-H", "-h", home, "-s", shell, "-G", user, user,
-    ];
-    let run =
-        |words: &[&str]| run_aloud(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
-    if on_path("useradd") {
-        run(&shadow);
-    } else if run(&group) {
-        run(&busybox);
-    }
-    match UnixAccount::find(user) {
-        Some(_) => Ok(()),
-        None => Err(
-            OperatorError::failure(format!("the account {user} could not be created"))
-                .help("create the account by hand, or name another account with --user"),
-        ),
-    }
-}
-
-fn on_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-}
-
-/// Prints a command and runs it. The command inherits standard output and standard error.
-fn run_aloud(words: &[String]) -> bool {
-    super::print_message(&format!("+ {}", words.join(" ")));
-    let status = Command::new(&words[0])
-        .args(&words[1..])
-        .stdin(Stdio::null())
-        .status();
-    status.is_ok_and(|status| status.success())
 }
 
 fn write(file: &Path, text: &str, mode: u32) -> std::io::Result<()> {

@@ -1,0 +1,184 @@
+//! Account for publishers of a service: `anthill service install --publisher NAME`.
+//!
+//! Publishers reach the machine by ssh with an account of their own. The account gets the group of the server's account,
+//! so that it may pass the state folder, and the store belongs to that group. The keys in the account's authorized_keys
+//! run `anthill receive` alone.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, Uid};
+use rustix::io::Errno;
+
+use super::parse::ParsedArguments;
+use super::receive::key_line;
+use super::system_account::{self, AccountSpec, Login};
+use crate::config::{Config, OperatorError, UnixAccount, reason};
+use crate::receive::{ReceiveOptions, Rights};
+use crate::store::served_folder;
+
+/// Account for publishers, as asked for on the command line.
+pub(super) struct PublisherSetup {
+    /// Name of the account.
+    name: String,
+    /// Bound of the bytes in the store.
+    quota: Option<u64>,
+}
+
+/// Mode of a store for several accounts: the group of the folder is the group of all new files.
+const STORE_MODE: RawMode = 0o2770;
+/// Mode of the state folder: the group may pass, and not list the files.
+const STATE_MODE: RawMode = 0o710;
+/// File type and permissions in the mode of a folder, without the bits that have no effect on a store.
+const COMPARED_BITS: RawMode = 0o2070;
+
+impl PublisherSetup {
+    /// Reads the options; None without a publisher.
+    pub(super) fn of(typed: &ParsedArguments) -> Result<Option<PublisherSetup>, OperatorError> {
+        let quota = super::receive::quota(typed)?;
+        let Some(name) = typed.text("publisher")? else {
+            return match quota {
+                None => Ok(None),
+                Some(_) => Err(OperatorError::new("--quota bounds the store of publishers")
+                    .help("write --publisher NAME beside --quota")),
+            };
+        };
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        if name.is_empty() || name.starts_with('-') || !name.bytes().all(is_plain) {
+            let what = format!("--publisher: `{name}` is not a name of an account");
+            return Err(OperatorError::new(what)
+                .help("use letters, digits, hyphens and underscores, for example publish"));
+        }
+        Ok(Some(PublisherSetup { name, quota }))
+    }
+
+    /// Refuses a configuration without a site that publishers could change.
+    pub(super) fn check(&self, config: &Config) -> Result<(), OperatorError> {
+        match sites(config).is_empty() {
+            true => Err(OperatorError::new(
+                "--publisher is for sites with `release`, and the configuration has none",
+            )
+            .help("write `release = \"www\"` in place of `root`")),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes the account, and the folder of the store for the group of the server's account.
+    pub(super) fn set_up(&self, config: &Config, server: &str) -> Result<(), OperatorError> {
+        let server = UnixAccount::find(server).ok_or_else(|| {
+            OperatorError::failure(format!("the account {server} does not exist"))
+        })?;
+        if UnixAccount::find(&self.name).is_none() {
+            let home = format!("/home/{}", self.name);
+            system_account::make(&AccountSpec {
+                name: &self.name,
+                home: &home,
+                login: Login::ByKey,
+            })?;
+            system_account::run_aloud(
+                &["install", "-d", "-m", "700", "-o", &self.name, "-g", &self.name]
+                    .map(str::to_owned)
+                    .into_iter()
+                    .chain([format!("{home}/.ssh")])
+                    .collect::<Vec<_>>(),
+            );
+        }
+        let account = UnixAccount::find(&self.name);
+        if account.is_some_and(|account| !account.groups.contains(&server.gid)) {
+            system_account::add_to_group(&self.name, &server.group)?;
+        }
+        let state = config.server.state.get_ref();
+        let store = config.server.releases_folder();
+        open_folder(state, STATE_MODE, &server)?;
+        let folder = open_folder(&store, STORE_MODE, &server)?;
+        must_be_shared(&folder, &store, &server)
+    }
+
+    /// Returns a line of authorized_keys for each site, with an introduction.
+    pub(super) fn key_lines(&self, config: &Config) -> Result<String, OperatorError> {
+        let store = config.server.releases_folder();
+        let mut text = format!(
+            "\nadd a line to ~{}/.ssh/authorized_keys for each key of a publisher, with the public key in place of KEY:",
+            self.name
+        );
+        for site in sites(config) {
+            let line = key_line(&ReceiveOptions {
+                site,
+                served: served_folder(&store),
+                store: store.clone(),
+                rights: Rights::Publish,
+                publisher: None,
+                quota: self.quota,
+            })?;
+            text.push('\n');
+            text.push_str(&line);
+        }
+        Ok(text)
+    }
+}
+
+/// Returns the names of the sites in the store.
+fn sites(config: &Config) -> BTreeSet<String> {
+    let sites = config.sites.iter();
+    let sites = sites.filter_map(|site| Some(site.release.as_ref()?.name.get_ref().clone()));
+    sites.collect()
+}
+
+/// Opens a folder, and makes a missing folder for the server's account. The last name is no link, so an account with
+/// access to the folder above leads root nowhere else.
+fn open_folder(
+    path: &Path,
+    mode: RawMode,
+    server: &UnixAccount,
+) -> Result<OwnedFd, OperatorError> {
+    let failed = |error: Errno| {
+        OperatorError::failure(format!("{}: {}", path.display(), reason(&error.into())))
+    };
+    let is_new = match rustix::fs::mkdirat(CWD, path, Mode::from_raw_mode(0o700)) {
+        Ok(()) => true,
+        Err(Errno::EXIST) => false,
+        Err(error) => return Err(failed(error)),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
+    let is_empty = is_new || names(&folder).map_err(failed)? == 0;
+    let stat = rustix::fs::fstat(&folder).map_err(failed)?;
+    let is_own = stat.st_uid == server.uid;
+    // A state folder in use gets its group; a store in use is left, since its files have a group too.
+    if is_empty || (is_own && mode == STATE_MODE) {
+        let (owner, group) = (Uid::from_raw(server.uid), Gid::from_raw(server.gid));
+        rustix::fs::fchown(&folder, Some(owner), Some(group)).map_err(failed)?;
+        rustix::fs::fchmod(&folder, Mode::from_raw_mode(mode)).map_err(failed)?;
+    }
+    Ok(folder)
+}
+
+/// Returns the number of entries of a folder.
+fn names(folder: &OwnedFd) -> Result<usize, Errno> {
+    let mut count = 0;
+    for entry in rustix::fs::Dir::read_from(folder)? {
+        let name = entry?;
+        count += usize::from(!matches!(name.file_name().to_bytes(), b"." | b".."));
+    }
+    Ok(count)
+}
+
+/// Refuses a store whose files belong to one account.
+fn must_be_shared(
+    folder: &OwnedFd,
+    path: &Path,
+    server: &UnixAccount,
+) -> Result<(), OperatorError> {
+    let stat = rustix::fs::statat(folder, "", AtFlags::EMPTY_PATH).map_err(|error| {
+        OperatorError::failure(format!("{}: {}", path.display(), reason(&error.into())))
+    })?;
+    if stat.st_gid == server.gid && stat.st_mode & COMPARED_BITS == STORE_MODE & COMPARED_BITS {
+        return Ok(());
+    }
+    let (path, group) = (path.display(), &server.group);
+    let what = format!("{path} has releases already, and not all belong to the group {group}");
+    Err(OperatorError::failure(what).help(format!(
+        "chgrp -R {group} {path} && chmod -R g+rwX {path} && find {path} -type d -exec chmod g+s {{}} +"
+    )))
+}
