@@ -332,7 +332,11 @@ fn a_silent_backend_times_out() {
     let server = php_server(folder, "limits = { script_silent_seconds = 3 }", "");
     let response = Wire::plain(&server).get("/sleep.php", "");
     assert_eq!(response.status, 504, "{response:?}");
-    assert_eq!(Wire::plain(&server).get("/index.php", "").status, 200);
+    // On a busy machine the next process may itself be silent for longer than the limit.
+    wait_until(PATIENCE, "a response of the other process", || {
+        let status = Wire::plain(&server).get("/index.php", "").status;
+        (status == 200).then_some(())
+    });
 }
 
 #[test]
