@@ -50,16 +50,14 @@ impl HostBuilder<'_> {
             .map(|name| name.get_ref().clone())
             .collect();
         let counters = self.route_counters(b"");
-        let routes = site
-            .routes
-            .iter()
-            .map(|route| self.route(route, &counters))
-            .collect::<Result<Vec<_>, _>>()?;
+        let routes = site.routes.iter();
+        let routes = OperatorError::collect(routes.map(|route| self.route(route, &counters)));
         let files = match (&site.root, &site.release) {
             (Some(root), _) => Some(self.open_site(root, true)?),
             (None, Some(release)) => Some(self.open_release(release)?),
             (None, None) => None,
         };
+        let routes = routes?;
         let previews = match &site.release {
             Some(release) => self.previews(release, files.as_deref(), tls)?,
             None => None,

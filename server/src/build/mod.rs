@@ -40,11 +40,16 @@ pub fn build(
     let entries = LedgerEntries::new(config, supplies);
     let member_tls = MemberTlsClients::new(config, previous);
     let server_access = entries.access(&config.log.access);
-    let tls = tls(config, supplies, previous, now)?;
+    let mut errors = Vec::new();
+    let tls = tls(config, supplies, previous, now).unwrap_or_else(|error| {
+        errors.push(error);
+        None
+    });
     let quic = tls.as_ref().and_then(|tls| tls.quic());
     let h3_port = supplies.h3_port.filter(|_| quic.is_some());
-    let mut hosts = Vec::with_capacity(config.sites.len());
-    for (at, site) in config.sites.iter().enumerate() {
+    // A mistake in one site does not hide the mistakes in others.
+    let sites = config.sites.iter().enumerate();
+    let hosts = OperatorError::collect(sites.map(|(at, site)| {
         let before = previous.and_then(|world| world.hosts.iter().nth(at));
         let builder = HostBuilder {
             config,
@@ -60,10 +65,18 @@ pub fn build(
                 |host| host.change_tracker.clone(),
             ),
         };
-        hosts.push(Arc::new(builder.host(&server_access, tls.as_deref())?));
-    }
-    for balancer in &config.balancers {
-        entries.balancer(balancer, &balancer.settings, &member_tls)?;
+        Ok(Arc::new(builder.host(&server_access, tls.as_deref())?))
+    }));
+    let balancers = config.balancers.iter();
+    let balancers =
+        OperatorError::collect(balancers.map(|it| entries.balancer(it, &it.settings, &member_tls)));
+    errors.extend(balancers.err());
+    let hosts = hosts.unwrap_or_else(|error| {
+        errors.push(error);
+        Vec::new()
+    });
+    if let Some(error) = OperatorError::all(errors) {
+        return Err(error);
     }
     let entries = entries.finish();
     Ok(World {

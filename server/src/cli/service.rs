@@ -252,7 +252,7 @@ impl ServiceDefinition {
         };
         let config = ConfigSource::of(Some(&self.target))?.read(&overrides)?;
         for warning in config::check(&config)? {
-            super::print_message(&format!("warning: {warning}"));
+            super::print_message(&warning.as_warning());
         }
         if self.init == InitSystem::Systemd && self.target.starts_with("/tmp") {
             return Err(

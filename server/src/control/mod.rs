@@ -31,6 +31,7 @@ use log::LevelFilter;
 use plane::ControlPlane;
 use startup::new_manager;
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Options of `anthill serve` and `anthill check`.
@@ -42,13 +43,15 @@ pub struct ServeOptions {
     pub overrides: Overrides,
 }
 
-/// Result of `anthill check` for a valid configuration.
+/// Result of `anthill check`.
 #[derive(Clone, Debug)]
 pub struct CheckReport {
-    /// Summary for standard output, one line.
+    /// All mistakes; `None` for a valid configuration.
+    pub error: Option<OperatorError>,
+    /// Summary of a valid configuration for standard output, one line.
     pub summary: String,
     /// Warnings about valid settings that are probably unintended.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<OperatorError>,
     /// Certificates that the server would request, names without a managed certificate, and sites deployed
     /// from branches.
     pub notes: Vec<String>,
@@ -69,11 +72,25 @@ pub fn serve(options: &ServeOptions) -> Result<Infallible, OperatorError> {
     Err(error)
 }
 
+/// Returns the warnings about a configuration, or all mistakes. The mistakes that only the construction of a World
+/// finds are added to other mistakes; alone, they appear when the World is built.
+fn checked(config: &Config) -> Result<Vec<OperatorError>, OperatorError> {
+    let (mut errors, warnings) = config::inspect(config);
+    if errors.is_empty() {
+        return Ok(warnings);
+    }
+    let now = clock::unix_seconds_now();
+    let supplies = SharedResources::in_memory(config, now)?;
+    let config = build::without_missing_roots(config.clone());
+    errors.extend(build::build(&config, &supplies, None, now).err());
+    OperatorError::all(errors).map_or(Ok(warnings), Err)
+}
+
 /// Checks a configuration without serving. Reads and builds everything as for serving, but binds no address
 /// and writes no file.
 pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
     let config = options.chosen.read(&options.overrides)?;
-    let mut warnings = config::check(&config)?;
+    let (mut errors, mut warnings) = config::inspect(&config);
     let now = clock::unix_seconds_now();
     let supplies = SharedResources::in_memory(&config, now)?;
     let names: Vec<&str> = config
@@ -98,15 +115,38 @@ pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
         format!("{name} is deployed from {branch} of {repository}")
     }));
     let (manager, _) = new_manager(Instant::now())?;
-    manager_handler(&config, &supplies.logins, &manager)?;
-    let world = build::build(&build::without_missing_roots(config), &supplies, None, now)?;
-    warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));
-    warnings.extend(releases::warnings(&world));
+    errors.extend(manager_handler(&config, &supplies.logins, &manager).err());
+    let config = build::without_missing_roots(config);
+    match build::build(&config, &supplies, None, now) {
+        Ok(world) => {
+            let tls = world.tls.iter().flat_map(|tls| tls.warnings());
+            warnings.extend(tls.map(|warning| at_certificate(&config, warning)));
+            let releases = releases::warnings(&world).into_iter();
+            warnings.extend(releases.map(OperatorError::new));
+        }
+        Err(error) => errors.push(error),
+    }
+    let hide = |text| config.source.hide_variables(text);
     Ok(CheckReport {
-        summary,
+        error: OperatorError::all(errors),
+        summary: hide(summary),
         warnings,
-        notes,
+        notes: notes.into_iter().map(hide).collect(),
     })
+}
+
+/// Returns a warning about a certificate at the certificate of the first site with the file.
+fn at_certificate(config: &Config, warning: &str) -> OperatorError {
+    let mut files = config.sites.iter().flat_map(|site| &site.certificate);
+    let is_named = |file: &&config::Spanned<PathBuf>| {
+        warning.starts_with(&format!("{}:", file.get_ref().display()))
+    };
+    let file = files.find(is_named);
+    let help = match warning.contains("does not name") {
+        true => "write the path of a certificate for the name, or remove the name from `names`",
+        false => "",
+    };
+    config.point(file.map_or(0..0, config::Spanned::span), warning, help)
 }
 
 /// Describes the certificates that the server would request, with their certificate authority.

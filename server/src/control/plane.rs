@@ -109,8 +109,8 @@ impl ControlPlane {
     ) -> Result<ControlPlane, OperatorError> {
         let mut config = chosen.read(&overrides)?;
         overrides.settle(&config);
-        for warning in config::check(&config)? {
-            log::warn!("{warning}");
+        for warning in super::checked(&config)? {
+            log::warn!("{}", warning.in_one_line());
         }
         socket::refuse_second(&config)?;
         let count = worker_count(&config);
@@ -354,7 +354,8 @@ impl ControlPlane {
         // Known changes refer to sites of the present World, not of the next World.
         self.rebuilder.apply().await;
         let mut config = self.chosen.read(&self.overrides)?;
-        let mut said: Vec<String> = config::check(&config)?;
+        let warnings = super::checked(&config)?.into_iter();
+        let mut said: Vec<String> = warnings.map(|it| it.in_one_line()).collect();
         let served = &self.publisher().config().server;
         said.extend(keep_until_restart(served, &mut config.server));
         let edits = self.edits.followed_by(&mut config);
