@@ -941,7 +941,7 @@ fn configuration_errors_are_explained() {
         (
             "git = \"repos\"\nexport = \"some\"",
             None,
-            "`export` cannot be \"some\"",
+            "`export` can't be \"some\"",
             "\"all\"",
         ),
         (

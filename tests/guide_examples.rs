@@ -376,10 +376,11 @@ fn every_configuration_passes_the_check() {
 
 /// Shell code that creates the files named by the configurations of the guide.
 const CHECK: &str = r#"
-mkdir -p public/manual cgi-bin tools journal /srv/git/tools /srv/site /srv/www /srv/files /srv/shop/public
+mkdir -p public/manual cgi-bin tools journal sites.d /srv/git/tools /srv/site /srv/www /srv/files /srv/shop/public
 mkdir -m 777 /var/log/anthill
 for page in index not-found busy manual/index; do echo > public/$page.html; cp public/$page.html /srv/www/ ; done
 touch users.htpasswd managers viewers
+printf '[[site]]\nnames = ["blog.example.org"]\n' > sites.d/blog.toml
 git init -q --bare /srv/git/tools/site.git
 openssl rand -hex 32 > /etc/anthill/tickets
 for name in www admin; do names="${dns:+$dns,}DNS:$name.example.org"; dns=$names; done

@@ -47,7 +47,7 @@ pub fn build(
     });
     let quic = tls.as_ref().and_then(|tls| tls.quic());
     let h3_port = supplies.h3_port.filter(|_| quic.is_some());
-    // A mistake in one site does not hide the mistakes in others.
+    // A mistake in one site does not hide the mistakes in further sites.
     let sites = config.sites.iter().enumerate();
     let hosts = OperatorError::collect(sites.map(|(at, site)| {
         let before = previous.and_then(|world| world.hosts.iter().nth(at));

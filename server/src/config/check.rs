@@ -36,7 +36,7 @@ pub fn check(config: &Config) -> Result<Vec<OperatorError>, OperatorError> {
 
 /// Returns the mistakes of a configuration, and the warnings.
 pub fn inspect(config: &Config) -> (Vec<OperatorError>, Vec<OperatorError>) {
-    let checker = Checker::new(config);
+    let checker = Checker::new(config, true);
     checker.named_files();
     checker.keep(checker.state());
     let mut warnings = config.doubts.clone();
@@ -46,7 +46,7 @@ pub fn inspect(config: &Config) -> (Vec<OperatorError>, Vec<OperatorError>) {
 
 /// Returns the mistakes of the values that could be read of a configuration with mistakes.
 pub(super) fn errors_of_part(config: &Config) -> Vec<OperatorError> {
-    let checker = Checker::new(config);
+    let checker = Checker::new(config, false);
     checker.named_files();
     checker.errors.into_inner()
 }
@@ -75,6 +75,8 @@ fn account(config: &Config) -> Result<Option<UnixAccount>, OperatorError> {
 
 struct Checker<'c> {
     config: &'c Config,
+    /// False for a configuration with mistakes, which lacks some values.
+    is_whole: bool,
     account: Option<UnixAccount>,
     /// Served folders, each with its path without links.
     roots: Vec<(&'c Path, PathBuf)>,
@@ -82,7 +84,7 @@ struct Checker<'c> {
 }
 
 impl<'c> Checker<'c> {
-    fn new(config: &'c Config) -> Checker<'c> {
+    fn new(config: &'c Config, is_whole: bool) -> Checker<'c> {
         let (account, error) = match account(config) {
             Ok(account) => (account, None),
             Err(error) => (None, Some(error)),
@@ -97,6 +99,7 @@ impl<'c> Checker<'c> {
         let roots = roots.map(|root| root.get_ref().as_path());
         Checker {
             config,
+            is_whole,
             account,
             roots: roots.map(|root| (root, real(root))).collect(),
             errors: RefCell::new(error.into_iter().collect()),
@@ -148,7 +151,7 @@ impl Checker<'_> {
         if let Some(deployment) = self.config.deployment_to(site) {
             // The content of a deployed root is not checked, since the content comes with a push.
             self.keep(self.deployed(&deployment));
-        } else if let Some(root) = &site.root {
+        } else if let Some(root) = site.root.as_ref().filter(|it| !self.may_come(it.get_ref())) {
             self.keep(self.folder(root));
             for (status, page) in site.errors.iter().filter(|_| root.get_ref().is_dir()) {
                 let path = root.get_ref().join(page.get_ref());
@@ -177,6 +180,14 @@ impl Checker<'_> {
         for route in &site.routes {
             self.route(route);
         }
+    }
+
+    /// Returns true for a missing root that a deployment with a mistake may fill.
+    fn may_come(&self, root: &Path) -> bool {
+        let mut routes = self.config.sites.iter().flat_map(|site| &site.routes);
+        !self.is_whole
+            && !root.exists()
+            && routes.any(|route| matches!(route.target, Some(TargetConfig::Git(_))))
     }
 
     fn route(&self, route: &RouteConfig) {

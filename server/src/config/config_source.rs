@@ -75,7 +75,7 @@ impl ConfigSource {
         };
         errors.extend(overrides.apply(&mut config).err());
         if !errors.is_empty() {
-            // Of a configuration with mistakes, the files and folders that could be read are checked as well.
+            // The named files and folders that could be read are checked in spite of the mistakes.
             errors.extend(check::errors_of_part(&config));
         }
         match OperatorError::all(errors) {
@@ -220,6 +220,15 @@ fn listen(option: &str, typed: &[String]) -> Result<Vec<Spanned<ListenAddress>>,
         Ok(Spanned::new(0..0, listen))
     };
     typed.iter().map(parse).collect()
+}
+
+/// Returns `user` of `[server]` in a configuration file; `None` if the file is missing or has no such key. The file is
+/// read as far as possible in spite of mistakes.
+pub fn configured_user(file: &Path) -> Option<String> {
+    let text = read_text(file).ok()?;
+    let (document, _errors) = toml::de::DeTable::parse_recoverable(&text);
+    let server = document.get_ref().get("server")?.get_ref().as_table()?;
+    Some(server.get("user")?.get_ref().as_str()?.to_owned())
 }
 
 /// Returns the paths where the control socket of a running server may be, most likely first: the configured

@@ -53,6 +53,8 @@ mod value_types;
 mod values;
 mod variables;
 
+#[cfg(all(test, feature = "manager"))]
+mod manager_tests;
 #[cfg(test)]
 mod proxy_tests;
 #[cfg(test)]
@@ -66,7 +68,7 @@ pub use acme_table::{AcmeConfig, ChallengeType, EabConfig};
 pub use balancer::{BalancerConfig, read_balancer};
 pub use balancer_checks::listener_of;
 pub use check::{check, inspect};
-pub use config_source::{ConfigSource, Overrides, control_sockets};
+pub use config_source::{ConfigSource, Overrides, configured_user, control_sockets};
 pub use configuration::Config;
 pub use deploy_table::DeployConfig;
 pub use deployments::{Deployment, DeploymentTarget, RootState, deployed_folder, inspect_root};

@@ -223,6 +223,79 @@ fn the_guide_has_every_declared_table() {
     }
 }
 
+/// Returns a text of the guide for roff: links without their addresses, escaped.
+fn roff(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, link)) = rest.split_once('[') {
+        let (label, after) = link.split_once("](").unwrap_or((link, ""));
+        match after.split_once(')') {
+            Some((_, after)) if !label.contains('[') => {
+                plain += &format!("{before}{label}");
+                rest = after;
+            }
+            _ => {
+                plain += &format!("{before}[");
+                rest = link;
+            }
+        }
+    }
+    let plain = (plain + rest).replace('`', "");
+    let plain = plain.replace('\\', "\\e").replace('-', "\\-");
+    match plain.starts_with(['.', '\'']) {
+        true => format!("\\&{plain}"),
+        false => plain,
+    }
+}
+
+/// Returns the manual page of the configuration file.
+fn manual_page() -> String {
+    let mut page = ".TH ANTHILL.TOML 5 \"\" anthill \"File Formats\"\n.SH NAME\nanthill.toml \\- configuration of \
+                    the web server anthill\n.SH DESCRIPTION\nA file in TOML. Every key has a default unless the \
+                    page calls the key required.\n.B anthill check\ntests a file and reports all mistakes.\n.PP\n\
+                    .B include\n= [\"sites.d/*.toml\"], above the first table, names files with further [[site]] \
+                    and [[balancer]].\n${NAME} and ${NAME:\\-default} in a text stand for variables of the \
+                    environment.\n"
+        .to_owned();
+    for table in tables() {
+        page += &format!(".SH {}\n", roff(&table.name.to_uppercase()));
+        for key in &table.keys {
+            let mut value = type_name(&table, key);
+            match &key.bounds {
+                Some((low, Some(high))) => value += &format!(", from {low} to {high}"),
+                Some((low, None)) => value += &format!(", from {low}"),
+                None => {}
+            }
+            let default = match &key.default {
+                KeyDefault::Required => "required".to_owned(),
+                KeyDefault::Words(words) => format!("default: {words}"),
+                KeyDefault::EmptyTable => "default: {}".to_owned(),
+                KeyDefault::Value(shown, _) => format!("default: {shown}"),
+            };
+            let lines: Vec<&str> = key.lines.iter().map(|line| line.trim()).collect();
+            page += &format!(
+                ".TP\n.B {}\n{} ({}; {}).\n.br\nExample: {}\n",
+                roff(key.name),
+                roff(&lines.join(" ")),
+                roff(&value),
+                roff(&default),
+                roff(&format!("{} = {}", key.name, key.example)),
+            );
+        }
+        let parts: Vec<String> = table.parts.iter().map(|part| roff(part.name)).collect();
+        if !parts.is_empty() {
+            page += &format!(".PP\nFurther keys: {}.\n", parts.join(" and "));
+        }
+    }
+    page + ".SH SEE ALSO\n.BR anthill (1)\n"
+}
+
+#[test]
+fn the_manual_page_has_every_declared_table() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/man/anthill.toml.5");
+    compare(&path, &manual_page());
+}
+
 #[test]
 fn every_example_is_read() {
     for table in tables() {

@@ -319,7 +319,7 @@ fn refuse_targets(
     }
 }
 
-/// Refuses a page cache for a route without a handler whose responses can be stored.
+/// Refuses a page cache for a route without a handler of responses for the cache.
 fn refuse_useless_cache(
     source: &SourceText<'_>,
     span: Range<usize>,

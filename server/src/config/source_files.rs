@@ -138,7 +138,7 @@ impl SourceFiles {
     }
 
     /// Replaces the texts of variables by their names in a message: of all variables in the value at `span`, and of
-    /// further variables whose text is too long for a chance match.
+    /// further variables with a text that is too long for a chance match.
     fn without_variables(&self, span: &Range<usize>, mut message: String) -> String {
         for variable in &self.variables {
             let is_here = span.start < variable.span.end && variable.span.start < span.end;

@@ -76,8 +76,8 @@ impl SyntaxPlace<'_> {
             .find(|(_, c)| matches!(c, '“' | '”' | '„' | '‟' | '‘' | '’' | '«' | '»' | '″'))?;
         let at = line.start + at;
         // Within a text in quotes, any character is allowed.
-        let is_open = self.text[line.start..at].matches(['"', '\'']).count() % 2 == 0;
-        is_open.then(|| {
+        let quotes = self.text[line.start..at].matches(['"', '\'']).count();
+        quotes.is_multiple_of(2).then(|| {
             (
                 at..at + quote.len_utf8(),
                 format!("`{quote}` is a typographic quote"),
@@ -148,98 +148,6 @@ impl SyntaxPlace<'_> {
             "write one `key = value` in a line, and text in quotes".to_owned()
         } else {
             "write `key = value` or a [table] in a line, and text in quotes".to_owned()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    #[test]
-    fn the_mistake_behind_an_error_is_explained() {
-        for (text, place, what, help) in [
-            (
-                "[[site]]\nnames = [\"a.test]\nroot = \"public\"\n",
-                "2:10",
-                "no closing quote",
-                "at both ends",
-            ),
-            (
-                "[[site]]\nroot = \"public\nhttp = \"serve\"\n",
-                "2:8",
-                "no closing quote",
-                "at both ends",
-            ),
-            (
-                "[[site]]\nnames = [“a.test”]\n",
-                "2:10",
-                "`“` is a typographic quote",
-                "\"text\"",
-            ),
-            (
-                "[[site]\nnames = []\n",
-                "1:8",
-                "unclosed",
-                "write double brackets at both ends: [[site]]",
-            ),
-            (
-                "[server\nh2c = true\n",
-                "1:8",
-                "unclosed",
-                "write brackets at both ends: [server]",
-            ),
-            (
-                "[[site]]\nroot = public\n",
-                "2:8",
-                "must be quoted",
-                "in quotes: \"public\"",
-            ),
-            (
-                "[[site.route]]\npath = \"/x/\"\n[[site]]\n",
-                "1:1",
-                "[[site.route]] stands above its [[site]]",
-                "write [[site]] above [[site.route]]",
-            ),
-            (
-                "[server]\nh2c = true\n[server]\n",
-                "3:2",
-                "duplicate key",
-                "join the two tables",
-            ),
-            (
-                "[[site]]\nroot = 'a'\nroot = 'b'\n",
-                "3:1",
-                "duplicate key",
-                "remove one of the two",
-            ),
-            (
-                "# it's \"fine\nx = yes\n",
-                "2:5",
-                "must be quoted",
-                "\"yes\"",
-            ),
-        ] {
-            let error = crate::config::parse(text, Path::new("/srv/a.toml")).expect_err(text);
-            let error = error.to_string();
-            assert!(
-                error.contains(&format!("--> /srv/a.toml:{place}\n")),
-                "{error}"
-            );
-            assert!(
-                error
-                    .split("help:")
-                    .next()
-                    .is_some_and(|it| it.contains(what)),
-                "{error}"
-            );
-            assert!(
-                error
-                    .split("help:")
-                    .nth(1)
-                    .is_some_and(|it| it.contains(help)),
-                "{error}"
-            );
         }
     }
 }

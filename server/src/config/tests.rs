@@ -1764,3 +1764,90 @@ fn an_unset_variable_is_an_error_that_points_at_the_value() {
     let config = good("[[site]]\nnames = [\"${ANTHILL_TEST_UNSET:-a.test}\"]\n");
     assert_eq!(config.sites[0].names[0].get_ref(), "a.test");
 }
+
+#[test]
+fn the_mistake_behind_a_syntax_error_is_explained() {
+    for (text, place, what, help) in [
+        (
+            "[[site]]\nnames = [\"a.test]\nroot = \"public\"\n",
+            "2:10",
+            "no closing quote",
+            "at both ends",
+        ),
+        (
+            "[[site]]\nroot = \"public\nhttp = \"serve\"\n",
+            "2:8",
+            "no closing quote",
+            "at both ends",
+        ),
+        (
+            "[[site]]\nnames = [“a.test”]\n",
+            "2:10",
+            "`“` is a typographic quote",
+            "\"text\"",
+        ),
+        (
+            "[[site]\nnames = []\n",
+            "1:8",
+            "unclosed",
+            "write double brackets at both ends: [[site]]",
+        ),
+        (
+            "[server\nh2c = true\n",
+            "1:8",
+            "unclosed",
+            "write brackets at both ends: [server]",
+        ),
+        (
+            "[[site]]\nroot = public\n",
+            "2:8",
+            "must be quoted",
+            "in quotes: \"public\"",
+        ),
+        (
+            "[[site.route]]\npath = \"/x/\"\n[[site]]\n",
+            "1:1",
+            "[[site.route]] stands above its [[site]]",
+            "write [[site]] above [[site.route]]",
+        ),
+        (
+            "[server]\nh2c = true\n[server]\n",
+            "3:2",
+            "duplicate key",
+            "join the two tables",
+        ),
+        (
+            "[[site]]\nroot = 'a'\nroot = 'b'\n",
+            "3:1",
+            "duplicate key",
+            "remove one of the two",
+        ),
+        (
+            "# it's \"fine\nx = yes\n",
+            "2:5",
+            "must be quoted",
+            "\"yes\"",
+        ),
+    ] {
+        let error = parse(text, Path::new("/srv/a.toml")).expect_err(text);
+        let error = error.to_string();
+        assert!(
+            error.contains(&format!("--> /srv/a.toml:{place}\n")),
+            "{error}"
+        );
+        assert!(
+            error
+                .split("help:")
+                .next()
+                .is_some_and(|it| it.contains(what)),
+            "{error}"
+        );
+        assert!(
+            error
+                .split("help:")
+                .nth(1)
+                .is_some_and(|it| it.contains(help)),
+            "{error}"
+        );
+    }
+}

@@ -150,10 +150,7 @@ mod tests {
         let document = settler.table(document);
         match errors.first() {
             Some(error) => Err(error.to_string()),
-            None => Ok(format!(
-                "{}",
-                document["a"].get_ref().as_str().expect("text")
-            )),
+            None => Ok(document["a"].get_ref().as_str().expect("text").to_owned()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The control plane: one thread that owns the sockets, the watches and the workers, and publishes
 //! each new World to them.
 
+use super::check::checked;
 use super::deployments::{DeploymentEvent, Deployments, FIRST_DEPLOY_WAIT_MAX, RootPlans};
 use super::edits::{self, EditRefusal, Edits};
 use super::member_edit::EditAnswer;
@@ -22,7 +23,7 @@ use crate::base::body_memory::BodyMemory;
 use crate::base::log::{ErrorLog, Sinks};
 use crate::base::sys;
 use crate::base::task;
-use crate::config::{self, ConfigSource, OperatorError, Overrides};
+use crate::config::{ConfigSource, OperatorError, Overrides, ServerConfig};
 use crate::git::sandbox_repository;
 use crate::limits;
 use crate::manager::{EditOutcome, ManagerRequest};
@@ -109,7 +110,7 @@ impl ControlPlane {
     ) -> Result<ControlPlane, OperatorError> {
         let mut config = chosen.read(&overrides)?;
         overrides.settle(&config);
-        for warning in super::checked(&config)? {
+        for warning in checked(&config)? {
             log::warn!("{}", warning.in_one_line());
         }
         socket::refuse_second(&config)?;
@@ -354,7 +355,7 @@ impl ControlPlane {
         // Known changes refer to sites of the present World, not of the next World.
         self.rebuilder.apply().await;
         let mut config = self.chosen.read(&self.overrides)?;
-        let warnings = super::checked(&config)?.into_iter();
+        let warnings = checked(&config)?.into_iter();
         let mut said: Vec<String> = warnings.map(|it| it.in_one_line()).collect();
         let served = &self.publisher().config().server;
         said.extend(keep_until_restart(served, &mut config.server));
@@ -687,7 +688,7 @@ impl Signals {
 
 /// Keeps the old values of settings that a reload cannot change. Returns a message for each changed
 /// setting.
-fn keep_until_restart(old: &config::ServerConfig, new: &mut config::ServerConfig) -> Vec<String> {
+fn keep_until_restart(old: &ServerConfig, new: &mut ServerConfig) -> Vec<String> {
     let mut said = Vec::new();
     let mut keep = |key: &str, same: bool| {
         if !same {
@@ -696,9 +697,8 @@ fn keep_until_restart(old: &config::ServerConfig, new: &mut config::ServerConfig
             ));
         }
     };
-    let workers = |server: &config::ServerConfig| server.workers.as_ref().map(|its| *its.get_ref());
-    let user =
-        |server: &config::ServerConfig| server.user.as_ref().map(|its| its.get_ref().clone());
+    let workers = |server: &ServerConfig| server.workers.as_ref().map(|its| *its.get_ref());
+    let user = |server: &ServerConfig| server.user.as_ref().map(|its| its.get_ref().clone());
     keep("workers", workers(old) == workers(new));
     keep("state", old.state.get_ref() == new.state.get_ref());
     keep("user", user(old) == user(new));
