@@ -78,6 +78,7 @@ mod metrics;
 mod mirror;
 #[cfg(feature = "manager")]
 mod monitoring;
+mod open_files;
 mod papers;
 mod path_parameters;
 mod pending;

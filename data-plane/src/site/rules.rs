@@ -26,6 +26,9 @@ pub struct SiteRules {
     pub mime: Vec<(String, String)>,
     /// Rules for Cache-Control. The first matching glob decides.
     pub cache: Vec<(Glob, CacheControlRule)>,
+    /// Files that processes append to. Such a file is served up to its length at the time of opening while a process
+    /// has the file open for writing.
+    pub growing: Vec<Glob>,
     /// Rules for further fields. All matching globs apply; the last rule for a name wins.
     pub headers: HeaderRules,
     /// Whether `Server: anthill` is sent.
@@ -52,6 +55,7 @@ impl SiteRules {
             symlinks: Symlinks::Inside,
             mime: Vec::new(),
             cache: Vec::new(),
+            growing: Vec::new(),
             headers: Vec::new(),
             server_field: true,
             secrets: SecretPaths::default(),
@@ -72,6 +76,11 @@ impl SiteRules {
         let mut rules = self.cache.iter();
         let (_, rule) = rules.find(|(glob, _)| glob.matches(path))?;
         Some(*rule)
+    }
+
+    /// Returns true if processes append to the file at a path below the root.
+    pub(super) fn is_growing(&self, path: &[u8]) -> bool {
+        self.growing.iter().any(|glob| glob.matches(path))
     }
 
     /// Returns the path of the error page for a status, without the initial slash.

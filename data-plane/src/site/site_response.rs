@@ -5,7 +5,9 @@ use crate::site::Site;
 use crate::site::file::{SiteFile, VariantKind};
 use crate::site::listing::Listing;
 use crate::site::load::{FileLoad, coding_mark};
-use crate::site::preconditions::{PreconditionResult, any_tag, evaluate, range_applies};
+use crate::site::preconditions::{
+    PreconditionResult, any_tag, evaluate, evaluate_with, range_applies, range_applies_by,
+};
 use crate::site::redirects::Redirected;
 use crate::site::resolve::{LazyPath, Resource};
 use crate::site::variant::Variant;
@@ -145,6 +147,9 @@ impl Site {
             Ok(variant) => variant,
             Err(answer) => return answer,
         };
+        if variant.is_open() {
+            return self.answer_open_file(head, variant);
+        }
         if which == VariantKind::Identity && !asks.accept_encoding.is_none() {
             self.shared.want_gzip(file, || place.path());
         }
@@ -172,6 +177,29 @@ impl Site {
         SiteResponse::Stored(self.cut(variant, range))
     }
 
+    /// Returns the response from a file that a process has open for writing. The content has no validator, so no tag
+    /// and no date of a condition applies. Several ranges of one response need a boundary that depends on the content.
+    #[inline(never)]
+    fn answer_open_file(&self, head: &RequestHead<'_>, variant: Arc<Variant>) -> SiteResponse {
+        let asks = &head.known_fields;
+        let status = match evaluate_with(asks, None, || None) {
+            PreconditionResult::Proceed => Status::OK,
+            PreconditionResult::NotModified => Status::NOT_MODIFIED,
+            PreconditionResult::Failed => Status::PRECONDITION_FAILED,
+        };
+        let part = BodySelection::Nothing;
+        SiteResponse::Stored(match (status, head.method) {
+            (Status::OK, Method::Get) => {
+                let range = asks.range.filter(|range| !range.contains(&b','));
+                self.cut(
+                    variant,
+                    range.filter(|_| range_applies_by(asks, None, None)),
+                )
+            }
+            _ => VariantResponse::new(status, variant, part),
+        })
+    }
+
     /// Returns the variant if loaded; else the response to send instead.
     fn loaded(
         &self,
@@ -179,7 +207,9 @@ impl Site {
         which: VariantKind,
         path: impl FnOnce() -> Vec<u8>,
     ) -> Result<Arc<Variant>, SiteResponse> {
-        if let Some(variant) = file.slot(which).and_then(|slot| slot.load_full()) {
+        if let Some(variant) = file.slot(which).and_then(|slot| slot.load_full())
+            && variant.is_current()
+        {
             variant.touch();
             return Ok(variant);
         }

@@ -279,6 +279,10 @@ impl HostBuilder<'_> {
             };
             rules.cache.push((glob(self.config, &cache.files)?, rule));
         }
+        let growing = site.growing.iter();
+        rules.growing = growing
+            .map(|files| glob(self.config, files))
+            .collect::<Result<_, _>>()?;
         rules.headers.clone_from(&self.headers);
         rules.secrets = SecretPaths::new(self.config.secret_paths());
         Ok(rules)

@@ -23,6 +23,7 @@ mod proxy_values;
 mod release_table;
 mod scripts;
 mod suggestion;
+mod open_files_table;
 mod paths;
 mod toml_reader;
 mod schema;
@@ -219,6 +220,8 @@ pub struct SiteConfig {
     pub mime: Vec<(String, String)>,
     /// Rules for Cache-Control by file; the first matching rule applies.
     pub cache: Vec<CacheControlConfig>,
+    /// Patterns of files that processes append to.
+    pub growing: Vec<Spanned<String>>,
     /// Rules for response fields by file; all matching rules apply.
     pub headers: Vec<HeadersConfig>,
     /// Whether page views are counted.

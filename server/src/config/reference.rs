@@ -18,6 +18,7 @@ use crate::config::declared_table::{
     DeclaredTable, KeyDefault, KeyDocumentation, TableDocumentation,
 };
 use crate::config::manager_table::{ManagerKeys, ManagerTable};
+use crate::config::open_files_table::OpenFileKeys;
 use crate::config::proxy_table::{
     BalanceTable, ForwardKeys, ListenerTable, ProxyTable, RouteKeys, TrustKeys,
 };
@@ -39,6 +40,7 @@ fn tables() -> Vec<TableDocumentation> {
         StickyTable::documentation(),
         RetriesTable::documentation(),
         EjectTable::documentation(),
+        OpenFileKeys::documentation(),
         ManagerKeys::documentation(),
         ManagerTable::documentation(),
     ]

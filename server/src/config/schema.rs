@@ -22,6 +22,7 @@ use crate::config::balancer_table::{
 use crate::config::connection_table::ConnectionKeys;
 use crate::config::declared_table::{DeclaredTable, joined};
 use crate::config::manager_table::{self, ManagerKeys, ManagerTable};
+use crate::config::open_files_table::OpenFileKeys;
 use crate::config::paths;
 use crate::config::proxy_table::{
     self, BalanceTable, ForwardKeys, ListenerTable, ProxyTable, RouteKeys, TrustKeys,
@@ -133,6 +134,7 @@ static SITE: TableSchema = TableSchema {
         "index",
         "try",
         "errors",
+        "growing",
         "listing",
         "symlinks",
         "certificate",
@@ -781,6 +783,7 @@ fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, OperatorError> {
             help,
         ));
     }
+    let OpenFileKeys { growing } = OpenFileKeys::take(&mut table)?;
     let http = table.spanned_word("http", &plain)?;
     let http = http.unwrap_or(Spanned::new(0..0, PlainHttp::default()));
     let site = SiteConfig {
@@ -800,6 +803,7 @@ fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, OperatorError> {
         hsts: hsts(&mut table)?,
         mime: mime(&mut table)?,
         cache: cache(&mut table)?,
+        growing: growing.into_inner(),
         headers: headers(&mut table)?,
         hits: table.take("hits")?.unwrap_or(true),
         log: log_to(&mut table, "log")?,
