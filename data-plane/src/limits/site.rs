@@ -78,6 +78,11 @@ pub const STALE_PATHS_MAX: usize = 64;
 pub const GLOB_ALTERNATIVES_MAX: usize = 64;
 /// Entries on one page of a directory listing. The remaining entries follow on further pages.
 pub const LISTING_PAGE_ENTRIES: usize = 1_000;
+/// Largest README shown below a directory listing, 32 KiB. The README is rendered for each request.
+pub const LISTING_README_BYTES_MAX: u64 = 32 * 1024;
+/// Largest README of a directory listing as HTML, 128 KiB. Markup turns each byte into a few bytes at most, so only
+/// hostile content reaches the bound, and the README is left out.
+pub const LISTING_README_HTML_BYTES_MAX: usize = 128 * 1024;
 /// Size of one chunk of a directory listing, 16 KiB. A listing is generated chunk by chunk while the
 /// client reads.
 pub const LISTING_CHUNK_BYTES: usize = 16 * 1024;

@@ -17,6 +17,7 @@ mod prepared_heads;
 mod escape;
 mod cached_response;
 mod listing;
+mod page_style;
 mod load;
 pub mod mime;
 mod published_rules;
@@ -43,18 +44,19 @@ pub use crate::site::site_response::{ALLOW, SiteResponse};
 pub use crate::site::variant_response::{
     AgeAndLifetime, BodyPiece, BodySelection, Multipart, VariantResponse,
 };
-pub use error_page::{ERROR_PAGE_POLICY, plain_error};
+pub use error_page::{ERROR_PAGE_POLICY, error_page, plain_page};
 pub use file::{FileError, FileMeta};
 pub use glob::{Glob, GlobError};
 pub use listing::Listing;
 pub use load::FileLoad;
+pub use page_style::{FRAME_STYLE, PAGE_STYLE};
 pub use release::{
     FolderRelease, ReleaseError, ReleaseRules, ReleaseState, ReopenedSite, ServedRelease,
     SiteAddresses, rules_of, served_folder, wait_until_served,
 };
 pub use resolve::ResolvedFile;
 pub use root::SiteRoot;
-pub use rules::{CacheControlRule, HeaderRules, SiteRules, Symlinks, TryPath};
+pub use rules::{CacheControlRule, HeaderRules, ReadmeRenderer, SiteRules, Symlinks, TryPath};
 pub use scan::{WriteReport, hidden, writers_of};
 pub use variant::{DiskContent, Variant, VariantContent};
 

@@ -2,6 +2,7 @@
 
 use super::file::{FileError, FileMeta, FileVersion, SIDECARS, SiteFile};
 use super::folder::{FolderNode, SiteFolder};
+use super::listing::find_readme;
 use super::redirects::{RedirectMatch, RedirectTable};
 use super::release::find_retained;
 use super::root::SiteRoot;
@@ -103,6 +104,13 @@ impl Site {
             }
             Resource::Redirected(_) | Resource::Refused(_) => None,
         };
+        // The listing shows the README.
+        if let (Resource::Listing(folder), true) =
+            (self.resolve(path), self.rules().readme.is_some())
+            && let Some((name, _)) = find_readme(folder)
+        {
+            all.push([path, name.as_bytes()].concat());
+        }
         let Some(opened) = opened.filter(|opened| !opened.is_empty()) else {
             return all;
         };

@@ -20,6 +20,8 @@ pub struct SiteRules {
     pub errors: Vec<(u16, String)>,
     /// Whether a folder without index file is served as a listing.
     pub listing: bool,
+    /// Renderer of the README below a listing; None for no README.
+    pub readme: Option<ReadmeRenderer>,
     /// Permitted targets of symbolic links.
     pub symlinks: Symlinks,
     /// Media types by extension with dot.
@@ -52,6 +54,7 @@ impl SiteRules {
             try_paths: vec!["$path".into()],
             errors: Vec::new(),
             listing: false,
+            readme: None,
             symlinks: Symlinks::Inside,
             mime: Vec::new(),
             cache: Vec::new(),
@@ -89,6 +92,19 @@ impl SiteRules {
         Some(page.trim_start_matches('/'))
     }
 }
+
+/// Renderer of a README as HTML, by the file name and the content. The data plane has no Markdown.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadmeRenderer(pub fn(name: &str, content: &[u8]) -> String);
+
+impl PartialEq for ReadmeRenderer {
+    /// The process has a single renderer.
+    fn eq(&self, _: &ReadmeRenderer) -> bool {
+        true
+    }
+}
+
+impl Eq for ReadmeRenderer {}
 
 /// Permitted targets of symbolic links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

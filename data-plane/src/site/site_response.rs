@@ -76,7 +76,7 @@ impl Site {
                 SiteResponse::Redirect { path }
             }
             Resource::Listing(folder) => {
-                SiteResponse::Listing(Box::new(Listing::new(&self.shared, folder, head, path)))
+                self.listing(Listing::new(&self.shared, folder, head, path), path)
             }
             Resource::File(file, place) => {
                 let mut answer = self.answer_file(head, file, &place);
@@ -92,6 +92,22 @@ impl Site {
                 answer
             }
         }
+    }
+
+    /// Returns the listing of the folder at `path` with the README of the folder, or the load of the README.
+    #[inline(never)]
+    fn listing(&self, mut listing: Listing, path: &[u8]) -> SiteResponse {
+        if let Some((name, file)) = listing.readme_file() {
+            let folder = path.strip_prefix(b"/").unwrap_or(path);
+            let place = || [folder, name.as_bytes()].concat();
+            match self.loaded(&file, VariantKind::Identity, place) {
+                Ok(content) if content.bytes().is_empty() => {}
+                Ok(content) => listing.add_readme(name, content),
+                Err(load @ SiteResponse::Load(_)) => return load,
+                Err(_) => {}
+            }
+        }
+        SiteResponse::Listing(Box::new(listing))
     }
 
     /// Returns the path of the error page for a status: the operator's, else that of the release.

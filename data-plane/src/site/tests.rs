@@ -743,7 +743,16 @@ fn folders_are_listed_as_html_and_json() {
     assert!(html.contains("title=\"2048 bytes\">2.0 KiB"));
     assert!(!html.contains("hidden") && !html.contains("out") && !html.contains("<b>"));
     assert!(!html.contains("\"../\""), "nothing above the root");
-    assert!(String::from_utf8_lossy(&get(&site, "/sub/").body).contains("\"../\""));
+    assert!(
+        html.contains("<title>a</title>") && html.contains("<nav class=path>a</nav>"),
+        "{html}"
+    );
+    let below = String::from_utf8(get(&site, "/sub/").body).expect("text");
+    assert!(below.contains("<title>sub \u{2013} a</title>"), "{below}");
+    assert!(
+        below.contains("<nav class=path><a href=\"../\">a</a><i>/</i>sub</nav>"),
+        "{below}"
+    );
     assert_eq!(get(&site, "/sub").location, "/sub/");
     let order = |query: &str| {
         let html = String::from_utf8(get(&site, query).body).expect("text");
@@ -777,6 +786,42 @@ fn folders_are_listed_as_html_and_json() {
     let html = ask(&site, "GET /\nAccept: text/html,application/json");
     assert_eq!(html.field("Content-Type"), Some("text/html; charset=utf-8"));
     assert_eq!(get(&place.site(), "/").rule, 504);
+}
+
+#[test]
+fn a_listing_shows_the_readme_of_its_folder() {
+    let place = Place::new();
+    place
+        .write("one/README.md", "# About & more")
+        .write("one/readme.txt", "second choice")
+        .write("large/README", "x".repeat(40_000))
+        .write("none/page", "");
+    for nth in 0..1_001 {
+        place.write(&format!("many/{nth}"), "");
+    }
+    place.write("many/README", "of many");
+    let site = place.site_with(|rules| {
+        rules.listing = true;
+        let renderer = |name: &str, content: &[u8]| {
+            let content = String::from_utf8_lossy(content);
+            format!("<article>{name}: {}</article>", content.to_uppercase())
+        };
+        rules.readme = Some(ReadmeRenderer(renderer));
+    });
+    let text = |path: &str| String::from_utf8(get(&site, path).body).expect("text");
+    assert!(text("/one/").contains("</table><article>README.md: # ABOUT & MORE</article></main>"));
+    assert!(text("/many/").contains("<article>README: OF MANY</article>"));
+    for path in ["/many/?page=2", "/large/", "/none/", "/one/?format=json"] {
+        assert!(!text(path).contains("<article>"), "{path}");
+    }
+    // A guard of the README guards the listing.
+    assert!(site.aliases(b"/one/").contains(&b"/one/README.md".to_vec()));
+    // A file in the making is not shown.
+    let mut file = fs::File::create(place.path("none/README")).expect("made");
+    std::io::Write::write_all(&mut file, b"half").expect("written");
+    let site = site.with_changes(&["none".into()]);
+    let listed = String::from_utf8(get(&site, "/none/").body).expect("text");
+    assert!(!listed.contains("<article>"), "{listed}");
 }
 
 #[test]
