@@ -56,6 +56,7 @@ mod journal;
 mod layers;
 mod lifecycle;
 mod limits;
+mod listings;
 mod live;
 mod logs;
 #[cfg(feature = "manager")]
