@@ -56,6 +56,7 @@ mod journal;
 mod layers;
 mod lifecycle;
 mod limits;
+mod listings;
 mod live;
 mod logs;
 #[cfg(feature = "manager")]
@@ -78,6 +79,7 @@ mod metrics;
 mod mirror;
 #[cfg(feature = "manager")]
 mod monitoring;
+mod open_files;
 mod papers;
 mod path_parameters;
 mod pending;

@@ -7,11 +7,12 @@ use super::resources::SharedResources;
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::base::route_counters::RouteCounters;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
+use crate::git::browse::render::readme::folder_readme;
 use crate::handler::script::cgi;
 use crate::hits::SiteHits;
 use crate::site::{
-    CacheControlRule, Glob, HeaderRules, ReleaseRules, SecretPaths, Site, SiteError, SiteRules,
-    Symlinks,
+    CacheControlRule, Glob, HeaderRules, ReadmeRenderer, ReleaseRules, SecretPaths, Site,
+    SiteError, SiteRules, Symlinks,
 };
 use crate::store::SiteRecords;
 use crate::tls::{PairFingerprint, Tls};
@@ -268,6 +269,7 @@ impl HostBuilder<'_> {
             .map(|(status, page)| (*status, page.get_ref().clone()))
             .collect();
         rules.listing = site.listing;
+        rules.readme = site.listing.then_some(ReadmeRenderer(folder_readme));
         rules.symlinks = self.symlinks();
         rules.mime.clone_from(&site.mime);
         for cache in &site.cache {
@@ -277,6 +279,10 @@ impl HostBuilder<'_> {
             };
             rules.cache.push((glob(self.config, &cache.files)?, rule));
         }
+        let growing = site.growing.iter();
+        rules.growing = growing
+            .map(|files| glob(self.config, files))
+            .collect::<Result<_, _>>()?;
         rules.headers.clone_from(&self.headers);
         rules.secrets = SecretPaths::new(self.config.secret_paths());
         Ok(rules)

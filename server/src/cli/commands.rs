@@ -109,6 +109,12 @@ const SERVE_OPTIONS: &[CommandOption] = &[
         value: Some(("N", ValueKind::Any)),
         about: "Number of worker threads, instead of one per core",
     },
+    CommandOption {
+        long: "listing",
+        short: None,
+        value: None,
+        about: "List the files of folders without an index file",
+    },
     USER,
     STATE,
     CONTROL,

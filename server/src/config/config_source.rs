@@ -103,6 +103,8 @@ pub struct Overrides {
     pub log: Option<OsString>,
     /// Account to drop to.
     pub user: Option<String>,
+    /// Whether all sites list folders without an index file.
+    pub listing: bool,
     /// State folder and control socket determined at the start. After privileges are dropped, the defaults
     /// would be different.
     pub settled: Option<(PathBuf, PathBuf)>,
@@ -121,6 +123,9 @@ impl Overrides {
 
     fn apply(&self, config: &mut Config) -> Result<(), OperatorError> {
         self.apply_settled(&mut config.server);
+        for site in &mut config.sites {
+            site.listing |= self.listing;
+        }
         self.apply_addresses(config)?;
         if let Some(workers) = self.workers {
             config.server.workers = Some(Spanned::new(0..0, workers));

@@ -82,6 +82,11 @@ declare_table! {
         /// (`Content-Length`, `Date`, …) cannot be set.
         headers: HeaderRules = optional("none"), also ["header", "add_header", "Header"],
             example "[{ files = \"*\", set = { \"X-Content-Type-Options\" = \"nosniff\" } }]";
+        /// Files that processes append to, such as logs, by [globs](sites.md#files-by-glob). While a process has such a
+        /// file open for writing, a response has the length at the time of the request. See
+        /// [open files](changes.md#files-that-stay-open).
+        growing: Vec<Spanned<String>> = default(Vec::new()),
+            also ["append", "logs", "tail"], example "[\"*.log\"]";
         /// Counting of page views; see [Hit counts](hits.md).
         hits: bool = default(true), example "false";
         /// Access log for the site alone.
@@ -132,6 +137,8 @@ pub struct SiteConfig {
     pub mime: Vec<(String, String)>,
     /// Rules for Cache-Control by file; the first matching rule applies.
     pub cache: Vec<CacheControlConfig>,
+    /// Patterns of files that processes append to.
+    pub growing: Vec<Spanned<String>>,
     /// Rules for response fields by file; all matching rules apply.
     pub headers: Vec<HeadersConfig>,
     /// Whether page views are counted.
@@ -275,6 +282,7 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
         cache: keys
             .cache
             .map_or_else(Vec::new, |rules| rules.into_inner().0),
+        growing: keys.growing.into_inner(),
         headers: keys
             .headers
             .map_or_else(Vec::new, |rules| rules.into_inner().0),

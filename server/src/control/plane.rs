@@ -85,8 +85,8 @@ enum ControlEvent {
     WatchReadable,
     /// The pause after the last World is over, and reported changes wait for the next World.
     ChangesDue,
-    /// Files that may be half written have had a period without events ([`QUIET`]).
-    QuietPeriodOver,
+    /// Files that may be half written are due for another look, [`QUIET`] after the last look.
+    HalfWrittenDue,
     Rescan,
     /// A failed deployment is due again.
     DeploymentRetryDue,
@@ -261,7 +261,8 @@ impl ControlPlane {
                 self.rebuilder.apply().await;
                 timers.rested_at = Instant::now() + pause_after(begun.elapsed());
             }
-            ControlEvent::QuietPeriodOver => {
+            ControlEvent::HalfWrittenDue => {
+                timers.half_written_at = None;
                 self.rebuilder.take_quiet_files();
                 self.rebuilder.apply().await;
             }
@@ -290,7 +291,11 @@ impl ControlPlane {
 
     async fn next_event(&mut self, signals: &mut Signals, timers: &mut Timers) -> ControlEvent {
         let rescans = self.rebuilder.needs_rescans();
-        let has_half_written = self.rebuilder.has_half_written_files();
+        // Other events must not delay the look.
+        timers.half_written_at = match self.rebuilder.has_half_written_files() {
+            true => timers.half_written_at.or(Some(Instant::now() + QUIET)),
+            false => None,
+        };
         let again = self.rebuilder.deployments.retries_at();
         let change_tracker = self.publisher().resources().change_tracker.clone();
         let watch = &self.rebuilder.watch;
@@ -306,7 +311,6 @@ impl ControlPlane {
             sleep_until(Some(timers.recheck_at)).await;
             change_tracker.recheck_requested().await;
         };
-        let quiet = sleep_until(has_half_written.then(|| Instant::now() + QUIET));
         let rescan = async {
             if rescans {
                 timers.rescan.tick().await;
@@ -324,7 +328,7 @@ impl ControlPlane {
             request = manager_requests::next(&mut self.manager) => ControlEvent::Manager(request),
             () = files => ControlEvent::WatchReadable,
             () = sleep_until(timers.apply_at) => ControlEvent::ChangesDue,
-            () = quiet => ControlEvent::QuietPeriodOver,
+            () = sleep_until(timers.half_written_at) => ControlEvent::HalfWrittenDue,
             () = rescan => ControlEvent::Rescan,
             () = sleep_until(again) => ControlEvent::DeploymentRetryDue,
             _ = timers.keys.tick() => ControlEvent::Keys,
@@ -636,6 +640,8 @@ struct Timers {
     rested_at: Instant,
     /// Earliest time of the next check of paths that requests found changed.
     recheck_at: Instant,
+    /// Time of the next look at files that may be half written; `None` without such files.
+    half_written_at: Option<Instant>,
     keys: Interval,
     hits: Interval,
     sample: Interval,
@@ -651,6 +657,7 @@ impl Timers {
             apply_at: Some(now),
             rested_at: now,
             recheck_at: now,
+            half_written_at: None,
             keys: interval(KEYS),
             hits: interval(HITS),
             sample: sample_interval(),
