@@ -57,6 +57,7 @@ mod layers;
 mod lifecycle;
 mod limits;
 mod live;
+mod log_files;
 mod logs;
 #[cfg(feature = "manager")]
 mod manager;

@@ -39,7 +39,7 @@ pub fn build(
 ) -> Result<World, OperatorError> {
     let entries = LedgerEntries::new(config, supplies);
     let member_tls = MemberTlsClients::new(config, previous);
-    let server_access = entries.access(&config.log.access);
+    let server_access = entries.access();
     let tls = tls(config, supplies, previous, now)?;
     let quic = tls.as_ref().and_then(|tls| tls.quic());
     let h3_port = supplies.h3_port.filter(|_| quic.is_some());

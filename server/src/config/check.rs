@@ -114,7 +114,7 @@ impl Checker<'_> {
                 self.file(file, kind)?;
             }
         }
-        if let Some(log) = &site.log {
+        if let Some(log) = &site.log.access {
             self.log(log)?;
         }
         if let Some(users) = site.preview_users() {
@@ -439,7 +439,11 @@ impl Checker<'_> {
             return Err(self.config.point(log.span(), what, help));
         }
         if path.exists() {
-            return self.allowed(&Spanned::new(log.span(), path.clone()), 2, "write");
+            self.allowed(&Spanned::new(log.span(), path.clone()), 2, "write")?;
+            // A rotation makes files beside a log, but not beside a pipe.
+            if self.config.log.rotate.is_none() || !path.is_file() {
+                return Ok(());
+            }
         }
         let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
         let folder = Spanned::new(log.span(), folder);

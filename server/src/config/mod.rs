@@ -16,6 +16,7 @@ mod deploy;
 mod error;
 mod field_variables;
 mod foreign_words;
+mod log_table;
 mod manager_table;
 mod member_url;
 mod proxy_table;
@@ -41,7 +42,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::base::log::{AccessLogFormat, Rotation};
 use crate::limits::Limits;
+use crate::world::log_skip::SkipRule;
 
 pub use crate::config::paths::{ConfigSource, Overrides, control_sockets, prepare_folder, reason};
 pub use crate::config::suggestion::suggest;
@@ -51,6 +54,7 @@ pub use balancer::{BalancerConfig, listener_of, read_balancer};
 pub use check::check;
 pub use deploy::{Deployment, DeploymentTarget, RootState, deployed_folder, inspect_root};
 pub use error::OperatorError;
+pub use log_table::SiteLogConfig;
 pub use manager_table::{ManagerConfig, speaks_tls};
 pub use member_url::{parse_member_url, shown_url};
 pub use proxy_table::{BalancerRef, ProxyConfig};
@@ -132,7 +136,11 @@ pub struct LogConfig {
     /// Destination of the error log.
     pub errors: Spanned<LogTarget>,
     /// Format of the lines of the access log.
-    pub format: LogFormat,
+    pub format: AccessLogFormat,
+    /// Rules for the responses without a line in the access log.
+    pub skip: Vec<SkipRule>,
+    /// Rotation of all log files by the server; `None` = no rotation.
+    pub rotate: Option<Rotation>,
 }
 
 /// Destination of a log.
@@ -146,16 +154,6 @@ pub enum LogTarget {
     Stderr,
     /// Absolute path of a file to append to.
     File(PathBuf),
-}
-
-/// Format of a line of the access log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Combined log format, the common format of log tools.
-    #[default]
-    Combined,
-    /// One JSON object a line.
-    Json,
 }
 
 /// Settings of `[tls]`.
@@ -223,8 +221,8 @@ pub struct SiteConfig {
     pub headers: Vec<HeadersConfig>,
     /// Whether page views are counted.
     pub hits: bool,
-    /// Access log of the site; `None` = the access log of the server.
-    pub log: Option<Spanned<LogTarget>>,
+    /// Access log of the site.
+    pub log: SiteLogConfig,
     /// Routes (`[[site.route]]`) in the order of the file.
     pub routes: Vec<RouteConfig>,
 }

@@ -17,6 +17,7 @@ use crate::config::connection_table::ConnectionKeys;
 use crate::config::declared_table::{
     DeclaredTable, KeyDefault, KeyDocumentation, TableDocumentation,
 };
+use crate::config::log_table::{LogTable, RotateTable, SiteLogTable, SkipTable};
 use crate::config::manager_table::{ManagerKeys, ManagerTable};
 use crate::config::proxy_table::{
     BalanceTable, ForwardKeys, ListenerTable, ProxyTable, RouteKeys, TrustKeys,
@@ -39,6 +40,10 @@ fn tables() -> Vec<TableDocumentation> {
         StickyTable::documentation(),
         RetriesTable::documentation(),
         EjectTable::documentation(),
+        LogTable::documentation(),
+        SkipTable::documentation(),
+        RotateTable::documentation(),
+        SiteLogTable::documentation(),
         ManagerKeys::documentation(),
         ManagerTable::documentation(),
     ]
@@ -185,8 +190,11 @@ fn no_example_is_the_default() {
     }
 }
 
-/// Returns the numbers just outside of bounds, or durations far outside.
+/// Returns the numbers just outside of bounds, or durations or sizes far outside.
 fn outside((low, high): &(String, String)) -> Vec<String> {
+    if low.ends_with("iB\"") {
+        return vec!["1".to_owned(), "\"9000000GiB\"".to_owned()];
+    }
     if low.starts_with('"') {
         let zero = (low != "\"0s\"").then(|| "0".to_owned());
         return zero.into_iter().chain(["\"99999d\"".to_owned()]).collect();

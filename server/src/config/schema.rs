@@ -10,9 +10,9 @@ use toml::de::DeTable;
 use super::error::OperatorError;
 use super::values::{ListenAddress, is_field_value, is_token, reserved_field, share_ports};
 use super::{
-    CacheControlConfig, Config, DEFAULT_ROOT, HSTS_SECONDS, HeadersConfig, LogConfig, LogFormat,
-    LogTarget, PageCacheConfig, PlainHttp, RouteConfig, STALE_IF_ERROR_SECONDS, ServerConfig,
-    SiteConfig, SymlinksConfig, TargetConfig, TlsConfig, TlsVersion,
+    CacheControlConfig, Config, DEFAULT_ROOT, HSTS_SECONDS, HeadersConfig, PageCacheConfig,
+    PlainHttp, RouteConfig, STALE_IF_ERROR_SECONDS, ServerConfig, SiteConfig, SymlinksConfig,
+    TargetConfig, TlsConfig, TlsVersion,
 };
 use super::{acme, deploy};
 use crate::config::balancer::balancers;
@@ -21,6 +21,7 @@ use crate::config::balancer_table::{
 };
 use crate::config::connection_table::ConnectionKeys;
 use crate::config::declared_table::{DeclaredTable, joined};
+use crate::config::log_table::{LogTable, site_log};
 use crate::config::manager_table::{self, ManagerKeys, ManagerTable};
 use crate::config::paths;
 use crate::config::proxy_table::{
@@ -28,7 +29,7 @@ use crate::config::proxy_table::{
 };
 use crate::config::release_table;
 use crate::config::scripts;
-use crate::config::toml_reader::{KeyedValue, SourceText, TableReader, TableSchema};
+use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader, TableSchema};
 use crate::config::value_types::{ByteSize, Seconds, SiteName};
 use crate::limits::{CACHE_PAGE_BYTES, Limits, READ_BUFFER_BYTES};
 use crate::wire::cache_control::SECONDS_MAX;
@@ -105,12 +106,6 @@ static LIMITS: TableSchema = TableSchema {
         "git_heavy_per_minute",
         "git_pages_per_minute",
     ],
-    later: &[],
-    foreign: &[],
-};
-static LOG: TableSchema = TableSchema {
-    name: "[log]",
-    keys: &["access", "errors", "format"],
     later: &[],
     foreign: &[],
 };
@@ -264,7 +259,7 @@ pub(super) fn home_of(key: &str, wrong: &TableSchema) -> Option<&'static str> {
     }
     let shapes = [
         &SERVER,
-        &LOG,
+        LogTable::SCHEMA,
         &TLS,
         &SITE,
         &ROUTE,
@@ -297,7 +292,11 @@ pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Conf
     let path = path.map(Path::to_owned);
     let places = paths::DefaultPaths::of(path.as_deref().unwrap_or(&folder));
     let (mut server, short) = server(file.item("server"), &source, places)?;
-    let log = log(file.item("log"), &source)?;
+    let log = match file.item("log") {
+        Some(item) => LogTable::read(item)?,
+        None => LogTable::read_empty(&source)?,
+    };
+    let log = log.settings(&source)?;
     let tls = tls(file.item("tls"), &source)?;
     let sites = match file.item("site") {
         Some(item) => item
@@ -365,7 +364,7 @@ pub(super) fn guess(folder: &Path, shown: &str) -> Result<Config, OperatorError>
         shown: shown.to_owned(),
         source: "".into(),
         server: server(None, &source, paths::DefaultPaths::of(folder))?.0,
-        log: log(None, &source)?,
+        log: LogTable::read_empty(&source)?.settings(&source)?,
         tls: tls(None, &source)?,
         sites: vec![site],
         balancers: Vec::new(),
@@ -653,41 +652,6 @@ fn limits<'s>(
     Ok(limits)
 }
 
-fn log<'s>(
-    item: Option<KeyedValue<'s, '_>>,
-    source: &'s SourceText<'s>,
-) -> Result<LogConfig, OperatorError> {
-    let mut table = open(item, source, &LOG)?;
-    let access = log_to(&mut table, "access")?.unwrap_or(nowhere(LogTarget::Stdout));
-    let errors = log_to(&mut table, "errors")?.unwrap_or(nowhere(LogTarget::Stderr));
-    let formats = [("combined", LogFormat::Combined), ("json", LogFormat::Json)];
-    let format = table.word("format", &formats)?.unwrap_or_default();
-    table.finish()?;
-    Ok(LogConfig {
-        access,
-        errors,
-        format,
-    })
-}
-
-fn log_to(
-    table: &mut TableReader<'_, '_>,
-    key: &'static str,
-) -> Result<Option<Spanned<LogTarget>>, OperatorError> {
-    let Some(item) = table.item(key) else {
-        return Ok(None);
-    };
-    let span = item.value.span();
-    let to = match item.text() {
-        Some("-" | "stdout") => LogTarget::Stdout,
-        Some("stderr") => LogTarget::Stderr,
-        Some("off") => LogTarget::Off,
-        Some(_) => LogTarget::File(read(item)?),
-        None => return Err(item.mistyped("\"-\", \"stderr\", \"off\" or a file", "\"access.log\"")),
-    };
-    Ok(Some(Spanned::new(span, to)))
-}
-
 fn tls<'s>(
     item: Option<KeyedValue<'s, '_>>,
     source: &'s SourceText<'s>,
@@ -802,7 +766,7 @@ fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, OperatorError> {
         cache: cache(&mut table)?,
         headers: headers(&mut table)?,
         hits: table.take("hits")?.unwrap_or(true),
-        log: log_to(&mut table, "log")?,
+        log: site_log(&mut table)?,
         routes,
         span: table.span.clone(),
     };

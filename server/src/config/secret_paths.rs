@@ -33,7 +33,10 @@ impl Config {
         let server = &self.server;
         let named = named.chain([("state", &server.state), ("control", &server.control)]);
         let named = named.map(|(key, path)| (key, path.get_ref().clone()));
-        let logs = self.sites.iter().filter_map(|site| site.log.as_ref());
+        let logs = self
+            .sites
+            .iter()
+            .filter_map(|site| site.log.access.as_ref());
         let logs = logs.map(|log| ("log", log));
         let logs = logs.chain([("access", &self.log.access), ("errors", &self.log.errors)]);
         let logs = logs.filter_map(|(key, log)| match log.get_ref() {

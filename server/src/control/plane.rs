@@ -19,7 +19,7 @@ use crate::admin::command::{Command, EditBatch, HitsFormat, StatusFormat, Unknow
 use crate::admin::metrics::history::History;
 use crate::admin::status::Status;
 use crate::base::body_memory::BodyMemory;
-use crate::base::log::{ErrorLog, Sinks};
+use crate::base::log::{ErrorLog, ReopenResults, Sinks};
 use crate::base::sys;
 use crate::base::task;
 use crate::config::{self, ConfigSource, OperatorError, Overrides};
@@ -42,6 +42,8 @@ const START_COMPLETE_AFTER: Duration = Duration::from_secs(1);
 /// Interval at which the control plane checks again a file that a request found changed and possibly half
 /// written.
 const STALE: Duration = Duration::from_secs(2);
+/// Longest wait of `anthill reopen` for logs with a slow disk or an unread pipe.
+const REOPEN_MAX: Duration = Duration::from_secs(30);
 /// Interval at which changed hit counts are written.
 const HITS: Duration = Duration::from_secs(300);
 /// Interval at which ticket keys and the self-signed certificate are checked.
@@ -123,6 +125,7 @@ impl ControlPlane {
         let control = ControlSocket::bind(&config)?;
 
         let sinks = Arc::new(Sinks::default());
+        sinks.set_rotation(config.log.rotate);
         let (errors, fallback) = open_error_sinks(&config, &sinks)?;
         error_log.direct_to(errors, fallback);
         let tls = tls_supplies(&config)?;
@@ -239,8 +242,8 @@ impl ControlPlane {
                 let _ = self.reload().await;
             }
             ControlEvent::Reopen => {
-                self.publisher().flush_logs().await;
-                self.publisher().resources().sinks.reopen();
+                // The error log reports a failure.
+                drop(self.reopen_logs().await);
             }
             ControlEvent::Asked(question) => return self.answer(question).await,
             ControlEvent::Manager(request) => {
@@ -378,6 +381,12 @@ impl ControlPlane {
         Ok(said.join("\n") + "\n")
     }
 
+    /// Has the writers of the logs reopen the files, after the lines of all earlier responses.
+    async fn reopen_logs(&self) -> ReopenResults {
+        self.publisher().flush_logs().await;
+        self.publisher().resources().sinks.reopen()
+    }
+
     /// Replaces ticket keys and the self-signed certificate if due.
     async fn renew_keys(&mut self) {
         self.publisher().rotate_tickets();
@@ -391,6 +400,11 @@ impl ControlPlane {
     async fn answer(&mut self, request: ControlRequest) -> bool {
         let answer = match Command::parse(&request.line) {
             Ok(Command::Reload) => self.reload().await.map_err(|error| format!("{error}\n")),
+            Ok(Command::Reopen) => {
+                let results = self.reopen_logs().await;
+                task::spawn(async move { request.write(reopened(results).await).await });
+                return false;
+            }
             Ok(Command::Stop) => {
                 // The response is sent at the end of the drain.
                 self.stopping_for.push(request);
@@ -487,7 +501,7 @@ impl ControlPlane {
                 StatusFormat::Text => self.edits.differences().text(),
                 StatusFormat::Json => self.edits.differences().json(),
             }),
-            Ok(Command::Reload | Command::Stop | Command::Edit(_)) => {
+            Ok(Command::Reload | Command::Reopen | Command::Stop | Command::Edit(_)) => {
                 Err("error: the server is stopping\n".to_owned())
             }
             Err(unknown) => Err(format!("error: {unknown}\n")),
@@ -681,6 +695,18 @@ impl Signals {
             hangup: signal(SignalKind::hangup())?,
             reopen: signal(SignalKind::user_defined1())?,
         })
+    }
+}
+
+/// Waits until the log files are open again, and returns the answer of `anthill reopen`.
+async fn reopened(results: ReopenResults) -> Result<String, String> {
+    match tokio::time::timeout(REOPEN_MAX, results.wait()).await {
+        Ok(Ok(1)) => Ok("1 log file is open again\n".to_owned()),
+        Ok(Ok(count)) => Ok(format!("{count} log files are open again\n")),
+        Ok(Err(failures)) => Err(failures),
+        Err(_) => {
+            Err("a log is held up by its disk or pipe, and opens the file later\n".to_owned())
+        }
     }
 }
 

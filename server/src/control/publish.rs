@@ -383,6 +383,7 @@ impl Publisher {
         new: &NewAddresses,
     ) {
         self.resources = resources;
+        self.resources.sinks.set_rotation(config.log.rotate);
         self.config = config;
         self.publish(world).await;
         self.listeners.apply_proxy_protocol(&self.config);

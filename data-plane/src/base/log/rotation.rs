@@ -145,8 +145,8 @@ impl LogFolder {
         }
     }
 
-    /// Returns the earlier file with the lowest number that has no compressed copy. A file whose compressed copy is
-    /// complete, as after a crash before the removal of the file, is removed.
+    /// Returns the earlier file with the lowest number that has no compressed copy. A file beside a
+    /// complete copy, as after a crash before the removal of the file, is removed.
     fn uncompressed(&self, keep: u32) -> io::Result<Option<(u32, File, Stat)>> {
         for number in 1..=keep {
             let name = self.name(number, PLAIN);
@@ -257,7 +257,7 @@ impl LogCompression {
             self.folder.name(self.number, GZIP),
         );
         let flags = RenameFlags::NOREPLACE;
-        renameat_with(folder, &self.folder.draft_name(), folder, &copy, flags)?;
+        renameat_with(folder, self.folder.draft_name(), folder, &copy, flags)?;
         self.folder.way.sync();
         // Another program may have renamed the file meanwhile.
         let is_named = self.folder.stat(&name);
