@@ -274,6 +274,16 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     (
         "logs.md",
+        "# Refused requests in the access log",
+        "a file of the repository; tests/fail2ban.rs compares and runs the file",
+    ),
+    (
+        "logs.md",
+        "# HTTP/3 comes over UDP",
+        "a file of the repository; tests/fail2ban.rs compares and runs the file",
+    ),
+    (
+        "logs.md",
         "www.example.org:443 192.0.2.7",
         "addresses of documentation; tests/logs.rs has the format",
     ),

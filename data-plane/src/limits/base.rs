@@ -36,6 +36,11 @@ pub const LOG_FILES_KEPT_MAX: u32 = 1_000;
 /// and a full queue holds the lines of a longer time. A step follows each written batch, and a batch has at
 /// least four times fewer bytes, so the compression ends before the next rotation.
 pub const LOG_COMPRESS_STEP_BYTES: usize = 64 * 1024;
+/// Lines about one kind of an event that any client can cause, such as a TLS handshake for an unknown name, in
+/// [`RARE_LINES_MILLISECONDS`]. The first lines show the mistake, and further events are counted.
+pub const RARE_LINES_MAX: u32 = 5;
+/// Window of [`RARE_LINES_MAX`]: 1 minute, so that a flood writes at most 6 lines of a kind in a minute.
+pub const RARE_LINES_MILLISECONDS: u64 = 60_000;
 
 // Thread pools
 

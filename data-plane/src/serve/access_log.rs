@@ -9,6 +9,7 @@ use crate::serve::context::WorkerContext;
 use crate::serve::dispatch_context::Audience;
 use crate::serve::forwarding::client_of;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
+use crate::serve::rare_events;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::Status;
@@ -98,6 +99,15 @@ impl<'a> AccessLogEntry<'a> {
         }
     }
 
+    /// Reports a refusal with a cause on the disk, which the client alone would see otherwise.
+    pub(super) fn report(&self, reject: Reject, context: &WorkerContext) {
+        if matches!(reject, Reject::LINK_LEAVES | Reject::UNREADABLE)
+            && let (Some(host), Some(path)) = (self.host, self.path())
+        {
+            rare_events::log_file(context, host, path, reject);
+        }
+    }
+
     /// Returns the decoded path of a request that could be parsed.
     fn path(&self) -> Option<&[u8]> {
         self.head.map(|head| head.path.as_ref())
@@ -165,6 +175,7 @@ impl<'a> AccessLogEntry<'a> {
     pub(super) fn log(&self, status: Status, bytes: u64, context: &WorkerContext, who: ClientInfo) {
         if let Some(reject) = self.reject {
             context.count_refusal(reject.rule);
+            self.report(reject, context);
         }
         if is_seen(status)
             && let Some((hits, head)) = self.counted()

@@ -281,7 +281,10 @@ impl ControlPlane {
             }
             ControlEvent::Keys => self.renew_keys().await,
             ControlEvent::Hits => self.publisher().save_hits(),
-            ControlEvent::Sample => metrics::sample(&mut self.history, &self.rebuilder.publisher),
+            ControlEvent::Sample => {
+                metrics::sample(&mut self.history, &self.rebuilder.publisher);
+                self.publisher().log_left_out();
+            }
             ControlEvent::WorkerEnded(index) => self.rebuilder.publisher.restart(index).await,
             ControlEvent::Deployments(event) => {
                 deployment_events::handle(&mut self.rebuilder, event).await;
