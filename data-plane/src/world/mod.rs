@@ -354,8 +354,11 @@ pub enum RouteTarget {
     Git {
         /// Handler for git clients.
         exchanges: RouteHandler,
-        /// Pages for browsers, behind the page cache.
-        pages: Arc<CachedHandler>,
+        /// Pages for browsers, behind the page cache; `None` without pages.
+        pages: Option<Arc<CachedHandler>>,
+        /// Users with the right to push to repositories that clients without a login may read; `None` if the users
+        /// of the route may push.
+        pushers: Option<Arc<Users>>,
     },
 }
 
@@ -380,7 +383,7 @@ impl Route {
         has_cached_scripts
             || matches!(
                 self.target,
-                Some(RouteTarget::Cached(_) | RouteTarget::Git { .. })
+                Some(RouteTarget::Cached(_) | RouteTarget::Git { pages: Some(_), .. })
             )
     }
 

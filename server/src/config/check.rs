@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::{
     BalancerConfig, Config, Deployment, LogTarget, OperatorError, PlainHttp, RootState,
-    ScriptsConfig, SiteConfig, TargetConfig, deployed_folder, inspect_root,
+    RouteConfig, ScriptsConfig, SiteConfig, TargetConfig, deployed_folder, inspect_root,
 };
 use crate::base::trusted_path::user_name;
 use crate::config::balancer::{own_listener, shared_cookies, unused_balancers};
@@ -121,7 +121,7 @@ impl Checker<'_> {
             self.file(users, USER_FILE)?;
         }
         for route in &site.routes {
-            if let Some(users) = &route.users {
+            for users in route.user_files() {
                 self.file(users, USER_FILE)?;
             }
             if let Some(TargetConfig::Root(root)) = &route.target {
@@ -502,7 +502,7 @@ impl Checker<'_> {
         let client_keys = balancers.filter_map(BalancerConfig::secret_file);
         let secrets = sites()
             .flat_map(|site| {
-                let users = site.routes.iter().filter_map(|route| route.users.as_ref());
+                let users = site.routes.iter().flat_map(RouteConfig::user_files);
                 let key = site
                     .key
                     .iter()
@@ -593,7 +593,10 @@ impl Checker<'_> {
         for site in &self.config.sites {
             if site.http == PlainHttp::Serve
                 && !self.config.server.http.is_empty()
-                && let Some(route) = site.routes.iter().find(|route| route.users.is_some())
+                && let Some(route) = site
+                    .routes
+                    .iter()
+                    .find(|it| it.user_files().next().is_some())
             {
                 let (name, path) = (site.names[0].get_ref(), route.path.get_ref());
                 warnings.push(format!(

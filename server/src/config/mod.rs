@@ -388,6 +388,8 @@ pub struct GitConfig {
     pub exports_all: bool,
     /// Whether logged-in users may push.
     pub push: bool,
+    /// User file of the clients that may push, while clients without a login may read; `None` = `users` of the route.
+    pub push_users: Option<Spanned<PathBuf>>,
     /// Whether browsers can read the repositories as pages.
     pub pages: bool,
     /// Environment variables in addition to the variables of the request.
@@ -516,6 +518,17 @@ impl SiteConfig {
     pub fn own_balancer_name(&self, path: &str) -> String {
         let site = self.names.first().map_or("*", |name| name.get_ref());
         format!("{site}{}/", path.trim_end_matches('/'))
+    }
+}
+
+impl RouteConfig {
+    /// Returns the user files of the route.
+    pub fn user_files(&self) -> impl Iterator<Item = &Spanned<PathBuf>> {
+        let pushers = match &self.target {
+            Some(TargetConfig::Git(git)) => git.push_users.as_ref(),
+            _ => None,
+        };
+        self.users.iter().chain(pushers)
     }
 }
 

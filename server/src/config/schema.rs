@@ -210,6 +210,7 @@ const OWN_ROUTE_KEYS: &[&str] = &[
     "git",
     "export",
     "push",
+    "push_users",
     "deploy",
     "pages",
     "cache",

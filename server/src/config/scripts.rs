@@ -138,11 +138,13 @@ fn git(
     let export = table.take::<Spanned<String>>("export")?;
     let push = table.take::<Spanned<bool>>("push")?;
     let push_span = push.as_ref().map(Spanned::span);
+    let push_users = table.take::<Spanned<PathBuf>>("push_users")?;
     let deploy = table.item("deploy");
     let pages = table.take::<Spanned<bool>>("pages")?;
     let Some(folder) = folder else {
         let pages_span = pages.map(|it| it.span());
         let span = export.map(|it| it.span()).or(push_span).or(pages_span);
+        let span = span.or(push_users.map(|it| it.span()));
         let Some(span) = span.or(deploy.map(|item| item.value.span())) else {
             return Ok(None);
         };
@@ -163,16 +165,24 @@ fn git(
             }
         },
     };
-    let push = push.is_some_and(Spanned::into_inner);
-    if let (true, false, Some(span)) = (push, has_users, push_span) {
+    let is_refused = push.as_ref().is_some_and(|push| !push.get_ref());
+    if let (true, Some(users)) = (is_refused, &push_users) {
+        let what = "`push_users` contradicts `push = false`";
+        let help = "remove one of the two keys";
+        return Err(table.source().error(users.span(), what, help));
+    }
+    let push = push_users.is_some() || push.is_some_and(Spanned::into_inner);
+    if let (true, None, false, Some(span)) = (push, &push_users, has_users, push_span) {
         let what = "`push` requires a login, but the route has no `users`";
-        let help = "add `users` with a file made by `anthill passwd FILE NAME`";
+        let help = "add `users` with a file made by `anthill passwd FILE NAME`, or replace `push` by `push_users` for \
+                    reading without a login";
         return Err(table.source().error(span, what, help));
     }
     Ok(Some(GitConfig {
         folder,
         exports_all,
         push,
+        push_users,
         pages: pages.is_none_or(Spanned::into_inner),
         variables: variables.to_vec(),
         deploy: deploy.map(deploys).transpose()?.unwrap_or_default(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
-use crate::config::{BalancerConfig, Config, LogTarget, SiteConfig, TargetConfig};
+use crate::config::{BalancerConfig, Config, LogTarget, RouteConfig, SiteConfig, TargetConfig};
 
 impl Config {
     /// Returns the paths of the secrets, files and whole folders: the configuration itself, user files,
@@ -49,7 +49,7 @@ impl Config {
 }
 
 fn of_site(site: &SiteConfig) -> impl Iterator<Item = (&'static str, &Spanned<PathBuf>)> {
-    let users = site.routes.iter().filter_map(|route| route.users.as_ref());
+    let users = site.routes.iter().flat_map(RouteConfig::user_files);
     let repositories = site.routes.iter().filter_map(|route| match &route.target {
         Some(TargetConfig::Git(git)) => Some(&git.folder),
         _ => None,
