@@ -5,11 +5,13 @@ use crate::base::heap_sort::sort;
 use crate::site::file::{FileError, FileMeta};
 use crate::site::root::SiteRoot;
 use rustix::fs::fstat;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Paths to hide, as named in the configuration: files, and folders with their whole content.
+/// Paths to hide, as named in the configuration: files with their numbered copies, and folders with their whole
+/// content.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct SecretPaths(Vec<PathBuf>);
 
@@ -73,10 +75,13 @@ impl ResolvedSecrets {
     pub fn is_at(&self, folder: &Path, name: &[u8]) -> bool {
         let folder = folder.as_os_str().as_bytes();
         let folder = folder.strip_suffix(b"/").unwrap_or(folder);
-        self.paths.iter().any(|path| {
-            let rest = path.as_os_str().as_bytes().strip_suffix(name);
-            rest.and_then(|rest| rest.strip_suffix(b"/")) == Some(folder)
-        })
+        let is_secret = |name| {
+            self.paths.iter().any(|path| {
+                let rest = path.as_os_str().as_bytes().strip_suffix(name);
+                rest.and_then(|rest| rest.strip_suffix(b"/")) == Some(folder)
+            })
+        };
+        is_secret(name) || without_number(name).is_some_and(is_secret)
     }
 
     /// Returns true if `meta` belongs to a secret file or folder.
@@ -87,8 +92,13 @@ impl ResolvedSecrets {
     /// Returns true if a path is a secret or lies in a secret folder. A secret folder around `root` does
     /// not count, since the operator has configured a folder inside as a root to serve.
     pub fn covers(&self, real: &Path, root: &Path) -> bool {
-        let covers = |path: &&PathBuf| real.starts_with(path) && !root.starts_with(path);
-        self.paths.iter().any(|path| covers(&path))
+        let is_covered = |real: &Path| {
+            let covers = |path: &PathBuf| real.starts_with(path) && !root.starts_with(path);
+            self.paths.iter().any(covers)
+        };
+        let plain = without_number(real.as_os_str().as_bytes());
+        is_covered(real)
+            || plain.is_some_and(|plain| is_covered(Path::new(OsStr::from_bytes(plain))))
     }
 
     /// Returns the secrets below `root`, as paths relative to `root`.
@@ -97,6 +107,18 @@ impl ResolvedSecrets {
             .iter()
             .filter_map(move |path| path.strip_prefix(root).ok())
             .filter(|path| !path.as_os_str().is_empty())
+    }
+}
+
+/// Returns the name without the number of an earlier file: `access.log` for `access.log.1` and `access.log.1.gz`. A
+/// rotation gives a private file such names. `None` for a name without a number.
+fn without_number(name: &[u8]) -> Option<&[u8]> {
+    let plain = name.strip_suffix(b".gz").unwrap_or(name);
+    let digits = plain.iter().rev().take_while(|it| it.is_ascii_digit());
+    let rest = &plain[..plain.len() - digits.count()];
+    match rest.len() < plain.len() {
+        true => rest.strip_suffix(b"."),
+        false => None,
     }
 }
 
@@ -140,6 +162,14 @@ mod tests {
             ("root", "state", true),
             // A secret need not exist yet.
             ("root", "to-come", true),
+            // The names of a rotation.
+            ("root", "users.1", true),
+            ("root", "users.27.gz", true),
+            ("root", "users.gz", false),
+            ("root", "users.", false),
+            ("root", "users.1.", false),
+            ("root", "users1", false),
+            ("root", ".1", false),
             ("root", "usersx", false),
             ("root", "sers", false),
             ("root/in", "state", false),

@@ -63,10 +63,7 @@ impl HostBuilder<'_> {
             Some(release) => self.previews(release, files.as_deref(), tls)?,
             None => None,
         };
-        let log = match &site.log {
-            Some(log) => self.entries.access(log),
-            None => server_access.clone(),
-        };
+        let log = self.entries.site_access(&site.log, server_access);
         Ok(Host {
             canonical: canonical_name(&names),
             http_redirects: site.http == PlainHttp::Redirect,

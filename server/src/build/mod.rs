@@ -39,7 +39,7 @@ pub fn build(
 ) -> Result<World, OperatorError> {
     let entries = LedgerEntries::new(config, supplies);
     let member_tls = MemberTlsClients::new(config, previous);
-    let server_access = entries.access(&config.log.access);
+    let server_access = entries.access();
     let mut errors = Vec::new();
     let tls = tls(config, supplies, previous, now).unwrap_or_else(|error| {
         errors.push(error);

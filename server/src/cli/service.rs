@@ -375,7 +375,10 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
 
 /// Returns the folders, besides the state folder, that a sandboxed service must be able to write to.
 fn writes(config: &Config) -> BTreeSet<PathBuf> {
-    let logs = config.sites.iter().filter_map(|site| site.log.as_ref());
+    let logs = config
+        .sites
+        .iter()
+        .filter_map(|site| site.log.access.as_ref());
     let logs = logs.chain([&config.log.access, &config.log.errors]);
     let mut folders = BTreeSet::new();
     folders.extend(logs.filter_map(|log| match log.get_ref() {

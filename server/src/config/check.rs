@@ -171,7 +171,7 @@ impl Checker<'_> {
                 self.keep(self.file(file, kind));
             }
         }
-        if let Some(log) = &site.log {
+        if let Some(log) = &site.log.access {
             self.keep(self.log(log));
         }
         if let Some(users) = site.preview_users() {
@@ -191,7 +191,7 @@ impl Checker<'_> {
     }
 
     fn route(&self, route: &RouteConfig) {
-        if let Some(users) = &route.users {
+        for users in route.user_files() {
             self.keep(self.user_file(users));
         }
         if let Some(TargetConfig::Root(root)) = &route.target {
@@ -508,7 +508,11 @@ impl Checker<'_> {
             return Err(self.config.point(log.span(), what, help));
         }
         if path.exists() {
-            return self.allowed(&Spanned::new(log.span(), path.clone()), 2, "write");
+            self.allowed(&Spanned::new(log.span(), path.clone()), 2, "write")?;
+            // A rotation makes files beside a log, but not beside a pipe.
+            if self.config.log.rotate.is_none() || !path.is_file() {
+                return Ok(());
+            }
         }
         let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
         let folder = Spanned::new(log.span(), folder);
@@ -567,7 +571,7 @@ impl Checker<'_> {
         let client_keys = balancers.filter_map(BalancerConfig::secret_file);
         let secrets = sites()
             .flat_map(|site| {
-                let users = site.routes.iter().filter_map(|route| route.users.as_ref());
+                let users = site.routes.iter().flat_map(RouteConfig::user_files);
                 let key = site
                     .key
                     .iter()
@@ -648,7 +652,10 @@ impl Checker<'_> {
         for site in &self.config.sites {
             if site.http == PlainHttp::Serve
                 && !self.config.server.http.is_empty()
-                && let Some(route) = site.routes.iter().find(|route| route.users.is_some())
+                && let Some(route) = site
+                    .routes
+                    .iter()
+                    .find(|it| it.user_files().next().is_some())
             {
                 let (name, path) = (site.names[0].get_ref(), route.path.get_ref());
                 let what = format!(

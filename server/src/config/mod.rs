@@ -75,7 +75,7 @@ pub use deployments::{Deployment, DeploymentTarget, RootState, deployed_folder, 
 pub use error::OperatorError;
 pub use file_rules::{CacheControlConfig, HeadersConfig};
 pub use git_table::GitConfig;
-pub use log_table::{LogConfig, LogFormat, LogTarget};
+pub use log_table::{LogConfig, LogTarget, SiteLogConfig};
 pub use managed_certificates::ManagedCertificate;
 pub use manager_table::{ManagerConfig, speaks_tls};
 pub use member_url::{parse_member_url, shown_url};

@@ -21,7 +21,7 @@ use crate::config::declared_table::{
 use crate::config::deploy_table::DeployTable;
 use crate::config::file_rules::{CacheRuleTable, HeaderRuleTable};
 use crate::config::limits_table::LimitsTable;
-use crate::config::log_table::LogTable;
+use crate::config::log_table::{LogTable, RotateTable, SiteLogTable, SkipTable};
 use crate::config::manager_table::ManagerTable;
 use crate::config::page_cache_table::PageCacheTable;
 use crate::config::proxy_table::{BalanceTable, ForwardKeys, ListenerTable, ProxyTable};
@@ -39,6 +39,9 @@ fn documented_tables() -> Vec<TableDocumentation> {
         ListenerTable::documentation(),
         LimitsTable::documentation(),
         LogTable::documentation(),
+        SkipTable::documentation(),
+        RotateTable::documentation(),
+        SiteLogTable::documentation(),
         TlsTable::documentation(),
         AcmeTable::documentation(),
         EabTable::documentation(),

@@ -65,6 +65,17 @@ pub struct RouteConfig {
     pub encoded_slash: bool,
 }
 
+impl RouteConfig {
+    /// Returns the user files of the route.
+    pub fn user_files(&self) -> impl Iterator<Item = &Spanned<PathBuf>> {
+        let pushers = match &self.target {
+            Some(TargetConfig::Git(git)) => git.push_users.as_ref(),
+            _ => None,
+        };
+        self.users.iter().chain(pushers)
+    }
+}
+
 /// Target of requests below the path of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetConfig {

@@ -276,7 +276,8 @@ fn tables(
         &places,
     )?;
     let is_server_whole = is_whole();
-    let log = keys::<LogTable>(opened(&mut readers[0], "log", LogTable::SCHEMA))?.settings();
+    let log = keys::<LogTable>(opened(&mut readers[0], "log", LogTable::SCHEMA))?;
+    let log = log.settings(&source);
     let tls = keys::<TlsTable>(opened(&mut readers[0], "tls", TlsTable::SCHEMA))?;
     let tls = tls.settings(&source);
     let manager = readers[0].item("manager").and_then(|item| {

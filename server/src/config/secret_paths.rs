@@ -8,7 +8,7 @@ use toml::Spanned;
 use crate::config::balancer::BalancerConfig;
 use crate::config::configuration::Config;
 use crate::config::log_table::LogTarget;
-use crate::config::route_table::TargetConfig;
+use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::site_table::SiteConfig;
 
 impl Config {
@@ -38,7 +38,10 @@ impl Config {
         let server = &self.server;
         let named = named.chain([("state", &server.state), ("control", &server.control)]);
         let named = named.map(|(key, path)| (key, path.span(), path.get_ref().clone()));
-        let logs = self.sites.iter().filter_map(|site| site.log.as_ref());
+        let logs = self
+            .sites
+            .iter()
+            .filter_map(|site| site.log.access.as_ref());
         let logs = logs.map(|log| ("log", log));
         let logs = logs.chain([("access", &self.log.access), ("errors", &self.log.errors)]);
         let logs = logs.filter_map(|(key, log)| match log.get_ref() {
@@ -51,7 +54,7 @@ impl Config {
 }
 
 fn of_site(site: &SiteConfig) -> impl Iterator<Item = (&'static str, &Spanned<PathBuf>)> {
-    let users = site.routes.iter().filter_map(|route| route.users.as_ref());
+    let users = site.routes.iter().flat_map(RouteConfig::user_files);
     let repositories = site.routes.iter().filter_map(|route| match &route.target {
         Some(TargetConfig::Git(git)) => Some(&git.folder),
         _ => None,

@@ -11,7 +11,7 @@ use crate::config::error::OperatorError;
 use crate::config::file_rules::{
     CacheControlConfig, CacheRules, ErrorPages, HeaderRules, HeadersConfig, MediaTypes,
 };
-use crate::config::log_table::LogTarget;
+use crate::config::log_table::{SiteLogConfig, SiteLogTable};
 use crate::config::paths;
 use crate::config::proxy_table::{BalancerRef, ProxyConfig};
 use crate::config::release_table::{self, ReleaseConfig, ReleaseKeys};
@@ -89,8 +89,8 @@ declare_table! {
             also ["append", "logs", "tail"], example "[\"*.log\"]";
         /// Counting of page views; see [Hit counts](hits.md).
         hits: bool = default(true), example "false";
-        /// Access log for the site alone.
-        log: LogTarget = optional("the server's"), also ["access_log", "CustomLog"],
+        /// Access log for the site alone, or [a table](#log-of-a-site) with its format and skipped lines.
+        log: SiteLogTable = optional("the server's"), also ["access_log", "CustomLog"],
             example "\"/var/log/anthill/www.log\"";
         /// Tables of [routes](#siteroute).
         route: Routes = optional("none"), also ["routes", "location", "locations", "Location"],
@@ -143,8 +143,8 @@ pub struct SiteConfig {
     pub headers: Vec<HeadersConfig>,
     /// Whether page views are counted.
     pub hits: bool,
-    /// Access log of the site; `None` = the access log of the server.
-    pub log: Option<Spanned<LogTarget>>,
+    /// Access log of the site.
+    pub log: SiteLogConfig,
     /// Routes (`[[site.route]]`) in the order of the file.
     pub routes: Vec<RouteConfig>,
 }
@@ -287,7 +287,9 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
             .headers
             .map_or_else(Vec::new, |rules| rules.into_inner().0),
         hits: keys.hits.into_inner(),
-        log: keys.log,
+        log: keys.log.map_or_else(SiteLogConfig::default, |log| {
+            log.into_inner().settings(source)
+        }),
         routes,
         span,
     })

@@ -124,7 +124,7 @@ fn every_key_is_read() {
         LogTarget::File("/srv/logs/access.log".into())
     );
     assert_eq!(*config.log.errors.get_ref(), LogTarget::Off);
-    assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!(config.log.format, crate::base::log::AccessLogFormat::Json);
     assert_eq!(config.tls.min_version, TlsVersion::Tls13);
     assert_eq!(config.tls.ciphers.as_ref().map(Vec::len), Some(1));
     assert_eq!(
@@ -168,7 +168,7 @@ fn every_key_is_read() {
     // The fields keep the order of the file, not of the alphabet.
     assert_eq!(site.headers[0].set[0].0, "X-B");
     assert_eq!(
-        site.log.as_ref().map(|log| log.get_ref()),
+        site.log.access.as_ref().map(|log| log.get_ref()),
         Some(&LogTarget::Stdout)
     );
 
@@ -263,7 +263,7 @@ fn errors_show_the_line_and_mark_the_mistake() {
         ),
         (
             "[log]\ncolour = true",
-            "error: unknown key `colour` in [log]\n --> /srv/anthill.toml:2:1\n  |\n2 | colour = true\n  | ^^^^^^\nhelp: [log] knows access, errors, format",
+            "error: unknown key `colour` in [log]\n --> /srv/anthill.toml:2:1\n  |\n2 | colour = true\n  | ^^^^^^\nhelp: [log] knows access, errors, format, skip, rotate",
         ),
         (
             "\ncluster = \"a\"\n",
