@@ -32,6 +32,8 @@ pub(super) struct HostBuilder<'b> {
     pub(super) member_tls: &'b MemberTlsClients<'b>,
     pub(super) previous: Option<&'b World>,
     pub(super) h3_port: Option<u16>,
+    /// Files of the server that no site serves.
+    pub(super) secrets: SecretPaths,
     /// Response fields set by the operator for the site.
     pub(super) headers: Arc<HeaderRules>,
     pub(super) change_tracker: SiteChangeTracker,
@@ -278,7 +280,7 @@ impl HostBuilder<'_> {
             rules.cache.push((glob(self.config, &cache.files)?, rule));
         }
         rules.headers.clone_from(&self.headers);
-        rules.secrets = SecretPaths::new(self.config.secret_paths());
+        rules.secrets = self.secrets.clone();
         Ok(rules)
     }
 }
