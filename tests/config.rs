@@ -545,7 +545,7 @@ fn warnings_follow_the_mistakes() {
         "{warnings}"
     );
     assert!(warnings.contains("--> anthill.toml:2:8\n"), "{warnings}");
-    assert_eq!(checked.code, Some(2));
+    assert_eq!(checked.code, Some(1));
 }
 
 #[test]
