@@ -545,7 +545,7 @@ fn warnings_follow_the_mistakes() {
         "{warnings}"
     );
     assert!(warnings.contains("--> anthill.toml:2:8\n"), "{warnings}");
-    assert_eq!(checked.code, Some(2));
+    assert_eq!(checked.code, Some(1));
 }
 
 #[test]
@@ -559,7 +559,7 @@ fn included_files_are_read_again_by_a_reload() {
     );
     let server = Server::start_in(folder, &config);
     assert_eq!(ask(&server, "b.test", "/page.html").status, 200);
-    assert_eq!(ask(&server, "c.test", "/page.html").status, 421);
+    assert_eq!(ask(&server, "c.test", "/page.html").status, 404);
     let third = "[[site]]\nnames = [\"c.test\"]\nroot = \"more\"\nhttp = \"serve\"\n";
     server.folder.write("sites.d/c.toml", third);
     reload(&server, &config);

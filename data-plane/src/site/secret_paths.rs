@@ -9,11 +9,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Paths to hide, as named in the configuration: files with their numbered copies, and folders with their whole
-/// content.
+/// content. All sites of a World share the paths.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct SecretPaths(Vec<PathBuf>);
+pub struct SecretPaths(Arc<[PathBuf]>);
 
 impl SecretPaths {
     /// Makes the set from absolute paths; a path need not exist yet.
@@ -21,17 +22,31 @@ impl SecretPaths {
         // Sorted, so that two configurations with equal paths in different orders hide equal sets.
         sort(&mut paths);
         paths.dedup();
-        SecretPaths(paths)
+        SecretPaths(paths.into())
     }
 
     /// Resolves the secrets to current paths and to the files' device and inode numbers. Blocks.
     pub fn resolve(&self) -> ResolvedSecrets {
         let mut resolved = ResolvedSecrets::default();
-        for path in &self.0 {
+        // The paths are sorted, so most paths have the folder of the path before.
+        let mut folder: (&Path, Option<PathBuf>) = (Path::new(""), None);
+        for path in &*self.0 {
+            let parent = path.parent().unwrap_or(path);
+            if parent != folder.0 {
+                folder = (parent, parent.canonicalize().ok());
+            }
+            let named = path.file_name();
+            resolved.add(folder.1.as_ref().zip(named).map(|(it, name)| it.join(name)));
+            let Ok(is) = path.symlink_metadata() else {
+                continue;
+            };
+            if !is.is_symlink() && named.is_some() {
+                resolved.files.push((is.dev(), is.ino()));
+                continue;
+            }
             // If a name is a link, both the name and the target are hidden.
-            resolved.add(named(path));
             resolved.add(path.canonicalize().ok());
-            if let Ok(is) = std::fs::metadata(path) {
+            if let Ok(is) = path.metadata() {
                 resolved.files.push((is.dev(), is.ino()));
             }
         }
@@ -56,8 +71,7 @@ pub struct ResolvedSecrets {
 
 impl ResolvedSecrets {
     fn add(&mut self, path: Option<PathBuf>) {
-        self.paths
-            .extend(path.filter(|path| !self.paths.contains(path)));
+        self.paths.extend(path);
     }
 
     /// Checks a path as [`SecretPaths::check`] does.

@@ -33,6 +33,8 @@ pub(super) struct HostBuilder<'b> {
     pub(super) member_tls: &'b MemberTlsClients<'b>,
     pub(super) previous: Option<&'b World>,
     pub(super) h3_port: Option<u16>,
+    /// Files of the server that no site serves.
+    pub(super) secrets: SecretPaths,
     /// Response fields set by the operator for the site.
     pub(super) headers: Arc<HeaderRules>,
     pub(super) change_tracker: SiteChangeTracker,
@@ -281,7 +283,7 @@ impl HostBuilder<'_> {
             .map(|files| glob(self.config, files))
             .collect::<Result<_, _>>()?;
         rules.headers.clone_from(&self.headers);
-        rules.secrets = SecretPaths::new(self.config.secret_paths());
+        rules.secrets = self.secrets.clone();
         Ok(rules)
     }
 }

@@ -253,7 +253,7 @@ impl HostBuilder<'_> {
             prefix: prefix.into(),
             interpreters: interpreters.map(program).collect(),
             variables: variables.to_vec(),
-            secrets: SecretPaths::new(self.config.secret_paths()),
+            secrets: self.secrets.clone(),
             is_guarded: self.has_guards_below(prefix),
         }))
     }

@@ -2,6 +2,7 @@
 //! server drops to, and places to be written.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::Metadata;
 use std::path::{Component, Path, PathBuf};
 
@@ -78,8 +79,9 @@ struct Checker<'c> {
     /// False for a configuration with mistakes, which lacks some values.
     is_whole: bool,
     account: Option<UnixAccount>,
-    /// Served folders, each with its path without links.
-    roots: Vec<(&'c Path, PathBuf)>,
+    deployments: Vec<Deployment<'c>>,
+    /// Served folders by their paths without links.
+    roots: HashMap<PathBuf, &'c Path>,
     errors: RefCell<Vec<OperatorError>>,
 }
 
@@ -101,7 +103,8 @@ impl<'c> Checker<'c> {
             config,
             is_whole,
             account,
-            roots: roots.map(|root| (root, real(root))).collect(),
+            deployments: config.deployments(),
+            roots: roots.map(|root| (real(root), root)).collect(),
             errors: RefCell::new(error.into_iter().collect()),
         }
     }
@@ -148,9 +151,9 @@ impl Checker<'_> {
     }
 
     fn site(&self, site: &SiteConfig) {
-        if let Some(deployment) = self.config.deployment_to(site) {
+        if let Some(deployment) = self.deployments.iter().find(|it| it.fills(site)) {
             // The content of a deployed root is not checked, since the content comes with a push.
-            self.keep(self.deployed(&deployment));
+            self.keep(self.deployed(deployment));
         } else if let Some(root) = site.root.as_ref().filter(|it| !self.may_come(it.get_ref())) {
             self.keep(self.folder(root));
             for (status, page) in site.errors.iter().filter(|_| root.get_ref().is_dir()) {
@@ -550,8 +553,13 @@ impl Checker<'_> {
                 "name a folder for certificates and keys",
             ));
         }
-        let existing = state.get_ref().ancestors().find(|folder| folder.is_dir());
+        let existing = state.get_ref().ancestors().find(|folder| folder.exists());
         let existing = existing.unwrap_or(Path::new("/"));
+        if !existing.is_dir() {
+            let what = format!("{} is a file, not a folder", existing.display());
+            let help = "name a folder for certificates and keys";
+            return Err(self.config.point(state.span(), what, help));
+        }
         if accessible(existing, 2 | 1) {
             return Ok(());
         }
@@ -613,7 +621,7 @@ impl Checker<'_> {
     /// from the file.
     fn served_from(&self, path: &Path) -> Option<&Path> {
         let path = real(path);
-        let contains = |root: &PathBuf| {
+        let contains = |root: &Path| {
             path.strip_prefix(root).is_ok_and(|inside| {
                 inside.components().all(|part| match part {
                     Component::Normal(name) => {
@@ -623,8 +631,8 @@ impl Checker<'_> {
                 })
             })
         };
-        let found = self.roots.iter().find(|(_, root)| contains(root));
-        found.map(|(root, _)| *root)
+        let mut folders = path.ancestors();
+        folders.find_map(|folder| self.roots.get(folder).filter(|_| contains(folder)).copied())
     }
 
     fn warnings(&self) -> Vec<OperatorError> {
@@ -673,8 +681,7 @@ impl Checker<'_> {
         }
         warnings.extend(unused_balancers(self.config));
         warnings.extend(shared_cookies(self.config));
-        let deployments = self.config.deployments();
-        warnings.extend(deployments.iter().filter_map(|deployment| {
+        warnings.extend(self.deployments.iter().filter_map(|deployment| {
             let what = not_exported(deployment)?;
             Some(warn(deployment.deploy.repository.span(), what))
         }));
