@@ -16,3 +16,7 @@ pub const CONFIG_MEMBER_SET_MAX: u8 = 99;
 pub const CONFIG_IN_A_ROW_MAX: u32 = 1_000;
 /// Retries of one request, as in Apache.
 pub const CONFIG_RETRY_ATTEMPTS_MAX: u8 = 99;
+/// Bytes of a file of redirects, 16 MiB: over 100,000 lines. The table of the redirects is held in memory.
+pub const REDIRECT_MAP_BYTES_MAX: u64 = 16 << 20;
+/// Redirects in a row from one path of a site, as many as browsers follow. A longer row counts as endless.
+pub const REDIRECT_HOPS_MAX: usize = 20;

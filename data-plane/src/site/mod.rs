@@ -48,6 +48,7 @@ pub use file::{FileError, FileMeta};
 pub use glob::{Glob, GlobError};
 pub use listing::Listing;
 pub use load::FileLoad;
+pub use redirects::{RedirectMatch, RedirectRule, RedirectTable, Redirected, Redirects};
 pub use release::{
     FolderRelease, ReleaseError, ReleaseRules, ReleaseState, ReopenedSite, ServedRelease,
     SiteAddresses, rules_of, served_folder, wait_until_served,
