@@ -378,6 +378,7 @@ fn every_configuration_passes_the_check() {
 const CHECK: &str = r#"
 mkdir -p public/manual cgi-bin tools journal /srv/git/tools /srv/site /srv/www /srv/files /srv/shop/public
 mkdir -m 777 /var/log/anthill
+echo '/a /b 301' > redirects.txt
 for page in index not-found busy manual/index; do echo > public/$page.html; cp public/$page.html /srv/www/ ; done
 touch users.htpasswd managers viewers
 git init -q --bare /srv/git/tools/site.git

@@ -92,6 +92,7 @@ mod publish_local;
 mod publish_ssh;
 mod raw_streams;
 mod reason;
+mod redirects;
 mod release;
 mod releases;
 mod root;

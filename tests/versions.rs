@@ -89,6 +89,10 @@ const ROWS: &[Row] = &[
     ("listing, HEAD", "HEAD", "/sub/", &[], Nothing),
     ("redirect", "GET", "/old/x", &[], Nothing),
     ("redirect, HEAD", "HEAD", "/old/x", &[], Nothing),
+    ("redirect, mapped", "GET", "/mapped/x?y=z", &[], Nothing),
+    ("redirect, mapped, HEAD", "HEAD", "/mapped/x?y=z", &[], Nothing),
+    ("redirect, forced", "GET", "/page.txt/old", &[], Nothing),
+    ("redirect, gone", "GET", "/gone", &[], Nothing),
     ("address", "GET", "/denied/x", &[], Nothing),
     ("address, HEAD", "HEAD", "/denied/x", &[], Nothing),
     ("login missing", "GET", "/private/", &[], Nothing),
@@ -470,7 +474,10 @@ fn config(limits: &str) -> String {
         "limits = {{ body_bytes = 5000, body_discard_bytes = 2000, {limits} }}"
     )) + "[log]\nformat = \"json\"\n"
         + &site_table(
-            "http = \"serve\"\nlisting = true\nerrors = { 404 = \"lost.html\", 413 = \"large.html\" }",
+            "http = \"serve\"\nlisting = true\nerrors = { 404 = \"lost.html\", 413 = \"large.html\" }\n\
+             redirects = [{ from = \"/mapped/*\", to = \"/new/:splat\", status = 302 }, \
+             { from = \"/page.txt/old\", to = \"https://localhost/\", status = 303, force = true }, \
+             { from = \"/gone\", status = 410 }]",
         )
         + "[[site.route]]\npath = \"/echo\"\ntest = \"echo\"\n"
         + "[[site.route]]\npath = \"/slow\"\ntest = \"slow\"\n"

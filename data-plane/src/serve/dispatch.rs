@@ -11,7 +11,9 @@ use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Request, Rewrite, Script};
 use crate::serve::access::{AccessDenied, AccessGate};
 use crate::serve::dispatch_context::{Audience, DispatchContext};
-use crate::site::{FileLoad, Listing, ResolvedFile, Site, SiteResponse, VariantResponse};
+use crate::site::{
+    FileLoad, Listing, RedirectTable, Redirected, ResolvedFile, Site, SiteResponse, VariantResponse,
+};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
@@ -380,18 +382,6 @@ fn push_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
     }
 }
 
-/// Adds the query of the request to a location from the configuration. The configured location may have a
-/// query and a fragment of its own.
-fn add_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
-    let Some(query) = head.query else { return };
-    let end = location.iter().position(|byte| *byte == b'#');
-    let fragment = location.split_off(end.unwrap_or(location.len()));
-    let has_query = location.contains(&b'?');
-    location.push(if has_query { b'&' } else { b'?' });
-    location.extend_from_slice(query);
-    location.extend_from_slice(&fragment);
-}
-
 /// Dispatch of one request within one site.
 struct SiteDispatcher<'w, 'h> {
     /// Route with the target for the requested path.
@@ -411,6 +401,11 @@ impl SiteDispatcher<'_, '_> {
         if self.is_ambiguous(path) {
             return refuse(Reject::TARGET_PARAMETER);
         }
+        if let Some(redirects) = &self.host.redirects
+            && let Some(redirected) = self.redirected(&redirects.forced)
+        {
+            return redirected;
+        }
         let target = self
             .route
             .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])));
@@ -424,20 +419,15 @@ impl SiteDispatcher<'_, '_> {
                     false => self.ask_cache(pages, None, None),
                 }
             }
-            Some((RouteTarget::Redirect(to), rest)) => {
-                let mut location = to.to_vec();
-                if to.ends_with(b"/") {
-                    request_target::encode_path(
-                        rest.strip_prefix(b"/").unwrap_or(rest),
-                        &mut location,
-                    );
-                }
-                add_query(&mut location, self.head);
-                DispatchOutcome::Redirect {
-                    status: Status::PERMANENT_REDIRECT,
-                    location,
-                }
+            Some((RouteTarget::Redirect(redirect), _))
+                if redirect.status == Reject::GONE.status =>
+            {
+                refuse(Reject::GONE)
             }
+            Some((RouteTarget::Redirect(redirect), rest)) => DispatchOutcome::Redirect {
+                status: redirect.status,
+                location: redirect.location(rest, self.head.query),
+            },
             Some((RouteTarget::Rewrite { path: to, query }, rest)) => {
                 let mut rewritten = to.to_vec();
                 if to.ends_with(b"/") {
@@ -454,6 +444,24 @@ impl SiteDispatcher<'_, '_> {
             }
             Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
         }
+    }
+
+    /// Returns the answer of a table of redirects for the requested path.
+    #[inline(never)]
+    fn redirected(&self, table: &RedirectTable) -> Option<DispatchOutcome> {
+        let path = self.head.path.strip_prefix(b"/")?;
+        let answer = table.find(path)?.answer(self.head.query);
+        Some(match answer {
+            Redirected::To { status, location } => DispatchOutcome::Redirect { status, location },
+            Redirected::Gone => refuse(Reject::GONE),
+        })
+    }
+
+    /// Returns the answer of the redirects for a path without a file. The target of a rewrite is not redirected.
+    fn redirected_missing(&self, path: &[u8]) -> Option<DispatchOutcome> {
+        let redirects = self.host.redirects.as_ref()?;
+        let is_requested = *path == *self.head.path;
+        is_requested.then(|| self.redirected(&redirects.unforced))?
     }
 
     /// Answers from an open preview, or has a closed preview opened.
@@ -675,8 +683,14 @@ impl SiteDispatcher<'_, '_> {
     fn ask_own_site(&mut self, path: &[u8]) -> DispatchOutcome {
         match self.own_site(path) {
             DispatchOutcome::Refuse { reject, page: None } if is_nothing(reject) => {
-                let instead = self.fall_back(path);
+                let redirected = self.redirected_missing(path);
+                let instead = redirected.or_else(|| self.fall_back(path));
                 instead.unwrap_or(DispatchOutcome::Refuse { reject, page: None })
+            }
+            // The page stands in for a missing file. A file of its own costs no look-up.
+            DispatchOutcome::Stored(page) if page.is_fallback => {
+                let redirected = self.redirected_missing(path);
+                redirected.unwrap_or(DispatchOutcome::Stored(page))
             }
             reply => reply,
         }
@@ -716,12 +730,13 @@ impl SiteDispatcher<'_, '_> {
             }
         };
         let is_run = self.host.scripts(&script.name).is_some();
-        if is_run
-            && !is_named
-            && site.is_fallback(path)
-            && let Some(wait) = self.stale_path_wait(site, path)
-        {
-            return Some(wait);
+        // The script stands in for a missing file.
+        if is_run && !is_named && site.is_fallback(path) {
+            let wait = self.stale_path_wait(site, path);
+            let instead = wait.or_else(|| self.redirected_missing(path));
+            if instead.is_some() {
+                return instead;
+            }
         }
         if is_run && by_last_try && self.host.fallback.is_none() {
             self.set_try_query(path);

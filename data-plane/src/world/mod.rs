@@ -18,13 +18,14 @@ use crate::handler::route_handler::RouteHandler;
 use crate::handler::script::cgi::has_ending;
 use crate::hits::{Hits, SiteHits};
 use crate::limits::Limits;
-use crate::site::{ReleaseRules, Site, SiteRules};
+use crate::site::{Redirects, ReleaseRules, Site, SiteRules};
 use crate::tls::{PairFingerprint, PendingChallenges, Tls, TlsClient};
 use crate::upstream::balancer::Balancers;
 use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt};
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
 use crate::wire::request_target;
+use crate::wire::status::Status;
 use crate::world::allow_list::AllowList;
 use crate::world::preview::{PreviewState, Previews};
 use crate::world::query_pattern::QueryPattern;
@@ -169,6 +170,8 @@ pub struct Host {
     pub fallback: Option<Fallback>,
     /// Query for the last entry of `try`, for a script of the site as well as for a handler.
     pub try_query: Option<QueryPattern>,
+    /// Redirects of the operator; `None` without redirects, so that most requests skip both look-ups.
+    pub redirects: Option<Arc<Redirects>>,
     /// Routes in the order of the configuration.
     pub routes: Vec<Route>,
     /// Whether any route has `allow` or `users`. If so, the path of the opened file is checked too.
@@ -330,9 +333,8 @@ pub struct SiteScripts {
 /// Target of requests below the prefix of a route.
 #[derive(Clone)]
 pub enum RouteTarget {
-    /// Redirect to a URL or a path. If the location ends with a slash, the path after the prefix is
-    /// appended.
-    Redirect(Box<[u8]>),
+    /// Redirect.
+    Redirect(RouteRedirect),
     /// Internal rewrite to another path of the site.
     Rewrite {
         /// New path. If the path ends with a slash, the requested path after the prefix is appended.
@@ -353,6 +355,42 @@ pub enum RouteTarget {
         /// Pages for browsers, behind the page cache.
         pages: Arc<CachedHandler>,
     },
+}
+
+/// Redirect of all paths below the prefix of a route.
+#[derive(Clone)]
+pub struct RouteRedirect {
+    /// 301, 302, 303, 307 or 308; 410 for pages that are gone.
+    pub status: Status,
+    /// URL or path. If the location ends with a slash, the path after the prefix is appended.
+    pub to: Box<[u8]>,
+    /// Whether the location gets the query of the request.
+    pub keeps_query: bool,
+}
+
+impl RouteRedirect {
+    /// Returns the location for `rest`, the path after the prefix.
+    pub fn location(&self, rest: &[u8], query: Option<&[u8]>) -> Vec<u8> {
+        let mut location = self.to.to_vec();
+        if self.to.ends_with(b"/") {
+            let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+            request_target::encode_path(rest, &mut location);
+        }
+        if let Some(query) = query.filter(|_| self.keeps_query) {
+            add_query(&mut location, query);
+        }
+        location
+    }
+}
+
+/// Adds the query of the request to a location of a route. The location may have a query and a fragment of its own.
+fn add_query(location: &mut Vec<u8>, query: &[u8]) {
+    let end = location.iter().position(|byte| *byte == b'#');
+    let fragment = location.split_off(end.unwrap_or(location.len()));
+    let has_query = location.contains(&b'?');
+    location.push(if has_query { b'&' } else { b'?' });
+    location.extend_from_slice(query);
+    location.extend_from_slice(&fragment);
 }
 
 impl AccessLog {

@@ -3,6 +3,7 @@
 use super::guards::guards;
 use super::ledger_entries::LedgerEntries;
 use super::member_tls::MemberTlsClients;
+use super::redirects::SiteRedirects;
 use super::resources::SharedResources;
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::base::route_counters::RouteCounters;
@@ -68,7 +69,8 @@ impl HostBuilder<'_> {
             Some(log) => self.entries.access(log),
             None => server_access.clone(),
         };
-        Ok(Host {
+        let redirects = SiteRedirects::read(self.config, site)?;
+        let host = Host {
             canonical: canonical_name(&names),
             http_redirects: site.http == PlainHttp::Redirect,
             hsts: site.hsts.is_some(),
@@ -81,6 +83,7 @@ impl HostBuilder<'_> {
             site: files,
             fallback: self.fallback(),
             try_query: self.last_try().and_then(|(_, query)| query),
+            redirects: redirects.tables()?,
             guarded: routes
                 .iter()
                 .any(|route| route.allow.is_some() || route.users.is_some()),
@@ -95,7 +98,9 @@ impl HostBuilder<'_> {
             names,
             previews: previews.map(Arc::new),
             preview: None,
-        })
+        };
+        redirects.refuse_loops(&host)?;
+        Ok(host)
     }
 
     /// Returns the counters of the responses of the route with `prefix`.

@@ -5,6 +5,7 @@ mod host;
 mod ledger_entries;
 mod logs;
 mod member_tls;
+mod redirects;
 mod resources;
 mod route_key;
 mod route;

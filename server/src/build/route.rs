@@ -26,8 +26,9 @@ use crate::hits::HitsHandler;
 use crate::limits::{CACHE_PAGE_BYTES, GIT_COMMIT_PAGE_RECHECK_SECONDS};
 use crate::site::{SecretPaths, SiteRoot};
 use crate::upstream::settings::BalancerSettings;
+use crate::wire::status::Status;
 use crate::world::query_pattern::QueryPattern;
-use crate::world::{Route, RouteTarget, SiteScripts};
+use crate::world::{Route, RouteRedirect, RouteTarget, SiteScripts};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -79,9 +80,11 @@ impl HostBuilder<'_> {
         prefix: &[u8],
     ) -> Result<RouteTarget, OperatorError> {
         Ok(match target {
-            config::TargetConfig::Redirect(to) => {
-                RouteTarget::Redirect(to.get_ref().as_bytes().into())
-            }
+            config::TargetConfig::Redirect(redirect) => RouteTarget::Redirect(RouteRedirect {
+                status: Status(redirect.status),
+                to: redirect.to.get_ref().as_bytes().into(),
+                keeps_query: redirect.keeps_query,
+            }),
             config::TargetConfig::Rewrite(to) => {
                 let (path, query) = QueryPattern::split(to.get_ref());
                 RouteTarget::Rewrite {

@@ -113,7 +113,7 @@ impl KeyEncoder {
         match target {
             TargetConfig::Redirect(to) => {
                 self.number(1);
-                self.text(to.get_ref());
+                self.text(to.to.get_ref());
             }
             TargetConfig::Rewrite(to) => {
                 self.number(2);

@@ -13,6 +13,7 @@ use super::{
 use crate::base::trusted_path::user_name;
 use crate::config::balancer::{own_listener, shared_cookies, unused_balancers};
 use crate::config::paths::reason;
+use crate::config::redirect_table::shadowed_redirect;
 use crate::config::suggestion::suggest;
 use crate::config::unix_account::UnixAccount;
 use crate::git::post_receive::git_folder;
@@ -119,6 +120,9 @@ impl Checker<'_> {
         }
         if let Some(users) = site.preview_users() {
             self.file(users, USER_FILE)?;
+        }
+        if let Some(map) = &site.redirect_map {
+            self.file(map, "file of redirects")?;
         }
         for route in &site.routes {
             if let Some(users) = &route.users {
@@ -602,6 +606,7 @@ impl Checker<'_> {
                 warning.or_else(|| leads_nowhere(site, route))
             };
             warnings.extend(site.routes.iter().filter_map(of_route));
+            warnings.extend(shadowed_redirect(site));
         }
         warnings.extend(unused_balancers(self.config));
         warnings.extend(shared_cookies(self.config));

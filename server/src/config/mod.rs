@@ -20,6 +20,7 @@ mod manager_table;
 mod member_url;
 mod proxy_table;
 mod proxy_values;
+mod redirect_table;
 mod release_table;
 mod scripts;
 mod suggestion;
@@ -46,6 +47,7 @@ use crate::limits::Limits;
 pub use crate::config::paths::{ConfigSource, Overrides, control_sockets, prepare_folder, reason};
 pub use crate::config::suggestion::suggest;
 pub use crate::config::unix_account::UnixAccount;
+pub use crate::wire::redirect_map::MappedRedirect;
 pub use acme::{AcmeConfig, ChallengeType, EabConfig, ManagedCertificate};
 pub use balancer::{BalancerConfig, listener_of, read_balancer};
 pub use check::check;
@@ -54,6 +56,7 @@ pub use error::OperatorError;
 pub use manager_table::{ManagerConfig, speaks_tls};
 pub use member_url::{parse_member_url, shown_url};
 pub use proxy_table::{BalancerRef, ProxyConfig};
+pub use redirect_table::RouteRedirectConfig;
 pub use toml::Spanned;
 pub use values::{ListenAddress, parse_bytes, parse_duration, parse_seconds};
 
@@ -225,6 +228,10 @@ pub struct SiteConfig {
     pub hits: bool,
     /// Access log of the site; `None` = the access log of the server.
     pub log: Option<Spanned<LogTarget>>,
+    /// Redirects of `redirects` in the order of the file, each with the position of its path.
+    pub redirects: Vec<Spanned<MappedRedirect>>,
+    /// File with further redirects.
+    pub redirect_map: Option<Spanned<PathBuf>>,
     /// Routes (`[[site.route]]`) in the order of the file.
     pub routes: Vec<RouteConfig>,
 }
@@ -430,7 +437,7 @@ pub struct PageCacheConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetConfig {
     /// Redirect to a URL, or to a path of the site.
-    Redirect(Spanned<String>),
+    Redirect(RouteRedirectConfig),
     /// Internal rewrite to a path of the site: a file, or a path of another route's handler.
     Rewrite(Spanned<String>),
     /// Files of another folder.

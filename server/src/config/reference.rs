@@ -21,6 +21,7 @@ use crate::config::manager_table::{ManagerKeys, ManagerTable};
 use crate::config::proxy_table::{
     BalanceTable, ForwardKeys, ListenerTable, ProxyTable, RouteKeys, TrustKeys,
 };
+use crate::config::redirect_table::{RedirectKeys, RouteRedirectTable, SiteRedirectTable};
 use crate::config::toml_reader::{SourceText, TableReader};
 
 /// Returns all declared tables and parts.
@@ -41,6 +42,9 @@ fn tables() -> Vec<TableDocumentation> {
         EjectTable::documentation(),
         ManagerKeys::documentation(),
         ManagerTable::documentation(),
+        RedirectKeys::documentation(),
+        SiteRedirectTable::documentation(),
+        RouteRedirectTable::documentation(),
     ]
 }
 

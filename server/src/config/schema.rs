@@ -26,6 +26,7 @@ use crate::config::paths;
 use crate::config::proxy_table::{
     self, BalanceTable, ForwardKeys, ListenerTable, ProxyTable, RouteKeys, TrustKeys,
 };
+use crate::config::redirect_table::{self, RedirectKeys, RouteRedirectTable};
 use crate::config::release_table;
 use crate::config::scripts;
 use crate::config::toml_reader::{KeyedValue, SourceText, TableReader, TableSchema};
@@ -122,41 +123,51 @@ static TLS: TableSchema = TableSchema {
 };
 static SITE: TableSchema = TableSchema {
     name: "[[site]]",
-    keys: &[
-        "names",
-        "root",
-        "release",
-        "publishers",
-        "preview",
-        "preview_users",
-        "http",
-        "index",
-        "try",
-        "errors",
-        "listing",
-        "symlinks",
-        "certificate",
-        "key",
-        "client_ca",
-        "hsts",
-        "mime",
-        "cache",
-        "headers",
-        "hits",
-        "log",
-        "route",
-    ],
+    keys: &joined::<_, { OWN_SITE_KEYS.len() + RedirectKeys::KEYS.len() }>(
+        &[OWN_SITE_KEYS, RedirectKeys::KEYS],
+        "",
+    ),
     later: &[],
-    foreign: &[
-        ("proxy", PROXY_HELP),
-        ("proxy_pass", PROXY_HELP),
-        ("reverse_proxy", PROXY_HELP),
-        ("location", "write [[site.route]] with `path`"),
-        ("upstream", BALANCER_HELP),
-        ("balance", BALANCER_HELP),
-        ("balancer", BALANCER_HELP),
-    ],
+    foreign: &joined::<_, { OWN_SITE_FOREIGN.len() + RedirectKeys::FOREIGN.len() }>(
+        &[OWN_SITE_FOREIGN, RedirectKeys::FOREIGN],
+        ("", ""),
+    ),
 };
+/// Keys of `[[site]]` without a declaration.
+const OWN_SITE_KEYS: &[&str] = &[
+    "names",
+    "root",
+    "release",
+    "publishers",
+    "preview",
+    "preview_users",
+    "http",
+    "index",
+    "try",
+    "errors",
+    "listing",
+    "symlinks",
+    "certificate",
+    "key",
+    "client_ca",
+    "hsts",
+    "mime",
+    "cache",
+    "headers",
+    "hits",
+    "log",
+    "route",
+];
+/// Words of other servers for a key of `[[site]]` without a declaration.
+const OWN_SITE_FOREIGN: &[(&str, &str)] = &[
+    ("proxy", PROXY_HELP),
+    ("proxy_pass", PROXY_HELP),
+    ("reverse_proxy", PROXY_HELP),
+    ("location", "write [[site.route]] with `path`"),
+    ("upstream", BALANCER_HELP),
+    ("balance", BALANCER_HELP),
+    ("balancer", BALANCER_HELP),
+];
 static ERRORS: TableSchema = TableSchema {
     name: "errors",
     keys: &[],
@@ -781,6 +792,10 @@ fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, OperatorError> {
             help,
         ));
     }
+    let RedirectKeys {
+        redirects,
+        redirect_map,
+    } = RedirectKeys::take(&mut table)?;
     let http = table.spanned_word("http", &plain)?;
     let http = http.unwrap_or(Spanned::new(0..0, PlainHttp::default()));
     let site = SiteConfig {
@@ -803,6 +818,8 @@ fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, OperatorError> {
         headers: headers(&mut table)?,
         hits: table.take("hits")?.unwrap_or(true),
         log: log_to(&mut table, "log")?,
+        redirects: redirect_table::redirects(source, redirects)?,
+        redirect_map,
         routes,
         span: table.span.clone(),
     };
@@ -1122,9 +1139,10 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         let place = targets.partition_point(|(_, other, _)| other.start < span.start);
         targets.insert(place, (name, span, target));
     };
-    if let Some(to) = table.take::<Spanned<String>>("redirect")? {
-        redirect(source, &to)?;
-        add("redirect", to.span(), TargetConfig::Redirect(to));
+    if let Some(redirect) = table.take::<Spanned<RouteRedirectTable>>("redirect")? {
+        let span = redirect.span();
+        let redirect = redirect_table::route_redirect(source, redirect.into_inner(), span.clone())?;
+        add("redirect", span, TargetConfig::Redirect(redirect));
     }
     if let Some(to) = table.take::<Spanned<String>>("rewrite")? {
         match to.get_ref().split_once('?') {
@@ -1310,23 +1328,6 @@ fn route_path(source: &SourceText<'_>, path: &Spanned<String>) -> Result<(), Ope
         );
     }
     Ok(())
-}
-
-fn redirect(source: &SourceText<'_>, to: &Spanned<String>) -> Result<(), OperatorError> {
-    let text = to.get_ref().as_str();
-    let rest = ["https://", "http://"]
-        .iter()
-        .find_map(|scheme| text.strip_prefix(scheme));
-    let is_url = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
-    let is_path = text.starts_with('/') && !text.starts_with("//");
-    let clean = text.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
-    if (is_url || is_path) && clean {
-        return Ok(());
-    }
-    let help =
-        "write a URL such as \"https://example.org/new/\", or a path of the site such as \"/new/\"";
-    let what = format!("`{text}` is not a target for a redirect");
-    Err(source.error(to.span(), what, help))
 }
 
 /// Refuses two routes of a site with targets for the same path.

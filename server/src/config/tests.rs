@@ -175,7 +175,7 @@ fn every_key_is_read() {
         panic!("three routes")
     };
     assert!(
-        matches!(&old.target, Some(TargetConfig::Redirect(to)) if to.get_ref() == "https://example.org/new/")
+        matches!(&old.target, Some(TargetConfig::Redirect(it)) if it.to.get_ref() == "https://example.org/new/")
     );
     assert_eq!(old.allow.as_ref().map(Vec::len), Some(1));
     assert_eq!(
