@@ -10,6 +10,7 @@ mod balancer;
 mod balancer_edits;
 mod balancer_oracle;
 mod balancer_side_by_side;
+mod by_request;
 mod cache;
 mod cache_rfc9111;
 mod cgi;

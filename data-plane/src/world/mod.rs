@@ -5,8 +5,11 @@
 //! half-applied configuration.
 
 pub mod allow_list;
+pub mod cors;
+pub mod method_set;
 pub mod preview;
 pub mod query_pattern;
+pub mod request_rules;
 pub mod users;
 
 use crate::base::change_tracker::SiteChangeTracker;
@@ -24,11 +27,14 @@ use crate::upstream::balancer::Balancers;
 use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt};
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
+use crate::wire::request_head::Method;
 use crate::wire::request_target;
 use crate::wire::status::Status;
 use crate::world::allow_list::AllowList;
+use crate::world::method_set::MethodSet;
 use crate::world::preview::{PreviewState, Previews};
 use crate::world::query_pattern::QueryPattern;
+use crate::world::request_rules::RequestRules;
 use std::sync::Arc;
 use users::{Logins, Users};
 
@@ -174,8 +180,10 @@ pub struct Host {
     pub redirects: Option<Arc<Redirects>>,
     /// Routes in the order of the configuration.
     pub routes: Vec<Route>,
-    /// Whether any route has `allow` or `users`. If so, the path of the opened file is checked too.
+    /// Whether any route has a guard or limits the methods. If so, the path of the opened file is checked too.
     pub guarded: bool,
+    /// Request rates, cross-origin access and sizes of contents; `None` for a site without such rules.
+    pub request_rules: Option<Arc<RequestRules>>,
     /// Whether any route has `scripts`. If so, an opened file may have to be run.
     pub scripted: bool,
     /// Fingerprint of the certificate files and the client CAs of the site, for connections reused by
@@ -241,8 +249,10 @@ impl SecureFields {
         let (mut all, mut section) = (self.lines.to_vec(), self.section.to_vec());
         all.extend_from_slice(lines);
         qpack::push_lines(lines, &mut section);
+        let earlier = self.plain.as_ref().map_or(&[][..], |plain| &plain.lines);
+        let plain = [earlier, lines].concat();
         SecureFields {
-            plain: Some(Box::new(SecureFields::encode(lines, lines))),
+            plain: Some(Box::new(SecureFields::encode(&plain, &plain))),
             section: section.into(),
             ..SecureFields::encode(&all, &[])
         }
@@ -272,8 +282,14 @@ pub struct Route {
     pub target: Option<RouteTarget>,
     /// Networks of permitted clients.
     pub allow: Option<AllowList>,
+    /// Networks of refused clients, whether or not `allow` permits the clients.
+    pub deny: Option<AllowList>,
     /// Permitted users.
     pub users: Option<Arc<Users>>,
+    /// Methods to which `allow` and `users` apply; `None` = all methods.
+    pub guard_methods: Option<MethodSet>,
+    /// Methods of requests that are answered; `None` = all methods.
+    pub methods: Option<MethodSet>,
     /// Rule that runs some of the site's files instead of sending the files.
     pub scripts: Option<SiteScripts>,
     /// Whether the handler gets paths with an encoded slash.
@@ -414,8 +430,21 @@ impl Route {
 
     /// Returns true if `path` is the prefix, or lies below the prefix in whole components.
     pub fn covers(&self, path: &[u8]) -> bool {
-        path.starts_with(&self.prefix)
-            && path.get(self.prefix.len()).is_none_or(|next| *next == b'/')
+        request_target::is_below(path, &self.prefix)
+    }
+
+    /// Returns true if the route has a guard or limits the methods.
+    pub fn has_guard(&self) -> bool {
+        self.allow.is_some()
+            || self.deny.is_some()
+            || self.users.is_some()
+            || self.methods.is_some()
+    }
+
+    /// Returns true if `allow` and `users` apply to requests with the method.
+    pub fn guards_method(&self, method: Method) -> bool {
+        let methods = self.guard_methods.as_ref();
+        methods.is_none_or(|methods| methods.contains(method))
     }
 }
 
@@ -472,15 +501,16 @@ impl Host {
 
     /// Returns true if a login guards the whole site.
     pub fn has_login(&self) -> bool {
-        self.guards(b"/").any(|route| route.users.is_some())
+        let mut guards = self.guards(b"/");
+        guards.any(|route| route.users.is_some() && route.guards_method(Method::Get))
     }
 
-    /// Returns every route that covers `path` and has `allow` or `users`.
+    /// Returns every route that covers `path` and has a guard or limits the methods.
     pub fn guards<'h>(&'h self, path: &'h [u8]) -> impl Iterator<Item = &'h Route> {
         let guarded = self.guarded;
-        self.routes.iter().filter(move |route| {
-            guarded && (route.allow.is_some() || route.users.is_some()) && route.covers(path)
-        })
+        self.routes
+            .iter()
+            .filter(move |route| guarded && route.has_guard() && route.covers(path))
     }
 }
 
@@ -594,18 +624,24 @@ impl PreviewHosts {
             prefix: Box::default(),
             target: None,
             allow: None,
+            deny: None,
             users: Some(Arc::clone(users)),
+            guard_methods: None,
+            methods: None,
             scripts: None,
             has_encoded_slashes: false,
             is_proxied: false,
             counters: Arc::clone(&host.counters),
         });
         let fields = Arc::new(host.secure_fields.with_plain(PREVIEW_FIELDS));
+        let rules = host.request_rules.as_ref();
+        let rules = rules.map(|rules| Arc::new(rules.with_fields(&fields)));
         let pair = |site: Option<Arc<Site>>, state: PreviewState| {
             let plain = Host {
                 names: vec![format!("*{}", String::from_utf8_lossy(&previews.parent))],
                 canonical: None,
                 secure_fields: Arc::clone(&fields),
+                request_rules: rules.clone(),
                 site,
                 identity: previews.identity,
                 hits: None,

@@ -46,11 +46,10 @@ impl HostBuilder<'_> {
             None => None,
             Some(target) => Some(self.target(target, route, &prefix)?),
         };
-        let allow = route
-            .allow
-            .as_ref()
-            .map(|networks| self.allow(networks))
-            .transpose()?;
+        let networks = |networks: &Option<Vec<Spanned<String>>>| {
+            let networks = networks.as_ref();
+            networks.map(|networks| self.allow(networks)).transpose()
+        };
         let users = match &route.users {
             None => None,
             Some(path) => Some(Arc::new(self.users(path)?)),
@@ -65,8 +64,11 @@ impl HostBuilder<'_> {
             },
             prefix,
             target,
-            allow,
+            allow: networks(&route.allow)?,
+            deny: networks(&route.deny)?,
             users,
+            guard_methods: route.guard_methods.clone(),
+            methods: route.methods.clone(),
             scripts,
             has_encoded_slashes: route.encoded_slash,
             is_proxied: matches!(route.target, Some(config::TargetConfig::Proxy(_))),
@@ -154,7 +156,7 @@ impl HostBuilder<'_> {
             } => Arc::new(self.cgi(root, b"", interpreters, variables)?),
             config::ScriptsConfig::Backend(backend) => Arc::new(self.backend(backend, b"")?),
         };
-        let handler = RouteHandler::new(handler, &self.headers);
+        let handler = self.route_handler(handler);
         let cache = route.cache.as_ref();
         Ok(SiteScripts {
             endings,
@@ -326,10 +328,10 @@ impl HostBuilder<'_> {
             pages_per_minute: server.limits.git_pages_per_minute,
         };
         let pages = BrowseHandler::new(settings, browse);
-        let pages = RouteHandler::new(Arc::new(pages), &self.headers);
+        let pages = self.route_handler(Arc::new(pages));
         let cached = self.stage(route, PAGES_RULE).wrap(pages);
         Ok(RouteTarget::Git {
-            exchanges: RouteHandler::new(Arc::new(exchanges), &self.headers),
+            exchanges: self.route_handler(Arc::new(exchanges)),
             pages: Arc::new(cached),
         })
     }
@@ -382,9 +384,14 @@ impl HostBuilder<'_> {
         }
     }
 
+    /// Returns the handler with the operator's response fields.
+    fn route_handler(&self, handler: Arc<dyn Handler>) -> RouteHandler {
+        RouteHandler::new(handler, &self.headers, &self.cors_paths)
+    }
+
     /// Returns the target with the handler, behind the page cache if the route has one.
     fn live(&self, handler: impl Handler + 'static, route: &config::RouteConfig) -> RouteTarget {
-        let handler = RouteHandler::new(Arc::new(handler), &self.headers);
+        let handler = self.route_handler(Arc::new(handler));
         match &route.cache {
             None => RouteTarget::Handler(handler),
             Some(cache) => {

@@ -14,6 +14,7 @@ use crate::base::trusted_path::user_name;
 use crate::config::balancer::{own_listener, shared_cookies, unused_balancers};
 use crate::config::paths::reason;
 use crate::config::redirect_table::shadowed_redirect;
+use crate::config::request_table::open_methods;
 use crate::config::suggestion::suggest;
 use crate::config::unix_account::UnixAccount;
 use crate::git::post_receive::git_folder;
@@ -603,7 +604,8 @@ impl Checker<'_> {
             }
             let of_route = |route| {
                 let warning = self.shown_scripts(route).or_else(|| takes_all(route));
-                warning.or_else(|| leads_nowhere(site, route))
+                let warning = warning.or_else(|| leads_nowhere(site, route));
+                warning.or_else(|| open_methods(route))
             };
             warnings.extend(site.routes.iter().filter_map(of_route));
             warnings.extend(shadowed_redirect(site));

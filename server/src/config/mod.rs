@@ -22,6 +22,7 @@ mod proxy_table;
 mod proxy_values;
 mod redirect_table;
 mod release_table;
+mod request_table;
 mod scripts;
 mod suggestion;
 mod paths;
@@ -42,7 +43,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::base::client_rate::RateLimit;
 use crate::limits::Limits;
+use crate::world::cors::CorsSettings;
+use crate::world::method_set::MethodSet;
 
 pub use crate::config::paths::{ConfigSource, Overrides, control_sockets, prepare_folder, reason};
 pub use crate::config::suggestion::suggest;
@@ -232,6 +236,10 @@ pub struct SiteConfig {
     pub redirects: Vec<Spanned<MappedRedirect>>,
     /// File with further redirects.
     pub redirect_map: Option<Spanned<PathBuf>>,
+    /// Request rate of each client.
+    pub rate: Option<Spanned<RateLimit>>,
+    /// Cross-origin access.
+    pub cors: Option<CorsSettings>,
     /// Routes (`[[site.route]]`) in the order of the file.
     pub routes: Vec<RouteConfig>,
 }
@@ -313,8 +321,20 @@ pub struct RouteConfig {
     pub target: Option<TargetConfig>,
     /// Networks of permitted clients; `None` = all networks, an empty list = no network.
     pub allow: Option<Vec<Spanned<String>>>,
+    /// Networks of refused clients; an address of both `allow` and `deny` is refused.
+    pub deny: Option<Vec<Spanned<String>>>,
     /// Password file with the permitted users.
     pub users: Option<Spanned<PathBuf>>,
+    /// Methods to which `allow` and `users` apply; `None` = all methods.
+    pub guard_methods: Option<MethodSet>,
+    /// Methods that are answered; `None` = all methods.
+    pub methods: Option<MethodSet>,
+    /// Largest content of a request to a handler in bytes; `None` = the limit `body_bytes`.
+    pub body_bytes: Option<u64>,
+    /// Request rate of each client.
+    pub rate: Option<Spanned<RateLimit>>,
+    /// Cross-origin access.
+    pub cors: Option<CorsSettings>,
     /// Rule that runs some of the site's files instead of sending the files.
     pub scripts: Option<ScriptsConfig>,
     /// Page cache for the responses of the handler.

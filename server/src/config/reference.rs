@@ -22,6 +22,7 @@ use crate::config::proxy_table::{
     BalanceTable, ForwardKeys, ListenerTable, ProxyTable, RouteKeys, TrustKeys,
 };
 use crate::config::redirect_table::{RedirectKeys, RouteRedirectTable, SiteRedirectTable};
+use crate::config::request_table::{CorsTable, RateTable, RequestKeys, RouteRequestKeys};
 use crate::config::toml_reader::{SourceText, TableReader};
 
 /// Returns all declared tables and parts.
@@ -45,6 +46,10 @@ fn tables() -> Vec<TableDocumentation> {
         RedirectKeys::documentation(),
         SiteRedirectTable::documentation(),
         RouteRedirectTable::documentation(),
+        RequestKeys::documentation(),
+        RouteRequestKeys::documentation(),
+        RateTable::documentation(),
+        CorsTable::documentation(),
     ]
 }
 

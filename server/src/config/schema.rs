@@ -28,6 +28,7 @@ use crate::config::proxy_table::{
 };
 use crate::config::redirect_table::{self, RedirectKeys, RouteRedirectTable};
 use crate::config::release_table;
+use crate::config::request_table::{self, RequestKeys, RouteRequestKeys};
 use crate::config::scripts;
 use crate::config::toml_reader::{KeyedValue, SourceText, TableReader, TableSchema};
 use crate::config::value_types::{ByteSize, Seconds, SiteName};
@@ -123,13 +124,20 @@ static TLS: TableSchema = TableSchema {
 };
 static SITE: TableSchema = TableSchema {
     name: "[[site]]",
-    keys: &joined::<_, { OWN_SITE_KEYS.len() + RedirectKeys::KEYS.len() }>(
-        &[OWN_SITE_KEYS, RedirectKeys::KEYS],
+    keys: &joined::<_, { OWN_SITE_KEYS.len() + RedirectKeys::KEYS.len() + RequestKeys::KEYS.len() }>(
+        &[OWN_SITE_KEYS, RedirectKeys::KEYS, RequestKeys::KEYS],
         "",
     ),
     later: &[],
-    foreign: &joined::<_, { OWN_SITE_FOREIGN.len() + RedirectKeys::FOREIGN.len() }>(
-        &[OWN_SITE_FOREIGN, RedirectKeys::FOREIGN],
+    foreign: &joined::<
+        _,
+        { OWN_SITE_FOREIGN.len() + RedirectKeys::FOREIGN.len() + RequestKeys::FOREIGN.len() },
+    >(
+        &[
+            OWN_SITE_FOREIGN,
+            RedirectKeys::FOREIGN,
+            RequestKeys::FOREIGN,
+        ],
         ("", ""),
     ),
 };
@@ -200,12 +208,18 @@ static HEADERS: TableSchema = TableSchema {
 };
 static ROUTE: TableSchema = TableSchema {
     name: "[[site.route]]",
-    keys: &joined::<_, { OWN_ROUTE_KEYS.len() + RouteKeys::KEYS.len() }>(
-        &[OWN_ROUTE_KEYS, RouteKeys::KEYS],
+    keys: &joined::<
+        _,
+        { OWN_ROUTE_KEYS.len() + RouteKeys::KEYS.len() + RouteRequestKeys::KEYS.len() },
+    >(
+        &[OWN_ROUTE_KEYS, RouteKeys::KEYS, RouteRequestKeys::KEYS],
         "",
     ),
     later: &[],
-    foreign: RouteKeys::FOREIGN,
+    foreign: &joined::<_, { RouteKeys::FOREIGN.len() + RouteRequestKeys::FOREIGN.len() }>(
+        &[RouteKeys::FOREIGN, RouteRequestKeys::FOREIGN],
+        ("", ""),
+    ),
 };
 /// Keys of `[[site.route]]` without a declaration.
 const OWN_ROUTE_KEYS: &[&str] = &[
@@ -796,6 +810,7 @@ fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, OperatorError> {
         redirects,
         redirect_map,
     } = RedirectKeys::take(&mut table)?;
+    let requests = RequestKeys::take(&mut table)?;
     let http = table.spanned_word("http", &plain)?;
     let http = http.unwrap_or(Spanned::new(0..0, PlainHttp::default()));
     let site = SiteConfig {
@@ -820,6 +835,8 @@ fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, OperatorError> {
         log: log_to(&mut table, "log")?,
         redirects: redirect_table::redirects(source, redirects)?,
         redirect_map,
+        rate: request_table::rate_limit(requests.rate),
+        cors: request_table::cors_settings(source, requests.cors)?,
         routes,
         span: table.span.clone(),
     };
@@ -1132,6 +1149,21 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     refuse_wildcard(source, &path)?;
     let allow = table.take("allow")?;
     let users = table.take("users")?;
+    let RouteRequestKeys {
+        methods,
+        guard_methods,
+        deny,
+        body_bytes,
+        requests,
+    } = RouteRequestKeys::take(&mut table)?;
+    if let (Some(methods), None, None) = (&guard_methods, &allow, &users) {
+        let what = "`guard_methods` has no effect without `allow` or `users`";
+        let help = "add `users`, or write `methods` to refuse all other methods";
+        return Err(source.error(methods.span(), what, help));
+    }
+    let methods = request_table::method_set(source, "methods", methods)?;
+    let guard_methods = request_table::method_set(source, "guard_methods", guard_methods)?;
+    let cors = request_table::cors_settings(source, requests.cors)?;
 
     // Targets in the order of the file, so that the error points at the second target.
     let mut targets: Vec<(&str, Range<usize>, TargetConfig)> = Vec::new();
@@ -1192,8 +1224,10 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     let cache = page_cache(&mut table, target.as_ref(), live.scripts.is_some())?;
     let span = table.span.clone();
     table.finish()?;
-    if target.is_none() && allow.is_none() && users.is_none() && live.scripts.is_none() {
-        let help = "add a target (redirect, rewrite, root, cgi, fastcgi, proxy, git) or a guard (allow, users)";
+    let has_guard = allow.is_some() || deny.is_some() || users.is_some() || methods.is_some();
+    let has_rule = body_bytes.is_some() || requests.rate.is_some() || cors.is_some();
+    if target.is_none() && !has_guard && !has_rule && live.scripts.is_none() {
+        let help = "add a target (redirect, rewrite, root, cgi, fastcgi, proxy, git) or a guard (allow, deny, users)";
         return Err(source.error(span, "the route has no effect", help));
     }
     Ok(RouteConfig {
@@ -1201,7 +1235,13 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         path,
         target,
         allow,
+        deny: deny.map(Spanned::into_inner),
         users,
+        guard_methods,
+        methods,
+        body_bytes: body_bytes.map(|bytes| bytes.into_inner().0),
+        rate: request_table::rate_limit(requests.rate),
+        cors,
         scripts: live.scripts,
         cache,
         encoded_slash: proxied.encoded_slash,

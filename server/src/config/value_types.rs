@@ -57,7 +57,7 @@ impl FromToml for Duration {
 }
 
 /// Size: text such as `"64MiB"`, or a number of bytes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct ByteSize(pub(super) u64);
 
 impl FromToml for ByteSize {
