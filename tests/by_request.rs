@@ -183,7 +183,7 @@ fn the_innermost_cors_decides_and_replaces_the_fields_of_a_script() {
     for over in [Over::Plain, Over::Tls] {
         assert_eq!(allowed(over, "/", ""), all);
         assert_eq!(allowed(over, "/", origin), all);
-        // The first response comes from the script, the others from the page cache.
+        // The first response comes from the script, and the later ones from the page cache.
         assert_eq!(allowed(over, "/own.sh", origin), all);
         assert_eq!(allowed(over, "/own.sh", ""), all);
         let one = (Some("https://a.example".to_owned()), true);

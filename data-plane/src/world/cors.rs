@@ -3,7 +3,7 @@
 //! The fields for each origin are encoded when the World is built, together with the fields of the site. A response
 //! therefore costs a comparison of the Origin field, and no other response anything.
 
-use crate::world::SecureFields;
+use crate::world::secure_fields::SecureFields;
 use std::sync::Arc;
 
 /// Settings of `cors`.
@@ -22,10 +22,13 @@ pub struct CorsSettings {
 pub struct CorsRule {
     settings: CorsSettings,
     /// Fields of responses by the origin of the request.
-    by_origin: Box<[(Box<[u8]>, Arc<SecureFields>)]>,
+    by_origin: Box<[OriginFields]>,
     /// Fields of responses to requests of all other origins, or without an origin.
     others: Arc<SecureFields>,
 }
+
+/// An origin with access, and the fields of responses to the origin.
+type OriginFields = (Box<[u8]>, Arc<SecureFields>);
 
 impl CorsSettings {
     fn is_for_all(&self) -> bool {

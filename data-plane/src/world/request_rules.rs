@@ -4,8 +4,8 @@
 use crate::base::client_rate::ClientRate;
 use crate::base::fair_share::ClientNetwork;
 use crate::wire::request_target::is_below;
-use crate::world::SecureFields;
 use crate::world::cors::CorsRule;
+use crate::world::secure_fields::SecureFields;
 use std::sync::Arc;
 
 /// Rules of a site, the rule of the longest prefix first.
