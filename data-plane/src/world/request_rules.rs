@@ -102,3 +102,56 @@ impl RequestRules {
             .filter(move |rule| is_below(path, &rule.prefix))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::client_rate::RateLimit;
+    use std::net::IpAddr;
+
+    fn rule(prefix: &str, body_bytes: Option<u64>, burst: Option<u32>) -> PathRule {
+        let rate = burst.map(|burst| {
+            Arc::new(ClientRate::new(RateLimit {
+                requests: 1,
+                period_ms: 1_000 * u64::from(burst),
+                burst,
+            }))
+        });
+        PathRule {
+            prefix: prefix.as_bytes().into(),
+            rate,
+            cors: None,
+            body_bytes,
+        }
+    }
+
+    #[test]
+    fn the_longest_path_decides_about_the_size() {
+        let rules = [
+            rule("", Some(1), None),
+            rule("/a/b", Some(3), None),
+            rule("/a", Some(2), None),
+            rule("/a/b/c", None, Some(1)),
+            rule("/none", None, None),
+        ];
+        let rules = RequestRules::new(rules).expect("rules");
+        let sizes = ["/", "/ab", "/a", "/a/x", "/a/b", "/a/b/c", "/a/bc"];
+        let sizes = sizes.map(|path| rules.body_bytes(path.as_bytes()));
+        assert_eq!(sizes, [1, 1, 2, 2, 3, 3, 2].map(Some));
+        assert!(rules.rate_at(b"/a/b/c").is_some() && rules.rate_at(b"/a/b").is_none());
+        assert!(RequestRules::new([rule("/a", None, None)]).is_none());
+    }
+
+    #[test]
+    fn rates_add_up_and_a_refused_request_takes_nothing() {
+        let rules = [rule("", None, Some(5)), rule("/a", None, Some(2))];
+        let rules = RequestRules::new(rules).expect("rules");
+        let client = ClientNetwork::from(IpAddr::from([192, 0, 2, 1]));
+        let take = |path: &str| rules.take(path.as_bytes(), client, 0);
+        assert_eq!((take("/a"), take("/a")), (Ok(()), Ok(())));
+        assert_eq!((take("/a"), take("/a/b")), (Err(2_000), Err(2_000)));
+        assert_eq!((take("/"), take("/"), take("/")), (Ok(()), Ok(()), Ok(())));
+        // The longest wait is told.
+        assert_eq!((take("/"), take("/a")), (Err(5_000), Err(5_000)));
+    }
+}
