@@ -493,6 +493,7 @@ impl<'w> SiteDispatcher<'w, '_> {
             return refuse(Reject::TARGET_PARAMETER);
         }
         if let Some(redirects) = &self.host.redirects
+            && !redirects.forced.is_empty()
             && let Some(redirected) = self.redirected(&redirects.forced)
         {
             return redirected;
