@@ -45,6 +45,7 @@ test       nghttpd                 nghttp2-server
 test       nginx                   nginx-light
 test       apache2                 apache2
 test       haproxy                 haproxy
+test       fail2ban-regex          fail2ban
 test       lighttpd                lighttpd
 test       /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
 test       certutil                libnss3-tools

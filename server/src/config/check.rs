@@ -21,6 +21,7 @@ use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::script_table::ScriptsConfig;
 use crate::config::site_table::{PlainHttp, SiteConfig};
 use crate::config::suggestion::suggest;
+use crate::config::table_relations::{open_methods, shadowed_redirect};
 use crate::config::unix_account::UnixAccount;
 use crate::git::post_receive::git_folder;
 use crate::git::repository::is_repository;
@@ -179,6 +180,9 @@ impl Checker<'_> {
         }
         if let Some(users) = site.preview_users() {
             self.keep(self.user_file(users));
+        }
+        if let Some(map) = &site.redirect_map {
+            self.keep(self.file(map, "file of redirects"));
         }
         for route in &site.routes {
             self.route(route);
@@ -674,10 +678,13 @@ impl Checker<'_> {
             }
             let of_route = |route: &RouteConfig| {
                 let warning = self.shown_scripts(route).or_else(|| takes_all(route));
-                let what = warning.or_else(|| leads_nowhere(site, route))?;
+                let warning = warning.or_else(|| leads_nowhere(site, route));
+                let what = warning.or_else(|| open_methods(route))?;
                 Some(warn(route.path.span(), what))
             };
             warnings.extend(site.routes.iter().filter_map(of_route));
+            let shadowed = shadowed_redirect(site);
+            warnings.extend(shadowed.map(|(span, what)| warn(span, what)));
         }
         warnings.extend(unused_balancers(self.config));
         warnings.extend(shared_cookies(self.config));

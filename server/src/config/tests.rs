@@ -176,7 +176,7 @@ fn every_key_is_read() {
         panic!("three routes")
     };
     assert!(
-        matches!(&old.target, Some(TargetConfig::Redirect(to)) if to.get_ref() == "https://example.org/new/")
+        matches!(&old.target, Some(TargetConfig::Redirect(it)) if it.to.get_ref() == "https://example.org/new/")
     );
     assert_eq!(old.allow.as_ref().map(Vec::len), Some(1));
     assert_eq!(
@@ -712,6 +712,102 @@ fn each_mistake_has_a_message_and_a_correction() {
             "[[site]]\n[[site.route]]\npath = \"/a\"\nrewrite = \"/b\"\nredirect = \"/c\"",
             "not both `rewrite` and `redirect`",
             "remove one",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nredirect = { to = \"/b\", status = 200 }",
+            "200 is not the status of a redirect",
+            "301",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nredirect = { status = 301 }",
+            "no destination",
+            "add to",
+        ),
+        (
+            "[[site]]\nredirects = [{ from = \"/a\", to = \"/b\", status = 410 }]",
+            "`to` has no effect with status 410",
+            "remove `to`",
+        ),
+        (
+            "[[site]]\nredirects = [{ from = \"/a\" }]",
+            "no destination",
+            "410",
+        ),
+        (
+            "[[site]]\nredirects = [{ from = \"a\", to = \"/b\" }]",
+            "`a` is no path",
+            "slash",
+        ),
+        (
+            "[[site]]\nrate = 0",
+            "`rate` is out of bounds",
+            "between 1 and",
+        ),
+        (
+            "[[site]]\nrate = { requests = 1, burst = 0 }",
+            "`burst` is out of bounds",
+            "between 1 and",
+        ),
+        (
+            "[[site]]\nrate = \"10r/s\"",
+            "must be a whole number, not text",
+            "rate = ",
+        ),
+        (
+            "[[site]]\ncors = { origins = [\"*\"], credentials = true }",
+            "`credentials` can't be combined with the origin \"*\"",
+            "list the origins",
+        ),
+        (
+            "[[site]]\ncors = { origins = [\"https://a.example\"], headers = [\"*\"], credentials = true }",
+            "`credentials` can't be combined with \"*\"",
+            "list the fields",
+        ),
+        (
+            "[[site]]\ncors = \"https://a.example/\"",
+            "not an origin",
+            "write \"https://a.example\"",
+        ),
+        (
+            "[[site]]\ncors = \"a.example\"",
+            "not an origin",
+            "write the scheme too: \"https://a.example\"",
+        ),
+        (
+            "[[site]]\ncors = \"https://*.example.org\"",
+            "not an origin",
+            "write each origin",
+        ),
+        (
+            "[[site]]\ncors = \"https://a.example:443\"",
+            "not an origin",
+            "leave the usual port out",
+        ),
+        ("[[site]]\ncors = \"null\"", "not an origin", "any page"),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nmethods = [\"get\"]",
+            "`get` is not a method",
+            "did you mean \"GET\"?",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nmethods = []",
+            "`methods` is empty",
+            "remove the key",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nmethods = [\"GET\"]\nguard_methods = [\"POST\"]",
+            "no effect without `allow` or `users`",
+            "add `users`",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nclient_max_body_size = 1",
+            "unknown key",
+            "write body_bytes = \"100MiB\" in the route",
+        ),
+        (
+            "[[site]]\nlimit_req = 1",
+            "unknown key",
+            "did you mean `rate`?",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"\nredirect = \"//evil\"",

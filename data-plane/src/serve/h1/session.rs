@@ -597,6 +597,7 @@ impl H1Session {
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
         let facts = DispatchContext {
+            rate: self.progress.rate(),
             has_disk_changes: self.connection.context.poller.has_unread_changes(),
             ..self.connection.facts()
         };
@@ -608,6 +609,7 @@ impl H1Session {
             RequestContent::Pending,
             &self.progress,
         );
+        self.progress = attempt.progress;
         if attempt.content != ContentAction::Discard {
             if attempt.is_too_large() {
                 self.connection.context.stats.rejects.increment();
@@ -689,11 +691,13 @@ impl H1Session {
         };
         let facts = DispatchContext {
             may_wait: self.progress.may_wait(body),
+            rate: self.progress.rate(),
             has_disk_changes: self.connection.context.poller.has_unread_changes(),
             ..self.connection.facts()
         };
         let dispatched = dispatch(world, head, &facts, &self.connection.context);
         let attempt = Attempt::of(dispatched, world, head, body, &self.progress);
+        self.progress = attempt.progress;
         self.respond(world, head, attempt, head_bytes, end, cx)
     }
 
