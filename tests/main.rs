@@ -34,6 +34,7 @@ mod given_up;
 mod git;
 mod git_counts;
 mod git_pages;
+mod git_search;
 #[cfg(feature = "http3")]
 mod grpc;
 mod guards;
