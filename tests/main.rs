@@ -107,6 +107,7 @@ mod secrets;
 mod shares;
 mod site;
 mod slow_readers;
+mod status;
 mod support;
 mod tls;
 mod tls_fragments;

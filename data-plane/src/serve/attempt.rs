@@ -232,14 +232,6 @@ impl<'w> Attempt<'w> {
             progress: Progress { rate, ..*progress },
         }
     }
-
-    /// Returns true if the content of the request is too large, and the response is complete.
-    pub(super) fn is_too_large(&self) -> bool {
-        let Step::Send(ReadyResponse::Refuse { reject, .. }) = &self.step else {
-            return false;
-        };
-        *reject == Reject::BODY_TOO_LARGE
-    }
 }
 
 /// Returns the rule that refuses the request instead of the outcome, if any, and the treatment of the

@@ -94,10 +94,7 @@ impl H1Session {
                     }
                     RequestOutcome::Then(end, ConnectionStep::Call(Box::new(call)))
                 }
-                Err(reject) => {
-                    context.stats.rejects.increment();
-                    self.send_refusal(reject, exchange.line, end, cx)
-                }
+                Err(reject) => self.send_refusal(reject, exchange.line, end, cx),
             },
         }
     }

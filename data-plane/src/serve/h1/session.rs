@@ -611,9 +611,6 @@ impl H1Session {
         );
         self.progress = attempt.progress;
         if attempt.content != ContentAction::Discard {
-            if attempt.is_too_large() {
-                self.connection.context.stats.rejects.increment();
-            }
             return self.respond(world, head, attempt, head_bytes, head_bytes, cx);
         }
         let mut body = Box::new(DiscardedBody {
@@ -706,7 +703,6 @@ impl H1Session {
     fn refused(&mut self, reject: Reject, bytes: &[u8], cx: &mut Context<'_>) -> RequestOutcome {
         self.discarded_body = None;
         let context = &self.connection.context;
-        context.stats.rejects.increment();
         let line = AccessLogEntry {
             first: request::first_line(bytes),
             ..AccessLogEntry::new(context, None, None, None, None)

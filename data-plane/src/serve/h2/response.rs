@@ -118,7 +118,6 @@ impl H2Session<'_> {
             self.refuse(owed, request, reject, cx);
             return Ok(());
         }
-        self.context.stats.rejects.increment();
         let line = self.line_of(request, reject);
         line.log(reject.status, 0, &self.context, self.who);
         let now_ms = self.context.clock.millis();
@@ -146,7 +145,6 @@ impl H2Session<'_> {
         reject: Reject,
         cx: &mut Context<'_>,
     ) {
-        self.context.stats.rejects.increment();
         let line = self.line_of(request, reject);
         self.send_small(
             owed,
@@ -395,9 +393,6 @@ impl H2Session<'_> {
         attempt: Attempt<'_>,
         cx: &mut Context<'_>,
     ) {
-        if attempt.is_too_large() {
-            self.context.stats.rejects.increment();
-        }
         let Attempt {
             host,
             user,

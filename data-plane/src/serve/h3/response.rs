@@ -168,7 +168,6 @@ impl H3Exchange {
             return self.refuse(request, reject);
         }
         let context = self.context();
-        context.stats.rejects.increment();
         let line = line_of(context, request, reject);
         line.log(reject.status, 0, context, self.session.who);
         Err(H3ExchangeError::Stream(H3ErrorCode::H3_MESSAGE_ERROR))
@@ -181,7 +180,6 @@ impl H3Exchange {
         reject: Reject,
     ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let context = self.context().clone();
-        context.stats.rejects.increment();
         let line = line_of(&context, request, reject);
         self.send_small(SyntheticResponse::refusal(reject, Audience::Public), &line)
     }
@@ -193,9 +191,6 @@ impl H3Exchange {
         attempt: Attempt<'_>,
     ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let context = self.context().clone();
-        if attempt.is_too_large() {
-            context.stats.rejects.increment();
-        }
         let Attempt {
             host,
             user,
