@@ -545,7 +545,7 @@ fn warnings_follow_the_mistakes() {
         "{warnings}"
     );
     assert!(warnings.contains("--> anthill.toml:2:8\n"), "{warnings}");
-    assert_eq!(checked.code, Some(1));
+    assert_eq!(checked.code, Some(2));
 }
 
 #[test]
@@ -568,7 +568,7 @@ fn included_files_are_read_again_by_a_reload() {
         .folder
         .write("sites.d/c.toml", third.replace("http", "htpp"));
     let refused = command(&server, "reload");
-    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert_eq!(refused.code, Some(1), "{refused:?}");
     let message = Message::parse(&refused.stderr);
     assert!(message.place.ends_with("sites.d/c.toml:4:1"), "{message:?}");
     assert_eq!(ask(&server, "c.test", "/page.html").status, 200);

@@ -138,7 +138,7 @@ impl Checker<'_> {
             self.balancer(balancer);
         }
         for (_, users) in config.manager_files() {
-            self.keep(self.user_file(users));
+            self.keep(self.file(users, USER_FILE));
         }
         self.keep(self.log(&config.log.access));
         self.keep(self.log(&config.log.errors));
@@ -178,7 +178,7 @@ impl Checker<'_> {
             self.keep(self.log(log));
         }
         if let Some(users) = site.preview_users() {
-            self.keep(self.user_file(users));
+            self.keep(self.file(users, USER_FILE));
         }
         for route in &site.routes {
             self.route(route);
@@ -195,7 +195,7 @@ impl Checker<'_> {
 
     fn route(&self, route: &RouteConfig) {
         if let Some(users) = &route.users {
-            self.keep(self.user_file(users));
+            self.keep(self.file(users, USER_FILE));
         }
         if let Some(TargetConfig::Root(root)) = &route.target {
             self.keep(self.folder(root));
@@ -347,11 +347,6 @@ impl Checker<'_> {
             None => format!("create the repository: git init --bare {}", named.display()),
         };
         Err(self.config.point(span, what, help))
-    }
-
-    /// Checks a user file, and the lines of the file.
-    fn user_file(&self, file: &Spanned<PathBuf>) -> Result<(), OperatorError> {
-        self.file(file, USER_FILE)
     }
 
     /// Checks a file to read.

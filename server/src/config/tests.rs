@@ -1520,6 +1520,10 @@ key = \"only.key\"
 #[test]
 fn a_mistake_has_no_consequences() {
     for (text, mistakes_of_file) in [
+        (
+            "[[stie]]\nnames = [\"a.test\"]\n",
+            vec!["unknown key `stie` in the file"],
+        ),
         // The site counts neither as a second site for every name nor as a site without a folder.
         (
             "[[site]]\nnames = [5]\n[[site]]\nroot = \"a\"\n",
