@@ -14,6 +14,7 @@ use std::process::Command;
 use crate::lifecycle::is_root;
 use crate::papers::{pages, paper};
 use crate::support::{Done, Folder, finish, tool};
+use crate::guide_recipes;
 
 /// A code block of a document.
 struct Block {
@@ -138,7 +139,7 @@ git config --global user.name operator
 git config --global user.email operator@example.org
 git config --global init.defaultBranch main
 git config --global safe.directory '*'
-for name in www new shop git files; do names="${names-example.org} $name.example.org"; done
+for name in www new shop git files app blog cloud home wiki; do names="${names-example.org} $name.example.org"; done
 echo "127.0.0.1 localhost $names" > /etc/hosts
 echo 'anthill:x:990:990::/nonexistent:/usr/sbin/nologin' >> /etc/passwd
 echo 'anthill:x:990:' >> /etc/group
@@ -175,6 +176,17 @@ has() {
     grep -qFe "$text" "$M/output" || { echo "no $text in the output of $*:"; cat "$M/output"; return 1; }
 }
 
+# Requests a URL with the given options of curl, and prints status and destination of a redirect, and of a response with
+# 200 or 404 also two fields and the content. 308 counts as 301.
+answer() {
+    curl -s --http1.1 -o "$M/content" -D "$M/head" -w '%{http_code} %{redirect_url}' "$@" > "$M/status"
+    sed 's/^308/301/' "$M/status"; echo " $*"
+    if grep -q -e ^200 -e ^404 "$M/status"; then
+        tr -d '\r' < "$M/head" | grep -i -e '^cache-control:' -e '^x-content-type-options:' | tr A-Z a-z | sort
+        cat "$M/content"; echo
+    fi
+}
+
 # Writes $1 as anthill.toml, for the ports 443 and 80, and starts the server.
 site() {
     printf '[server]\nhttps = [":443"]\nhttp = [":80"]\nworkers = 1\n%s\n' "$1" > anthill.toml
@@ -207,6 +219,7 @@ if at < len(output) and not may_skip:
 /// Blocks outside of the scenarios: the document, the beginning and the reason.
 const NOT_RUN: &[(&str, &str, &str)] = &[
     ("README.md", "make run", BUILD),
+    ("README.md", "make release", BUILD),
     ("CONTRIBUTING.md", "make test", BUILD),
     ("installation.md", "make run", BUILD),
     ("installation.md", "make release\n", BUILD),
@@ -323,7 +336,8 @@ fn every_block_is_accounted_for() {
     for (document, beginning, _) in NOT_RUN {
         known.insert(&block(&blocks, document, beginning).text);
     }
-    for scenario in SCENARIOS {
+    let scenarios = [SCENARIOS, guide_recipes::SCENARIOS];
+    for scenario in scenarios.into_iter().flatten() {
         for line in scenario.script.lines().map(str::trim_start) {
             let beginning = match line.split_once(' ') {
                 Some(("@run" | "@console", beginning)) => beginning,
@@ -378,6 +392,8 @@ fn every_configuration_passes_the_check() {
 const CHECK: &str = r#"
 mkdir -p public/manual cgi-bin tools journal /srv/git/tools /srv/site /srv/www /srv/files /srv/shop/public
 mkdir -m 777 /var/log/anthill
+mkdir -p /srv/blog /srv/app/assets /srv/wordpress/wp-content/uploads /srv/dokuwiki /srv/nextcloud
+echo > /srv/blog/404.html; echo > /srv/www/manual.html
 for page in index not-found busy manual/index; do echo > public/$page.html; cp public/$page.html /srv/www/ ; done
 touch users.htpasswd managers viewers
 git init -q --bare /srv/git/tools/site.git
@@ -386,6 +402,9 @@ for name in www admin; do names="${dns:+$dns,}DNS:$name.example.org"; dns=$names
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=example.org     -addext "subjectAltName=$names,DNS:example.org,DNS:files.example.org" -keyout privkey.pem -out fullchain.pem 2> openssl.log
 cat fullchain.pem privkey.pem > /etc/anthill/example.org.pem
 cp fullchain.pem our-ca.pem; cp fullchain.pem root.pem
+for name in combined origin; do cp /etc/anthill/example.org.pem $name.pem; done
+cp fullchain.pem privkey.pem users.htpasswd /etc/anthill/; touch family.htpasswd git.htpasswd
+chmod 644 /etc/anthill/*
 printf '#!/bin/sh\n' > publish-txt; chmod 755 publish-txt
 "#;
 
@@ -467,14 +486,15 @@ fn the_example_of_a_cluster_names_a_failed_server() {
 }
 
 /// A script that runs blocks of one document.
-struct Scenario {
-    document: &'static str,
+pub struct Scenario {
+    pub document: &'static str,
     /// True if the scenario needs several accounts and therefore runs only as root.
-    needs_root: bool,
-    script: &'static str,
+    pub needs_root: bool,
+    pub script: &'static str,
 }
 
-fn run(scenario: &Scenario) {
+/// Runs a scenario, and fails with the output of the scenario.
+pub fn run(scenario: &Scenario) {
     if scenario.needs_root && !is_root() {
         return;
     }
@@ -490,20 +510,29 @@ fn run(scenario: &Scenario) {
     );
 }
 
+/// Declares the constant `SCENARIOS` of a module, and a test for each scenario.
 macro_rules! scenarios {
     ($($name:ident($document:literal, $needs_root:literal) = $script:literal;)+) => {
-        const SCENARIOS: &[Scenario] = &[
-            $(Scenario { document: $document, needs_root: $needs_root, script: $script }),+
+        pub const SCENARIOS: &[$crate::guide_examples::Scenario] = &[
+            $($crate::guide_examples::Scenario {
+                document: $document,
+                needs_root: $needs_root,
+                script: $script,
+            }),+
         ];
 
         $(
             #[test]
             fn $name() {
-                run(&Scenario { document: $document, needs_root: $needs_root, script: $script });
+                let document = $document;
+                let (needs_root, script) = ($needs_root, $script);
+                let scenario = $crate::guide_examples::Scenario { document, needs_root, script };
+                $crate::guide_examples::run(&scenario);
             }
         )+
     };
 }
+pub(crate) use scenarios;
 
 scenarios! {
     the_readme_runs_as_printed("README.md", true) = r#"
