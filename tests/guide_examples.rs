@@ -14,7 +14,7 @@ use std::process::Command;
 use crate::lifecycle::is_root;
 use crate::papers::{pages, paper};
 use crate::support::{Done, Folder, finish, tool};
-use crate::guide_recipes;
+use crate::{guide_porting, guide_recipes};
 
 /// A code block of a document.
 struct Block {
@@ -336,7 +336,11 @@ fn every_block_is_accounted_for() {
     for (document, beginning, _) in NOT_RUN {
         known.insert(&block(&blocks, document, beginning).text);
     }
-    let scenarios = [SCENARIOS, guide_recipes::SCENARIOS];
+    let scenarios = [
+        SCENARIOS,
+        guide_recipes::SCENARIOS,
+        guide_porting::SCENARIOS,
+    ];
     for scenario in scenarios.into_iter().flatten() {
         for line in scenario.script.lines().map(str::trim_start) {
             let beginning = match line.split_once(' ') {

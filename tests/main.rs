@@ -36,6 +36,7 @@ mod git_pages;
 mod grpc;
 mod guards;
 mod guide_examples;
+mod guide_porting;
 mod guide_recipes;
 mod h2;
 mod h2_attacks;
