@@ -143,6 +143,33 @@ fn links_of_the_guide_stay_in_the_guide() {
     }
 }
 
+/// Each time and size in the README's section about performance is in docs/performance.md too.
+#[test]
+fn figures_of_the_readme_are_in_the_document_of_performance() {
+    let (readme, document) = (paper("README.md"), paper("docs/performance.md"));
+    let section = readme
+        .split("\n## ")
+        .find(|text| text.starts_with("Performance"));
+    let words: Vec<&str> = section
+        .expect("a section")
+        .split([' ', '\n', ',', '(', ')'])
+        .filter(|word| !word.is_empty())
+        .collect();
+    let mut count = 0;
+    for pair in words.windows(2) {
+        let is_figure = pair[0].parse::<f64>().is_ok();
+        if is_figure && ["µs", "ms", "MB"].contains(&pair[1]) {
+            let figure = pair.join(" ");
+            assert!(
+                document.contains(&figure),
+                "docs/performance.md lacks {figure} of README.md"
+            );
+            count += 1;
+        }
+    }
+    assert!(count > 20, "{count} figures");
+}
+
 /// The summary lists every page of the guide once.
 #[test]
 fn the_summary_has_every_page() {
