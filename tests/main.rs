@@ -37,6 +37,7 @@ mod grpc;
 mod guards;
 mod guide_examples;
 mod guide_porting;
+mod guide_publishing;
 mod guide_recipes;
 mod h2;
 mod h2_attacks;
