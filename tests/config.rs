@@ -103,11 +103,11 @@ fn each_error_is_shown_at_its_position() {
         (site, "certificate = \"public\"", "is a folder, not a file", "\"public\"", "the path of the certificate"),
         (site, "certificate = \"one.crt\"\nkey = \"two.key\"", "two.key: the private key does not belong to the certificate", "\"two.key\"", "same certificate request"),
         (site, "certificate = \"one.pem\"\nclient_ca = \"two.key\"", "the file has no certificate", "\"two.key\"", "CA"),
-        (site, "cache = [ { files = \"*.{ico\", max_age = \"1d\" } ]", "the pattern is invalid", "\"*.{ico\"", "`{a,b}`"),
+        (site, "cache = [ { files = \"*.{ico\", max_age = \"1d\" } ]", "the pattern `*.{ico` is invalid", "{ico", "`{a,b}`"),
         (site, "cache = [ { files = \"*\", max_age = \"1 eon\" } ]", "is not a duration", "\"1 eon\"", "\"30d\""),
         (site, "log = \"nowhere/a.log\"", "nowhere does not exist", "\"nowhere/a.log\"", "relative paths begin at"),
         ("", "[[site]]\nroot = \"public\"\nrelease = \"x\"", "`root` is for a site with a folder, and the site has `release`", "\"public\"", "remove `root`"),
-        (site, "publishers = [\"x\"]", "`publishers` is for a site with `release`", "\"x\"", "release = \"www\""),
+        (site, "publishers = [\"x\"]", "a key of `publishers` is no Ed25519 public key", "\"x\"", "64 lower-case"),
         (&route, "allow = [\"10.0.0.1\", \"192.168.0.5/24\"]", "within a network", "\"192.168.0.5/24\"", "`192.168.0.0/24`"),
         (&route, "allow = [\"10.0.0.0/33\"]", "prefix", "\"10.0.0.0/33\"", "0 to 32"),
         (&route, "users = \"users\"", "users:2: the hash of `ant` is not a hash", "\"users\"", "anthill passwd"),
@@ -503,4 +503,147 @@ fn warnings_name_likely_mistakes() {
         stderr.contains("passwords are sent unencrypted"),
         "{stderr}"
     );
+}
+
+#[test]
+fn all_mistakes_are_reported_by_one_check() {
+    let folder = site_folder();
+    let config = "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = \"off\"\nstate = \"users/state\"\nlimts = {}\n\
+                  [[site]]\nroot = \"pubic\"\ncertificate = \"one.crt\"\n\
+                  [[site]]\nnames = [\"b.test\"]\nroot = \"public\"\nerrors = { 404 = \"none.html\" }\n\
+                  key = \"none.key\"\n[[site.route]]\npath = \"/x/\"\nusers = \"nobody\"\nallow = [\"x\"]\n";
+    let places = |config: &str| {
+        refusal(&folder, config);
+        let checked = anthill(&folder.path("."), &["check", "anthill.toml"]);
+        let lines = checked.stderr.lines();
+        let places = lines.filter_map(|line| line.trim_start().strip_prefix("--> anthill.toml:"));
+        places.map(str::to_owned).collect::<Vec<_>>()
+    };
+    // The values that could be read are checked in spite of the mistakes.
+    assert_eq!(
+        places(config),
+        ["5:1", "7:8", "12:18", "13:7", "16:9", "17:10"]
+    );
+    // Without mistakes in the text, the certificates and the state folder are checked too.
+    let config = config
+        .replace("limts = {}\n", "")
+        .replace("allow = [\"x\"]\n", "");
+    let config = config.replace("\nkey = \"none.key\"", "");
+    assert_eq!(places(&config), ["4:9", "6:8", "7:15", "11:18", "14:9"]);
+}
+
+#[test]
+fn warnings_follow_the_mistakes() {
+    let folder = site_folder();
+    let config = "[[balancer]]\nname = \"app\"\nmembers = [\"http://127.0.0.1:9\"]\n[[site]]\nroot = \"none\"\n";
+    folder.write("anthill.toml", config);
+    let checked = anthill(&folder.path("."), &["check", "anthill.toml"]);
+    let (errors, warnings) = checked.stderr.split_once("\n\nwarning: ").expect("both");
+    assert!(errors.contains("none does not exist"), "{errors}");
+    assert!(
+        warnings.starts_with("no route uses the balancer `app`"),
+        "{warnings}"
+    );
+    assert!(warnings.contains("--> anthill.toml:2:8\n"), "{warnings}");
+    assert_eq!(checked.code, Some(1));
+}
+
+#[test]
+fn included_files_are_read_again_by_a_reload() {
+    let config = server_table("") + "[[site]]\nnames = [\"a.test\"]\nhttp = \"serve\"\n";
+    let folder = site_folder().with("more/page.html", "<p>more</p>\n");
+    let config = format!("include = [\"sites.d/*.toml\"]\n{config}");
+    let folder = folder.with(
+        "sites.d/b.toml",
+        "[[site]]\nnames = [\"b.test\"]\nroot = \"more\"\nhttp = \"serve\"\n",
+    );
+    let server = Server::start_in(folder, &config);
+    assert_eq!(ask(&server, "b.test", "/page.html").status, 200);
+    assert_eq!(ask(&server, "c.test", "/page.html").status, 404);
+    let third = "[[site]]\nnames = [\"c.test\"]\nroot = \"more\"\nhttp = \"serve\"\n";
+    server.folder.write("sites.d/c.toml", third);
+    reload(&server, &config);
+    assert_eq!(ask(&server, "c.test", "/page.html").status, 200);
+    server
+        .folder
+        .write("sites.d/c.toml", third.replace("http", "htpp"));
+    let refused = command(&server, "reload");
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let message = Message::parse(&refused.stderr);
+    assert!(message.place.ends_with("sites.d/c.toml:4:1"), "{message:?}");
+    assert_eq!(ask(&server, "c.test", "/page.html").status, 200);
+    // A served folder hides the files of the configuration.
+    server
+        .folder
+        .write("sites.d/c.toml", third.replace("more", "."));
+    reload(&server, &config);
+    assert_eq!(ask(&server, "c.test", "/more/page.html").status, 200);
+    for file in ["/anthill.toml", "/sites.d/b.toml", "/sites.d/c.toml"] {
+        assert_eq!(ask(&server, "c.test", file).status, 404, "{file}");
+    }
+}
+
+#[test]
+fn variables_stand_in_values_and_never_in_messages() {
+    let folder = site_folder();
+    let check = |config: &str, variable: Option<&str>| {
+        folder.write("anthill.toml", config);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_anthill"));
+        command
+            .args(["check", "anthill.toml"])
+            .current_dir(folder.path("."));
+        command.env_remove("ANTHILL_TEST");
+        command.envs(variable.map(|text| ("ANTHILL_TEST", text)));
+        let done = command.output().expect("the command runs");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (done.status.code(), text(done.stdout), text(done.stderr))
+    };
+    let config = "[[site]]\nnames = [\"${ANTHILL_TEST}.test\"]\nroot = \"public\"\n";
+    let (code, stdout, stderr) = check(config, Some("a-secret-name"));
+    assert_eq!((code, &*stderr), (Some(0), ""));
+    assert_eq!(
+        stdout,
+        "anthill.toml is valid: 1 site, for ${ANTHILL_TEST}.test\n"
+    );
+    for (config, variable, what, place) in [
+        (
+            config,
+            None,
+            "the environment variable `ANTHILL_TEST` is not set",
+            "2:10",
+        ),
+        (
+            config,
+            Some("hush\"]\nroot"),
+            "`${ANTHILL_TEST}.test` is not a host name",
+            "2:10",
+        ),
+        (
+            "[[site]]\nroot = \"${ANTHILL_TEST}\"\n",
+            Some("/hush"),
+            "the folder ${ANTHILL_TEST} does not exist",
+            "2:8",
+        ),
+        (
+            "[server]\nuser = \"${ANTHILL_TEST}\"\n[[site]]\nroot = \"public\"",
+            Some("hush"),
+            "no user `${ANTHILL_TEST}`",
+            "2:8",
+        ),
+        (
+            "[log]\nformat = \"${ANTHILL_TEST}\"\n",
+            Some("hush"),
+            "can't be \"${ANTHILL_TEST}\"",
+            "2:10",
+        ),
+    ] {
+        let (code, stdout, stderr) = check(config, variable);
+        assert_eq!((code, &*stdout), (Some(2), ""), "{stderr}");
+        assert!(stderr.contains(what), "{stderr}");
+        assert!(
+            stderr.contains(&format!("--> anthill.toml:{place}\n")),
+            "{stderr}"
+        );
+        assert!(!stderr.contains("hush"), "{stderr}");
+    }
 }

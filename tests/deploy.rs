@@ -1605,8 +1605,8 @@ fn configuration_errors_are_explained() {
     for (deploy, site, what, help) in [
         ("deploy = true".to_owned(), String::new(), "`deploy` must be a table or a list of tables", "for example"),
         ("deploy = []".to_owned(), String::new(), "`deploy` is empty", "remove `deploy`"),
-        ("deploy = { site = \"www.test\" }".to_owned(), String::new(), "needs `repository` and `site`", "repository = "),
-        (with("repository = \"tools/site.git\", to = 1"), String::new(), "unknown key `to` in deploy", "knows"),
+        ("deploy = { site = \"www.test\" }".to_owned(), String::new(), "needs `repository`", "repository = "),
+        (with("repository = \"tools/site.git\", to = 1"), String::new(), "unknown key `to` in the table `deploy`", "knows"),
         (with("repository = \"../site.git\""), String::new(), "is not the path of a repository of this route", "below the folder in `git`"),
         (with("repository = \"/srv/site.git\""), String::new(), "is not the path of a repository of this route", "below the folder in `git`"),
         (with("repository = \"tools/sit.git\""), String::new(), "sit.git does not exist", "did you mean"),

@@ -6,13 +6,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anthill::wire::h2::frame;
 
 use crate::support::h2::H2;
 use crate::support::wire::{Over, Wire};
-use crate::support::{Folder, KeepAlive, Server, eventually, lossy, server_table, site_table};
+use crate::support::{Folder, Got, KeepAlive, Server, eventually, lossy, server_table, site_table};
 
 const ROUTES: &str = "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n\
     [[site.route]]\npath = \"/\"\ninterpreter = { \".sh\" = \"/bin/sh\" }\n";
@@ -230,6 +230,11 @@ fn process_events(writer: &mut Writer, client: &mut KeepAlive<TcpStream>, marker
     assert_eq!(client.get(marker).text(), "seen");
 }
 
+/// Returns true for the response with an open file that has had its pause of 2 s since `written`, on a slow machine.
+fn is_quiet(got: &Got, written: Instant) -> bool {
+    got.head.contains("no-store") && written.elapsed() >= Duration::from_secs(2)
+}
+
 /// Some editors rename the old file, write a new file and close the new file.
 #[test]
 fn a_file_replaced_in_steps_is_never_served_in_part() {
@@ -253,6 +258,7 @@ fn a_file_replaced_in_steps_is_never_served_in_part() {
             writer.run(&format!(
                 "mv {file} {file}~; exec 3> {file}; printf half >&3"
             ));
+            let written = Instant::now();
             for marker in ["", "/begun-", "/half-"] {
                 if !marker.is_empty() {
                     process_events(&mut writer, &mut client, &format!("{marker}{round}"));
@@ -260,7 +266,8 @@ fn a_file_replaced_in_steps_is_never_served_in_part() {
                 for page in pages {
                     let got = client.get(page);
                     let is_old = got.status == 200 && got.text() == old;
-                    assert!(is_old || got.status == 404 || got.status == 503, "{got:?}");
+                    let is_refused = got.status == 404 || got.status == 503;
+                    assert!(is_old || is_refused || is_quiet(&got, written), "{got:?}");
                 }
             }
             old = format!("half and half {round}");
@@ -281,10 +288,11 @@ fn a_file_with_a_changed_mode_is_never_served_in_part() {
         writer.run(&format!(
             "exec 3> {file}; chmod 640 {file}; printf half >&3"
         ));
+        let written = Instant::now();
         for marker in ["begun", "half"] {
             process_events(&mut writer, &mut client, &format!("/{marker}-{round}"));
             let got = client.get(&page);
-            assert_eq!(got.status, 404, "{got:?}");
+            assert!(got.status == 503 || is_quiet(&got, written), "{got:?}");
         }
         writer.run("printf ' and half' >&3; exec 3>&-");
         assert_eq!(client.get(&page).text(), "half and half");

@@ -272,8 +272,18 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     (
         "logs.md",
-        "/var/log/anthill/",
-        "needs logrotate and systemd; tests/logs.rs sends SIGUSR1",
+        "# Refused requests in the access log",
+        "a file of the repository; tests/fail2ban.rs compares and runs the file",
+    ),
+    (
+        "logs.md",
+        "# HTTP/3 comes over UDP",
+        "a file of the repository; tests/fail2ban.rs compares and runs the file",
+    ),
+    (
+        "logs.md",
+        "www.example.org:443 192.0.2.7",
+        "addresses of documentation; tests/logs.rs has the format",
     ),
     ("manager.md", "$ ssh -L", "needs another machine"),
     (
@@ -362,12 +372,13 @@ fn every_configuration_passes_the_check() {
 
 /// Shell code that creates the files named by the configurations of the guide.
 const CHECK: &str = r#"
-mkdir -p public/manual cgi-bin tools journal /srv/git/tools /srv/site /srv/www /srv/files /srv/shop/public
+mkdir -p public/manual cgi-bin tools journal sites.d /srv/git/tools /srv/site /srv/www /srv/files /srv/shop/public
 mkdir -m 777 /var/log/anthill
 mkdir -p /srv/blog /srv/app/assets /srv/wordpress/wp-content/uploads /srv/dokuwiki /srv/nextcloud
 echo > /srv/blog/404.html; echo > /srv/www/manual.html
 for page in index not-found busy manual/index; do echo > public/$page.html; cp public/$page.html /srv/www/ ; done
 touch users.htpasswd managers viewers
+printf '[[site]]\nnames = ["blog.example.org"]\n' > sites.d/blog.toml
 git init -q --bare /srv/git/tools/site.git
 openssl rand -hex 32 > /etc/anthill/tickets
 for name in www admin; do names="${dns:+$dns,}DNS:$name.example.org"; dns=$names; done
@@ -881,6 +892,29 @@ scenarios! {
         @run anthill backup
         has saved cat look-at-it/root/index.html
         has saved curl https://new.example.org/
+    "#;
+
+    logrotate_works_as_printed("logs.md", true) = r#"
+        @run install -d
+        @file /etc/logrotate.d/anthill /var/log/anthill/*.log {
+        chmod 644 /etc/logrotate.d/anthill
+        cd /etc/anthill
+        mkdir public; echo hello > public/index.html
+        site "$(printf 'user = "anthill"\n[log]\naccess = "/var/log/anthill/access.log"\nerrors = "/var/log/anthill/errors.log"\n')"
+        chmod -R a+rX /etc/anthill
+        curl -o page https://www.example.org/one
+        for round in 1 2; do
+            # A line reaches the file within about a second, or at once by the command.
+            anthill reopen /etc/anthill/anthill.toml
+            logrotate --force --state /var/log/anthill/state /etc/logrotate.d/anthill > "$M/output" 2>&1 || { cat "$M/output"; false; }
+            [ ! -s "$M/output" ] || { cat "$M/output"; false; }
+            curl -o page https://www.example.org/$round
+        done
+        anthill reopen /etc/anthill/anthill.toml
+        zcat /var/log/anthill/access.log.2.gz | grep -c 'GET /one HTTP/2.0"'
+        grep -c 'GET /1 HTTP/2.0"' /var/log/anthill/access.log.1
+        grep -c 'GET /2 HTTP/2.0"' /var/log/anthill/access.log
+        [ "$(stat -c %U:%a /var/log/anthill/access.log)" = anthill:640 ]
     "#;
 
     an_owner_saves_and_restores_as_printed("backup.md", true) = r#"

@@ -515,6 +515,31 @@ fn passwd_keeps_the_rights_of_a_file_and_gives_a_new_one_to_the_owner_of_its_fol
 }
 
 #[test]
+fn passwd_gives_a_new_file_to_the_group_of_the_server() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder().with(
+        "own/anthill.toml",
+        "[server]\nuser = \"12345:54321\"\nbroken",
+    );
+    for (file, rights) in [("own/users", (0, 54_321, 0o640)), ("users", (0, 0, 0o640))] {
+        let done = passwd(&folder, file);
+        assert_eq!(done.code, Some(0), "{file}: {done:?}");
+        let stat = fs::metadata(folder.path(file)).expect("the file");
+        assert_eq!(
+            (stat.uid(), stat.gid(), stat.mode() & 0o7777),
+            rights,
+            "{file}"
+        );
+        let is_told = done
+            .stderr
+            .contains("so that the server of `12345:54321` can read it");
+        assert_eq!(is_told, file == "own/users", "{done:?}");
+    }
+}
+
+#[test]
 fn passwd_proposes_no_other_mode_for_a_sticky_folder() {
     if !is_root() {
         return;

@@ -3,13 +3,17 @@
 //! [`DIFFERENCES`].
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::h2::H2;
 use crate::support::python::{python, script};
 use crate::support::wire::{Over, Response, Wire};
-use crate::support::{Folder, Server, eventually, finish, run, server_table, site_table};
+use crate::support::{
+    EndOnDrop, Folder, Server, eventually, finish, run, server_table, site_table,
+};
 
 /// Transport of a request to the server.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -545,6 +549,105 @@ fn every_version_gives_the_same_response_and_log_line() {
     ask(&server, Via::Plain, ROWS);
     ask(&server, Via::Tls, ROWS);
     check(&compare(&server, ROWS, &OTHERS));
+}
+
+/// Files that a process has open for writing have equal responses, without validator and for no cache.
+#[test]
+fn every_version_gives_the_same_response_for_open_files() {
+    const GROWING: &str = "growing = [\"*.log\"]\n[[site.route]]\npath = \"/echo\"";
+    let config = config("").replacen("[[site.route]]\npath = \"/echo\"", GROWING, 1);
+    let server = Server::start_in(folder(), &config);
+    let open = |name: &str| {
+        let path = server.folder.path("public").join(name);
+        let mut file = std::fs::File::create(path).expect("a file");
+        file.write_all("some text\n".repeat(100).as_bytes())
+            .expect("written");
+        file
+    };
+    let _files = [open("quiet.txt"), open("page.log")];
+    let rows: &[Row] = &[
+        ("open", "GET", "/quiet.txt", &[GZIP], Nothing),
+        ("open, HEAD", "HEAD", "/quiet.txt", &[], Nothing),
+        (
+            "open, range",
+            "GET",
+            "/quiet.txt",
+            &[("range", "bytes=3-7")],
+            Nothing,
+        ),
+        (
+            "open, several ranges",
+            "GET",
+            "/quiet.txt",
+            &[("range", "bytes=3-7,9-9")],
+            Nothing,
+        ),
+        (
+            "open, any tag",
+            "GET",
+            "/quiet.txt",
+            &[("if-none-match", "*")],
+            Nothing,
+        ),
+        (
+            "precondition",
+            "GET",
+            "/quiet.txt",
+            &[("if-match", "\"x\"")],
+            Nothing,
+        ),
+        ("growing", "GET", "/page.log", &[GZIP], Nothing),
+        ("growing, HEAD", "HEAD", "/page.log", &[], Nothing),
+        (
+            "growing, range",
+            "GET",
+            "/page.log",
+            &[("range", "bytes=-5")],
+            Nothing,
+        ),
+    ];
+    let seen = eventually("the file after its pause", || {
+        let seen = ask(&server, Via::Plain, rows);
+        (seen[0].status == 200).then_some(seen)
+    });
+    for (seen, row) in seen.iter().zip(rows) {
+        let has = |field: &str| seen.fields.iter().any(|it| it.starts_with(field));
+        assert!(
+            !has("etag:") && !has("last-modified:") && !has("content-encoding:"),
+            "{row:?}: {seen:?}"
+        );
+        assert!(
+            has("cache-control: no-store") || seen.status == 412,
+            "{row:?}: {seen:?}"
+        );
+    }
+    check(&compare(&server, rows, &OTHERS));
+}
+
+/// The refusal of a file that a process is writing to is equal as well.
+#[test]
+fn every_version_refuses_a_changing_file_in_the_same_way() {
+    let server = Server::start_in(folder(), &config(""));
+    let path = server.folder.path("public/changing.txt");
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _end = EndOnDrop(&is_done);
+        scope.spawn(|| {
+            let mut file = std::fs::File::create(path).expect("a file");
+            while !is_done.load(Ordering::Relaxed) {
+                file.write_all(b"more\n").expect("written");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let rows: &[Row] = &[
+            ("changing", "GET", "/changing.txt", &[], Nothing),
+            ("changing, HEAD", "HEAD", "/changing.txt", &[], Nothing),
+        ];
+        eventually("a refusal", || {
+            (ask(&server, Via::Plain, rows)[0].rule == "508").then_some(())
+        });
+        check(&compare(&server, rows, &OTHERS));
+    });
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::support::{
     Folder, KeepAlive, Server, eventually, lossy, run, server_table, site_table, tool,
@@ -165,7 +166,7 @@ fn a_root_that_is_removed_and_made_again_is_served_again() {
         fs::remove_dir_all(&path).expect("removed");
         server
             .errors
-            .wait_until(std::time::Duration::from_secs(60), "the loss", |lines| {
+            .wait_until(Duration::from_secs(60), "the loss", |lines| {
                 let said = lines
                     .iter()
                     .filter(|line| line.contains("is not taken over"));
@@ -194,10 +195,15 @@ fn a_new_file_appears_when_it_is_closed() {
     wait_until_served(&mut client, "/marker", "begun");
     let mut file = fs::File::create(server.folder.path("public/page")).expect("a file");
     file.write_all(b"the first half, ").expect("written");
+    let written = Instant::now();
     // A later change in the same folder is served, so all earlier events have been processed.
     server.folder.write("public/marker", "seen");
     wait_until_served(&mut client, "/marker", "seen");
-    assert_eq!(client.get("/page").status, 404);
+    let got = client.get("/page");
+    assert!(
+        got.status == 503 || written.elapsed() >= Duration::from_secs(2),
+        "{got:?}"
+    );
     file.write_all(b"the second half").expect("written");
     drop(file);
     wait_until_served(&mut client, "/page", "the first half, the second half");
@@ -222,6 +228,7 @@ fn a_file_is_not_taken_half_written() {
     let new = "y".repeat(400_000);
     let (half, rest) = new.split_at(200_000);
     file.write_all(half.as_bytes()).expect("written");
+    let written = Instant::now();
     // A refusal and a broken response are both permitted.
     let ask = || {
         let request = b"GET /page HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -233,7 +240,12 @@ fn a_file_is_not_taken_half_written() {
     for round in 0..10 {
         server.folder.write("public/marker", format!("{round}"));
         wait_until_served(&mut client, "/marker", &format!("{round}"));
-        assert!(ask().is_none(), "half a file was served");
+        let is_half = ask().is_some();
+        // A machine may be so slow that the file had its pause.
+        assert!(
+            !is_half || written.elapsed() >= Duration::from_secs(2),
+            "half a file was served"
+        );
     }
     file.write_all(rest.as_bytes()).expect("written");
     drop(file);

@@ -55,6 +55,8 @@ test       promtool                prometheus
 test       /usr/lib/uwsgi/plugins/python3_plugin.so  uwsgi-plugin-python3
 test       perl                    perl-base
 test       git                     git
+test       logrotate               logrotate
+test       fail2ban-regex          fail2ban
 test       php-cgi8.2              php8.2-cgi
 test       php-fpm8.2              php8.2-fpm
 test       uwsgi-core              uwsgi-core

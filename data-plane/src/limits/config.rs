@@ -16,3 +16,9 @@ pub const CONFIG_MEMBER_SET_MAX: u8 = 99;
 pub const CONFIG_IN_A_ROW_MAX: u32 = 1_000;
 /// Retries of one request, as in Apache.
 pub const CONFIG_RETRY_ATTEMPTS_MAX: u8 = 99;
+/// Errors of one configuration that a message shows: more than an operator mends before the next check.
+pub const CONFIG_ERRORS_SHOWN_MAX: usize = 50;
+/// Files of one configuration. A larger number is a pattern of `include` that matches too much.
+pub const CONFIG_FILES_MAX: usize = 10_000;
+/// Bytes of all files of one configuration, 64 MiB: the files are kept in memory, for messages with their lines.
+pub const CONFIG_ALL_FILES_BYTES_MAX: usize = 64 * 1024 * 1024;

@@ -55,6 +55,12 @@ pub const LINKED_FOLDERS_MAX: usize = 4_096;
 /// Symbolic links followed while one path is opened, as many as the kernel follows. A path with more
 /// links can't be opened.
 pub const LINK_HOPS_MAX: usize = 40;
+/// Seconds without a change after which a file that a process has open for writing is served as the file stands, 2 s. A
+/// process that writes a file once rarely pauses for as long, and the reader of a log seldom has to wait for more.
+pub const OPEN_FILE_QUIET_SECONDS: u64 = 2;
+/// Files that a process has open for writing since their creation, watched until they have been unchanged for
+/// [`OPEN_FILE_QUIET_SECONDS`]. A further file is found by the first request for the file.
+pub const OPEN_FILES_WATCHED_MAX: usize = 1_024;
 /// Shortest time between two stat(2) calls for one stored file, about the duration of one turn of a
 /// busy worker. Within the interval the file counts as unchanged.
 pub const FILE_STAT_INTERVAL_MICROSECONDS_MIN: u64 = 100;
@@ -72,6 +78,11 @@ pub const STALE_PATHS_MAX: usize = 64;
 pub const GLOB_ALTERNATIVES_MAX: usize = 64;
 /// Entries on one page of a directory listing. The remaining entries follow on further pages.
 pub const LISTING_PAGE_ENTRIES: usize = 1_000;
+/// Largest README shown below a directory listing, 32 KiB. The README is rendered for each request.
+pub const LISTING_README_BYTES_MAX: u64 = 32 * 1024;
+/// Largest README of a directory listing as HTML, 128 KiB. Markup turns each byte into a few bytes at most, so only
+/// hostile content reaches the bound, and the README is left out.
+pub const LISTING_README_HTML_BYTES_MAX: usize = 128 * 1024;
 /// Size of one chunk of a directory listing, 16 KiB. A listing is generated chunk by chunk while the
 /// client reads.
 pub const LISTING_CHUNK_BYTES: usize = 16 * 1024;

@@ -3,8 +3,9 @@
 use crate::serve::dispatch_context::DispatchContext;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::RequestHead;
-use crate::world::users::{LoginLookup, UnverifiedLogin};
+use crate::world::users::{LoginLookup, UnverifiedLogin, Users};
 use crate::world::{Host, Route, World};
+use std::sync::Arc;
 
 /// Check of one request against the guards of one host.
 pub(super) struct AccessGate<'w, 'h> {
@@ -65,22 +66,26 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         }
         let routes = self.host.guards(path);
         for users in routes.filter_map(|route| route.users.as_ref()) {
-            let Some(authorization) = self.authorization else {
-                return Err(AccessDenied::Refuse(Reject::LOGIN_NEEDED));
-            };
-            let (client, now_ms) = (self.facts.peer.into(), self.facts.now_ms);
-            let logins = &self.world.logins;
-            match logins.check(users, authorization, client, now_ms) {
-                LoginLookup::Known(user) => self.user = Some(user),
-                LoginLookup::Wrong => return Err(AccessDenied::Refuse(Reject::LOGIN_WRONG)),
-                LoginLookup::TooManyFailed => {
-                    return Err(AccessDenied::Refuse(Reject::LOGINS_FAILED));
-                }
-                LoginLookup::Unverified(login) => {
-                    return Err(AccessDenied::Login(Box::new(login)));
-                }
-            }
+            self.log_in(users)?;
         }
         Ok(())
+    }
+
+    /// Checks the login of the client.
+    pub(super) fn log_in(&mut self, users: &Arc<Users>) -> Result<(), AccessDenied> {
+        let Some(authorization) = self.authorization else {
+            return Err(AccessDenied::Refuse(Reject::LOGIN_NEEDED));
+        };
+        let (client, now_ms) = (self.facts.peer.into(), self.facts.now_ms);
+        let logins = &self.world.logins;
+        match logins.check(users, authorization, client, now_ms) {
+            LoginLookup::Known(user) => {
+                self.user = Some(user);
+                Ok(())
+            }
+            LoginLookup::Wrong => Err(AccessDenied::Refuse(Reject::LOGIN_WRONG)),
+            LoginLookup::TooManyFailed => Err(AccessDenied::Refuse(Reject::LOGINS_FAILED)),
+            LoginLookup::Unverified(login) => Err(AccessDenied::Login(Box::new(login))),
+        }
     }
 }

@@ -16,7 +16,7 @@ use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::request_target;
-use crate::wire::smart_http::is_smart_http;
+use crate::wire::smart_http::{is_push, is_smart_http};
 use crate::wire::status::Status;
 use crate::world::preview::PreviewState;
 use crate::world::users::UnverifiedLogin;
@@ -418,12 +418,7 @@ impl SiteDispatcher<'_, '_> {
             None => self.ask_own_site(path),
             Some((RouteTarget::Handler(handler), _)) => self.call(handler, None, None),
             Some((RouteTarget::Cached(cached), _)) => self.ask_cache(cached, None, None),
-            Some((RouteTarget::Git { exchanges, pages }, rest)) => {
-                match is_smart_http(self.head.method, rest, self.head.query) {
-                    true => self.call(exchanges, None, None),
-                    false => self.ask_cache(pages, None, None),
-                }
-            }
+            Some((git @ RouteTarget::Git { .. }, rest)) => self.ask_git(git, rest, None),
             Some((RouteTarget::Redirect(to), rest)) => {
                 let mut location = to.to_vec();
                 if to.ends_with(b"/") {
@@ -523,7 +518,7 @@ impl SiteDispatcher<'_, '_> {
 
     /// Returns the outcome of a handler route at `path`, the target of a rewrite; None if no handler route
     /// matches.
-    fn handler_at(&self, path: &[u8]) -> Option<DispatchOutcome> {
+    fn handler_at(&mut self, path: &[u8]) -> Option<DispatchOutcome> {
         let (target, rest) = self.host.target(path)?;
         if self.is_ambiguous(path) {
             return Some(refuse(Reject::TARGET_PARAMETER));
@@ -531,14 +526,38 @@ impl SiteDispatcher<'_, '_> {
         Some(match target {
             RouteTarget::Handler(handler) => self.call(handler, Some(path), None),
             RouteTarget::Cached(cached) => self.ask_cache(cached, Some(path), None),
-            RouteTarget::Git { exchanges, pages } => {
-                match is_smart_http(self.head.method, rest, self.head.query) {
-                    true => self.call(exchanges, Some(path), None),
-                    false => self.ask_cache(pages, Some(path), None),
-                }
-            }
+            RouteTarget::Git { .. } => self.ask_git(target, rest, Some(path)),
             _ => return None,
         })
+    }
+
+    /// Returns the outcome for repositories: a call of git, a page, or the request for a login before a push. `rest` is
+    /// the path below the route, and `path` the path of a rewrite.
+    fn ask_git(
+        &mut self,
+        target: &RouteTarget,
+        rest: &[u8],
+        path: Option<&[u8]>,
+    ) -> DispatchOutcome {
+        let RouteTarget::Git {
+            exchanges,
+            pages,
+            pushers,
+        } = target
+        else {
+            return refuse(Reject::NOT_FOUND);
+        };
+        let (method, query) = (self.head.method, self.head.query);
+        match pages {
+            Some(pages) if !is_smart_http(method, rest, query) => self.ask_cache(pages, path, None),
+            _ => {
+                let pushers = pushers.as_ref().filter(|_| is_push(rest, query));
+                match pushers.map(|pushers| self.gate.log_in(pushers)) {
+                    Some(Err(denied)) => denied.into(),
+                    _ => self.call(exchanges, path, None),
+                }
+            }
+        }
     }
 
     /// Returns the call of a handler for a rewritten path, or for a script of the site.

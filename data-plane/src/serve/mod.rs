@@ -24,6 +24,7 @@ mod handler_request;
 mod maybe_tls_stream;
 mod poller;
 mod proxy_header;
+mod rare_events;
 mod redispatch;
 mod refusal;
 mod request_ledger;

@@ -2,7 +2,7 @@
 //! equal for all versions of HTTP.
 
 use crate::serve::dispatch_context::{Audience, MANAGER_FIELDS};
-use crate::site::{ERROR_PAGE_POLICY, plain_error};
+use crate::site::{ERROR_PAGE_POLICY, error_page, plain_page};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 
@@ -29,7 +29,7 @@ impl SyntheticResponse {
         SyntheticResponse {
             status: reject.status,
             fields,
-            body: plain_error(reject.status, reject.reason),
+            body: error_page(reject),
         }
     }
 
@@ -38,7 +38,7 @@ impl SyntheticResponse {
         SyntheticResponse {
             status,
             fields: [b"Location: ", location, b"\r\n", HTML].concat(),
-            body: plain_error(status, "see the Location field"),
+            body: plain_page(status, "the Location field has the address"),
         }
     }
 

@@ -61,6 +61,12 @@ impl ContentBudget {
         self.lock().bytes
     }
 
+    /// Returns the descriptors in use.
+    #[cfg(test)]
+    pub(super) fn descriptors_used(&self) -> usize {
+        self.lock().descriptors
+    }
+
     /// Returns the bytes of the whole budget.
     pub fn bytes_max(&self) -> usize {
         self.bytes_max
@@ -79,12 +85,16 @@ impl ContentBudget {
         &self.gzip
     }
 
-    /// Stores a loaded variant in an empty slot, and evicts other variants to make room.
+    /// Stores a loaded variant in a slot that is empty or has an outdated variant, and evicts other variants to make
+    /// room.
     pub(super) fn keep(&self, file: &Arc<SiteFile>, which: VariantKind, mut variant: Variant) {
         let Some(slot) = file.slot(which) else { return };
         let mut ledger = self.lock();
-        if slot.load().is_some() {
-            return;
+        if let Some(loaded) = slot.load_full() {
+            if loaded.is_current() {
+                return;
+            }
+            ledger.forget(file, which);
         }
         let in_memory = matches!(variant.content, VariantContent::Memory(_));
         if in_memory && ledger.descriptors >= self.descriptors_max / 2 {
@@ -153,6 +163,17 @@ impl ContentLedger {
             let evicted = evict_one(&mut self.memory).or_else(|| evict_one(&mut self.disk));
             let Some(evicted) = evicted else { break };
             self.subtract(&evicted);
+        }
+    }
+
+    /// Removes the outdated variant of a file, which is on disk.
+    fn forget(&mut self, file: &Arc<SiteFile>, which: VariantKind) {
+        let is_it = |holding: &LoadedVariant| {
+            holding.which == which && holding.file.as_ptr() == Arc::as_ptr(file)
+        };
+        let at = self.disk.iter().position(is_it);
+        if let Some(outdated) = at.and_then(|at| self.disk.remove(at)) {
+            self.subtract(&outdated);
         }
     }
 

@@ -1,39 +1,81 @@
 //! Built-in error page, for sites without an error page of the operator.
 
 use crate::site::escape::escape;
+use crate::site::page_style::PAGE_STYLE;
+use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 
-/// Returns a small HTML page (UTF-8) with the status and an optional reason.
-pub fn plain_error(status: Status, reason: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(700);
+/// Returns a small HTML page (UTF-8) about a refusal, with a link to the front page of the site.
+pub fn error_page(reject: Reject) -> Vec<u8> {
+    // A request for an unknown site has no front page.
+    let has_home = ![
+        Reject::HOST_UNKNOWN,
+        Reject::HOST_UNKNOWN_TLS,
+        Reject::MISDIRECTED,
+        Reject::MANAGER_HOST,
+    ]
+    .contains(&reject);
+    page(reject.status, public_reason(reject), has_home)
+}
+
+/// Returns a small HTML page (UTF-8) with a status and a text.
+pub fn plain_page(status: Status, text: &str) -> Vec<u8> {
+    page(status, text, false)
+}
+
+fn page(status: Status, text: &str, has_home: bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1_500);
     let title = format!("{} {}", status.0, status.reason());
     out.extend_from_slice(b"<!doctype html><html lang=en><meta charset=utf-8><title>");
     escape(title.as_bytes(), &mut out);
     out.extend_from_slice(
         b"</title><meta name=viewport content=\"width=device-width,initial-scale=1\"><style>",
     );
-    out.extend_from_slice(STYLE);
+    out.extend_from_slice(PAGE_STYLE.as_bytes());
+    out.extend_from_slice(STYLE.as_bytes());
     out.extend_from_slice(b"</style><main><h1>");
     escape(title.as_bytes(), &mut out);
     out.extend_from_slice(b"</h1>");
-    if !reason.is_empty() {
+    if !text.is_empty() {
         out.extend_from_slice(b"<p>");
-        escape(reason.as_bytes(), &mut out);
+        escape(text.as_bytes(), &mut out);
         out.extend_from_slice(b".</p>");
+    }
+    if has_home {
+        out.extend_from_slice(b"<p><a href=\"/\">Front page</a></p>");
     }
     out.extend_from_slice(b"</main>\n");
     out
 }
 
+/// Returns the reason of a refusal for a client. The log has the exact reason; clients learn neither which names exist on
+/// disk nor the state of files.
+fn public_reason(reject: Reject) -> &'static str {
+    match reject {
+        Reject::NOT_FOUND
+        | Reject::DOTFILE
+        | Reject::LINK_LEAVES
+        | Reject::NO_INDEX
+        | Reject::SERVERS_OWN
+        | Reject::PREVIEW_UNKNOWN
+        | Reject::HASHED_MISSING => "no page has this address",
+        Reject::UNREADABLE | Reject::SCRIPT_NOT_EXECUTABLE => "the page is not public",
+        Reject::CHANGING => "the page is being changed; try again in a moment",
+        Reject::CONTENT_WRONG | Reject::RELEASE_MISSING | Reject::RELEASE_WITHDRAWN => {
+            "the page can't be shown at the moment"
+        }
+        Reject::BODY_NOT_KEPT => "no room for the request",
+        _ => reject.reason,
+    }
+}
+
 /// Content-Security-Policy that lets a browser apply the style of the page, and nothing else: the policy has the SHA-256
 /// digest of the style (W3C Content Security Policy Level 3 §2.3.1).
 pub const ERROR_PAGE_POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-8aWcPnKWoSoEv2fwOHr5BImBcM0XxrQm4zZdeW+rcFs='; \
+    style-src 'sha256-VgMBcB050Jt6O432F1pdO4ZD/bkqVFvksUWqwUPZjQ8='; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-const STYLE: &[u8] = b":root{color-scheme:light dark}\
-    body{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:18vh auto;padding:0 1.5rem}\
-    h1{font-size:1.4rem;font-weight:600;margin:0}p{margin:.4rem 0;opacity:.7}";
+const STYLE: &str = "main{max-width:34rem;margin:18vh auto;padding:0 1.5rem}p{margin:.4rem 0;color:var(--soft)}p::first-letter{text-transform:uppercase}";
 
 #[cfg(test)]
 mod tests {
@@ -42,14 +84,46 @@ mod tests {
 
     #[test]
     fn the_policy_has_the_digest_of_the_style() {
-        let digest = format!("'sha256-{}'", base64(&sha256(STYLE)));
+        let style = [PAGE_STYLE, STYLE].concat();
+        let digest = format!("'sha256-{}'", base64(&sha256(style.as_bytes())));
         assert!(ERROR_PAGE_POLICY.contains(&digest), "{digest}");
     }
 
     #[test]
-    fn the_page_has_status_and_reason() {
-        let page = plain_error(Status::NOT_FOUND, "no such <resource>");
+    fn the_page_has_status_reason_and_a_way_home() {
+        let page = plain_page(Status::NOT_FOUND, "no <resource>");
         let page = String::from_utf8(page).expect("text");
-        assert!(page.contains("<h1>404 Not Found</h1><p>no such &lt;resource&gt;.</p>"));
+        assert!(page.contains("<h1>404 Not Found</h1><p>no &lt;resource&gt;.</p></main>"));
+        let text = |reject| String::from_utf8(error_page(reject)).expect("text");
+        let home = "<a href=\"/\">Front page</a>";
+        assert!(text(Reject::NOT_FOUND).contains(home));
+        assert!(!text(Reject::HOST_UNKNOWN).contains(home));
+    }
+
+    /// A page for a name that exists on disk equals the page for any other name.
+    #[test]
+    fn the_page_tells_nothing_of_the_disk() {
+        for reject in [
+            Reject::DOTFILE,
+            Reject::LINK_LEAVES,
+            Reject::NO_INDEX,
+            Reject::SERVERS_OWN,
+        ] {
+            assert_eq!(
+                error_page(reject),
+                error_page(Reject::NOT_FOUND),
+                "{reject:?}"
+            );
+        }
+        for reject in Reject::ALL {
+            let page = String::from_utf8(error_page(*reject)).expect("text");
+            for word in ["file", "folder", "disk", "executable"] {
+                assert!(
+                    !page.contains(&format!(" {word}")),
+                    "{}: {word}",
+                    reject.rule
+                );
+            }
+        }
     }
 }

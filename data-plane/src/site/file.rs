@@ -1,13 +1,14 @@
 //! File of the tree: metadata, and the slots for loaded variants.
 
 use super::variant::Variant;
-use crate::limits::WRONG_CONTENT_SECONDS;
+use crate::limits::{OPEN_FILE_QUIET_SECONDS, WRONG_CONTENT_SECONDS};
 use crate::wire::fields::ContentCoding;
 use crate::wire::manifest::BlobRef;
 use crate::wire::reject::Reject;
 use arc_swap::ArcSwapOption;
 use rustix::fs::{FileType, Stat};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Metadata that distinguishes versions of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +49,20 @@ impl FileMeta {
             ..*meta
         };
         same(self) == same(other)
+    }
+
+    /// Returns true if both values describe the same file, possibly with different content.
+    pub fn same_file(&self, other: &FileMeta) -> bool {
+        (self.dev, self.ino) == (other.dev, other.ino)
+    }
+
+    /// Returns true if the file has not changed for [`OPEN_FILE_QUIET_SECONDS`]. A time in the future counts as a
+    /// change long ago: a clock that was set back must not keep the file from being served.
+    pub fn is_quiet(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now_ns = now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX));
+        let quiet_ns = OPEN_FILE_QUIET_SECONDS as i64 * 1_000_000_000;
+        !(0..quiet_ns).contains(&now_ns.saturating_sub(self.ctime_ns))
     }
 
     /// Returns the modification time in seconds since 1970; 0 for earlier times.
@@ -122,7 +137,7 @@ pub enum FileError {
     LinkLeaves,
     /// Access was denied, or the disk failed.
     Unreadable,
-    /// The file differs from the metadata of the scan.
+    /// The file differs from the metadata of the scan, or a process is writing to the file.
     Changing,
     /// No descriptor or no memory is left.
     Overloaded,
@@ -253,6 +268,20 @@ impl SiteFile {
             .filter_map(|(coding, _)| self.sidecar(*coding));
         let mut failures = sidecars.map(|sidecar| &sidecar.failure);
         self.failure.is_set() || failures.any(LoadFailure::is_set)
+    }
+
+    /// Forgets failed loads, after the watch reported that the writer closed the file.
+    pub fn forget_failure(&self) {
+        self.failure.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns true if the loaded content comes from the file with the metadata `meta`, and a process still has the
+    /// file open for writing. The metadata as of the last scan lags behind such a file.
+    pub fn is_open_at(&self, meta: &FileMeta) -> bool {
+        let loaded = self.identity.load();
+        loaded
+            .as_ref()
+            .is_some_and(|variant| variant.is_of_open_file(meta))
     }
 
     /// Returns the sidecar for a coding.

@@ -13,7 +13,7 @@ pub struct SiteFolder {
     pub meta: FileMeta,
     names: Box<[u8]>,
     entries: Box<[FolderEntry]>,
-    /// Index into `entries` of the index file.
+    /// Index into `entries` of the index file, possibly a file that a process is writing.
     index: Option<u32>,
     /// Whether the folder or a folder below contains a symbolic link.
     pub holds_links: bool,
@@ -106,7 +106,11 @@ impl SiteFolder {
         };
         folder.index = index.iter().find_map(|name| {
             let at = folder.position(name.as_bytes(), b"")?;
-            matches!(folder.entries[at].node, FolderNode::File(_)).then_some(at as u32)
+            let is_index = matches!(
+                folder.entries[at].node,
+                FolderNode::File(_) | FolderNode::Refused(FileError::Changing)
+            );
+            is_index.then_some(at as u32)
         });
         folder
     }
@@ -127,6 +131,12 @@ impl SiteFolder {
     /// Returns the name and the entry at an index in the sorted order.
     pub fn at(&self, place: usize) -> (&[u8], &FolderEntry) {
         (self.name(place), &self.entries[place])
+    }
+
+    /// Returns true if a process is writing the index file of the folder.
+    pub fn has_changing_index(&self) -> bool {
+        let index = self.index.map(|at| &self.entries[at as usize].node);
+        matches!(index, Some(FolderNode::Refused(_)))
     }
 
     /// Returns the index file of the folder, with the name.

@@ -134,8 +134,9 @@ impl GzipFileJob {
         let Some(plain) = file
             .slot(VariantKind::Identity)
             .and_then(|slot| slot.load_full())
+            .filter(|plain| !plain.is_open())
         else {
-            // The plain content was evicted meanwhile. The next load may claim the compression again.
+            // The plain content was evicted meanwhile, or a process has opened the file for writing. The next load may claim the compression again.
             return file.release_gzip();
         };
         let size = usize::try_from(plain.size()).unwrap_or(usize::MAX);
@@ -167,6 +168,7 @@ impl GzipFileJob {
             modified: plain.modified,
             tag: &tag,
             coding: ContentCoding::Gzip,
+            is_open: false,
         };
         let heads = heads(shared, file, &self.path, &facts);
         let content = VariantContent::Memory(bytes.into_boxed_slice());

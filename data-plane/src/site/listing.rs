@@ -1,13 +1,18 @@
 //! Folder listings as HTML pages or JSON, generated in chunks.
 //!
 //! An HTML page shows a bounded number of entries, so that a folder with 100,000 entries costs browsers and
-//! workers little. JSON contains all entries.
+//! workers little. The README of the folder follows the entries. JSON contains all entries.
 
 use super::SiteShared;
 use super::file::{FileMeta, SiteFile};
 use super::folder::{FolderNode, SiteFolder};
-use crate::limits::{LISTING_CHUNK_BYTES, LISTING_PAGE_ENTRIES};
+use super::variant::Variant;
+use crate::limits::{
+    LISTING_CHUNK_BYTES, LISTING_PAGE_ENTRIES, LISTING_README_BYTES_MAX,
+    LISTING_README_HTML_BYTES_MAX,
+};
 use crate::site::escape::{escape, json_string};
+use crate::site::page_style::{FRAME_STYLE, PAGE_STYLE};
 use crate::site::prepared_heads::{SERVER, push_field};
 use crate::wire::date::civil;
 use crate::wire::request_head::{Method, RequestHead};
@@ -25,6 +30,10 @@ pub struct Listing {
     path: Vec<u8>,
     /// Path below the root, for the operator's rules.
     inner: Vec<u8>,
+    /// Host name of the request.
+    host: Vec<u8>,
+    /// Name and content of the README.
+    readme: Option<(&'static str, Arc<Variant>)>,
     view: ListingView,
     head_only: bool,
     state: ListingState,
@@ -76,11 +85,25 @@ impl Listing {
             folder: Arc::clone(folder),
             path: head.path.to_vec(),
             inner: inner.to_vec(),
+            host: head.host.to_vec(),
+            readme: None,
             view,
             head_only: head.method == Method::Head,
             state: ListingState::Opening,
             pending: Vec::new(),
         }
+    }
+
+    /// Returns the README of the folder with its name, if the listing shows one.
+    pub(super) fn readme_file(&self) -> Option<(&'static str, Arc<SiteFile>)> {
+        let is_first_page = matches!(self.view, ListingView::Page { number: 1, .. });
+        let is_shown = is_first_page && !self.head_only && self.shared.rules.readme.is_some();
+        find_readme(&self.folder).filter(|_| is_shown)
+    }
+
+    /// Shows the README below the entries.
+    pub(super) fn add_readme(&mut self, name: &'static str, content: Arc<Variant>) {
+        self.readme = Some((name, content));
     }
 
     /// Returns true for a HEAD request.
@@ -143,7 +166,12 @@ impl Listing {
             ListingView::Page { places, .. } => size_of_val(&places[..]),
             ListingView::Json => 0,
         };
-        size_of::<Listing>() + self.path.len() + self.inner.len() + places + OPENING_BYTES
+        let readme = self
+            .readme
+            .as_ref()
+            .map_or(0, |(_, content)| content.bytes().len());
+        let names = self.path.len() + self.inner.len() + self.host.len();
+        size_of::<Listing>() + names + places + OPENING_BYTES + readme * README_EXPANSION
     }
 
     /// Generates the next entry; returns false at the end.
@@ -185,20 +213,54 @@ impl Listing {
             out.extend_from_slice(b",\"entries\":[");
             return;
         };
+        let names: Vec<&[u8]> = self.path.split(|byte| *byte == b'/').collect();
+        let names = names.iter().filter(|name| !name.is_empty());
+        let site: &[u8] = if self.host.is_empty() {
+            b"/"
+        } else {
+            &self.host
+        };
         out.extend_from_slice(b"<!doctype html><html lang=en><meta charset=utf-8><title>");
-        escape(&self.path, out);
-        out.extend_from_slice(STYLE);
-        out.extend_from_slice(b"<h1>");
-        escape(&self.path, out);
-        out.extend_from_slice(b"</h1><table><thead><tr>");
-        for (key, label, name) in [
-            (ListingSort::Name, "Name", "name"),
-            (ListingSort::Size, "Size", "size"),
-            (ListingSort::Date, "Date", "date"),
+        if let Some(folder) = names.clone().next_back() {
+            escape(folder, out);
+            out.extend_from_slice(" \u{2013} ".as_bytes());
+        }
+        escape(site, out);
+        out.extend_from_slice(
+            b"</title><meta name=viewport content=\"width=device-width,initial-scale=1\"><style>",
+        );
+        for style in [PAGE_STYLE, FRAME_STYLE, STYLE] {
+            out.extend_from_slice(style.as_bytes());
+        }
+        out.extend_from_slice(b"</style><header><nav class=path>");
+        // The links are relative, so that the page works behind a proxy that changes paths.
+        let mut depth = names.clone().count();
+        for (nth, name) in [&site].into_iter().chain(names).enumerate() {
+            if nth > 0 {
+                out.extend_from_slice(b"<i>/</i>");
+            }
+            match depth {
+                0 => escape(name, out),
+                _ => {
+                    let _ = write!(out, "<a href=\"{}\">", "../".repeat(depth));
+                    escape(name, out);
+                    out.extend_from_slice(b"</a>");
+                }
+            }
+            depth = depth.saturating_sub(1);
+        }
+        out.extend_from_slice(b"</nav></header><main><table class=list><thead><tr>");
+        for (key, label, name, order) in [
+            (ListingSort::Name, "Name", "name", "ascending"),
+            (ListingSort::Size, "Size", "size", "descending"),
+            (ListingSort::Date, "Date (UTC)", "date", "descending"),
         ] {
-            let mark = if key == sort { " aria-sort=other" } else { "" };
-            // Writing into a Vec never fails.
-            let _ = write!(out, "<th{mark}><a href=\"?sort={name}\">{label}</a>");
+            out.extend_from_slice(b"<th");
+            if key == sort {
+                // Writing into a Vec never fails.
+                let _ = write!(out, " aria-sort={order}");
+            }
+            let _ = write!(out, "><a href=\"?sort={name}\">{label}</a>");
         }
         out.extend_from_slice(b"<tbody>\n");
         if self.path != b"/" && self.inner != b"/" {
@@ -245,13 +307,16 @@ impl Listing {
             return out.extend_from_slice(b"]}\n");
         };
         out.extend_from_slice(b"</table>");
+        if self.folder.len() == 0 {
+            out.extend_from_slice(b"<p class=soft>The folder is empty.</p>");
+        }
         if pages > 1 {
             let sort = match sort {
                 ListingSort::Name => "",
                 ListingSort::Size => "&amp;sort=size",
                 ListingSort::Date => "&amp;sort=date",
             };
-            out.extend_from_slice(b"<nav>");
+            out.extend_from_slice(b"<nav class=pages>");
             if number > 1 {
                 let _ = write!(
                     out,
@@ -269,12 +334,44 @@ impl Listing {
             }
             out.extend_from_slice(b"</nav>");
         }
-        out.push(b'\n');
+        if let (Some((name, content)), Some(renderer)) = (&self.readme, self.shared.rules.readme) {
+            let html = (renderer.0)(name, content.bytes());
+            if html.len() <= LISTING_README_HTML_BYTES_MAX {
+                out.extend_from_slice(html.as_bytes());
+            }
+        }
+        out.extend_from_slice(b"</main>\n");
     }
 }
 
 /// Approximate bytes of the beginning of a page, generated before the first byte is sent.
-const OPENING_BYTES: usize = 2 * 1024;
+const OPENING_BYTES: usize = 5 * 1024;
+/// Approximate bytes of HTML for a byte of a README.
+const README_EXPANSION: usize = 4;
+
+/// File names of a README, in order of preference.
+const README_NAMES: [&str; 8] = [
+    "README.md",
+    "readme.md",
+    "Readme.md",
+    "README.markdown",
+    "README",
+    "README.txt",
+    "readme.txt",
+    "README.rst",
+];
+
+/// Returns the README of a folder with its name, if the README is small enough for a listing.
+pub(super) fn find_readme(folder: &SiteFolder) -> Option<(&'static str, Arc<SiteFile>)> {
+    README_NAMES
+        .into_iter()
+        .find_map(|name| match &folder.find(name.as_bytes())?.node {
+            FolderNode::File(file) if file.version.size() <= LISTING_README_BYTES_MAX => {
+                Some((name, Arc::clone(file)))
+            }
+            _ => None,
+        })
+}
 
 impl ListingView {
     /// Selects the entries of a page without sorting all entries.
@@ -320,7 +417,7 @@ impl ListingView {
 type NamedEntry<'a> = (&'a [u8], &'a super::folder::FolderEntry);
 
 /// Orders entries: folders first; then by size or date, descending, if selected; then by name, ignoring
-/// case.
+/// case, with numbers in names by their value.
 fn compare(
     (one_name, one): NamedEntry<'_>,
     (other_name, other): NamedEntry<'_>,
@@ -339,17 +436,43 @@ fn compare(
         ListingSort::Size => other.1.cmp(&one.1),
         ListingSort::Date => other.2.cmp(&one.2),
     };
-    let caseless = |one: &[u8], other: &[u8]| {
-        one.iter()
-            .map(u8::to_ascii_lowercase)
-            .cmp(other.iter().map(u8::to_ascii_lowercase))
-    };
     other
         .0
         .cmp(&one.0)
         .then(key)
-        .then_with(|| caseless(one_name, other_name))
+        .then_with(|| compare_naturally(one_name, other_name))
         .then_with(|| one_name.cmp(other_name))
+}
+
+/// Compares names as readers do: `file2` comes before `file10`, and case does not matter.
+fn compare_naturally(mut one: &[u8], mut other: &[u8]) -> Ordering {
+    loop {
+        let (Some((first, rest)), Some((second, others_rest))) =
+            (one.split_first(), other.split_first())
+        else {
+            return one.len().cmp(&other.len());
+        };
+        let order = if first.is_ascii_digit() && second.is_ascii_digit() {
+            let (number, others_number) = (take_number(&mut one), take_number(&mut other));
+            let lengths = number.len().cmp(&others_number.len());
+            lengths.then_with(|| number.cmp(others_number))
+        } else {
+            (one, other) = (rest, others_rest);
+            first.to_ascii_lowercase().cmp(&second.to_ascii_lowercase())
+        };
+        if order != Ordering::Equal {
+            return order;
+        }
+    }
+}
+
+/// Takes the digits at the begin of a name, and returns them without leading zeros.
+fn take_number<'n>(name: &mut &'n [u8]) -> &'n [u8] {
+    let length = name.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = name.split_at(length);
+    *name = rest;
+    let zeros = digits.iter().take_while(|byte| **byte == b'0').count();
+    &digits[zeros..]
 }
 
 /// Returns the raw value of a query parameter.
@@ -452,19 +575,8 @@ fn human(bytes: u64) -> String {
     }
 }
 
-const STYLE: &[u8] =
-    b"</title><meta name=viewport content=\"width=device-width,initial-scale=1\"><style>\
-    :root{color-scheme:light dark}\
-    body{font:1rem/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem}\
-    h1{font-size:1.2rem;overflow-wrap:anywhere}\
-    table{width:100%;border-collapse:collapse}\
-    th{text-align:left;font-weight:600}\
-    td,th{padding:.25rem .5rem;border-bottom:1px solid #8884}\
-    td:first-child{overflow-wrap:anywhere}\
-    td+td,th+th{white-space:nowrap;text-align:right;font-variant-numeric:tabular-nums}\
-    a{text-decoration:none}a:hover{text-decoration:underline}\
-    nav{margin:1rem .5rem}\
-    @media(max-width:34rem){td:last-child,th:last-child{display:none}}</style>";
+/// Style of the table of entries. On a telephone, size and date stand below the name.
+const STYLE: &str = include_str!("listing.css");
 
 #[cfg(test)]
 mod tests {
@@ -487,6 +599,39 @@ mod tests {
             (u64::MAX, "16 EiB"),
         ] {
             assert_eq!(human(bytes), text, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn numbers_in_names_are_compared_by_value() {
+        let sorted = [
+            "",
+            "1",
+            "01",
+            "2",
+            "10",
+            "A",
+            "a1b",
+            "a1b2",
+            "a1b10",
+            "a01c",
+            "a2",
+            "b",
+            "file2",
+            "File10",
+            "file10a",
+            "file99999999999999999999",
+            "file100000000000000000000",
+        ];
+        for pair in sorted.windows(2) {
+            let order = compare_naturally(pair[0].as_bytes(), pair[1].as_bytes());
+            let is_equal = pair == ["1", "01"];
+            let expected = if is_equal {
+                Ordering::Equal
+            } else {
+                Ordering::Less
+            };
+            assert_eq!(order, expected, "{pair:?}");
         }
     }
 

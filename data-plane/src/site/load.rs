@@ -3,13 +3,18 @@
 //! Loads run on a blocking pool. A client must never receive a mix of two versions of a file, so a load
 //! succeeds only if the metadata equals the known metadata both before and after the read. The content of a
 //! release must have the size and the digest in the manifest.
+//!
+//! A file that a process has open for writing is never read into memory. The file is sent as it stands if it has not
+//! changed for 2 s ([`OPEN_FILE_QUIET_SECONDS`](crate::limits::OPEN_FILE_QUIET_SECONDS)), or up to its present length
+//! if processes append to it.
 
 use super::SiteShared;
 use super::file::{FileError, FileMeta, FileVersion, SiteFile, VariantKind};
 use super::mime;
 use super::release::ReleaseRules;
-use super::variant::{DiskContent, Variant, VariantContent};
+use super::variant::{DiskContent, FileWriting, Variant, VariantContent};
 use crate::base::digest::{Digest, base64url};
+use crate::base::sys::{self, OpenWriters};
 use crate::limits::{CONTENT_FILE_BYTES_MAX, DIGEST_FILE_BYTES_MAX, SENDFILE_BYTES_MIN};
 use crate::site::prepared_heads::{HeadFacts, PreparedHeads};
 use crate::store::StoreError;
@@ -18,6 +23,7 @@ use crate::wire::manifest::BlobRef;
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -40,7 +46,11 @@ impl FileLoad {
         let Some(slot) = self.file.slot(self.which) else {
             return;
         };
-        if slot.load().is_some() {
+        if slot
+            .load()
+            .as_ref()
+            .is_some_and(|loaded| loaded.is_current())
+        {
             return;
         }
         let (coding, ending) = match self.which {
@@ -52,8 +62,9 @@ impl FileLoad {
         let path = [&self.path, ending.as_bytes()].concat();
         match self.variant(&path, coding) {
             Ok(variant) => {
+                let is_open = variant.is_open();
                 self.shared.budget.keep(&self.file, self.which, variant);
-                if self.which == VariantKind::Identity {
+                if self.which == VariantKind::Identity && !is_open {
                     self.shared.want_gzip(&self.file, || path);
                 }
             }
@@ -87,6 +98,7 @@ impl FileLoad {
             modified,
             tag: &coded_tag(&tag, coding),
             coding,
+            is_open: disk.is_open(),
         };
         let heads = heads(&self.shared, &self.file, &self.path, &facts);
         Ok(match bytes {
@@ -101,16 +113,67 @@ impl FileLoad {
     fn load_from_folder(&self, path: &[u8], known: &FileMeta) -> Result<LoadedContent, FileError> {
         wait_for_a_tick(known);
         let root = self.shared.root().ok_or(FileError::NotFound)?;
-        let file = root.open_file(path, known)?;
+        let file = root.open_same_file(path, known)?;
+        if let Some(writing) = self.writing(&file) {
+            return self.open_content(file, known, writing);
+        }
+        let plain = self.file.version.disk().unwrap_or(known);
+        if self.which != VariantKind::Identity {
+            // The sidecar may belong to an earlier content of a file that a process is writing to.
+            let plain = root.open_same_file(&self.path, plain)?;
+            if self.writing(&plain).is_some() {
+                return Err(FileError::Changing);
+            }
+        }
+        if FileMeta::of(&fstat(&file)?) != *known {
+            return Err(FileError::Changing);
+        }
         let (bytes, tag) = read(&file, known)?;
         if FileMeta::of(&fstat(&file)?) != *known {
             return Err(FileError::Changing);
         }
         Ok(LoadedContent {
-            disk: DiskContent::new(file, *known),
+            disk: DiskContent::new(file, *known, FileWriting::Closed),
             bytes,
             tag,
-            modified: modified(self.file.version.disk().unwrap_or(known)),
+            modified: modified(plain),
+        })
+    }
+
+    /// Returns how a process writes to the file; None if no process is known to have the file open for writing. The
+    /// kernel cannot tell for some files. A growing file among them counts as open.
+    fn writing(&self, file: &File) -> Option<FileWriting> {
+        let is_growing = self.shared.rules.is_growing(&self.path);
+        match sys::open_writers(file.as_fd()) {
+            OpenWriters::None(_) => None,
+            OpenWriters::Unknown => is_growing.then_some(FileWriting::Growing),
+            OpenWriters::Some if is_growing => Some(FileWriting::Growing),
+            OpenWriters::Some => Some(FileWriting::Open),
+        }
+    }
+
+    /// Returns the content of a file that a process has open for writing. The file is sent from disk as it stands now,
+    /// so a difference from the last scan does not matter.
+    fn open_content(
+        &self,
+        file: File,
+        known: &FileMeta,
+        writing: FileWriting,
+    ) -> Result<LoadedContent, FileError> {
+        let meta = FileMeta::of(&fstat(&file)?);
+        let is_served = writing == FileWriting::Growing || meta.is_quiet();
+        if self.which != VariantKind::Identity || !is_served {
+            return Err(FileError::Changing);
+        }
+        if meta != *known {
+            // The next scan brings listings up to date.
+            self.shared.note_stale(&self.path);
+        }
+        Ok(LoadedContent {
+            disk: DiskContent::new(file, meta, writing),
+            bytes: None,
+            tag: String::new(),
+            modified: 0,
         })
     }
 
@@ -153,7 +216,7 @@ impl FileLoad {
             FileError::Changing => FileError::WrongContent,
             why => why,
         })?;
-        let disk = DiskContent::new(file, meta);
+        let disk = DiskContent::new(file, meta, FileWriting::Closed);
         if digest != known.digest || !disk.unchanged() {
             return Err(FileError::WrongContent);
         }
@@ -233,6 +296,8 @@ pub(super) struct LoadedFacts<'a> {
     /// Entity tag with quotes.
     pub tag: &'a str,
     pub coding: ContentCoding,
+    /// Whether a process has the file open for writing.
+    pub is_open: bool,
 }
 
 /// Builds the response heads of a variant.
@@ -242,7 +307,9 @@ pub(super) fn heads(
     path: &[u8],
     facts: &LoadedFacts<'_>,
 ) -> PreparedHeads {
-    let varies = file.sidecars.is_some() || mime::compressible(mime::of(path, &shared.rules.mime));
+    let has_codings =
+        file.sidecars.is_some() || mime::compressible(mime::of(path, &shared.rules.mime));
+    let varies = has_codings && !facts.is_open;
     PreparedHeads::new(
         &shared.rules,
         &shared.published,
@@ -254,6 +321,7 @@ pub(super) fn heads(
             coding: facts.coding,
             varies,
             is_hashed: file.version.is_hashed(),
+            is_open: facts.is_open,
         },
     )
 }

@@ -17,6 +17,7 @@ mod prepared_heads;
 mod escape;
 mod cached_response;
 mod listing;
+mod page_style;
 mod load;
 pub mod mime;
 mod published_rules;
@@ -43,19 +44,20 @@ pub use crate::site::site_response::{ALLOW, SiteResponse};
 pub use crate::site::variant_response::{
     AgeAndLifetime, BodyPiece, BodySelection, Multipart, VariantResponse,
 };
-pub use error_page::{ERROR_PAGE_POLICY, plain_error};
+pub use error_page::{ERROR_PAGE_POLICY, error_page, plain_page};
 pub use file::{FileError, FileMeta};
 pub use glob::{Glob, GlobError};
 pub use listing::Listing;
 pub use load::FileLoad;
+pub use page_style::{FRAME_STYLE, PAGE_STYLE};
 pub use release::{
     FolderRelease, ReleaseError, ReleaseRules, ReleaseState, ReopenedSite, ServedRelease,
     SiteAddresses, rules_of, served_folder, wait_until_served,
 };
 pub use resolve::ResolvedFile;
 pub use root::SiteRoot;
-pub use rules::{CacheControlRule, HeaderRules, SiteRules, Symlinks, TryPath};
-pub use scan::{hidden, writers_of};
+pub use rules::{CacheControlRule, HeaderRules, ReadmeRenderer, SiteRules, Symlinks, TryPath};
+pub use scan::{WriteReport, hidden, writers_of};
 pub use variant::{DiskContent, Variant, VariantContent};
 
 use crate::base::sys::OpenWriters;
@@ -194,26 +196,24 @@ impl Site {
     /// named paths are read, folders recursively, and the targets of links. The rest of the tree is shared,
     /// and unchanged files keep their loaded content.
     pub fn with_changes(&self, changes: &[PathBuf]) -> Site {
-        self.with_settled_changes(changes, &[], i64::MAX).0
+        let changes = changes.iter().map(|path| (&**path, WriteReport::Closed));
+        self.with_settled_changes(changes, i64::MAX).0
     }
 
     /// Returns the site after changes, as [`Site::with_changes`] does, but leaves unfinished files
     /// unchanged. A file counts as unfinished if the file changed after `settled_ns` (Unix time) and a
-    /// process has the file open for writing, even at a path in `changes`, because a new writer may have
+    /// process has the file open for writing, even at a path of a closed file, because a new writer may have
     /// opened the file. If the file system cannot report writers, recently changed files found in a folder
-    /// or at the `unsure` paths count as unfinished too. A missing file counts as unfinished until the new
-    /// file is complete.
+    /// or at unsure paths count as unfinished too. A growing file ([`SiteRules::growing`]) is never unfinished.
+    /// A new file, or the file at an overdue path, is refused until the file is finished.
     ///
-    /// Also returns the paths of unfinished files, to be passed again later. The `unsure` paths with a
-    /// known writer are not returned, because the close of such a file is reported by the watch.
-    pub fn with_settled_changes(
+    /// Also returns the paths of unfinished files, to be passed again later.
+    pub fn with_settled_changes<'p>(
         &self,
-        changes: &[PathBuf],
-        unsure: &[PathBuf],
+        changes: impl Iterator<Item = (&'p Path, WriteReport)>,
         settled_ns: i64,
     ) -> (Site, Vec<PathBuf>) {
-        let changes = changes.iter().map(|path| (names(path), true));
-        let unsure = unsure.iter().map(|path| (names(path), false));
+        let paths = changes.map(|(path, report)| (names(path), report));
         let shared = &self.shared;
         let rules = &shared.rules;
         let Some(root) = shared.root() else {
@@ -223,8 +223,8 @@ impl Site {
             root,
             index: &rules.index,
             secrets: &rules.secrets.resolve(),
+            growing: &rules.growing,
         };
-        let paths = changes.chain(unsure);
         let (tree, unsettled) = scan::rescan(&read, &self.tree, paths, settled_ns);
         let site = Site {
             shared: Arc::clone(shared),
@@ -293,6 +293,16 @@ impl Site {
     pub fn has_file(&self, path: &Path) -> bool {
         let node = self.tree.lookup(path.as_os_str().as_bytes(), b"");
         matches!(node, Some(FolderNode::File(_)))
+    }
+
+    /// Returns true if processes append to the file at this path, by the rules of the operator.
+    pub fn is_growing(&self, path: &Path) -> bool {
+        self.shared.rules.is_growing(path.as_os_str().as_bytes())
+    }
+
+    /// Returns true if the tree has the name, even of a file that is refused.
+    pub fn has_name(&self, path: &Path) -> bool {
+        self.tree.lookup(path.as_os_str().as_bytes(), b"").is_some()
     }
 
     /// Returns whether a process has the file at this path open for writing.

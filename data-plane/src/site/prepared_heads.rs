@@ -40,6 +40,9 @@ pub struct HeadFacts<'a> {
     pub varies: bool,
     /// Whether the name of the file contains a hash of the content.
     pub is_hashed: bool,
+    /// Whether a process has the file open for writing: no cache may keep the response, and the response has no
+    /// validator.
+    pub is_open: bool,
 }
 
 impl PreparedHeads {
@@ -245,16 +248,20 @@ fn fields<'r>(
     }
     fields.push(("Content-Type", mime::of(facts.path, &rules.mime).into()));
     fields.push(("Content-Length", facts.size.to_string()));
-    let modified = format_imf(facts.modified);
-    fields.push((
-        "Last-Modified",
-        String::from_utf8_lossy(&modified).into_owned(),
-    ));
-    fields.push(("ETag", facts.tag.into()));
+    if !facts.is_open {
+        let modified = format_imf(facts.modified);
+        fields.push((
+            "Last-Modified",
+            String::from_utf8_lossy(&modified).into_owned(),
+        ));
+        fields.push(("ETag", facts.tag.into()));
+    }
     fields.push(("Accept-Ranges", "bytes".into()));
     let published_age = || published.cache_control(facts.path, facts.is_hashed);
     let rule = rules.cache_control(facts.path).or_else(published_age);
-    if let Some(rule) = rule.filter(|_| !rules.is_preview) {
+    if facts.is_open {
+        fields.push(("Cache-Control", "no-store".into()));
+    } else if let Some(rule) = rule.filter(|_| !rules.is_preview) {
         let immutable = if rule.immutable { ", immutable" } else { "" };
         fields.push((
             "Cache-Control",
@@ -265,6 +272,9 @@ fn fields<'r>(
         fields.push(("Content-Encoding", facts.coding.token().into()));
     }
     for (name, value) in set_fields(rules, published, facts.path) {
+        if facts.is_open && is_for_caches(name) {
+            continue;
+        }
         fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         fields.push((name, value.into()));
     }
@@ -273,6 +283,14 @@ fn fields<'r>(
         fields.push(("Vary", "Accept-Encoding".into()));
     }
     fields
+}
+
+/// Returns true for a field by which a cache may keep a response or ask for a change. Targeted fields, such as
+/// CDN-Cache-Control, override Cache-Control (RFC 9213 §2.1).
+fn is_for_caches(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.ends_with("cache-control")
+        || ["etag", "last-modified", "expires", "surrogate-control"].contains(&&*name)
 }
 
 /// Value of the Server field.
@@ -347,6 +365,7 @@ mod tests {
             coding: ContentCoding::Br,
             varies: true,
             is_hashed: false,
+            is_open: false,
         };
         let heads = PreparedHeads::new(&rules, &PublishedRules::default(), &facts);
         let ok = "HTTP/1.1 200 OK\r\nServer: anthill\r\nContent-Type: text/css; charset=utf-8\r\n\
@@ -359,6 +378,26 @@ mod tests {
             Vary: Accept-Encoding\r\n";
         assert_eq!(String::from_utf8_lossy(heads.not_modified()), not_modified);
         assert_eq!(heads.tag(), b"\"t-br\"");
+        rules.headers.push((
+            glob("*"),
+            set(&[
+                ("Cache-Control", "public"),
+                ("CDN-Cache-Control", "max-age=60"),
+                ("ETag", "\"mine\""),
+            ]),
+        ));
+        let facts = HeadFacts {
+            coding: ContentCoding::Identity,
+            varies: false,
+            is_open: true,
+            ..facts
+        };
+        let open = PreparedHeads::new(&rules, &PublishedRules::default(), &facts);
+        let ok = "HTTP/1.1 200 OK\r\nServer: anthill\r\nContent-Type: text/css; charset=utf-8\r\n\
+            Content-Length: 7\r\nAccept-Ranges: bytes\r\nCache-Control: no-store\r\nX-B: 1\r\nx-a: 2\r\n\
+            Vary: Origin\r\ncontent-language: en\r\n";
+        assert_eq!(String::from_utf8_lossy(open.ok()), ok);
+        assert_eq!(open.tag(), b"");
         assert_eq!(
             heads.value("content-type"),
             Some(&b"text/css; charset=utf-8"[..])

@@ -2,6 +2,7 @@
 
 use super::file::{FileError, FileMeta, FileVersion, SIDECARS, SiteFile};
 use super::folder::{FolderNode, SiteFolder};
+use super::listing::find_readme;
 use super::redirects::{RedirectMatch, RedirectTable};
 use super::release::find_retained;
 use super::root::SiteRoot;
@@ -103,6 +104,13 @@ impl Site {
             }
             Resource::Redirected(_) | Resource::Refused(_) => None,
         };
+        // The listing shows the README.
+        if let (Resource::Listing(folder), true) =
+            (self.resolve(path), self.rules().readme.is_some())
+            && let Some((name, _)) = find_readme(folder)
+        {
+            all.push([path, name.as_bytes()].concat());
+        }
         let Some(opened) = opened.filter(|opened| !opened.is_empty()) else {
             return all;
         };
@@ -221,9 +229,10 @@ impl Site {
                 });
                 let differs = |(version, ending): (FileVersion, &str)| {
                     let path = [path, ending.as_bytes()].concat();
-                    let is = root.stat(&path);
-                    let is_same =
-                        is.is_some_and(|is| FileMeta::of_file(&is).as_ref() == version.disk());
+                    let is = root.stat(&path).and_then(|is| FileMeta::of_file(&is));
+                    let is_same = is.is_some()
+                        && (is.as_ref() == version.disk()
+                            || is.is_some_and(|is| ending.is_empty() && file.is_open_at(&is)));
                     (!is_same).then_some(path)
                 };
                 return [(file.version, "")]
@@ -232,9 +241,14 @@ impl Site {
                     .find_map(differs);
             }
             Some(FolderNode::Folder(folder)) => folder,
-            // A dangling symbolic link counts as a missing file.
-            Some(FolderNode::Refused(FileError::NotFound)) | None => {
-                let is = root.stat(path)?;
+            // A dangling symbolic link counts as a missing file. A file that a process was writing may be complete by
+            // now.
+            known @ (Some(FolderNode::Refused(FileError::NotFound | FileError::Changing))
+            | None) => {
+                let was_changing = matches!(known, Some(FolderNode::Refused(FileError::Changing)));
+                let Some(is) = root.stat(path) else {
+                    return was_changing.then(|| path.to_vec());
+                };
                 let kind = FileType::from_raw_mode(is.st_mode);
                 let is_served = matches!(kind, FileType::RegularFile | FileType::Directory);
                 return is_served.then(|| path.to_vec());
@@ -247,8 +261,10 @@ impl Site {
         for name in &self.shared.rules.index {
             let inside = [path, slash, name.as_bytes()].concat();
             match folder.find(name.as_bytes()).map(|entry| &entry.node) {
+                Some(FolderNode::File(_) | FolderNode::Refused(FileError::Changing)) => {
+                    return self.differs_at(root, &inside);
+                }
                 Some(FolderNode::Folder(_) | FolderNode::Refused(_)) => {}
-                Some(FolderNode::File(_)) => return self.differs_at(root, &inside),
                 None => {
                     if let Some(path) = self.differs_at(root, &inside) {
                         return Some(path);
@@ -335,6 +351,7 @@ impl Site {
         wants_folder: bool,
     ) -> Result<Resource<'a>, Option<Reject>> {
         match folder.index() {
+            None if folder.has_changing_index() => Err(Some(Reject::CHANGING)),
             None if !self.shared.rules.listing => Err(Some(Reject::NO_INDEX)),
             _ if !wants_folder => Ok(Resource::Slash),
             None => Ok(Resource::Listing(folder)),

@@ -127,12 +127,26 @@ impl SiteRoot {
         )?)
     }
 
-    /// Opens a regular file if the metadata equals `known`. The metadata is checked before the open,
-    /// because opening a device can have effects.
+    /// Opens a regular file if the metadata equals `known`.
     pub fn open_file(&self, path: &[u8], known: &FileMeta) -> Result<File, FileError> {
+        self.open_file_if(path, &|meta| meta == known)
+    }
+
+    /// Opens a regular file if the file is the known one, regardless of the content.
+    pub fn open_same_file(&self, path: &[u8], known: &FileMeta) -> Result<File, FileError> {
+        self.open_file_if(path, &|meta| meta.same_file(known))
+    }
+
+    /// Opens a regular file if `is_right` accepts the metadata. The metadata is checked before the open, because
+    /// opening a device can have effects.
+    fn open_file_if(
+        &self,
+        path: &[u8],
+        is_right: &dyn Fn(&FileMeta) -> bool,
+    ) -> Result<File, FileError> {
         let same = |fd: BorrowedFd<'_>| match FileMeta::of_file(&fstat(fd)?) {
             None => Err(FileError::NotFound),
-            Some(meta) if meta != *known => Err(FileError::Changing),
+            Some(meta) if !is_right(&meta) => Err(FileError::Changing),
             Some(_) => Ok(()),
         };
         same(self.open_handle(path)?.as_fd())?;

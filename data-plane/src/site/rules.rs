@@ -20,12 +20,17 @@ pub struct SiteRules {
     pub errors: Vec<(u16, String)>,
     /// Whether a folder without index file is served as a listing.
     pub listing: bool,
+    /// Renderer of the README below a listing; None for no README.
+    pub readme: Option<ReadmeRenderer>,
     /// Permitted targets of symbolic links.
     pub symlinks: Symlinks,
     /// Media types by extension with dot.
     pub mime: Vec<(String, String)>,
     /// Rules for Cache-Control. The first matching glob decides.
     pub cache: Vec<(Glob, CacheControlRule)>,
+    /// Files that processes append to. Such a file is served up to its length at the time of opening while a process
+    /// has the file open for writing.
+    pub growing: Vec<Glob>,
     /// Rules for further fields. All matching globs apply; the last rule for a name wins.
     pub headers: HeaderRules,
     /// Whether `Server: anthill` is sent.
@@ -49,9 +54,11 @@ impl SiteRules {
             try_paths: vec!["$path".into()],
             errors: Vec::new(),
             listing: false,
+            readme: None,
             symlinks: Symlinks::Inside,
             mime: Vec::new(),
             cache: Vec::new(),
+            growing: Vec::new(),
             headers: Vec::new(),
             server_field: true,
             secrets: SecretPaths::default(),
@@ -74,12 +81,30 @@ impl SiteRules {
         Some(*rule)
     }
 
+    /// Returns true if processes append to the file at a path below the root.
+    pub(super) fn is_growing(&self, path: &[u8]) -> bool {
+        self.growing.iter().any(|glob| glob.matches(path))
+    }
+
     /// Returns the path of the error page for a status, without the initial slash.
     pub(super) fn error_page(&self, status: u16) -> Option<&str> {
         let (_, page) = self.errors.iter().find(|(known, _)| *known == status)?;
         Some(page.trim_start_matches('/'))
     }
 }
+
+/// Renderer of a README as HTML, by the file name and the content. The data plane has no Markdown.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadmeRenderer(pub fn(name: &str, content: &[u8]) -> String);
+
+impl PartialEq for ReadmeRenderer {
+    /// The process has a single renderer.
+    fn eq(&self, _: &ReadmeRenderer) -> bool {
+        true
+    }
+}
+
+impl Eq for ReadmeRenderer {}
 
 /// Permitted targets of symbolic links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

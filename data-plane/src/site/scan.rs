@@ -8,7 +8,8 @@ use super::file::{FileError, FileMeta, FileVersion, SIDECARS, SidecarVersions, S
 use super::folder::{FolderNode, SiteFolder, SymlinkTarget};
 use super::root::SiteRoot;
 use crate::base::sys::{self, OpenWriters};
-use crate::limits::{FOLDER_DEPTH_MAX, LINKED_FOLDERS_MAX};
+use crate::limits::{FOLDER_DEPTH_MAX, LINKED_FOLDERS_MAX, OPEN_FILE_QUIET_SECONDS};
+use crate::site::glob::Glob;
 use crate::site::secret_paths::{ResolvedSecrets, SecretPaths};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, fstat, openat, statat};
 use std::borrow::Cow;
@@ -25,6 +26,9 @@ use std::time::Duration;
 const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 /// Largest number of repeated checks for writers in one scan. A file may have been opened again.
 const CLOSING_CHECKS_MAX: usize = 50;
+
+/// Period without changes after which a file of unknown writers counts as complete, 400 ms.
+const UNKNOWN_WRITERS_QUIET: Duration = Duration::from_millis(400);
 
 /// Size of the buffer for one getdents64(2) call, which lists the names of a folder.
 const LISTED_BYTES: usize = 32 * 1024;
@@ -44,6 +48,8 @@ pub struct ScanInput<'a> {
     pub index: &'a [String],
     /// Files and folders to leave out.
     pub secrets: &'a ResolvedSecrets,
+    /// Files that processes append to.
+    pub growing: &'a [Glob],
 }
 
 /// Reads the whole tree.
@@ -57,6 +63,7 @@ pub fn scan(
         root,
         index,
         secrets: &secrets.resolve(),
+        growing: &[],
     };
     Scanner::new(read).read(folder.as_fd(), None, &ChangeTree::default())
 }
@@ -64,27 +71,27 @@ pub fn scan(
 /// Reads the given paths (below the root, split into names) and the targets of links anew; the rest is
 /// shared with the old tree. If the root is unreadable, the old tree stays.
 ///
-/// Files changed after `settled_ns` (Unix time) stay as in the old tree while a process writes to the file;
-/// if writers are unknown, recently changed files stay unless the change was reported as complete. Returns
-/// the new tree, and the paths of files that stayed without a close to be reported.
+/// Files changed after `settled_ns` (Unix time) stay as in the old tree while a process has the file open for writing;
+/// if writers are unknown, recently changed files stay unless the change was reported as complete. A file without a
+/// known content is refused meanwhile. Returns the new tree, and the paths of the unfinished files.
 pub fn rescan<'p>(
     read: &ScanInput<'p>,
     old: &Arc<SiteFolder>,
-    paths: impl Iterator<Item = (Vec<&'p [u8]>, bool)>,
+    paths: impl Iterator<Item = (Vec<&'p [u8]>, WriteReport)>,
     settled_ns: i64,
 ) -> (Arc<SiteFolder>, Vec<Vec<u8>>) {
     let mut changes = ChangeTree::default();
     let mut behind_links = false;
-    for (path, is_whole) in paths {
+    for (path, report) in paths {
         behind_links |= path.iter().any(|name| hidden(name));
-        changes.add(&path, is_whole);
+        changes.add(&path, report);
     }
     // Paths that became secret since the last scan, because a link named in the configuration was switched.
     for path in read.secrets.below(read.root.path()) {
         let node = old.lookup(path.as_os_str().as_bytes(), b"");
         if matches!(node, Some(FolderNode::File(_) | FolderNode::Folder(_))) {
             let path = path.iter().map(OsStrExt::as_bytes);
-            changes.add(&path.collect::<Vec<_>>(), true);
+            changes.add(&path.collect::<Vec<_>>(), WriteReport::Closed);
         }
     }
     if old.holds_links {
@@ -92,8 +99,8 @@ pub fn rescan<'p>(
         behind_links |= collect_named(old, &changes, &mut named);
         let mut aliases = Vec::new();
         collect_aliases(old, &named, &mut Vec::new(), &mut aliases);
-        for (path, is_whole) in &aliases {
-            changes.add(path, *is_whole);
+        for (path, report) in &aliases {
+            changes.add(path, *report);
         }
     }
     let mut scan = Scanner::new(*read);
@@ -108,39 +115,37 @@ pub fn rescan<'p>(
 /// Changed names as a tree.
 #[derive(Default)]
 struct ChangeTree<'p> {
-    /// Whether the file or folder itself changed, with the report that the writer is done.
-    whole: bool,
+    /// Report on the file or folder itself.
+    report: WriteReport,
     below: BTreeMap<&'p [u8], ChangeTree<'p>>,
 }
 
 impl<'p> ChangeTree<'p> {
-    fn add(&mut self, path: &[&'p [u8]], is_whole: bool) {
+    fn add(&mut self, path: &[&'p [u8]], report: WriteReport) {
         match path {
-            [] => self.whole |= is_whole,
+            [] => self.report = self.report.max(report),
             // Hidden names have no entry in the tree, but a link may lead through a hidden folder.
             [name, ..] if hidden(name) => {}
-            [name, rest @ ..] => self.below.entry(name).or_default().add(rest, is_whole),
+            [name, rest @ ..] => self.below.entry(name).or_default().add(rest, report),
         }
     }
 
-    /// Returns the report on the file at this node.
-    fn report(&self) -> WriteReport {
-        match self.whole {
-            true => WriteReport::Whole,
-            false => WriteReport::Unsure,
-        }
+    /// Returns true if the watch reported that the folder itself changed, or that the writer closed the file.
+    fn is_whole(&self) -> bool {
+        self.report == WriteReport::Closed
     }
 }
 
 /// Report of the watch on a file.
-#[derive(Copy, Clone, PartialEq, Eq)]
-enum WriteReport {
-    /// No report: the file was found while listing a folder.
-    Nothing,
-    /// The file changed, and writers may be active.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub enum WriteReport {
+    /// The file changed, or was found while listing a folder, and writers may be active.
+    #[default]
     Unsure,
-    /// The writer closed the file.
-    Whole,
+    /// A process has been writing to the file for so long that the known content is outdated.
+    Overdue,
+    /// The writer closed the file, or a folder changed.
+    Closed,
 }
 
 /// Device and inode numbers, which identify a folder under all paths.
@@ -150,8 +155,8 @@ fn identity(meta: &FileMeta) -> FileId {
     (meta.dev, meta.ino)
 }
 
-/// Changed name in a folder, and whether the file was reported as complete.
-type NamedChange<'p> = (&'p [u8], bool);
+/// Changed name in a folder, and the report on the file.
+type NamedChange<'p> = (&'p [u8], WriteReport);
 
 /// Collects the changed names by folder. Returns true if a whole folder is among the changes.
 fn collect_named<'p>(
@@ -165,12 +170,12 @@ fn collect_named<'p>(
             Some(FolderNode::Folder(below)) => Some(below),
             _ => None,
         };
-        if change.whole || below.is_none() {
+        if change.is_whole() || below.is_none() {
             let names = named.entry(identity(&folder.meta)).or_default();
-            names.push((name, change.whole));
+            names.push((name, change.report));
         }
         if let Some(below) = below {
-            whole_folder |= change.whole | collect_named(below, change, named);
+            whole_folder |= change.is_whole() | collect_named(below, change, named);
         }
     }
     whole_folder
@@ -182,11 +187,11 @@ fn collect_aliases<'t: 'p, 'p>(
     folder: &'t SiteFolder,
     named: &HashMap<FileId, Vec<NamedChange<'p>>>,
     path: &mut Vec<&'p [u8]>,
-    aliases: &mut Vec<(Vec<&'p [u8]>, bool)>,
+    aliases: &mut Vec<(Vec<&'p [u8]>, WriteReport)>,
 ) {
-    for (name, is_whole) in named.get(&identity(&folder.meta)).into_iter().flatten() {
+    for (name, report) in named.get(&identity(&folder.meta)).into_iter().flatten() {
         let path = path.iter().chain([name]).copied().collect();
-        aliases.push((path, *is_whole));
+        aliases.push((path, *report));
     }
     for (name, entry) in folder.iter() {
         if let FolderNode::Folder(below) = &entry.node {
@@ -267,12 +272,7 @@ impl<'a> Scanner<'a> {
             let known = old.and_then(|old| old.find(&name)).map(|entry| &entry.node);
             let change = changes.below.get(&name[..]).unwrap_or(&none);
             let examined = self.examine(folder, &name, known, change, true);
-            let report = if change.whole {
-                WriteReport::Whole
-            } else {
-                WriteReport::Nothing
-            };
-            let examined = self.settled(folder, &name, examined, known, report);
+            let examined = self.settled(folder, &name, examined, change.report);
             if let Some((link, node)) = examined {
                 found.push(ScannedEntry {
                     name: Cow::Owned(name.into_vec()),
@@ -293,7 +293,7 @@ impl<'a> Scanner<'a> {
         changes: &ChangeTree<'_>,
     ) -> Result<Arc<SiteFolder>, FileError> {
         let meta = FileMeta::of(&fstat(folder)?);
-        if changes.whole || identity(&meta) != identity(&old.meta) {
+        if changes.is_whole() || identity(&meta) != identity(&old.meta) {
             return self.read(folder, Some(old), changes);
         }
         self.above.push(identity(&meta));
@@ -342,27 +342,28 @@ impl<'a> Scanner<'a> {
         change: &ChangeTree<'_>,
     ) -> Option<ScannedEntry<'n>> {
         let examined = self.examine(folder, &name, known, change, false);
-        let (link, node) = self.settled(folder, &name, examined, known, change.report())?;
+        let (link, node) = self.settled(folder, &name, examined, change.report)?;
         Some(ScannedEntry { name, link, node })
     }
 
-    /// Returns the examined node, or the known node if the file changed recently and may still be written
-    /// to.
+    /// Returns the examined node; the known node if the file changed recently and may still be written to; or, for a
+    /// file without a known content, the refusal while a process writes to the file.
     fn settled(
         &mut self,
         folder: BorrowedFd<'_>,
         name: &[u8],
         examined: Option<(SymlinkTarget, ScannedNode)>,
-        known: Option<&FolderNode>,
         report: WriteReport,
     ) -> Option<(SymlinkTarget, ScannedNode)> {
         let (link, node) = examined?;
-        let known = known_file(known);
         match node {
             // Changes of a link's target are reported under the target's own folder and name.
-            ScannedNode::File(meta, _)
+            ScannedNode::File(meta, known)
                 if link == SymlinkTarget::No && meta.ctime_ns > self.settled_ns =>
             {
+                if let (Some(known), WriteReport::Closed) = (&known, report) {
+                    known.forget_failure();
+                }
                 if known
                     .as_ref()
                     .and_then(|known| known.version.disk())
@@ -371,7 +372,7 @@ impl<'a> Scanner<'a> {
                     return Some((link, ScannedNode::File(meta, known)));
                 }
                 let mut writers = writers_of(folder, name);
-                while report == WriteReport::Whole
+                while report == WriteReport::Closed
                     && matches!(writers, OpenWriters::Some)
                     && self.checks_left > 0
                 {
@@ -379,24 +380,40 @@ impl<'a> Scanner<'a> {
                     std::thread::sleep(CLOSING_PAUSE);
                     writers = writers_of(folder, name);
                 }
-                let whole = match &writers {
+                let slash: &[u8] = if self.path.is_empty() { b"" } else { b"/" };
+                let path = [&self.path, slash, name].concat();
+                let is_growing = || self.read.growing.iter().any(|glob| glob.matches(&path));
+                let taken = match &writers {
                     OpenWriters::None(stat) => FileMeta::of_file(stat),
-                    OpenWriters::Unknown if report == WriteReport::Whole => Some(meta),
-                    _ => None,
+                    OpenWriters::Unknown if report == WriteReport::Closed => Some(meta),
+                    OpenWriters::Unknown if self.is_quiet_without_writers(&meta) => Some(meta),
+                    _ => is_growing().then_some(meta),
                 };
-                if let Some(meta) = whole {
+                if let Some(meta) = taken {
                     return Some((link, ScannedNode::File(meta, known)));
                 }
-                // The close of a file with a known writer will be reported.
-                if report != WriteReport::Unsure || !matches!(writers, OpenWriters::Some) {
-                    let slash: &[u8] = if self.path.is_empty() { b"" } else { b"/" };
-                    self.unsettled.push([&self.path, slash, name].concat());
+                self.unsettled.push(path);
+                let known = known.filter(|_| report != WriteReport::Overdue);
+                let known_meta = known
+                    .as_ref()
+                    .and_then(|known| known.version.disk().copied());
+                match known_meta {
+                    Some(meta) => Some((link, ScannedNode::File(meta, known))),
+                    None if matches!(writers, OpenWriters::Some) => {
+                        Some((link, ScannedNode::Refused(FileError::Changing)))
+                    }
+                    None => None,
                 }
-                let known_meta = *known.as_ref()?.version.disk()?;
-                Some((link, ScannedNode::File(known_meta, known)))
             }
             node => Some((link, node)),
         }
+    }
+
+    /// Returns true if the file has not changed for [`UNKNOWN_WRITERS_QUIET`].
+    fn is_quiet_without_writers(&self, meta: &FileMeta) -> bool {
+        let margin = Duration::from_secs(OPEN_FILE_QUIET_SECONDS) - UNKNOWN_WRITERS_QUIET;
+        let margin_ns = i64::try_from(margin.as_nanos()).unwrap_or(i64::MAX);
+        meta.ctime_ns <= self.settled_ns.saturating_add(margin_ns)
     }
 
     /// Returns the current node of a name; None for a type that is not served. In a known folder, only the

@@ -5,7 +5,9 @@ use crate::site::Site;
 use crate::site::file::{SiteFile, VariantKind};
 use crate::site::listing::Listing;
 use crate::site::load::{FileLoad, coding_mark};
-use crate::site::preconditions::{PreconditionResult, any_tag, evaluate, range_applies};
+use crate::site::preconditions::{
+    PreconditionResult, any_tag, evaluate, evaluate_with, range_applies, range_applies_by,
+};
 use crate::site::redirects::Redirected;
 use crate::site::resolve::{LazyPath, Resource};
 use crate::site::variant::Variant;
@@ -74,7 +76,7 @@ impl Site {
                 SiteResponse::Redirect { path }
             }
             Resource::Listing(folder) => {
-                SiteResponse::Listing(Box::new(Listing::new(&self.shared, folder, head, path)))
+                self.listing(Listing::new(&self.shared, folder, head, path), path)
             }
             Resource::File(file, place) => {
                 let mut answer = self.answer_file(head, file, &place);
@@ -90,6 +92,22 @@ impl Site {
                 answer
             }
         }
+    }
+
+    /// Returns the listing of the folder at `path` with the README of the folder, or the load of the README.
+    #[inline(never)]
+    fn listing(&self, mut listing: Listing, path: &[u8]) -> SiteResponse {
+        if let Some((name, file)) = listing.readme_file() {
+            let folder = path.strip_prefix(b"/").unwrap_or(path);
+            let place = || [folder, name.as_bytes()].concat();
+            match self.loaded(&file, VariantKind::Identity, place) {
+                Ok(content) if content.bytes().is_empty() => {}
+                Ok(content) => listing.add_readme(name, content),
+                Err(load @ SiteResponse::Load(_)) => return load,
+                Err(_) => {}
+            }
+        }
+        SiteResponse::Listing(Box::new(listing))
     }
 
     /// Returns the path of the error page for a status: the operator's, else that of the release.
@@ -145,6 +163,9 @@ impl Site {
             Ok(variant) => variant,
             Err(answer) => return answer,
         };
+        if variant.is_open() {
+            return self.answer_open_file(head, variant);
+        }
         if which == VariantKind::Identity && !asks.accept_encoding.is_none() {
             self.shared.want_gzip(file, || place.path());
         }
@@ -172,6 +193,29 @@ impl Site {
         SiteResponse::Stored(self.cut(variant, range))
     }
 
+    /// Returns the response from a file that a process has open for writing. The content has no validator, so no tag
+    /// and no date of a condition applies. Several ranges of one response need a boundary that depends on the content.
+    #[inline(never)]
+    fn answer_open_file(&self, head: &RequestHead<'_>, variant: Arc<Variant>) -> SiteResponse {
+        let asks = &head.known_fields;
+        let status = match evaluate_with(asks, None, || None) {
+            PreconditionResult::Proceed => Status::OK,
+            PreconditionResult::NotModified => Status::NOT_MODIFIED,
+            PreconditionResult::Failed => Status::PRECONDITION_FAILED,
+        };
+        let part = BodySelection::Nothing;
+        SiteResponse::Stored(match (status, head.method) {
+            (Status::OK, Method::Get) => {
+                let range = asks.range.filter(|range| !range.contains(&b','));
+                self.cut(
+                    variant,
+                    range.filter(|_| range_applies_by(asks, None, None)),
+                )
+            }
+            _ => VariantResponse::new(status, variant, part),
+        })
+    }
+
     /// Returns the variant if loaded; else the response to send instead.
     fn loaded(
         &self,
@@ -179,7 +223,9 @@ impl Site {
         which: VariantKind,
         path: impl FnOnce() -> Vec<u8>,
     ) -> Result<Arc<Variant>, SiteResponse> {
-        if let Some(variant) = file.slot(which).and_then(|slot| slot.load_full()) {
+        if let Some(variant) = file.slot(which).and_then(|slot| slot.load_full())
+            && variant.is_current()
+        {
             variant.touch();
             return Ok(variant);
         }

@@ -743,7 +743,16 @@ fn folders_are_listed_as_html_and_json() {
     assert!(html.contains("title=\"2048 bytes\">2.0 KiB"));
     assert!(!html.contains("hidden") && !html.contains("out") && !html.contains("<b>"));
     assert!(!html.contains("\"../\""), "nothing above the root");
-    assert!(String::from_utf8_lossy(&get(&site, "/sub/").body).contains("\"../\""));
+    assert!(
+        html.contains("<title>a</title>") && html.contains("<nav class=path>a</nav>"),
+        "{html}"
+    );
+    let below = String::from_utf8(get(&site, "/sub/").body).expect("text");
+    assert!(below.contains("<title>sub \u{2013} a</title>"), "{below}");
+    assert!(
+        below.contains("<nav class=path><a href=\"../\">a</a><i>/</i>sub</nav>"),
+        "{below}"
+    );
     assert_eq!(get(&site, "/sub").location, "/sub/");
     let order = |query: &str| {
         let html = String::from_utf8(get(&site, query).body).expect("text");
@@ -777,6 +786,42 @@ fn folders_are_listed_as_html_and_json() {
     let html = ask(&site, "GET /\nAccept: text/html,application/json");
     assert_eq!(html.field("Content-Type"), Some("text/html; charset=utf-8"));
     assert_eq!(get(&place.site(), "/").rule, 504);
+}
+
+#[test]
+fn a_listing_shows_the_readme_of_its_folder() {
+    let place = Place::new();
+    place
+        .write("one/README.md", "# About & more")
+        .write("one/readme.txt", "second choice")
+        .write("large/README", "x".repeat(40_000))
+        .write("none/page", "");
+    for nth in 0..1_001 {
+        place.write(&format!("many/{nth}"), "");
+    }
+    place.write("many/README", "of many");
+    let site = place.site_with(|rules| {
+        rules.listing = true;
+        let renderer = |name: &str, content: &[u8]| {
+            let content = String::from_utf8_lossy(content);
+            format!("<article>{name}: {}</article>", content.to_uppercase())
+        };
+        rules.readme = Some(ReadmeRenderer(renderer));
+    });
+    let text = |path: &str| String::from_utf8(get(&site, path).body).expect("text");
+    assert!(text("/one/").contains("</table><article>README.md: # ABOUT & MORE</article></main>"));
+    assert!(text("/many/").contains("<article>README: OF MANY</article>"));
+    for path in ["/many/?page=2", "/large/", "/none/", "/one/?format=json"] {
+        assert!(!text(path).contains("<article>"), "{path}");
+    }
+    // A guard of the README guards the listing.
+    assert!(site.aliases(b"/one/").contains(&b"/one/README.md".to_vec()));
+    // A file in the making is not shown.
+    let mut file = fs::File::create(place.path("none/README")).expect("made");
+    std::io::Write::write_all(&mut file, b"half").expect("written");
+    let site = site.with_changes(&["none".into()]);
+    let listed = String::from_utf8(get(&site, "/none/").body).expect("text");
+    assert!(!listed.contains("<article>"), "{listed}");
 }
 
 #[test]
@@ -1445,32 +1490,49 @@ fn check_that_unfinished_files_wait(place: Place) {
         writing.open(path).expect("opened")
     };
     let writers: Vec<_> = waiting.iter().map(open).collect();
-    let paths = ["told", "folder", "folder/told", ""].map(PathBuf::from);
-    let gone = ["gone".into()];
-    // With `settled_ns` 0, all changes count as recent.
-    let (half, mut unsettled) = site.with_settled_changes(&paths[..3], &gone, 0);
-    unsettled.sort();
-    // The paths in `changes` may have new writers. The close of the file at the unsure path will be
-    // reported, so the path is not returned.
-    let met = ["folder/met", "folder/told", "told"].map(PathBuf::from);
+    let paths = ["told", "folder", "folder/told", ""].map(|path| (path, WriteReport::Closed));
+    let changes = |site: &Site, paths: &[(&str, WriteReport)], settled_ns| {
+        let paths = paths
+            .iter()
+            .map(|(path, report)| (Path::new(path), *report));
+        let unsure = [(Path::new("gone"), WriteReport::Unsure)];
+        let (site, mut unsettled) = site.with_settled_changes(paths.chain(unsure), settled_ns);
+        unsettled.sort();
+        (site, unsettled)
+    };
+    // With `settled_ns` 0, all changes count as recent. The paths of closed files may have new writers.
+    let (half, unsettled) = changes(&site, &paths[..3], 0);
+    let met = ["folder/met", "folder/told", "gone", "told"].map(PathBuf::from);
     assert_eq!(unsettled, met);
     assert_eq!(half.count(), (3, 1 + 1 + 1));
-    let (half, mut unsettled) = site.with_settled_changes(&paths, &gone, 0);
-    unsettled.sort();
+    let (half, unsettled) = changes(&site, &paths, 0);
     assert_eq!(unsettled, waiting);
     assert_eq!(half.count(), (3, 1 + 1 + 1));
+    // New files are refused, and known files keep their content until the writer is overdue.
+    for (path, status) in [("/new", 503), ("/folder/met", 503), ("/told", 200)] {
+        let refused = matches!(
+            answer(&half, &format!("GET {path}")),
+            SiteResponse::Refuse(Reject::CHANGING)
+        );
+        assert_eq!(refused, status == 503, "{path}");
+    }
+    let (late, unsettled) = changes(&half, &[("told", WriteReport::Overdue)], 0);
+    assert_eq!(unsettled, ["gone", "told"].map(PathBuf::from));
+    assert_eq!(late.count(), (2, 1 + 1));
+    assert_eq!(get(&late, "/told").status, 503);
+    assert!(!late.has_file(Path::new("told")) && late.has_name(Path::new("told")));
     for path in &waiting {
         let writers = site.writers(path);
         assert!(matches!(writers, OpenWriters::Some), "{}", path.display());
     }
     // Later, the files are taken regardless of writers.
-    let (whole, unsettled) = half.with_settled_changes(&unsettled, &[], i64::MAX);
+    let (whole, unsettled) = changes(&late, &paths, i64::MAX);
     assert_eq!(unsettled, [""; 0].map(PathBuf::from));
     assert_eq!(whole.count(), (6, 2 + 2 + 3 + 4 + 5 + 6));
     // Without writers, all files are taken. A child process being forked by another test may hold copies of
     // the descriptors for a moment.
     drop(writers);
-    let looks = (0..100_000).map(|_| half.with_settled_changes(&paths, &gone, 0));
+    let looks = (0..100_000).map(|_| changes(&half, &paths, 0));
     let writers = site.writers(Path::new("nothing"));
     assert!(matches!(writers, OpenWriters::Unknown));
     let settled = looks.map(|(whole, unsettled)| (whole.count(), unsettled.len()));
@@ -1547,11 +1609,137 @@ fn a_changed_mode_is_taken_despite_writers() {
         .expect("opened");
     let mode = fs::Permissions::from_mode(0o604);
     fs::set_permissions(place.path("file"), mode).expect("a mode");
-    let touched = ["file".into()];
+    let touched = || [(Path::new("file"), WriteReport::Unsure)].into_iter();
     // A writer exists, but has written no bytes yet.
-    let (same, unsettled) = site.with_settled_changes(&[], &touched, 0);
+    let (same, unsettled) = site.with_settled_changes(touched(), 0);
     assert!(unsettled.is_empty() && !same.same_tree(&site));
     place.write("file", "22");
-    let (half, unsettled) = same.with_settled_changes(&[], &touched, 0);
-    assert!(unsettled.is_empty() && half.same_tree(&same));
+    let (half, unsettled) = same.with_settled_changes(touched(), 0);
+    assert_eq!(unsettled, [PathBuf::from("file")]);
+    assert!(half.same_tree(&same));
+}
+
+/// Fields of a response with a file that a process has open for writing.
+fn must_be_restricted(reply: &Reply) {
+    assert_eq!(reply.field("cache-control"), Some("no-store"));
+    for field in ["etag", "last-modified", "content-encoding", "vary"] {
+        assert_eq!(reply.field(field), None, "{field}");
+    }
+}
+
+#[test]
+fn an_open_file_is_served_as_it_stands_after_a_pause() {
+    let place = Place::new();
+    let text = TEXT.repeat(40);
+    place.write("page.txt", &text).write("page.txt.gz", "coded");
+    let site = place.site();
+    let request = "GET /page.txt\nAccept-Encoding: gzip";
+    let open = || {
+        let mut writing = fs::File::options();
+        writing
+            .append(true)
+            .open(place.path("page.txt"))
+            .expect("opened")
+    };
+    let writer = open();
+    // The file has changed a moment ago.
+    assert_eq!(ask(&site, request).status, 503);
+    // Two seconds later, at the earliest.
+    let mut reply = ask(&site, request);
+    while reply.status == 503 {
+        std::thread::sleep(Duration::from_millis(50));
+        reply = ask(&site, request);
+    }
+    assert_eq!((reply.status, reply.body.len()), (200, text.len()));
+    must_be_restricted(&reply);
+    for (condition, status, length) in [
+        ("If-None-Match: \"x\"", 200, text.len()),
+        ("If-None-Match: *", 304, 0),
+        ("If-Match: \"x\"", 412, 0),
+        (
+            "If-Modified-Since: Sun, 06 Nov 2094 08:49:37 GMT",
+            200,
+            text.len(),
+        ),
+        (
+            "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT",
+            200,
+            text.len(),
+        ),
+        ("Range: bytes=-10", 206, 10),
+        ("Range: bytes=1-2,4-5", 200, text.len()),
+        ("Range: bytes=-10\nIf-Range: \"x\"", 200, text.len()),
+    ] {
+        let reply = ask(&site, &format!("GET /page.txt\n{condition}"));
+        assert_eq!(
+            (reply.status, reply.body.len()),
+            (status, length),
+            "{condition}"
+        );
+    }
+    assert_eq!(ask(&site, "HEAD /page.txt").body, b"");
+    // A change is noticed without a report.
+    std::io::Write::write_all(&mut &writer, b"more").expect("written");
+    assert_eq!(ask(&site, request).status, 503);
+    drop(writer);
+    // The kernel may not have finished the close, or another test forks a process with the descriptor.
+    let mut reply = ask(&site.with_changes(&["page.txt".into()]), request);
+    while reply.status == 503 {
+        reply = ask(&site.with_changes(&["page.txt".into()]), request);
+    }
+    assert_eq!((reply.status, reply.body.len()), (200, text.len() + 4));
+    assert!(reply.field("etag").is_some());
+}
+
+#[test]
+fn a_growing_file_is_served_up_to_its_length() {
+    let place = Place::new();
+    place.write("logs/a.log", "one\n");
+    let site = place.site_with(|rules| {
+        rules.growing = vec![Glob::parse("*.log").expect("a glob")];
+    });
+    let mut file = fs::File::options()
+        .append(true)
+        .open(place.path("logs/a.log"))
+        .expect("opened");
+    let mut content = "one\n".to_owned();
+    for round in 0..20 {
+        let reply = get(&site, "/logs/a.log");
+        assert_eq!(
+            (reply.status, reply.body.as_slice()),
+            (200, content.as_bytes()),
+            "{round}"
+        );
+        must_be_restricted(&reply);
+        std::io::Write::write_all(&mut file, b"more\n").expect("written");
+        content += "more\n";
+    }
+    // The content of a response ends at the length at the time of opening.
+    let begun = answer(&site, "GET /logs/a.log");
+    let begun = match begun {
+        SiteResponse::Load(load) => {
+            load.run();
+            answer(&site, "GET /logs/a.log")
+        }
+        begun => begun,
+    };
+    std::io::Write::write_all(&mut file, b"later\n").expect("written");
+    let reply = reply(begun);
+    assert_eq!(
+        (reply.status, reply.body.as_slice()),
+        (200, content.as_bytes())
+    );
+    // A shortened file cannot be completed as announced.
+    let SiteResponse::Load(load) = answer(&site, "GET /logs/a.log") else {
+        panic!("the file has grown");
+    };
+    load.run();
+    let SiteResponse::Stored(stored) = answer(&site, "GET /logs/a.log") else {
+        panic!("loaded");
+    };
+    assert!(stored.variant.disk().expect("on disk").unchanged());
+    file.set_len(2).expect("cut");
+    assert!(!stored.variant.disk().expect("on disk").unchanged());
+    // A single descriptor stands for all the loads.
+    assert_eq!(site.shared.budget.descriptors_used(), 1);
 }

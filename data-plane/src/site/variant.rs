@@ -1,6 +1,7 @@
 //! Variant: one file in one content coding, loaded, with prepared response heads.
 
 use super::file::FileMeta;
+use crate::base::sys::{self, OpenWriters};
 use crate::limits::{FILE_STAT_INTERVAL_MICROSECONDS_MIN, FILE_STAT_PERIOD_MILLISECONDS_LOG2};
 use crate::site::prepared_heads::PreparedHeads;
 use crate::wire::fields::ContentCoding;
@@ -55,15 +56,29 @@ impl VariantContent {
 pub struct DiskContent {
     pub(super) file: File,
     pub(super) known: FileMeta,
+    writing: FileWriting,
     /// Time of the last check that found the file unchanged, microseconds; 0 = never.
     seen_us: AtomicU64,
 }
 
+/// Whether a process had the file open for writing when the file was loaded.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum FileWriting {
+    /// No process is known to have the file open for writing.
+    Closed,
+    /// A process has the file open for writing. The file counts as broken off if the file changes.
+    Open,
+    /// A process appends to the file. The content is the first part of the file, up to the length at the time of
+    /// opening.
+    Growing,
+}
+
 impl DiskContent {
-    pub(super) fn new(file: File, known: FileMeta) -> DiskContent {
+    pub(super) fn new(file: File, known: FileMeta, writing: FileWriting) -> DiskContent {
         DiskContent {
             file,
             known,
+            writing,
             seen_us: AtomicU64::new(0),
         }
     }
@@ -80,12 +95,38 @@ impl DiskContent {
 
     /// Returns true if size and modification time equal the metadata in the head. The check runs before and
     /// after sending; after a failure, the connection must be closed. A renamed, replaced or deleted file
-    /// keeps the content, so other metadata is not compared.
+    /// keeps the content, so other metadata is not compared. A growing file keeps its first part.
     pub fn unchanged(&self) -> bool {
         fstat(&self.file).is_ok_and(|stat| {
             let now = FileMeta::of(&stat);
-            now.size == self.known.size && now.mtime_ns == self.known.mtime_ns
+            match self.writing {
+                FileWriting::Growing => now.size >= self.known.size,
+                FileWriting::Closed | FileWriting::Open => {
+                    now.size == self.known.size && now.mtime_ns == self.known.mtime_ns
+                }
+            }
         })
+    }
+
+    /// Returns true if a process had the file open for writing when the file was loaded.
+    pub(super) fn is_open(&self) -> bool {
+        self.writing != FileWriting::Closed
+    }
+
+    /// Returns true if a new response may be sent from the content. A file that a process had open for writing must
+    /// be as it was when it was loaded, and still be open for writing.
+    fn is_current(&self) -> bool {
+        match self.writing {
+            FileWriting::Closed => self.unchanged(),
+            FileWriting::Open | FileWriting::Growing => {
+                fstat(&self.file).is_ok_and(|stat| FileMeta::of(&stat) == self.known)
+                    && self.may_have_writers()
+            }
+        }
+    }
+
+    fn may_have_writers(&self) -> bool {
+        !matches!(sys::open_writers(self.fd()), OpenWriters::None(_))
     }
 
     /// Returns true if the file is unchanged, or was unchanged at a check a moment ago. The relaxed check
@@ -177,7 +218,34 @@ impl Variant {
         }
     }
 
-    /// Returns the entity tag with quotes, always a strong tag for files.
+    /// Returns true if a process had the file open for writing when the file was loaded. The response has no validator,
+    /// and no cache may keep the response.
+    pub fn is_open(&self) -> bool {
+        matches!(&self.content, VariantContent::Disk(disk) if disk.is_open())
+    }
+
+    /// Returns true if a new response may be sent from the variant. Content in memory stays complete. Content on disk is
+    /// compared with the file, so that a change leads to another load instead of a response that breaks off.
+    pub(super) fn is_current(&self) -> bool {
+        match &self.content {
+            VariantContent::Memory(_) => true,
+            VariantContent::Disk(disk) => disk.is_current(),
+        }
+    }
+
+    /// Returns true if the variant comes from the file with the metadata `meta`, and a process still has the file open
+    /// for writing.
+    pub(super) fn is_of_open_file(&self, meta: &FileMeta) -> bool {
+        match &self.content {
+            VariantContent::Disk(disk) if disk.is_open() => {
+                disk.known.same_file(meta) && disk.may_have_writers()
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns the entity tag with quotes, always a strong tag for files; empty for a file that a process had open for
+    /// writing.
     pub fn tag(&self) -> &[u8] {
         self.heads.tag()
     }

@@ -5,6 +5,7 @@
 //! half-applied configuration.
 
 pub mod allow_list;
+pub mod log_skip;
 pub mod preview;
 pub mod query_pattern;
 pub mod users;
@@ -26,6 +27,7 @@ use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
 use crate::wire::request_target;
 use crate::world::allow_list::AllowList;
+use crate::world::log_skip::{SkipRule, StatusSet};
 use crate::world::preview::{PreviewState, Previews};
 use crate::world::query_pattern::QueryPattern;
 use std::sync::Arc;
@@ -140,13 +142,15 @@ impl World {
     }
 }
 
-/// Destination and format of an access log.
+/// Destination and format of an access log, and the responses without a line.
 #[derive(Clone)]
 pub struct AccessLog {
     /// Destination, shared by all sites with the same destination.
     pub sink: Sink,
     /// Format of a line.
     pub format: AccessLogFormat,
+    /// Rules for the responses without a line.
+    pub skip: Arc<[SkipRule]>,
 }
 
 /// Site with its names, routes and policies.
@@ -350,15 +354,24 @@ pub enum RouteTarget {
     Git {
         /// Handler for git clients.
         exchanges: RouteHandler,
-        /// Pages for browsers, behind the page cache.
-        pages: Arc<CachedHandler>,
+        /// Pages for browsers, behind the page cache; `None` without pages.
+        pages: Option<Arc<CachedHandler>>,
+        /// Users with the right to push to repositories that clients without a login may read; `None` if the users
+        /// of the route may push.
+        pushers: Option<Arc<Users>>,
     },
 }
 
 impl AccessLog {
-    /// Returns true if both logs have the same destination and format.
-    pub fn is_same(&self, other: &AccessLog) -> bool {
-        self.format == other.format && self.sink.is_same(&other.sink)
+    /// Returns true if a response has no line. `path` is the decoded path, if the request could be parsed.
+    pub fn skips(&self, path: Option<&[u8]>, status: u16) -> bool {
+        !self.skip.is_empty() && log_skip::skips(&self.skip, path, status)
+    }
+
+    /// Returns the statuses with which a response for `path` has no line, for a response that is sent later; `None`
+    /// for none.
+    pub fn skipped_statuses(&self, path: Option<&[u8]>) -> Option<Box<StatusSet>> {
+        log_skip::skipped_statuses(&self.skip, path)
     }
 }
 
@@ -370,7 +383,7 @@ impl Route {
         has_cached_scripts
             || matches!(
                 self.target,
-                Some(RouteTarget::Cached(_) | RouteTarget::Git { .. })
+                Some(RouteTarget::Cached(_) | RouteTarget::Git { pages: Some(_), .. })
             )
     }
 

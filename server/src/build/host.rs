@@ -7,11 +7,12 @@ use super::resources::SharedResources;
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::base::route_counters::RouteCounters;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
+use crate::git::browse::render::readme::folder_readme;
 use crate::handler::script::cgi;
 use crate::hits::SiteHits;
 use crate::site::{
-    CacheControlRule, Glob, HeaderRules, ReleaseRules, SecretPaths, Site, SiteError, SiteRules,
-    Symlinks,
+    CacheControlRule, Glob, HeaderRules, ReadmeRenderer, ReleaseRules, SecretPaths, Site,
+    SiteError, SiteRules, Symlinks,
 };
 use crate::store::SiteRecords;
 use crate::tls::{PairFingerprint, Tls};
@@ -32,6 +33,8 @@ pub(super) struct HostBuilder<'b> {
     pub(super) member_tls: &'b MemberTlsClients<'b>,
     pub(super) previous: Option<&'b World>,
     pub(super) h3_port: Option<u16>,
+    /// Files of the server that no site serves.
+    pub(super) secrets: SecretPaths,
     /// Response fields set by the operator for the site.
     pub(super) headers: Arc<HeaderRules>,
     pub(super) change_tracker: SiteChangeTracker,
@@ -50,24 +53,19 @@ impl HostBuilder<'_> {
             .map(|name| name.get_ref().clone())
             .collect();
         let counters = self.route_counters(b"");
-        let routes = site
-            .routes
-            .iter()
-            .map(|route| self.route(route, &counters))
-            .collect::<Result<Vec<_>, _>>()?;
+        let routes = site.routes.iter();
+        let routes = OperatorError::collect(routes.map(|route| self.route(route, &counters)));
         let files = match (&site.root, &site.release) {
             (Some(root), _) => Some(self.open_site(root, true)?),
             (None, Some(release)) => Some(self.open_release(release)?),
             (None, None) => None,
         };
+        let routes = routes?;
         let previews = match &site.release {
             Some(release) => self.previews(release, files.as_deref(), tls)?,
             None => None,
         };
-        let log = match &site.log {
-            Some(log) => self.entries.access(log),
-            None => server_access.clone(),
-        };
+        let log = self.entries.site_access(&site.log, server_access);
         Ok(Host {
             canonical: canonical_name(&names),
             http_redirects: site.http == PlainHttp::Redirect,
@@ -270,6 +268,7 @@ impl HostBuilder<'_> {
             .map(|(status, page)| (*status, page.get_ref().clone()))
             .collect();
         rules.listing = site.listing;
+        rules.readme = site.listing.then_some(ReadmeRenderer(folder_readme));
         rules.symlinks = self.symlinks();
         rules.mime.clone_from(&site.mime);
         for cache in &site.cache {
@@ -279,8 +278,12 @@ impl HostBuilder<'_> {
             };
             rules.cache.push((glob(self.config, &cache.files)?, rule));
         }
+        let growing = site.growing.iter();
+        rules.growing = growing
+            .map(|files| glob(self.config, files))
+            .collect::<Result<_, _>>()?;
         rules.headers.clone_from(&self.headers);
-        rules.secrets = SecretPaths::new(self.config.secret_paths());
+        rules.secrets = self.secrets.clone();
         Ok(rules)
     }
 }

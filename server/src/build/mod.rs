@@ -19,6 +19,7 @@ pub use resources::{SharedResources, new_balancers, new_logins, new_pseudonym};
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::config::{self, Config, OperatorError};
 use crate::limits::Limits;
+use crate::site::SecretPaths;
 use crate::world::{Hosts, World};
 use guards::guards_number;
 use host::{HostBuilder, headers};
@@ -39,12 +40,18 @@ pub fn build(
 ) -> Result<World, OperatorError> {
     let entries = LedgerEntries::new(config, supplies);
     let member_tls = MemberTlsClients::new(config, previous);
-    let server_access = entries.access(&config.log.access);
-    let tls = tls(config, supplies, previous, now)?;
+    let secrets = SecretPaths::new(config.secret_paths());
+    let server_access = entries.access();
+    let mut errors = Vec::new();
+    let tls = tls(config, supplies, previous, now).unwrap_or_else(|error| {
+        errors.push(error);
+        None
+    });
     let quic = tls.as_ref().and_then(|tls| tls.quic());
     let h3_port = supplies.h3_port.filter(|_| quic.is_some());
-    let mut hosts = Vec::with_capacity(config.sites.len());
-    for (at, site) in config.sites.iter().enumerate() {
+    // A mistake in one site does not hide the mistakes in further sites.
+    let sites = config.sites.iter().enumerate();
+    let hosts = OperatorError::collect(sites.map(|(at, site)| {
         let before = previous.and_then(|world| world.hosts.iter().nth(at));
         let builder = HostBuilder {
             config,
@@ -54,16 +61,25 @@ pub fn build(
             member_tls: &member_tls,
             previous,
             h3_port,
+            secrets: secrets.clone(),
             headers: Arc::new(headers(config, site)?),
             change_tracker: before.map_or_else(
                 || SiteChangeTracker::new(&supplies.change_tracker),
                 |host| host.change_tracker.clone(),
             ),
         };
-        hosts.push(Arc::new(builder.host(&server_access, tls.as_deref())?));
-    }
-    for balancer in &config.balancers {
-        entries.balancer(balancer, &balancer.settings, &member_tls)?;
+        Ok(Arc::new(builder.host(&server_access, tls.as_deref())?))
+    }));
+    let balancers = config.balancers.iter();
+    let balancers =
+        OperatorError::collect(balancers.map(|it| entries.balancer(it, &it.settings, &member_tls)));
+    errors.extend(balancers.err());
+    let hosts = hosts.unwrap_or_else(|error| {
+        errors.push(error);
+        Vec::new()
+    });
+    if let Some(error) = OperatorError::all(errors) {
+        return Err(error);
     }
     let entries = entries.finish();
     Ok(World {
@@ -101,8 +117,9 @@ fn limits(config: &Config) -> Limits {
 /// Returns the configuration without the roots to be created by the first deployment, and without the rules
 /// that run files of such a root, so that a World can be built before the deployment.
 pub fn without_missing_roots(mut config: Config) -> Config {
+    let deployments = config.deployments();
     let to_come = |site: &config::SiteConfig| {
-        let deployment = config.deployment_to(site);
+        let deployment = deployments.iter().find(|it| it.fills(site));
         let root = deployment.and_then(|it| it.root());
         root.is_some_and(|root| !root.exists())
     };

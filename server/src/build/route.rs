@@ -253,7 +253,7 @@ impl HostBuilder<'_> {
             prefix: prefix.into(),
             interpreters: interpreters.map(program).collect(),
             variables: variables.to_vec(),
-            secrets: SecretPaths::new(self.config.secret_paths()),
+            secrets: self.secrets.clone(),
             is_guarded: self.has_guards_below(prefix),
         }))
     }
@@ -306,9 +306,17 @@ impl HostBuilder<'_> {
         prefix: &[u8],
     ) -> Result<RouteTarget, OperatorError> {
         let settings = self.git_settings(git, prefix)?;
-        let exchanges = GitHttpHandler::new(Arc::clone(&settings));
+        let exchanges = Arc::new(GitHttpHandler::new(Arc::clone(&settings)));
+        let exchanges = RouteHandler::new(exchanges, &self.headers);
+        let pushers = git.push_users.as_ref();
+        let pushers = pushers.map(|path| self.users(path).map(Arc::new));
+        let pushers = pushers.transpose()?;
         if !git.pages {
-            return Ok(self.live(exchanges, route));
+            return Ok(RouteTarget::Git {
+                exchanges,
+                pages: None,
+                pushers,
+            });
         }
         let program = find_git();
         let program =
@@ -326,8 +334,9 @@ impl HostBuilder<'_> {
         let pages = RouteHandler::new(Arc::new(pages), &self.headers);
         let cached = self.stage(route, PAGES_RULE).wrap(pages);
         Ok(RouteTarget::Git {
-            exchanges: RouteHandler::new(Arc::new(exchanges), &self.headers),
-            pages: Arc::new(cached),
+            exchanges,
+            pages: Some(Arc::new(cached)),
+            pushers,
         })
     }
 

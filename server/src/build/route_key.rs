@@ -216,6 +216,8 @@ impl KeyEncoder {
             folder,
             exports_all,
             push,
+            // The users of a push make no difference to pages, as the users of a route.
+            push_users: _,
             pages,
             variables,
             deploy,

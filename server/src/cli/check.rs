@@ -8,8 +8,14 @@ use crate::control;
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let checked = control::check(&super::serve::options(typed)?)?;
-    for warning in &checked.warnings {
-        super::print_message(&format!("warning: {warning}"));
+    let errors = checked.error.iter().map(OperatorError::to_string);
+    let warnings = checked.warnings.iter().map(OperatorError::as_warning);
+    let messages: Vec<String> = errors.chain(warnings).collect();
+    if !messages.is_empty() {
+        super::print_message(&messages.join("\n\n"));
+    }
+    if let Some(error) = checked.error {
+        return Ok(ExitCode::from(error.exit_code()));
     }
     let mut text = checked.summary;
     for note in &checked.notes {

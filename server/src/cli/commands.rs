@@ -109,6 +109,12 @@ const SERVE_OPTIONS: &[CommandOption] = &[
         value: Some(("N", ValueKind::Any)),
         about: "Number of worker threads, instead of one per core",
     },
+    CommandOption {
+        long: "listing",
+        short: None,
+        value: None,
+        about: "List the files of folders without an index file",
+    },
     USER,
     STATE,
     CONTROL,
@@ -157,6 +163,19 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         operands: &[WHAT],
         options: &[STATE, CONTROL],
         run: control_client::reload,
+    },
+    CommandSpec {
+        name: "reopen",
+        about: "Open the log files again",
+        details: &[
+            "For logrotate and other programs that rename log files. The command returns when all log files are open; \
+             lines of earlier responses are in the old files. The exit status is 1 if a file can't be opened, and \
+             the old file stays in use.",
+            CLIENT_DETAILS,
+        ],
+        operands: &[WHAT],
+        options: &[STATE, CONTROL],
+        run: control_client::reopen,
     },
     CommandSpec {
         name: "status",

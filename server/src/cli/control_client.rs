@@ -1,4 +1,4 @@
-//! The client of the control socket: `anthill reload`, `status`, `requests`, `metrics`, `balancer`, `manager`,
+//! The client of the control socket: `anthill reload`, `reopen`, `status`, `requests`, `metrics`, `balancer`, `manager`,
 //! `hits`, `purge` and `stop`.
 //!
 //! A request is one line. The response is `ok` or `error` on the first line, then text for the user, until
@@ -18,6 +18,10 @@ use crate::config::{ConfigSource, OperatorError, Overrides, control_sockets, rea
 
 pub(super) fn reload(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     ask(typed, 0, &Command::Reload, Some(Duration::from_secs(120)))
+}
+
+pub(super) fn reopen(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    ask(typed, 0, &Command::Reopen, Some(Duration::from_secs(60)))
 }
 
 pub(super) fn status(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, openat, renameat, unlinkat};
@@ -12,7 +12,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 use super::parse::ParsedArguments;
 use crate::base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
-use crate::config::{OperatorError, reason};
+use crate::config::{FILE_NAME, OperatorError, UnixAccount, configured_user, reason};
 use crate::world::users;
 
 /// Maximum length of a password. bcrypt ignores all bytes after the 72nd (the 73rd is a NUL).
@@ -48,12 +48,18 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let made = users
         .replace(&after)
         .map_err(|error| failed(file, &error))?;
-    if users.old.is_none() && (made.st_uid, made.st_gid) == (0, 0) {
-        super::print_message(&format!(
-            "the new file belongs to root:root with mode 0640; so that a server with user = \
-             \"anthill\" can read it, run: chgrp anthill {}",
-            file.display()
-        ));
+    if users.old.is_none() && made.st_uid == 0 {
+        super::print_message(&match &users.reader {
+            Some(reader) => format!(
+                "the new file belongs to root:{} with mode 0640, so that the server of `{}` can read it",
+                reader.group, reader.name
+            ),
+            None => format!(
+                "the new file belongs to root:root with mode 0640; so that a server with user = \
+                 \"anthill\" can read it, run: chgrp anthill {}",
+                file.display()
+            ),
+        });
     }
     let verb = if after.lines().count() > before.lines().count() {
         "added"
@@ -150,6 +156,8 @@ struct UserFile<'p> {
     way: TrustedPath,
     /// The existing file and its metadata. `None` for a new file.
     old: Option<(File, Stat)>,
+    /// Account of the server that reads the file, if a configuration beside the file names the account.
+    reader: Option<UnixAccount>,
 }
 
 impl UserFile<'_> {
@@ -179,7 +187,15 @@ impl UserFile<'_> {
             let help = "remove the link, and create a new user file";
             return Err(OperatorError::failure(what).help(help));
         }
-        Ok(UserFile { path, way, old })
+        let beside = path.parent().unwrap_or(Path::new(""));
+        let reader = [beside.join(FILE_NAME), PathBuf::from(FILE_NAME)];
+        let reader = reader.iter().find_map(|file| configured_user(file));
+        Ok(UserFile {
+            path,
+            way,
+            old,
+            reader: reader.and_then(|user| UnixAccount::find(&user)),
+        })
     }
 
     fn text(&self) -> Result<String, OperatorError> {
@@ -216,7 +232,7 @@ impl UserFile<'_> {
     /// Writes the draft. An existing file passes its owner, group and mode on to the draft. A new file made
     /// by root in another user's folder gets the owner and group of the folder: a server with the folder's
     /// account couldn't read a file of root, and the owner of a folder can replace any file in the folder
-    /// anyway.
+    /// anyway. A new file in a folder of root gets the group of the server's account.
     fn write(&self, draft: &OsStr, text: &str) -> io::Result<Stat> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let closed = Mode::RUSR | Mode::WUSR;
@@ -227,6 +243,10 @@ impl UserFile<'_> {
             // The server's group needs read permission.
             None if made.st_uid == 0 && folder.st_uid != 0 => {
                 ((folder.st_uid, folder.st_gid), 0o640)
+            }
+            None if made.st_uid == 0 => {
+                let reader = self.reader.as_ref();
+                ((0, reader.map_or(made.st_gid, |reader| reader.gid)), 0o640)
             }
             None => ((made.st_uid, made.st_gid), 0o640),
         };

@@ -33,6 +33,7 @@ pub(super) fn options(typed: &ParsedArguments) -> Result<ServeOptions, OperatorE
         workers,
         log: typed.last("log").map(Into::into),
         user: typed.text("user")?,
+        listing: typed.has("listing"),
         settled: None,
     };
     Ok(ServeOptions {

@@ -77,11 +77,13 @@ impl PublisherSetup {
                 login: Login::ByKey,
             })?;
             system_account::run_aloud(
-                &["install", "-d", "-m", "700", "-o", &self.name, "-g", &self.name]
-                    .map(str::to_owned)
-                    .into_iter()
-                    .chain([format!("{home}/.ssh")])
-                    .collect::<Vec<_>>(),
+                &[
+                    "install", "-d", "-m", "700", "-o", &self.name, "-g", &self.name,
+                ]
+                .map(str::to_owned)
+                .into_iter()
+                .chain([format!("{home}/.ssh")])
+                .collect::<Vec<_>>(),
             );
         }
         let account = UnixAccount::find(&self.name);
@@ -127,11 +129,7 @@ fn sites(config: &Config) -> BTreeSet<String> {
 
 /// Opens a folder, and makes a missing folder for the server's account. The last name is no link, so an account with
 /// access to the folder above leads root nowhere else.
-fn open_folder(
-    path: &Path,
-    mode: RawMode,
-    server: &UnixAccount,
-) -> Result<OwnedFd, OperatorError> {
+fn open_folder(path: &Path, mode: RawMode, server: &UnixAccount) -> Result<OwnedFd, OperatorError> {
     let failed = |error: Errno| {
         OperatorError::failure(format!("{}: {}", path.display(), reason(&error.into())))
     };

@@ -1,7 +1,7 @@
 //! Balancers of the configuration: conversion of `[[balancer]]` to the settings of the core, and the
 //! refusal of impossible balancers.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +9,6 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use crate::config::Config;
 use crate::config::balancer_table::{
     BalancerTable, EjectTable, HealthTable, MemberTable, RetriesTable, StickyTable,
 };
@@ -17,8 +16,8 @@ use crate::config::connection_table::ConnectionKeys;
 use crate::config::declared_table::DeclaredTable;
 use crate::config::error::OperatorError;
 use crate::config::member_url::shown_url;
-use crate::config::proxy_table::named_balancers;
 use crate::config::proxy_values::{CheckMethod, RouteName};
+use crate::config::source_files::SourceFiles;
 use crate::config::suggestion::suggest;
 use crate::config::toml_reader::{KeyedValue, SourceText, TableReader, TableSchema};
 use crate::config::values::ListenAddress;
@@ -110,17 +109,19 @@ impl BalancerConfig {
 
 /// Reads the single `[[balancer]]` of a text. Relative paths begin at the root folder.
 pub fn read_balancer(text: &str) -> Result<BalancerConfig, OperatorError> {
-    let source = SourceText {
-        text,
-        shown: "[[balancer]]",
-        folder: Path::new("/"),
-    };
+    let files = SourceFiles::single(text, "[[balancer]]");
+    let source = SourceText::new(&files, Path::new("/"), |_, _| None);
     let document = DeTable::parse(text).map_err(|error| OperatorError::new(error.message()))?;
     let mut file = TableReader::new(&source, &BALANCER_FILE, 0..0, document.into_inner());
-    let mut all = balancers(file.item("balancer"))?;
-    file.finish()?;
-    all.pop()
-        .ok_or_else(|| OperatorError::new("the text has no [[balancer]]"))
+    let mut all = balancers(file.item("balancer"));
+    // Unknown keys are recorded.
+    let _ = file.finish();
+    match OperatorError::all(source.into_errors()) {
+        Some(error) => Err(error),
+        None => all
+            .pop()
+            .ok_or_else(|| OperatorError::new("the text has no [[balancer]]")),
+    }
 }
 
 /// Table of a text with balancers alone.
@@ -131,29 +132,34 @@ const BALANCER_FILE: TableSchema = TableSchema {
     foreign: &[],
 };
 
-/// Reads all `[[balancer]]`, and refuses two balancers of one name.
-pub(super) fn balancers(
-    item: Option<KeyedValue<'_, '_>>,
-) -> Result<Vec<BalancerConfig>, OperatorError> {
+/// Reads all `[[balancer]]` of a file. Errors are recorded.
+pub(super) fn balancers(item: Option<KeyedValue<'_, '_>>) -> Vec<BalancerConfig> {
     let Some(item) = item else {
-        return Ok(Vec::new());
+        return Vec::new();
     };
     let source = item.source;
-    let mut all: Vec<BalancerConfig> = Vec::new();
-    for table in BalancerTable::read_all(item)? {
-        let new = balancer(source, table.into_inner())?;
-        let name = &new.settings.name;
-        if let Some(twin) = all.iter().find(|it| it.settings.name == *name) {
+    let tables = source
+        .keep(item.tables(BalancerTable::SCHEMA))
+        .unwrap_or_default();
+    let read = |table| balancer(source, BalancerTable::read_table(table)?.into_inner());
+    let balancers = tables
+        .into_iter()
+        .filter_map(|table| source.keep(read(table)));
+    balancers.collect()
+}
+
+/// Reports each second balancer of one name.
+pub(super) fn report_shared_names(source: &SourceText<'_>, balancers: &[BalancerConfig]) {
+    let mut known: HashMap<&str, &Range<usize>> = HashMap::new();
+    for balancer in balancers {
+        let name = &*balancer.settings.name;
+        if let Some(first) = known.insert(name, &balancer.span) {
+            let place = source.place(first.start, &balancer.span);
             let what = format!("two balancers have the name `{name}`");
-            let help = format!(
-                "the first balancer is in line {}; give each balancer its own name",
-                source.line(twin.span.start)
-            );
-            return Err(source.error(new.span, what, help));
+            let help = format!("the first balancer is in {place}; give each balancer its own name");
+            source.report(source.error(balancer.span.clone(), what, help));
         }
-        all.push(new);
     }
-    Ok(all)
 }
 
 fn balancer(
@@ -218,10 +224,11 @@ fn members(
         let new = member(source, table.get_ref(), common)?;
         if let Some(twin) = members.iter().position(|member| member.url == new.url) {
             let url = shown_url(&new.url);
-            let line = source.line(tables[twin].get_ref().url.span().start);
+            let here = tables[nth].get_ref().url.span();
+            let place = source.place(tables[twin].get_ref().url.span().start, &here);
             let what = format!("`{url}` is a member twice");
-            let help = format!("the first is in line {line}; remove one of the two");
-            return Err(source.error(tables[nth].get_ref().url.span(), what, help));
+            let help = format!("the first is in {place}; remove one of the two");
+            return Err(source.error(here, what, help));
         }
         members.push(new);
     }
@@ -478,103 +485,6 @@ fn retry_settings(table: RetriesTable) -> RetrySettings {
         attempts_max: table.attempts.into_inner(),
         budget_percent: table.budget.into_inner(),
     }
-}
-
-/// Returns the position of a member at an address of the server itself, with the address. A host name other
-/// than `localhost` is not resolved, and an address of the machine other than a loopback address is only
-/// known if the server listens on the very address.
-pub(super) fn own_listener(
-    config: &Config,
-    balancer: &BalancerConfig,
-) -> Option<(Range<usize>, ListenAddress)> {
-    let members = balancer.settings.members.iter().zip(&balancer.member_spans);
-    members
-        .filter_map(|(member, span)| Some((span.clone(), listener_of(config, &member.url.host)?)))
-        .next()
-}
-
-/// Returns the address of the server itself that a connection to `host` reaches, as [`own_listener`] decides.
-pub fn listener_of(config: &Config, host: &MemberHost) -> Option<ListenAddress> {
-    let manager = config.manager.iter().flat_map(|manager| &manager.listen);
-    let public = config.server.https.iter().chain(&config.server.http);
-    let mut listeners = public.chain(manager);
-    let own = listeners.find(|listener| reaches(host, listener.get_ref()))?;
-    Some(*own.get_ref())
-}
-
-/// Returns true if a connection to `host` reaches the listener.
-fn reaches(host: &MemberHost, listener: &ListenAddress) -> bool {
-    let (v4, v6) = (
-        IpAddr::from(Ipv4Addr::LOCALHOST),
-        IpAddr::from(Ipv6Addr::LOCALHOST),
-    );
-    let (addresses, port) = match host {
-        MemberHost::Unix(_) => return false,
-        MemberHost::Name(name, port) if &**name == "localhost" => (vec![v4, v6], *port),
-        MemberHost::Name(..) => return false,
-        // A connection to the unspecified address reaches the loopback address.
-        MemberHost::Address(to) => match to.ip().to_canonical() {
-            ip if !ip.is_unspecified() => (vec![ip], to.port()),
-            IpAddr::V4(_) => (vec![v4], to.port()),
-            IpAddr::V6(_) => (vec![v6], to.port()),
-        },
-    };
-    let own = listener.address.ip().to_canonical();
-    let covers = |address: &IpAddr| match own {
-        IpAddr::V4(own) if own.is_unspecified() => address.is_ipv4() && address.is_loopback(),
-        IpAddr::V6(own) if own.is_unspecified() => {
-            address.is_loopback() && (address.is_ipv6() || !listener.v6_only)
-        }
-        own => own == *address,
-    };
-    // Port 0 stands for a free port, which no member has.
-    port == listener.address.port() && addresses.iter().any(covers)
-}
-
-/// Returns a warning for each balancer that no route names.
-pub(super) fn unused_balancers(config: &Config) -> impl Iterator<Item = String> {
-    let named = |name: &str| {
-        let mut names = config.sites.iter().flat_map(named_balancers);
-        names.any(|named| named.get_ref() == name)
-    };
-    let balancers = config.balancers.iter().map(|it| &*it.settings.name);
-    balancers.filter(move |name| !named(name)).map(|name| {
-        format!(
-            "no route uses the balancer `{name}`: write balance = \"{name}\" in a [[site.route]]"
-        )
-    })
-}
-
-/// Returns a warning for each two balancers of a site that share a cookie, which one of them sets for the whole site.
-pub(super) fn shared_cookies(config: &Config) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for site in &config.sites {
-        let mut used: Vec<(&str, &StickySettings)> = Vec::new();
-        for name in named_balancers(site).map(|name| &**name.get_ref()) {
-            let mut balancers = config.balancers.iter();
-            let balancer = balancers.find(|balancer| *balancer.settings.name == *name);
-            let Some(sticky) = balancer.and_then(|balancer| balancer.settings.sticky.as_ref())
-            else {
-                continue;
-            };
-            if used.iter().any(|(known, _)| *known == name) {
-                continue;
-            }
-            let is_shared = |other: &StickySettings| {
-                other.cookie == sticky.cookie && (other.is_signed || sticky.is_signed)
-            };
-            if let Some((other, _)) = used.iter().find(|(_, other)| is_shared(other)) {
-                warnings.push(format!(
-                    "the balancers `{other}` and `{name}` share the cookie `{}` in {}, so their sessions \
-                     end each other: write another `cookie` in `sticky` of one",
-                    sticky.cookie,
-                    site.names[0].get_ref(),
-                ));
-            }
-            used.push((name, sticky));
-        }
-    }
-    warnings
 }
 
 /// Longest duration of a check without `timeout`.

@@ -1,65 +1,55 @@
 //! Checks of the files and folders in a configuration: served folders, files to be read by the account the
 //! server drops to, and places to be written.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::Metadata;
 use std::path::{Component, Path, PathBuf};
 
 use toml::Spanned;
 
-use super::{
-    BalancerConfig, Config, Deployment, LogTarget, OperatorError, PlainHttp, RootState,
-    ScriptsConfig, SiteConfig, TargetConfig, deployed_folder, inspect_root,
-};
 use crate::base::trusted_path::user_name;
-use crate::config::balancer::{own_listener, shared_cookies, unused_balancers};
+use crate::config::balancer::BalancerConfig;
+use crate::config::balancer_checks::{own_listener, shared_cookies, unused_balancers};
+use crate::config::configuration::Config;
+use crate::config::deployments::{Deployment, RootState, deployed_folder, inspect_root};
+use crate::config::error::OperatorError;
+use crate::config::git_table::GitConfig;
+use crate::config::log_table::LogTarget;
 use crate::config::paths::reason;
+use crate::config::route_table::{RouteConfig, TargetConfig};
+use crate::config::script_table::ScriptsConfig;
+use crate::config::site_table::{PlainHttp, SiteConfig};
 use crate::config::suggestion::suggest;
 use crate::config::unix_account::UnixAccount;
 use crate::git::post_receive::git_folder;
 use crate::git::repository::is_repository;
 
 /// Checks that all files and folders in the configuration exist and can be used. Returns warnings about
-/// settings that work but are probably not intended.
-pub fn check(config: &Config) -> Result<Vec<String>, OperatorError> {
-    let checker = Checker {
-        config,
-        account: account(config)?,
-    };
-    for site in &config.sites {
-        checker.demands_tls(site)?;
-        checker.site(site)?;
+/// settings that work but are probably not intended, or all mistakes.
+pub fn check(config: &Config) -> Result<Vec<OperatorError>, OperatorError> {
+    let (errors, warnings) = inspect(config);
+    match OperatorError::all(errors) {
+        Some(error) => Err(error),
+        None => Ok(warnings),
     }
-    if let Some(tickets) = &config.tls.tickets {
-        checker.file(tickets, KEY_FILE)?;
-    }
-    if let Some(acme) = &config.tls.acme {
-        if let Some(ca) = &acme.ca {
-            checker.file(ca, "certificate")?;
-        }
-        if let Some(hook) = &acme.hook {
-            checker.program(hook)?;
-        }
-    }
-    for balancer in config.all_balancers() {
-        checker.balancer(balancer)?;
-    }
-    for (_, users) in config.manager_files() {
-        checker.file(users, USER_FILE)?;
-    }
-    checker.log(&config.log.access)?;
-    checker.log(&config.log.errors)?;
-    checker.state()?;
-    if let Some(releases) = config
-        .server
-        .releases
-        .as_ref()
-        .filter(|it| it.get_ref().exists())
-    {
-        // The first publisher makes a missing store.
-        checker.folder(releases)?;
-    }
-    checker.nothing_secret_is_served()?;
-    Ok(checker.warnings())
+}
+
+/// Returns the mistakes of a configuration, and the warnings.
+pub fn inspect(config: &Config) -> (Vec<OperatorError>, Vec<OperatorError>) {
+    let checker = Checker::new(config, true);
+    checker.named_files();
+    checker.keep(checker.state());
+    let mut warnings = config.doubts.clone();
+    warnings.extend(checker.warnings());
+    (checker.errors.into_inner(), warnings)
+}
+
+/// Returns the mistakes of the values that could be read of a configuration with mistakes.
+pub(super) fn errors_of_part(config: &Config) -> Vec<OperatorError> {
+    let checker = Checker::new(config, false);
+    checker.named_files();
+    checker.errors.into_inner()
 }
 
 /// Returns the account the server drops to. `None` if the server keeps the account of the checking process.
@@ -86,22 +76,92 @@ fn account(config: &Config) -> Result<Option<UnixAccount>, OperatorError> {
 
 struct Checker<'c> {
     config: &'c Config,
+    /// False for a configuration with mistakes, which lacks some values.
+    is_whole: bool,
     account: Option<UnixAccount>,
+    deployments: Vec<Deployment<'c>>,
+    /// Served folders by their paths without links.
+    roots: HashMap<PathBuf, &'c Path>,
+    errors: RefCell<Vec<OperatorError>>,
+}
+
+impl<'c> Checker<'c> {
+    fn new(config: &'c Config, is_whole: bool) -> Checker<'c> {
+        let (account, error) = match account(config) {
+            Ok(account) => (account, None),
+            Err(error) => (None, Some(error)),
+        };
+        let roots = config.sites.iter().flat_map(|site| {
+            let routes = site.routes.iter().filter_map(|route| match &route.target {
+                Some(TargetConfig::Root(root)) => Some(root),
+                _ => None,
+            });
+            site.root.iter().chain(routes)
+        });
+        let roots = roots.map(|root| root.get_ref().as_path());
+        Checker {
+            config,
+            is_whole,
+            account,
+            deployments: config.deployments(),
+            roots: roots.map(|root| (real(root), root)).collect(),
+            errors: RefCell::new(error.into_iter().collect()),
+        }
+    }
 }
 
 impl Checker<'_> {
-    fn site(&self, site: &SiteConfig) -> Result<(), OperatorError> {
-        if let Some(deployment) = self.config.deployment_to(site) {
+    /// Records an error, so that all mistakes are reported at once.
+    fn keep(&self, result: Result<(), OperatorError>) {
+        self.errors.borrow_mut().extend(result.err());
+    }
+
+    /// Checks the files and folders that the configuration names.
+    fn named_files(&self) {
+        let config = self.config;
+        for site in &config.sites {
+            self.keep(self.demands_tls(site));
+            self.site(site);
+        }
+        if let Some(tickets) = &config.tls.tickets {
+            self.keep(self.file(tickets, KEY_FILE));
+        }
+        if let Some(acme) = &config.tls.acme {
+            if let Some(ca) = &acme.ca {
+                self.keep(self.file(ca, "certificate"));
+            }
+            if let Some(hook) = &acme.hook {
+                self.keep(self.program(hook));
+            }
+        }
+        for balancer in config.all_balancers() {
+            self.balancer(balancer);
+        }
+        for (_, users) in config.manager_files() {
+            self.keep(self.user_file(users));
+        }
+        self.keep(self.log(&config.log.access));
+        self.keep(self.log(&config.log.errors));
+        let releases = config.server.releases.as_ref();
+        // The first publisher makes a missing store.
+        if let Some(releases) = releases.filter(|it| it.get_ref().exists()) {
+            self.keep(self.folder(releases));
+        }
+        self.nothing_secret_is_served();
+    }
+
+    fn site(&self, site: &SiteConfig) {
+        if let Some(deployment) = self.deployments.iter().find(|it| it.fills(site)) {
             // The content of a deployed root is not checked, since the content comes with a push.
-            self.deployed(&deployment)?;
-        } else if let Some(root) = &site.root {
-            self.folder(root)?;
-            for (status, page) in &site.errors {
+            self.keep(self.deployed(deployment));
+        } else if let Some(root) = site.root.as_ref().filter(|it| !self.may_come(it.get_ref())) {
+            self.keep(self.folder(root));
+            for (status, page) in site.errors.iter().filter(|_| root.get_ref().is_dir()) {
                 let path = root.get_ref().join(page.get_ref());
                 if !path.is_file() {
                     let what = format!("the error page {} does not exist", path.display());
                     let help = format!("create the page, or remove {status} from `errors`");
-                    return Err(self.config.point(page.span(), what, help));
+                    self.keep(Err(self.config.point(page.span(), what, help)));
                 }
             }
         }
@@ -111,58 +171,66 @@ impl Checker<'_> {
             (&site.client_ca, "certificate"),
         ] {
             if let Some(file) = file {
-                self.file(file, kind)?;
+                self.keep(self.file(file, kind));
             }
         }
-        if let Some(log) = &site.log {
-            self.log(log)?;
+        if let Some(log) = &site.log.access {
+            self.keep(self.log(log));
         }
         if let Some(users) = site.preview_users() {
-            self.file(users, USER_FILE)?;
+            self.keep(self.user_file(users));
         }
         for route in &site.routes {
-            if let Some(users) = &route.users {
-                self.file(users, USER_FILE)?;
-            }
-            if let Some(TargetConfig::Root(root)) = &route.target {
-                self.folder(root)?;
-            }
-            if let Some(TargetConfig::Git(git)) = &route.target {
-                self.repositories(git)?;
-            }
-            let interpreters = match (&route.target, &route.scripts) {
-                (Some(TargetConfig::Cgi(cgi)), _) => {
-                    self.folder(&cgi.folder)?;
-                    &cgi.interpreters[..]
-                }
-                (_, Some(ScriptsConfig::Cgi { interpreters, .. })) => interpreters,
-                _ => &[],
-            };
-            for interpreter in interpreters {
-                self.program(&interpreter.program)?;
-            }
+            self.route(route);
         }
-        Ok(())
+    }
+
+    /// Returns true for a missing root that a deployment with a mistake may fill.
+    fn may_come(&self, root: &Path) -> bool {
+        let mut routes = self.config.sites.iter().flat_map(|site| &site.routes);
+        !self.is_whole
+            && !root.exists()
+            && routes.any(|route| matches!(route.target, Some(TargetConfig::Git(_))))
+    }
+
+    fn route(&self, route: &RouteConfig) {
+        for users in route.user_files() {
+            self.keep(self.user_file(users));
+        }
+        if let Some(TargetConfig::Root(root)) = &route.target {
+            self.keep(self.folder(root));
+        }
+        if let Some(TargetConfig::Git(git)) = &route.target {
+            self.keep(self.repositories(git));
+        }
+        let interpreters = match (&route.target, &route.scripts) {
+            (Some(TargetConfig::Cgi(cgi)), _) => {
+                self.keep(self.folder(&cgi.folder));
+                &cgi.interpreters[..]
+            }
+            (_, Some(ScriptsConfig::Cgi { interpreters, .. })) => interpreters,
+            _ => &[],
+        };
+        for interpreter in interpreters {
+            self.keep(self.program(&interpreter.program));
+        }
     }
 
     /// Checks the files of a balancer, and refuses the server itself as a member.
-    fn balancer(&self, balancer: &BalancerConfig) -> Result<(), OperatorError> {
+    fn balancer(&self, balancer: &BalancerConfig) {
         for (file, kind) in [
             (&balancer.ca, "certificate"),
             (&balancer.client_certificate, "certificate"),
             (&balancer.client_key, "key"),
         ] {
             if let Some(file) = file {
-                self.file(file, kind)?;
+                self.keep(self.file(file, kind));
             }
         }
-        match own_listener(self.config, balancer) {
-            None => Ok(()),
-            Some((span, listener)) => {
-                let what = format!("the member is this server, which listens on {listener}");
-                let help = "write the address of the application, which needs a port of its own";
-                Err(self.config.point(span, what, help))
-            }
+        if let Some((span, listener)) = own_listener(self.config, balancer) {
+            let what = format!("the member is this server, which listens on {listener}");
+            let help = "write the address of the application, which needs a port of its own";
+            self.keep(Err(self.config.point(span, what, help)));
         }
     }
 
@@ -207,7 +275,7 @@ impl Checker<'_> {
     }
 
     /// Checks a folder of repositories, and refuses a folder that is itself a repository.
-    fn repositories(&self, git: &super::GitConfig) -> Result<(), OperatorError> {
+    fn repositories(&self, git: &GitConfig) -> Result<(), OperatorError> {
         self.folder(&git.folder)?;
         if !is_repository(git.folder.get_ref()) {
             return Ok(());
@@ -281,6 +349,11 @@ impl Checker<'_> {
         Err(self.config.point(span, what, help))
     }
 
+    /// Checks a user file, and the lines of the file.
+    fn user_file(&self, file: &Spanned<PathBuf>) -> Result<(), OperatorError> {
+        self.file(file, USER_FILE)
+    }
+
     /// Checks a file to read.
     fn file(&self, file: &Spanned<PathBuf>, kind: &str) -> Result<(), OperatorError> {
         let metadata = self.metadata(file, kind)?;
@@ -325,7 +398,6 @@ impl Checker<'_> {
         let shown = path.get_ref().display();
         std::fs::metadata(path.get_ref()).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
-                let base = self.config.folder.display();
                 let help = match sibling(path.get_ref()) {
                     Some(sibling) => format!("did you mean {}?", sibling.display()),
                     None if kind == USER_FILE => {
@@ -334,7 +406,7 @@ impl Checker<'_> {
                     None if kind == KEY_FILE => {
                         format!("create the file: (umask 077; openssl rand -hex 32 > {shown})")
                     }
-                    None => format!("relative paths begin at {base}"),
+                    None => missing(path.get_ref(), kind, &self.config.folder),
                 };
                 self.config.point(
                     path.span(),
@@ -439,7 +511,11 @@ impl Checker<'_> {
             return Err(self.config.point(log.span(), what, help));
         }
         if path.exists() {
-            return self.allowed(&Spanned::new(log.span(), path.clone()), 2, "write");
+            self.allowed(&Spanned::new(log.span(), path.clone()), 2, "write")?;
+            // A rotation makes files beside a log, but not beside a pipe.
+            if self.config.log.rotate.is_none() || !path.is_file() {
+                return Ok(());
+            }
         }
         let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
         let folder = Spanned::new(log.span(), folder);
@@ -477,8 +553,13 @@ impl Checker<'_> {
                 "name a folder for certificates and keys",
             ));
         }
-        let existing = state.get_ref().ancestors().find(|folder| folder.is_dir());
+        let existing = state.get_ref().ancestors().find(|folder| folder.exists());
         let existing = existing.unwrap_or(Path::new("/"));
+        if !existing.is_dir() {
+            let what = format!("{} is a file, not a folder", existing.display());
+            let help = "name a folder for certificates and keys";
+            return Err(self.config.point(state.span(), what, help));
+        }
         if accessible(existing, 2 | 1) {
             return Ok(());
         }
@@ -492,13 +573,13 @@ impl Checker<'_> {
 
     /// Refuses password files, keys and state in a served folder. The server hides the files from clients
     /// in any folder; the check is a second defence against a mistake in the first.
-    fn nothing_secret_is_served(&self) -> Result<(), OperatorError> {
+    fn nothing_secret_is_served(&self) {
         let sites = || self.config.sites.iter();
         let balancers = self.config.all_balancers();
         let client_keys = balancers.filter_map(BalancerConfig::secret_file);
         let secrets = sites()
             .flat_map(|site| {
-                let users = site.routes.iter().filter_map(|route| route.users.as_ref());
+                let users = site.routes.iter().flat_map(RouteConfig::user_files);
                 let key = site
                     .key
                     .iter()
@@ -518,17 +599,15 @@ impl Checker<'_> {
                     help += ", or ";
                     help += &other;
                 }
-                return Err(self.config.point(secret.span(), what, help));
+                self.keep(Err(self.config.point(secret.span(), what, help)));
             }
         }
-        Ok(())
     }
 
     /// Suggests another root for a secret in a served folder, if the served folder also holds the
     /// configuration.
     fn other_root(&self, root: &Path) -> Option<String> {
         let folder = &self.config.folder;
-        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let public = folder.join("public");
         real(folder).starts_with(real(root)).then(|| {
             format!(
@@ -541,34 +620,25 @@ impl Checker<'_> {
     /// Returns the served folder that contains the file, unless a hidden part of the path keeps clients
     /// from the file.
     fn served_from(&self, path: &Path) -> Option<&Path> {
-        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let path = real(path);
-        self.config
-            .sites
-            .iter()
-            .flat_map(|site| {
-                let routes = site.routes.iter().filter_map(|route| match &route.target {
-                    Some(TargetConfig::Root(root)) => Some(root),
-                    _ => None,
-                });
-                site.root.iter().chain(routes)
-            })
-            .map(|root| root.get_ref().as_path())
-            .find(|root| {
-                path.strip_prefix(real(root)).is_ok_and(|inside| {
-                    inside.components().all(|part| match part {
-                        Component::Normal(name) => {
-                            name == ".well-known" || !name.as_encoded_bytes().starts_with(b".")
-                        }
-                        _ => true,
-                    })
+        let contains = |root: &Path| {
+            path.strip_prefix(root).is_ok_and(|inside| {
+                inside.components().all(|part| match part {
+                    Component::Normal(name) => {
+                        name == ".well-known" || !name.as_encoded_bytes().starts_with(b".")
+                    }
+                    _ => true,
                 })
             })
+        };
+        let mut folders = path.ancestors();
+        folders.find_map(|folder| self.roots.get(folder).filter(|_| contains(folder)).copied())
     }
 
-    fn warnings(&self) -> Vec<String> {
+    fn warnings(&self) -> Vec<OperatorError> {
         let mut warnings = Vec::new();
-        for (key, secret) in self.config.secrets_by_key() {
+        let warn = |span, what: String| self.config.point(span, what, "");
+        for (key, span, secret) in self.config.secrets_by_key() {
             let root = self.served_from(&secret);
             if let Some(root) = root.filter(|root| *root != secret) {
                 let shown = match key {
@@ -578,47 +648,54 @@ impl Checker<'_> {
                 let own = Some(format!("write another path for `{key}`"));
                 let ways = [own.filter(|_| !key.is_empty()), self.other_root(root)];
                 let ways: Vec<String> = ways.into_iter().flatten().collect();
-                warnings.push(format!(
+                let what = format!(
                     "{shown} is inside the served folder {}; the server hides the file from \
                      clients, but a place outside is safer: {}",
                     root.display(),
                     ways.join(", or ")
-                ));
+                );
+                warnings.push(warn(span, what));
             }
         }
         for site in &self.config.sites {
             if site.http == PlainHttp::Serve
                 && !self.config.server.http.is_empty()
-                && let Some(route) = site.routes.iter().find(|route| route.users.is_some())
+                && let Some(route) = site
+                    .routes
+                    .iter()
+                    .find(|it| it.user_files().next().is_some())
             {
                 let (name, path) = (site.names[0].get_ref(), route.path.get_ref());
-                warnings.push(format!(
+                let what = format!(
                     "{name} asks for passwords below {path}, but with http = \"serve\" the \
                      passwords are sent unencrypted"
-                ));
+                );
+                warnings.push(warn(site.http_span.clone(), what));
             }
-            let of_route = |route| {
+            let of_route = |route: &RouteConfig| {
                 let warning = self.shown_scripts(route).or_else(|| takes_all(route));
-                warning.or_else(|| leads_nowhere(site, route))
+                let what = warning.or_else(|| leads_nowhere(site, route))?;
+                Some(warn(route.path.span(), what))
             };
             warnings.extend(site.routes.iter().filter_map(of_route));
         }
         warnings.extend(unused_balancers(self.config));
         warnings.extend(shared_cookies(self.config));
-        let deployments = self.config.deployments();
-        warnings.extend(deployments.iter().filter_map(not_exported));
+        warnings.extend(self.deployments.iter().filter_map(|deployment| {
+            let what = not_exported(deployment)?;
+            Some(warn(deployment.deploy.repository.span(), what))
+        }));
         warnings
     }
 
     /// Warns of scripts in a served folder: the route runs the scripts, but the source is sent to clients
     /// below the path of the served folder.
-    fn shown_scripts(&self, route: &super::RouteConfig) -> Option<String> {
+    fn shown_scripts(&self, route: &RouteConfig) -> Option<String> {
         let Some(TargetConfig::Cgi(cgi)) = &route.target else {
             return None;
         };
         let folder = cgi.folder.get_ref();
         let root = self.served_from(folder)?;
-        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let inside = real(folder).strip_prefix(real(root)).ok()?.to_owned();
         let path = Path::new("/").join(inside);
         let is_covered = path.starts_with(route.path.get_ref().trim_end_matches('/'));
@@ -651,7 +728,7 @@ fn not_exported(deployment: &Deployment<'_>) -> Option<String> {
 
 /// Warns of a FastCGI backend that gets every path and may run the wrong file: PHP runs `ant.jpg` as a
 /// script for `/upload/ant.jpg/x.php`, unless configured otherwise.
-fn takes_all(route: &super::RouteConfig) -> Option<String> {
+fn takes_all(route: &RouteConfig) -> Option<String> {
     let Some(TargetConfig::Backend(backend)) = &route.target else {
         return None;
     };
@@ -668,13 +745,13 @@ fn takes_all(route: &super::RouteConfig) -> Option<String> {
 
 /// Warns of a rewrite to a path that has a redirect or another rewrite. The server does not follow the
 /// second route but looks for a file of the site, and the site has no such file.
-fn leads_nowhere(site: &SiteConfig, route: &super::RouteConfig) -> Option<String> {
+fn leads_nowhere(site: &SiteConfig, route: &RouteConfig) -> Option<String> {
     let Some(TargetConfig::Rewrite(to)) = &route.target else {
         return None;
     };
     let path = to.get_ref().split('?').next().unwrap_or_default();
     // Routes match by whole path components, and the longest match wins, as in `Host::target`.
-    let prefix = |route: &super::RouteConfig| route.path.get_ref().trim_end_matches('/').len();
+    let prefix = |route: &RouteConfig| route.path.get_ref().trim_end_matches('/').len();
     let covers = |it: &&super::RouteConfig| {
         let rest = path.strip_prefix(it.path.get_ref().trim_end_matches('/'));
         it.target.is_some() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -697,6 +774,35 @@ fn leads_nowhere(site: &SiteConfig, route: &super::RouteConfig) -> Option<String
             covering.path.get_ref()
         )
     })
+}
+
+/// Returns the path without links, or the path itself if the path does not exist.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// Returns the help for a missing file or folder of the given kind. `base` is the folder of relative paths.
+fn missing(path: &Path, kind: &str, base: &Path) -> String {
+    let inside = path.strip_prefix(base).ok();
+    let first = inside.and_then(|inside| inside.iter().next()?.to_str());
+    if let Some(first) = first.filter(|it| it.starts_with('~')) {
+        return format!(
+            "`{first}` is not expanded: write the whole path, such as \"/home/NAME/public\""
+        );
+    }
+    if let Some(name) = first.and_then(|first| first.strip_prefix('$')) {
+        return format!("`${name}` is not expanded: write `${{{name}}}`, or the whole path");
+    }
+    let shown = path.display();
+    let mend = match kind {
+        "folder" => format!("create the folder: mkdir -p {shown}"),
+        "program" => "install the program, or write the path of another".to_owned(),
+        _ => format!("write the path of an existing {kind}"),
+    };
+    match inside {
+        Some(_) => format!("{mend}; relative paths begin at {}", base.display()),
+        None => mend,
+    }
 }
 
 /// Kind of the file in `users`, as shown in errors.

@@ -13,7 +13,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::config::error::OperatorError;
-use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader, TableSchema};
+use crate::config::toml_reader::{FromToml, SourceText, TableReader, TableSchema};
 
 /// Table, or a part of several tables, made by [`declare_table`].
 pub(super) trait DeclaredTable: Sized {
@@ -24,7 +24,8 @@ pub(super) trait DeclaredTable: Sized {
     /// Keys and name, for the reader.
     const SCHEMA: &'static TableSchema;
 
-    /// Takes the keys out of a table. The caller finishes the table.
+    /// Takes the keys out of a table, and records the errors. A key with an error counts as missing. Fails without
+    /// a required key. The caller finishes the table.
     fn take(table: &mut TableReader<'_, '_>) -> Result<Self, OperatorError>;
 
     /// Returns the documentation of the keys.
@@ -34,9 +35,9 @@ pub(super) trait DeclaredTable: Sized {
     /// Reads a whole table, with the position of its header.
     fn read_table(mut table: TableReader<'_, '_>) -> Result<Spanned<Self>, OperatorError> {
         let span = table.span.clone();
-        let keys = Self::take(&mut table)?;
+        let keys = Self::take(&mut table);
         table.finish()?;
-        Ok(Spanned::new(span, keys))
+        keys.map(|keys| Spanned::new(span, keys))
     }
 
     /// Reads a table without keys. Fails if a key is required.
@@ -48,11 +49,13 @@ pub(super) trait DeclaredTable: Sized {
             DeTable::new(),
         ))
     }
+}
 
-    /// Reads a list of tables, such as `[[balancer]]`.
-    fn read_all(item: KeyedValue<'_, '_>) -> Result<Vec<Spanned<Self>>, OperatorError> {
-        let tables = item.tables(Self::SCHEMA)?.into_iter();
-        tables.map(Self::read_table).collect()
+/// Returns the name of a key: of a field `r#try`, the key `try`.
+pub(super) const fn key_name(field: &'static str) -> &'static str {
+    match field.as_bytes() {
+        [b'r', b'#', ..] => field.split_at(2).1,
+        _ => field,
     }
 }
 
@@ -78,6 +81,11 @@ pub(super) const fn joined<T: Copy, const N: usize>(lists: &[&[T]], fill: T) -> 
 pub(super) trait ShownValue {
     /// Returns the value as written in the file.
     fn shown(&self) -> String;
+
+    /// Returns true for an upper bound that excludes no value.
+    fn is_largest(&self) -> bool {
+        false
+    }
 }
 
 macro_rules! shown_as_is {
@@ -89,7 +97,17 @@ macro_rules! shown_as_is {
         }
     )*};
 }
-shown_as_is!(bool, u8, u16, u32, usize);
+shown_as_is!(bool, u8, u16, u32);
+
+impl ShownValue for usize {
+    fn shown(&self) -> String {
+        self.to_string()
+    }
+
+    fn is_largest(&self) -> bool {
+        *self == usize::MAX
+    }
+}
 
 impl ShownValue for Duration {
     fn shown(&self) -> String {
@@ -137,7 +155,10 @@ pub(super) fn take_within<T: FromToml + PartialOrd + ShownValue>(
     }
     let (low, high) = (range.start().shown(), range.end().shown());
     let what = format!("`{key}` is out of bounds");
-    let help = format!("write a value between {low} and {high}");
+    let help = match range.end().is_largest() {
+        true => format!("write a value of at least {low}"),
+        false => format!("write a value between {low} and {high}"),
+    };
     Err(table.source().error(value.span(), what, help))
 }
 
@@ -165,8 +186,8 @@ pub(super) struct KeyDocumentation {
     pub(super) lines: &'static [&'static str],
     /// Value of a missing key.
     pub(super) default: KeyDefault,
-    /// Bounds of the value, as written in the file.
-    pub(super) bounds: Option<(String, String)>,
+    /// Bounds of the value, as written in the file; no upper bound if every larger value is accepted.
+    pub(super) bounds: Option<(String, Option<String>)>,
     /// Words of other servers.
     pub(super) foreign: &'static [&'static str],
     /// Value as written in the file.
@@ -246,7 +267,7 @@ macro_rules! declare_table {
 
             impl DeclaredTable for $table {
                 const KEYS: &'static [&'static str] = {
-                    const OWN: &[&str] = &[$(stringify!($key)),*];
+                    const OWN: &[&str] = &[$(key_name(stringify!($key))),*];
                     const COUNT: usize = OWN.len() $(+ <$shared>::KEYS.len())*;
                     &joined::<_, COUNT>(&[OWN $(, <$shared>::KEYS)*], "")
                 };
@@ -264,22 +285,28 @@ macro_rules! declare_table {
                     foreign: Self::FOREIGN,
                 };
 
+                // The part for test handlers has no keys in other builds.
+                #[allow(unused_mut, unused_variables)]
                 fn take(table: &mut TableReader<'_, '_>) -> Result<Self, OperatorError> {
                     // An error drops the values of all keys in one call, instead of key by key.
                     struct TakenValues {
                         $($key: Option<toml::Spanned<$type>>,)*
                     }
                     let mut taken = TakenValues { $($key: None,)* };
-                    $(taken.$key = declare_table!(@take table $key $type $(, $low, $high)?);)*
-                    $(let $part = <$shared>::take(table)?;)*
+                    $(
+                        let value = declare_table!(@take table key_name(stringify!($key)), $type $(, $low, $high)?);
+                        taken.$key = table.keep(key_name(stringify!($key)), value);
+                    )*
+                    $(let $part = <$shared>::take(table);)*
                     Ok($table {
                         $($key: {
                             let value = taken.$key;
                             declare_table!(@present $presence $(($value))?, value, table $type,
+                                key_name(stringify!($key)),
                                 concat!($name, " needs `", stringify!($key), "`"),
                                 concat!("for example ", stringify!($key), " = ", $example))
                         },)*
-                        $($part,)*
+                        $($part: $part?,)*
                     })
                 }
 
@@ -288,14 +315,14 @@ macro_rules! declare_table {
                     TableDocumentation {
                         name: $name,
                         keys: vec![$(KeyDocumentation {
-                            name: stringify!($key),
+                            name: key_name(stringify!($key)),
                             lines: &[$($doc),+],
                             default: declare_table!(@default $presence $type $(, $value)?),
                             bounds: declare_table!(@bounds $type $(, $low, $high)?),
                             foreign: &[$($($foreign),+)?],
                             example: $example,
                             read: |table| {
-                                let value = declare_table!(@take table $key $type $(, $low, $high)?);
+                                let value = declare_table!(@take table key_name(stringify!($key)), $type $(, $low, $high)?)?;
                                 Ok(format!("{:?}", value.map(toml::Spanned::into_inner)))
                             },
                         }),*],
@@ -324,26 +351,26 @@ macro_rules! declare_table {
         $item.table_or($table::SCHEMA, stringify!($short), $kind, $shown)?
     };
 
-    (@take $table:ident $key:ident $type:ty) => {
-        $table.take::<toml::Spanned<$type>>(stringify!($key))?
+    (@take $table:ident $name:expr, $type:ty) => {
+        $table.take::<toml::Spanned<$type>>($name)
     };
-    (@take $table:ident $key:ident $type:ty, $low:expr, $high:expr) => {
-        take_within::<$type>($table, stringify!($key), &($low..=$high))?
+    (@take $table:ident $name:expr, $type:ty, $low:expr, $high:expr) => {
+        take_within::<$type>($table, $name, &($low..=$high))
     };
 
-    (@present required, $taken:ident, $table:ident $type:ty, $what:expr, $help:expr) => {
+    (@present required, $taken:ident, $table:ident $type:ty, $name:expr, $what:expr, $help:expr) => {
         match $taken {
             Some(value) => value,
-            None => return Err($table.lacks($what, $help)),
+            None => return Err($table.lacks($name, $what, $help)),
         }
     };
-    (@present default($value:expr), $taken:ident, $table:ident $type:ty, $what:expr, $help:expr) => {
+    (@present default($value:expr), $taken:ident, $table:ident $type:ty, $name:expr, $what:expr, $help:expr) => {
         $taken.unwrap_or(toml::Spanned::new(0..0, $value))
     };
-    (@present optional($value:expr), $taken:ident, $table:ident $type:ty, $what:expr, $help:expr) => {
+    (@present optional($value:expr), $taken:ident, $table:ident $type:ty, $name:expr, $what:expr, $help:expr) => {
         $taken
     };
-    (@present table, $taken:ident, $table:ident $type:ty, $what:expr, $help:expr) => {
+    (@present table, $taken:ident, $table:ident $type:ty, $name:expr, $what:expr, $help:expr) => {
         match $taken {
             Some(value) => value,
             None => toml::Spanned::new(0..0, <$type>::read_empty($table.source())?),
@@ -358,7 +385,7 @@ macro_rules! declare_table {
     (@bounds $type:ty) => { None };
     (@bounds $type:ty, $low:expr, $high:expr) => {{
         let (low, high): ($type, $type) = ($low, $high);
-        Some((low.shown(), high.shown()))
+        Some((low.shown(), (!high.is_largest()).then(|| high.shown())))
     }};
 }
 pub(super) use declare_table;

@@ -1,10 +1,13 @@
 //! Error message for the operator: the mistake, the position in the file, and a correction.
 //!
 //! The source line and the caret are rendered when the position is set, so the error can outlive the
-//! configuration and be sent as text over the control socket.
+//! configuration and be sent as text over the control socket. An error may hold further errors: a configuration
+//! is read to its end, and all mistakes are reported at once.
 
 use std::fmt;
 use std::ops::Range;
+
+use crate::limits::CONFIG_ERRORS_SHOWN_MAX;
 
 /// Error for the operator, with the position of the mistake and a correction.
 ///
@@ -20,6 +23,10 @@ struct ErrorParts {
     place: Option<SourceExcerpt>,
     help: Option<String>,
     exit_code: u8,
+    /// Position among the errors of a configuration.
+    order: usize,
+    /// Further errors of the configuration.
+    further: Vec<OperatorError>,
 }
 
 /// Position in a file.
@@ -55,7 +62,62 @@ impl OperatorError {
             place: None,
             help: None,
             exit_code,
+            order: usize::MAX,
+            further: Vec::new(),
         }))
+    }
+
+    /// Makes the placeholder for an error that the list of a configuration's errors already has.
+    pub(super) fn reported() -> OperatorError {
+        OperatorError::new("")
+    }
+
+    /// Joins errors into one, in the order of the file and without repetitions; `None` if the list is empty. Of
+    /// two errors at one position, the first in the list is kept: the second is mostly a consequence.
+    pub fn all(errors: Vec<OperatorError>) -> Option<OperatorError> {
+        let mut all = Vec::with_capacity(errors.len());
+        for mut error in errors {
+            let further = std::mem::take(&mut error.0.further);
+            all.push(error);
+            all.extend(further);
+        }
+        all.retain(|error| !error.0.what.is_empty());
+        all.sort_by_key(|error| error.0.order);
+        all.dedup_by(|second, first| second.is_at_place_of(first));
+        let mut all = all.into_iter();
+        let mut first = all.next()?;
+        first.0.further = all.collect();
+        Some(first)
+    }
+
+    /// Returns all values, or all errors.
+    pub fn collect<T>(
+        results: impl Iterator<Item = Result<T, OperatorError>>,
+    ) -> Result<Vec<T>, OperatorError> {
+        let (mut values, mut errors) = (Vec::new(), Vec::new());
+        for result in results {
+            match result {
+                Ok(value) => values.push(value),
+                Err(error) => errors.push(error),
+            }
+        }
+        match OperatorError::all(errors) {
+            Some(error) => Err(error),
+            None => Ok(values),
+        }
+    }
+
+    fn is_at_place_of(&self, other: &OperatorError) -> bool {
+        match (&self.0.place, &other.0.place) {
+            (Some(place), Some(other)) if !place.excerpt.is_empty() => place.name == other.name,
+            _ => self == other,
+        }
+    }
+
+    /// Returns the errors: this error, and the further errors.
+    fn each(&self) -> impl Iterator<Item = &ErrorParts> {
+        let further = self.0.further.iter().map(|error| &*error.0);
+        std::iter::once(&*self.0).chain(further)
     }
 
     /// Adds a correction.
@@ -89,23 +151,32 @@ impl OperatorError {
         self
     }
 
+    /// Sets the position among the errors of a configuration.
+    pub(super) fn in_order(mut self, order: usize) -> OperatorError {
+        self.0.order = order;
+        self
+    }
+
     /// Returns the description of the mistake, a single line.
     pub fn what(&self) -> &str {
         &self.0.what
     }
 
-    /// Formats the whole error in a line for a log: `FILE:LINE:COL: MISTAKE (CORRECTION)`.
+    /// Formats the whole error in a line for a log: `FILE:LINE:COL: MISTAKE (CORRECTION)`, and further errors after
+    /// a `|`.
     pub fn in_one_line(&self) -> String {
-        let place = self.0.place.as_ref();
-        let place = place.map_or_else(String::new, |place| format!("{}: ", place.name));
-        let help = self.0.help.as_ref();
-        let help = help.map_or_else(String::new, |help| format!(" ({help})"));
-        format!("{place}{}{help}", self.0.what).replace('\n', " ")
+        let lines: Vec<String> = self.each().map(ErrorParts::in_one_line).collect();
+        lines.join(" | ")
     }
 
     /// Returns the correction.
     pub fn hint(&self) -> Option<&str> {
         self.0.help.as_deref()
+    }
+
+    /// Formats the error as a warning.
+    pub fn as_warning(&self) -> String {
+        format!("warning: {}", self.0)
     }
 
     /// Returns the exit code: 2 for usage and configuration, 1 for all other errors.
@@ -116,19 +187,43 @@ impl OperatorError {
 
 impl fmt::Display for OperatorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", self.0.what)?;
-        if let Some(place) = &self.0.place {
-            let indent = " ".repeat(place.indent);
-            write!(f, "\n{indent}--> {}{}", place.name, place.excerpt)?;
-        }
-        if let Some(help) = &self.0.help {
-            write!(f, "\nhelp: {help}")?;
+        for (nth, error) in self.each().enumerate() {
+            if nth == CONFIG_ERRORS_SHOWN_MAX {
+                let left = self.0.further.len() + 1 - nth;
+                return write!(f, "\n\nand {left} further errors");
+            }
+            let separator = if nth == 0 { "" } else { "\n\n" };
+            write!(f, "{separator}error: {error}")?;
         }
         Ok(())
     }
 }
 
 impl std::error::Error for OperatorError {}
+
+impl fmt::Display for ErrorParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if let Some(place) = &self.place {
+            let indent = " ".repeat(place.indent);
+            write!(f, "\n{indent}--> {}{}", place.name, place.excerpt)?;
+        }
+        if let Some(help) = &self.help {
+            write!(f, "\nhelp: {help}")?;
+        }
+        Ok(())
+    }
+}
+
+impl ErrorParts {
+    fn in_one_line(&self) -> String {
+        let place = self.place.as_ref();
+        let place = place.map_or_else(String::new, |place| format!("{}: ", place.name));
+        let help = self.help.as_ref();
+        let help = help.map_or_else(String::new, |help| format!(" ({help})"));
+        format!("{place}{}{help}", self.what).replace('\n', " ")
+    }
+}
 
 /// Renders the position, the source line and the carets below the marked text.
 fn excerpt(file: &str, source: &str, span: Range<usize>) -> SourceExcerpt {
@@ -188,7 +283,8 @@ fn head(text: &str, max: usize) -> String {
     }
 }
 
-fn floor_boundary(source: &str, at: usize) -> usize {
+/// Returns the last boundary between two characters up to `at`.
+pub(super) fn floor_boundary(source: &str, at: usize) -> usize {
     let mut at = at.min(source.len());
     while !source.is_char_boundary(at) {
         at -= 1;

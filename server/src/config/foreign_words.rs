@@ -39,6 +39,128 @@ static KEYS: &[(&str, &str)] = &[
         "write prefix = \"/\" in the table `proxy` or `balance` of the route",
     ),
     ("upstream", TARGET),
+    ("backend", TARGET),
+    ("balancer", BALANCER),
+    ("balance", BALANCER),
+    ("load_balancing", BALANCER),
+    ("proxy", PROXY),
+    ("proxy_pass", PROXY),
+    ("reverse_proxy", PROXY),
+    ("ProxyPass", PROXY),
+    ("include", INCLUDE),
+    ("import", INCLUDE),
+    ("Include", INCLUDE),
+    ("IncludeOptional", INCLUDE),
+    ("https", "write https = [\":443\"] in [server]"),
+    ("listen", LISTEN),
+    ("Listen", LISTEN),
+    ("port", LISTEN),
+    ("bind", LISTEN),
+    ("gzip", COMPRESSED),
+    ("gzip_types", COMPRESSED),
+    ("brotli", COMPRESSED),
+    ("zstd", COMPRESSED),
+    ("compress", COMPRESSED),
+    ("compression", COMPRESSED),
+    ("encode", COMPRESSED),
+    ("sendfile", SERVED_WELL),
+    ("tcp_nopush", SERVED_WELL),
+    ("tcp_nodelay", SERVED_WELL),
+    ("open_file_cache", SERVED_WELL),
+    ("etag", SERVED_WELL),
+    ("rate_limit", RATE),
+    ("ratelimit", RATE),
+    ("limit_req", RATE),
+    ("limit_req_zone", RATE),
+    (
+        "limit_conn",
+        "write limits = { connections_per_address = 100 } in [server]",
+    ),
+    ("tls", CERTIFICATE),
+    ("ssl", CERTIFICATE),
+    ("SSLEngine", CERTIFICATE),
+    ("letsencrypt", ACME),
+    ("certbot", ACME),
+    ("acme", ACME),
+    ("email", ACME),
+    ("auto_https", ACME),
+    ("rewrite", ROUTE_REWRITE),
+    ("redirect", ROUTE_REDIRECT),
+    ("redir", ROUTE_REDIRECT),
+    ("return", ROUTE_REDIRECT),
+    ("Redirect", ROUTE_REDIRECT),
+    (
+        "try_files",
+        "write try = [\"$path\", \"/index.html\"] in [[site]]",
+    ),
+    (
+        "FallbackResource",
+        "write try = [\"$path\", \"/index.html\"] in [[site]]",
+    ),
+    ("handle", ROUTE),
+    ("handle_path", ROUTE),
+    ("location", ROUTE),
+    ("Location", ROUTE),
+    ("Directory", ROUTE),
+    ("path", ROUTE),
+    ("auth_basic", USERS),
+    ("auth_basic_user_file", USERS),
+    ("basic_auth", USERS),
+    ("basicauth", USERS),
+    ("users", USERS),
+    ("password", USERS),
+    ("AuthUserFile", USERS),
+    (
+        "allow",
+        "write allow = [\"192.0.2.0/24\"] in a [[site.route]]",
+    ),
+    (
+        "Require",
+        "write allow = [\"192.0.2.0/24\"] in a [[site.route]]",
+    ),
+    ("php", PHP),
+    ("php_fastcgi", PHP),
+    ("fastcgi_pass", PHP),
+    ("fastcgi", PHP),
+    (
+        "access_log",
+        "write access = \"FILE\" in [log], or log = \"FILE\" in [[site]]",
+    ),
+    ("error_log", "write errors = \"FILE\" in [log]"),
+    ("log_level", "remove the key: the error log has one level"),
+    (
+        "daemon",
+        "remove the key: `anthill serve` stays in the foreground, and `anthill service install` starts it at boot",
+    ),
+    ("worker_processes", "write workers = 4 in [server]"),
+    (
+        "worker_connections",
+        "write limits = { connections = 20000 } in [server]",
+    ),
+    (
+        "keepalive_timeout",
+        "write limits = { idle_seconds = 75 } in [server]",
+    ),
+    (
+        "client_header_timeout",
+        "write limits = { head_seconds = 10 } in [server]",
+    ),
+    (
+        "send_timeout",
+        "write limits = { write_stall_seconds = 30 } in [server]",
+    ),
+    (
+        "server_tokens",
+        "write headers = [{ files = \"*\", set = { Server = \"web\" } }] in [[site]]",
+    ),
+    (
+        "http2",
+        "remove the key: HTTP/2 needs no setting; for HTTP/3 write http3 = true in [server]",
+    ),
+    (
+        "default_server",
+        "write names = [\"*\"] in the [[site]] that answers for all other names",
+    ),
     (
         "down",
         "write status = \"disabled\" in the table of the member",
@@ -72,6 +194,25 @@ const NOT_NEEDED: &str =
     "remove the key: WebSockets pass, and responses leave as they arrive, without a setting";
 const CHANGED_BACK: &str =
     "remove the key: with `prefix`, redirects and cookie paths are changed back";
+
+const PROXY: &str = "write `proxy = \"http://127.0.0.1:9000\"` in a [[site.route]] with `path`";
+const BALANCER: &str =
+    "write [[balancer]] with `name` and `members`, and `balance` in a [[site.route]]";
+const INCLUDE: &str =
+    "write include = [\"sites.d/*.toml\"] at the top of the file, above the first table";
+const LISTEN: &str = "write https = [\":443\"] or http = [\":80\"] in [server]";
+const COMPRESSED: &str = "remove the key: text is compressed without a setting";
+const SERVED_WELL: &str = "remove the key: files are served well without a setting";
+const RATE: &str = "write `rate` in a [[site.route]]";
+const CERTIFICATE: &str = "write `certificate` and `key` in [[site]], or acme = { email = \"me@example.org\" } in [tls] \
+     for automatic certificates";
+const ACME: &str = "write [tls] with acme = { email = \"me@example.org\" }";
+const ROUTE: &str = "write [[site.route]] with `path`, below the [[site]]";
+const ROUTE_REDIRECT: &str = "write [[site.route]] with path = \"/old/\" and redirect = \"/new/\"";
+const ROUTE_REWRITE: &str = "write [[site.route]] with path = \"/old/\" and rewrite = \"/new/\"";
+const USERS: &str =
+    "write users = \"FILE\" in a [[site.route]]; `anthill passwd FILE NAME` makes the file";
+const PHP: &str = "write [[site.route]] with path = \"/\", fastcgi = \"unix:/run/php/php-fpm.sock\" and files = \".php\"";
 
 /// Balancing methods of other servers in lower case, without `-` and `_`.
 pub(super) static METHODS: &[(&str, &str)] = &[

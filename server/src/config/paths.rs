@@ -1,254 +1,12 @@
-//! Locations: the configuration to load, and the defaults for the state folder and the control socket.
+//! Locations: defaults for the state folder and the control socket, and paths of a configuration.
 
-use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use toml::Spanned;
-
 use crate::base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
-use crate::config::values::{ListenAddress, share_ports};
-use crate::config::{Config, FILE_NAME, LogTarget, OperatorError, ServerConfig};
-
-/// Source of a configuration, from the argument of `anthill serve`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConfigSource {
-    /// Configuration file.
-    File(PathBuf),
-    /// Folder without a configuration file.
-    Folder(PathBuf),
-}
-
-impl ConfigSource {
-    /// Returns the source for the argument of the command line. `None` means the current folder. A folder
-    /// with an `anthill.toml` means the file.
-    pub fn of(argument: Option<&Path>) -> Result<ConfigSource, OperatorError> {
-        let path = argument.unwrap_or(Path::new("."));
-        let metadata = std::fs::metadata(path).map_err(|error| {
-            OperatorError::new(format!("{}: {}", path.display(), reason(&error)))
-                .help("name a folder to serve, or a configuration file such as anthill.toml")
-        })?;
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        if let (false, Some("html" | "htm")) = (metadata.is_dir(), ending) {
-            let folder = path.parent().filter(|parent| *parent != Path::new(""));
-            let folder = folder.unwrap_or(Path::new(".")).display();
-            let what = format!("{} is a web page, not a configuration file", path.display());
-            let help = format!("to serve the folder of the page: anthill serve {folder}");
-            return Err(OperatorError::new(what).help(help));
-        }
-        if !metadata.is_dir() {
-            return Ok(ConfigSource::File(path.to_owned()));
-        }
-        let file = match argument {
-            Some(folder) => folder.join(FILE_NAME),
-            None => PathBuf::from(FILE_NAME),
-        };
-        match std::fs::metadata(&file) {
-            Ok(_) => Ok(ConfigSource::File(file)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Ok(ConfigSource::Folder(path.to_owned()))
-            }
-            Err(error) => Err(OperatorError::new(format!(
-                "{}: {}",
-                file.display(),
-                reason(&error)
-            ))),
-        }
-    }
-
-    /// Reads the configuration, and applies the options of the command line.
-    pub fn read(&self, overrides: &Overrides) -> Result<Config, OperatorError> {
-        let mut config = match self {
-            ConfigSource::File(path) => crate::config::load(path)?,
-            ConfigSource::Folder(path) => crate::config::guess(path)?,
-        };
-        overrides.apply(&mut config)?;
-        Ok(config)
-    }
-}
-
-/// Options of the command line that override the configuration. The options are kept, so that a reload
-/// applies the options again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Overrides {
-    /// Addresses for HTTPS; `off` = none.
-    pub https: Vec<String>,
-    /// Addresses for plain HTTP; `off` = none.
-    pub http: Vec<String>,
-    /// State folder.
-    pub state: Option<PathBuf>,
-    /// Control socket.
-    pub control: Option<PathBuf>,
-    /// Number of worker threads.
-    pub workers: Option<usize>,
-    /// Access log: `-`, `stderr`, `off` or a file.
-    pub log: Option<OsString>,
-    /// Account to drop to.
-    pub user: Option<String>,
-    /// State folder and control socket determined at the start. After privileges are dropped, the defaults
-    /// would be different.
-    pub settled: Option<(PathBuf, PathBuf)>,
-}
-
-impl Overrides {
-    /// Keeps the state folder and control socket of `config` as defaults for reloads after privileges were
-    /// dropped. Values in the configuration file still take precedence.
-    pub fn settle(&mut self, config: &Config) {
-        let server = &config.server;
-        self.settled = Some((
-            server.state.get_ref().clone(),
-            server.control.get_ref().clone(),
-        ));
-    }
-
-    fn apply(&self, config: &mut Config) -> Result<(), OperatorError> {
-        self.apply_settled(&mut config.server);
-        self.apply_addresses(config)?;
-        if let Some(workers) = self.workers {
-            config.server.workers = Some(Spanned::new(0..0, workers));
-        }
-        if let Some(user) = &self.user {
-            config.server.user = Some(Spanned::new(0..0, user.clone()));
-        }
-        self.apply_paths(config)?;
-        if let Some(log) = &self.log {
-            let to = match log.to_str() {
-                Some("-" | "stdout") => LogTarget::Stdout,
-                Some("stderr") => LogTarget::Stderr,
-                Some("off") => LogTarget::Off,
-                _ => LogTarget::File(absolute(Path::new(log))?),
-            };
-            config.log.access = Spanned::new(0..0, to);
-        }
-        Ok(())
-    }
-
-    /// Sets the paths determined at the start, where the configuration file has no path.
-    fn apply_settled(&self, server: &mut ServerConfig) {
-        let Some((state, control)) = &self.settled else {
-            return;
-        };
-        let by_default = |span: std::ops::Range<usize>| span.is_empty();
-        if by_default(server.control.span()) && by_default(server.state.span()) {
-            server.control = Spanned::new(0..0, control.clone());
-        }
-        if by_default(server.state.span()) {
-            server.state = Spanned::new(0..0, state.clone());
-        }
-    }
-
-    /// Sets the addresses. Fails if the server would have no address, or an address twice.
-    fn apply_addresses(&self, config: &mut Config) -> Result<(), OperatorError> {
-        let server = &mut config.server;
-        for (option, typed, addresses) in [
-            ("https", &self.https, &mut server.https),
-            ("http", &self.http, &mut server.http),
-        ] {
-            if !typed.is_empty() {
-                *addresses = listen(option, typed)?;
-            }
-        }
-        if server.https.is_empty() && server.http.is_empty() {
-            return Err(OperatorError::new("there is no address to listen on")
-                .help("give --https or --http an address such as :8443"));
-        }
-        let manager = config.manager.iter_mut();
-        let manager = manager.flat_map(|manager| &mut manager.listen);
-        let public = server.https.iter_mut().chain(&mut server.http);
-        let mut addresses: Vec<_> = public.chain(manager).collect();
-        if let Err((_, later)) = share_ports(&mut addresses) {
-            let address = addresses[later].get_ref();
-            return Err(
-                OperatorError::new(format!("the address `{address}` is used twice"))
-                    .help("change a port with --https or --http (`off` for none)"),
-            );
-        }
-        Ok(())
-    }
-
-    /// Sets the state folder and the control socket. A default control socket moves with the state folder.
-    fn apply_paths(&self, config: &mut Config) -> Result<(), OperatorError> {
-        let server = &mut config.server;
-        if let Some(state) = &self.state {
-            let state = absolute(state)?;
-            if server.control.span().is_empty() {
-                let key = config.path.as_deref().unwrap_or(&config.folder);
-                let control = DefaultPaths::of(key).control(&state);
-                server.control = Spanned::new(0..0, control);
-            }
-            server.state = Spanned::new(0..0, state);
-        }
-        let Some(control) = &self.control else {
-            return Ok(());
-        };
-        let control = absolute(control)?;
-        if !fits_socket(&control) {
-            let what = format!("the control socket's path is longer than {SOCKET_PATH_MAX} bytes");
-            return Err(OperatorError::new(what).help("give --control a shorter path"));
-        }
-        server.control = Spanned::new(0..0, control);
-        Ok(())
-    }
-}
-
-fn listen(option: &str, typed: &[String]) -> Result<Vec<Spanned<ListenAddress>>, OperatorError> {
-    if typed.iter().any(|address| address == "off") {
-        return Ok(Vec::new());
-    }
-    let parse = |address: &String| {
-        let listen = ListenAddress::parse(address).map_err(|wrong| {
-            OperatorError::new(format!("--{option}: {}", wrong.what)).help(wrong.help)
-        })?;
-        Ok(Spanned::new(0..0, listen))
-    };
-    typed.iter().map(parse).collect()
-}
-
-/// Returns the paths where the control socket of a running server may be, most likely first: the configured
-/// path; otherwise the default of the calling user, and the default of a server started by root. A
-/// configuration file with syntax errors is read as far as possible, since the server may be running all
-/// the same.
-pub fn control_sockets(
-    chosen: &ConfigSource,
-    overrides: &Overrides,
-) -> Result<Vec<PathBuf>, OperatorError> {
-    let (path, text) = match chosen {
-        ConfigSource::File(path) => (absolute(path)?, read_text(path)?),
-        ConfigSource::Folder(path) => (absolute(path)?, String::new()),
-    };
-    let (document, _errors) = toml::de::DeTable::parse_recoverable(&text);
-    let server = document
-        .get_ref()
-        .get("server")
-        .map(|value| value.get_ref());
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let configured = |key: &str| {
-        let value = server?.as_table()?.get(key)?.get_ref().as_str()?;
-        Some(join(folder, value))
-    };
-    let typed = |path: &Option<PathBuf>| path.as_deref().map(absolute).transpose();
-    if let Some(control) = typed(&overrides.control)?.or_else(|| configured("control")) {
-        return Ok(vec![control]);
-    }
-    let defaults = DefaultPaths::of(&path);
-    if let Some(state) = typed(&overrides.state)?.or_else(|| configured("state")) {
-        return Ok(vec![defaults.control(&state)]);
-    }
-    let mut sockets = vec![defaults.control(&defaults.state())];
-    for folder in [
-        PathBuf::from(MACHINE_STATE),
-        shared_folder(),
-        private_folder(),
-    ] {
-        let socket = folder.join(defaults.socket_name());
-        if !sockets.contains(&socket) {
-            sockets.push(socket);
-        }
-    }
-    Ok(sockets)
-}
+use crate::config::error::OperatorError;
 
 /// Makes a folder for the user of the process alone (parents with the usual mode), or checks that an
 /// existing folder belongs to the user: in `/tmp`, another user may have made the folder first. Root
@@ -298,7 +56,7 @@ impl DefaultPaths {
         format!("{:016x}.edits", self.key)
     }
 
-    fn socket_name(&self) -> String {
+    pub(super) fn socket_name(&self) -> String {
         format!("{:016x}.sock", self.key)
     }
 
@@ -342,14 +100,14 @@ impl DefaultPaths {
 }
 
 /// Returns the folder for sockets of the user.
-fn shared_folder() -> PathBuf {
+pub(super) fn shared_folder() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
         Some(folder) if folder.is_absolute() => folder.join("anthill"),
         _ => private_folder(),
     }
 }
 
-fn private_folder() -> PathBuf {
+pub(super) fn private_folder() -> PathBuf {
     PathBuf::from(format!(
         "/tmp/anthill-{}",
         rustix::process::geteuid().as_raw()
@@ -382,7 +140,16 @@ pub(super) fn read_text(path: &Path) -> Result<String, OperatorError> {
             "the file is larger than 4 MiB, too large for a configuration".to_owned(),
         ));
     }
-    let bytes = std::fs::read(path).map_err(|error| failed(reason(&error)))?;
+    let bytes = std::fs::read(path).map_err(|error| {
+        let failed = failed(reason(&error));
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => failed.help(format!(
+                "run the command as the owner of the file, or let its group read the file: chmod g+r {}",
+                path.display()
+            )),
+            _ => failed,
+        }
+    })?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let line = error.as_bytes()[..valid]
@@ -421,7 +188,7 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, OperatorError> {
 }
 
 /// Returns a path of the configuration file, resolved against the folder of the file.
-pub(super) fn join(folder: &Path, path: &str) -> PathBuf {
+pub(super) fn join(folder: &Path, path: impl AsRef<Path>) -> PathBuf {
     tidy(&folder.join(path))
 }
 
@@ -432,8 +199,10 @@ fn tidy(path: &Path) -> PathBuf {
         .collect()
 }
 
+/// Usual name of the configuration file, looked up in a folder given instead of a file.
+pub const FILE_NAME: &str = "anthill.toml";
 /// State folder of a server started by root.
-const MACHINE_STATE: &str = "/var/lib/anthill";
+pub(super) const MACHINE_STATE: &str = "/var/lib/anthill";
 /// Maximum length of a socket's path in bytes.
 pub(super) const SOCKET_PATH_MAX: usize = 107;
 /// Maximum size of a configuration file in bytes, because the file is read whole. The limit refuses disk

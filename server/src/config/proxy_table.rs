@@ -7,16 +7,15 @@ use toml::Spanned;
 
 use crate::config::balancer::BalancerConfig;
 use crate::config::connection_table::ConnectionKeys;
-use crate::config::declared_table::{DeclaredTable, declare_table};
+use crate::config::declared_table::declare_table;
 use crate::config::error::OperatorError;
 use crate::config::field_variables::foreign_variable;
+use crate::config::file_rules::field;
 use crate::config::member_url::ProxyUrl;
 use crate::config::proxy_values::{BalancerName, EncodedSlash, Prefix};
-use crate::config::schema::field;
-use crate::config::suggestion::suggest;
-use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader, TableSchema};
+use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableSchema};
+use crate::config::value_types::Network;
 use crate::config::values::{ListenAddress, reserved_request_field, reserved_response_field};
-use crate::config::{ServerConfig, SiteConfig, TargetConfig};
 use crate::handler::proxy::settings::{ForwardSettings, ForwardedHost};
 
 declare_table! {
@@ -24,7 +23,7 @@ declare_table! {
     pub(super) struct TrustKeys: "[server]" {
         /// Networks of proxies in front of the server. The client's address is the first address outside of
         /// the networks, read from the right of `Forwarded` or `X-Forwarded-For`.
-        trust: Vec<Spanned<String>> = default(Vec::new()),
+        trust: Vec<Spanned<Network>> = default(Vec::new()),
             also ["set_real_ip_from", "real_ip", "trusted_proxies"], example "[\"10.0.0.0/8\", \"::1\"]";
     }
 }
@@ -143,12 +142,7 @@ impl FromToml for ResponseFields {
     }
 }
 
-static FIELDS: TableSchema = TableSchema {
-    name: "fields",
-    keys: &[],
-    later: &[],
-    foreign: &[],
-};
+static FIELDS: TableSchema = TableSchema::of_data("fields");
 
 /// Help for a variable of another server.
 const VARIABLE_HELP: &str = "write \"{client}\" for the client's address; the server itself writes Host, Forwarded, \
@@ -185,47 +179,41 @@ fn fields(
     Ok(fields)
 }
 
-/// Targets among the keys of a route about proxies, each with its key and its position.
-pub(super) struct ProxyTargets {
-    /// Targets of the route.
-    pub(super) targets: Vec<(&'static str, Range<usize>, TargetConfig)>,
-    /// True if paths with an encoded slash reach the members.
-    pub(super) encoded_slash: bool,
+/// Target of a route about proxies, with its key and its position.
+type ProxyTarget = (&'static str, Range<usize>, ProxyConfig);
+
+impl RouteKeys {
+    /// Returns the targets, and whether paths with an encoded slash reach the members.
+    pub(super) fn targets(
+        self,
+        source: &SourceText<'_>,
+    ) -> Result<(Vec<ProxyTarget>, bool), OperatorError> {
+        let mut targets = Vec::new();
+        if let Some(proxy) = self.proxy {
+            let span = proxy.span();
+            targets.push(("proxy", span, proxy_target(source, proxy.into_inner())?));
+        }
+        if let Some(balance) = self.balance {
+            let span = balance.span();
+            let BalanceTable { name, forward } = balance.into_inner();
+            let name = Spanned::new(name.span(), name.into_inner().0.into());
+            let target = ProxyConfig {
+                balancer: BalancerRef::Named(name),
+                forward: forward.settings(),
+            };
+            targets.push(("balance", span, target));
+        }
+        let slash = self.encoded_slash;
+        if targets.is_empty() && !slash.span().is_empty() {
+            let what =
+                "`encoded_slash` has no effect without `proxy` or `balance` in the same route";
+            return Err(source.error(slash.span(), what, "remove the key, or add `proxy`"));
+        }
+        Ok((targets, *slash.get_ref() == EncodedSlash::Pass))
+    }
 }
 
-/// Reads `proxy`, `balance` and `encoded_slash` of a route.
-pub(super) fn proxy_targets(
-    table: &mut TableReader<'_, '_>,
-) -> Result<ProxyTargets, OperatorError> {
-    let source = table.source();
-    let keys = RouteKeys::take(table)?;
-    let mut targets = Vec::new();
-    if let Some(proxy) = keys.proxy {
-        let span = proxy.span();
-        targets.push(("proxy", span, proxy_target(source, proxy.into_inner())?));
-    }
-    if let Some(balance) = keys.balance {
-        let span = balance.span();
-        let BalanceTable { name, forward } = balance.into_inner();
-        let name = Spanned::new(name.span(), name.into_inner().0.into());
-        let target = TargetConfig::Proxy(ProxyConfig {
-            balancer: BalancerRef::Named(name),
-            forward: forward.settings(),
-        });
-        targets.push(("balance", span, target));
-    }
-    let slash = keys.encoded_slash;
-    if targets.is_empty() && !slash.span().is_empty() {
-        let what = "`encoded_slash` has no effect without `proxy` or `balance` in the same route";
-        return Err(source.error(slash.span(), what, "remove the key, or add `proxy`"));
-    }
-    Ok(ProxyTargets {
-        targets,
-        encoded_slash: *slash.get_ref() == EncodedSlash::Pass,
-    })
-}
-
-fn proxy_target(source: &SourceText<'_>, table: ProxyTable) -> Result<TargetConfig, OperatorError> {
+fn proxy_target(source: &SourceText<'_>, table: ProxyTable) -> Result<ProxyConfig, OperatorError> {
     let span = table.url.span();
     let url = table.url.into_inner();
     let mut forward = table.forward;
@@ -239,14 +227,11 @@ fn proxy_target(source: &SourceText<'_>, table: ProxyTable) -> Result<TargetConf
         (None, _) => {}
     }
     let member = Spanned::new(span, url.member);
-    Ok(TargetConfig::Proxy(ProxyConfig {
-        balancer: BalancerRef::Own(Box::new(BalancerConfig::single(
-            source,
-            member,
-            table.connection,
-        )?)),
+    let balancer = BalancerConfig::single(source, member, table.connection)?;
+    Ok(ProxyConfig {
+        balancer: BalancerRef::Own(Box::new(balancer)),
         forward: forward.settings(),
-    }))
+    })
 }
 
 impl ForwardKeys {
@@ -267,69 +252,4 @@ pub(super) fn listener(table: ListenerTable) -> Spanned<ListenAddress> {
     let mut listen = table.listen;
     listen.get_mut().proxy_protocol = *table.proxy_protocol.get_ref();
     listen
-}
-
-/// Refuses a listener with the PROXY protocol if no address is trusted: every connection would be refused.
-pub(super) fn refuse_untrusted_listener(
-    source: &SourceText<'_>,
-    server: &ServerConfig,
-) -> Result<(), OperatorError> {
-    let mut listeners = server.https.iter().chain(&server.http);
-    match listeners.find(|listener| listener.get_ref().proxy_protocol) {
-        Some(listener) if server.trust.is_empty() => {
-            let what = "`proxy_protocol` needs the addresses of the proxies in `trust`";
-            let help =
-                "add trust = [\"192.0.2.1\"] to [server], the addresses of the proxies in front";
-            Err(source.error(listener.span(), what, help))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Refuses a `balance` that names no balancer.
-pub(super) fn refuse_unknown_balancers(
-    source: &SourceText<'_>,
-    balancers: &[BalancerConfig],
-    sites: &[SiteConfig],
-) -> Result<(), OperatorError> {
-    let names = || balancers.iter().map(|balancer| &*balancer.settings.name);
-    for name in sites.iter().flat_map(named_balancers) {
-        let typed = name.get_ref().as_str();
-        if names().any(|name| name == typed) {
-            continue;
-        }
-        let what = format!("there is no balancer `{typed}`");
-        let help = match (suggest(typed, names()), names().next()) {
-            (Some(meant), _) => format!("did you mean \"{meant}\"?"),
-            (None, Some(_)) => format!(
-                "the balancers are {}",
-                names().collect::<Vec<_>>().join(", ")
-            ),
-            (None, None) => format!("add [[balancer]] with name = \"{typed}\""),
-        };
-        return Err(source.error(name.span(), what, help));
-    }
-    Ok(())
-}
-
-/// Returns the names in `balance` of all routes of a site.
-pub(super) fn named_balancers(site: &SiteConfig) -> impl Iterator<Item = &Spanned<String>> {
-    site.routes.iter().filter_map(|route| match &route.target {
-        Some(TargetConfig::Proxy(ProxyConfig {
-            balancer: BalancerRef::Named(name),
-            ..
-        })) => Some(name),
-        _ => None,
-    })
-}
-
-/// Returns the balancers of all routes with `proxy` of a site.
-pub(super) fn own_balancers(site: &SiteConfig) -> impl Iterator<Item = &BalancerConfig> {
-    site.routes.iter().filter_map(|route| match &route.target {
-        Some(TargetConfig::Proxy(ProxyConfig {
-            balancer: BalancerRef::Own(balancer),
-            ..
-        })) => Some(&**balancer),
-        _ => None,
-    })
 }

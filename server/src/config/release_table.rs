@@ -1,79 +1,140 @@
 //! Keys of `[[site]]` for releases: `release`, `publishers`, `preview` and `preview_users`.
 
-use crate::base::digest::from_hex;
-use crate::config::toml_reader::{SourceText, TableReader};
-use crate::config::value_types::SiteName;
-use crate::config::{OperatorError, ReleaseConfig, RouteConfig, Spanned};
-use crate::wire::release_pointer::is_label;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// Takes `release`, `publishers`, `preview` and `preview_users`.
-pub(super) fn release(
-    table: &mut TableReader<'_, '_>,
-) -> Result<Option<ReleaseConfig>, OperatorError> {
-    let source = table.source();
-    let publishers = table.take::<Vec<Spanned<String>>>("publishers")?;
-    let preview = table.take::<Spanned<SiteName>>("preview")?;
-    let preview_users = table.take::<Spanned<PathBuf>>("preview_users")?;
-    let Some(name) = table.take::<Spanned<String>>("release")? else {
-        let first = publishers.iter().flatten().next().map(Spanned::span);
-        let preview = preview.map(|it| it.span());
-        let preview_users = preview_users.map(|it| it.span());
-        let keys = [
-            ("publishers", first),
-            ("preview", preview),
-            ("preview_users", preview_users),
-        ];
-        for (key, span) in keys {
-            if let Some(span) = span {
-                let what = format!("`{key}` is for a site with `release`");
-                let help = "write the name of the site in the store, such as release = \"www\"";
-                return Err(source.error(span, what, help));
+use toml::Spanned;
+
+use crate::base::digest::from_hex;
+use crate::config::declared_table::declare_table;
+use crate::config::error::OperatorError;
+use crate::config::route_table::RouteConfig;
+use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
+use crate::config::values::{site_name, wrong};
+use crate::wire::release_pointer::is_label;
+
+declare_table! {
+    /// Keys of `[[site]]` about releases.
+    pub(super) struct ReleaseKeys: "[[site]]" {
+        /// In place of `root`: the name of the site in the store of [releases](releases.md).
+        release: ReleaseName = optional("none"), example "\"www\"";
+        /// Ed25519 public keys, each 64 hexadecimal digits. With keys, only
+        /// [signed releases](releases.md#publishers) are served.
+        publishers: Vec<PublisherKey> = optional("none"),
+            example "[\"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a\"]";
+        /// Wildcard name of the [previews](releases.md#previews), such as `"*.preview.example.org"`.
+        preview: PreviewName = optional("none"), example "\"*.preview.example.org\"";
+        /// [User file](routes.md) for previews by their labels.
+        preview_users: PathBuf = optional("none"), example "\"preview-users\"";
+    }
+}
+
+/// Release of a site (`release`, `publishers`, `preview` and `preview_users`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseConfig {
+    /// Name of the site in the store.
+    pub name: Spanned<String>,
+    /// Ed25519 public keys of the publishers. Empty = an unsigned pointer is accepted.
+    pub publishers: Vec<[u8; 32]>,
+    /// Wildcard name of the previews, such as `*.preview.example.org`; `None` = no previews.
+    pub preview: Option<Spanned<String>>,
+    /// File of the users that may see previews by their labels.
+    pub preview_users: Option<Spanned<PathBuf>>,
+}
+
+impl ReleaseKeys {
+    /// Returns the release; `None` for a folder. A key without `release` is refused if the table is whole.
+    pub(super) fn settings(
+        self,
+        source: &SourceText<'_>,
+        is_whole: bool,
+    ) -> Result<Option<ReleaseConfig>, OperatorError> {
+        let Some(name) = self.release else {
+            let keys = [
+                ("publishers", self.publishers.map(|it| it.span())),
+                ("preview", self.preview.map(|it| it.span())),
+                ("preview_users", self.preview_users.map(|it| it.span())),
+            ];
+            let mut keys = keys
+                .into_iter()
+                .filter_map(|(key, span)| Some((key, span?)));
+            return match keys.next().filter(|_| is_whole) {
+                None => Ok(None),
+                Some((key, span)) => {
+                    let what = format!("`{key}` is for a site with `release`");
+                    let help = "write the name of the site in the store, such as release = \"www\"";
+                    Err(source.error(span, what, help))
+                }
+            };
+        };
+        let publishers = self.publishers.map_or_else(Vec::new, Spanned::into_inner);
+        let preview = self.preview;
+        Ok(Some(ReleaseConfig {
+            name: Spanned::new(name.span(), name.into_inner().0),
+            publishers: publishers.into_iter().map(|key| key.0).collect(),
+            preview: preview.map(|it| Spanned::new(it.span(), it.into_inner().0)),
+            preview_users: self.preview_users,
+        }))
+    }
+}
+
+/// Name of a site in the store of releases.
+#[derive(Clone, Debug)]
+pub(super) struct ReleaseName(String);
+
+impl FromToml for ReleaseName {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let name = item.parse("text in quotes", "\"www\"", |text| match is_label(text) {
+            true => Ok(text.to_owned()),
+            false => wrong(
+                format!("`{text}` is no name of a site in a store"),
+                "write at most 63 letters, digits, dots, hyphens and underscores, and begin with a letter or digit",
+            ),
+        });
+        name.map(ReleaseName)
+    }
+}
+
+/// Wildcard name of previews.
+#[derive(Clone, Debug)]
+pub(super) struct PreviewName(String);
+
+impl FromToml for PreviewName {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let example = "\"*.preview.example.org\"";
+        let name = item.parse("a wildcard name in quotes", example, |text| {
+            let name = site_name(text)?;
+            match name.starts_with("*.") {
+                true => Ok(name),
+                false => wrong(
+                    format!("`{name}` names a single host"),
+                    format!("write preview = \"*.preview.{name}\", a name for each release"),
+                ),
             }
-        }
-        return Ok(None);
-    };
-    if !is_label(name.get_ref()) {
-        let what = format!("`{}` is no name of a site in a store", name.get_ref());
-        let help = "write at most 63 letters, digits, dots, hyphens and underscores, and begin with a letter or digit";
-        return Err(source.error(name.span(), what, help));
-    }
-    let publishers = publishers.unwrap_or_default().into_iter();
-    let publishers = publishers.map(|key| public_key(source, &key));
-    Ok(Some(ReleaseConfig {
-        name,
-        publishers: publishers.collect::<Result<_, _>>()?,
-        preview: preview.map(|name| preview_name(source, name)).transpose()?,
-        preview_users,
-    }))
-}
-
-/// Returns the wildcard name of the previews.
-fn preview_name(
-    source: &SourceText<'_>,
-    name: Spanned<SiteName>,
-) -> Result<Spanned<String>, OperatorError> {
-    let span = name.span();
-    let name = name.into_inner().0;
-    match name.starts_with("*.") {
-        true => Ok(Spanned::new(span, name)),
-        false => {
-            let what = format!("`{name}` names a single host");
-            let help = format!("write preview = \"*.preview.{name}\", a name for each release");
-            Err(source.error(span, what, help))
-        }
+        });
+        name.map(PreviewName)
     }
 }
 
-fn public_key(source: &SourceText<'_>, key: &Spanned<String>) -> Result<[u8; 32], OperatorError> {
-    from_hex(key.get_ref().as_bytes()).ok_or_else(|| {
-        source.error(
-            key.span(),
-            "a key of `publishers` is no Ed25519 public key",
-            "write the 64 lower-case hexadecimal digits of the key",
-        )
-    })
+/// Ed25519 public key.
+#[derive(Clone, Debug)]
+pub(super) struct PublisherKey([u8; 32]);
+
+impl FromToml for PublisherKey {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let key = item.parse("a key in quotes", "[\"…\"]", |text| {
+            from_hex(text.as_bytes()).map_or_else(
+                || {
+                    wrong(
+                        "a key of `publishers` is no Ed25519 public key",
+                        "write the 64 lower-case hexadecimal digits of the key",
+                    )
+                },
+                Ok,
+            )
+        });
+        key.map(PublisherKey)
+    }
 }
 
 /// Refuses keys of a site that need a folder.

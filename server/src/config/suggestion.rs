@@ -1,24 +1,23 @@
 //! Suggestions for misspelt words ("did you mean …").
 
-/// Returns the word of `known` nearest to `typed`, or `None` if no word is near enough.
+/// Returns the word of `known` nearest to `typed`, or `None` if no word is near enough: a third of the letters may
+/// differ, or one word may begin with the other.
 pub fn suggest<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let plain = |word: &str| word.to_ascii_lowercase().replace('-', "_");
     let typed: Vec<char> = plain(typed).chars().collect();
     if typed.len() > WORD_MAX {
         return None;
     }
-    known
-        .into_iter()
-        .map(|word| {
-            (
-                distance(&typed, &plain(word).chars().collect::<Vec<_>>()),
-                word,
-            )
-        })
-        .filter(|&(distance, word)| {
-            distance <= (word.len().min(typed.len()) / 3).max(1) && distance < typed.len()
-        })
-        .min_by_key(|&(distance, _)| distance)
+    let near = known.into_iter().filter_map(|word| {
+        let letters: Vec<char> = plain(word).chars().collect();
+        let distance = distance(&typed, &letters);
+        let is_near = distance <= (letters.len().max(typed.len()) / 3).max(1);
+        let is_begun = letters.len().min(typed.len()) >= BEGINNING_MIN
+            && (letters.starts_with(&typed) || typed.starts_with(&letters));
+        let fits = is_begun || (is_near && distance < typed.len());
+        fits.then_some((distance, word))
+    });
+    near.min_by_key(|&(distance, _)| distance)
         .map(|(_, word)| word)
 }
 
@@ -44,3 +43,37 @@ fn distance(a: &[char], b: &[char]) -> usize {
 /// Maximum length of a typed word in characters. A longer word is no likely typing mistake, and the
 /// comparison takes quadratic time.
 const WORD_MAX: usize = 40;
+/// Minimum length of a word that the other word begins with.
+const BEGINNING_MIN: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_words_are_suggested() {
+        let known = [
+            "names",
+            "root",
+            "errors",
+            "certificate",
+            "key",
+            "client_ca",
+            "listing",
+        ];
+        for (typed, meant) in [
+            ("eror", Some("errors")),
+            ("naems", Some("names")),
+            ("rot", Some("root")),
+            ("Client-CA", Some("client_ca")),
+            ("cert", Some("certificate")),
+            ("keyfile", Some("key")),
+            ("list", Some("listing")),
+            ("x", None),
+            ("zebra", None),
+            ("", None),
+        ] {
+            assert_eq!(suggest(typed, known), meant, "{typed}");
+        }
+    }
+}

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -14,6 +14,7 @@ use super::declared_table::ShownValue;
 use super::proxy_values::Weight;
 use super::values::{ListenAddress, parse_duration, site_name};
 use super::*;
+use crate::limits::Limits;
 
 fn read(text: &str) -> Result<Config, OperatorError> {
     parse(text, Path::new("/srv/anthill.toml"))
@@ -123,7 +124,7 @@ fn every_key_is_read() {
         LogTarget::File("/srv/logs/access.log".into())
     );
     assert_eq!(*config.log.errors.get_ref(), LogTarget::Off);
-    assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!(config.log.format, crate::base::log::AccessLogFormat::Json);
     assert_eq!(config.tls.min_version, TlsVersion::Tls13);
     assert_eq!(config.tls.ciphers.as_ref().map(Vec::len), Some(1));
     assert_eq!(
@@ -167,7 +168,7 @@ fn every_key_is_read() {
     // The fields keep the order of the file, not of the alphabet.
     assert_eq!(site.headers[0].set[0].0, "X-B");
     assert_eq!(
-        site.log.as_ref().map(|log| log.get_ref()),
+        site.log.access.as_ref().map(|log| log.get_ref()),
         Some(&LogTarget::Stdout)
     );
 
@@ -262,7 +263,7 @@ fn errors_show_the_line_and_mark_the_mistake() {
         ),
         (
             "[log]\ncolour = true",
-            "error: unknown key `colour` in [log]\n --> /srv/anthill.toml:2:1\n  |\n2 | colour = true\n  | ^^^^^^\nhelp: [log] knows access, errors, format",
+            "error: unknown key `colour` in [log]\n --> /srv/anthill.toml:2:1\n  |\n2 | colour = true\n  | ^^^^^^\nhelp: [log] knows access, errors, format, skip, rotate",
         ),
         (
             "\ncluster = \"a\"\n",
@@ -286,7 +287,7 @@ fn errors_show_the_line_and_mark_the_mistake() {
         ),
         (
             "[server",
-            "error: unclosed table, expected `]`\n --> /srv/anthill.toml:1:8\n  |\n1 | [server\n  |        ^\nhelp: write `key = value` or a [table] in a line, and text in quotes",
+            "error: unclosed table, expected `]`\n --> /srv/anthill.toml:1:8\n  |\n1 | [server\n  |        ^\nhelp: write brackets at both ends: [server]",
         ),
         (
             "[server]\nhttps = []\nhttp = \"off\"\n",
@@ -309,8 +310,8 @@ fn each_mistake_has_a_message_and_a_correction() {
         ),
         (
             "[[site.route]]\npath = \"/a\"\n[[site]]\nroot = \"b\"\n",
-            "duplicate key",
-            "stand below their [[site]]",
+            "[[site.route]] stands above its [[site]]",
+            "write [[site]] above",
         ),
         (
             "[site]\n",
@@ -368,8 +369,8 @@ fn each_mistake_has_a_message_and_a_correction() {
         ),
         (
             "[tls]\nacme = { eab = { kid = \"a\" } }",
-            "both `kid` and `key`",
-            "your CA",
+            "eab needs `key`",
+            "for example key",
         ),
         (
             "[tls]\nacme = { eab = { kid = \"a\", key = \"!\" } }",
@@ -413,7 +414,7 @@ fn each_mistake_has_a_message_and_a_correction() {
             "64 lower-case hexadecimal digits",
         ),
         (
-            "[[site]]\npublishers = [\"abc\"]",
+            "[[site]]\npublishers = []",
             "`publishers` is for a site with `release`",
             "release = \"www\"",
         ),
@@ -495,12 +496,12 @@ fn each_mistake_has_a_message_and_a_correction() {
         (
             "[server]\nlimits = { head_bytes = \"1MiB\" }",
             "out of bounds",
-            "between 256 and 32768",
+            "between 256 and \"32KiB\"",
         ),
         (
             "[server]\nlimits = { idle_seconds = 0 }",
             "out of bounds",
-            "between 1 and",
+            "between \"1s\" and",
         ),
         (
             "[log]\naccess = 5",
@@ -644,7 +645,7 @@ fn each_mistake_has_a_message_and_a_correction() {
         ),
         (
             "[[site]]\ncache = [ { files = \"*\" } ]",
-            "needs `files` and `max_age`",
+            "a rule of `cache` needs `max_age`",
             "",
         ),
         (
@@ -735,13 +736,16 @@ fn each_mistake_has_a_message_and_a_correction() {
         ("key", "key with no value", ""),
         ("x = yes\n", "", "quotes"),
     ];
+    let mut failures = Vec::new();
     for (text, what, help) in table {
         let message = message(text);
         let (said, helped) = message.split_once("\nhelp: ").unwrap_or((&message, ""));
-        assert!(said.contains(what), "{text}\n{message}\nlacks {what}");
-        assert!(helped.contains(help), "{text}\n{message}\nlacks {help}");
-        assert!(said.contains(" --> /srv/anthill.toml"), "{text}\n{message}");
+        let has_place = said.contains(" --> /srv/anthill.toml");
+        if !said.contains(what) || !helped.contains(help) || !has_place {
+            failures.push(format!("{text}\n{message}\nlacks {what} or {help}"));
+        }
     }
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
 #[test]
@@ -1088,14 +1092,19 @@ fn a_configuration_in_a_served_folder_causes_a_warning() {
     fs::write(&file, "server.state = \".state\"\n[[site]]\nroot = \".\"\n").unwrap();
     let warnings = check(&load(&file).unwrap()).unwrap();
     assert!(
-        warnings[0].contains("the server hides the file from clients"),
+        warnings[0]
+            .what()
+            .contains("the server hides the file from clients"),
         "{warnings:?}"
     );
 
     let (_folder, config) =
         laid_out("[[site]]\nhttp = \"serve\"\n[[site.route]]\npath = \"/x\"\nusers = \"users\"\n");
     let warnings = check(&config).unwrap();
-    assert!(warnings[0].contains("sent unencrypted"), "{warnings:?}");
+    assert!(
+        warnings[0].what().contains("sent unencrypted"),
+        "{warnings:?}"
+    );
 }
 
 #[test]
@@ -1155,7 +1164,7 @@ fn an_unexported_repository_of_a_deployment_causes_a_warning() {
         .path()
         .join("repositories/a.git/git-daemon-export-ok");
     let help = format!("touch {}, or write export = \"all\"", mark.display());
-    let told = warnings.iter().filter(|it| it.contains(&help));
+    let told = warnings.iter().filter(|it| it.what().contains(&help));
     assert_eq!(told.count(), 1, "{warnings:?}");
     fs::write(mark, "").unwrap();
     assert_eq!(check(&config), Ok(Vec::new()));
@@ -1457,5 +1466,388 @@ fn managed_certificates_are_chosen_by_name() {
         (ChallengeType::Dns01, "dns-01"),
     ] {
         assert_eq!(challenge.name(), name);
+    }
+}
+
+/// Returns the first line and the place of each error of a configuration.
+fn mistakes(text: &str) -> Vec<(String, String)> {
+    let message = message(text);
+    let errors = message.split("\n\n");
+    let errors = errors.map(|error| {
+        let mut lines = error.lines();
+        let what = lines.next().unwrap().strip_prefix("error: ").unwrap();
+        let place = lines.next().unwrap().split("anthill.toml:").nth(1);
+        (what.to_owned(), place.unwrap_or("").to_owned())
+    });
+    errors.collect()
+}
+
+#[test]
+fn all_mistakes_are_reported_in_the_order_of_the_file() {
+    let text = "\
+[log]
+format = \"jsno\"
+accesss = \"off\"
+[server]
+workers = \"many\"
+limits = { fields = 0, heads = 1 }
+[[site]]
+eror = 1
+index = [\"a/b\", \"ok\", \"c/d\"]
+[[site.route]]
+path = \"x\"
+[[site.route]]
+path = \"/a/\"
+redirect = \"nowhere\"
+allow = [\"10.0.0.1/8\", \"::1\", \"home\"]
+[[balancer]]
+name = \"app\"
+members = [\"ftp://a\", \"http://b:1\", \"http://c:0x\"]
+[[site]]
+names = [\"b.test\"]
+cache = [{ files = \"[a\" }]
+key = \"only.key\"
+";
+    let places = [
+        "2:10", "3:1", "5:11", "6:21", "6:24", "8:1", "9:10", "9:23", "11:8", "14:12", "15:10",
+        "15:31", "18:12", "18:37", "21:21",
+    ];
+    let found = mistakes(text);
+    let found: Vec<&str> = found.iter().map(|(_, place)| place.as_str()).collect();
+    assert_eq!(found, places);
+}
+
+#[test]
+fn a_mistake_has_no_consequences() {
+    for (text, mistakes_of_file) in [
+        // The site counts neither as a second site for every name nor as a site without a folder.
+        (
+            "[[site]]\nnames = [5]\n[[site]]\nroot = \"a\"\n",
+            vec!["`names` must be a host name in quotes, not a number"],
+        ),
+        (
+            "[[site]]\nkey = \"k\"\ncertifcate = \"c\"\n",
+            vec!["unknown key `certifcate` in [[site]]"],
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nredirct = \"/a\"\n",
+            vec!["unknown key `redirct` in [[site.route]]"],
+        ),
+        (
+            "[[site]]\n[[site.route]]\npaht = \"/\"\nredirect = \"/a\"\n",
+            vec!["unknown key `paht` in [[site.route]]"],
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nfastcgi = \"/run/a.sock\"\nfiles = \".php\"\nenv = { A = \"b\" }\n",
+            vec!["`/run/a.sock` is not an address of a backend"],
+        ),
+        (
+            "[[balancer]]\nname = \"app\"\n[[site]]\n[[site.route]]\npath = \"/\"\nbalance = \"app\"\n",
+            vec!["[[balancer]] needs `members`"],
+        ),
+        (
+            "[server]\nhttps = \"443s\"\nhttp = \"off\"\n[tls]\nacme = {}\n",
+            vec!["`443s` is not an address to listen on"],
+        ),
+    ] {
+        let found = mistakes(text);
+        let found: Vec<&str> = found.iter().map(|(what, _)| what.as_str()).collect();
+        assert_eq!(found, mistakes_of_file, "{text}");
+    }
+}
+
+#[test]
+fn many_mistakes_are_counted() {
+    let text: String = (0..70).map(|nth| format!("x{nth} = 1\n")).collect();
+    let error = read(&text).unwrap_err();
+    let message = error.to_string();
+    assert_eq!(message.matches("error: ").count(), 50);
+    assert!(message.ends_with("\n\nand 20 further errors"), "{message}");
+    assert_eq!(error.in_one_line().matches("unknown key").count(), 70);
+}
+
+/// Folder with the files of a configuration.
+fn folder_with(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+fn load_in(folder: &tempfile::TempDir) -> Result<Config, OperatorError> {
+    load(&folder.path().join("anthill.toml"))
+}
+
+#[test]
+fn included_files_hold_sites_and_balancers() {
+    let folder = folder_with(&[
+        (
+            "anthill.toml",
+            "include = [\"sites.d/*.toml\", \"apps.toml\"]\n[[site]]\nnames = [\"a.test\"]\n",
+        ),
+        (
+            "sites.d/b.toml",
+            "[[site]]\nnames = [\"b.test\"]\nroot = \"b\"\n",
+        ),
+        (
+            "sites.d/c.toml",
+            "include = \"more/?.toml\"\n[[site]]\nnames = [\"c.test\"]\n",
+        ),
+        ("sites.d/.c.toml.swp", "not TOML"),
+        ("sites.d/readme.txt", "not TOML"),
+        ("sites.d/folder.toml/x", ""),
+        (
+            "more/d.toml",
+            "[[site]]\nnames = [\"d.test\"]\n[[site.route]]\npath = \"/\"\nbalance = \"app\"\n",
+        ),
+        (
+            "apps.toml",
+            "[[balancer]]\nname = \"app\"\nmembers = [\"http://127.0.0.1:9001\"]\n",
+        ),
+    ]);
+    let config = load_in(&folder).unwrap_or_else(|error| panic!("{error}"));
+    let names: Vec<&str> = config
+        .sites
+        .iter()
+        .map(|site| site.names[0].get_ref().as_str())
+        .collect();
+    assert_eq!(names, ["a.test", "b.test", "c.test", "d.test"]);
+    assert_eq!(config.balancers.len(), 1);
+    // Relative paths of all files begin at the folder of the first file.
+    let root = config.sites[1].root.as_ref().unwrap().get_ref();
+    assert_eq!(*root, folder.path().join("b"));
+    assert_eq!(
+        config.sites[2].root.as_ref().unwrap().get_ref(),
+        &folder.path().join("public")
+    );
+    assert_eq!(config.doubts, []);
+    // Clients never get a file of the configuration.
+    for file in ["anthill.toml", "sites.d/b.toml", "more/d.toml", "apps.toml"] {
+        assert!(
+            config.secret_paths().contains(&folder.path().join(file)),
+            "{file}"
+        );
+    }
+    let error = config
+        .point(config.sites[3].names[0].span(), "wrong", "")
+        .to_string();
+    assert!(error.contains("more/d.toml:2:10\n"), "{error}");
+}
+
+#[test]
+fn mistakes_of_included_files_are_reported_together() {
+    let folder = folder_with(&[
+        (
+            "anthill.toml",
+            "include = [\"sites.d/*.toml\", \"none.toml\"]\n[log]\nformat = 1\n",
+        ),
+        (
+            "sites.d/a.toml",
+            "[[site]]\nnames = [\"a.test\"]\neror = 1\n",
+        ),
+        (
+            "sites.d/b.toml",
+            "[server]\nh2c = true\n[[site]]\nnames = [\"a.test\"]\n",
+        ),
+        ("sites.d/c.toml", "[[site]\n"),
+    ]);
+    let error = load_in(&folder)
+        .expect_err("mistakes")
+        .to_string()
+        .replace(folder.path().to_str().unwrap(), "");
+    let found: Vec<&str> = error
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("--> /"))
+        .collect();
+    let places = [
+        "anthill.toml:1:30",
+        "anthill.toml:3:10",
+        "sites.d/a.toml:3:1",
+        "sites.d/b.toml:1:2",
+        "sites.d/c.toml:1:8",
+    ];
+    assert_eq!(found, places, "{error}");
+    assert!(
+        error.contains("the included file /none.toml does not exist"),
+        "{error}"
+    );
+    assert!(
+        error.contains("included files hold [[site]] and [[balancer]]"),
+        "{error}"
+    );
+    fs::write(folder.path().join("sites.d/c.toml"), "").unwrap();
+    fs::write(
+        folder.path().join("sites.d/a.toml"),
+        "\n\n[[site]]\nnames = [\"a.test\"]\n",
+    )
+    .unwrap();
+    fs::write(folder.path().join("none.toml"), "").unwrap();
+    let error = load_in(&folder).expect_err("two sites").to_string();
+    assert!(error.contains("the first site is in line 4 of "), "{error}");
+}
+
+#[test]
+fn cycles_and_patterns_of_includes_are_explained() {
+    for (files, what) in [
+        (
+            &[("anthill.toml", "include = [\"anthill.toml\"]")][..],
+            "anthill.toml includes itself",
+        ),
+        (
+            &[("anthill.toml", "include = [\"*.toml\"]")],
+            "anthill.toml includes itself",
+        ),
+        (
+            &[
+                ("anthill.toml", "include = \"a.toml\""),
+                ("a.toml", "include = \"b.toml\""),
+                ("b.toml", "include = \"a.toml\""),
+            ],
+            "a.toml includes itself",
+        ),
+        (
+            &[("anthill.toml", "include = [\"none/*.toml\"]")],
+            "none does not exist",
+        ),
+        (
+            &[("anthill.toml", "include = [\"[a.toml\"]")],
+            "`[a.toml` is not a pattern",
+        ),
+        (
+            &[("anthill.toml", "include = 5")],
+            "`include` must be text in quotes, not a number",
+        ),
+        (
+            &[("anthill.toml", "[server]\ninclude = \"a.toml\"")],
+            "unknown key `include` in [server]",
+        ),
+        (
+            &[("anthill.toml", "include = [\"a.toml\"]\n"), ("a.toml", "")],
+            "the file has no [[site]]",
+        ),
+    ] {
+        let folder = folder_with(files);
+        let error = load_in(&folder).expect_err(what).to_string();
+        assert!(error.contains(what), "{error}");
+        assert!(
+            error.contains("\nhelp: ") || error.contains("not a pattern"),
+            "{error}"
+        );
+    }
+    // A pattern without a file is doubtful, and two patterns with one file include the file once.
+    let folder = folder_with(&[
+        (
+            "anthill.toml",
+            "include = [\"*.site\", \"a.t*\", \"a.toml\"]",
+        ),
+        ("a.toml", "[[site]]"),
+    ]);
+    let config = load_in(&folder).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.sites.len(), 1);
+    let doubts: Vec<&str> = config.doubts.iter().map(OperatorError::what).collect();
+    assert_eq!(doubts, ["no file matches `*.site`"]);
+}
+
+#[test]
+fn an_unset_variable_is_an_error_that_points_at_the_value() {
+    let error = message(
+        "[[site]]\nroot = \"/srv/${ANTHILL_TEST_UNSET}\"\nnames = [\"${ANTHILL_TEST_UNSET:-a.test}\"]\n",
+    );
+    assert!(
+        error.contains("error: the environment variable `ANTHILL_TEST_UNSET` is not set"),
+        "{error}"
+    );
+    assert!(error.contains("anthill.toml:2:8\n"), "{error}");
+    let config = good("[[site]]\nnames = [\"${ANTHILL_TEST_UNSET:-a.test}\"]\n");
+    assert_eq!(config.sites[0].names[0].get_ref(), "a.test");
+}
+
+#[test]
+fn the_mistake_behind_a_syntax_error_is_explained() {
+    for (text, place, what, help) in [
+        (
+            "[[site]]\nnames = [\"a.test]\nroot = \"public\"\n",
+            "2:10",
+            "no closing quote",
+            "at both ends",
+        ),
+        (
+            "[[site]]\nroot = \"public\nhttp = \"serve\"\n",
+            "2:8",
+            "no closing quote",
+            "at both ends",
+        ),
+        (
+            "[[site]]\nnames = [“a.test”]\n",
+            "2:10",
+            "`“` is a typographic quote",
+            "\"text\"",
+        ),
+        (
+            "[[site]\nnames = []\n",
+            "1:8",
+            "unclosed",
+            "write double brackets at both ends: [[site]]",
+        ),
+        (
+            "[server\nh2c = true\n",
+            "1:8",
+            "unclosed",
+            "write brackets at both ends: [server]",
+        ),
+        (
+            "[[site]]\nroot = public\n",
+            "2:8",
+            "must be quoted",
+            "in quotes: \"public\"",
+        ),
+        (
+            "[[site.route]]\npath = \"/x/\"\n[[site]]\n",
+            "1:1",
+            "[[site.route]] stands above its [[site]]",
+            "write [[site]] above [[site.route]]",
+        ),
+        (
+            "[server]\nh2c = true\n[server]\n",
+            "3:2",
+            "duplicate key",
+            "join the two tables",
+        ),
+        (
+            "[[site]]\nroot = 'a'\nroot = 'b'\n",
+            "3:1",
+            "duplicate key",
+            "remove one of the two",
+        ),
+        (
+            "# it's \"fine\nx = yes\n",
+            "2:5",
+            "must be quoted",
+            "\"yes\"",
+        ),
+    ] {
+        let error = parse(text, Path::new("/srv/a.toml")).expect_err(text);
+        let error = error.to_string();
+        assert!(
+            error.contains(&format!("--> /srv/a.toml:{place}\n")),
+            "{error}"
+        );
+        assert!(
+            error
+                .split("help:")
+                .next()
+                .is_some_and(|it| it.contains(what)),
+            "{error}"
+        );
+        assert!(
+            error
+                .split("help:")
+                .nth(1)
+                .is_some_and(|it| it.contains(help)),
+            "{error}"
+        );
     }
 }

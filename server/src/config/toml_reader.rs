@@ -1,10 +1,12 @@
 //! Reader of a parsed TOML document, table by table.
 //!
-//! Each key is taken out of a table with the expected type. A key left over at the end is unknown. The
+//! Each key is taken out of a table with the expected type. A key left over at the end is unknown. An error is
+//! recorded, and the reading goes on, so that all mistakes are reported at once. The
 //! reader is written by hand, because an operator needs more in an error (the table of the mistake, the
 //! word probably meant, a correct example) than a derived deserializer provides.
 
-use std::ops::{Range, RangeInclusive};
+use std::cell::RefCell;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
@@ -12,20 +14,35 @@ use toml::de::{DeTable, DeValue};
 
 use crate::config::error::OperatorError;
 use crate::config::foreign_words::{find, key_help};
+use crate::config::source_files::SourceFiles;
 use crate::config::suggestion::suggest;
 use crate::config::values::InvalidValue;
 
-/// Text of the file, with the folder for relative paths.
+/// Function that returns the name of the table that a key belongs to, for a key in the wrong table.
+pub(super) type HomeOf = fn(&str, &TableSchema) -> Option<&'static str>;
+
+/// Texts of a configuration that is being read, with the errors found.
 pub(super) struct SourceText<'s> {
-    pub(super) text: &'s str,
-    pub(super) shown: &'s str,
+    files: &'s SourceFiles,
+    /// Folder of relative paths.
     pub(super) folder: &'s Path,
+    home_of: HomeOf,
+    errors: RefCell<Vec<OperatorError>>,
 }
 
-impl SourceText<'_> {
-    /// Returns the number of the line at a position, beginning with 1.
-    pub(super) fn line(&self, at: usize) -> usize {
-        self.text[..at].matches('\n').count() + 1
+impl<'s> SourceText<'s> {
+    pub(super) fn new(files: &'s SourceFiles, folder: &'s Path, home_of: HomeOf) -> SourceText<'s> {
+        SourceText {
+            files,
+            folder,
+            home_of,
+            errors: RefCell::default(),
+        }
+    }
+
+    /// Returns the place of `at` in words, for an error at `here`: `line 3`, or `line 3 of sites.d/a.toml`.
+    pub(super) fn place(&self, at: usize, here: &Range<usize>) -> String {
+        self.files.place(at, here.start)
     }
 
     #[cold]
@@ -36,9 +53,51 @@ impl SourceText<'_> {
         what: impl Into<String>,
         help: impl Into<String>,
     ) -> OperatorError {
-        OperatorError::new(what)
-            .help(help)
-            .at(self.shown, self.text, span)
+        self.files.error(span, what, help)
+    }
+
+    /// Records an error, so that the rest of the configuration is read as well.
+    pub(super) fn report(&self, error: OperatorError) {
+        self.errors.borrow_mut().push(error);
+    }
+
+    /// Returns the value, or records the error.
+    pub(super) fn keep<T>(&self, result: Result<T, OperatorError>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.report(error);
+                None
+            }
+        }
+    }
+
+    /// Returns the values, or records all errors and fails.
+    pub(super) fn all<T>(
+        &self,
+        results: impl Iterator<Item = Result<T, OperatorError>>,
+    ) -> Result<Vec<T>, OperatorError> {
+        let mut values = Vec::new();
+        let mut is_whole = true;
+        for result in results {
+            match self.keep(result) {
+                Some(value) => values.push(value),
+                None => is_whole = false,
+            }
+        }
+        is_whole
+            .then_some(values)
+            .ok_or_else(OperatorError::reported)
+    }
+
+    /// Returns the number of errors recorded so far.
+    pub(super) fn error_count(&self) -> usize {
+        self.errors.borrow().len()
+    }
+
+    /// Returns the recorded errors.
+    pub(super) fn into_errors(self) -> Vec<OperatorError> {
+        self.errors.into_inner()
     }
 }
 
@@ -54,6 +113,18 @@ pub(super) struct TableSchema {
     pub(super) foreign: &'static [(&'static str, &'static str)],
 }
 
+impl TableSchema {
+    /// Returns the schema of a table with data as keys.
+    pub(super) const fn of_data(name: &'static str) -> TableSchema {
+        TableSchema {
+            name,
+            keys: &[],
+            later: &[],
+            foreign: &[],
+        }
+    }
+}
+
 /// Table of the file, with the keys not yet taken out.
 pub(super) struct TableReader<'s, 'i> {
     source: &'s SourceText<'s>,
@@ -63,6 +134,10 @@ pub(super) struct TableReader<'s, 'i> {
     entries: DeTable<'i>,
     /// Key of the table, if the file has a single value instead of the table.
     short_for: Option<String>,
+    /// Number of errors recorded before the table was opened.
+    errors_before: usize,
+    /// Keys with a refused value.
+    refused: Vec<&'static str>,
 }
 
 impl<'s, 'i> TableReader<'s, 'i> {
@@ -78,7 +153,27 @@ impl<'s, 'i> TableReader<'s, 'i> {
             span,
             entries,
             short_for: None,
+            errors_before: source.error_count(),
+            refused: Vec::new(),
         }
+    }
+
+    /// Returns the value of a key, or records the error and returns `None`.
+    pub(super) fn keep<T>(
+        &mut self,
+        key: &'static str,
+        value: Result<Option<T>, OperatorError>,
+    ) -> Option<T> {
+        let value = self.source.keep(value);
+        if value.is_none() {
+            self.refused.push(key);
+        }
+        value.flatten()
+    }
+
+    /// Returns true if no error was found in the table so far.
+    pub(super) fn is_whole(&self) -> bool {
+        self.source.error_count() == self.errors_before
     }
 
     /// Takes a key out and reads the value; `None` if the key is missing.
@@ -90,52 +185,6 @@ impl<'s, 'i> TableReader<'s, 'i> {
             Some(item) => T::read(item).map(Some),
             None => Ok(None),
         }
-    }
-
-    /// Takes out a number, and fails if the number is outside of `range`.
-    pub(super) fn within<T: FromToml + TryInto<u64> + Copy>(
-        &mut self,
-        key: &'static str,
-        range: RangeInclusive<u64>,
-    ) -> Result<Option<T>, OperatorError> {
-        let Some(value) = self.take::<Spanned<T>>(key)? else {
-            return Ok(None);
-        };
-        let number: u64 = (*value.get_ref()).try_into().unwrap_or(u64::MAX);
-        if range.contains(&number) {
-            return Ok(Some(value.into_inner()));
-        }
-        let (low, high) = (range.start(), range.end());
-        let help = match *high {
-            u64::MAX => format!("write a number of at least {low}"),
-            _ => format!("write a number between {low} and {high}"),
-        };
-        Err(self
-            .source
-            .error(value.span(), format!("`{key}` is out of bounds"), help))
-    }
-
-    /// Takes out a word from `words`, a list of pairs of a word and the word's meaning.
-    pub(super) fn word<T: Copy>(
-        &mut self,
-        key: &'static str,
-        words: &[(&str, T)],
-    ) -> Result<Option<T>, OperatorError> {
-        let word = self.spanned_word(key, words)?;
-        Ok(word.map(Spanned::into_inner))
-    }
-
-    /// Takes out a word like [`TableReader::word`], with the position in the file.
-    pub(super) fn spanned_word<T: Copy>(
-        &mut self,
-        key: &'static str,
-        words: &[(&str, T)],
-    ) -> Result<Option<Spanned<T>>, OperatorError> {
-        let Some(item) = self.item(key) else {
-            return Ok(None);
-        };
-        let span = item.value.span();
-        item.word(words).map(|word| Some(Spanned::new(span, word)))
     }
 
     /// Takes a value out together with the key, for keys that accept several types.
@@ -182,9 +231,14 @@ impl<'s, 'i> TableReader<'s, 'i> {
         self.source
     }
 
-    /// Ends the reading of the table, and fails if an unknown key is left.
+    /// Ends the reading of the table, and records each unknown key. Fails if any error was found in the table.
     pub(super) fn finish(self) -> Result<(), OperatorError> {
-        self.refuse_unknown()?;
+        for (_, unknown) in self.unknown() {
+            self.source.report(unknown);
+        }
+        if !self.is_whole() {
+            return Err(OperatorError::reported());
+        }
         debug_assert!(
             self.entries.is_empty(),
             "a key of {} is never read",
@@ -193,42 +247,48 @@ impl<'s, 'i> TableReader<'s, 'i> {
         Ok(())
     }
 
-    /// Returns an error at the header for missing keys. If the table has an unknown key, the error is about
-    /// the unknown key, the more likely mistake.
-    pub(super) fn lacks(&self, what: &str, help: &str) -> OperatorError {
-        match self.refuse_unknown() {
-            Err(unknown) => unknown,
-            Ok(()) => self.refuse(what, help),
+    /// Records that the required `key` is missing, unless the value was refused, or an unknown key is probably
+    /// meant.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn lacks(&self, key: &str, what: &str, help: &str) -> OperatorError {
+        let quoted = format!("`{key}`");
+        let is_meant = |error: &OperatorError| error.hint().is_some_and(|it| it.contains(&quoted));
+        if !self.refused.contains(&key) && !self.unknown().any(|(_, error)| is_meant(&error)) {
+            self.source.report(self.refuse(what, help));
         }
+        OperatorError::reported()
     }
 
-    /// Fails with the first unknown key in the order of the file.
-    fn refuse_unknown(&self) -> Result<(), OperatorError> {
+    /// Returns the unknown keys, each with its error.
+    fn unknown(&self) -> impl Iterator<Item = (&str, OperatorError)> {
+        let keys = self.entries.keys();
+        let keys = keys.filter(|key| !self.shape.keys.contains(&key.get_ref().as_ref()));
+        keys.map(|key| {
+            let word = key.get_ref().as_ref();
+            (word, self.unknown_key(word, key.span()))
+        })
+    }
+
+    fn unknown_key(&self, word: &str, span: Range<usize>) -> OperatorError {
         let shape = self.shape;
-        let unknown = self
-            .entries
-            .keys()
-            .filter(|key| !shape.keys.contains(&key.get_ref().as_ref()));
-        let first = unknown.min_by_key(|key| key.span().start);
-        let Some(key) = first else { return Ok(()) };
-        let word = key.get_ref().as_ref();
         if shape.later.contains(&word) {
             let what = format!("`{word}` is not yet supported");
             let help = "remove the key: a later version of anthill will support it";
-            return Err(self.source.error(key.span(), what, help));
+            return self.source.error(span, what, help);
         }
         let known = shape.keys.iter().chain(shape.later).copied();
         let help = if let Some(help) = find(shape.foreign, word).or_else(|| key_help(word)) {
             help.to_owned()
         } else if let Some(meant) = suggest(word, known) {
             format!("did you mean `{meant}`?")
-        } else if let Some(home) = crate::config::schema::home_of(word, shape) {
+        } else if let Some(home) = (self.source.home_of)(word, shape) {
             format!("`{word}` belongs in {home}")
         } else {
             format!("{} knows {}", shape.name, shape.keys.join(", "))
         };
         let what = format!("unknown key `{word}` in {}", shape.name);
-        Err(self.source.error(key.span(), what, help))
+        self.source.error(span, what, help)
     }
 }
 
@@ -260,6 +320,16 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
     #[inline(never)]
     pub(super) fn refuse(&self, what: impl Into<String>, help: impl Into<String>) -> OperatorError {
         self.source.error(self.value.span(), what, help)
+    }
+
+    /// Returns the position of a text from its byte `at` on, or of the whole value if the text has escapes.
+    pub(super) fn span_from(&self, at: usize) -> Range<usize> {
+        let span = self.value.span();
+        let is_plain = self.text().is_some_and(|text| text.len() + 2 == span.len());
+        match is_plain && at + 2 < span.len() {
+            true => span.start + 1 + at..span.end - 1,
+            false => span,
+        }
     }
 
     fn wrong(&self, wrong: InvalidValue) -> OperatorError {
@@ -310,7 +380,13 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
             _ => choice.concat(),
         };
         let DeValue::String(typed) = self.value.get_ref() else {
-            return Err(self.mistyped(&choice, &format!("\"{}\"", words[0].0)));
+            let number = match self.value.get_ref() {
+                DeValue::Float(number) => number.as_str(),
+                _ => "",
+            };
+            let meant = words.iter().find(|(word, _)| *word == number);
+            let example = meant.unwrap_or(&words[0]).0;
+            return Err(self.mistyped(&choice, &format!("\"{example}\"")));
         };
         match words.iter().find(|(word, _)| word == typed) {
             Some((_, meaning)) => Ok(*meaning),
@@ -389,7 +465,11 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
     ) -> Result<Vec<TableReader<'s, 'i>>, OperatorError> {
         if self.value.get_ref().is_table() && shape.name.starts_with("[[") {
             let what = format!("the file may have several {}", shape.name);
-            let is_list = |value: &Spanned<DeValue<'_>>| value.get_ref().is_array();
+            let is_list = |value: &Spanned<DeValue<'_>>| {
+                let items = value.get_ref().as_array();
+                let first = items.and_then(|items| items.iter().next());
+                first.is_some_and(|first| first.get_ref().is_table())
+            };
             let help = match self.value.get_ref().as_table() {
                 // A list of tables such as [[site.route]] stands before the first [[site]].
                 Some(table) if !table.is_empty() && table.values().all(is_list) => {
@@ -410,10 +490,8 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         if !self.value.get_ref().is_array() {
             return Err(self.mistyped("a list of tables", "[{ … }]"));
         }
-        self.items()
-            .into_iter()
-            .map(|item| item.table(shape))
-            .collect()
+        let source = self.source;
+        source.all(self.items().into_iter().map(|item| item.table(shape)))
     }
 
     /// Returns the items of a list. Any other value counts as a list with a single item.
@@ -452,7 +530,8 @@ impl<T: FromToml> FromToml for Spanned<T> {
 
 impl<T: FromToml> FromToml for Vec<T> {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        item.items().into_iter().map(T::read).collect()
+        let source = item.source;
+        source.all(item.items().into_iter().map(T::read))
     }
 }
 

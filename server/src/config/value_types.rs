@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use crate::config::declared_table::ShownValue;
 use crate::config::error::OperatorError;
 use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::values::{
     ListenAddress, parse_bytes, parse_duration, parse_seconds, site_name, wrong,
 };
+use crate::world::allow_list::AllowList;
+use toml::Spanned;
 
 /// Duration: text such as `"30d"`, or a number of seconds.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) struct Seconds(pub(super) u64);
 
 impl FromToml for Seconds {
@@ -30,9 +33,9 @@ impl FromToml for Seconds {
     }
 }
 
-impl From<Seconds> for u64 {
-    fn from(value: Seconds) -> u64 {
-        value.0
+impl ShownValue for Seconds {
+    fn shown(&self) -> String {
+        Duration::from_secs(self.0).shown()
     }
 }
 
@@ -57,7 +60,7 @@ impl FromToml for Duration {
 }
 
 /// Size: text such as `"64MiB"`, or a number of bytes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) struct ByteSize(pub(super) u64);
 
 impl FromToml for ByteSize {
@@ -78,10 +81,80 @@ impl FromToml for ByteSize {
     }
 }
 
-impl From<ByteSize> for u64 {
-    fn from(value: ByteSize) -> u64 {
-        value.0
+impl ShownValue for ByteSize {
+    fn shown(&self) -> String {
+        let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)].into_iter();
+        let mut fitting = units.filter(|(_, bits)| self.0 > 0 && self.0.is_multiple_of(1 << bits));
+        match fitting.next() {
+            Some((unit, bits)) => format!("\"{}{unit}\"", self.0 >> bits),
+            None => self.0.to_string(),
+        }
     }
+
+    fn is_largest(&self) -> bool {
+        self.0 == u64::MAX
+    }
+}
+
+/// Value that the server chooses: `"auto"`, or a value of the type.
+#[derive(Clone, Debug)]
+pub(super) struct OrAuto<T>(pub(super) Option<T>);
+
+impl FromToml for OrAuto<usize> {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        match item.text() {
+            Some("auto") => Ok(OrAuto(None)),
+            _ if !item.value.get_ref().is_integer() => {
+                Err(item.mistyped("a number or \"auto\"", "4"))
+            }
+            _ => usize::read(item).map(|value| OrAuto(Some(value))),
+        }
+    }
+}
+
+impl FromToml for OrAuto<ByteSize> {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        match item.text() {
+            Some("auto") => Ok(OrAuto(None)),
+            None if !item.value.get_ref().is_integer() => {
+                Err(item.mistyped("a size or \"auto\"", "\"64MiB\""))
+            }
+            _ => ByteSize::read(item).map(|value| OrAuto(Some(value))),
+        }
+    }
+}
+
+/// Network of clients: an address, or an address with the length of its prefix.
+#[derive(Clone, Debug)]
+pub(super) struct Network(pub(super) String);
+
+impl FromToml for Network {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let network =
+            item.parse(
+                "a network in quotes",
+                "[\"192.0.2.0/24\"]",
+                |text| match AllowList::default().add(text) {
+                    Ok(()) => Ok(text.to_owned()),
+                    Err(error) => wrong(error.what, error.help),
+                },
+            );
+        network.map(Network)
+    }
+}
+
+#[cfg(test)]
+impl ShownValue for Network {
+    fn shown(&self) -> String {
+        self.0.shown()
+    }
+}
+
+/// Returns the texts of networks.
+pub(super) fn networks(networks: Vec<Spanned<Network>>) -> Vec<Spanned<String>> {
+    let networks = networks.into_iter();
+    let networks = networks.map(|it| Spanned::new(it.span(), it.into_inner().0));
+    networks.collect()
 }
 
 impl FromToml for ListenAddress {
@@ -98,6 +171,7 @@ impl FromToml for ListenAddress {
 }
 
 /// Name of a site.
+#[derive(Clone, Debug)]
 pub(super) struct SiteName(pub(super) String);
 
 impl FromToml for SiteName {

@@ -78,9 +78,20 @@ fn nothing_at_the_top(config: &Config) -> Option<String> {
         return None;
     }
     let name = site.index.first().map_or("index.html", String::as_str);
+    let folder = shown_in_a_shell(&root.to_string_lossy());
     Some(format!(
-        "note: there is no {name} in this folder, so clients get \"not found\" for its first page\n"
+        "note: there is no {name} in this folder, so clients get \"not found\" for its first page; to list the files:\n  \
+         anthill serve {folder} --listing\n"
     ))
+}
+
+/// Returns a word as typed in a shell: in quotes, if the word has other characters than those of ordinary paths.
+fn shown_in_a_shell(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+,@%".contains(&byte);
+    match word.bytes().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
 }
 
 /// Returns true if a site has neither a certificate file nor a managed certificate.

@@ -1,6 +1,7 @@
 //! The control plane: one thread that owns the sockets, the watches and the workers, and publishes
 //! each new World to them.
 
+use super::check::checked;
 use super::deployments::{DeploymentEvent, Deployments, FIRST_DEPLOY_WAIT_MAX, RootPlans};
 use super::edits::{self, EditRefusal, Edits};
 use super::member_edit::EditAnswer;
@@ -19,10 +20,10 @@ use crate::admin::command::{Command, EditBatch, HitsFormat, StatusFormat, Unknow
 use crate::admin::metrics::history::History;
 use crate::admin::status::Status;
 use crate::base::body_memory::BodyMemory;
-use crate::base::log::{ErrorLog, Sinks};
+use crate::base::log::{ErrorLog, ReopenResults, Sinks};
 use crate::base::sys;
 use crate::base::task;
-use crate::config::{self, ConfigSource, OperatorError, Overrides};
+use crate::config::{ConfigSource, OperatorError, Overrides, ServerConfig};
 use crate::git::sandbox_repository;
 use crate::limits;
 use crate::manager::{EditOutcome, ManagerRequest};
@@ -42,6 +43,8 @@ const START_COMPLETE_AFTER: Duration = Duration::from_secs(1);
 /// Interval at which the control plane checks again a file that a request found changed and possibly half
 /// written.
 const STALE: Duration = Duration::from_secs(2);
+/// Longest wait of `anthill reopen` for logs with a slow disk or an unread pipe.
+const REOPEN_MAX: Duration = Duration::from_secs(30);
 /// Interval at which changed hit counts are written.
 const HITS: Duration = Duration::from_secs(300);
 /// Interval at which ticket keys and the self-signed certificate are checked.
@@ -84,8 +87,8 @@ enum ControlEvent {
     WatchReadable,
     /// The pause after the last World is over, and reported changes wait for the next World.
     ChangesDue,
-    /// Files that may be half written have had a period without events ([`QUIET`]).
-    QuietPeriodOver,
+    /// Files that may be half written are due for another look, [`QUIET`] after the last look.
+    HalfWrittenDue,
     Rescan,
     /// A failed deployment is due again.
     DeploymentRetryDue,
@@ -109,8 +112,8 @@ impl ControlPlane {
     ) -> Result<ControlPlane, OperatorError> {
         let mut config = chosen.read(&overrides)?;
         overrides.settle(&config);
-        for warning in config::check(&config)? {
-            log::warn!("{warning}");
+        for warning in checked(&config)? {
+            log::warn!("{}", warning.in_one_line());
         }
         socket::refuse_second(&config)?;
         let count = worker_count(&config);
@@ -123,6 +126,7 @@ impl ControlPlane {
         let control = ControlSocket::bind(&config)?;
 
         let sinks = Arc::new(Sinks::default());
+        sinks.set_rotation(config.log.rotate);
         let (errors, fallback) = open_error_sinks(&config, &sinks)?;
         error_log.direct_to(errors, fallback);
         let tls = tls_supplies(&config)?;
@@ -239,8 +243,8 @@ impl ControlPlane {
                 let _ = self.reload().await;
             }
             ControlEvent::Reopen => {
-                self.publisher().flush_logs().await;
-                self.publisher().resources().sinks.reopen();
+                // The error log reports a failure.
+                drop(self.reopen_logs().await);
             }
             ControlEvent::Asked(question) => return self.answer(question).await,
             ControlEvent::Manager(request) => {
@@ -260,7 +264,8 @@ impl ControlPlane {
                 self.rebuilder.apply().await;
                 timers.rested_at = Instant::now() + pause_after(begun.elapsed());
             }
-            ControlEvent::QuietPeriodOver => {
+            ControlEvent::HalfWrittenDue => {
+                timers.half_written_at = None;
                 self.rebuilder.take_quiet_files();
                 self.rebuilder.apply().await;
             }
@@ -278,7 +283,10 @@ impl ControlPlane {
             }
             ControlEvent::Keys => self.renew_keys().await,
             ControlEvent::Hits => self.publisher().save_hits(),
-            ControlEvent::Sample => metrics::sample(&mut self.history, &self.rebuilder.publisher),
+            ControlEvent::Sample => {
+                metrics::sample(&mut self.history, &self.rebuilder.publisher);
+                self.publisher().log_left_out();
+            }
             ControlEvent::WorkerEnded(index) => self.rebuilder.publisher.restart(index).await,
             ControlEvent::Deployments(event) => {
                 deployment_events::handle(&mut self.rebuilder, event).await;
@@ -289,7 +297,11 @@ impl ControlPlane {
 
     async fn next_event(&mut self, signals: &mut Signals, timers: &mut Timers) -> ControlEvent {
         let rescans = self.rebuilder.needs_rescans();
-        let has_half_written = self.rebuilder.has_half_written_files();
+        // Other events must not delay the look.
+        timers.half_written_at = match self.rebuilder.has_half_written_files() {
+            true => timers.half_written_at.or(Some(Instant::now() + QUIET)),
+            false => None,
+        };
         let again = self.rebuilder.deployments.retries_at();
         let change_tracker = self.publisher().resources().change_tracker.clone();
         let watch = &self.rebuilder.watch;
@@ -305,7 +317,6 @@ impl ControlPlane {
             sleep_until(Some(timers.recheck_at)).await;
             change_tracker.recheck_requested().await;
         };
-        let quiet = sleep_until(has_half_written.then(|| Instant::now() + QUIET));
         let rescan = async {
             if rescans {
                 timers.rescan.tick().await;
@@ -323,7 +334,7 @@ impl ControlPlane {
             request = manager_requests::next(&mut self.manager) => ControlEvent::Manager(request),
             () = files => ControlEvent::WatchReadable,
             () = sleep_until(timers.apply_at) => ControlEvent::ChangesDue,
-            () = quiet => ControlEvent::QuietPeriodOver,
+            () = sleep_until(timers.half_written_at) => ControlEvent::HalfWrittenDue,
             () = rescan => ControlEvent::Rescan,
             () = sleep_until(again) => ControlEvent::DeploymentRetryDue,
             _ = timers.keys.tick() => ControlEvent::Keys,
@@ -354,7 +365,8 @@ impl ControlPlane {
         // Known changes refer to sites of the present World, not of the next World.
         self.rebuilder.apply().await;
         let mut config = self.chosen.read(&self.overrides)?;
-        let mut said: Vec<String> = config::check(&config)?;
+        let warnings = checked(&config)?.into_iter();
+        let mut said: Vec<String> = warnings.map(|it| it.in_one_line()).collect();
         let served = &self.publisher().config().server;
         said.extend(keep_until_restart(served, &mut config.server));
         let edits = self.edits.followed_by(&mut config);
@@ -378,6 +390,12 @@ impl ControlPlane {
         Ok(said.join("\n") + "\n")
     }
 
+    /// Has the writers of the logs reopen the files, after the lines of all earlier responses.
+    async fn reopen_logs(&self) -> ReopenResults {
+        self.publisher().flush_logs().await;
+        self.publisher().resources().sinks.reopen()
+    }
+
     /// Replaces ticket keys and the self-signed certificate if due.
     async fn renew_keys(&mut self) {
         self.publisher().rotate_tickets();
@@ -391,6 +409,11 @@ impl ControlPlane {
     async fn answer(&mut self, request: ControlRequest) -> bool {
         let answer = match Command::parse(&request.line) {
             Ok(Command::Reload) => self.reload().await.map_err(|error| format!("{error}\n")),
+            Ok(Command::Reopen) => {
+                let results = self.reopen_logs().await;
+                task::spawn(async move { request.write(reopened(results).await).await });
+                return false;
+            }
             Ok(Command::Stop) => {
                 // The response is sent at the end of the drain.
                 self.stopping_for.push(request);
@@ -487,7 +510,7 @@ impl ControlPlane {
                 StatusFormat::Text => self.edits.differences().text(),
                 StatusFormat::Json => self.edits.differences().json(),
             }),
-            Ok(Command::Reload | Command::Stop | Command::Edit(_)) => {
+            Ok(Command::Reload | Command::Reopen | Command::Stop | Command::Edit(_)) => {
                 Err("error: the server is stopping\n".to_owned())
             }
             Err(unknown) => Err(format!("error: {unknown}\n")),
@@ -634,6 +657,8 @@ struct Timers {
     rested_at: Instant,
     /// Earliest time of the next check of paths that requests found changed.
     recheck_at: Instant,
+    /// Time of the next look at files that may be half written; `None` without such files.
+    half_written_at: Option<Instant>,
     keys: Interval,
     hits: Interval,
     sample: Interval,
@@ -649,6 +674,7 @@ impl Timers {
             apply_at: Some(now),
             rested_at: now,
             recheck_at: now,
+            half_written_at: None,
             keys: interval(KEYS),
             hits: interval(HITS),
             sample: sample_interval(),
@@ -684,9 +710,21 @@ impl Signals {
     }
 }
 
+/// Waits until the log files are open again, and returns the answer of `anthill reopen`.
+async fn reopened(results: ReopenResults) -> Result<String, String> {
+    match tokio::time::timeout(REOPEN_MAX, results.wait()).await {
+        Ok(Ok(1)) => Ok("1 log file is open again\n".to_owned()),
+        Ok(Ok(count)) => Ok(format!("{count} log files are open again\n")),
+        Ok(Err(failures)) => Err(failures),
+        Err(_) => {
+            Err("a log is held up by its disk or pipe, and opens the file later\n".to_owned())
+        }
+    }
+}
+
 /// Keeps the old values of settings that a reload cannot change. Returns a message for each changed
 /// setting.
-fn keep_until_restart(old: &config::ServerConfig, new: &mut config::ServerConfig) -> Vec<String> {
+fn keep_until_restart(old: &ServerConfig, new: &mut ServerConfig) -> Vec<String> {
     let mut said = Vec::new();
     let mut keep = |key: &str, same: bool| {
         if !same {
@@ -695,9 +733,8 @@ fn keep_until_restart(old: &config::ServerConfig, new: &mut config::ServerConfig
             ));
         }
     };
-    let workers = |server: &config::ServerConfig| server.workers.as_ref().map(|its| *its.get_ref());
-    let user =
-        |server: &config::ServerConfig| server.user.as_ref().map(|its| its.get_ref().clone());
+    let workers = |server: &ServerConfig| server.workers.as_ref().map(|its| *its.get_ref());
+    let user = |server: &ServerConfig| server.user.as_ref().map(|its| its.get_ref().clone());
     keep("workers", workers(old) == workers(new));
     keep("state", old.state.get_ref() == new.state.get_ref());
     keep("user", user(old) == user(new));

@@ -2,7 +2,8 @@
 //!
 //! A file is taken when its writer has closed the file. The kernel cannot report the writer's close if a
 //! folder was read before its watch began, or if the watch was lost; the file is then taken after a period
-//! without changes ([`QUIET`]).
+//! without changes ([`QUIET`]). A file that stays open for writing is taken after 2 s without changes
+//! ([`OPEN_FILE_QUIET_SECONDS`]), and a growing file at once.
 
 use super::deployments::{Deployments, FIRST_DEPLOY_WAIT_MAX, RootPlans};
 use super::publish::{POOL_QUEUE, Publisher};
@@ -14,21 +15,25 @@ use crate::base::sys::OpenWriters;
 use crate::base::thread_pool::ThreadPool;
 use crate::config::{self, Config, OperatorError};
 use crate::deploy::DeployPlan;
-use crate::site::{ContentBudget, Site, SiteError};
+use crate::limits::{OPEN_FILE_QUIET_SECONDS, OPEN_FILES_WATCHED_MAX};
+use crate::site::{ContentBudget, Site, SiteError, WriteReport};
 use crate::world::{Host, Hosts, RouteTarget, World};
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Period without changes after which a file found in a folder is taken, if the kernel has not reported the
 /// close of the file by its writer. Until then, the file may be half written.
 pub(super) const QUIET: Duration = Duration::from_millis(400);
 /// Maximum lag of the clock that stamps files behind the clock of [`SystemTime::now`].
 const TICK: Duration = Duration::from_millis(20);
-/// Period without writes after which a file is taken that a request found different from the site. With a
-/// working watch, the kernel reports the writer's close, so a file without a report may still be in use by
+/// Period without changes after which a file is taken although a process has the file open for writing; and the time
+/// for which clients get the earlier content of a file that a process is writing to.
+const OPEN_QUIET: Duration = Duration::from_secs(OPEN_FILE_QUIET_SECONDS);
+/// Period without writes after which a known file of unknown writers is taken that a request found different from the
+/// site. With a working watch, the kernel reports the writer's close, so a file without a report may still be in use by
 /// its writer.
 const STALE_QUIET: Duration = RESCAN;
 
@@ -48,9 +53,8 @@ pub(super) struct Rebuilder {
     pub(super) watch: Option<Watch>,
     /// Known changes that no World contains yet.
     changes: Changes,
-    /// Files that may be half written; true if an event of the file was already read: the kernel may
-    /// report no further event, and only the period without changes shows that the file is complete.
-    half_written: HashMap<(SiteId, PathBuf), bool>,
+    /// Files that may be half written.
+    half_written: HashMap<(SiteId, PathBuf), HalfWritten>,
     /// Sites that could not be read. The control plane tries to read the sites again at intervals.
     missed: HashSet<SiteId>,
     /// Reason why a changed file of the configuration is not taken over.
@@ -61,6 +65,27 @@ pub(super) struct Rebuilder {
     pub(super) refused_previews: HashSet<[u8; 32]>,
     /// State of each file named in the configuration, to find changes of files without a watch.
     file_stamps: Vec<(PathBuf, Option<FileStamp>)>,
+}
+
+/// File that may be half written.
+struct HalfWritten {
+    /// True if an event of the file was already read: the kernel may report no further event, and only the period
+    /// without changes shows that the file is complete.
+    is_told: bool,
+    /// Time at which the file was found.
+    since: Instant,
+    /// True if the known content of the file was dropped.
+    is_overdue: bool,
+}
+
+impl Default for HalfWritten {
+    fn default() -> HalfWritten {
+        HalfWritten {
+            is_told: false,
+            since: Instant::now(),
+            is_overdue: false,
+        }
+    }
 }
 
 impl Rebuilder {
@@ -308,6 +333,11 @@ impl Rebuilder {
         if let Err(error) = watch.read(&mut self.changes) {
             log::error!("changes of files can't be read from the watch: {error}");
         }
+        for at in std::mem::take(&mut self.changes.begun) {
+            if self.half_written.len() < OPEN_FILES_WATCHED_MAX {
+                self.half_written.entry(at).or_default();
+            }
+        }
         self.mark_pending_hosts();
         self.change_tracker().finish_read();
     }
@@ -477,17 +507,29 @@ impl Rebuilder {
         if site.release_state().is_some() {
             return self.reopen(place, site).await;
         }
-        let is_unsure = |path: &PathBuf| changes.is_unsure(&(place, path.clone()));
-        let paths = paths.into_iter().flatten().cloned();
-        let (unsure, paths): (Vec<_>, Vec<_>) = paths.partition(is_unsure);
+        let mut reported = Vec::new();
+        for path in paths.into_iter().flatten() {
+            let at = (place, path.clone());
+            let report = match (changes.overdue.contains(&at), changes.is_unsure(&at)) {
+                (true, _) => WriteReport::Overdue,
+                (false, true) => WriteReport::Unsure,
+                (false, false) => {
+                    // The scan returns the file again if another process has the file open for writing.
+                    self.half_written.remove(&at);
+                    WriteReport::Closed
+                }
+            };
+            reported.push((at.1, report));
+        }
         let budget = self.publisher.resources().budget.clone();
         let old = site.clone();
-        let scan = move || renew(&old, whole, &paths, &unsure, budget);
+        let scan = move || renew(&old, whole, reported, budget);
         let error = match self.scans.run(scan).await {
             Ok(Ok((renewed, half_written))) => {
                 for path in half_written {
                     let at = (place, path);
-                    *self.half_written.entry(at.clone()).or_default() |= changes.is_told(&at);
+                    let is_told = changes.is_told(&at);
+                    self.half_written.entry(at).or_default().is_told |= is_told;
                 }
                 if whole {
                     self.missed.remove(&place);
@@ -530,7 +572,7 @@ impl Rebuilder {
         Some(Arc::new(reopened.site))
     }
 
-    /// Records the paths that requests found different from their site. Files with a writer, and files for
+    /// Records the paths that requests found different from their site. Known files with a writer, and files for
     /// which the server cannot find out the writers, are taken after a period without changes.
     fn find_stale(&mut self, told: &Changes) {
         let places: Vec<_> = self.places().collect();
@@ -541,36 +583,52 @@ impl Rebuilder {
                 } else if let Some(first) = site.first_unknown(&path) {
                     let at = (place, first);
                     let is_told = told.is_told(&at) && !told.is_unsure(&at);
-                    match is_told || is_whole(&site, &at.1) {
-                        true => self.changes.found(at, is_told),
-                        false => site.note_stale(&path),
+                    match (is_told, file_progress(&site, &at.1)) {
+                        (true, _) | (_, FileProgress::Takeable) => self.changes.found(at, is_told),
+                        (_, FileProgress::Written) => {
+                            self.half_written.entry(at).or_default();
+                        }
+                        (_, FileProgress::Unknown) => site.note_stale(&path),
                     }
                 }
             }
         }
     }
 
-    /// Takes the files that have not changed for 400 ms ([`QUIET`]).
+    /// Takes the files that have not changed for 400 ms ([`QUIET`]), or for 2 s ([`OPEN_QUIET`]) with a process that has
+    /// the file open for writing. Drops the known content of a file that a process has been writing to for 2 s.
     pub(super) fn take_quiet_files(&mut self) {
         let sites: HashMap<SiteId, Arc<Site>> = self.places().collect();
         let since = self.watch.as_ref().map(Watch::since).unwrap_or_default();
         let changes = &mut self.changes;
-        self.half_written.retain(|(place, path), is_told| {
+        self.half_written.retain(|(place, path), file| {
             let Some(site) = sites.get(place) else {
                 return false;
             };
             let changed = changed_at(&site.root().join(path));
+            let at = || (*place, path.clone());
+            if matches!(site.writers(path), OpenWriters::Some) {
+                let is_taken = is_past(changed, OPEN_QUIET) || site.is_growing(path);
+                if is_taken {
+                    changes.found(at(), false);
+                } else if !file.is_overdue && file.since.elapsed() >= OPEN_QUIET {
+                    file.is_overdue = true;
+                    if site.has_file(path) {
+                        changes.overdue.insert(at());
+                        changes.found(at(), false);
+                    }
+                }
+                return !is_taken;
+            }
             let folder = path.parent().unwrap_or(Path::new(""));
             let watched = since.get(&(*place, folder)).map(|since| *since + TICK);
-            if !*is_told && changed > watched && watched.is_some() {
+            if !file.is_told && changed > watched && watched.is_some() {
                 // The kernel reports the writer's close, or has already reported the close. A file with a
                 // reported event stays in the map, since the kernel may report no further event.
                 return false;
             }
             let settled = is_past(changed, QUIET);
-            // If a process has the file open, the kernel will report the close.
-            let is_written = || matches!(site.writers(path), OpenWriters::Some);
-            if settled && !(watched.is_some() && is_written()) {
+            if settled {
                 let paths = changes.sites.entry(*place).or_default();
                 paths.insert(path.clone());
             }
@@ -583,33 +641,32 @@ impl Rebuilder {
 fn renew(
     site: &Site,
     whole: bool,
-    paths: &[PathBuf],
-    unsure: &[PathBuf],
+    mut reported: Vec<(PathBuf, WriteReport)>,
     budget: Arc<ContentBudget>,
 ) -> Result<(Site, Vec<PathBuf>), SiteError> {
     if whole && site.root_moved() {
         return Site::open(site.rules().clone(), budget).map(|site| (site, Vec::new()));
     }
-    let settled = SystemTime::now() - QUIET;
+    let settled = SystemTime::now() - OPEN_QUIET;
     let settled = settled
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
     let settled_ns = i64::try_from(settled.as_nanos()).unwrap_or(i64::MAX);
-    let mut paths = paths.to_vec();
     if whole {
-        // The empty path requests a scan of the whole site. `paths` keeps its other entries, since their
-        // files are known to be complete.
-        paths.push(PathBuf::new());
+        // The empty path requests a scan of the whole site. `reported` keeps its other entries, since files among them
+        // are known to be complete.
+        reported.push((PathBuf::new(), WriteReport::Closed));
     }
-    Ok(site.with_settled_changes(&paths, unsure, settled_ns))
+    let reported = reported.iter().map(|(path, report)| (&**path, *report));
+    Ok(site.with_settled_changes(reported, settled_ns))
 }
 
 /// Returns the present state of the files named in the configuration and read when a World is built.
 pub(super) fn stamp_config_files(config: &Config) -> Vec<(PathBuf, Option<FileStamp>)> {
     let of_site = |site: &config::SiteConfig| {
-        let users = site.routes.iter().map(|route| &route.users);
+        let users = site.routes.iter().flat_map(config::RouteConfig::user_files);
         let files = [&site.certificate, &site.key, &site.client_ca];
-        let files = files.into_iter().chain(users).flatten();
+        let files = files.into_iter().flatten().chain(users);
         let files = files.chain(site.preview_users());
         let files = files.map(|file| file.get_ref().clone());
         files.chain(config.acme_file(site)).collect::<Vec<_>>()
@@ -638,20 +695,53 @@ fn changed_at(file: &Path) -> Option<SystemTime> {
     Some(SystemTime::UNIX_EPOCH + seconds + nanos)
 }
 
-/// Returns true if the path that a request found can be taken: no regular file, or a complete file.
-fn is_whole(site: &Site, path: &Path) -> bool {
+/// Progress of the writers of a file.
+enum FileProgress {
+    /// The next World takes the file: the path is no regular file, or the file is complete, quiet or growing; or a new
+    /// file is refused until then.
+    Takeable,
+    /// A process is writing to the file.
+    Written,
+    /// The file may be complete, or not.
+    Unknown,
+}
+
+/// Returns the progress of the writers of a file that a request found.
+fn file_progress(site: &Site, path: &Path) -> FileProgress {
     let real = site.root().join(path);
     let is_file = std::fs::symlink_metadata(&real).is_ok_and(|is| is.is_file());
     let changed = changed_at(&real);
-    !is_file
-        || is_past(changed, STALE_QUIET)
-        || match site.writers(path) {
-            // A writer of a newly created file may not be counted yet.
-            OpenWriters::None(stat) => stat.st_size > 0 || is_past(changed, QUIET),
-            OpenWriters::Some => false,
-            // Clients wait for a new file. For a known file, clients get the earlier content meanwhile.
-            OpenWriters::Unknown => is_past(changed, QUIET) && !site.has_file(path),
+    let (is_takeable, otherwise) = match site.writers(path) {
+        _ if !is_file => (true, FileProgress::Unknown),
+        // A writer of a newly created file may not be counted yet.
+        OpenWriters::None(stat) => {
+            let is_takeable = stat.st_size > 0 || is_past(changed, QUIET);
+            (is_takeable, FileProgress::Unknown)
         }
+        OpenWriters::Some => {
+            let is_new = !site.has_name(path);
+            (
+                is_new || site.is_growing(path) || is_past(changed, OPEN_QUIET),
+                FileProgress::Written,
+            )
+        }
+        // Clients wait for a new file. For a known file, clients get the earlier content meanwhile.
+        OpenWriters::Unknown => {
+            let least = if site.has_file(path) {
+                STALE_QUIET
+            } else {
+                QUIET
+            };
+            (
+                site.is_growing(path) || is_past(changed, least),
+                FileProgress::Unknown,
+            )
+        }
+    };
+    match is_takeable {
+        true => FileProgress::Takeable,
+        false => otherwise,
+    }
 }
 
 /// Returns true if `time` is at least `least` ago, lies in the future, or is `None`.

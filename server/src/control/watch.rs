@@ -9,7 +9,7 @@
 //! has lost events, the watch reports that everything may have changed.
 
 use crate::base::sys::{self, Inotify, InotifyEvent, OpenWriters, WatchFlags};
-use crate::limits::LINK_HOPS_MAX;
+use crate::limits::{LINK_HOPS_MAX, OPEN_FILES_WATCHED_MAX};
 use crate::site::{Site, writers_of};
 use rustix::fs::CWD;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -44,6 +44,11 @@ pub struct Changes {
     /// Files among the paths of `sites` of which only a change of attributes is known. The process that
     /// changed the attributes may still be writing to the file.
     pub touched: HashSet<(SiteId, PathBuf)>,
+    /// New files that a process has open for writing, without an event since their creation.
+    pub begun: HashSet<(SiteId, PathBuf)>,
+    /// Files among the paths of `sites` with an outdated known content, since a process has been writing to the file for a
+    /// while.
+    pub overdue: HashSet<(SiteId, PathBuf)>,
     /// Sites with changes in the last batch of events that was read.
     pub read: HashSet<SiteId>,
     /// Sites to be scanned from the beginning.
@@ -331,6 +336,7 @@ impl Watch {
             };
             if event.is_begun() && watched.may_be_written(&event) {
                 // The kernel reports when the writer closes the file.
+                changes.begin(watched, &event);
                 continue;
             }
             let mut others = Vec::new();
@@ -450,9 +456,21 @@ fn push_names(stack: &mut Vec<OsString>, path: &Path) {
 }
 
 impl Changes {
+    /// Records a new file that may still be open for writing. Beyond the bound, a request for the file finds the file.
+    fn begin(&mut self, watched: &WatchedFolder, event: &InotifyEvent) {
+        for meaning in &watched.meanings {
+            if let (WatchPurpose::Folder { place, relative }, Some(name)) = (meaning, &event.name)
+                && self.begun.len() < OPEN_FILES_WATCHED_MAX
+            {
+                self.begun.insert((*place, relative.join(name)));
+            }
+        }
+    }
+
     /// Records an event at a path of a site.
     fn note(&mut self, place: SiteId, path: PathBuf, event: &InotifyEvent) {
         let at = (place, path.clone());
+        self.begun.remove(&at);
         self.read.insert(place);
         let is_known = !self.sites.entry(place).or_default().insert(path);
         if event.is_file_name_removed() {

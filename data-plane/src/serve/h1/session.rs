@@ -17,6 +17,7 @@ use crate::serve::h1::call::H1Call;
 use crate::serve::h1::call_driver;
 use crate::serve::h1::unsent_response::UnsentResponse;
 use crate::serve::h2;
+use crate::serve::rare_events;
 use crate::serve::request_ledger::RequestReservation;
 use crate::tls::{ACME_TLS_ALPN, Tls};
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
@@ -245,6 +246,13 @@ impl H1Session {
                             && self.connection.identity.is_none()
                         {
                             context.stats.handshakes_failed.increment();
+                            let offered = self.offered.as_deref();
+                            rare_events::log_handshake(
+                                &context,
+                                self.connection.peer,
+                                offered,
+                                &error,
+                            );
                         }
                         // A TLS alert was sent, and a reset would overtake the alert: the client finishes
                         // the handshake before the server and may have begun to send requests.

@@ -78,7 +78,8 @@ impl Steps {
 /// than 32 MiB.
 pub fn apply_difference(old: &[u8], steps: &[u8]) -> Option<Vec<u8>> {
     let mut lines = old.split_inclusive(|byte| *byte == b'\n');
-    let mut new = Vec::new();
+    // A growing list would take up to three times the memory of the manifest.
+    let mut new = Vec::with_capacity(old.len() + steps.len());
     for step in steps.split_inclusive(|byte| *byte == b'\n') {
         let (kind, rest) = step.split_first()?;
         if *kind == b'+' {

@@ -1,7 +1,7 @@
 //! Validation of pages: ETag and Cache-Control fields, and responses to conditional requests.
 
 use crate::base::digest::{Digest, hex};
-use crate::git::browse::render::html::STYLE;
+use crate::git::browse::render::html::style_sheet;
 use crate::git::browse::settings::BrowseSettings;
 use crate::handler::{Request, Response, ResponseBody};
 use crate::wire::fields::{Fields, items};
@@ -25,7 +25,7 @@ impl EtagBuilder {
         let query = request.query.as_deref().unwrap_or_default();
         for part in [
             VERSION.as_bytes(),
-            STYLE.as_bytes(),
+            &style_sheet(),
             host,
             &request.raw_path,
             query,

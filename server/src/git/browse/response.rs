@@ -1,7 +1,7 @@
 //! Responses with pages and files: their fields and content security policies.
 
 use crate::git::browse::limiter::BrowseLimiter;
-use crate::git::browse::render::html::{STYLE, style_name};
+use crate::git::browse::render::html::{style_name, style_sheet};
 use crate::handler::pipe::pipe;
 use crate::handler::{HandlerError, Request, Response, ResponseBody};
 use crate::limits::{GIT_PAGE_WHOLE_BYTES, PIPE_BYTES};
@@ -42,7 +42,7 @@ pub(in crate::git) fn style(path: &[u8]) -> Result<Response, HandlerError> {
         true => &b"public, max-age=31536000, immutable"[..],
         false => b"public, max-age=60",
     };
-    let mut response = whole("text/css; charset=utf-8", STYLE.into(), FILE_POLICY);
+    let mut response = whole("text/css; charset=utf-8", style_sheet(), FILE_POLICY);
     response.fields.push(b"Cache-Control", keep);
     Ok(response)
 }

@@ -2,10 +2,12 @@
 
 use crate::git::browse::render::html;
 
-/// Style sheet in three parts: the common style of generated pages, the tables and forms of the manager, and the
+/// Style sheet in parts: the common style of generated pages, the tables and forms of the manager, and the
 /// server's half of the page.
-pub(in crate::manager) const STYLE: [&str; 3] = [
-    html::STYLE,
+pub(in crate::manager) const STYLE: [&str; 5] = [
+    html::STYLE[0],
+    html::STYLE[1],
+    html::STYLE[2],
     "header,main,footer{max-width:84rem}\
      .login{display:flex;flex-wrap:wrap;gap:.3rem .8rem;align-items:baseline;margin-top:.4rem;color:var(--soft)}\
      .error{white-space:pre-wrap;background:var(--minus);color:var(--minus-text);border-radius:8px;padding:.5rem .8rem}\

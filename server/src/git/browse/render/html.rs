@@ -3,6 +3,7 @@
 
 use crate::base::digest::{hex, sha256};
 use crate::limits::GIT_LINE_BYTES_MAX;
+use crate::site::{FRAME_STYLE, PAGE_STYLE};
 use std::fmt::Write;
 
 /// A fragment of a page.
@@ -106,13 +107,18 @@ fn push_escaped(text: &[u8], out: &mut String) {
     }
 }
 
-/// The style sheet of all pages.
-pub(crate) const STYLE: &str = include_str!("style.css");
+/// The style sheet of all pages, in parts. The first two parts are the common style of generated pages.
+pub(crate) const STYLE: [&str; 3] = [PAGE_STYLE, FRAME_STYLE, include_str!("style.css")];
+
+/// Returns the style sheet of all pages.
+pub(crate) fn style_sheet() -> Vec<u8> {
+    STYLE.concat().into_bytes()
+}
 
 /// Returns the file name of the style sheet, which changes with the content. No repository can have the
 /// name.
 pub(crate) fn style_name() -> String {
-    let digest = sha256(STYLE.as_bytes());
+    let digest = sha256(&style_sheet());
     format!(".style-{}.css", &hex(&digest)[..12])
 }
 

@@ -4,13 +4,12 @@ use crate::git::browse::page_location::PageLocation;
 use crate::git::browse::url::ObjectId;
 use crate::wire::request_target::normalise;
 
-/// Returns the target of a link in a README: a file of the repository or an external address. None if the
-/// link is not allowed.
+/// Returns the target of a link in a README: `inner` of a relative link, or an external address. None if the link is not
+/// allowed.
 pub(in crate::git) fn link_target(
-    location: &PageLocation,
-    commit: &ObjectId,
     link: &str,
     is_image: bool,
+    inner: InnerLinks<'_>,
 ) -> Option<String> {
     // Browsers ignore control characters in addresses.
     let link: String = link.chars().filter(|it| !it.is_control()).collect();
@@ -34,6 +33,19 @@ pub(in crate::git) fn link_target(
     if link.starts_with('/') || link.contains('\\') {
         return None;
     }
+    inner(link, is_image)
+}
+
+/// Function from a relative link, and whether the link is an image, to its target.
+pub(in crate::git) type InnerLinks<'l> = &'l dyn Fn(&str, bool) -> Option<String>;
+
+/// Returns the target of a relative link in a README of a repository: a file of the commit.
+pub(in crate::git) fn file_of_commit(
+    location: &PageLocation,
+    commit: &ObjectId,
+    link: &str,
+    is_image: bool,
+) -> Option<String> {
     let (path, fragment) = match link.split_once('#') {
         Some((path, fragment)) => (path, Some(fragment)),
         None => (link, None),

@@ -1,9 +1,7 @@
 //! Renderer of Markdown to HTML for untrusted input. Embedded HTML is shown as text.
 
-use crate::git::browse::page_location::PageLocation;
 use crate::git::browse::render::html::Html;
-use crate::git::browse::render::links::link_target;
-use crate::git::browse::url::ObjectId;
+use crate::git::browse::render::links::{InnerLinks, link_target};
 use crate::limits::{GIT_HTML_BYTES_MAX, GIT_README_NESTING_MAX};
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
 use std::collections::HashMap;
@@ -11,12 +9,7 @@ use std::fmt::{self, Write};
 
 /// Appends `content` as HTML, or as plain text if rendering would take too long or the result would be too
 /// large.
-pub(crate) fn push_markdown(
-    location: &PageLocation,
-    commit: &ObjectId,
-    content: &[u8],
-    page: &mut Html,
-) {
+pub(in crate::git) fn push_markdown(content: &[u8], inner: InnerLinks<'_>, page: &mut Html) {
     if is_deep(content) {
         page.preformatted(content);
         return;
@@ -27,7 +20,7 @@ pub(crate) fn push_markdown(
         | Options::ENABLE_TASKLISTS
         | Options::ENABLE_FOOTNOTES;
     let parser = Parser::new_ext(&text, options);
-    let events = HeadingAnchors::new(parser).map(|event| harmless(location, commit, event));
+    let events = HeadingAnchors::new(parser).map(|event| harmless(inner, event));
     let mut bounded = BoundedText(String::new());
     // Writing fails at the size limit.
     let is_whole = html::write_html_fmt(&mut bounded, events).is_ok();
@@ -85,9 +78,9 @@ fn nesting(line: &[u8]) -> usize {
 }
 
 /// Returns the event with embedded HTML as text and links restricted to safe targets.
-fn harmless<'e>(location: &PageLocation, commit: &ObjectId, event: Event<'e>) -> Event<'e> {
+fn harmless<'e>(inner: InnerLinks<'_>, event: Event<'e>) -> Event<'e> {
     let led = |url: &CowStr<'e>, is_image| {
-        CowStr::from(link_target(location, commit, url, is_image).unwrap_or_default())
+        CowStr::from(link_target(url, is_image, inner).unwrap_or_default())
     };
     match event {
         Event::Html(html) | Event::InlineHtml(html) => Event::Text(html),
@@ -213,6 +206,9 @@ impl fmt::Write for BoundedText {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::git::browse::page_location::PageLocation;
+    use crate::git::browse::render::links::file_of_commit;
+    use crate::git::browse::url::ObjectId;
 
     const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
@@ -228,7 +224,8 @@ mod tests {
         };
         let commit = ObjectId::parse(COMMIT.as_bytes()).expect("an id");
         let mut page = Html::default();
-        push_markdown(&location, &commit, text.as_bytes(), &mut page);
+        let inner = |link: &str, is_image| file_of_commit(&location, &commit, link, is_image);
+        push_markdown(text.as_bytes(), &inner, &mut page);
         page.into_string()
     }
 

@@ -5,7 +5,7 @@ pub(in crate::git) mod page;
 #[cfg(feature = "markdown")]
 pub(in crate::git) mod markdown;
 pub(in crate::git) mod content_type;
-pub(in crate::git) mod readme;
+pub(crate) mod readme;
 pub(in crate::git) mod history;
 pub(in crate::git) mod commit;
 pub(in crate::git) mod repository_list;

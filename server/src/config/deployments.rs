@@ -1,5 +1,5 @@
-//! `deploy` of a route: the branch and repository that fill the root or the release of a site, and the state of
-//! a root before a deployment.
+//! Deployments of a configuration: branches that fill the root or the release of a site, and the state of a root
+//! before a deployment.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -8,98 +8,14 @@ use std::path::{Component, Path, PathBuf};
 
 use toml::Spanned;
 
-use super::error::OperatorError;
-use super::{Config, DeployConfig, GitConfig, SiteConfig, TargetConfig};
+use crate::config::configuration::Config;
+use crate::config::deploy_table::DeployConfig;
+use crate::config::error::OperatorError;
+use crate::config::git_table::GitConfig;
+use crate::config::route_table::TargetConfig;
+use crate::config::site_table::SiteConfig;
 use crate::config::suggestion::suggest;
-use crate::config::toml_reader::{KeyedValue, SourceText, TableReader, TableSchema};
-
-static DEPLOY: TableSchema = TableSchema {
-    name: "deploy",
-    keys: &["repository", "branch", "site"],
-    later: &[],
-    foreign: &[],
-};
-
-/// Default branch.
-const BRANCH: &str = "main";
-
-/// Reads a single table or a list of tables.
-pub(super) fn deploys(item: KeyedValue<'_, '_>) -> Result<Vec<DeployConfig>, OperatorError> {
-    if !item.value.get_ref().is_table() && !item.value.get_ref().is_array() {
-        let example = "{ repository = \"site.git\", site = \"www.example.org\" }";
-        return Err(item.mistyped("a table or a list of tables", example));
-    }
-    let (source, span) = (item.source, item.value.span());
-    let tables = item.items().into_iter().map(|item| item.table(&DEPLOY));
-    let all = tables
-        .map(|table| deploy(table?))
-        .collect::<Result<Vec<_>, _>>()?;
-    if all.is_empty() {
-        let help = "remove `deploy`, or name a repository and a site";
-        return Err(source.error(span, "`deploy` is empty", help));
-    }
-    Ok(all)
-}
-
-fn deploy(mut table: TableReader<'_, '_>) -> Result<DeployConfig, OperatorError> {
-    let repository = table.take::<Spanned<String>>("repository")?;
-    let branch = table.take::<Spanned<String>>("branch")?;
-    let site = table.take::<Spanned<String>>("site")?;
-    let (Some(repository), Some(site)) = (repository, site) else {
-        return Err(table.lacks(
-            "`deploy` needs `repository` and `site`",
-            "{ repository = \"site.git\", branch = \"main\", site = \"www.example.org\" }",
-        ));
-    };
-    let source = table.source();
-    let plain = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains('\0');
-    if !repository.get_ref().split('/').all(plain) {
-        let what = format!(
-            "`{}` is not the path of a repository of this route",
-            repository.get_ref()
-        );
-        let help = "write the path below the folder in `git`, such as \"tools/site.git\"";
-        return Err(source.error(repository.span(), what, help));
-    }
-    let branch = branch.unwrap_or_else(|| Spanned::new(0..0, BRANCH.to_owned()));
-    let name = branch.get_ref();
-    if let Some(short) = name
-        .strip_prefix("refs/heads/")
-        .or(name.strip_prefix("heads/"))
-    {
-        let what = format!("`{name}` is a ref, not the name of a branch");
-        return Err(source.error(branch.span(), what, format!("write \"{short}\"")));
-    }
-    if !is_branch(name) {
-        let what = format!("`{name}` is not a valid name of a branch");
-        let help = "write the name as `git branch` lists it, such as \"main\"";
-        return Err(source.error(branch.span(), what, help));
-    }
-    table.finish()?;
-    Ok(DeployConfig {
-        repository,
-        branch,
-        site,
-    })
-}
-
-/// Returns true if git allows a branch of the given name (git-check-ref-format).
-fn is_branch(name: &str) -> bool {
-    let is_part =
-        |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
-    let is_odd = |c: char| c.is_control() || " ~^:?*[\\".contains(c);
-    name.split('/').all(is_part)
-        && !name.contains(is_odd)
-        && !name.contains("..")
-        && !name.contains("@{")
-        && !name.ends_with('.')
-        && !name.starts_with('-')
-        && !matches!(name, "@" | "HEAD")
-        && name.len() <= BRANCH_BYTES_MAX
-}
-
-/// Maximum length of a branch name in bytes. Git stores the branch in a file of the same name.
-const BRANCH_BYTES_MAX: usize = 244;
+use crate::config::toml_reader::SourceText;
 
 /// Requires that each deployment names a site of the file with a root or an unsigned release, that the roots of
 /// two deployments are neither equal nor nested, and that each release has one deployment. Refuses folders below
@@ -134,10 +50,9 @@ pub(super) fn refuse_impossible(
         let is_near = |other: &Path| root.starts_with(other) || other.starts_with(root);
         match taken.iter().find(|(other, _)| is_near(other)) {
             Some((other, name)) if *other == root => {
-                let line = source.text[..name.span().start].matches('\n').count() + 1;
+                let place = source.place(name.span().start, &deploy.site.span());
                 let what = format!("two deployments replace {}", root.display());
-                let help =
-                    format!("the first is in line {line}; give each deployment its own site");
+                let help = format!("the first is in {place}; give each deployment its own site");
                 return refuse(what, help);
             }
             Some((other, _)) => {
@@ -268,6 +183,12 @@ impl<'c> Deployment<'c> {
         }
     }
 
+    /// Returns true if the deployment fills the root or the release of `site`. The deployment may name another site
+    /// with the same root or release.
+    pub fn fills(&self, site: &SiteConfig) -> bool {
+        site.deployment_target() == Some(self.target)
+    }
+
     /// Returns the path of the repository as configured. The ending `.git` may be missing, and git's own
     /// files may lie in a `.git` folder below the path.
     pub fn repository(&self) -> PathBuf {
@@ -296,14 +217,6 @@ impl Config {
             }
         }
         found
-    }
-
-    /// Returns the deployment that fills the root or the release of `site`. The deployment may name another
-    /// site with the same root or release.
-    pub fn deployment_to(&self, site: &SiteConfig) -> Option<Deployment<'_>> {
-        let target = site.deployment_target()?;
-        let mut all = self.deployments().into_iter();
-        all.find(|it| it.target == target)
     }
 }
 
@@ -374,21 +287,6 @@ fn is_one_name(name: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn branch_names_follow_git() {
-        for name in ["main", "feature/x", "v1.0", "a-b_c", "größe", "a@b"] {
-            assert!(is_branch(name), "{name}");
-        }
-        let long = "x".repeat(BRANCH_BYTES_MAX + 1);
-        for name in [
-            "", "/", "a/", "/a", "a//b", ".a", "a/.b", "a.lock", "a.lock/b", "a b", "a~1", "a^",
-            "a:b", "a?", "a*", "a[", "a\\b", "a..b", "a@{1}", "a.", "-a", "@", "HEAD", "a\n",
-            &long,
-        ] {
-            assert!(!is_branch(name), "{name}");
-        }
-    }
 
     #[test]
     fn the_state_of_a_root_is_inspected() {

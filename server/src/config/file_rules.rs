@@ -1,0 +1,241 @@
+//! Rules of a site by file or by status: `cache`, `headers`, `mime` and `errors`.
+
+use toml::Spanned;
+
+use crate::config::declared_table::{DeclaredTable, declare_table};
+use crate::config::error::OperatorError;
+use crate::config::toml_reader::{FromToml, KeyedValue, TableReader, TableSchema};
+use crate::config::value_types::Seconds;
+use crate::config::values::{is_field_value, is_token, reserved_field};
+use crate::site::Glob;
+
+declare_table! {
+    /// Keys of a rule in `cache`.
+    pub(super) struct CacheRuleTable: "a rule of `cache`" {
+        /// [Glob](sites.md#files-by-glob) of the files.
+        files: GlobText = required, also ["path", "match"], example "\"*.png\"";
+        /// Lifetime of a copy in caches and browsers.
+        max_age: Seconds = required, also ["expires", "seconds"], example "\"30d\"";
+        /// `true`: the file never changes, so browsers never ask again.
+        immutable: bool = default(false), example "true";
+    }
+}
+
+declare_table! {
+    /// Keys of a rule in `headers`.
+    pub(super) struct HeaderRuleTable: "a rule of `headers`" {
+        /// [Glob](sites.md#files-by-glob) of the files.
+        files: GlobText = required, also ["path", "match"], example "\"*\"";
+        /// Names and values of the fields.
+        set: FieldValues = required, also ["add"], example "{ \"X-Content-Type-Options\" = \"nosniff\" }";
+    }
+}
+
+/// Rule of `cache` of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheControlConfig {
+    /// Glob pattern of the files.
+    pub files: Spanned<String>,
+    /// `max-age` of Cache-Control in seconds.
+    pub max_age: u64,
+    /// Whether Cache-Control also has `immutable` (RFC 8246).
+    pub immutable: bool,
+}
+
+/// Rule of `headers` of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeadersConfig {
+    /// Glob pattern of the files.
+    pub files: Spanned<String>,
+    /// Names and values of response fields, valid on the wire.
+    pub set: Vec<(String, String)>,
+}
+
+/// Text of a valid glob.
+#[derive(Clone, Debug)]
+pub(super) struct GlobText(String);
+
+impl FromToml for GlobText {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let Some(text) = item.text() else {
+            return String::read(item).map(GlobText);
+        };
+        match Glob::parse(text) {
+            Ok(_) => Ok(GlobText(text.to_owned())),
+            Err(error) => {
+                let what = format!("the pattern `{text}` is invalid: {}", error.what);
+                let help = "`*` stands for any part of a name, `?` for one character, `[a-z]` for one of several, \
+                            `{a,b}` for a or b, `**` for folders";
+                Err(item.source.error(item.span_from(error.at), what, help))
+            }
+        }
+    }
+}
+
+/// Names and values of response fields.
+#[derive(Clone, Debug)]
+pub(super) struct FieldValues(Vec<(String, String)>);
+
+impl FromToml for FieldValues {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let source = item.source;
+        let entries = item.table(&SET)?.rest().into_iter();
+        source
+            .all(entries.map(|entry| field(entry, reserved_field)))
+            .map(FieldValues)
+    }
+}
+
+static SET: TableSchema = TableSchema::of_data("set");
+static ERRORS: TableSchema = TableSchema::of_data("errors");
+static MIME: TableSchema = TableSchema::of_data("mime");
+
+/// Reads a field with its value. `reserved` returns the reason why a field cannot be set.
+pub(super) fn field(
+    (name, item): (Spanned<String>, KeyedValue<'_, '_>),
+    reserved: fn(&str) -> Option<&'static str>,
+) -> Result<(String, String), OperatorError> {
+    let source = item.source;
+    if !is_token(name.get_ref()) {
+        let what = format!("`{}` is not a field name", name.get_ref());
+        let help = "write letters, digits and hyphens, such as \"X-Frame-Options\"";
+        return Err(source.error(name.span(), what, help));
+    }
+    if let Some(help) = reserved(name.get_ref()) {
+        let what = format!("the field `{}` cannot be set", name.get_ref());
+        return Err(source.error(name.span(), what, help));
+    }
+    let value = <Spanned<String>>::read(item)?;
+    if !is_field_value(value.get_ref()) {
+        let what = format!("the value is not valid for the field `{}`", name.get_ref());
+        let help = "write one line without control characters, and without spaces at either end";
+        return Err(source.error(value.span(), what, help));
+    }
+    Ok((name.into_inner(), value.into_inner()))
+}
+
+/// Value of `cache` of a site.
+#[derive(Clone, Debug)]
+pub(super) struct CacheRules(pub(super) Vec<CacheControlConfig>);
+
+impl FromToml for CacheRules {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let example = "[{ files = \"*.png\", max_age = \"30d\" }]";
+        let rules = rules::<CacheRuleTable>(item, example)?.into_iter();
+        let rules = rules.map(|rule| CacheControlConfig {
+            files: Spanned::new(rule.files.span(), rule.files.into_inner().0),
+            max_age: rule.max_age.get_ref().0,
+            immutable: rule.immutable.into_inner(),
+        });
+        Ok(CacheRules(rules.collect()))
+    }
+}
+
+/// Value of `headers` of a site.
+#[derive(Clone, Debug)]
+pub(super) struct HeaderRules(pub(super) Vec<HeadersConfig>);
+
+impl FromToml for HeaderRules {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let example = "[{ files = \"*\", set = { \"X-Frame-Options\" = \"DENY\" } }]";
+        let rules = rules::<HeaderRuleTable>(item, example)?.into_iter();
+        let rules = rules.map(|rule| HeadersConfig {
+            files: Spanned::new(rule.files.span(), rule.files.into_inner().0),
+            set: rule.set.into_inner().0,
+        });
+        Ok(HeaderRules(rules.collect()))
+    }
+}
+
+/// Reads a list of rules, or a single rule without brackets.
+fn rules<T: DeclaredTable>(
+    item: KeyedValue<'_, '_>,
+    example: &str,
+) -> Result<Vec<T>, OperatorError> {
+    let value = item.value.get_ref();
+    let is_rule = value.as_table().is_some_and(|it| it.contains_key("files"));
+    if !value.is_array() && !is_rule {
+        return Err(item.mistyped("a list of rules", example));
+    }
+    let source = item.source;
+    let tables = item.items().into_iter().map(|item| {
+        let table = item.table(T::SCHEMA)?;
+        T::read_table(table).map(Spanned::into_inner)
+    });
+    source.all(tables)
+}
+
+/// Value of `errors` of a site: pages by status.
+#[derive(Clone, Debug)]
+pub(super) struct ErrorPages(pub(super) Vec<(u16, Spanned<String>)>);
+
+impl FromToml for ErrorPages {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let source = item.source;
+        let table = item.table_like(&ERRORS, "{ 404 = \"not-found.html\" }")?;
+        source.all(entries(table).map(error_page)).map(ErrorPages)
+    }
+}
+
+fn entries<'s, 'i>(
+    table: TableReader<'s, 'i>,
+) -> impl Iterator<Item = (Spanned<String>, KeyedValue<'s, 'i>)> {
+    table.rest().into_iter()
+}
+
+fn error_page(
+    (key, item): (Spanned<String>, KeyedValue<'_, '_>),
+) -> Result<(u16, Spanned<String>), OperatorError> {
+    let source = item.source;
+    let status = key.get_ref().parse::<u16>().ok();
+    let Some(status) = status.filter(|status| (400..=599).contains(status)) else {
+        let what = format!("`{}` is not the status of an error", key.get_ref());
+        let help = "write a number from 400 to 599, such as 404";
+        return Err(source.error(key.span(), what, help));
+    };
+    let page = <Spanned<String>>::read(item)?;
+    let path = page.get_ref().trim_start_matches('/');
+    let inside = path.split('/').all(|part| !matches!(part, "" | "." | ".."));
+    if !inside || path.contains('\0') {
+        let what = format!("`{}` is not a page of the site", page.get_ref());
+        let help = "write a path below the root, such as \"404.html\"";
+        return Err(source.error(page.span(), what, help));
+    }
+    Ok((status, Spanned::new(page.span(), path.to_owned())))
+}
+
+/// Value of `mime` of a site: media types by ending.
+#[derive(Clone, Debug)]
+pub(super) struct MediaTypes(pub(super) Vec<(String, String)>);
+
+impl FromToml for MediaTypes {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let source = item.source;
+        let table = item.table_like(&MIME, "{ \".wasm\" = \"application/wasm\" }")?;
+        source.all(entries(table).map(media_type)).map(MediaTypes)
+    }
+}
+
+fn media_type(
+    (ending, item): (Spanned<String>, KeyedValue<'_, '_>),
+) -> Result<(String, String), OperatorError> {
+    let source = item.source;
+    let name = ending.get_ref();
+    if !name.starts_with('.') || name.len() < 2 || name.contains('/') {
+        let what = format!("`{name}` is not a file ending");
+        let right = name.trim_start_matches(['*', '.']).replace('/', "");
+        let help = format!("begin the file ending with a dot: \".{right}\"");
+        return Err(source.error(ending.span(), what, help));
+    }
+    let media = <Spanned<String>>::read(item)?;
+    let essence = media.get_ref().split(';').next();
+    let halves = essence.and_then(|it| it.trim_end().split_once('/'));
+    if !halves.is_some_and(|(kind, sub)| is_token(kind) && is_token(sub))
+        || !is_field_value(media.get_ref())
+    {
+        let what = format!("`{}` is not a media type", media.get_ref());
+        let help = "write a type such as \"text/html; charset=utf-8\"";
+        return Err(source.error(media.span(), what, help));
+    }
+    Ok((name.to_ascii_lowercase(), media.into_inner()))
+}

@@ -1,0 +1,95 @@
+//! `cache` of a route: the page cache for the responses of a handler.
+
+use toml::Spanned;
+
+use crate::config::declared_table::{DeclaredTable, declare_table};
+use crate::config::error::OperatorError;
+use crate::config::toml_reader::{FromToml, KeyedValue};
+use crate::config::value_types::{ByteSize, Seconds};
+use crate::limits::CACHE_PAGE_BYTES;
+use crate::wire::cache_control::SECONDS_MAX;
+
+/// Default of `stale_if_error` in seconds, for a route with `seconds`: the time for which a stored page
+/// replaces the response of a failing handler.
+pub const STALE_IF_ERROR_SECONDS: u64 = 3_600;
+/// Longest lifetime of a stored page.
+const LONGEST: Seconds = Seconds(SECONDS_MAX);
+
+declare_table! {
+    /// Keys of `cache` of a route.
+    pub(super) struct PageCacheTable: "the table `cache`" {
+        /// Lifetime of a response without an explicit lifetime.
+        seconds: Seconds = optional("none"), within(Seconds(1), LONGEST), also ["max_age", "ttl", "proxy_cache_valid"],
+            example "10";
+        /// Use of an old page while a new page is made.
+        stale_while_revalidate: Seconds = optional("as `seconds`"), within(Seconds(0), LONGEST), example "30";
+        /// Use of an old page while the handler fails.
+        stale_if_error: Seconds = optional("`\"1h\"` with `seconds`"), within(Seconds(0), LONGEST),
+            example "\"1d\"";
+        /// Maximum size of a stored content.
+        page_bytes: ByteSize = default(ByteSize(CACHE_PAGE_BYTES)), within(ByteSize(1), ByteSize(u64::MAX)),
+            example "\"4MiB\"";
+        /// `true`: pages do not depend on `Cookie`.
+        ignore_cookies: bool = default(false), example "true";
+        /// `true`: pages are kept over a restart.
+        disk: bool = default(false), example "true";
+    }
+}
+
+/// Settings of the page cache (`cache` of a route).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageCacheConfig {
+    /// Freshness lifetime in seconds of a response without one; `None` = the response is not stored.
+    pub seconds: Option<u64>,
+    /// Seconds after the freshness lifetime for which a page is served while the handler makes a new page.
+    pub stale_while_revalidate: u64,
+    /// Seconds after the freshness lifetime for which a page is served while the handler fails.
+    pub stale_if_error: u64,
+    /// Maximum size of the content of a stored response in bytes.
+    pub page_bytes: u64,
+    /// Whether pages are the same for all clients, independent of the Cookie field.
+    pub ignore_cookies: bool,
+    /// Whether pages are stored on disk and survive a restart.
+    pub disk: bool,
+}
+
+/// Value of `cache` of a route: a boolean, or a table with settings. `None` for `false`.
+#[derive(Clone, Debug)]
+pub(super) struct PageCacheChoice(Option<PageCacheTable>);
+
+impl FromToml for PageCacheChoice {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        match item.value.get_ref().as_bool() {
+            Some(false) => Ok(PageCacheChoice(None)),
+            Some(true) => Ok(PageCacheChoice(Some(PageCacheTable::read_empty(
+                item.source,
+            )?))),
+            None if !item.value.get_ref().is_table() => {
+                Err(item.mistyped("true or a table", "{ seconds = 10 }"))
+            }
+            None => PageCacheTable::read(item).map(|table| PageCacheChoice(Some(table))),
+        }
+    }
+}
+
+impl PageCacheChoice {
+    /// Returns the settings; `None` for no page cache.
+    pub(super) fn settings(self) -> Option<PageCacheConfig> {
+        let table = self.0?;
+        let seconds = |key: Option<Spanned<Seconds>>| key.map(|seconds| seconds.get_ref().0);
+        let fresh = seconds(table.seconds);
+        Some(PageCacheConfig {
+            seconds: fresh,
+            // Defaults of a route with `seconds`: while the handler makes a new page, the old page may be
+            // served for another freshness lifetime. While the handler fails, the old page may be served for
+            // one hour after the freshness lifetime, since an old page is better than an error.
+            stale_while_revalidate: seconds(table.stale_while_revalidate)
+                .unwrap_or(fresh.unwrap_or(0)),
+            stale_if_error: seconds(table.stale_if_error)
+                .unwrap_or(fresh.map_or(0, |_| STALE_IF_ERROR_SECONDS)),
+            page_bytes: table.page_bytes.get_ref().0,
+            ignore_cookies: table.ignore_cookies.into_inner(),
+            disk: table.disk.into_inner(),
+        })
+    }
+}

@@ -1,0 +1,382 @@
+//! `[[site.route]]`: the response to paths below a prefix, and the guards of the paths.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use toml::Spanned;
+
+use crate::config::declared_table::{DeclaredTable, declare_table};
+use crate::config::error::OperatorError;
+use crate::config::git_table::{GitConfig, GitKeys};
+use crate::config::page_cache_table::{PageCacheChoice, PageCacheConfig};
+use crate::config::proxy_table::{ProxyConfig, RouteKeys};
+use crate::config::script_table::{BackendConfig, CgiConfig, Programs, ScriptKeys, ScriptsConfig};
+use crate::config::site_paths::{RedirectTarget, RewritePath, RoutePath};
+use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader};
+use crate::config::value_types::{Network, networks};
+
+declare_table! {
+    /// Keys of `[[site.route]]`.
+    pub(super) struct RouteTable: "[[site.route]]" {
+        /// Path prefix, decoded; see [path matching](routes.md#path-matching).
+        path: RoutePath = required, also ["location", "prefix", "from", "match", "url"], example "\"/private/\"";
+        /// URL or path of the site for [redirects](routes.md#redirects).
+        redirect: RedirectTarget = optional("none"), also ["return", "redir", "Redirect", "to"], example "\"/new/\"";
+        /// Path of the site to [serve instead](routes.md#rewrites).
+        rewrite: RewritePath = optional("none"), also ["RewriteRule", "try_files"], example "\"/app/index.html\"";
+        /// Another folder to serve below the path.
+        root: PathBuf = optional("none"), also ["alias", "Alias", "folder", "dir"], example "\"/srv/other\"";
+        /// `true`: the route returns [hit counts](hits.md#counts-on-a-page) as JSON.
+        hits: bool = default(false), example "true";
+        /// [Page cache](#cache) for the responses of a script, a backend or a [member](proxy.md).
+        cache: PageCacheChoice = optional("`false`"), also ["proxy_cache", "fastcgi_cache"], example "{ seconds = 10 }";
+        /// [Networks](routes.md#guards-by-address) with access; all other addresses get 403.
+        allow: Vec<Spanned<Network>> = optional("all networks"), also ["remote_ip", "Require"],
+            example "[\"192.0.2.0/24\"]";
+        /// File of [passwords](routes.md#guards-by-password); a client without a valid login gets 401.
+        users: PathBuf = optional("none"),
+            also ["auth_basic", "auth_basic_user_file", "basic_auth", "basicauth", "htpasswd", "password", "AuthUserFile"],
+            example "\"users.htpasswd\"";
+        ..scripts: ScriptKeys;
+        ..git: GitKeys;
+        ..proxy: RouteKeys;
+        ..test: TestKeys;
+    }
+}
+
+/// Settings of one `[[site.route]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteConfig {
+    /// Span of the route's table header in the file.
+    pub span: Range<usize>,
+    /// Decoded path prefix, beginning with `/`.
+    pub path: Spanned<String>,
+    /// Target of requests below the path; a route without target only guards.
+    pub target: Option<TargetConfig>,
+    /// Networks of permitted clients; `None` = all networks, an empty list = no network.
+    pub allow: Option<Vec<Spanned<String>>>,
+    /// Password file with the permitted users.
+    pub users: Option<Spanned<PathBuf>>,
+    /// Rule that runs some of the site's files instead of sending the files.
+    pub scripts: Option<ScriptsConfig>,
+    /// Page cache for the responses of the handler.
+    pub cache: Option<PageCacheConfig>,
+    /// Whether paths with an encoded slash (`%2F`) reach the members of a proxied route.
+    pub encoded_slash: bool,
+}
+
+impl RouteConfig {
+    /// Returns the user files of the route.
+    pub fn user_files(&self) -> impl Iterator<Item = &Spanned<PathBuf>> {
+        let pushers = match &self.target {
+            Some(TargetConfig::Git(git)) => git.push_users.as_ref(),
+            _ => None,
+        };
+        self.users.iter().chain(pushers)
+    }
+}
+
+/// Target of requests below the path of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetConfig {
+    /// Redirect to a URL, or to a path of the site.
+    Redirect(Spanned<String>),
+    /// Internal rewrite to a path of the site: a file, or a path of another route's handler.
+    Rewrite(Spanned<String>),
+    /// Files of another folder.
+    Root(Spanned<PathBuf>),
+    /// CGI scripts of a folder.
+    Cgi(CgiConfig),
+    /// A FastCGI or SCGI backend.
+    Backend(BackendConfig),
+    /// Git repositories.
+    Git(GitConfig),
+    /// HTTP servers behind the server.
+    Proxy(ProxyConfig),
+    /// View count of the page with the path after the prefix.
+    Hits(Spanned<bool>),
+    /// Handler for tests.
+    #[cfg(feature = "test-handlers")]
+    Test(TestHandlerConfig),
+}
+
+impl RouteConfig {
+    /// Returns the backend that answers for the route, or that runs files of the site.
+    pub fn backend(&self) -> Option<&BackendConfig> {
+        match (&self.target, &self.scripts) {
+            (Some(TargetConfig::Backend(backend)), _)
+            | (_, Some(ScriptsConfig::Backend(backend))) => Some(backend),
+            _ => None,
+        }
+    }
+}
+
+impl TargetConfig {
+    /// Returns true if a handler makes the responses of the target.
+    pub fn is_handler(&self) -> bool {
+        !matches!(
+            self,
+            TargetConfig::Redirect(_) | TargetConfig::Rewrite(_) | TargetConfig::Root(_)
+        )
+    }
+}
+
+/// Handlers for tests of live responses.
+#[cfg(feature = "test-handlers")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TestHandlerConfig {
+    /// Sends the content of the request back.
+    Echo,
+    /// Sends the response slowly, in small pieces.
+    Slow,
+    /// Sends a response without end.
+    Endless,
+    /// Makes the response from the parameters of the query.
+    Page,
+    /// Sends interim responses before the response.
+    Hints,
+    /// Holds the content of the request back.
+    Hold,
+    /// Sends the content and the trailers of the request back.
+    Trailers,
+    /// Opens tunnels.
+    Tunnel,
+}
+
+/// Handlers for tests by name.
+#[cfg(feature = "test-handlers")]
+const TEST_HANDLERS: [(&str, TestHandlerConfig); 8] = [
+    ("echo", TestHandlerConfig::Echo),
+    ("slow", TestHandlerConfig::Slow),
+    ("endless", TestHandlerConfig::Endless),
+    ("page", TestHandlerConfig::Page),
+    ("hints", TestHandlerConfig::Hints),
+    ("hold", TestHandlerConfig::Hold),
+    ("trailers", TestHandlerConfig::Trailers),
+    ("tunnel", TestHandlerConfig::Tunnel),
+];
+
+#[cfg(feature = "test-handlers")]
+impl FromToml for TestHandlerConfig {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        item.word(&TEST_HANDLERS)
+    }
+}
+
+#[cfg(feature = "test-handlers")]
+declare_table! {
+    /// Keys of `[[site.route]]` in builds for tests.
+    pub(super) struct TestKeys: "" {
+        /// Handler for tests.
+        test: TestHandlerConfig = optional("none"), example "\"echo\"";
+    }
+}
+
+#[cfg(not(feature = "test-handlers"))]
+declare_table! {
+    /// Keys of `[[site.route]]` in builds for tests.
+    pub(super) struct TestKeys: "" {}
+}
+
+/// Routes of a site.
+#[derive(Clone, Debug)]
+pub(super) struct Routes(pub(super) Vec<RouteConfig>);
+
+impl FromToml for Routes {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let source = item.source;
+        let tables = item.tables(RouteTable::SCHEMA)?.into_iter();
+        // An error is recorded, and the other routes are read.
+        let routes: Vec<RouteConfig> = tables.filter_map(|it| source.keep(route(it))).collect();
+        source.keep(refuse_shared_paths(source, &routes));
+        Ok(Routes(routes))
+    }
+}
+
+/// Target of a route with its key and its position.
+type KeyedTarget = (&'static str, Range<usize>, TargetConfig);
+
+/// Converts the table of a route. Errors are recorded. A route with an error in its table has the values that could
+/// be read, and no error about a combination of keys.
+fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
+    let source = table.source();
+    let span = table.span.clone();
+    let keys = RouteTable::take(&mut table);
+    let is_whole = table.finish().is_ok();
+    let keys = keys?;
+    let errors = source.error_count();
+    let mut targets: Vec<KeyedTarget> = Vec::new();
+    if let Some(to) = keys.redirect {
+        let (span, to) = (to.span(), Spanned::new(to.span(), to.into_inner().0));
+        targets.push(("redirect", span, TargetConfig::Redirect(to)));
+    }
+    if let Some(to) = keys.rewrite {
+        let (span, to) = (to.span(), Spanned::new(to.span(), to.into_inner().0));
+        targets.push(("rewrite", span, TargetConfig::Rewrite(to)));
+    }
+    if let Some(root) = keys.root {
+        targets.push(("root", root.span(), TargetConfig::Root(root)));
+    }
+    if *keys.hits.get_ref() {
+        targets.push(("hits", keys.hits.span(), TargetConfig::Hits(keys.hits)));
+    }
+    #[cfg(not(feature = "test-handlers"))]
+    let TestKeys {} = keys.test;
+    #[cfg(feature = "test-handlers")]
+    if let Some(test) = keys.test.test {
+        targets.push(("test", test.span(), TargetConfig::Test(test.into_inner())));
+    }
+    let proxied = kept(source, is_whole, keys.proxy.targets(source));
+    let (proxied, encoded_slash) = proxied.unwrap_or_default();
+    let proxied = proxied.into_iter();
+    targets.extend(proxied.map(|(key, span, proxy)| (key, span, TargetConfig::Proxy(proxy))));
+    let has_users = keys.users.is_some();
+    let variables = keys.scripts.variables();
+    let git = keys.git.settings(source, &variables, has_users);
+    let git = kept(source, is_whole, git).flatten();
+    let programs = match &git {
+        Some(_) => {
+            kept(source, is_whole, keys.scripts.refuse_beside_git(source));
+            None
+        }
+        None => kept(source, is_whole, keys.scripts.settings(source)).flatten(),
+    };
+    if let Some(git) = git {
+        targets.push(("git", git.folder.span(), TargetConfig::Git(git)));
+    }
+    let mut scripts = None;
+    match programs {
+        Some(Programs::Backend(backend)) if backend.files.is_empty() => {
+            let name = if backend.is_scgi { "scgi" } else { "fastcgi" };
+            targets.push((name, backend.address.span(), TargetConfig::Backend(backend)));
+        }
+        Some(Programs::Backend(backend)) => scripts = Some(ScriptsConfig::Backend(backend)),
+        Some(Programs::Folder(cgi)) => {
+            targets.push(("cgi", cgi.folder.span(), TargetConfig::Cgi(cgi)));
+        }
+        Some(Programs::Scripts(rule)) => scripts = Some(rule),
+        None => {}
+    }
+    // The order of the file, so that the error points at the second target.
+    targets.sort_by_key(|(_, span, _)| span.start);
+    let is_whole = is_whole && source.error_count() == errors;
+    // A useless `cache` has an error of its own.
+    let guards = keys.allow.is_some() || has_users || keys.cache.is_some();
+    if is_whole {
+        source.keep(refuse_targets(
+            source,
+            &span,
+            &targets,
+            scripts.is_some(),
+            guards,
+        ));
+    }
+    let target = (!targets.is_empty()).then(|| targets.swap_remove(0).2);
+    let cache = keys.cache.filter(|_| is_whole).and_then(|choice| {
+        source.keep(refuse_useless_cache(
+            source,
+            choice.span(),
+            target.as_ref(),
+            scripts.is_some(),
+        ))?;
+        choice.into_inner().settings()
+    });
+    Ok(RouteConfig {
+        span,
+        path: Spanned::new(keys.path.span(), keys.path.into_inner().0),
+        target,
+        allow: keys.allow.map(|allow| networks(allow.into_inner())),
+        users: keys.users,
+        scripts,
+        cache,
+        encoded_slash,
+    })
+}
+
+/// Returns the value, or records the error. In a table that is not whole, the error is probably a consequence.
+fn kept<T>(source: &SourceText<'_>, is_whole: bool, result: Result<T, OperatorError>) -> Option<T> {
+    match is_whole {
+        true => source.keep(result),
+        false => result.ok(),
+    }
+}
+
+/// Refuses two targets, a target beside scripts, and a route without effect. `targets` are in the order of the file.
+fn refuse_targets(
+    source: &SourceText<'_>,
+    route: &Range<usize>,
+    targets: &[KeyedTarget],
+    has_scripts: bool,
+    has_guards: bool,
+) -> Result<(), OperatorError> {
+    match targets {
+        [(first, ..), (second, span, _), ..] => {
+            let what = format!("a route has one target, not both `{first}` and `{second}`");
+            Err(source.error(span.clone(), what, "remove one of the two"))
+        }
+        [(name, span, target)] if has_scripts && !matches!(target, TargetConfig::Rewrite(_)) => {
+            let what = format!(
+                "`{name}` handles all requests of the route, so the route cannot run files of the \
+                 site as scripts"
+            );
+            let help = "move the target to a route of its own, or remove the scripts";
+            Err(source.error(span.clone(), what, help))
+        }
+        [] if !has_scripts && !has_guards => {
+            let help = "add a target (redirect, rewrite, root, cgi, fastcgi, proxy, git) or a guard (allow, users)";
+            Err(source.error(route.clone(), "the route has no effect", help))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a page cache for a route without a handler of responses for the cache.
+fn refuse_useless_cache(
+    source: &SourceText<'_>,
+    span: Range<usize>,
+    target: Option<&TargetConfig>,
+    has_scripts: bool,
+) -> Result<(), OperatorError> {
+    if matches!(target, Some(TargetConfig::Git(_))) {
+        let what = "`cache` cannot be used with `git`: the response depends on the objects that \
+                    the client already has";
+        return Err(source.error(span, what, "remove `cache`"));
+    }
+    let is_stored = matches!(
+        target,
+        None | Some(
+            TargetConfig::Root(_)
+                | TargetConfig::Redirect(_)
+                | TargetConfig::Rewrite(_)
+                | TargetConfig::Hits(_)
+        )
+    );
+    if is_stored && !has_scripts {
+        let what = "`cache` stores responses of a handler, but the route has no handler";
+        let help = "files are served from memory; to set how long browsers keep files, use \
+                    `cache` of the [[site]]";
+        return Err(source.error(span, what, help));
+    }
+    Ok(())
+}
+
+/// Refuses two routes of a site with targets for the same path.
+fn refuse_shared_paths(
+    source: &SourceText<'_>,
+    routes: &[RouteConfig],
+) -> Result<(), OperatorError> {
+    for (nth, route) in routes.iter().enumerate() {
+        let component = |route: &RouteConfig| route.path.get_ref().trim_end_matches('/').to_owned();
+        let twin = routes[..nth].iter().find(|other| {
+            other.target.is_some() && route.target.is_some() && component(other) == component(route)
+        });
+        if let Some(twin) = twin {
+            let place = source.place(twin.path.span().start, &route.path.span());
+            let what = format!("two routes have a target for `{}`", route.path.get_ref());
+            let help =
+                format!("the first is in {place}; remove one of the two, or change its path");
+            return Err(source.error(route.path.span(), what, help));
+        }
+    }
+    Ok(())
+}

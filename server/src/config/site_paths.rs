@@ -1,0 +1,225 @@
+//! Paths of a site as values: the path of a route, the entries of `try`, and the targets of redirects and rewrites.
+
+use crate::config::declared_table::ShownValue;
+use crate::config::error::OperatorError;
+use crate::config::toml_reader::{FromToml, KeyedValue};
+use crate::config::values::{InvalidValue, wrong};
+
+/// Name of a file without a folder.
+#[derive(Clone, Debug)]
+pub(super) struct FileName(pub(super) String);
+
+impl FromToml for FileName {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let name = item.parse("a file name in quotes", "[\"index.html\"]", |text| {
+            match text.is_empty() || text.contains(['/', '\0']) {
+                false => Ok(text.to_owned()),
+                true => wrong(
+                    format!("`{text}` is not a file name"),
+                    "write a name without a folder, such as \"index.html\"",
+                ),
+            }
+        });
+        name.map(FileName)
+    }
+}
+
+impl ShownValue for FileName {
+    fn shown(&self) -> String {
+        self.0.shown()
+    }
+}
+
+/// Value of `try`.
+#[derive(Clone, Debug)]
+pub(super) struct TryPaths(pub(super) Vec<String>);
+
+impl Default for TryPaths {
+    fn default() -> TryPaths {
+        TryPaths(vec!["$path".to_owned()])
+    }
+}
+
+impl ShownValue for TryPaths {
+    fn shown(&self) -> String {
+        self.0.shown()
+    }
+}
+
+impl FromToml for TryPaths {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let source = item.source;
+        let items = item.items();
+        let last = items.len().saturating_sub(1);
+        let paths = items.into_iter().enumerate().map(|(nth, item)| {
+            item.parse("a path in quotes", "[\"$path\", \"$path.html\"]", |text| {
+                try_path(text, nth == last)
+            })
+        });
+        source.all(paths).map(TryPaths)
+    }
+}
+
+/// Validates an entry of `try`.
+fn try_path(entry: &str, is_last: bool) -> Result<String, InvalidValue> {
+    let (text, query) = match entry.split_once('?') {
+        Some((text, query)) => (text, Some(query)),
+        None => (entry, None),
+    };
+    if let Some(query) = query {
+        if !is_last {
+            return wrong(
+                format!("`{text}` has a query but is not the last entry of `try`"),
+                "only the last entry, which handles all remaining paths, may have a query",
+            );
+        }
+        if !text.starts_with('/') || text.trim_start_matches('/').starts_with("$path") {
+            return wrong(
+                format!(
+                    "`{text}` cannot have a query, since the entry stands for the requested file"
+                ),
+                "a query needs a fixed script, such as \"/index.php?q=$path\"",
+            );
+        }
+        check_query(query)?;
+    }
+    if text.contains("$uri") {
+        let right = text.replace("$uri", "$path");
+        let what = format!("`{text}` is not a path for `try`");
+        return wrong(what, format!("did you mean \"{right}\"?"));
+    }
+    let fixed = text.strip_prefix("$path");
+    let fixed = fixed.or_else(|| text.strip_suffix("$path"));
+    let fixed = fixed.unwrap_or(text);
+    let begins = text.starts_with('/') || text.starts_with("$path");
+    if !begins || fixed.contains(['$', '\0']) || fixed.split('/').any(|part| part == "..") {
+        return wrong(
+            format!("`{text}` is not a path for `try`"),
+            "write \"$path\", \"$path.html\" or a page of the site such as \"/index.html\"",
+        );
+    }
+    Ok(entry.to_owned())
+}
+
+/// Validates the query of the last entry of `try`, or of `rewrite`.
+fn check_query(query: &str) -> Result<(), InvalidValue> {
+    let is_odd = |byte: u8| !byte.is_ascii_graphic() || byte == b'#';
+    if query.bytes().any(is_odd) {
+        return wrong(
+            format!("`{query}` is not a query"),
+            "write the query as in a URL: without spaces or `#`, percent-encoded where needed",
+        );
+    }
+    for part in query.split('&').filter(|part| *part != "$query") {
+        let known = part.replace("$path", "").replace("$rest", "");
+        if known.contains("$query") {
+            return wrong(
+                format!("`$query` is only a part of the parameter `{part}`"),
+                "`$query` stands for the whole query of the request: write it alone between `&`",
+            );
+        }
+        if known.contains('$') {
+            return wrong(
+                format!("`{part}` has a `$` without a known name"),
+                "the names are `$path`, `$rest` and `$query`; write %24 for a literal `$`",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Path of a route: a prefix of decoded paths.
+#[derive(Clone, Debug)]
+pub(super) struct RoutePath(pub(super) String);
+
+impl FromToml for RoutePath {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let path = item.parse("text in quotes", "\"/private/\"", |text| {
+            check_path(text)?;
+            match text.strip_suffix('*') {
+                None => Ok(text.to_owned()),
+                // The path is a prefix, so no request would match.
+                Some(prefix) => wrong(
+                    format!("`{text}` has a wildcard"),
+                    format!(
+                        "a path is a prefix: write \"{}\"",
+                        prefix.trim_end_matches('*')
+                    ),
+                ),
+            }
+        });
+        path.map(RoutePath)
+    }
+}
+
+/// Path of a rewrite, with an optional query.
+#[derive(Clone, Debug)]
+pub(super) struct RewritePath(pub(super) String);
+
+impl FromToml for RewritePath {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let path = item.parse("text in quotes", "\"/app/index.html\"", |text| {
+            let (path, query) = text.split_once('?').unwrap_or((text, ""));
+            check_path(path)?;
+            check_query(query)?;
+            Ok(text.to_owned())
+        });
+        path.map(RewritePath)
+    }
+}
+
+/// Validates the path of a route. The path is compared with decoded, normalised paths, so the path has to
+/// be in the same form.
+fn check_path(text: &str) -> Result<(), InvalidValue> {
+    let refuse = |help: String| wrong(format!("`{text}` is not a path of a site"), help);
+    if text.starts_with(['~', '^', '=']) {
+        return refuse("a path is a prefix, without modifiers or regular expressions".to_owned());
+    }
+    if !text.starts_with('/') {
+        return refuse(format!("begin the path with a slash: \"/{text}\""));
+    }
+    let bytes = text.as_bytes();
+    let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
+    let mut bytes = bytes.iter().enumerate();
+    if bytes.any(|(at, &b)| b == b'%' && is_hex(at + 1) && is_hex(at + 2)) {
+        return refuse(
+            "write the path decoded, without percent-encoding: \"/my files/\"".to_owned(),
+        );
+    }
+    let mut parts = text.split('/').skip(1).peekable();
+    while let Some(part) = parts.next() {
+        if matches!(part, "." | "..") || (part.is_empty() && parts.peek().is_some()) {
+            return refuse("write the path without `.`, `..` or doubled slashes".to_owned());
+        }
+    }
+    if text.contains(['\\', '?', '#']) || text.chars().any(char::is_control) {
+        return refuse(
+            "write the path alone, without `?`, `#`, backslash or control characters".to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// Target of a redirect: a URL, or a path of the site.
+#[derive(Clone, Debug)]
+pub(super) struct RedirectTarget(pub(super) String);
+
+impl FromToml for RedirectTarget {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let target = item.parse("text in quotes", "\"/new/\"", |text| {
+            let rest = ["https://", "http://"].iter();
+            let rest = rest.filter_map(|scheme| text.strip_prefix(scheme)).next();
+            let is_url = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
+            let is_path = text.starts_with('/') && !text.starts_with("//");
+            let clean = text.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
+            match (is_url || is_path) && clean {
+                true => Ok(text.to_owned()),
+                false => wrong(
+                    format!("`{text}` is not a target for a redirect"),
+                    "write a URL such as \"https://example.org/new/\", or a path of the site such as \"/new/\"",
+                ),
+            }
+        });
+        target.map(RedirectTarget)
+    }
+}

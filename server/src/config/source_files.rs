@@ -1,0 +1,194 @@
+//! Texts of a configuration: the first file and all included files, joined into one text.
+//!
+//! A position of the configuration is a position in the joined text, so a value carries its file with its position.
+//! An error shows the line of the right file.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::config::error::OperatorError;
+
+/// Texts of a configuration, and the variables of the environment that were put into values.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct SourceFiles {
+    /// All texts, each followed by a line feed.
+    text: String,
+    /// Files in the order of their texts.
+    files: Vec<SourceFile>,
+    /// Variables in the order of the values.
+    variables: Vec<UsedVariable>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct SourceFile {
+    /// Position of the first byte.
+    start: usize,
+    /// Name in messages.
+    shown: String,
+    /// Absolute path; `None` for a text without a file.
+    path: Option<PathBuf>,
+}
+
+/// Variable of the environment that was put into a value.
+#[derive(Debug, PartialEq, Eq)]
+struct UsedVariable {
+    /// Position of the value.
+    span: Range<usize>,
+    name: String,
+    /// Text of the variable. Messages show the name instead, since a variable may hold a password.
+    text: String,
+}
+
+impl SourceFiles {
+    /// Returns the texts of a configuration with a single file.
+    pub(super) fn single(text: &str, shown: &str) -> SourceFiles {
+        let mut files = SourceFiles::default();
+        files.push(text, shown.to_owned(), None);
+        files
+    }
+
+    /// Adds a file, and returns the position of its first byte.
+    pub(super) fn push(&mut self, text: &str, shown: String, path: Option<PathBuf>) -> usize {
+        let start = self.text.len();
+        self.text.push_str(text);
+        self.text.push('\n');
+        self.files.push(SourceFile { start, shown, path });
+        start
+    }
+
+    /// Records that the variable `name` was put into the value at `span`.
+    pub(super) fn used(&mut self, span: Range<usize>, name: &str, text: &str) {
+        self.variables.push(UsedVariable {
+            span,
+            name: name.to_owned(),
+            text: text.to_owned(),
+        });
+    }
+
+    /// Returns the joined text.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the absolute paths of the files.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().filter_map(|file| file.path.as_deref())
+    }
+
+    /// Returns the number of bytes of all files.
+    pub(super) fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Returns the file at a position: its name, its text, and the position of its first byte.
+    fn file_at(&self, at: usize) -> (&str, &str, usize) {
+        let after = self.files.partition_point(|file| file.start <= at);
+        let end = self.files.get(after).map_or(self.text.len(), |it| it.start);
+        match after.checked_sub(1).and_then(|nth| self.files.get(nth)) {
+            Some(file) => {
+                let text = &self.text[file.start..end];
+                (
+                    &file.shown,
+                    text.strip_suffix('\n').unwrap_or(text),
+                    file.start,
+                )
+            }
+            None => ("", "", 0),
+        }
+    }
+
+    /// Makes an error at `span`. An empty span names the first file alone.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn error(
+        &self,
+        span: Range<usize>,
+        what: impl Into<String>,
+        help: impl Into<String>,
+    ) -> OperatorError {
+        let (shown, text, start) = self.file_at(span.start);
+        let (what, help) = (what.into(), help.into());
+        let error = OperatorError::new(self.without_variables(&span, what))
+            .help(self.without_variables(&span, help));
+        let order = if span.is_empty() {
+            usize::MAX
+        } else {
+            span.start
+        };
+        error
+            .at(shown, text, span.start - start..span.end - start)
+            .in_order(order)
+    }
+
+    /// Makes an error at a single position, such as the end of a text.
+    pub(super) fn error_at(&self, at: usize, what: String, help: String) -> OperatorError {
+        let (shown, text, start) = self.file_at(at);
+        let error = OperatorError::new(what).help(help);
+        error.at_point(shown, text, at - start).in_order(at)
+    }
+
+    /// Returns the place of `at` in words: its line, and its file unless `here` is in the same file.
+    pub(super) fn place(&self, at: usize, here: usize) -> String {
+        let (shown, text, start) = self.file_at(at);
+        let line = text[..at - start].matches('\n').count() + 1;
+        match start == self.file_at(here).2 {
+            true => format!("line {line}"),
+            false => format!("line {line} of {shown}"),
+        }
+    }
+
+    /// Replaces the texts of variables by their names in a message: of all variables in the value at `span`, and of
+    /// further variables with a text that is too long for a chance match.
+    fn without_variables(&self, span: &Range<usize>, mut message: String) -> String {
+        for variable in &self.variables {
+            let is_here = span.start < variable.span.end && variable.span.start < span.end;
+            if (is_here || variable.text.len() >= CHANCE_BYTES_MAX)
+                && !variable.text.is_empty()
+                && message.contains(&variable.text)
+            {
+                let name = format!("${{{}}}", variable.name);
+                message = message.replace(&variable.text, &name);
+            }
+        }
+        message
+    }
+
+    /// Replaces the texts of variables by their names in a message without a position.
+    pub fn hide_variables(&self, message: String) -> String {
+        self.without_variables(&(0..0), message)
+    }
+}
+
+/// Length of a text in bytes up to which a message may contain the text by chance.
+const CHANCE_BYTES_MAX: usize = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_shows_the_line_of_its_file() {
+        let mut files = SourceFiles::default();
+        assert_eq!(files.push("a = 1\nb = 2", "one".to_owned(), None), 0);
+        let second = files.push("c = 3\n", "two".to_owned(), None);
+        let error = files.error(second..second + 1, "wrong", "").to_string();
+        assert!(error.contains("--> two:1:1\n  |\n1 | c = 3\n"), "{error}");
+        let error = files.error(6..7, "wrong", "").to_string();
+        assert!(error.contains("--> one:2:1\n  |\n2 | b = 2\n"), "{error}");
+        assert_eq!(files.place(6, 0), "line 2");
+        assert_eq!(files.place(6, second), "line 2 of one");
+        let end = files.error_at(second - 1, "wrong".to_owned(), String::new());
+        assert!(end.to_string().contains("--> one:2:6\n"), "{end}");
+    }
+
+    #[test]
+    fn a_message_has_the_names_of_variables_instead_of_their_texts() {
+        let mut files = SourceFiles::single("a = \"${A}\"\nb = \"${LONG}\"", "file");
+        files.used(4..10, "A", "x");
+        files.used(15..24, "LONG", "a secret");
+        let message = |span| files.error(span, "x and a secret", "x").what().to_owned();
+        assert_eq!(message(4..10), "${A} and ${LONG}");
+        assert_eq!(message(0..1), "x and ${LONG}");
+        assert_eq!(files.hide_variables("a secret".to_owned()), "${LONG}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Syntax errors of a configuration file, with the mistake that is probably behind the error of the TOML parser.
+
+use std::ops::Range;
+
+use crate::config::error::{OperatorError, floor_boundary};
+use crate::config::source_files::SourceFiles;
+
+/// Returns the error of the TOML parser about the text that begins at `start` and ends with `text`.
+pub(super) fn syntax_error(
+    files: &SourceFiles,
+    text: &str,
+    start: usize,
+    error: &toml::de::Error,
+) -> OperatorError {
+    let span = error.span().unwrap_or(0..0);
+    // A position of the parser is never trusted to be within the text, or between two characters.
+    let fitting = |at: usize| floor_boundary(text, at + start);
+    let place = SyntaxPlace {
+        text,
+        start,
+        span: fitting(span.start)..fitting(span.end),
+    };
+    let mut lines = error.message().lines();
+    let what = lines.next().unwrap_or("the file is not valid TOML");
+    let (span, what, help) = place
+        .typographic_quote()
+        .or_else(|| place.missing_quote())
+        .or_else(|| place.early_subtable(what))
+        .unwrap_or_else(|| {
+            let help = lines.collect::<Vec<_>>().join(", ");
+            let help = match help.is_empty() {
+                true => place.help(what),
+                false => help,
+            };
+            (place.span.clone(), what.to_owned(), help)
+        });
+    match span.is_empty() {
+        false => files.error(span, what, help),
+        true => files.error_at(span.start, what, help),
+    }
+}
+
+/// Position, mistake and correction.
+type Explanation = (Range<usize>, String, String);
+
+/// Place of a syntax error in the joined text.
+struct SyntaxPlace<'t> {
+    /// Joined text up to the end of the file.
+    text: &'t str,
+    /// Position of the file.
+    start: usize,
+    span: Range<usize>,
+}
+
+impl SyntaxPlace<'_> {
+    /// Returns the position of the line with `at`, without the line feed.
+    fn line(&self, at: usize) -> Range<usize> {
+        let begin = self.text[self.start..at].rfind('\n');
+        let begin = begin.map_or(self.start, |end| self.start + end + 1);
+        let end = self.text[at..]
+            .find('\n')
+            .map_or(self.text.len(), |end| at + end);
+        begin..end
+    }
+
+    /// Returns the lines in which the mistake may be: the line of the error, and the line before.
+    fn lines(&self) -> impl Iterator<Item = Range<usize>> {
+        let line = self.line(self.span.start);
+        let before = line.start.checked_sub(1).filter(|at| *at >= self.start);
+        before.map(|at| self.line(at)).into_iter().chain([line])
+    }
+
+    /// Returns the explanation of quotes that a word processor has replaced.
+    fn typographic_quote(&self) -> Option<Explanation> {
+        let line = self.line(self.span.start);
+        let (at, quote) = self.text[line.clone()]
+            .char_indices()
+            .find(|(_, c)| matches!(c, '“' | '”' | '„' | '‟' | '‘' | '’' | '«' | '»' | '″'))?;
+        let at = line.start + at;
+        // Within a text in quotes, any character is allowed.
+        let quotes = self.text[line.start..at].matches(['"', '\'']).count();
+        quotes.is_multiple_of(2).then(|| {
+            (
+                at..at + quote.len_utf8(),
+                format!("`{quote}` is a typographic quote"),
+                "write straight quotes: \"text\"".to_owned(),
+            )
+        })
+    }
+
+    /// Returns the explanation of a text without a closing quote.
+    fn missing_quote(&self) -> Option<Explanation> {
+        self.lines().find_map(|line| {
+            let text = &self.text[line.clone()];
+            let code = text.split('#').next().unwrap_or(text);
+            let is_plain = !code.contains("\"\"\"") && !code.contains(['\'', '\\']);
+            let quotes = code.matches('"').count();
+            let open = code.rfind('"').filter(|_| is_plain && quotes % 2 == 1)?;
+            let end = code.trim_end().len();
+            Some((
+                line.start + open..line.start + end,
+                "a text has no closing quote".to_owned(),
+                "write a quote at both ends of the text: \"text\"".to_owned(),
+            ))
+        })
+    }
+
+    /// Returns the explanation of a `[[site.route]]` above the `[[site]]` to which the route belongs.
+    fn early_subtable(&self, what: &str) -> Option<Explanation> {
+        let line = self.line(self.span.start);
+        let header = self.text[line.clone()].trim();
+        let name = header.strip_prefix("[[")?.strip_suffix("]]")?;
+        if !what.contains("duplicate key") {
+            return None;
+        }
+        let early = format!("[[{name}.");
+        let above = &self.text[self.start..line.start];
+        let at = above.match_indices(&early).map(|(at, _)| self.start + at);
+        let at = at.map(|at| self.line(at)).find(|line| {
+            let before = &self.text[self.start..line.start];
+            self.text[line.clone()].starts_with(&early) && !before.contains(header)
+        })?;
+        let sub = self.text[at.clone()].trim().to_owned();
+        Some((
+            at.start..at.start + sub.len(),
+            format!("{sub} stands above its {header}"),
+            format!("write {header} above {sub}, with the keys of the table between the two"),
+        ))
+    }
+
+    /// Returns the help for an error without a remedy of the parser.
+    fn help(&self, what: &str) -> String {
+        let line = self.text[self.line(self.span.start)].trim();
+        let marked = &self.text[self.span.clone()];
+        if what.contains("duplicate key") && line.starts_with('[') {
+            "join the two tables; lists such as [[site.route]] stand below their [[site]]"
+                .to_owned()
+        } else if what.contains("duplicate key") {
+            "a key may occur once in a table: remove one of the two lines".to_owned()
+        } else if line.starts_with('[') && !line.contains('=') {
+            let name = line.split('#').next().unwrap_or(line).trim();
+            let name = name.trim_matches(|c: char| c == '[' || c == ']' || c.is_whitespace());
+            match line.starts_with("[[") {
+                true => format!("write double brackets at both ends: [[{name}]]"),
+                false => format!("write brackets at both ends: [{name}]"),
+            }
+        } else if what.contains("must be quoted") && !marked.is_empty() {
+            format!("write the text in quotes: \"{marked}\"")
+        } else if what.contains("newline") || what.contains("extra") {
+            "write one `key = value` in a line, and text in quotes".to_owned()
+        } else {
+            "write `key = value` or a [table] in a line, and text in quotes".to_owned()
+        }
+    }
+}

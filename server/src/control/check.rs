@@ -1,0 +1,127 @@
+//! `anthill check`: the mistakes and the warnings of a configuration, without serving.
+
+use super::releases;
+use super::startup::new_manager;
+use crate::base::clock;
+use crate::build::{self, SharedResources};
+use crate::config::{self, Config, ConfigSource, OperatorError, Overrides};
+use crate::manager::manager_handler;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Result of `anthill check`.
+#[derive(Clone, Debug)]
+pub struct CheckReport {
+    /// All mistakes; `None` for a valid configuration.
+    pub error: Option<OperatorError>,
+    /// Summary of a valid configuration for standard output, one line.
+    pub summary: String,
+    /// Warnings about valid settings that are probably unintended.
+    pub warnings: Vec<OperatorError>,
+    /// Certificates that the server would request, names without a managed certificate, and sites deployed
+    /// from branches.
+    pub notes: Vec<String>,
+}
+
+/// Returns the warnings about a configuration, or all mistakes. The mistakes that only the construction of a World
+/// finds are added to other mistakes; alone, they appear when the World is built.
+pub(super) fn checked(config: &Config) -> Result<Vec<OperatorError>, OperatorError> {
+    let (mut errors, warnings) = config::inspect(config);
+    if errors.is_empty() {
+        return Ok(warnings);
+    }
+    let now = clock::unix_seconds_now();
+    let supplies = SharedResources::in_memory(config, now)?;
+    let config = build::without_missing_roots(config.clone());
+    errors.extend(build::build(&config, &supplies, None, now).err());
+    OperatorError::all(errors).map_or(Ok(warnings), Err)
+}
+
+/// Checks the configuration of a source.
+pub(super) fn check(
+    chosen: &ConfigSource,
+    overrides: &Overrides,
+) -> Result<CheckReport, OperatorError> {
+    let config = chosen.read(overrides)?;
+    let (mut errors, mut warnings) = config::inspect(&config);
+    let now = clock::unix_seconds_now();
+    let supplies = SharedResources::in_memory(&config, now)?;
+    let names: Vec<&str> = config
+        .sites
+        .iter()
+        .map(|site| match site.names[0].get_ref().as_str() {
+            "*" => "any name",
+            name => name,
+        })
+        .collect();
+    let sites = if names.len() == 1 { "site" } else { "sites" };
+    let summary = format!(
+        "{} is valid: {} {sites}, for {}",
+        config.shown,
+        names.len(),
+        names.join(", ")
+    );
+    let mut notes = certificates(&config);
+    notes.extend(config.deployments().iter().map(|it| {
+        let (deploy, name) = (it.deploy, it.site.names[0].get_ref());
+        let (branch, repository) = (deploy.branch.get_ref(), deploy.repository.get_ref());
+        format!("{name} is deployed from {branch} of {repository}")
+    }));
+    let (manager, _) = new_manager(Instant::now())?;
+    errors.extend(manager_handler(&config, &supplies.logins, &manager).err());
+    let config = build::without_missing_roots(config);
+    match build::build(&config, &supplies, None, now) {
+        Ok(world) => {
+            let tls = world.tls.iter().flat_map(|tls| tls.warnings());
+            warnings.extend(tls.map(|warning| at_certificate(&config, warning)));
+            let releases = releases::warnings(&world).into_iter();
+            warnings.extend(releases.map(OperatorError::new));
+        }
+        Err(error) => errors.push(error),
+    }
+    let hide = |text| config.source.hide_variables(text);
+    Ok(CheckReport {
+        error: OperatorError::all(errors),
+        summary: hide(summary),
+        warnings,
+        notes: notes.into_iter().map(hide).collect(),
+    })
+}
+
+/// Returns a warning about a certificate at the certificate of the first site with the file.
+fn at_certificate(config: &Config, warning: &str) -> OperatorError {
+    let mut files = config.sites.iter().flat_map(|site| &site.certificate);
+    let is_named = |file: &&config::Spanned<PathBuf>| {
+        warning.starts_with(&format!("{}:", file.get_ref().display()))
+    };
+    let file = files.find(is_named);
+    let help = match warning.contains("does not name") {
+        true => "write the path of a certificate for the name, or remove the name from `names`",
+        false => "",
+    };
+    config.point(file.map_or(0..0, config::Spanned::span), warning, help)
+}
+
+/// Describes the certificates that the server would request, with their certificate authority.
+fn certificates(config: &Config) -> Vec<String> {
+    let Some(acme) = &config.tls.acme else {
+        return Vec::new();
+    };
+    let how = match (acme.challenge, config.server.http.is_empty()) {
+        (Some(challenge), _) => challenge.name(),
+        (None, true) => "tls-alpn-01",
+        (None, false) => "http-01, else tls-alpn-01",
+    };
+    let wanted = config.managed_certificates();
+    let mut notes: Vec<String> = wanted
+        .iter()
+        .map(|wanted| {
+            let names = wanted.names.join(", ");
+            format!("certificate from {} for {names}, by {how}", acme.directory)
+        })
+        .collect();
+    for (name, why) in config.unmanaged_names() {
+        notes.push(format!("no certificate is asked for `{name}`: {why}"));
+    }
+    notes
+}
