@@ -44,6 +44,8 @@ test       h2load                  nghttp2-client
 test       nghttpd                 nghttp2-server
 test       nginx                   nginx-light
 test       apache2                 apache2
+test       busybox                 busybox
+test       stunnel4                stunnel4
 test       haproxy                 haproxy
 test       fail2ban-regex          fail2ban
 test       lighttpd                lighttpd
