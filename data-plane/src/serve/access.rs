@@ -1,6 +1,7 @@
 //! Guards of paths: the methods, addresses and users that a route allows.
 
 use crate::serve::dispatch_context::DispatchContext;
+use crate::serve::ruled_request::RuledRequest;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::world::method_set::MethodSet;
@@ -19,8 +20,8 @@ pub(super) struct AccessGate<'w, 'h> {
     pub(super) user: Option<String>,
     /// True if at least one guard applied to a checked path.
     pub(super) is_guarded: bool,
-    /// Field lines of a refusal that depend on the route or the client, in place of the usual lines.
-    pub(super) refusal_fields: Option<Vec<u8>>,
+    /// Effect of the rules by request, if any.
+    pub(super) ruled: Option<Box<RuledRequest<'w>>>,
 }
 
 /// Result of a check that does not grant access.
@@ -52,7 +53,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
             },
             user: None,
             is_guarded: false,
-            refusal_fields: None,
+            ruled: None,
         }
     }
 
@@ -73,7 +74,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
             refused.map(MethodSet::allow_line)
         };
         if let Some(allow) = self.host.guards(path).find_map(methods) {
-            self.refusal_fields = Some(allow);
+            self.ruled.get_or_insert_default().refusal_fields = Some(allow);
             return Err(AccessDenied::Refuse(Reject::METHOD_NOT_ALLOWED));
         }
         let method = self.method;

@@ -10,6 +10,8 @@ use crate::serve::dispatch_context::Audience;
 use crate::serve::forwarding::client_of;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::serve::rare_events;
+use crate::serve::ruled_request::RuledRequest;
+use crate::serve::synthetic_response::refusal_fields;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::Status;
@@ -34,10 +36,8 @@ pub(super) struct AccessLogEntry<'a> {
     pub(super) host: Option<&'a Host>,
     /// Counters of the route; None without a site.
     pub(super) counters: Option<&'a Arc<RouteCounters>>,
-    /// Fields of the site and of cross-origin access for the response.
-    pub(super) secure_fields: Option<&'a Arc<SecureFields>>,
-    /// Largest content for a handler in bytes.
-    pub(super) body_bytes_max: u64,
+    /// Effect of the rules by request, if any.
+    pub(super) ruled: Option<&'a RuledRequest<'a>>,
     pub(super) version: Version,
     pub(super) cache: CacheOutcome,
     pub(super) user: Option<&'a str>,
@@ -86,8 +86,7 @@ impl<'a> AccessLogEntry<'a> {
             head,
             host,
             counters,
-            secure_fields: host.map(|host| &host.secure_fields),
-            body_bytes_max: u64::MAX,
+            ruled: None,
             version: head.map_or(Version::Http11, |head| head.version),
             cache: CacheOutcome::None,
             user,
@@ -95,6 +94,25 @@ impl<'a> AccessLogEntry<'a> {
             first,
             started_us: context.clock.micros(),
         }
+    }
+
+    /// Returns the fields of the site and of cross-origin access for the response.
+    #[inline]
+    pub(super) fn secure_fields(&self) -> Option<&'a Arc<SecureFields>> {
+        let ruled = self.ruled.and_then(|ruled| ruled.secure_fields);
+        ruled.or_else(|| self.host.map(|host| &host.secure_fields))
+    }
+
+    /// Returns the largest content for a handler in bytes.
+    pub(super) fn body_bytes_max(&self, world: &World) -> u64 {
+        let ruled = self.ruled.and_then(|ruled| ruled.body_bytes);
+        ruled.unwrap_or(world.limits.body_bytes)
+    }
+
+    /// Returns the field lines that the refusal requires.
+    pub(super) fn refusal_fields(&self, reject: Reject) -> &[u8] {
+        let ruled = self.ruled.and_then(|ruled| ruled.refusal_fields.as_deref());
+        ruled.unwrap_or(refusal_fields(reject))
     }
 
     /// Returns the log for the line: the log of the site, or the server's log where no site was found.

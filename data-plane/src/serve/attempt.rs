@@ -10,14 +10,14 @@ use crate::base::route_counters::RouteCounters;
 use crate::handler::route_handler::HandlerCall;
 use crate::serve::dispatch::{DispatchOutcome, Dispatched, with_page};
 use crate::serve::dispatch_context::RateCheck;
-use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
+use crate::serve::ruled_request::RuledRequest;
+use crate::serve::synthetic_response::SyntheticResponse;
 use crate::site::{FileLoad, Listing, VariantResponse};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::RequestHead;
 use crate::world::users::UnverifiedLogin;
-use crate::world::{Host, SecureFields, World};
-use std::borrow::Cow;
+use crate::world::{Host, World};
 use std::sync::Arc;
 
 /// Maximum number of file loads and login checks for one request: index page, content coding, error page,
@@ -49,6 +49,14 @@ impl Progress {
     /// Returns the state towards the request rates.
     pub(super) fn rate(&self) -> RateCheck {
         self.rate
+    }
+
+    /// Records the state towards the request rates, so that the request counts once.
+    #[inline]
+    pub(super) fn record_rate(&mut self, attempt: &Attempt<'_>) {
+        if let Some(ruled) = &attempt.ruled {
+            self.rate = ruled.rate;
+        }
     }
 
     /// Records the load of a file, whether or not the load succeeded.
@@ -127,19 +135,13 @@ pub(super) enum ReadyResponse {
         reject: Reject,
         /// The site's page for the status, if the site has one.
         page: Option<VariantResponse>,
-        /// Field lines that the refusal requires.
-        fields: Cow<'static, [u8]>,
     },
 }
 
 impl ReadyResponse {
     /// Returns a refusal without a page of the site.
     pub(super) fn refusal(reject: Reject) -> ReadyResponse {
-        ReadyResponse::Refuse {
-            reject,
-            page: None,
-            fields: refusal_fields(reject).into(),
-        }
+        ReadyResponse::Refuse { reject, page: None }
     }
 }
 
@@ -165,12 +167,8 @@ pub(super) struct Attempt<'w> {
     pub(super) user: Option<String>,
     /// Counters of the responses of the requested route; None if no site has the requested name.
     pub(super) counters: Option<&'w Arc<RouteCounters>>,
-    /// Fields of the site and of cross-origin access for the response.
-    pub(super) secure_fields: Option<&'w Arc<SecureFields>>,
-    /// Largest content for a handler in bytes.
-    pub(super) body_bytes_max: u64,
-    /// Progress after the dispatch, for the next dispatch.
-    pub(super) progress: Progress,
+    /// Effect of the rules by request, if any.
+    pub(super) ruled: Option<Box<RuledRequest<'w>>>,
 }
 
 impl<'w> Attempt<'w> {
@@ -188,10 +186,7 @@ impl<'w> Attempt<'w> {
             user,
             reply,
             counters,
-            secure_fields,
-            body_bytes,
-            refusal_fields,
-            rate,
+            mut ruled,
             ..
         } = dispatched;
         let kind = match &reply {
@@ -210,10 +205,13 @@ impl<'w> Attempt<'w> {
             _ => None,
         };
         let facts = (content, length, head.expect_continue);
-        let body_bytes_max = body_bytes.unwrap_or(world.limits.body_bytes);
-        let bytes_max = (body_bytes_max, world.limits.body_discard_bytes);
+        let body_bytes = ruled.as_ref().and_then(|ruled| ruled.body_bytes);
+        let body_bytes = body_bytes.unwrap_or(world.limits.body_bytes);
+        let bytes_max = (body_bytes, world.limits.body_discard_bytes);
         let (refused, content) = decide(kind, facts, progress, bytes_max);
-        let refusal_fields = refusal_fields.filter(|_| refused.is_none());
+        if let Some(ruled) = ruled.as_mut().filter(|_| refused.is_some()) {
+            ruled.refusal_fields = None;
+        }
         let reply = match refused {
             None => reply,
             Some(Reject::BODY_TOO_LARGE) if progress.loads_and_logins < LOADS_AND_LOGINS_MAX => {
@@ -222,14 +220,12 @@ impl<'w> Attempt<'w> {
             Some(reject) => DispatchOutcome::Refuse { reject, page: None },
         };
         Attempt {
-            step: step(reply, refusal_fields),
+            step: step(reply),
             content,
             host,
             user,
             counters,
-            secure_fields,
-            body_bytes_max,
-            progress: Progress { rate, ..*progress },
+            ruled,
         }
     }
 }
@@ -282,8 +278,8 @@ fn decide(
     }
 }
 
-/// Converts an outcome into a step. `fields` are the field lines of a refusal, in place of the usual lines.
-fn step(outcome: DispatchOutcome, fields: Option<Vec<u8>>) -> Step {
+/// Converts an outcome into a step.
+fn step(outcome: DispatchOutcome) -> Step {
     Step::Send(match outcome {
         DispatchOutcome::Load(load) => return Step::Wait(Wait::Load(load)),
         DispatchOutcome::Login(login) => return Step::Wait(Wait::Login(login)),
@@ -291,11 +287,7 @@ fn step(outcome: DispatchOutcome, fields: Option<Vec<u8>>) -> Step {
         DispatchOutcome::Call(handler) => return Step::Call(handler),
         DispatchOutcome::Stored(stored) => ReadyResponse::Stored(stored),
         DispatchOutcome::Listing(listing) => ReadyResponse::Listing(listing),
-        DispatchOutcome::Refuse { reject, page } => ReadyResponse::Refuse {
-            reject,
-            page,
-            fields: fields.map_or(refusal_fields(reject).into(), Cow::Owned),
-        },
+        DispatchOutcome::Refuse { reject, page } => ReadyResponse::Refuse { reject, page },
         DispatchOutcome::Redirect { status, location } => {
             ReadyResponse::Synthetic(SyntheticResponse::redirect(status, &location))
         }

@@ -11,6 +11,7 @@ use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Request, Rewrite, Script};
 use crate::serve::access::{AccessDenied, AccessGate};
 use crate::serve::dispatch_context::{Audience, DispatchContext, RateCheck};
+use crate::serve::ruled_request::RuledRequest;
 use crate::site::{
     FileLoad, Listing, RedirectTable, Redirected, ResolvedFile, Site, SiteResponse, VariantResponse,
 };
@@ -23,7 +24,7 @@ use crate::wire::status::Status;
 use crate::world::preview::PreviewState;
 use crate::world::request_rules::RequestRules;
 use crate::world::users::UnverifiedLogin;
-use crate::world::{Host, Route, RouteTarget, SecureFields, World};
+use crate::world::{Host, Route, RouteTarget, World};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,14 +52,8 @@ pub struct Dispatched<'w> {
     pub guarded: bool,
     /// Counters of the responses of the requested route; None if no site has the requested name.
     pub counters: Option<&'w Arc<RouteCounters>>,
-    /// Fields of the site and of cross-origin access for the response; None if no site has the requested name.
-    pub secure_fields: Option<&'w Arc<SecureFields>>,
-    /// Largest content for a handler in bytes, if a route sets the size.
-    pub body_bytes: Option<u64>,
-    /// Field lines of a refusal, in place of the usual lines for the status.
-    pub refusal_fields: Option<Vec<u8>>,
-    /// State of the request towards the request rates.
-    pub rate: RateCheck,
+    /// Effect of the rules by request, if any.
+    pub ruled: Option<Box<RuledRequest<'w>>>,
 }
 
 /// Next action for a request.
@@ -108,10 +103,7 @@ impl<'w> Dispatched<'w> {
             reply,
             guarded: false,
             counters: host.map(|host| &host.counters),
-            secure_fields: host.map(|host| &host.secure_fields),
-            body_bytes: None,
-            refusal_fields: None,
-            rate: RateCheck::Pending,
+            ruled: None,
         }
     }
 }
@@ -169,11 +161,8 @@ pub fn dispatch<'w>(
         request_builder,
         query: None,
     };
-    let ruled = match &host.request_rules {
-        None => RuledRequest::of(host),
-        Some(rules) => site.apply_rules(rules),
-    };
-    let reply = match ruled.reply {
+    let rules = host.request_rules.as_ref();
+    let reply = match rules.and_then(|rules| site.apply_rules(rules)) {
         Some(reply) => reply,
         None => match site.gate.pass(&head.path) {
             Ok(()) => match &host.preview {
@@ -198,32 +187,7 @@ pub fn dispatch<'w>(
         reply,
         guarded: site.gate.is_guarded,
         counters: Some(route.map_or(&host.counters, |route| &route.counters)),
-        secure_fields: Some(ruled.secure_fields),
-        body_bytes: ruled.body_bytes,
-        refusal_fields: site.gate.refusal_fields,
-        rate: ruled.rate,
-    }
-}
-
-/// Effect of the request rules of a site on a request.
-struct RuledRequest<'w> {
-    /// Outcome of a request over its rate, or of a preflight.
-    reply: Option<DispatchOutcome>,
-    secure_fields: &'w Arc<SecureFields>,
-    body_bytes: Option<u64>,
-    rate: RateCheck,
-}
-
-impl<'w> RuledRequest<'w> {
-    /// Returns the effect of a site without request rules.
-    #[inline]
-    fn of(host: &'w Host) -> RuledRequest<'w> {
-        RuledRequest {
-            reply: None,
-            secure_fields: &host.secure_fields,
-            body_bytes: None,
-            rate: RateCheck::Passed,
-        }
+        ruled: site.gate.ruled,
     }
 }
 
@@ -447,7 +411,7 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Applies the request rules of the site: the rates first, then the preflight of cross-origin access. A browser sends
     /// a preflight without a login and before the request's own method, so only the guards by address apply.
     #[inline(never)]
-    fn apply_rules(&mut self, rules: &'w RequestRules) -> RuledRequest<'w> {
+    fn apply_rules(&mut self, rules: &'w RequestRules) -> Option<DispatchOutcome> {
         let (head, facts) = (self.head, self.facts);
         let path: &[u8] = &head.path;
         let cors = rules.cors(path);
@@ -458,33 +422,31 @@ impl<'w> SiteDispatcher<'w, '_> {
             RateCheck::Passed => Ok(()),
             RateCheck::Refused => Err(rules.peek(path, client, now_ms).err().unwrap_or(1)),
         };
-        let asked = || head.fields.first("access-control-request-method");
-        let reply = match (admitted, cors.zip(origin)) {
-            (Err(wait_ms), _) => {
-                let line = format!("Retry-After: {}\r\n", wait_ms.div_ceil(1_000));
-                self.gate.refusal_fields = Some(line.into_bytes());
-                Some(refuse(Reject::RATE_EXCEEDED))
-            }
-            (Ok(()), Some((cors, origin))) if head.method == Method::Options => {
-                asked().map(|_| match self.gate.pass_addresses(path) {
-                    Ok(()) => DispatchOutcome::Preflight(cors.preflight(origin)),
-                    Err(denied) => denied.into(),
-                })
-            }
-            (Ok(()), _) => None,
-        };
-        RuledRequest {
-            reply,
-            secure_fields: match cors {
-                Some(cors) => cors.fields(origin),
-                None => &self.host.secure_fields,
-            },
+        let wait = admitted.err().map(|wait_ms| {
+            let line = format!("Retry-After: {}\r\n", wait_ms.div_ceil(1_000));
+            line.into_bytes()
+        });
+        self.gate.ruled = Some(Box::new(RuledRequest {
+            secure_fields: cors.map(|cors| cors.fields(origin)),
             body_bytes: rules.body_bytes(path),
+            refusal_fields: wait,
             rate: match admitted {
                 Ok(()) => RateCheck::Passed,
                 Err(_) => RateCheck::Refused,
             },
+        }));
+        if admitted.is_err() {
+            return Some(refuse(Reject::RATE_EXCEEDED));
         }
+        let (cors, origin) = cors.zip(origin)?;
+        if head.method != Method::Options {
+            return None;
+        }
+        head.fields.first("access-control-request-method")?;
+        Some(match self.gate.pass_addresses(path) {
+            Ok(()) => DispatchOutcome::Preflight(cors.preflight(origin)),
+            Err(denied) => denied.into(),
+        })
     }
 
     fn answer(&mut self) -> DispatchOutcome {
@@ -792,19 +754,29 @@ impl<'w> SiteDispatcher<'w, '_> {
     }
 
     fn ask_own_site(&mut self, path: &[u8]) -> DispatchOutcome {
-        match self.own_site(path) {
-            DispatchOutcome::Refuse { reject, page: None } if is_nothing(reject) => {
-                let redirected = self.redirected_missing(path);
-                let instead = redirected.or_else(|| self.fall_back(path));
-                instead.unwrap_or(DispatchOutcome::Refuse { reject, page: None })
-            }
+        let reply = self.own_site(path);
+        let is_missing = match &reply {
+            DispatchOutcome::Refuse { reject, page: None } => is_nothing(*reject),
             // The page stands in for a missing file. A file of its own costs no look-up.
-            DispatchOutcome::Stored(page) if page.is_fallback => {
-                let redirected = self.redirected_missing(path);
-                redirected.unwrap_or(DispatchOutcome::Stored(page))
-            }
-            reply => reply,
+            DispatchOutcome::Stored(page) => page.is_fallback,
+            _ => false,
+        };
+        match is_missing {
+            true => self.instead_of(reply, path),
+            false => reply,
         }
+    }
+
+    /// Returns the redirect of a path without a file, else the page that stands in for the file, else the outcome of the
+    /// last `try` entry.
+    #[inline(never)]
+    fn instead_of(&mut self, reply: DispatchOutcome, path: &[u8]) -> DispatchOutcome {
+        let redirected = self.redirected_missing(path);
+        let instead = match &reply {
+            DispatchOutcome::Stored(_) => redirected,
+            _ => redirected.or_else(|| self.fall_back(path)),
+        };
+        instead.unwrap_or(reply)
     }
 
     fn own_site(&mut self, path: &[u8]) -> DispatchOutcome {

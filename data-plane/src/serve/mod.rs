@@ -31,6 +31,7 @@ mod request_ledger;
 mod response_body;
 mod response_head;
 mod response_record;
+mod ruled_request;
 mod send_memory;
 mod sessions;
 mod socket;

@@ -48,8 +48,7 @@ impl H1Session {
             user,
             step,
             counters,
-            secure_fields,
-            body_bytes_max,
+            ruled,
             ..
         } = attempt;
         let context = &self.connection.context;
@@ -57,8 +56,7 @@ impl H1Session {
         let unread_body = !bodiless && !self.body_read;
         let mut exchange = H1Exchange {
             line: AccessLogEntry {
-                secure_fields,
-                body_bytes_max,
+                ruled: ruled.as_deref(),
                 ..AccessLogEntry::new(context, Some(head), host, counters, user.as_deref())
             },
             after: self.after(head, unread_body),
@@ -87,7 +85,7 @@ impl H1Session {
                             return self.send_ready(refusal, &mut exchange, cx);
                         }
                     };
-                    let mut call = H1Call::new(handler, head, connection, line, memory);
+                    let mut call = H1Call::new(handler, head, connection, world, line, memory);
                     call.hold_head(reservation);
                     if self.closes {
                         call.close_afterwards();
@@ -144,11 +142,7 @@ impl H1Session {
                 self.finish_head(&mut extra, exchange, !stored.is_dated());
                 self.send_stored(stored, extra, exchange, cx)
             }
-            ReadyResponse::Refuse {
-                reject,
-                page,
-                fields,
-            } => {
+            ReadyResponse::Refuse { reject, page } => {
                 if reject.close {
                     exchange.after = AfterResponse::Linger;
                 }
@@ -157,13 +151,14 @@ impl H1Session {
                     Some(page) => {
                         let mut extra = self.connection.context.lead.take();
                         extra.clear();
-                        extra.extend_from_slice(&fields);
+                        extra.extend_from_slice(exchange.line.refusal_fields(reject));
                         self.finish_head(&mut extra, exchange, true);
                         self.send_stored(page, extra, exchange, cx)
                     }
                     None => {
                         let audience = self.connection.audience();
-                        let small = SyntheticResponse::refusal_with(&fields, reject, audience);
+                        let fields = exchange.line.refusal_fields(reject);
+                        let small = SyntheticResponse::refusal_with(fields, reject, audience);
                         self.send_small(small, exchange, cx)
                     }
                 }
@@ -190,7 +185,7 @@ impl H1Session {
     fn finish_head(&self, fields: &mut Vec<u8>, exchange: &H1Exchange<'_>, needs_date: bool) {
         let line = &exchange.line;
         let version = exchange.head().map_or(Version::Http11, |head| head.version);
-        let secure_fields = line.secure_fields;
+        let secure_fields = line.secure_fields();
         let secure_fields = secure_fields.and_then(|it| it.over(self.connection.is_secure()));
         push_connection_lines(fields, version, exchange.after, secure_fields);
         if needs_date {

@@ -609,7 +609,7 @@ impl H1Session {
             RequestContent::Pending,
             &self.progress,
         );
-        self.progress = attempt.progress;
+        self.progress.record_rate(&attempt);
         if attempt.content != ContentAction::Discard {
             return self.respond(world, head, attempt, head_bytes, head_bytes, cx);
         }
@@ -694,7 +694,7 @@ impl H1Session {
         };
         let dispatched = dispatch(world, head, &facts, &self.connection.context);
         let attempt = Attempt::of(dispatched, world, head, body, &self.progress);
-        self.progress = attempt.progress;
+        self.progress.record_rate(&attempt);
         self.respond(world, head, attempt, head_bytes, end, cx)
     }
 

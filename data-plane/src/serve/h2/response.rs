@@ -88,7 +88,7 @@ impl H2Session<'_> {
             true => RequestContent::None,
             false => RequestContent::Pending,
         };
-        let progress = Progress::default();
+        let mut progress = Progress::default();
         let facts = DispatchContext {
             may_wait: progress.may_wait(body),
             rate: progress.rate(),
@@ -101,7 +101,8 @@ impl H2Session<'_> {
         // framing of the content must prove sound first: a waiting head could be many times larger than
         // the client's field block (RFC 9113 §10.5.1).
         owed.is_drained = attempt.content == ContentAction::Discard;
-        self.respond(owed, request, &head, attempt, cx);
+        progress.record_rate(&attempt);
+        self.respond(owed, request, &head, attempt, progress, cx);
         Ok(())
     }
 
@@ -261,7 +262,7 @@ impl H2Session<'_> {
     pub(super) fn ask_again(&mut self, id: u32, again: RedispatchedRequest, cx: &mut Context<'_>) {
         let RedispatchedRequest {
             asked,
-            progress,
+            mut progress,
             early,
         } = again;
         let Some(mut owed) = self.owed(id) else {
@@ -292,7 +293,8 @@ impl H2Session<'_> {
             owed.is_drained = true;
             stream.work.is_drained = true;
         }
-        self.respond(owed, &asked, &head, attempt, cx);
+        progress.record_rate(&attempt);
+        self.respond(owed, &asked, &head, attempt, progress, cx);
         if owed.has_early_body {
             self.give_early(owed, early, &world);
         }
@@ -391,6 +393,7 @@ impl H2Session<'_> {
         request: &FieldSection,
         head: &RequestHead<'_>,
         attempt: Attempt<'_>,
+        progress: Progress,
         cx: &mut Context<'_>,
     ) {
         let Attempt {
@@ -398,14 +401,11 @@ impl H2Session<'_> {
             user,
             step,
             counters,
-            secure_fields,
-            body_bytes_max,
-            progress,
+            ruled,
             ..
         } = attempt;
         let line = AccessLogEntry {
-            secure_fields,
-            body_bytes_max,
+            ruled: ruled.as_deref(),
             ..AccessLogEntry::new(&self.context, Some(head), host, counters, user.as_deref())
         };
         match step {
@@ -429,7 +429,9 @@ impl H2Session<'_> {
                     Ok(memory) => {
                         if let Some(owed) = self.take_up(owed, head_bytes) {
                             let user = user.clone();
-                            self.begin_call(owed, (handler, memory), head, host, user, &line);
+                            let bytes_max = line.body_bytes_max(&self.context.world());
+                            let handler = (handler, memory, bytes_max);
+                            self.begin_call(owed, handler, head, host, user, &line);
                         }
                     }
                     Err(reject) => self.send(owed, ReadyResponse::refusal(reject), &line, cx),
@@ -461,20 +463,17 @@ impl H2Session<'_> {
                 };
                 self.send_stored(owed, stored, &fields, &line, cx);
             }
-            ReadyResponse::Refuse {
-                reject,
-                page,
-                fields,
-            } => {
+            ReadyResponse::Refuse { reject, page } => {
                 let line = AccessLogEntry {
                     reject: Some(reject),
                     ..*line
                 };
+                let fields = line.refusal_fields(reject);
                 match page {
-                    Some(page) => self.send_stored(owed, page, &fields, &line, cx),
+                    Some(page) => self.send_stored(owed, page, fields, &line, cx),
                     None => {
                         let audience = self.who.audience;
-                        let small = SyntheticResponse::refusal_with(&fields, reject, audience);
+                        let small = SyntheticResponse::refusal_with(fields, reject, audience);
                         self.send_small(owed, small, &line, cx);
                     }
                 }
@@ -541,7 +540,7 @@ impl H2Session<'_> {
             owed.id,
             block,
             fields,
-            line.secure_fields.map(|it| &**it),
+            line.secure_fields().map(|it| &**it),
             (!stored.is_dated()).then_some(&date[..]),
             length == 0,
         );
@@ -598,7 +597,7 @@ impl H2Session<'_> {
         let Some(owed) = self.take_up_unless(at_once, owed, line, length) else {
             return;
         };
-        let secure_fields = line.secure_fields.map(|it| &**it);
+        let secure_fields = line.secure_fields().map(|it| &**it);
         self.send_head(owed.id, &block, b"", secure_fields, length == 0);
         if !at_once {
             let body = BodyReader::bytes(small.body);
@@ -624,7 +623,7 @@ impl H2Session<'_> {
         let Some(owed) = self.take_up_unless(is_last, owed, line, listing.held_bytes()) else {
             return;
         };
-        let secure_fields = line.secure_fields.map(|it| &**it);
+        let secure_fields = line.secure_fields().map(|it| &**it);
         self.send_head(owed.id, &block, b"", secure_fields, is_last);
         match is_last {
             true => self.done(owed, Status::OK, 0, line),

@@ -26,6 +26,7 @@ use crate::wire::h3::{H3ErrorCode, frame};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::status::Status;
+use crate::world::World;
 use bytes::Bytes;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -67,6 +68,7 @@ impl H3Call {
         head: &RequestHead<'_>,
         user: Option<String>,
         line: &AccessLogEntry<'_>,
+        world: &World,
     ) -> H3Call {
         let context = exchange.context();
         let session = &exchange.session;
@@ -107,8 +109,8 @@ impl H3Call {
             seen_then: 0,
             tunnel,
             is_head: head.method == Method::Head,
-            secure_fields: line.secure_fields.cloned(),
-            body_bytes_max: line.body_bytes_max,
+            secure_fields: line.secure_fields().cloned(),
+            body_bytes_max: line.body_bytes_max(world),
             site: line.host.and_then(|host| host.site.clone()),
             download: None,
             memory,

@@ -147,7 +147,9 @@ impl H3Exchange {
         let attempt = Attempt::of(dispatched, world, &head, body, progress);
         self.is_drained = attempt.content == ContentAction::Discard;
         self.prioritise(request);
-        self.respond(&head, request, attempt)
+        let mut progress = *progress;
+        progress.record_rate(&attempt);
+        self.respond(&head, request, attempt, world, progress)
     }
 
     /// Sets the order in which QUIC sends streams, from the urgency in the Priority field. A request
@@ -189,6 +191,8 @@ impl H3Exchange {
         head: &RequestHead<'_>,
         request: &FieldSection,
         attempt: Attempt<'_>,
+        world: &World,
+        progress: Progress,
     ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let context = self.context().clone();
         let Attempt {
@@ -196,14 +200,11 @@ impl H3Exchange {
             user,
             step,
             counters,
-            secure_fields,
-            body_bytes_max,
-            progress,
+            ruled,
             ..
         } = attempt;
         let line = AccessLogEntry {
-            secure_fields,
-            body_bytes_max,
+            ruled: ruled.as_deref(),
             ..AccessLogEntry::new(&context, Some(head), host, counters, user.as_deref())
         };
         let response = match step {
@@ -217,7 +218,7 @@ impl H3Exchange {
                     Ok(memory) => {
                         self.take_up(2 * request.held_bytes() + line.kept_bytes(&context))?;
                         let handler = (handler, memory);
-                        let live = H3Call::begin(self, handler, head, user.clone(), &line);
+                        let live = H3Call::begin(self, handler, head, user.clone(), &line, world);
                         return Ok(H3ExchangeStep::Call(Box::new(live)));
                     }
                     Err(reject) => ReadyResponse::refusal(reject),
@@ -239,20 +240,17 @@ impl H3Exchange {
                 };
                 self.send_stored(stored, &fields, &line)
             }
-            ReadyResponse::Refuse {
-                reject,
-                page,
-                fields,
-            } => {
+            ReadyResponse::Refuse { reject, page } => {
                 let line = AccessLogEntry {
                     reject: Some(reject),
                     ..line
                 };
+                let fields = line.refusal_fields(reject);
                 match page {
-                    Some(page) => self.send_stored(page, &fields, &line),
+                    Some(page) => self.send_stored(page, fields, &line),
                     None => {
                         let audience = Audience::Public;
-                        let small = SyntheticResponse::refusal_with(&fields, reject, audience);
+                        let small = SyntheticResponse::refusal_with(fields, reject, audience);
                         self.send_small(small, &line)
                     }
                 }
@@ -275,7 +273,7 @@ impl H3Exchange {
         let section = stored.section(&mut built);
         let date = self.context().clock.date_field();
         let date = (!stored.is_dated()).then_some(&date[..]);
-        let mut out = self.dated_head(section, fields, line.secure_fields.map(|it| &**it), date);
+        let mut out = self.dated_head(section, fields, line.secure_fields().map(|it| &**it), date);
         let (content, body) = match stored.whole_memory() {
             _ if length == 0 => (Bytes::new(), None),
             Some(_) => {
@@ -295,7 +293,7 @@ impl H3Exchange {
     ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let mut section = Vec::new();
         qpack::push_head(small.status.0, &small.lines(), &mut section);
-        let mut out = self.head(&section, b"", line.secure_fields.map(|it| &**it));
+        let mut out = self.head(&section, b"", line.secure_fields().map(|it| &**it));
         let is_head = line.head.is_some_and(|it| it.method == Method::Head);
         let content = if is_head { Vec::new() } else { small.body };
         let length = content.len() as u64;
@@ -318,7 +316,7 @@ impl H3Exchange {
     ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let (mut built, mut section) = (Vec::new(), Vec::new());
         qpack::push_head(Status::OK.0, listing.head(&mut built), &mut section);
-        let out = self.head(&section, b"", line.secure_fields.map(|it| &**it));
+        let out = self.head(&section, b"", line.secure_fields().map(|it| &**it));
         let body = (!listing.head_only()).then(|| BodyReader::listing(listing));
         self.send([out.into(), Bytes::new()], body, Status::OK, 0, line)
     }
