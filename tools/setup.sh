@@ -47,6 +47,7 @@ test       apache2                 apache2
 test       busybox                 busybox
 test       stunnel4                stunnel4
 test       haproxy                 haproxy
+test       fail2ban-regex          fail2ban
 test       lighttpd                lighttpd
 test       /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
 test       certutil                libnss3-tools

@@ -112,3 +112,9 @@ pub const BODY_BATCH_DIVISOR: usize = 64;
 pub const BODY_BATCH_BYTES_MAX: usize = 256 * 1024;
 /// Buckets in which a worker counts the bytes of its clients. The buckets take 4 KiB.
 pub const BODY_SHARE_BUCKETS: usize = 512;
+
+// Request rates
+
+/// Clients with a bucket under one request rate: 640 KiB of memory at most. Beyond the bound, buckets of clients that sent
+/// the fewest requests are forgotten first.
+pub const RATE_CLIENTS_MAX: usize = 16_384;

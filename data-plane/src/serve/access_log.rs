@@ -14,7 +14,7 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::Status;
 use crate::world::log_skip::StatusSet;
-use crate::world::{AccessLog, Host, World};
+use crate::world::{AccessLog, Host, SecureFields, World};
 use rustls::ProtocolVersion;
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -34,6 +34,10 @@ pub(super) struct AccessLogEntry<'a> {
     pub(super) host: Option<&'a Host>,
     /// Counters of the route; None without a site.
     pub(super) counters: Option<&'a Arc<RouteCounters>>,
+    /// Fields of the site and of cross-origin access for the response.
+    pub(super) secure_fields: Option<&'a Arc<SecureFields>>,
+    /// Largest content for a handler in bytes.
+    pub(super) body_bytes_max: u64,
     pub(super) version: Version,
     pub(super) cache: CacheOutcome,
     pub(super) user: Option<&'a str>,
@@ -82,6 +86,8 @@ impl<'a> AccessLogEntry<'a> {
             head,
             host,
             counters,
+            secure_fields: host.map(|host| &host.secure_fields),
+            body_bytes_max: u64::MAX,
             version: head.map_or(Version::Http11, |head| head.version),
             cache: CacheOutcome::None,
             user,

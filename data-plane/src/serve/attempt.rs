@@ -8,15 +8,16 @@
 use crate::base::change_tracker::CatchUp;
 use crate::base::route_counters::RouteCounters;
 use crate::handler::route_handler::HandlerCall;
-use crate::limits::Limits;
 use crate::serve::dispatch::{DispatchOutcome, Dispatched, with_page};
-use crate::serve::synthetic_response::SyntheticResponse;
+use crate::serve::dispatch_context::RateCheck;
+use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
 use crate::site::{FileLoad, Listing, VariantResponse};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::RequestHead;
 use crate::world::users::UnverifiedLogin;
-use crate::world::{Host, World};
+use crate::world::{Host, SecureFields, World};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Maximum number of file loads and login checks for one request: index page, content coding, error page,
@@ -34,6 +35,8 @@ pub(super) struct Progress {
     logins_busy: bool,
     has_checked_login: bool,
     has_waited_for_disk: bool,
+    /// State towards the request rates, for the next dispatch.
+    rate: RateCheck,
 }
 
 impl Progress {
@@ -41,6 +44,11 @@ impl Progress {
     /// the content may be lost by then.
     pub(super) fn may_wait(&self, content: RequestContent) -> bool {
         content == RequestContent::None && !self.has_waited_for_disk
+    }
+
+    /// Returns the state towards the request rates.
+    pub(super) fn rate(&self) -> RateCheck {
+        self.rate
     }
 
     /// Records the load of a file, whether or not the load succeeded.
@@ -119,13 +127,19 @@ pub(super) enum ReadyResponse {
         reject: Reject,
         /// The site's page for the status, if the site has one.
         page: Option<VariantResponse>,
+        /// Field lines that the refusal requires.
+        fields: Cow<'static, [u8]>,
     },
 }
 
 impl ReadyResponse {
     /// Returns a refusal without a page of the site.
     pub(super) fn refusal(reject: Reject) -> ReadyResponse {
-        ReadyResponse::Refuse { reject, page: None }
+        ReadyResponse::Refuse {
+            reject,
+            page: None,
+            fields: refusal_fields(reject).into(),
+        }
     }
 }
 
@@ -151,6 +165,12 @@ pub(super) struct Attempt<'w> {
     pub(super) user: Option<String>,
     /// Counters of the responses of the requested route; None if no site has the requested name.
     pub(super) counters: Option<&'w Arc<RouteCounters>>,
+    /// Fields of the site and of cross-origin access for the response.
+    pub(super) secure_fields: Option<&'w Arc<SecureFields>>,
+    /// Largest content for a handler in bytes.
+    pub(super) body_bytes_max: u64,
+    /// Progress after the dispatch, for the next dispatch.
+    pub(super) progress: Progress,
 }
 
 impl<'w> Attempt<'w> {
@@ -168,6 +188,10 @@ impl<'w> Attempt<'w> {
             user,
             reply,
             counters,
+            secure_fields,
+            body_bytes,
+            refusal_fields,
+            rate,
             ..
         } = dispatched;
         let kind = match &reply {
@@ -186,7 +210,10 @@ impl<'w> Attempt<'w> {
             _ => None,
         };
         let facts = (content, length, head.expect_continue);
-        let (refused, content) = decide(kind, facts, progress, &world.limits);
+        let body_bytes_max = body_bytes.unwrap_or(world.limits.body_bytes);
+        let bytes_max = (body_bytes_max, world.limits.body_discard_bytes);
+        let (refused, content) = decide(kind, facts, progress, bytes_max);
+        let refusal_fields = refusal_fields.filter(|_| refused.is_none());
         let reply = match refused {
             None => reply,
             Some(Reject::BODY_TOO_LARGE) if progress.loads_and_logins < LOADS_AND_LOGINS_MAX => {
@@ -195,31 +222,26 @@ impl<'w> Attempt<'w> {
             Some(reject) => DispatchOutcome::Refuse { reject, page: None },
         };
         Attempt {
-            step: step(reply),
+            step: step(reply, refusal_fields),
             content,
             host,
             user,
             counters,
+            secure_fields,
+            body_bytes_max,
+            progress: Progress { rate, ..*progress },
         }
-    }
-
-    /// Returns true if the content of the request is too large, and the response is complete.
-    pub(super) fn is_too_large(&self) -> bool {
-        let Step::Send(ReadyResponse::Refuse { reject, .. }) = &self.step else {
-            return false;
-        };
-        *reject == Reject::BODY_TOO_LARGE
     }
 }
 
 /// Returns the rule that refuses the request instead of the outcome, if any, and the treatment of the
 /// content. `content` holds the state and the announced length of the content, and true if the client waits
-/// for 100 (Continue).
+/// for 100 (Continue). `bytes_max` holds the largest content for a handler, and the largest content to be discarded.
 fn decide(
     kind: OutcomeKind,
     content: (RequestContent, Option<u64>, bool),
     progress: &Progress,
-    limits: &Limits,
+    bytes_max: (u64, u64),
 ) -> (Option<Reject>, ContentAction) {
     let (content, length, expects_continue) = content;
     let is_load_or_login = matches!(kind, OutcomeKind::Load | OutcomeKind::Login);
@@ -240,13 +262,13 @@ fn decide(
         return (refused, ContentAction::Refuse);
     }
     let (step, bytes_max) = match kind {
-        OutcomeKind::Call => (ContentAction::Stream, limits.body_bytes),
+        OutcomeKind::Call => (ContentAction::Stream, bytes_max.0),
         // A login is decided before the content is read.
         OutcomeKind::Login | OutcomeKind::AwaitCatchUp => (ContentAction::Keep, u64::MAX),
         // A client that waits for 100 (Continue) gets the final response. Whether the content comes
         // nevertheless can't be known (RFC 9110 §10.1.1).
         _ if expects_continue => (ContentAction::Refuse, u64::MAX),
-        _ => (ContentAction::Discard, limits.body_discard_bytes),
+        _ => (ContentAction::Discard, bytes_max.1),
     };
     match length.is_some_and(|length| length > bytes_max) {
         false => (None, step),
@@ -260,8 +282,8 @@ fn decide(
     }
 }
 
-/// Converts an outcome into a step.
-fn step(outcome: DispatchOutcome) -> Step {
+/// Converts an outcome into a step. `fields` are the field lines of a refusal, in place of the usual lines.
+fn step(outcome: DispatchOutcome, fields: Option<Vec<u8>>) -> Step {
     Step::Send(match outcome {
         DispatchOutcome::Load(load) => return Step::Wait(Wait::Load(load)),
         DispatchOutcome::Login(login) => return Step::Wait(Wait::Login(login)),
@@ -269,11 +291,18 @@ fn step(outcome: DispatchOutcome) -> Step {
         DispatchOutcome::Call(handler) => return Step::Call(handler),
         DispatchOutcome::Stored(stored) => ReadyResponse::Stored(stored),
         DispatchOutcome::Listing(listing) => ReadyResponse::Listing(listing),
-        DispatchOutcome::Refuse { reject, page } => ReadyResponse::Refuse { reject, page },
+        DispatchOutcome::Refuse { reject, page } => ReadyResponse::Refuse {
+            reject,
+            page,
+            fields: fields.map_or(refusal_fields(reject).into(), Cow::Owned),
+        },
         DispatchOutcome::Redirect { status, location } => {
             ReadyResponse::Synthetic(SyntheticResponse::redirect(status, &location))
         }
         DispatchOutcome::Options => ReadyResponse::Synthetic(SyntheticResponse::options()),
+        DispatchOutcome::Preflight(lines) => {
+            ReadyResponse::Synthetic(SyntheticResponse::preflight(&lines))
+        }
         DispatchOutcome::Challenge(content) => {
             ReadyResponse::Synthetic(SyntheticResponse::challenge(content))
         }
@@ -292,13 +321,8 @@ mod tests {
     /// More than the tests' `body_bytes`.
     const TOO_LONG: Option<u64> = Some(2_000);
 
-    fn limits() -> Limits {
-        Limits {
-            body_discard_bytes: 100,
-            body_bytes: 1_000,
-            ..Limits::default()
-        }
-    }
+    /// `body_bytes` and `body_discard_bytes`.
+    const BYTES_MAX: (u64, u64) = (1_000, 100);
 
     fn progress(loads_and_logins: u8, logins_busy: bool, has_checked_login: bool) -> Progress {
         Progress {
@@ -306,6 +330,7 @@ mod tests {
             logins_busy,
             has_checked_login,
             has_waited_for_disk: false,
+            rate: RateCheck::Passed,
         }
     }
 
@@ -380,7 +405,7 @@ mod tests {
             (AwaitCatchUp, (Pending, SHORT, false),     new,     None,        Keep),
         ];
         for (kind, content, progress, refused, body) in table {
-            let decided = decide(kind, content, &progress, &limits());
+            let decided = decide(kind, content, &progress, BYTES_MAX);
             assert_eq!(decided, (refused, body), "{kind:?} {content:?} {progress:?}");
         }
     }

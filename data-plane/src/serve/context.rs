@@ -446,6 +446,7 @@ impl WorkerContext {
             && let Some(index) = Reject::index_of(rule)
         {
             self.stats.refusals.increment(index);
+            self.stats.rejects.increment();
         }
     }
 

@@ -10,8 +10,10 @@ use crate::cache::{CacheLookup, CachedHandler, LookupContext};
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Request, Rewrite, Script};
 use crate::serve::access::{AccessDenied, AccessGate};
-use crate::serve::dispatch_context::{Audience, DispatchContext};
-use crate::site::{FileLoad, Listing, ResolvedFile, Site, SiteResponse, VariantResponse};
+use crate::serve::dispatch_context::{Audience, DispatchContext, RateCheck};
+use crate::site::{
+    FileLoad, Listing, RedirectTable, Redirected, ResolvedFile, Site, SiteResponse, VariantResponse,
+};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
@@ -19,8 +21,9 @@ use crate::wire::request_target;
 use crate::wire::smart_http::{is_push, is_smart_http};
 use crate::wire::status::Status;
 use crate::world::preview::PreviewState;
+use crate::world::request_rules::RequestRules;
 use crate::world::users::UnverifiedLogin;
-use crate::world::{Host, Route, RouteTarget, World};
+use crate::world::{Host, Route, RouteTarget, SecureFields, World};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -48,6 +51,14 @@ pub struct Dispatched<'w> {
     pub guarded: bool,
     /// Counters of the responses of the requested route; None if no site has the requested name.
     pub counters: Option<&'w Arc<RouteCounters>>,
+    /// Fields of the site and of cross-origin access for the response; None if no site has the requested name.
+    pub secure_fields: Option<&'w Arc<SecureFields>>,
+    /// Largest content for a handler in bytes, if a route sets the size.
+    pub body_bytes: Option<u64>,
+    /// Field lines of a refusal, in place of the usual lines for the status.
+    pub refusal_fields: Option<Vec<u8>>,
+    /// State of the request towards the request rates.
+    pub rate: RateCheck,
 }
 
 /// Next action for a request.
@@ -72,6 +83,8 @@ pub enum DispatchOutcome {
     },
     /// Answer an OPTIONS request with 204 and the Allow field.
     Options,
+    /// Answer a preflight of cross-origin access with 204 and the field lines.
+    Preflight(Arc<[u8]>),
     /// Answer an ACME challenge with 200 and the given content.
     Challenge(Vec<u8>),
     /// Call a handler.
@@ -95,6 +108,10 @@ impl<'w> Dispatched<'w> {
             reply,
             guarded: false,
             counters: host.map(|host| &host.counters),
+            secure_fields: host.map(|host| &host.secure_fields),
+            body_bytes: None,
+            refusal_fields: None,
+            rate: RateCheck::Pending,
         }
     }
 }
@@ -152,12 +169,19 @@ pub fn dispatch<'w>(
         request_builder,
         query: None,
     };
-    let reply = match site.gate.pass(&head.path) {
-        Ok(()) => match &host.preview {
-            None => site.answer(),
-            Some(preview) => site.answer_preview(preview),
+    let ruled = match &host.request_rules {
+        None => RuledRequest::of(host),
+        Some(rules) => site.apply_rules(rules),
+    };
+    let reply = match ruled.reply {
+        Some(reply) => reply,
+        None => match site.gate.pass(&head.path) {
+            Ok(()) => match &host.preview {
+                None => site.answer(),
+                Some(preview) => site.answer_preview(preview),
+            },
+            Err(denied) => denied.into(),
         },
-        Err(denied) => denied.into(),
     };
     let reply = match reply {
         DispatchOutcome::Refuse { reject, page: None } => {
@@ -174,6 +198,32 @@ pub fn dispatch<'w>(
         reply,
         guarded: site.gate.is_guarded,
         counters: Some(route.map_or(&host.counters, |route| &route.counters)),
+        secure_fields: Some(ruled.secure_fields),
+        body_bytes: ruled.body_bytes,
+        refusal_fields: site.gate.refusal_fields,
+        rate: ruled.rate,
+    }
+}
+
+/// Effect of the request rules of a site on a request.
+struct RuledRequest<'w> {
+    /// Outcome of a request over its rate, or of a preflight.
+    reply: Option<DispatchOutcome>,
+    secure_fields: &'w Arc<SecureFields>,
+    body_bytes: Option<u64>,
+    rate: RateCheck,
+}
+
+impl<'w> RuledRequest<'w> {
+    /// Returns the effect of a site without request rules.
+    #[inline]
+    fn of(host: &'w Host) -> RuledRequest<'w> {
+        RuledRequest {
+            reply: None,
+            secure_fields: &host.secure_fields,
+            body_bytes: None,
+            rate: RateCheck::Passed,
+        }
     }
 }
 
@@ -380,18 +430,6 @@ fn push_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
     }
 }
 
-/// Adds the query of the request to a location from the configuration. The configured location may have a
-/// query and a fragment of its own.
-fn add_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
-    let Some(query) = head.query else { return };
-    let end = location.iter().position(|byte| *byte == b'#');
-    let fragment = location.split_off(end.unwrap_or(location.len()));
-    let has_query = location.contains(&b'?');
-    location.push(if has_query { b'&' } else { b'?' });
-    location.extend_from_slice(query);
-    location.extend_from_slice(&fragment);
-}
-
 /// Dispatch of one request within one site.
 struct SiteDispatcher<'w, 'h> {
     /// Route with the target for the requested path.
@@ -405,11 +443,60 @@ struct SiteDispatcher<'w, 'h> {
     query: Option<Vec<u8>>,
 }
 
-impl SiteDispatcher<'_, '_> {
+impl<'w> SiteDispatcher<'w, '_> {
+    /// Applies the request rules of the site: the rates first, then the preflight of cross-origin access. A browser sends
+    /// a preflight without a login and before the request's own method, so only the guards by address apply.
+    #[inline(never)]
+    fn apply_rules(&mut self, rules: &'w RequestRules) -> RuledRequest<'w> {
+        let (head, facts) = (self.head, self.facts);
+        let path: &[u8] = &head.path;
+        let cors = rules.cors(path);
+        let origin = cors.and_then(|_| head.fields.first("origin"));
+        let (client, now_ms) = (facts.peer.into(), facts.now_ms);
+        let admitted = match facts.rate {
+            RateCheck::Pending => rules.take(path, client, now_ms),
+            RateCheck::Passed => Ok(()),
+            RateCheck::Refused => Err(rules.peek(path, client, now_ms).err().unwrap_or(1)),
+        };
+        let asked = || head.fields.first("access-control-request-method");
+        let reply = match (admitted, cors.zip(origin)) {
+            (Err(wait_ms), _) => {
+                let line = format!("Retry-After: {}\r\n", wait_ms.div_ceil(1_000));
+                self.gate.refusal_fields = Some(line.into_bytes());
+                Some(refuse(Reject::RATE_EXCEEDED))
+            }
+            (Ok(()), Some((cors, origin))) if head.method == Method::Options => {
+                asked().map(|_| match self.gate.pass_addresses(path) {
+                    Ok(()) => DispatchOutcome::Preflight(cors.preflight(origin)),
+                    Err(denied) => denied.into(),
+                })
+            }
+            (Ok(()), _) => None,
+        };
+        RuledRequest {
+            reply,
+            secure_fields: match cors {
+                Some(cors) => cors.fields(origin),
+                None => &self.host.secure_fields,
+            },
+            body_bytes: rules.body_bytes(path),
+            rate: match admitted {
+                Ok(()) => RateCheck::Passed,
+                Err(_) => RateCheck::Refused,
+            },
+        }
+    }
+
     fn answer(&mut self) -> DispatchOutcome {
         let path: &[u8] = &self.head.path;
         if self.is_ambiguous(path) {
             return refuse(Reject::TARGET_PARAMETER);
+        }
+        if let Some(redirects) = &self.host.redirects
+            && !redirects.forced.is_empty()
+            && let Some(redirected) = self.redirected(&redirects.forced)
+        {
+            return redirected;
         }
         let target = self
             .route
@@ -419,20 +506,15 @@ impl SiteDispatcher<'_, '_> {
             Some((RouteTarget::Handler(handler), _)) => self.call(handler, None, None),
             Some((RouteTarget::Cached(cached), _)) => self.ask_cache(cached, None, None),
             Some((git @ RouteTarget::Git { .. }, rest)) => self.ask_git(git, rest, None),
-            Some((RouteTarget::Redirect(to), rest)) => {
-                let mut location = to.to_vec();
-                if to.ends_with(b"/") {
-                    request_target::encode_path(
-                        rest.strip_prefix(b"/").unwrap_or(rest),
-                        &mut location,
-                    );
-                }
-                add_query(&mut location, self.head);
-                DispatchOutcome::Redirect {
-                    status: Status::PERMANENT_REDIRECT,
-                    location,
-                }
+            Some((RouteTarget::Redirect(redirect), _))
+                if redirect.status == Reject::GONE.status =>
+            {
+                refuse(Reject::GONE)
             }
+            Some((RouteTarget::Redirect(redirect), rest)) => DispatchOutcome::Redirect {
+                status: redirect.status,
+                location: redirect.location(rest, self.head.query),
+            },
             Some((RouteTarget::Rewrite { path: to, query }, rest)) => {
                 let mut rewritten = to.to_vec();
                 if to.ends_with(b"/") {
@@ -449,6 +531,24 @@ impl SiteDispatcher<'_, '_> {
             }
             Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
         }
+    }
+
+    /// Returns the answer of a table of redirects for the requested path.
+    #[inline(never)]
+    fn redirected(&self, table: &RedirectTable) -> Option<DispatchOutcome> {
+        let path = self.head.path.strip_prefix(b"/")?;
+        let answer = table.find(path)?.answer(self.head.query);
+        Some(match answer {
+            Redirected::To { status, location } => DispatchOutcome::Redirect { status, location },
+            Redirected::Gone => refuse(Reject::GONE),
+        })
+    }
+
+    /// Returns the answer of the redirects for a path without a file. The target of a rewrite is not redirected.
+    fn redirected_missing(&self, path: &[u8]) -> Option<DispatchOutcome> {
+        let redirects = self.host.redirects.as_ref()?;
+        let is_requested = *path == *self.head.path;
+        is_requested.then(|| self.redirected(&redirects.unforced))?
     }
 
     /// Answers from an open preview, or has a closed preview opened.
@@ -694,8 +794,14 @@ impl SiteDispatcher<'_, '_> {
     fn ask_own_site(&mut self, path: &[u8]) -> DispatchOutcome {
         match self.own_site(path) {
             DispatchOutcome::Refuse { reject, page: None } if is_nothing(reject) => {
-                let instead = self.fall_back(path);
+                let redirected = self.redirected_missing(path);
+                let instead = redirected.or_else(|| self.fall_back(path));
                 instead.unwrap_or(DispatchOutcome::Refuse { reject, page: None })
+            }
+            // The page stands in for a missing file. A file of its own costs no look-up.
+            DispatchOutcome::Stored(page) if page.is_fallback => {
+                let redirected = self.redirected_missing(path);
+                redirected.unwrap_or(DispatchOutcome::Stored(page))
             }
             reply => reply,
         }
@@ -735,12 +841,13 @@ impl SiteDispatcher<'_, '_> {
             }
         };
         let is_run = self.host.scripts(&script.name).is_some();
-        if is_run
-            && !is_named
-            && site.is_fallback(path)
-            && let Some(wait) = self.stale_path_wait(site, path)
-        {
-            return Some(wait);
+        // The script stands in for a missing file.
+        if is_run && !is_named && site.is_fallback(path) {
+            let wait = self.stale_path_wait(site, path);
+            let instead = wait.or_else(|| self.redirected_missing(path));
+            if instead.is_some() {
+                return instead;
+            }
         }
         if is_run && by_last_try && self.host.fallback.is_none() {
             self.set_try_query(path);

@@ -136,12 +136,6 @@ fn without_number(name: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Resolves the links in the folders above the last name of a path.
-fn named(path: &Path) -> Option<PathBuf> {
-    let folder = path.parent()?.canonicalize().ok()?;
-    Some(folder.join(path.file_name()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

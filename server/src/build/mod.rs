@@ -5,6 +5,8 @@ mod host;
 mod ledger_entries;
 mod logs;
 mod member_tls;
+mod redirects;
+mod request_rules;
 mod resources;
 mod route_key;
 mod route;
@@ -25,6 +27,7 @@ use guards::guards_number;
 use host::{HostBuilder, headers};
 use ledger_entries::LedgerEntries;
 use member_tls::MemberTlsClients;
+use request_rules::cors_paths;
 use std::sync::Arc;
 use tls::{challenges, tls};
 
@@ -63,6 +66,7 @@ pub fn build(
             h3_port,
             secrets: secrets.clone(),
             headers: Arc::new(headers(config, site)?),
+            cors_paths: cors_paths(site),
             change_tracker: before.map_or_else(
                 || SiteChangeTracker::new(&supplies.change_tracker),
                 |host| host.change_tracker.clone(),

@@ -180,7 +180,13 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "status",
         about: "Print the state of the running server",
-        details: &[CLIENT_DETAILS],
+        details: &[
+            "Prints what is wrong, then addresses, certificates, rates of the last minutes, responses of the sites by \
+             class of the status, refusals by rule, and counters.",
+            CLIENT_DETAILS,
+            "Without DIR|FILE, and outside of the folder of a running server, the command finds the only server that \
+             runs on this machine.",
+        ],
         operands: &[WHAT],
         options: &[
             CommandOption {

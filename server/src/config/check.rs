@@ -18,9 +18,10 @@ use crate::config::git_table::GitConfig;
 use crate::config::log_table::LogTarget;
 use crate::config::paths::reason;
 use crate::config::route_table::{RouteConfig, TargetConfig};
-use crate::config::script_table::ScriptsConfig;
+use crate::config::script_table::{BackendAddressConfig, ScriptsConfig};
 use crate::config::site_table::{PlainHttp, SiteConfig};
 use crate::config::suggestion::suggest;
+use crate::config::table_relations::{open_methods, shadowed_redirect};
 use crate::config::unix_account::UnixAccount;
 use crate::git::post_receive::git_folder;
 use crate::git::repository::is_repository;
@@ -138,7 +139,7 @@ impl Checker<'_> {
             self.balancer(balancer);
         }
         for (_, users) in config.manager_files() {
-            self.keep(self.user_file(users));
+            self.keep(self.file(users, USER_FILE));
         }
         self.keep(self.log(&config.log.access));
         self.keep(self.log(&config.log.errors));
@@ -178,7 +179,10 @@ impl Checker<'_> {
             self.keep(self.log(log));
         }
         if let Some(users) = site.preview_users() {
-            self.keep(self.user_file(users));
+            self.keep(self.file(users, USER_FILE));
+        }
+        if let Some(map) = &site.redirect_map {
+            self.keep(self.file(map, "file of redirects"));
         }
         for route in &site.routes {
             self.route(route);
@@ -195,7 +199,7 @@ impl Checker<'_> {
 
     fn route(&self, route: &RouteConfig) {
         for users in route.user_files() {
-            self.keep(self.user_file(users));
+            self.keep(self.file(users, USER_FILE));
         }
         if let Some(TargetConfig::Root(root)) = &route.target {
             self.keep(self.folder(root));
@@ -347,11 +351,6 @@ impl Checker<'_> {
             None => format!("create the repository: git init --bare {}", named.display()),
         };
         Err(self.config.point(span, what, help))
-    }
-
-    /// Checks a user file, and the lines of the file.
-    fn user_file(&self, file: &Spanned<PathBuf>) -> Result<(), OperatorError> {
-        self.file(file, USER_FILE)
     }
 
     /// Checks a file to read.
@@ -674,10 +673,14 @@ impl Checker<'_> {
             }
             let of_route = |route: &RouteConfig| {
                 let warning = self.shown_scripts(route).or_else(|| takes_all(route));
-                let what = warning.or_else(|| leads_nowhere(site, route))?;
+                let warning = warning.or_else(|| self.closed_socket(route));
+                let warning = warning.or_else(|| leads_nowhere(site, route));
+                let what = warning.or_else(|| open_methods(route))?;
                 Some(warn(route.path.span(), what))
             };
             warnings.extend(site.routes.iter().filter_map(of_route));
+            let shadowed = shadowed_redirect(site);
+            warnings.extend(shadowed.map(|(span, what)| warn(span, what)));
         }
         warnings.extend(unused_balancers(self.config));
         warnings.extend(shared_cookies(self.config));
@@ -686,6 +689,29 @@ impl Checker<'_> {
             Some(warn(deployment.deploy.repository.span(), what))
         }));
         warnings
+    }
+
+    /// Warns of a backend's socket that the account of the server can't open.
+    fn closed_socket(&self, route: &RouteConfig) -> Option<String> {
+        let BackendAddressConfig::Unix(socket) = route.backend()?.address.get_ref() else {
+            return None;
+        };
+        let account = self.account.as_ref().filter(|_| socket.exists())?;
+        let stop = account.stopped_at(socket, 2)?;
+        let mend = match stop == *socket {
+            true => format!(
+                "let its group open the socket, for php-fpm with listen.group = {} and \
+                 listen.mode = 0660",
+                account.group
+            ),
+            false => format!("chmod o+x {}", stop.display()),
+        };
+        Some(format!(
+            "user `{}` cannot open the socket {} of the route {}: {mend}",
+            account.name,
+            socket.display(),
+            route.path.get_ref()
+        ))
     }
 
     /// Warns of scripts in a served folder: the route runs the scripts, but the source is sent to clients
@@ -711,14 +737,18 @@ impl Checker<'_> {
     }
 }
 
-/// Warns of a deployment's repository that refuses pushes because the repository isn't exported.
+/// Warns of a deployment's repository that refuses clones and pushes because the repository isn't exported.
 fn not_exported(deployment: &Deployment<'_>) -> Option<String> {
-    let is_refused = deployment.git.push && !deployment.git.exports_all;
-    let folder = git_folder(&deployment.repository()).filter(|_| is_refused)?;
+    let folder = git_folder(&deployment.repository());
+    let folder = folder.filter(|_| !deployment.git.exports_all)?;
     let mark = folder.join("git-daemon-export-ok");
+    let refused = match deployment.git.push {
+        true => "pushes to",
+        false => "clones of",
+    };
     (!mark.exists()).then(|| {
         format!(
-            "pushes to {} are refused, since the repository is not exported: touch {}, or write \
+            "{refused} {} are refused, since the repository is not exported: touch {}, or write \
              export = \"all\"",
             folder.display(),
             mark.display()
@@ -743,8 +773,9 @@ fn takes_all(route: &RouteConfig) -> Option<String> {
     })
 }
 
-/// Warns of a rewrite to a path that has a redirect or another rewrite. The server does not follow the
-/// second route but looks for a file of the site, and the site has no such file.
+/// Warns of a rewrite to a missing file below the root of another route, or to a path that has a redirect or another
+/// rewrite. The server does not follow the second route but looks for a file of the site, and the site has no such
+/// file.
 fn leads_nowhere(site: &SiteConfig, route: &RouteConfig) -> Option<String> {
     let Some(TargetConfig::Rewrite(to)) = &route.target else {
         return None;
@@ -752,12 +783,26 @@ fn leads_nowhere(site: &SiteConfig, route: &RouteConfig) -> Option<String> {
     let path = to.get_ref().split('?').next().unwrap_or_default();
     // Routes match by whole path components, and the longest match wins, as in `Host::target`.
     let prefix = |route: &RouteConfig| route.path.get_ref().trim_end_matches('/').len();
-    let covers = |it: &&super::RouteConfig| {
+    let covers = |it: &&RouteConfig| {
         let rest = path.strip_prefix(it.path.get_ref().trim_end_matches('/'));
         it.target.is_some() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     let covering = site.routes.iter().filter(covers);
     let covering = covering.max_by_key(|it| prefix(it))?;
+    if let Some(TargetConfig::Root(root)) = &covering.target {
+        let rest = path[prefix(covering)..].trim_start_matches('/');
+        let file = root.get_ref().join(rest);
+        // A path with a slash at the end is completed by the rest of the request's path.
+        let is_missing = !path.ends_with('/') && root.get_ref().is_dir() && !file.exists();
+        return is_missing.then(|| {
+            format!(
+                "the rewrite of {} leads to {path} of the route {}, and the file {} does not exist",
+                route.path.get_ref(),
+                covering.path.get_ref(),
+                file.display()
+            )
+        });
+    }
     let file = site.root.as_ref().map(|root| {
         let root = root.get_ref();
         root.join(path.trim_start_matches('/'))

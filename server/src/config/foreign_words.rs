@@ -32,7 +32,7 @@ static KEYS: &[(&str, &str)] = &[
     ("proxy_cookie_path", CHANGED_BACK),
     (
         "client_max_body_size",
-        "write limits = { body_bytes = \"100MiB\" } in [server]",
+        "write body_bytes = \"100MiB\" in the route, or limits = { body_bytes = \"100MiB\" } in [server]",
     ),
     (
         "strip_prefix",

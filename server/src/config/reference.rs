@@ -25,6 +25,8 @@ use crate::config::log_table::{LogTable, RotateTable, SiteLogTable, SkipTable};
 use crate::config::manager_table::ManagerTable;
 use crate::config::page_cache_table::PageCacheTable;
 use crate::config::proxy_table::{BalanceTable, ForwardKeys, ListenerTable, ProxyTable};
+use crate::config::redirect_table::{RouteRedirectTable, SiteRedirectTable};
+use crate::config::request_table::{CorsTable, RateTable, RequestKeys};
 use crate::config::route_table::RouteTable;
 use crate::config::server_table::ServerTable;
 use crate::config::site_table::SiteTable;
@@ -48,7 +50,12 @@ fn documented_tables() -> Vec<TableDocumentation> {
         SiteTable::documentation(),
         CacheRuleTable::documentation(),
         HeaderRuleTable::documentation(),
+        SiteRedirectTable::documentation(),
         RouteTable::documentation(),
+        RouteRedirectTable::documentation(),
+        RequestKeys::documentation(),
+        RateTable::documentation(),
+        CorsTable::documentation(),
         DeployTable::documentation(),
         PageCacheTable::documentation(),
         ProxyTable::documentation(),

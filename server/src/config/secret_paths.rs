@@ -17,10 +17,14 @@ impl Config {
     /// folder, the store of releases, and the folders of repositories, which clients read only through the routes of the
     /// repositories.
     ///
-    /// Certificates without a key and `client_ca` are public and not included.
+    /// Certificates without a key and `client_ca` are public and not included. Files of redirects are no pages, and are
+    /// included.
     pub fn secret_paths(&self) -> Vec<PathBuf> {
         let all = self.secrets_by_key().into_iter();
-        all.map(|(_, _, path)| path).collect()
+        let maps = self.sites.iter();
+        let maps = maps.filter_map(|site| site.redirect_map.as_ref());
+        let maps = maps.map(|map| map.get_ref().clone());
+        all.map(|(_, _, path)| path).chain(maps).collect()
     }
 
     /// Returns the paths of [`Config::secret_paths`] with their keys in the configuration and their positions; the

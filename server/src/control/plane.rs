@@ -476,7 +476,11 @@ impl ControlPlane {
     /// Responds to a command that needs no change of the World.
     fn query(&self, command: Result<Command, UnknownCommand>) -> Result<String, String> {
         match command {
-            Ok(Command::Status(StatusFormat::Text)) => Ok(self.status().text()),
+            Ok(Command::Status(StatusFormat::Text)) => Ok(metrics::overview(
+                &self.status(),
+                self.publisher(),
+                &self.history,
+            )),
             Ok(Command::Status(StatusFormat::Json)) => Ok(self.status().json()),
             Ok(Command::Metrics(format)) => {
                 Ok(metrics::render(&self.status(), self.publisher(), format))

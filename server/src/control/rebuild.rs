@@ -665,7 +665,12 @@ fn renew(
 pub(super) fn stamp_config_files(config: &Config) -> Vec<(PathBuf, Option<FileStamp>)> {
     let of_site = |site: &config::SiteConfig| {
         let users = site.routes.iter().flat_map(config::RouteConfig::user_files);
-        let files = [&site.certificate, &site.key, &site.client_ca];
+        let files = [
+            &site.certificate,
+            &site.key,
+            &site.client_ca,
+            &site.redirect_map,
+        ];
         let files = files.into_iter().flatten().chain(users);
         let files = files.chain(site.preview_users());
         let files = files.map(|file| file.get_ref().clone());

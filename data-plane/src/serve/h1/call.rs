@@ -18,7 +18,7 @@ use crate::site::Site;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::Status;
-use crate::world::{SecureFields, World};
+use crate::world::SecureFields;
 use std::sync::Arc;
 
 /// A call of a handler, with all data owned.
@@ -62,7 +62,6 @@ impl H1Call {
         handler: HandlerCall,
         head: &RequestHead<'_>,
         connection: &Connection,
-        world: &World,
         line: &AccessLogEntry<'_>,
         memory: BodyAccount,
     ) -> H1Call {
@@ -101,10 +100,10 @@ impl H1Call {
             accepts_trailers: head.accepts_trailers,
             version: head.version,
             is_head: head.method == Method::Head,
-            secure_fields: line.host.map(|host| host.secure_fields.clone()),
+            secure_fields: line.secure_fields.cloned(),
             site: line.host.and_then(|host| host.site.clone()),
             record,
-            body_bytes_max: world.limits.body_bytes,
+            body_bytes_max: line.body_bytes_max,
             started_us: line.started_us,
             memory,
             _reservation: None,

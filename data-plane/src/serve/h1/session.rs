@@ -597,6 +597,7 @@ impl H1Session {
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
         let facts = DispatchContext {
+            rate: self.progress.rate(),
             has_disk_changes: self.connection.context.poller.has_unread_changes(),
             ..self.connection.facts()
         };
@@ -608,10 +609,8 @@ impl H1Session {
             RequestContent::Pending,
             &self.progress,
         );
+        self.progress = attempt.progress;
         if attempt.content != ContentAction::Discard {
-            if attempt.is_too_large() {
-                self.connection.context.stats.rejects.increment();
-            }
             return self.respond(world, head, attempt, head_bytes, head_bytes, cx);
         }
         let mut body = Box::new(DiscardedBody {
@@ -689,11 +688,13 @@ impl H1Session {
         };
         let facts = DispatchContext {
             may_wait: self.progress.may_wait(body),
+            rate: self.progress.rate(),
             has_disk_changes: self.connection.context.poller.has_unread_changes(),
             ..self.connection.facts()
         };
         let dispatched = dispatch(world, head, &facts, &self.connection.context);
         let attempt = Attempt::of(dispatched, world, head, body, &self.progress);
+        self.progress = attempt.progress;
         self.respond(world, head, attempt, head_bytes, end, cx)
     }
 
@@ -702,7 +703,6 @@ impl H1Session {
     fn refused(&mut self, reject: Reject, bytes: &[u8], cx: &mut Context<'_>) -> RequestOutcome {
         self.discarded_body = None;
         let context = &self.connection.context;
-        context.stats.rejects.increment();
         let line = AccessLogEntry {
             first: request::first_line(bytes),
             ..AccessLogEntry::new(context, None, None, None, None)

@@ -26,7 +26,6 @@ use crate::wire::h3::{H3ErrorCode, frame};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::status::Status;
-use crate::world::World;
 use bytes::Bytes;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -40,7 +39,6 @@ pub(super) struct H3Call {
     call: StreamCall,
     /// Received content that did not fit into the pipe.
     part: Bytes,
-    bytes_max: u64,
     /// True while the call waits for content from the peer. The minimum rate counts from `since_ms`, when
     /// `seen_then` bytes had been received.
     wants_body: bool,
@@ -69,7 +67,6 @@ impl H3Call {
         head: &RequestHead<'_>,
         user: Option<String>,
         line: &AccessLogEntry<'_>,
-        world: &World,
     ) -> H3Call {
         let context = exchange.context();
         let session = &exchange.session;
@@ -110,7 +107,8 @@ impl H3Call {
             seen_then: 0,
             tunnel,
             is_head: head.method == Method::Head,
-            secure_fields: line.host.map(|host| host.secure_fields.clone()),
+            secure_fields: line.secure_fields.cloned(),
+            body_bytes_max: line.body_bytes_max,
             site: line.host.and_then(|host| host.site.clone()),
             download: None,
             memory,
@@ -118,7 +116,6 @@ impl H3Call {
         H3Call {
             call,
             part: Bytes::new(),
-            bytes_max: world.limits.body_bytes,
             wants_body: false,
             queued: None,
             since_ms: now_ms,
@@ -172,7 +169,7 @@ impl H3Call {
                         None => return self.end_upload(exchange),
                     },
                 }
-                if exchange.seen > self.bytes_max && self.call.tunnel.is_none() {
+                if exchange.seen > self.call.body_bytes_max && self.call.tunnel.is_none() {
                     return self.cut(exchange, Reject::BODY_TOO_LARGE);
                 }
             }

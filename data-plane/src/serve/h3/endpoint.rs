@@ -220,7 +220,6 @@ impl Sessions {
         self.context.clock.tick();
         let owner = ConnectionOwner::Task(Box::default());
         let Some(entered) = self.context.enter_connection(peer, owner) else {
-            self.context.stats.rejects.increment();
             return incoming.refuse();
         };
         let entry = entered.entry().clone();
