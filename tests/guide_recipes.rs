@@ -123,6 +123,8 @@ scenarios! {
             grep -qx -e 403 -e 404 code || { cat code answer; false; }
             ! grep -e '<?php' -e wordpress answer
         done
+        for attempt in 1 2 3 4 5 6 7 8 9 10 11 12; do curl -so answer -w '%{http_code}\n' https://blog.example.org/wp-login.php; done > codes
+        grep -qx 200 codes && grep -qx 429 codes
         for path in xmlrpc.php wp-config.php; do has 'HTTP/2 403' curl -si https://blog.example.org/$path; done
         until grep -q 'evil.php .*R510' "$M/access.log"; do sleep 0.05; done
     "#;
