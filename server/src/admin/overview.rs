@@ -4,7 +4,7 @@ use crate::admin::metrics::Metrics;
 use crate::admin::metrics::history::Sample;
 use crate::admin::problems::{Problem, members_down, problems};
 use crate::admin::text_table::{LINE_WIDTH, TextTable, bytes, count, micros, rate};
-use crate::limits::{HISTORY_INTERVAL_SECONDS, MANAGER_PROBLEMS_MAX};
+use crate::limits::{HISTORY_INTERVAL_SECONDS, MANAGER_PROBLEMS_MAX, STATUS_ROWS_MAX};
 use crate::wire::reject::Reject;
 use std::fmt::Write;
 
@@ -97,7 +97,11 @@ impl Overview<'_> {
             "SITE", "REQUESTS", "2XX", "3XX", "4XX", "5XX", "SENT", "CACHED",
         ];
         let mut table = TextTable::new(&titles, &[0], LINE_WIDTH);
-        for site in self.metrics.facts.sites() {
+        let mut sites = self.metrics.facts.sites();
+        // The order of the configuration holds for sites with equally many requests.
+        sites.sort_by_key(|site| std::cmp::Reverse(site.classes.iter().sum::<u64>()));
+        let more = sites.len().saturating_sub(STATUS_ROWS_MAX);
+        for site in sites.iter().take(STATUS_ROWS_MAX) {
             let requests: u64 = site.classes.iter().sum();
             let name = match site.name {
                 "" if requests == 0 => continue,
@@ -110,6 +114,12 @@ impl Overview<'_> {
             table.add(cells, Vec::new());
         }
         let _ = write!(out, "\n{}", table.text());
+        if more > 0 {
+            let _ = writeln!(
+                out,
+                "  and {more} more sites with fewer requests: `anthill metrics`"
+            );
+        }
     }
 
     fn write_refusals(&self, out: &mut String) {
@@ -194,11 +204,11 @@ warning: datagrams of HTTP/3 lost since the start: 16
   https 127.0.0.1:443
   http  [::]:80
   http  127.0.0.1:8800 (manager)
+certificate for a.org, b.org: -1 days left, self-signed
 certificate for a.org, b.org: 42 days left, renewal at 1970-01-02 00:00 UTC
 certificate for a.org, b.org: 42 days left, requested now
   failed at 1970-01-01 00:01 UTC: the \"order\" failed
 certificate for a.org, b.org: none yet, a self-signed certificate is served, next request at 1970-01-02 00:00 UTC
-certificate for a.org, b.org: -1 days left, self-signed
 certificate for a.org, b.org: 42 days left
 certificates are renewed by another server on this state folder
 a.org is main of site.git: 0123456 since 1970-01-01 01:00 UTC
@@ -234,5 +244,44 @@ Since the start, without counters at 0:
   kept page bytes          11 of 12
 ";
         assert_eq!(overview.text(), expected);
+    }
+
+    #[test]
+    fn the_text_of_many_sites_is_bounded() {
+        let mut status = example();
+        let certificate = status.certificates[0].clone();
+        status.certificates = vec![certificate; 1_000];
+        let route = |nth: u64| {
+            let mut totals = RouteTotals {
+                site: format!("site-{nth}").into(),
+                ..RouteTotals::default()
+            };
+            totals.statuses[1][1] = nth;
+            RouteMetrics {
+                totals,
+                has_cache: false,
+            }
+        };
+        let facts = MetricsFacts {
+            routes: (0..1_000).map(route).collect(),
+            ..MetricsFacts::default()
+        };
+        let metrics = Metrics {
+            status: &status,
+            balancers: &[],
+            facts: &facts,
+        };
+        let samples = Vec::new();
+        let text = Overview { metrics, samples }.text();
+        assert!(text.lines().count() < 150, "{text}");
+        assert!(text.contains("  site-999      999"), "{text}");
+        assert!(
+            text.contains("and 970 more sites with fewer requests"),
+            "{text}"
+        );
+        assert!(
+            text.contains("and 970 more certificates with at least 42 days left"),
+            "{text}"
+        );
     }
 }

@@ -3,6 +3,7 @@
 use crate::admin::text_table::duration;
 use crate::base::clock::format_utc;
 use crate::cache::CacheSummary;
+use crate::limits::STATUS_ROWS_MAX;
 use crate::wire::json::quoted;
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -174,8 +175,19 @@ impl Status {
                 let _ = writeln!(out, "  {scheme} {address}{audience}");
             }
         }
-        for certificate in &self.certificates {
+        // The certificates that end first come first.
+        let mut certificates: Vec<_> = self.certificates.iter().collect();
+        certificates.sort_by_key(|certificate| certificate.days_left);
+        for certificate in certificates.iter().take(STATUS_ROWS_MAX) {
             certificate.write_text(out, self.now);
+        }
+        if let Some(next) = certificates.get(STATUS_ROWS_MAX) {
+            let more = certificates.len() - STATUS_ROWS_MAX;
+            let _ = writeln!(
+                out,
+                "and {more} more certificates with at least {} days left: `anthill status --json`",
+                next.days_left
+            );
         }
         if self.renewed_elsewhere {
             out.push_str("certificates are renewed by another server on this state folder\n");
