@@ -239,11 +239,6 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("service.md", "[Service]", "needs systemd"),
     ("upgrades.md", "systemctl restart", "needs systemd"),
     ("deployment.md", "/srv/site/www ->", "a drawing of folders"),
-    (
-        "deployment.md",
-        "$ git push\nremote: deployed 8fb1e94 to https://www.example.org/\nremote: release",
-        "the output of a push; tests/deploy_release.rs has the lines",
-    ),
     ("releases.md", "blobs/ab/ab34", "a drawing of folders"),
     (
         "releases.md",

@@ -18,7 +18,7 @@ scenarios! {
         openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=example.org \
             -addext 'subjectAltName=DNS:example.org,DNS:www.example.org' \
             -keyout /etc/anthill/privkey.pem -out /etc/anthill/fullchain.pem 2> openssl.log
-        chgrp anthill /etc/anthill/privkey.pem; chmod 640 /etc/anthill/privkey.pem
+        @run chgrp anthill
         # nginx knows no bcrypt.
         printf 'alice:%s\n' "$(openssl passwd -apr1 secret)" > /etc/anthill/users.htpasswd
         rm -f /etc/php/8.2/fpm/pool.d/*
@@ -150,11 +150,10 @@ scenarios! {
         rm /usr/local/bin/anthill
         cp "$M/bin/anthill" /usr/local/bin/
         sed -i /anthill/d /etc/passwd /etc/group
-        useradd --system anthill
         echo secret > password
         anthill() { /usr/local/bin/anthill "$@"; }
         {
-        @run cd /srv/site\nanthill passwd
+        @run cd /srv/site\nuseradd
         } < password
         until curl -so "$M/output" https://www.example.org/; do sleep 0.05; done
         answers > actual

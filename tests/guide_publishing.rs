@@ -1,7 +1,7 @@
 //! Scenarios of the guide's pages about publications. [`crate::guide_examples`] describes their environment.
 //!
-//! A program `ssh` stands in for the hosts: as a key with a forced command would, the program runs `anthill
-//! receive` with a store for each host, whatever command the publisher asks for.
+//! A program `ssh` stands in for the hosts. Like a key with a forced command, the program runs `anthill receive`
+//! with a store for each host, and ignores the command of the publisher.
 
 use crate::guide_examples::scenarios;
 
@@ -20,7 +20,7 @@ scenarios! {
         exit 255
         END OF SCRIPT
         chmod 755 "$M/bin/ssh"
-        # The publisher waits for the server of the first host alone; the others have no server.
+        # The host pi@zero has a server; the hosts pi@one and deploy@vps have a store alone.
         mkdir public; echo '<h1>one</h1>' > public/index.html
         site "$(printf '[[site]]\nnames = ["www.example.org"]\nrelease = "www"\n')"
         anthill publish public pi@zero > first
@@ -140,5 +140,29 @@ scenarios! {
         shape expected > expected.shape
         shape /var/lib/anthill/served/www > actual.shape
         diff expected.shape actual.shape
+    "#;
+
+    a_push_publishes_a_release_as_printed("deployment.md", false) = r#"
+        git init -q --bare /srv/git/tools/site.git
+        mkdir public
+        echo 'machine git.example.org login alice password secret' > .netrc
+        echo secret | anthill passwd users.htpasswd alice
+        @file deploy.toml [[site]]
+        sed -i 's|^root  = "/srv/site/www"|release = "www"|' deploy.toml
+        site "$(cat deploy.toml)"
+        git clone -q https://git.example.org/tools/site.git 2> "$M/clone.log"
+        cd site
+        echo '<h1>The old page</h1>' > index.html; echo 'a {}' > a.css
+        git add .; git commit -qm old; git push -q origin main
+        echo '<h1>The new page</h1>' > index.html; git commit -qam new
+        git push -q 2> "$M/output"
+        # git ends a line of the host with spaces or a terminal's code.
+        sed -nE 's/(\x1b\[K| )*$//; /^remote:/p' "$M/output" > "$M/actual"
+        @file "$M/expected" $ git push\nremote: deployed 8fb1e94 to https://www.example.org/\nremote: release
+        sed -i '/^\$/d' "$M/expected"
+        shape() { sed -E 's/deployed [0-9a-f]{7}/deployed ID/; s/[0-9a-f]{12}/ID/; s/[0-9.]+ s$/SECONDS/; s/[0-9]+/N/g' "$1" > "$1.shape"; }
+        shape "$M/actual"; shape "$M/expected"
+        diff "$M/expected.shape" "$M/actual.shape"
+        has 'The new page' curl -s https://www.example.org/
     "#;
 }

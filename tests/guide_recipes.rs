@@ -123,6 +123,8 @@ scenarios! {
             grep -qx -e 403 -e 404 code || { cat code answer; false; }
             ! grep -e '<?php' -e wordpress answer
         done
+        for attempt in 1 2 3 4 5 6 7 8 9 10 11 12; do curl -so answer -w '%{http_code}\n' https://blog.example.org/wp-login.php; done > codes
+        grep -qx 200 codes && grep -qx 429 codes
         for path in xmlrpc.php wp-config.php; do has 'HTTP/2 403' curl -si https://blog.example.org/$path; done
         until grep -q 'evil.php .*R510' "$M/access.log"; do sleep 0.05; done
     "#;
@@ -167,6 +169,7 @@ scenarios! {
         cd /etc/anthill; mkdir -p /srv/git /srv/www
         @file git.toml [[site]]\nnames = ["git.example.org"]
         echo secret > password
+        echo '[server]' > anthill.toml; echo 'user = "anthill"' >> anthill.toml
         {
         @run git init --bare
         } < password
@@ -176,12 +179,12 @@ scenarios! {
         {
         @run git clone https
         } 2> "$M/clone.log"
+        cd hammer
         echo 1 > a; git add a; git commit -qm 'A first commit'
         ! git push -q origin main 2> "$M/push.log"
         echo 'machine git.example.org login alice password secret' > ~/.netrc
         git push -q origin main
         has 'A first commit' curl -s https://git.example.org/git/hammer/
-        ! git push -q https://git.example.org/git/hammer.git main:other 2> "$M/push.log"
     "#;
 
     the_recipe_of_a_private_area_runs_as_printed("recipes.md", true) = r#"
@@ -190,6 +193,7 @@ scenarios! {
         echo photo > /srv/files/ant.jpg
         ip address add 192.168.0.7/32 dev lo
         echo secret > password
+        echo '[server]' > anthill.toml; echo 'user = "anthill"' >> anthill.toml
         {
         @run anthill passwd family.htpasswd
         } < password
@@ -209,7 +213,8 @@ scenarios! {
         cd /etc/anthill; mkdir -p /srv/www; echo hello > /srv/www/index.html
         openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=example.org \
             -addext 'subjectAltName=DNS:example.org,DNS:www.example.org' -keyout key.pem -out cert.pem 2> openssl.log
-        cat cert.pem key.pem > origin.pem; chmod 640 origin.pem; chgrp anthill origin.pem
+        cat cert.pem key.pem > origin.pem; chmod 600 origin.pem
+        @run chgrp anthill
         # An address of Cloudflare and one of a stranger.
         for address in 173.245.48.7 192.0.2.9; do ip address add $address/32 dev lo; done
         @file anthill.toml [server]\nhttps = [":443"]\nhttp  = [":80"]\nuser  = "anthill"\ntrust = [
@@ -242,7 +247,7 @@ scenarios! {
         mkdir -p /srv/www /srv/shop first second third
         echo '<h1>the shop</h1>' > /srv/shop/index.html
         for address in 10.0.0.1 10.0.0.2 10.0.0.3 192.0.2.9; do ip address add $address/32 dev lo; done
-        # The addresses of three machines: the first connects to the others from its own.
+        # Three machines: connections to 10.0.0.2 and 10.0.0.3 come from 10.0.0.1.
         for machine in 10.0.0.2 10.0.0.3; do ip route replace local $machine dev lo src 10.0.0.1 table local; done
         @file second/anthill.toml [server]\nhttp        = ["10.0.0.2:8080"]
         sed 's/10.0.0.2/10.0.0.3/' second/anthill.toml > third/anthill.toml
