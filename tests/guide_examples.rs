@@ -514,39 +514,6 @@ macro_rules! scenarios {
 pub(crate) use scenarios;
 
 scenarios! {
-    addresses_are_banned_as_printed("routes.md", true) = r#"
-        rm -f /etc/fail2ban/jail.d/*
-        @file /etc/fail2ban/filter.d/anthill.conf [Definition]
-        @file /etc/fail2ban/jail.d/anthill.conf [anthill]
-        mkdir -p public /var/log/anthill; echo hello > public/index.html
-        echo "alice:$(openssl passwd -6 secret)" > /etc/anthill/users
-        site '[log]
-        access = "/var/log/anthill/access.log"
-        [[site]]
-        [[site.route]]
-        path = "/private/"
-        users = "/etc/anthill/users"
-        [[site.route]]
-        path = "/closed/"
-        allow = []
-        [[site.route]]
-        path = "/slow/"
-        rate = { requests = 1, per = "1h" }'
-        ask() { curl -s -o /dev/null "$@"; }
-        host=https://localhost
-        ask $host/; ask $host/none; ask $host/private/; ask $host/slow/; ask -u alice:secret $host/private/
-        # Forged rules.
-        ask "$host/private/?rule=R405"; ask -A 'x" rule=R405' $host/; ask -e '-" "-" rule=R405' $host/
-        ask -u alice:wrong $host/private/; ask -u bob:R404 $host/private/; ask $host/closed/; ask $host/.env
-        ask $host/slow/; ask $host/slow/
-        kill $!; wait $! || true
-        {
-        @run fail2ban-regex
-        } > "$M/tried" 2>&1 || { cat "$M/tried"; false; }
-        has 'Lines: 14 lines, 0 ignored, 6 matched, 8 missed' cat "$M/tried"
-        has 'configuration test is successful' cat "$M/tried"
-    "#;
-
     the_readme_runs_as_printed("README.md", true) = r#"
         mkdir public; echo hello > public/index.html
         @run anthill serve ~/public
