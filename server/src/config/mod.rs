@@ -58,6 +58,8 @@ mod variables;
 #[cfg(all(test, feature = "manager"))]
 mod manager_tests;
 #[cfg(test)]
+mod log_tests;
+#[cfg(test)]
 mod proxy_tests;
 #[cfg(test)]
 mod reference;

@@ -1,0 +1,103 @@
+//! Tests of `[log]` and of `log` of a site.
+
+use crate::base::log::{AccessLogFormat, Rotation};
+use crate::config::{Config, OperatorError, parse};
+use std::path::Path;
+
+fn read_text(text: &str) -> Result<Config, OperatorError> {
+    parse(text, Path::new("/srv/anthill.toml"))
+}
+
+fn refusal(text: &str) -> String {
+    let refused = read_text(text).expect_err(text);
+    refused.to_string()
+}
+
+fn config(text: &str) -> Config {
+    read_text(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn a_site_overrides_single_keys_of_the_log() {
+    let config = config(
+        "[log]\nformat = \"vhost_combined\"\nskip = [\"/a/\", { status = [\"3xx\", 404] }]\nrotate = \"1MiB\"\n\
+         [[site]]\nnames = [\"a\"]\nlog = \"a.log\"\n\
+         [[site]]\nnames = [\"b\"]\nlog = { format = \"json\", skip = [] }\n",
+    );
+    assert_eq!(config.log.format, AccessLogFormat::VhostCombined);
+    assert_eq!(
+        config.log.rotate,
+        Some(Rotation {
+            bytes_max: 1 << 20,
+            keep: 10,
+            is_compressed: true
+        })
+    );
+    let [below, moved] = &config.log.skip[..] else {
+        panic!("{:?}", config.log.skip);
+    };
+    assert!(below.paths[0].matches(b"/a/b/c") && below.statuses.contains(999));
+    assert!(moved.paths.is_empty() && moved.statuses.contains(399));
+    assert!(moved.statuses.contains(404) && !moved.statuses.contains(403));
+    let [first, second] = [&config.sites[0].log, &config.sites[1].log];
+    assert!(first.access.is_some() && first.format.is_none() && first.skip.is_none());
+    assert_eq!(second.access, None);
+    assert_eq!(second.format, Some(AccessLogFormat::Json));
+    assert_eq!(second.skip, Some(Vec::new()));
+}
+
+#[test]
+fn mistakes_are_named_with_the_remedy() {
+    for (text, what, help) in [
+        (
+            "skip = [{}]",
+            "the rule of `skip` has neither `path` nor `status`",
+            "access = \"off\"",
+        ),
+        (
+            "skip = [{ status = 700 }]",
+            "`700` is not a status",
+            "such as 304",
+        ),
+        (
+            "skip = [{ status = \"6xx\" }]",
+            "`6xx` is not a status",
+            "\"2xx\"",
+        ),
+        (
+            "skip = [{ path = \"/[\" }]",
+            "the pattern is invalid",
+            "`*` stands for",
+        ),
+        ("skip = [{ paht = \"/\" }]", "unknown key `paht`", "`path`"),
+        (
+            "rotate = \"1KiB\"",
+            "is out of bounds",
+            "between \"64KiB\" and \"1024GiB\"",
+        ),
+        (
+            "rotate = { keep = 0 }",
+            "`keep` is out of bounds",
+            "1 and 1000",
+        ),
+        (
+            "rotate = { max_size = \"1GiB\" }",
+            "unknown key `max_size`",
+            "did you mean `size`?",
+        ),
+        (
+            "format = \"VCOMBINED\"",
+            "`format` can't be \"VCOMBINED\"",
+            "\"vhost_combined\"",
+        ),
+        ("acces = \"a\"", "unknown key `acces`", "`access`"),
+    ] {
+        let refused = refusal(&format!("[log]\n{text}\n"));
+        assert!(
+            refused.contains(what) && refused.contains(help),
+            "{refused}"
+        );
+    }
+    let refused = refusal("[[site]]\nlog = { rotate = \"1GiB\" }\n");
+    assert!(refused.contains("`rotate` belongs in [log]"), "{refused}");
+}
