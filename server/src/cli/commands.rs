@@ -482,7 +482,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
                 long: "to",
                 short: None,
                 value: Some(("FOLDER", ValueKind::Folders)),
-                about: "Unpack into a new folder instead of the site",
+                about: "Unpack into a new folder instead of the site, without the rules of a release",
             },
             STATE,
             CONTROL,
@@ -566,7 +566,8 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
                 long: "publisher",
                 short: None,
                 value: Some(("NAME", ValueKind::Any)),
-                about: "Account for publishers of releases: install makes the account and the store",
+                about: "Account for the ssh logins of publishers: install makes the account and the store. The option \
+                        of `receive` with the same name states a name for the list of releases",
             },
             CommandOption {
                 long: "quota",

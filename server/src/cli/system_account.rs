@@ -38,7 +38,15 @@ pub(super) fn make(account: &AccountSpec<'_>) -> Result<(), OperatorError> {
     };
     if on_path("useradd") {
         let mut words = vec!["useradd", "--system", "--user-group", shadow_home];
-        words.extend(["--home-dir", home, "--shell", shell, "--password", "*", name]);
+        words.extend([
+            "--home-dir",
+            home,
+            "--shell",
+            shell,
+            "--password",
+            "*",
+            name,
+        ]);
         run(&words);
     } else if run(&["addgroup", "-S", name]) {
         let mut words = vec!["adduser", "-S", "-D"];
