@@ -283,6 +283,12 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "2 requests are under way",
         "addresses of documentation; tests/manager_requests.rs runs the command",
     ),
+    ("publishing.md", "anthill publish public ~/.local", PUBLISH),
+    (
+        "publishing.md",
+        "Host blog-on-vps",
+        "is for the configuration of ssh",
+    ),
     ("publishing.md", "anthill publish public pi@zero\n", PUBLISH),
     ("publishing.md", "pi@zero: release 3f2a91c8d0e1", PUBLISH),
     ("publishing.md", "anthill receive www --store", PUBLISH),
