@@ -51,7 +51,7 @@ impl Problem {
     }
 
     /// Adds a line to the message, before the hint.
-    pub fn add(mut self, line: &str) -> Problem {
+    pub fn with_line(mut self, line: &str) -> Problem {
         self.text = format!("{}\n{line}", self.text);
         self
     }

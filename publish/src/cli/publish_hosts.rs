@@ -259,7 +259,7 @@ fn unchanged<'h>(problem: Problem, hosts: impl ExactSizeIterator<Item = &'h str>
         0 | 1 => problem,
         _ => {
             let hosts: Vec<&str> = hosts.collect();
-            problem.add(&format!("no host has changed: {}", hosts.join(", ")))
+            problem.with_line(&format!("no host has changed: {}", hosts.join(", ")))
         }
     }
 }
