@@ -16,7 +16,7 @@ use anthill::base::active_requests::ActiveRequestLedger;
 use anthill::base::body_memory::BodyMemory;
 use anthill::base::clock;
 use anthill::base::fair_share::RefusalCounters;
-use anthill::base::log::Sinks;
+use anthill::base::log::{RareLines, Sinks};
 use anthill::base::route_counters::RouteLedger;
 use anthill::base::stats::Counters;
 use anthill::base::thread_pool::ThreadPool;
@@ -193,6 +193,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         active_requests: ActiveRequestLedger::new(1),
         workers: 1,
         refusals: Arc::default(),
+        rare_lines: RareLines::default(),
         origin: Instant::now(),
     });
     let (commands, receiver) = tokio::sync::mpsc::unbounded_channel();

@@ -22,7 +22,10 @@ const ROUTES: &str = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n\
     [[site.route]]\npath = \"/all/\"\ngit = \"repos\"\nexport = \"all\"\n\
     [[site.route]]\npath = \"/read/\"\ngit = \"repos\"\nexport = \"all\"\nusers = \"users\"\n\
     [[site.route]]\npath = \"/push/\"\ngit = \"repos\"\nexport = \"all\"\nusers = \"users\"\npush = true\n\
-    env = { GREETING = \"hello\", GIT_TEST_ASSUME_DIFFERENT_OWNER = \"1\" }\n";
+    env = { GREETING = \"hello\", GIT_TEST_ASSUME_DIFFERENT_OWNER = \"1\" }\n\
+    [[site.route]]\npath = \"/open/\"\ngit = \"repos\"\nexport = \"all\"\npush_users = \"users\"\n\
+    [[site.route]]\npath = \"/open/deep\"\nusers = \"users\"\n\
+    [[site.route]]\npath = \"/bare/\"\ngit = \"repos\"\nexport = \"all\"\npush_users = \"users\"\npages = false\n";
 
 /// Returns a git command in the folder, isolated from the machine's configuration.
 pub fn command(folder: &Folder, arguments: &[&str]) -> Command {
@@ -951,6 +954,24 @@ fn configuration_errors_are_explained() {
             "anthill passwd",
         ),
         (
+            "git = \"repos\"\npush = true",
+            None,
+            "`push` requires a login",
+            "`push_users`",
+        ),
+        (
+            "git = \"repos\"\npush = false\npush_users = \"users\"",
+            None,
+            "`push_users` contradicts `push = false`",
+            "remove one",
+        ),
+        (
+            "allow = []\npush_users = \"users\"",
+            None,
+            "no effect without `git`",
+            "git = \"repositories\"",
+        ),
+        (
             "git = \"repos\"\ncache = true",
             None,
             "`cache` cannot be used with `git`",
@@ -1000,4 +1021,62 @@ fn configuration_errors_are_explained() {
             done.stderr
         );
     }
+}
+
+/// Reads without a login and pushes with a login at one address, with and without pages.
+#[test]
+fn one_address_serves_reading_to_all_and_pushes_to_users() {
+    let server = start();
+    let folder = &server.folder;
+    for (nth, route) in ["open", "bare"].into_iter().enumerate() {
+        let url = format!("http://127.0.0.1:{}/{route}/a.git", server.http_port);
+        let tree = format!("tree-{route}");
+        git(folder, &["clone", "-q", &url, &tree]);
+        commit(folder, &tree, &format!("new-{nth}"), b"new");
+        let refused = try_git(folder, &["-C", &tree, "push", "-q"]);
+        assert_ne!(refused.code, Some(0), "{refused:?}");
+        assert!(
+            refused.stderr.contains("could not read Username"),
+            "git asks for a login: {refused:?}"
+        );
+        let wrong = url.replacen("://", "://ant:wrong@", 1);
+        let wrong = try_git(folder, &["-C", &tree, "push", "-q", &wrong, "main"]);
+        assert!(wrong.stderr.contains("Authentication failed"), "{wrong:?}");
+        // A login of the first request is not needed for the later ones to be checked.
+        let body = server.curl(&[
+            "-s",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code}",
+            "-X",
+            "POST",
+            "-H",
+            "Content-Type: application/x-git-receive-pack-request",
+            "--data",
+            "0000",
+            &format!("{url}/git-receive-pack"),
+        ]);
+        assert_eq!(body.text(), "401");
+        assert_ne!(head(folder, "repos/a.git"), head(folder, &tree));
+        git(folder, &["-C", &tree, "push", "-q", &as_ant(&url), "main"]);
+        assert_eq!(head(folder, "repos/a.git"), head(folder, &tree));
+        // Reading needs no login after the push either, and a login does no harm.
+        git(folder, &["-C", &tree, "fetch", "-q", &url]);
+        git(folder, &["-C", &tree, "fetch", "-q", &as_ant(&url)]);
+        let page = server.curl(&[
+            "-s",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code}",
+            &format!("http://127.0.0.1:{}/{route}/a/", server.http_port),
+        ]);
+        assert_eq!(page.text(), if route == "open" { "200" } else { "404" });
+    }
+    // A guard below the route applies to reading, too.
+    let deep = format!("http://127.0.0.1:{}/open/deep/er/b.git", server.http_port);
+    assert_ne!(try_git(folder, &["ls-remote", &deep]).code, Some(0));
+    git(folder, &["ls-remote", &as_ant(&deep)]);
+    assert_sound(folder, "repos/a.git");
 }

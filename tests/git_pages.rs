@@ -302,6 +302,8 @@ fn every_kind_of_page() {
     get(&server, "/git/a/tree/docs").has(&["/git/a/tree/docs/usage.md\""]);
     get(&server, "/git/a/tree/docs/use.md?h=v1.0")
         .has(&["<span id=n1><a href=\"#n1\">1</a>Hit it."]);
+    get(&server, "/git/a/tree/run.sh")
+        .has(&["<a href=\"#n1\">1</a><i class=c>#!/bin/sh</i>\n</span>"]);
     get(&server, "/git/a/tree/info/refs").has(&["a file of this name"]);
     get(&server, "/git/a/tree/git-upload-pack").has(&["and of this"]);
     assert_eq!(status(&server, "/git/a/tree/docs/use.md"), 404);
@@ -369,7 +371,7 @@ fn every_kind_of_page() {
         "snapshot/a-none.tar.gz",
         "snapshot/a-main.zip",
         "snapshot/a-.tar.gz",
-        "stats/",
+        "ls_cache/",
         "HEAD",
         "config",
         "refs/heads/main",

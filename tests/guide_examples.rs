@@ -14,6 +14,7 @@ use std::process::Command;
 use crate::lifecycle::is_root;
 use crate::papers::{pages, paper};
 use crate::support::{Done, Folder, finish, tool};
+use crate::{guide_porting, guide_publishing, guide_recipes};
 
 /// A code block of a document.
 struct Block {
@@ -138,7 +139,7 @@ git config --global user.name operator
 git config --global user.email operator@example.org
 git config --global init.defaultBranch main
 git config --global safe.directory '*'
-for name in www new shop git files; do names="${names-example.org} $name.example.org"; done
+for name in www new shop git files app blog cloud home wiki; do names="${names-example.org} $name.example.org"; done
 echo "127.0.0.1 localhost $names" > /etc/hosts
 echo 'anthill:x:990:990::/nonexistent:/usr/sbin/nologin' >> /etc/passwd
 echo 'anthill:x:990:' >> /etc/group
@@ -175,6 +176,17 @@ has() {
     grep -qFe "$text" "$M/output" || { echo "no $text in the output of $*:"; cat "$M/output"; return 1; }
 }
 
+# Requests a URL with the given options of curl, and prints status and destination of a redirect, and of a response with
+# 200 or 404 also two fields and the content. 308 counts as 301.
+answer() {
+    curl -s --http1.1 -o "$M/content" -D "$M/head" -w '%{http_code} %{redirect_url}' "$@" > "$M/status"
+    sed 's/^308/301/' "$M/status"; echo " $*"
+    if grep -q -e ^200 -e ^404 "$M/status"; then
+        tr -d '\r' < "$M/head" | grep -i -e '^cache-control:' -e '^x-content-type-options:' | tr A-Z a-z | sort
+        cat "$M/content"; echo
+    fi
+}
+
 # Writes $1 as anthill.toml, for the ports 443 and 80, and starts the server.
 site() {
     printf '[server]\nhttps = [":443"]\nhttp = [":80"]\nworkers = 1\n%s\n' "$1" > anthill.toml
@@ -207,6 +219,7 @@ if at < len(output) and not may_skip:
 /// Blocks outside of the scenarios: the document, the beginning and the reason.
 const NOT_RUN: &[(&str, &str, &str)] = &[
     ("README.md", "make run", BUILD),
+    ("README.md", "make release", BUILD),
     ("CONTRIBUTING.md", "make test", BUILD),
     ("installation.md", "make run", BUILD),
     ("installation.md", "make release\n", BUILD),
@@ -226,11 +239,6 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("service.md", "[Service]", "needs systemd"),
     ("upgrades.md", "systemctl restart", "needs systemd"),
     ("deployment.md", "/srv/site/www ->", "a drawing of folders"),
-    (
-        "deployment.md",
-        "$ git push\nremote: deployed 8fb1e94 to https://www.example.org/\nremote: release",
-        "the output of a push; tests/deploy_release.rs has the lines",
-    ),
     ("releases.md", "blobs/ab/ab34", "a drawing of folders"),
     (
         "releases.md",
@@ -241,21 +249,6 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "releases.md",
         "release 3b5d5c371295 of www",
         "a line of the status; tests/releases.rs has the text",
-    ),
-    (
-        "releases.md",
-        "chgrp publishers",
-        "accounts of the machine; tests/releases.rs has the modes",
-    ),
-    (
-        "releases.md",
-        "ln -s /var/lib/anthill/served",
-        "folders of the machine",
-    ),
-    (
-        "releases.md",
-        "anthill served 1",
-        "a file of the server; tests/releases.rs has the text",
     ),
     (
         "deployment.md",
@@ -274,8 +267,18 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     (
         "logs.md",
-        "/var/log/anthill/",
-        "needs logrotate and systemd; tests/logs.rs sends SIGUSR1",
+        "# Refused requests in the access log",
+        "a file of the repository; tests/fail2ban.rs compares and runs the file",
+    ),
+    (
+        "logs.md",
+        "# HTTP/3 comes over UDP",
+        "a file of the repository; tests/fail2ban.rs compares and runs the file",
+    ),
+    (
+        "logs.md",
+        "www.example.org:443 192.0.2.7",
+        "addresses of documentation; tests/logs.rs has the format",
     ),
     ("manager.md", "$ ssh -L", "needs another machine"),
     (
@@ -283,30 +286,17 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "2 requests are under way",
         "addresses of documentation; tests/manager_requests.rs runs the command",
     ),
-    ("publishing.md", "anthill publish public ~/.local", PUBLISH),
+    (
+        "publishing.md",
+        "anthill publish public ~/.local",
+        "tests/publish_local.rs publishes into the store of a server",
+    ),
     (
         "publishing.md",
         "Host blog-on-vps",
-        "is for the configuration of ssh",
+        "needs the configuration of ssh",
     ),
-    ("publishing.md", "anthill publish public pi@zero\n", PUBLISH),
-    ("publishing.md", "pi@zero: release 3f2a91c8d0e1", PUBLISH),
-    ("publishing.md", "anthill receive www --store", PUBLISH),
-    ("publishing.md", "restrict,command=", PUBLISH),
-    (
-        "publishing.md",
-        "anthill publish public pi@zero pi@one",
-        PUBLISH,
-    ),
-    ("publishing.md", "anthill publish public /media", PUBLISH),
-    ("publishing.md", "# All files", PUBLISH),
-    ("publishing.md", "# from", PUBLISH),
-    ("publishing.md", "anthill publish --preview", PUBLISH),
-    ("publishing.md", "anthill releases /srv/store", PUBLISH),
-    ("publishing.md", "SEQUENCE", PUBLISH),
-    ("publishing.md", "anthill publish --new-key", PUBLISH),
-    ("publishing.md", "blobs/ab/ab34", PUBLISH),
-    ("publishing.md", "mkdir /srv/store", PUBLISH),
+    ("publishing.md", "blobs/ab/ab34", "a drawing of folders"),
     ("bench.md", "cargo build", BENCH),
     ("bench.md", "# zero.toml", BENCH),
     ("bench.md", "anthill bench run journal", BENCH),
@@ -318,7 +308,6 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
 ];
 const BUILD: &str = "builds the project";
-const PUBLISH: &str = "needs the program anthill-publish; publish/tests runs the commands";
 const BENCH: &str = "needs the benchmark kit and minutes; bench/tests runs the commands";
 
 /// Checks that each block runs in a scenario, is tested by `anthill check`, or is listed in [`NOT_RUN`].
@@ -329,7 +318,13 @@ fn every_block_is_accounted_for() {
     for (document, beginning, _) in NOT_RUN {
         known.insert(&block(&blocks, document, beginning).text);
     }
-    for scenario in SCENARIOS {
+    let scenarios = [
+        SCENARIOS,
+        guide_recipes::SCENARIOS,
+        guide_porting::SCENARIOS,
+        guide_publishing::SCENARIOS,
+    ];
+    for scenario in scenarios.into_iter().flatten() {
         for line in scenario.script.lines().map(str::trim_start) {
             let beginning = match line.split_once(' ') {
                 Some(("@run" | "@console", beginning)) => beginning,
@@ -384,6 +379,9 @@ fn every_configuration_passes_the_check() {
 const CHECK: &str = r#"
 mkdir -p public/manual cgi-bin tools journal sites.d /srv/git/tools /srv/site /srv/www /srv/files /srv/shop/public
 mkdir -m 777 /var/log/anthill
+echo '/a /b 301' > redirects.txt
+mkdir -p /srv/blog /srv/app/assets /srv/wordpress/wp-content/uploads /srv/dokuwiki /srv/nextcloud
+echo > /srv/blog/404.html; echo > /srv/www/manual.html
 for page in index not-found busy manual/index; do echo > public/$page.html; cp public/$page.html /srv/www/ ; done
 touch users.htpasswd managers viewers
 printf '[[site]]\nnames = ["blog.example.org"]\n' > sites.d/blog.toml
@@ -393,6 +391,9 @@ for name in www admin; do names="${dns:+$dns,}DNS:$name.example.org"; dns=$names
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=example.org     -addext "subjectAltName=$names,DNS:example.org,DNS:files.example.org" -keyout privkey.pem -out fullchain.pem 2> openssl.log
 cat fullchain.pem privkey.pem > /etc/anthill/example.org.pem
 cp fullchain.pem our-ca.pem; cp fullchain.pem root.pem
+for name in combined origin; do cp /etc/anthill/example.org.pem $name.pem; done
+cp fullchain.pem privkey.pem users.htpasswd /etc/anthill/; touch family.htpasswd git.htpasswd
+chmod 644 /etc/anthill/*
 printf '#!/bin/sh\n' > publish-txt; chmod 755 publish-txt
 "#;
 
@@ -474,14 +475,15 @@ fn the_example_of_a_cluster_names_a_failed_server() {
 }
 
 /// A script that runs blocks of one document.
-struct Scenario {
-    document: &'static str,
+pub struct Scenario {
+    pub document: &'static str,
     /// True if the scenario needs several accounts and therefore runs only as root.
-    needs_root: bool,
-    script: &'static str,
+    pub needs_root: bool,
+    pub script: &'static str,
 }
 
-fn run(scenario: &Scenario) {
+/// Runs a scenario, and fails with the output of the scenario.
+pub fn run(scenario: &Scenario) {
     if scenario.needs_root && !is_root() {
         return;
     }
@@ -497,20 +499,29 @@ fn run(scenario: &Scenario) {
     );
 }
 
+/// Declares the constant `SCENARIOS` of a module, and a test for each scenario.
 macro_rules! scenarios {
     ($($name:ident($document:literal, $needs_root:literal) = $script:literal;)+) => {
-        const SCENARIOS: &[Scenario] = &[
-            $(Scenario { document: $document, needs_root: $needs_root, script: $script }),+
+        pub const SCENARIOS: &[$crate::guide_examples::Scenario] = &[
+            $($crate::guide_examples::Scenario {
+                document: $document,
+                needs_root: $needs_root,
+                script: $script,
+            }),+
         ];
 
         $(
             #[test]
             fn $name() {
-                run(&Scenario { document: $document, needs_root: $needs_root, script: $script });
+                let document = $document;
+                let (needs_root, script) = ($needs_root, $script);
+                let scenario = $crate::guide_examples::Scenario { document, needs_root, script };
+                $crate::guide_examples::run(&scenario);
             }
         )+
     };
 }
+pub(crate) use scenarios;
 
 scenarios! {
     the_readme_runs_as_printed("README.md", true) = r#"
@@ -887,6 +898,29 @@ scenarios! {
         @run anthill backup
         has saved cat look-at-it/root/index.html
         has saved curl https://new.example.org/
+    "#;
+
+    logrotate_works_as_printed("logs.md", true) = r#"
+        @run install -d
+        @file /etc/logrotate.d/anthill /var/log/anthill/*.log {
+        chmod 644 /etc/logrotate.d/anthill
+        cd /etc/anthill
+        mkdir public; echo hello > public/index.html
+        site "$(printf 'user = "anthill"\n[log]\naccess = "/var/log/anthill/access.log"\nerrors = "/var/log/anthill/errors.log"\n')"
+        chmod -R a+rX /etc/anthill
+        curl -o page https://www.example.org/one
+        for round in 1 2; do
+            # A line reaches the file within about a second, or at once by the command.
+            anthill reopen /etc/anthill/anthill.toml
+            logrotate --force --state /var/log/anthill/state /etc/logrotate.d/anthill > "$M/output" 2>&1 || { cat "$M/output"; false; }
+            [ ! -s "$M/output" ] || { cat "$M/output"; false; }
+            curl -o page https://www.example.org/$round
+        done
+        anthill reopen /etc/anthill/anthill.toml
+        zcat /var/log/anthill/access.log.2.gz | grep -c 'GET /one HTTP/2.0"'
+        grep -c 'GET /1 HTTP/2.0"' /var/log/anthill/access.log.1
+        grep -c 'GET /2 HTTP/2.0"' /var/log/anthill/access.log
+        [ "$(stat -c %U:%a /var/log/anthill/access.log)" = anthill:640 ]
     "#;
 
     an_owner_saves_and_restores_as_printed("backup.md", true) = r#"

@@ -130,6 +130,104 @@ fn combined_lines_describe_each_exchange() {
 }
 
 #[test]
+fn lines_of_the_format_with_the_host_name_the_host_and_the_port() {
+    let server = Server::start_in(
+        site_folder(),
+        &config("format = \"vhost_combined\"", ROUTES),
+    );
+    visit(&server, "www.Example.org", "/tls");
+    ask(&server, "EXAMPLE.org:8080", "/");
+    ask(&server, "[::1]", "/echo");
+    send(&server, "GET / HTTP/1.0\r\n\r\n");
+    send(&server, "nonsense\r\n\r\n");
+    let https_port = server.https_port;
+    for (start, end) in [
+        (
+            format!("www.example.org:{https_port} "),
+            "\"GET /tls HTTP/2.0\" 404 ",
+        ),
+        (
+            "example.org:80 ".to_owned(),
+            "\"GET / HTTP/1.1\" 200 13 \"-\" \"-\"",
+        ),
+        ("[::1]:80 ".to_owned(), "\"GET /echo HTTP/1.1\" 200 "),
+        ("-:80 ".to_owned(), "\"GET / HTTP/1.0\" 200 13 \"-\" \"-\""),
+        ("-:80 ".to_owned(), "\"nonsense\" 400 "),
+    ] {
+        let start = start + "127.0.0.1 - - [";
+        server.output.wait_for(&start, |line| {
+            line.starts_with(&start) && line.contains(end)
+        });
+    }
+}
+
+#[test]
+fn skipped_responses_have_no_line() {
+    let log =
+        "skip = [\"/health\", { path = \"/echo/\", status = \"2xx\" }, { status = [499, 304] }]\n";
+    let sites = "[[site]]\nnames = [\"own.test\"]\nroot = \"public\"\nhttp = \"serve\"\n\
+                 log = { skip = [{ path = \"*.html\", status = 200 }], format = \"json\" }\n";
+    let config = config(log, ROUTES) + sites;
+    let server = Server::start_in(site_folder().with("public/health", "well"), &config);
+    let get = |target: &str, more: &str| {
+        format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}\r\n")
+    };
+    for (request, status) in [
+        (get("/health", ""), 200),
+        (get("/health?a", ""), 200),
+        (get("/%68ealth", ""), 200),
+        (get("/health/", ""), 404),
+        (get("/", "If-None-Match: *\r\n"), 304),
+        (get("/echo/a", ""), 200),
+        (get("/echo", ""), 200),
+        (get("/echo/a", "").replace("GET", "BREW"), 501),
+        (
+            get("/index.html", "").replace("Host: x", "Host: own.test"),
+            200,
+        ),
+        (
+            get("/none.html", "").replace("Host: x", "Host: own.test"),
+            404,
+        ),
+        (get("/health", "").replace("Host: x", "Host: own.test"), 200),
+        (get("/last", ""), 404),
+    ] {
+        let answer = send(&server, &request);
+        assert!(
+            answer.contains(&format!(" {status} ")),
+            "{request}: {answer}"
+        );
+    }
+    let said = server
+        .output
+        .wait_until(Duration::from_secs(60), "the last line", |lines| {
+            let is_last = |line: &String| line.contains("GET /last ");
+            lines.iter().any(is_last).then(|| lines.to_vec())
+        });
+    let said = said.iter().map(|line| {
+        let request = line.split('"').find(|part| part.contains(" HTTP/1.1"));
+        request.unwrap_or(line).to_owned()
+    });
+    assert_eq!(
+        said.collect::<Vec<_>>(),
+        [
+            "GET /health/ HTTP/1.1",
+            "GET /echo HTTP/1.1",
+            "BREW /echo/a HTTP/1.1",
+            "GET /none.html HTTP/1.1",
+            "GET /health HTTP/1.1",
+            "GET /last HTTP/1.1"
+        ]
+    );
+    // Skipped responses are counted all the same.
+    let status = anthill(
+        &server.folder.path("."),
+        &["status", "--json", "anthill.toml"],
+    );
+    assert!(status.stdout.contains("\"requests\":12"), "{status:?}");
+}
+
+#[test]
 fn json_lines_are_json_and_have_more_fields() {
     let server = Server::start_in(
         site_folder(),

@@ -91,20 +91,21 @@ fn every_key_is_in_the_reference() {
     }
 }
 
-/// Every relative link leads to an existing file, and its anchor to a heading of the file.
+/// Every relative link of a Markdown file leads to an existing file, and its anchor to a heading of the file.
 #[test]
 fn no_link_is_broken() {
-    let documents = [
-        "README.md",
-        "ARCHITECTURE.md",
-        "CONTRIBUTING.md",
-        "CHANGELOG.md",
-        "docs/performance.md",
-        "examples/cms/README.md",
-    ];
-    let documents = documents.map(String::from).into_iter().chain(pages());
+    let documents = documents();
+    assert!(documents.len() > 40, "{} documents", documents.len());
     for name in documents {
-        for link in links(&paper(&name)) {
+        let text = paper(&name);
+        let has_reference = text
+            .lines()
+            .any(|line| line.starts_with('[') && line.contains("]: "));
+        assert!(
+            !has_reference,
+            "{name}: a link by reference, which the test does not follow"
+        );
+        for link in links(&text) {
             if link.contains("://") {
                 continue;
             }
@@ -125,6 +126,48 @@ fn no_link_is_broken() {
             }
         }
     }
+}
+
+/// The built guide consists of the files of docs/src: a link to another file of the repository would lead nowhere.
+#[test]
+fn links_of_the_guide_stay_in_the_guide() {
+    for name in pages() {
+        for link in links(&paper(&name)) {
+            let (file, _) = link.split_once('#').unwrap_or((&link, ""));
+            let is_page = file.is_empty() || (file.ends_with(".md") && !file.contains('/'));
+            assert!(
+                link.contains("://") || is_page,
+                "{name}: {link} is no page of the guide; name the file without a link"
+            );
+        }
+    }
+}
+
+/// Each time and size in the README's section about performance is in docs/performance.md too.
+#[test]
+fn figures_of_the_readme_are_in_the_document_of_performance() {
+    let (readme, document) = (paper("README.md"), paper("docs/performance.md"));
+    let section = readme
+        .split("\n## ")
+        .find(|text| text.starts_with("Performance"));
+    let words: Vec<&str> = section
+        .expect("a section")
+        .split([' ', '\n', ',', '(', ')'])
+        .filter(|word| !word.is_empty())
+        .collect();
+    let mut count = 0;
+    for pair in words.windows(2) {
+        let is_figure = pair[0].parse::<f64>().is_ok();
+        if is_figure && ["µs", "ms", "MB"].contains(&pair[1]) {
+            let figure = pair.join(" ");
+            assert!(
+                document.contains(&figure),
+                "docs/performance.md lacks {figure} of README.md"
+            );
+            count += 1;
+        }
+    }
+    assert!(count > 20, "{count} figures");
 }
 
 /// The summary lists every page of the guide once.
@@ -152,6 +195,29 @@ pub fn pages() -> Vec<String> {
         .collect();
     pages.sort();
     pages
+}
+
+/// Every Markdown file of the repository, relative to the repository.
+fn documents() -> Vec<String> {
+    let mut documents = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(repository().join(&folder)).expect("a folder");
+        for entry in entries.map(|entry| entry.expect("an entry")) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = folder.join(&name);
+            if name.starts_with('.') || name == "target" {
+                continue;
+            }
+            if entry.file_type().expect("a type").is_dir() {
+                folders.push(path);
+            } else if name.ends_with(".md") {
+                documents.push(path.to_string_lossy().into_owned());
+            }
+        }
+    }
+    documents.sort();
+    documents
 }
 
 /// The targets of links outside of code.

@@ -57,10 +57,14 @@ const RIGHT: (&str, &str) = ("authorization", "Basic YW50OmNydW1i");
 /// Credentials `ant:bread`, refused by the server.
 const WRONG: (&str, &str) = ("authorization", "Basic YW50OmJyZWFk");
 const EXPECT: (&str, &str) = ("expect", "100-continue");
+const ORIGIN: (&str, &str) = ("origin", "https://a.example");
+const PREFLIGHT: (&str, &str) = ("access-control-request-method", "PUT");
 const GZIP: (&str, &str) = ("accept-encoding", "gzip");
 
 /// Length of content larger than the limit `body_discard_bytes` of the tests' server.
 const DISCARD_PASSED: usize = 3_000;
+/// Length of content larger than `body_bytes` of the route `/echo/small`.
+const SMALL_PASSED: usize = 1_500;
 /// Length of content larger than the limit `body_bytes` of the tests' server.
 const BODY_PASSED: usize = 6_000;
 
@@ -93,6 +97,10 @@ const ROWS: &[Row] = &[
     ("listing, HEAD", "HEAD", "/sub/", &[], Nothing),
     ("redirect", "GET", "/old/x", &[], Nothing),
     ("redirect, HEAD", "HEAD", "/old/x", &[], Nothing),
+    ("redirect, mapped", "GET", "/mapped/x?y=z", &[], Nothing),
+    ("redirect, mapped, HEAD", "HEAD", "/mapped/x?y=z", &[], Nothing),
+    ("redirect, forced", "GET", "/page.txt/old", &[], Nothing),
+    ("redirect, gone", "GET", "/gone", &[], Nothing),
     ("address", "GET", "/denied/x", &[], Nothing),
     ("address, HEAD", "HEAD", "/denied/x", &[], Nothing),
     ("login missing", "GET", "/private/", &[], Nothing),
@@ -153,6 +161,31 @@ const ROWS: &[Row] = &[
     ("login right, body", "POST", "/private/echo", &[RIGHT], Length(100)),
     ("login right, too large", "POST", "/private/echo", &[RIGHT], Length(BODY_PASSED)),
     ("login right, page, body", "POST", "/private/", &[RIGHT], Length(100)),
+    ("cors", "GET", "/page.txt", &[ORIGIN], Nothing),
+    ("cors, other origin", "GET", "/page.txt", &[("origin", "https://b.example")], Nothing),
+    ("cors, absent", "GET", "/absent", &[ORIGIN], Nothing),
+    ("cors, login missing", "GET", "/private/", &[ORIGIN], Nothing),
+    ("cors, redirect", "GET", "/old/x", &[ORIGIN], Nothing),
+    ("cors, cgi", "GET", "/run/cors", &[ORIGIN], Nothing),
+    ("cors, cached", "GET", "/cached/kept", &[ORIGIN], Nothing),
+    ("cors, listing", "GET", "/sub/", &[ORIGIN], Nothing),
+    ("preflight", "OPTIONS", "/page.txt", &[ORIGIN, PREFLIGHT], Nothing),
+    ("preflight, other origin", "OPTIONS", "/page.txt", &[("origin", "null"), PREFLIGHT], Nothing),
+    ("preflight, login", "OPTIONS", "/private/echo", &[ORIGIN, PREFLIGHT], Nothing),
+    ("preflight, address", "OPTIONS", "/denied/x", &[ORIGIN, PREFLIGHT], Nothing),
+    ("preflight, method", "OPTIONS", "/reads/a", &[ORIGIN, PREFLIGHT], Nothing),
+    ("options, origin", "OPTIONS", "/page.txt", &[ORIGIN], Nothing),
+    ("method", "HEAD", "/reads/page.txt", &[], Nothing),
+    ("method, refused", "POST", "/reads/page.txt", &[], Length(100)),
+    ("method, options", "OPTIONS", "/reads/page.txt", &[], Nothing),
+    ("guarded method", "POST", "/edits/echo", &[], Length(100)),
+    ("guarded method, login", "POST", "/edits/echo", &[RIGHT], Length(100)),
+    ("open method", "GET", "/edits/page.txt", &[], Nothing),
+    ("address, deny", "GET", "/blocked/x", &[], Nothing),
+    ("route body", "POST", "/echo/small", &[], Length(100)),
+    ("route body, too large", "POST", "/echo/small", &[], Length(SMALL_PASSED)),
+    ("route body, larger", "POST", "/echo/large", &[], Length(BODY_PASSED)),
+    ("route body, larger, open", "POST", "/echo/large", &[], Open(BODY_PASSED)),
     ("bad length", "POST", "/", &[("content-length", "x")], Nothing),
 ];
 
@@ -474,8 +507,20 @@ fn config(limits: &str) -> String {
         "limits = {{ body_bytes = 5000, body_discard_bytes = 2000, {limits} }}"
     )) + "[log]\nformat = \"json\"\n"
         + &site_table(
-            "http = \"serve\"\nlisting = true\nerrors = { 404 = \"lost.html\", 413 = \"large.html\" }",
+            "http = \"serve\"\nlisting = true\nerrors = { 404 = \"lost.html\", 413 = \"large.html\" }\n\
+             redirects = [{ from = \"/mapped/*\", to = \"/new/:splat\", status = 302 }, \
+             { from = \"/page.txt/old\", to = \"https://localhost/\", status = 303, force = true }, \
+             { from = \"/gone\", status = 410 }]\n\
+             cors = { origins = [\"https://c.example\", \"https://a.example\"], credentials = true, \
+             headers = [\"X-A\", \"Content-Type\"], methods = [\"GET\", \"PUT\"], expose = [\"X-B\"] }\n\
+             rate = { requests = 1000000, burst = 1000000 }",
         )
+        + "[[site.route]]\npath = \"/echo/small\"\nbody_bytes = 1000\n"
+        + "[[site.route]]\npath = \"/echo/large\"\nbody_bytes = 10000\n"
+        + "[[site.route]]\npath = \"/reads\"\nmethods = [\"GET\"]\nrewrite = \"/\"\n"
+        + "[[site.route]]\npath = \"/edits\"\nguard_methods = [\"POST\"]\nusers = \"users\"\n"
+        + "[[site.route]]\npath = \"/edits/echo\"\ntest = \"echo\"\n"
+        + "[[site.route]]\npath = \"/blocked\"\nallow = [\"127.0.0.1\"]\ndeny = [\"127.0.0.0/8\"]\n"
         + "[[site.route]]\npath = \"/echo\"\ntest = \"echo\"\n"
         + "[[site.route]]\npath = \"/slow\"\ntest = \"slow\"\n"
         + "[[site.route]]\npath = \"/test\"\ntest = \"page\"\n"
@@ -495,6 +540,7 @@ fn folder() -> Folder {
         .with("public/lost.html", "<p>lost</p>\n")
         .with("public/large.html", "<p>too large</p>\n")
         .with("public/private/index.html", "<p>private</p>\n")
+        .with("public/edits/page.txt", "an edited page\n")
         .with("public/empty.txt", "")
         .with("public/large.bin", crate::h2::large())
         .with("public/middle.bin", vec![b'm'; 100_000])
@@ -513,6 +559,11 @@ fn folder() -> Folder {
             "printf 'Status: 404 Gone\\nContent-Type: text/plain\\n\\nits own'".to_owned(),
         ),
         ("dies", "exit 1".to_owned()),
+        (
+            "cors",
+            "printf 'Access-Control-Allow-Origin: *\\nVary: Cookie\\nContent-Type: text/plain\\n\\ncors'"
+                .to_owned(),
+        ),
         (
             "unavailable",
             "printf 'Status: 503\\nCache-Control: max-age=600\\nContent-Type: text/plain\\n\\nlater'".to_owned(),

@@ -4,7 +4,7 @@
 # README.md. `quick` takes a few of Debian's servers and few rounds, and leaves both documents alone: the
 # figures of `quick` only show that the suites run.
 #
-# A run takes about an hour on two processors. An interrupted run continues: measured rounds are not
+# A run takes one to two hours on two processors. An interrupted run continues: measured rounds are not
 # repeated. With single suites, the page and the figures contain all results in the folder. BENCH_FULL=1
 # every scenario of the source documents: hours BENCH_OPTIONS     options for every suite, for example
 # `--rounds 3 --seconds 1`; a result contains its command ANTHILL           the server's binary, instead of

@@ -44,7 +44,10 @@ test       h2load                  nghttp2-client
 test       nghttpd                 nghttp2-server
 test       nginx                   nginx-light
 test       apache2                 apache2
+test       busybox                 busybox
+test       stunnel4                stunnel4
 test       haproxy                 haproxy
+test       fail2ban-regex          fail2ban
 test       lighttpd                lighttpd
 test       /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
 test       certutil                libnss3-tools
@@ -53,6 +56,8 @@ test       promtool                prometheus
 test       /usr/lib/uwsgi/plugins/python3_plugin.so  uwsgi-plugin-python3
 test       perl                    perl-base
 test       git                     git
+test       logrotate               logrotate
+test       fail2ban-regex          fail2ban
 test       php-cgi8.2              php8.2-cgi
 test       php-fpm8.2              php8.2-fpm
 test       uwsgi-core              uwsgi-core

@@ -1,9 +1,9 @@
 //! Rules of a release from `_headers`, `_redirects` and `404.html`.
 
 use crate::netlify::headers::{self, PathFields};
-use crate::netlify::redirects::{self, RedirectRule};
 use crate::problem::Problem;
 use crate::source::Source;
+use anthill_data_plane::wire::redirect_map::{self, MappedRedirect};
 
 /// Rules of a release.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -13,7 +13,7 @@ pub struct SiteRules {
     /// Globs with response fields.
     pub fields: Vec<(String, Vec<(String, String)>)>,
     /// Redirects.
-    pub redirects: Vec<RedirectRule>,
+    pub redirects: Vec<MappedRedirect>,
     /// Remarks on rules without effect.
     pub warnings: Vec<String>,
 }
@@ -34,7 +34,12 @@ impl SiteRules {
                 )),
             }
         }
-        for rule in redirects::read(source.redirects.as_deref().unwrap_or_default())? {
+        let redirects = redirect_map::read(source.redirects.as_deref().unwrap_or_default());
+        let redirects = redirects.map_err(|error| {
+            let what = format!("_redirects, line {}: {}", error.line, error.what);
+            Problem::usage(what).help(error.help)
+        });
+        for rule in redirects? {
             if rule.status != 404 {
                 rules.redirects.push(rule);
                 continue;

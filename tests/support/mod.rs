@@ -44,7 +44,7 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(180);
 
 /// Client programs and their Debian packages, which `tools/setup.sh` installs.
-const TOOLS: [(&str, &str); 32] = [
+const TOOLS: [(&str, &str); 33] = [
     ("ssh", "openssh-client"),
     ("ssh-keygen", "openssh-client"),
     ("sshd", "openssh-server"),
@@ -72,6 +72,7 @@ const TOOLS: [(&str, &str); 32] = [
     ("apache2", "apache2"),
     ("nghttpd", "nghttp2-server"),
     ("haproxy", "haproxy"),
+    ("fail2ban-regex", "fail2ban"),
     ("caddy", "caddy"),
     ("promtool", "prometheus"),
     ("prometheus", "prometheus"),

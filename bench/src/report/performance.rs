@@ -10,7 +10,7 @@ use crate::report::suite::{self, agreement_table, page_table, proxy_tables};
 use crate::report::view::{View, is_ours};
 use crate::report::{facts, markdown, number, tables};
 use crate::result::{ContenderFacts, Run, Scenario};
-use crate::statistics;
+use crate::statistics::{self, Verdict};
 
 /// Error of writing figures into a file.
 #[derive(Debug, thiserror::Error)]
@@ -355,6 +355,9 @@ fn summary_rows(run: &Run) -> Vec<Row> {
 }
 
 /// Returns the row of a metric: anthill, and the two best peers even if ahead of anthill.
+///
+/// `None` if the rounds were too few to compare anthill with either peer: the short table states no figure that another
+/// run could turn over, and the complete tables have the figure with its mark.
 fn summary_row(view: View, scenario: &Scenario, metric: Metric) -> Option<Row> {
     let ours = view.estimate(metric, scenario, &view.ours()?.name)?;
     let more_is_better = metric.better() == Some(crate::report::metric::Better::More);
@@ -374,6 +377,13 @@ fn summary_row(view: View, scenario: &Scenario, metric: Metric) -> Option<Row> {
         return None;
     }
     peers.truncate(PEERS_IN_SUMMARY);
+    let is_undecided = peers.iter().any(|(_, peer)| {
+        let found = statistics::compare_rounds(&ours.values, &peer.values);
+        found.is_some_and(|found| found.verdict == Verdict::TooFew)
+    });
+    if is_undecided {
+        return None;
+    }
     let beside: Vec<String> = peers
         .iter()
         .map(|(facts, peer)| {
@@ -504,18 +514,21 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_marks_undecided_differences() {
-        let mut runs = samples(&["journal-desktop"]);
+    fn the_readme_has_no_row_with_too_few_rounds() {
+        let mut runs = samples(&["journal-desktop", "hello"]);
+        let row = "CPU per request: TLS, 1,500 connections";
+        assert!(summary(&runs).contains(row));
         for cell in &mut runs[0].cells {
             cell.rounds.truncate(1);
         }
-        let remark = statistics::compare(&[1.0], &[1.0])
-            .unwrap()
-            .verdict
-            .remark();
-        assert!(!remark.is_empty());
         let text = summary(&runs);
-        assert!(text.matches(remark).count() >= 3, "{text}");
+        assert!(!text.contains("TLS, 1,500 connections"), "{text}");
+        assert!(!text.contains(Verdict::TooFew.remark()), "{text}");
+        assert!(text.contains("10 clients"), "{text}");
+        // The complete tables have the scenario, with the mark.
+        let text = figures(&runs);
+        assert!(text.contains("TLS, 1,500 connections"), "{text}");
+        assert!(text.contains(Verdict::TooFew.remark()), "{text}");
     }
 
     #[test]
@@ -553,17 +566,16 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_ranks_no_failed_contender_and_marks_too_few_rounds() {
+    fn the_readme_ranks_no_failed_contender() {
         let mut runs = samples(&["hello"]);
         for cell in &mut runs[0].cells {
-            cell.rounds.truncate(2);
             if cell.contender == "nginx" {
                 let round = &mut cell.rounds[0];
                 round.failures.insert("closed".to_owned(), round.requests);
             }
         }
         let text = summary(&runs);
-        assert!(text.contains("(too few rounds to tell)"), "{text}");
+        assert!(text.contains("10 clients"), "{text}");
         // A contender that failed in part is not among the best peers, even with the best figures.
         assert!(!text.contains("nginx"), "{text}");
     }

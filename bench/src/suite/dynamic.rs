@@ -3,7 +3,7 @@
 //! cache of the document's content management system, and with the server's own. The scripts of document
 //! 002 follow.
 
-use super::{Act, Case, Cast, Extent, FEW_ROUNDS, Programme, Setting, Suite, Wishes};
+use super::{Act, Case, Cast, Extent, Programme, Setting, Suite, Wishes};
 use crate::catalogue::Ability;
 use crate::load::Plan;
 use crate::result::Parameter;
@@ -19,7 +19,6 @@ pub(super) const SUITE: Suite = Suite {
 
 fn lay_out(wishes: &Wishes) -> Programme {
     let mut programme = Programme::new("Static pages and scripts over rising users", wishes);
-    programme.rounds = wishes.rounds(FEW_ROUNDS);
     let rows = [
         Row::new(
             "static",

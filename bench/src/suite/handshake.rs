@@ -2,7 +2,7 @@
 //! first visitors, resumed handshakes the cost of returning visitors, each with and without the
 //! post-quantum key exchange.
 
-use super::{Act, Case, Cast, FEW_ROUNDS, Programme, Setting, Suite, Wishes, usual_tls};
+use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, usual_tls};
 use crate::catalogue::Ability;
 use crate::load::{Groups, Plan, Resumption, Tls};
 use crate::result::Parameter;
@@ -17,7 +17,6 @@ pub(super) const SUITE: Suite = Suite {
 
 fn lay_out(wishes: &Wishes) -> Programme {
     let mut programme = Programme::new("New TLS connections: handshake, 228 bytes, end", wishes);
-    programme.rounds = wishes.rounds(FEW_ROUNDS);
     let kinds = [
         (Resumption::Full, Groups::X25519),
         (Resumption::Resumed, Groups::X25519),

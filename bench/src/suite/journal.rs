@@ -1,7 +1,7 @@
 //! Suite of source documents 000 and 001: a page of 5,100 bytes over TLS on persistent connections, from a
 //! light load to a load beyond the expected limit of small machines.
 
-use super::{Act, Case, Cast, FEW_ROUNDS, Programme, Setting, Suite, Wishes, thousands};
+use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands};
 use crate::catalogue::Ability;
 use crate::load::Length;
 use crate::rounds::Order;
@@ -18,7 +18,6 @@ const CONNECTIONS: [usize; 3] = [10, 500, 1_500];
 
 fn lay_out(wishes: &Wishes) -> Programme {
     let mut programme = Programme::new("A page of 5,100 bytes over TLS, kept alive", wishes);
-    programme.rounds = wishes.rounds(FEW_ROUNDS);
     let connections: &[usize] = if wishes.quick() {
         &[10, 500]
     } else {

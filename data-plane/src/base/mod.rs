@@ -1,5 +1,6 @@
 //! Foundations without any knowledge of the web, used by all other modules.
 
+pub mod client_rate;
 pub mod clock;
 pub mod digest;
 pub mod hash;

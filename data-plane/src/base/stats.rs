@@ -98,7 +98,7 @@ counters! {
     handshakes_full "Full TLS handshakes";
     handshakes_resumed "Resumed TLS handshakes";
     handshakes_failed "TLS handshakes that failed";
-    rejects "Requests refused by a rule";
+    rejects "Requests and connections refused by a rule";
     deadlines "Connections ended because the peer was too slow";
     panics "Panics caught";
     h2_connections "Connections that speak HTTP/2";
@@ -111,8 +111,6 @@ counters! {
     h3_errors "HTTP/3 connections ended because the peer broke a rule or flooded the server";
     h3_retries "HTTP/3 clients asked to validate their address before the handshake";
     cache_hits "Requests answered immediately from the page cache";
-    gzip_bytes_in "Bytes compressed in the background";
-    gzip_bytes_out "Bytes produced by background compression";
 }
 
 impl Counters {
@@ -389,14 +387,14 @@ mod tests {
         stats.worker(1).response(999, 0, 12);
         stats.worker(0).connections_opened.add(3);
         stats.worker(1).connections_closed.increment();
-        stats.others().gzip_bytes_in.add_shared(1_000);
+        stats.others().panics.add_shared(1_000);
         let totals = stats.totals();
         assert_eq!((totals.requests, totals.bytes_sent), (3, 5_400));
         assert_eq!(totals.statuses, [0, 0, 1, 0, 1, 0]);
         assert_eq!(totals.connections(), 2);
         assert_eq!(totals.latency.count, 3);
         let named: Vec<_> = totals.each().collect();
-        assert!(named.contains(&("gzip_bytes_in", "Bytes compressed in the background", 1_000)));
+        assert!(named.contains(&("panics", "Panics caught", 1_000)));
         assert_eq!(align_of::<Counters>(), 128);
     }
 }

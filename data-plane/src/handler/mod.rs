@@ -158,6 +158,8 @@ pub struct AccessCheck {
     pub host: Vec<u8>,
     /// The client's Authorization field.
     pub authorization: Option<Vec<u8>>,
+    /// Method of the client's request.
+    pub method: Method,
 }
 
 impl AccessCheck {
@@ -168,6 +170,7 @@ impl AccessCheck {
             path,
             host: request.host.clone(),
             authorization: authorization.map(<[u8]>::to_vec),
+            method: request.method,
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::handler::{
     Handler, HandlerError, LocalBoxFuture, Request, Response, Rewrite, Script, operator_fields,
 };
 use crate::site::HeaderRules;
+use crate::wire::request_target::is_below;
 use std::sync::Arc;
 
 /// Handler of a route, with the operator's response fields of its site. The page cache calls a route
@@ -14,13 +15,26 @@ pub struct RouteHandler {
     handler: Arc<dyn Handler>,
     /// The `headers` of the site; None where the site has no `headers`.
     headers: Option<Arc<HeaderRules>>,
+    /// Prefixes of the paths with `cors`, where the server writes the fields of cross-origin access.
+    cors_paths: CorsPaths,
 }
 
+/// Prefixes of the paths of a site with `cors`, without final slash.
+pub type CorsPaths = Arc<[Box<[u8]>]>;
+
 impl RouteHandler {
-    /// Creates the handler of a route, for a site with the setting `headers`.
-    pub fn new(handler: Arc<dyn Handler>, headers: &Arc<HeaderRules>) -> RouteHandler {
+    /// Creates the handler of a route, for a site with the settings `headers` and `cors`.
+    pub fn new(
+        handler: Arc<dyn Handler>,
+        headers: &Arc<HeaderRules>,
+        cors_paths: &CorsPaths,
+    ) -> RouteHandler {
         let headers = (!headers.is_empty()).then(|| Arc::clone(headers));
-        RouteHandler { handler, headers }
+        RouteHandler {
+            handler,
+            headers,
+            cors_paths: Arc::clone(cors_paths),
+        }
     }
 
     /// Returns true if the handler can answer with a tunnel.
@@ -32,9 +46,12 @@ impl RouteHandler {
     /// or else the path requested by the client, selects the fields. The target of an internal redirect
     /// keeps the target's own fields.
     pub(crate) fn call(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
-        let Some(headers) = self.headers.clone() else {
+        let mut cors_paths = self.cors_paths.iter();
+        let has_cors = cors_paths.any(|prefix| is_below(&request.path, prefix));
+        let headers = self.headers.clone();
+        if headers.is_none() && !has_cors {
             return self.handler.handle(request);
-        };
+        }
         let path = match &request.script {
             Some(script) => script.name.clone(),
             None => request.path.clone(),
@@ -42,7 +59,11 @@ impl RouteHandler {
         let response = self.handler.handle(request);
         Box::pin(async move {
             let mut response = response.await?;
-            if !response.has_operator_fields {
+            if has_cors {
+                // Browsers refuse a response with two values of Access-Control-Allow-Origin.
+                response.fields.retain(|name, _| !is_of_cors(name));
+            }
+            if let Some(headers) = headers.filter(|_| !response.has_operator_fields) {
                 operator_fields::apply(&headers, &path, &mut response);
             }
             Ok(response)
@@ -56,8 +77,15 @@ impl From<Arc<dyn Handler>> for RouteHandler {
         RouteHandler {
             handler,
             headers: None,
+            cors_paths: Arc::default(),
         }
     }
+}
+
+/// Returns true for a response field of cross-origin access (Fetch §3.2.3).
+fn is_of_cors(name: &[u8]) -> bool {
+    let prefix = name.first_chunk::<15>();
+    prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"access-control-"))
 }
 
 /// Call of a route's handler for one request, as decided by dispatch.

@@ -25,6 +25,22 @@ pub const LOG_BATCH_BYTES: usize = 16 * 1024;
 /// Empty buffers that a log destination keeps for reuse: about one for each worker and one in the
 /// queue. A buffer beyond the bound is freed.
 pub const LOG_SPARE_BUFFERS_MAX: usize = 32;
+/// Smallest size of a log file that the server rotates, 64 KiB: four full batches of a worker. A rotation costs a
+/// few system calls for each earlier file.
+pub const LOG_ROTATION_BYTES_MIN: u64 = 64 * 1024;
+/// Largest size of a log file that the server rotates, 1 TiB.
+pub const LOG_ROTATION_BYTES_MAX: u64 = 1 << 40;
+/// Most earlier files of a rotated log. Each file is renamed at every rotation.
+pub const LOG_FILES_KEPT_MAX: u32 = 1_000;
+/// Bytes of an earlier log file compressed between two looks at the queue of lines, 64 KiB. A step takes about 2 ms,
+/// and a full queue holds the lines of a longer time. A step follows each written batch, and a batch has at
+/// least four times fewer bytes, so the compression ends before the next rotation.
+pub const LOG_COMPRESS_STEP_BYTES: usize = 64 * 1024;
+/// Lines about one kind of an event that any client can cause, such as a TLS handshake for an unknown name, in
+/// [`RARE_LINES_MILLISECONDS`]. The first lines show the mistake, and further events are counted.
+pub const RARE_LINES_MAX: u32 = 5;
+/// Window of [`RARE_LINES_MAX`]: 1 minute, so that a flood writes at most 6 lines of a kind in a minute.
+pub const RARE_LINES_MILLISECONDS: u64 = 60_000;
 
 // Thread pools
 
@@ -96,3 +112,9 @@ pub const BODY_BATCH_DIVISOR: usize = 64;
 pub const BODY_BATCH_BYTES_MAX: usize = 256 * 1024;
 /// Buckets in which a worker counts the bytes of its clients. The buckets take 4 KiB.
 pub const BODY_SHARE_BUCKETS: usize = 512;
+
+// Request rates
+
+/// Clients with a bucket under one request rate: 640 KiB of memory at most. Beyond the bound, buckets of clients that sent
+/// the fewest requests are forgotten first.
+pub const RATE_CLIENTS_MAX: usize = 16_384;

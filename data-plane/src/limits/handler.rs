@@ -236,6 +236,8 @@ pub const GIT_LOG_COMMITS: usize = 50;
 /// Largest offset of a log page in commits, since git walks over all earlier entries. A larger offset
 /// is answered with 404.
 pub const GIT_LOG_OFFSET_MAX: u64 = 10_000_000;
+/// Bytes of the text of a search in a log. A longer text is no word of a message.
+pub const GIT_SEARCH_BYTES_MAX: usize = 200;
 /// Commits, branches and tags on the summary page of a repository.
 pub const GIT_SUMMARY_LINES: usize = 10;
 /// Entries of a feed.

@@ -55,3 +55,6 @@ pub const MANAGER_HISTORY_ENTRIES: usize = 20;
 pub const MANAGER_ACTIVE_REQUESTS: usize = 50;
 /// Members among the problems at the top of the page. The tables of the balancers below have all members.
 pub const MANAGER_PROBLEMS_MAX: usize = 20;
+/// Sites and certificates in the text of `anthill status`, 30 of each, so that the text of a server with 1,000 sites stays
+/// on a few screens.
+pub const STATUS_ROWS_MAX: usize = 30;

@@ -1,10 +1,13 @@
-//! Guards of paths: the addresses that a route allows, and the users of a route.
+//! Guards of paths: the methods, addresses and users that a route allows.
 
 use crate::serve::dispatch_context::DispatchContext;
+use crate::serve::ruled_request::RuledRequest;
 use crate::wire::reject::Reject;
-use crate::wire::request_head::RequestHead;
-use crate::world::users::{LoginLookup, UnverifiedLogin};
+use crate::wire::request_head::{Method, RequestHead};
+use crate::world::method_set::MethodSet;
+use crate::world::users::{LoginLookup, UnverifiedLogin, Users};
 use crate::world::{Host, Route, World};
+use std::sync::Arc;
 
 /// Check of one request against the guards of one host.
 pub(super) struct AccessGate<'w, 'h> {
@@ -12,10 +15,13 @@ pub(super) struct AccessGate<'w, 'h> {
     host: &'w Host,
     facts: &'h DispatchContext,
     authorization: Option<&'h [u8]>,
+    method: Method,
     /// User that logged in.
     pub(super) user: Option<String>,
     /// True if at least one guard applied to a checked path.
     pub(super) is_guarded: bool,
+    /// Effect of the rules by request, if any.
+    pub(super) ruled: Option<Box<RuledRequest<'w>>>,
 }
 
 /// Result of a check that does not grant access.
@@ -40,12 +46,18 @@ impl<'w, 'h> AccessGate<'w, 'h> {
             host,
             facts,
             authorization: head.known_fields.authorization,
+            method: match head.method {
+                // WebSocket over HTTP/2 and HTTP/3; over HTTP/1.1 the method is GET (RFC 8441 §5).
+                Method::Connect if head.upgrade.is_some() => Method::Get,
+                method => method,
+            },
             user: None,
             is_guarded: false,
+            ruled: None,
         }
     }
 
-    /// Checks all guards of `path`: first the addresses of every route, then the logins.
+    /// Checks all guards of `path`: first the addresses of every route, then the methods, then the logins.
     #[inline(always)]
     pub(super) fn pass(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
         match self.host.guarded {
@@ -55,32 +67,59 @@ impl<'w, 'h> AccessGate<'w, 'h> {
     }
 
     fn pass_guards(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
-        self.is_guarded |= self.host.guards(path).next().is_some();
-        let denies = |route: &Route| {
-            let allow = route.allow.as_ref();
-            allow.is_some_and(|allow| !allow.contains(self.facts.peer))
+        self.pass_addresses(path)?;
+        let methods = |route: &Route| {
+            let methods = route.methods.as_ref();
+            let refused = methods.filter(|methods| !methods.contains(self.method));
+            refused.map(MethodSet::allow_line)
         };
-        if self.host.guards(path).any(denies) {
-            return Err(AccessDenied::Refuse(Reject::ADDRESS_DENIED));
+        if let Some(allow) = self.host.guards(path).find_map(methods) {
+            self.ruled.get_or_insert_default().refusal_fields = Some(allow);
+            return Err(AccessDenied::Refuse(Reject::METHOD_NOT_ALLOWED));
         }
+        let method = self.method;
         let routes = self.host.guards(path);
+        let routes = routes.filter(|route| route.guards_method(method));
         for users in routes.filter_map(|route| route.users.as_ref()) {
-            let Some(authorization) = self.authorization else {
-                return Err(AccessDenied::Refuse(Reject::LOGIN_NEEDED));
-            };
-            let (client, now_ms) = (self.facts.peer.into(), self.facts.now_ms);
-            let logins = &self.world.logins;
-            match logins.check(users, authorization, client, now_ms) {
-                LoginLookup::Known(user) => self.user = Some(user),
-                LoginLookup::Wrong => return Err(AccessDenied::Refuse(Reject::LOGIN_WRONG)),
-                LoginLookup::TooManyFailed => {
-                    return Err(AccessDenied::Refuse(Reject::LOGINS_FAILED));
-                }
-                LoginLookup::Unverified(login) => {
-                    return Err(AccessDenied::Login(Box::new(login)));
-                }
-            }
+            self.log_in(users)?;
         }
         Ok(())
+    }
+
+    /// Checks the login of the client.
+    pub(super) fn log_in(&mut self, users: &Arc<Users>) -> Result<(), AccessDenied> {
+        let Some(authorization) = self.authorization else {
+            return Err(AccessDenied::Refuse(Reject::LOGIN_NEEDED));
+        };
+        let (client, now_ms) = (self.facts.peer.into(), self.facts.now_ms);
+        let logins = &self.world.logins;
+        match logins.check(users, authorization, client, now_ms) {
+            LoginLookup::Known(user) => {
+                self.user = Some(user);
+                Ok(())
+            }
+            LoginLookup::Wrong => Err(AccessDenied::Refuse(Reject::LOGIN_WRONG)),
+            LoginLookup::TooManyFailed => Err(AccessDenied::Refuse(Reject::LOGINS_FAILED)),
+            LoginLookup::Unverified(login) => Err(AccessDenied::Login(Box::new(login))),
+        }
+    }
+
+    /// Checks the addresses of `path`. A client of both `allow` and `deny` is refused.
+    pub(super) fn pass_addresses(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
+        let (peer, method) = (self.facts.peer, self.method);
+        let by_client = |route: &Route| {
+            let is_guarded = route.allow.is_some() || route.users.is_some();
+            route.deny.is_some() || (is_guarded && route.guards_method(method))
+        };
+        self.is_guarded |= self.host.guards(path).any(by_client);
+        let denies = |route: &Route| {
+            let is_denied = route.deny.as_ref().is_some_and(|deny| deny.contains(peer));
+            let allow = route.allow.as_ref().filter(|_| route.guards_method(method));
+            is_denied || allow.is_some_and(|allow| !allow.contains(peer))
+        };
+        match self.host.guards(path).any(denies) {
+            true => Err(AccessDenied::Refuse(Reject::ADDRESS_DENIED)),
+            false => Ok(()),
+        }
     }
 }

@@ -9,10 +9,14 @@ use crate::serve::context::WorkerContext;
 use crate::serve::dispatch_context::Audience;
 use crate::serve::forwarding::client_of;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
+use crate::serve::rare_events;
+use crate::serve::ruled_request::RuledRequest;
+use crate::serve::synthetic_response::refusal_fields;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::status::Status;
-use crate::world::{AccessLog, Host, World};
+use crate::world::log_skip::StatusSet;
+use crate::world::{AccessLog, Host, SecureFields, World};
 use rustls::ProtocolVersion;
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -32,6 +36,8 @@ pub(super) struct AccessLogEntry<'a> {
     pub(super) host: Option<&'a Host>,
     /// Counters of the route; None without a site.
     pub(super) counters: Option<&'a Arc<RouteCounters>>,
+    /// Effect of the rules by request, if any.
+    pub(super) ruled: Option<&'a RuledRequest<'a>>,
     pub(super) version: Version,
     pub(super) cache: CacheOutcome,
     pub(super) user: Option<&'a str>,
@@ -44,11 +50,14 @@ pub(super) struct AccessLogEntry<'a> {
 /// Owned data of a log line, for a response that is sent later.
 pub(super) struct OwnedAccessLogEntry {
     access: Option<AccessLog>,
+    /// Statuses with which the response has no line.
+    skipped: Option<Box<StatusSet>>,
     /// View to count if the response is sent.
     view: Option<PageView>,
     who: ClientInfo,
     first: Vec<u8>,
     host: Vec<u8>,
+    port: u16,
     referer: Option<Vec<u8>>,
     agent: Option<Vec<u8>>,
     user: Option<String>,
@@ -77,6 +86,7 @@ impl<'a> AccessLogEntry<'a> {
             head,
             host,
             counters,
+            ruled: None,
             version: head.map_or(Version::Http11, |head| head.version),
             cache: CacheOutcome::None,
             user,
@@ -86,12 +96,45 @@ impl<'a> AccessLogEntry<'a> {
         }
     }
 
+    /// Returns the fields of the site and of cross-origin access for the response.
+    #[inline]
+    pub(super) fn secure_fields(&self) -> Option<&'a Arc<SecureFields>> {
+        let ruled = self.ruled.and_then(|ruled| ruled.secure_fields);
+        ruled.or_else(|| self.host.map(|host| &host.secure_fields))
+    }
+
+    /// Returns the largest content for a handler in bytes.
+    pub(super) fn body_bytes_max(&self, world: &World) -> u64 {
+        let ruled = self.ruled.and_then(|ruled| ruled.body_bytes);
+        ruled.unwrap_or(world.limits.body_bytes)
+    }
+
+    /// Returns the field lines that the refusal requires.
+    pub(super) fn refusal_fields(&self, reject: Reject) -> &[u8] {
+        let ruled = self.ruled.and_then(|ruled| ruled.refusal_fields.as_deref());
+        ruled.unwrap_or(refusal_fields(reject))
+    }
+
     /// Returns the log for the line: the log of the site, or the server's log where no site was found.
     fn access<'w>(&'w self, world: &'w World) -> Option<&'w AccessLog> {
         match self.host {
             Some(host) => host.access.as_ref(),
             None => world.access.as_ref(),
         }
+    }
+
+    /// Reports a refusal with a cause on the disk, which the client alone would see otherwise.
+    pub(super) fn report(&self, reject: Reject, context: &WorkerContext) {
+        if matches!(reject, Reject::LINK_LEAVES | Reject::UNREADABLE)
+            && let (Some(host), Some(path)) = (self.host, self.path())
+        {
+            rare_events::log_file(context, host, path, reject);
+        }
+    }
+
+    /// Returns the decoded path of a request that could be parsed.
+    fn path(&self) -> Option<&[u8]> {
+        self.head.map(|head| head.path.as_ref())
     }
 
     /// Returns the bytes of memory taken by [`AccessLogEntry::keep`]: the entry among the requests under way, and the
@@ -114,6 +157,7 @@ impl<'a> AccessLogEntry<'a> {
         });
         active
             + size_of::<OwnedAccessLogEntry>()
+            + size_of::<StatusSet>()
             + self.first.len()
             + head
             + self.user.map_or(0, str::len)
@@ -155,6 +199,7 @@ impl<'a> AccessLogEntry<'a> {
     pub(super) fn log(&self, status: Status, bytes: u64, context: &WorkerContext, who: ClientInfo) {
         if let Some(reject) = self.reject {
             context.count_refusal(reject.rule);
+            self.report(reject, context);
         }
         if is_seen(status)
             && let Some((hits, head)) = self.counted()
@@ -166,6 +211,9 @@ impl<'a> AccessLogEntry<'a> {
         let Some(access) = self.access(&world) else {
             return;
         };
+        if access.skips(self.path(), status.0) {
+            return;
+        }
         let who = self.client(&world, who);
         let asks = self.head.map(|head| &head.known_fields);
         let line = log::AccessLogLine {
@@ -178,6 +226,7 @@ impl<'a> AccessLogEntry<'a> {
             referer: asks.and_then(|asks| asks.referer),
             agent: asks.and_then(|asks| asks.user_agent),
             host: self.head.map(|head| head.host),
+            port: port(&world, who),
             rule: self.reject.map_or(0, |reject| reject.rule),
             tls: who.tls,
             micros: took(context, access, self.started_us),
@@ -215,10 +264,14 @@ impl<'a> AccessLogEntry<'a> {
         let asks = head.map(|head| &head.known_fields);
         Some(Box::new(OwnedAccessLogEntry {
             first: line.map(|line| line.first.to_vec()).unwrap_or_default(),
+            skipped: access
+                .as_ref()
+                .and_then(|it| it.skipped_statuses(self.path())),
             access,
             view,
             who: client,
             host: head.map(|head| head.host.to_vec()).unwrap_or_default(),
+            port: port(world, client),
             referer: asks.and_then(|asks| asks.referer).map(<[u8]>::to_vec),
             agent: asks.and_then(|asks| asks.user_agent).map(<[u8]>::to_vec),
             user: line.and_then(|line| line.user).map(str::to_owned),
@@ -236,6 +289,10 @@ impl OwnedAccessLogEntry {
             context.count(&view.hits, &view.path, view.is_bot);
         }
         let Some(access) = &self.access else { return };
+        let skipped = self.skipped.as_ref();
+        if skipped.is_some_and(|it| it.contains(status.0)) {
+            return;
+        }
         let line = log::AccessLogLine {
             peer: self.who.peer,
             user: self.user.as_deref(),
@@ -246,12 +303,21 @@ impl OwnedAccessLogEntry {
             referer: self.referer.as_deref(),
             agent: self.agent.as_deref(),
             host: Some(&self.host),
+            port: self.port,
             rule,
             tls: self.who.tls,
             micros: took(context, access, self.started_us),
             member: self.member.as_deref(),
         };
         context.log_access(access, &line);
+    }
+}
+
+/// Returns the port of the server for the log: the port of URLs with `https`, or the default port of `http`.
+fn port(world: &World, client: ClientInfo) -> u16 {
+    match client.tls {
+        Some(_) => world.https_port.unwrap_or(443),
+        None => 80,
     }
 }
 

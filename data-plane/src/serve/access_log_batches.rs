@@ -3,37 +3,32 @@
 use crate::base::log::{AccessLogLine, LogBatch};
 use crate::world::AccessLog;
 
-/// Buffered log lines of a worker, by destination.
+/// Buffered log lines of a worker. A destination has a single buffer, so the lines of a worker stay in order, also
+/// where sites with one file have different formats.
 #[derive(Default)]
 pub struct AccessLogBatches {
-    batches: Vec<(AccessLog, LogBatch)>,
+    batches: Vec<LogBatch>,
 }
 
 impl AccessLogBatches {
     /// Adds a line to the buffer of the log.
     pub(super) fn write(&mut self, access: &AccessLog, line: &AccessLogLine<'_>, time: &[u8]) {
-        let known = self
-            .batches
-            .iter()
-            .position(|(known, _)| known.is_same(access));
+        let known = self.batches.iter().position(|it| it.is_for(&access.sink));
         let index = known.unwrap_or_else(|| {
-            let batch = LogBatch::new(access.sink.clone(), access.format);
-            self.batches.push((access.clone(), batch));
+            self.batches.push(LogBatch::new(access.sink.clone()));
             self.batches.len() - 1
         });
-        self.batches[index].1.push(line, time);
+        self.batches[index].push(access.format, line, time);
     }
 
     /// Returns true if no line is buffered.
     pub fn is_empty(&self) -> bool {
-        self.batches.iter().all(|(_, batch)| batch.is_empty())
+        self.batches.iter().all(LogBatch::is_empty)
     }
 
     /// Hands all buffered lines to the logs.
     pub fn flush(&mut self) {
-        for (_, batch) in &mut self.batches {
-            batch.flush();
-        }
+        self.batches.iter_mut().for_each(LogBatch::flush);
     }
 
     /// Drops every destination, so that a log file no longer named by any World is closed.

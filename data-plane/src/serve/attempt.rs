@@ -8,8 +8,9 @@
 use crate::base::change_tracker::CatchUp;
 use crate::base::route_counters::RouteCounters;
 use crate::handler::route_handler::HandlerCall;
-use crate::limits::Limits;
 use crate::serve::dispatch::{DispatchOutcome, Dispatched, with_page};
+use crate::serve::dispatch_context::RateCheck;
+use crate::serve::ruled_request::RuledRequest;
 use crate::serve::synthetic_response::SyntheticResponse;
 use crate::site::{FileLoad, Listing, VariantResponse};
 use crate::wire::h1::body_decoder::BodyLength;
@@ -34,6 +35,8 @@ pub(super) struct Progress {
     logins_busy: bool,
     has_checked_login: bool,
     has_waited_for_disk: bool,
+    /// State towards the request rates, for the next dispatch.
+    rate: RateCheck,
 }
 
 impl Progress {
@@ -41,6 +44,19 @@ impl Progress {
     /// the content may be lost by then.
     pub(super) fn may_wait(&self, content: RequestContent) -> bool {
         content == RequestContent::None && !self.has_waited_for_disk
+    }
+
+    /// Returns the state towards the request rates.
+    pub(super) fn rate(&self) -> RateCheck {
+        self.rate
+    }
+
+    /// Records the state towards the request rates, so that the request counts once.
+    #[inline]
+    pub(super) fn record_rate(&mut self, attempt: &Attempt<'_>) {
+        if let Some(ruled) = &attempt.ruled {
+            self.rate = ruled.rate;
+        }
     }
 
     /// Records the load of a file, whether or not the load succeeded.
@@ -151,6 +167,8 @@ pub(super) struct Attempt<'w> {
     pub(super) user: Option<String>,
     /// Counters of the responses of the requested route; None if no site has the requested name.
     pub(super) counters: Option<&'w Arc<RouteCounters>>,
+    /// Effect of the rules by request, if any.
+    pub(super) ruled: Option<Box<RuledRequest<'w>>>,
 }
 
 impl<'w> Attempt<'w> {
@@ -168,6 +186,7 @@ impl<'w> Attempt<'w> {
             user,
             reply,
             counters,
+            mut ruled,
             ..
         } = dispatched;
         let kind = match &reply {
@@ -186,7 +205,13 @@ impl<'w> Attempt<'w> {
             _ => None,
         };
         let facts = (content, length, head.expect_continue);
-        let (refused, content) = decide(kind, facts, progress, &world.limits);
+        let body_bytes = ruled.as_ref().and_then(|ruled| ruled.body_bytes);
+        let body_bytes = body_bytes.unwrap_or(world.limits.body_bytes);
+        let bytes_max = (body_bytes, world.limits.body_discard_bytes);
+        let (refused, content) = decide(kind, facts, progress, bytes_max);
+        if let Some(ruled) = ruled.as_mut().filter(|_| refused.is_some()) {
+            ruled.refusal_fields = None;
+        }
         let reply = match refused {
             None => reply,
             Some(Reject::BODY_TOO_LARGE) if progress.loads_and_logins < LOADS_AND_LOGINS_MAX => {
@@ -200,26 +225,19 @@ impl<'w> Attempt<'w> {
             host,
             user,
             counters,
+            ruled,
         }
-    }
-
-    /// Returns true if the content of the request is too large, and the response is complete.
-    pub(super) fn is_too_large(&self) -> bool {
-        let Step::Send(ReadyResponse::Refuse { reject, .. }) = &self.step else {
-            return false;
-        };
-        *reject == Reject::BODY_TOO_LARGE
     }
 }
 
 /// Returns the rule that refuses the request instead of the outcome, if any, and the treatment of the
 /// content. `content` holds the state and the announced length of the content, and true if the client waits
-/// for 100 (Continue).
+/// for 100 (Continue). `bytes_max` holds the largest content for a handler, and the largest content to be discarded.
 fn decide(
     kind: OutcomeKind,
     content: (RequestContent, Option<u64>, bool),
     progress: &Progress,
-    limits: &Limits,
+    bytes_max: (u64, u64),
 ) -> (Option<Reject>, ContentAction) {
     let (content, length, expects_continue) = content;
     let is_load_or_login = matches!(kind, OutcomeKind::Load | OutcomeKind::Login);
@@ -240,13 +258,13 @@ fn decide(
         return (refused, ContentAction::Refuse);
     }
     let (step, bytes_max) = match kind {
-        OutcomeKind::Call => (ContentAction::Stream, limits.body_bytes),
+        OutcomeKind::Call => (ContentAction::Stream, bytes_max.0),
         // A login is decided before the content is read.
         OutcomeKind::Login | OutcomeKind::AwaitCatchUp => (ContentAction::Keep, u64::MAX),
         // A client that waits for 100 (Continue) gets the final response. Whether the content comes
         // nevertheless can't be known (RFC 9110 §10.1.1).
         _ if expects_continue => (ContentAction::Refuse, u64::MAX),
-        _ => (ContentAction::Discard, limits.body_discard_bytes),
+        _ => (ContentAction::Discard, bytes_max.1),
     };
     match length.is_some_and(|length| length > bytes_max) {
         false => (None, step),
@@ -274,6 +292,9 @@ fn step(outcome: DispatchOutcome) -> Step {
             ReadyResponse::Synthetic(SyntheticResponse::redirect(status, &location))
         }
         DispatchOutcome::Options => ReadyResponse::Synthetic(SyntheticResponse::options()),
+        DispatchOutcome::Preflight(lines) => {
+            ReadyResponse::Synthetic(SyntheticResponse::preflight(&lines))
+        }
         DispatchOutcome::Challenge(content) => {
             ReadyResponse::Synthetic(SyntheticResponse::challenge(content))
         }
@@ -292,13 +313,8 @@ mod tests {
     /// More than the tests' `body_bytes`.
     const TOO_LONG: Option<u64> = Some(2_000);
 
-    fn limits() -> Limits {
-        Limits {
-            body_discard_bytes: 100,
-            body_bytes: 1_000,
-            ..Limits::default()
-        }
-    }
+    /// `body_bytes` and `body_discard_bytes`.
+    const BYTES_MAX: (u64, u64) = (1_000, 100);
 
     fn progress(loads_and_logins: u8, logins_busy: bool, has_checked_login: bool) -> Progress {
         Progress {
@@ -306,6 +322,7 @@ mod tests {
             logins_busy,
             has_checked_login,
             has_waited_for_disk: false,
+            rate: RateCheck::Passed,
         }
     }
 
@@ -380,7 +397,7 @@ mod tests {
             (AwaitCatchUp, (Pending, SHORT, false),     new,     None,        Keep),
         ];
         for (kind, content, progress, refused, body) in table {
-            let decided = decide(kind, content, &progress, &limits());
+            let decided = decide(kind, content, &progress, BYTES_MAX);
             assert_eq!(decided, (refused, body), "{kind:?} {content:?} {progress:?}");
         }
     }

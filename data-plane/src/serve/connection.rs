@@ -5,7 +5,7 @@ use crate::serve::accepted_connection::AcceptLoop;
 use crate::serve::access_log::{ClientInfo, tls_version};
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::context::WorkerContext;
-use crate::serve::dispatch_context::{Audience, DispatchContext, EndpointLookup};
+use crate::serve::dispatch_context::{Audience, DispatchContext, EndpointLookup, RateCheck};
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::serve::request_ledger::ConnectionAccount;
 use crate::tls::PairFingerprint;
@@ -107,6 +107,7 @@ impl Connection {
             endpoints: EndpointLookup::Row(self.slot),
             now_ms: self.context.clock.millis(),
             may_wait: false,
+            rate: RateCheck::Pending,
             has_disk_changes: false,
         }
     }

@@ -7,7 +7,7 @@ use crate::base::change_tracker::ChangeTracker;
 use crate::base::clock::Clock;
 use crate::base::descriptors::descriptors;
 use crate::base::fair_share::{RefusalCounters, SharedLimit};
-use crate::base::log::AccessLogLine;
+use crate::base::log::{AccessLogLine, RareLines};
 use crate::base::route_counters::{ResponseSeries, RouteCounters};
 use crate::base::stats::Counters;
 use crate::base::sys;
@@ -64,6 +64,8 @@ pub struct ProcessContext {
     pub workers: usize,
     /// Tracker of changes on disk that the served content does not show yet.
     pub change_tracker: Arc<ChangeTracker>,
+    /// Lines about events that any client can cause.
+    pub rare_lines: RareLines,
     /// Common origin of all workers' clocks.
     pub origin: Instant,
 }
@@ -444,6 +446,7 @@ impl WorkerContext {
             && let Some(index) = Reject::index_of(rule)
         {
             self.stats.refusals.increment(index);
+            self.stats.rejects.increment();
         }
     }
 

@@ -10,15 +10,19 @@ use crate::cache::{CacheLookup, CachedHandler, LookupContext};
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Request, Rewrite, Script};
 use crate::serve::access::{AccessDenied, AccessGate};
-use crate::serve::dispatch_context::{Audience, DispatchContext};
-use crate::site::{FileLoad, Listing, ResolvedFile, Site, SiteResponse, VariantResponse};
+use crate::serve::dispatch_context::{Audience, DispatchContext, RateCheck};
+use crate::serve::ruled_request::RuledRequest;
+use crate::site::{
+    FileLoad, Listing, RedirectTable, Redirected, ResolvedFile, Site, SiteResponse, VariantResponse,
+};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::request_target;
-use crate::wire::smart_http::is_smart_http;
+use crate::wire::smart_http::{is_push, is_smart_http};
 use crate::wire::status::Status;
 use crate::world::preview::PreviewState;
+use crate::world::request_rules::RequestRules;
 use crate::world::users::UnverifiedLogin;
 use crate::world::{Host, Route, RouteTarget, World};
 use std::borrow::Cow;
@@ -48,6 +52,8 @@ pub struct Dispatched<'w> {
     pub guarded: bool,
     /// Counters of the responses of the requested route; None if no site has the requested name.
     pub counters: Option<&'w Arc<RouteCounters>>,
+    /// Effect of the rules by request, if any.
+    pub ruled: Option<Box<RuledRequest<'w>>>,
 }
 
 /// Next action for a request.
@@ -72,6 +78,8 @@ pub enum DispatchOutcome {
     },
     /// Answer an OPTIONS request with 204 and the Allow field.
     Options,
+    /// Answer a preflight of cross-origin access with 204 and the field lines.
+    Preflight(Arc<[u8]>),
     /// Answer an ACME challenge with 200 and the given content.
     Challenge(Vec<u8>),
     /// Call a handler.
@@ -95,6 +103,7 @@ impl<'w> Dispatched<'w> {
             reply,
             guarded: false,
             counters: host.map(|host| &host.counters),
+            ruled: None,
         }
     }
 }
@@ -152,12 +161,16 @@ pub fn dispatch<'w>(
         request_builder,
         query: None,
     };
-    let reply = match site.gate.pass(&head.path) {
-        Ok(()) => match &host.preview {
-            None => site.answer(),
-            Some(preview) => site.answer_preview(preview),
+    let rules = host.request_rules.as_ref();
+    let reply = match rules.and_then(|rules| site.apply_rules(rules)) {
+        Some(reply) => reply,
+        None => match site.gate.pass(&head.path) {
+            Ok(()) => match &host.preview {
+                None => site.answer(),
+                Some(preview) => site.answer_preview(preview),
+            },
+            Err(denied) => denied.into(),
         },
-        Err(denied) => denied.into(),
     };
     let reply = match reply {
         DispatchOutcome::Refuse { reject, page: None } => {
@@ -174,6 +187,7 @@ pub fn dispatch<'w>(
         reply,
         guarded: site.gate.is_guarded,
         counters: Some(route.map_or(&host.counters, |route| &route.counters)),
+        ruled: site.gate.ruled,
     }
 }
 
@@ -380,18 +394,6 @@ fn push_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
     }
 }
 
-/// Adds the query of the request to a location from the configuration. The configured location may have a
-/// query and a fragment of its own.
-fn add_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
-    let Some(query) = head.query else { return };
-    let end = location.iter().position(|byte| *byte == b'#');
-    let fragment = location.split_off(end.unwrap_or(location.len()));
-    let has_query = location.contains(&b'?');
-    location.push(if has_query { b'&' } else { b'?' });
-    location.extend_from_slice(query);
-    location.extend_from_slice(&fragment);
-}
-
 /// Dispatch of one request within one site.
 struct SiteDispatcher<'w, 'h> {
     /// Route with the target for the requested path.
@@ -405,11 +407,58 @@ struct SiteDispatcher<'w, 'h> {
     query: Option<Vec<u8>>,
 }
 
-impl SiteDispatcher<'_, '_> {
+impl<'w> SiteDispatcher<'w, '_> {
+    /// Applies the request rules of the site: the rates first, then the preflight of cross-origin access. A browser sends
+    /// a preflight without a login and before the request's own method, so only the guards by address apply.
+    #[inline(never)]
+    fn apply_rules(&mut self, rules: &'w RequestRules) -> Option<DispatchOutcome> {
+        let (head, facts) = (self.head, self.facts);
+        let path: &[u8] = &head.path;
+        let cors = rules.cors(path);
+        let origin = cors.and_then(|_| head.fields.first("origin"));
+        let (client, now_ms) = (facts.peer.into(), facts.now_ms);
+        let admitted = match facts.rate {
+            RateCheck::Pending => rules.take(path, client, now_ms),
+            RateCheck::Passed => Ok(()),
+            RateCheck::Refused => Err(rules.peek(path, client, now_ms).err().unwrap_or(1)),
+        };
+        let wait = admitted.err().map(|wait_ms| {
+            let line = format!("Retry-After: {}\r\n", wait_ms.div_ceil(1_000));
+            line.into_bytes()
+        });
+        self.gate.ruled = Some(Box::new(RuledRequest {
+            secure_fields: cors.map(|cors| cors.fields(origin)),
+            body_bytes: rules.body_bytes(path),
+            refusal_fields: wait,
+            rate: match admitted {
+                Ok(()) => RateCheck::Passed,
+                Err(_) => RateCheck::Refused,
+            },
+        }));
+        if admitted.is_err() {
+            return Some(refuse(Reject::RATE_EXCEEDED));
+        }
+        let (cors, origin) = cors.zip(origin)?;
+        if head.method != Method::Options {
+            return None;
+        }
+        head.fields.first("access-control-request-method")?;
+        Some(match self.gate.pass_addresses(path) {
+            Ok(()) => DispatchOutcome::Preflight(cors.preflight(origin)),
+            Err(denied) => denied.into(),
+        })
+    }
+
     fn answer(&mut self) -> DispatchOutcome {
         let path: &[u8] = &self.head.path;
         if self.is_ambiguous(path) {
             return refuse(Reject::TARGET_PARAMETER);
+        }
+        if let Some(redirects) = &self.host.redirects
+            && !redirects.forced.is_empty()
+            && let Some(redirected) = self.redirected(&redirects.forced)
+        {
+            return redirected;
         }
         let target = self
             .route
@@ -418,26 +467,16 @@ impl SiteDispatcher<'_, '_> {
             None => self.ask_own_site(path),
             Some((RouteTarget::Handler(handler), _)) => self.call(handler, None, None),
             Some((RouteTarget::Cached(cached), _)) => self.ask_cache(cached, None, None),
-            Some((RouteTarget::Git { exchanges, pages }, rest)) => {
-                match is_smart_http(self.head.method, rest, self.head.query) {
-                    true => self.call(exchanges, None, None),
-                    false => self.ask_cache(pages, None, None),
-                }
+            Some((git @ RouteTarget::Git { .. }, rest)) => self.ask_git(git, rest, None),
+            Some((RouteTarget::Redirect(redirect), _))
+                if redirect.status == Reject::GONE.status =>
+            {
+                refuse(Reject::GONE)
             }
-            Some((RouteTarget::Redirect(to), rest)) => {
-                let mut location = to.to_vec();
-                if to.ends_with(b"/") {
-                    request_target::encode_path(
-                        rest.strip_prefix(b"/").unwrap_or(rest),
-                        &mut location,
-                    );
-                }
-                add_query(&mut location, self.head);
-                DispatchOutcome::Redirect {
-                    status: Status::PERMANENT_REDIRECT,
-                    location,
-                }
-            }
+            Some((RouteTarget::Redirect(redirect), rest)) => DispatchOutcome::Redirect {
+                status: redirect.status,
+                location: redirect.location(rest, self.head.query),
+            },
             Some((RouteTarget::Rewrite { path: to, query }, rest)) => {
                 let mut rewritten = to.to_vec();
                 if to.ends_with(b"/") {
@@ -454,6 +493,24 @@ impl SiteDispatcher<'_, '_> {
             }
             Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
         }
+    }
+
+    /// Returns the answer of a table of redirects for the requested path.
+    #[inline(never)]
+    fn redirected(&self, table: &RedirectTable) -> Option<DispatchOutcome> {
+        let path = self.head.path.strip_prefix(b"/")?;
+        let answer = table.find(path)?.answer(self.head.query);
+        Some(match answer {
+            Redirected::To { status, location } => DispatchOutcome::Redirect { status, location },
+            Redirected::Gone => refuse(Reject::GONE),
+        })
+    }
+
+    /// Returns the answer of the redirects for a path without a file. The target of a rewrite is not redirected.
+    fn redirected_missing(&self, path: &[u8]) -> Option<DispatchOutcome> {
+        let redirects = self.host.redirects.as_ref()?;
+        let is_requested = *path == *self.head.path;
+        is_requested.then(|| self.redirected(&redirects.unforced))?
     }
 
     /// Answers from an open preview, or has a closed preview opened.
@@ -523,7 +580,7 @@ impl SiteDispatcher<'_, '_> {
 
     /// Returns the outcome of a handler route at `path`, the target of a rewrite; None if no handler route
     /// matches.
-    fn handler_at(&self, path: &[u8]) -> Option<DispatchOutcome> {
+    fn handler_at(&mut self, path: &[u8]) -> Option<DispatchOutcome> {
         let (target, rest) = self.host.target(path)?;
         if self.is_ambiguous(path) {
             return Some(refuse(Reject::TARGET_PARAMETER));
@@ -531,14 +588,38 @@ impl SiteDispatcher<'_, '_> {
         Some(match target {
             RouteTarget::Handler(handler) => self.call(handler, Some(path), None),
             RouteTarget::Cached(cached) => self.ask_cache(cached, Some(path), None),
-            RouteTarget::Git { exchanges, pages } => {
-                match is_smart_http(self.head.method, rest, self.head.query) {
-                    true => self.call(exchanges, Some(path), None),
-                    false => self.ask_cache(pages, Some(path), None),
-                }
-            }
+            RouteTarget::Git { .. } => self.ask_git(target, rest, Some(path)),
             _ => return None,
         })
+    }
+
+    /// Returns the outcome for repositories: a call of git, a page, or the request for a login before a push. `rest` is
+    /// the path below the route, and `path` the path of a rewrite.
+    fn ask_git(
+        &mut self,
+        target: &RouteTarget,
+        rest: &[u8],
+        path: Option<&[u8]>,
+    ) -> DispatchOutcome {
+        let RouteTarget::Git {
+            exchanges,
+            pages,
+            pushers,
+        } = target
+        else {
+            return refuse(Reject::NOT_FOUND);
+        };
+        let (method, query) = (self.head.method, self.head.query);
+        match pages {
+            Some(pages) if !is_smart_http(method, rest, query) => self.ask_cache(pages, path, None),
+            _ => {
+                let pushers = pushers.as_ref().filter(|_| is_push(rest, query));
+                match pushers.map(|pushers| self.gate.log_in(pushers)) {
+                    Some(Err(denied)) => denied.into(),
+                    _ => self.call(exchanges, path, None),
+                }
+            }
+        }
     }
 
     /// Returns the call of a handler for a rewritten path, or for a script of the site.
@@ -673,13 +754,29 @@ impl SiteDispatcher<'_, '_> {
     }
 
     fn ask_own_site(&mut self, path: &[u8]) -> DispatchOutcome {
-        match self.own_site(path) {
-            DispatchOutcome::Refuse { reject, page: None } if is_nothing(reject) => {
-                let instead = self.fall_back(path);
-                instead.unwrap_or(DispatchOutcome::Refuse { reject, page: None })
-            }
-            reply => reply,
+        let reply = self.own_site(path);
+        let is_missing = match &reply {
+            DispatchOutcome::Refuse { reject, page: None } => is_nothing(*reject),
+            // The page stands in for a missing file. A file of its own costs no look-up.
+            DispatchOutcome::Stored(page) => page.is_fallback,
+            _ => false,
+        };
+        match is_missing {
+            true => self.instead_of(reply, path),
+            false => reply,
         }
+    }
+
+    /// Returns the redirect of a path without a file, else the page that stands in for the file, else the outcome of the
+    /// last `try` entry.
+    #[inline(never)]
+    fn instead_of(&mut self, reply: DispatchOutcome, path: &[u8]) -> DispatchOutcome {
+        let redirected = self.redirected_missing(path);
+        let instead = match &reply {
+            DispatchOutcome::Stored(_) => redirected,
+            _ => redirected.or_else(|| self.fall_back(path)),
+        };
+        instead.unwrap_or(reply)
     }
 
     fn own_site(&mut self, path: &[u8]) -> DispatchOutcome {
@@ -716,12 +813,13 @@ impl SiteDispatcher<'_, '_> {
             }
         };
         let is_run = self.host.scripts(&script.name).is_some();
-        if is_run
-            && !is_named
-            && site.is_fallback(path)
-            && let Some(wait) = self.stale_path_wait(site, path)
-        {
-            return Some(wait);
+        // The script stands in for a missing file.
+        if is_run && !is_named && site.is_fallback(path) {
+            let wait = self.stale_path_wait(site, path);
+            let instead = wait.or_else(|| self.redirected_missing(path));
+            if instead.is_some() {
+                return instead;
+            }
         }
         if is_run && by_last_try && self.host.fallback.is_none() {
             self.set_try_query(path);

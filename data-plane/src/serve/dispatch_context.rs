@@ -24,6 +24,18 @@ pub const MANAGER_FIELDS: [(&str, &str); 6] = [
     ("Cache-Control", "no-store"),
 ];
 
+/// State of a request towards the request rates of its path. A request counts once, however often it is dispatched.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub enum RateCheck {
+    /// The request is not counted yet.
+    #[default]
+    Pending,
+    /// The request is counted, or does not count.
+    Passed,
+    /// The request is refused.
+    Refused,
+}
+
 /// Facts about a request beside its header section: the connection, the time, and pending changes on disk.
 #[derive(Copy, Clone, Debug)]
 pub struct DispatchContext {
@@ -45,6 +57,8 @@ pub struct DispatchContext {
     /// waited yet. A request with content never waits, because the content may be lost by the end of the
     /// wait.
     pub may_wait: bool,
+    /// State towards the request rates.
+    pub rate: RateCheck,
     /// True if the worker's poller has reported changes on disk that the control plane has not read.
     pub has_disk_changes: bool,
 }

@@ -9,8 +9,8 @@ use crate::base::sys;
 use crate::limits::TLS_HELLO_BYTES_MAX;
 use crate::serve::socket::TcpSocket;
 use crate::tls::{
-    HelloResult, OpenedRecords, RECORD_BYTES_MAX, RecordBoundaryFinder, RecordLayer, TlsConnection,
-    TrafficSecrets,
+    HandshakeFailure, HelloResult, OpenedRecords, RECORD_BYTES_MAX, RecordBoundaryFinder,
+    RecordLayer, TlsConnection, TrafficSecrets,
 };
 use rustls::ProtocolVersion;
 use rustls::ServerConnection;
@@ -226,15 +226,16 @@ impl MaybeTlsStream {
                 Ok(HelloResult::More) => self.must_be_short_hello()?,
                 Ok(HelloResult::Ready(mut connection)) => {
                     let processed = connection.process_new_packets().map(drop);
+                    let processed = processed.map_err(|error| failure(error, &connection));
                     self.secrets = TrafficSecrets::take_for_thread().or(self.secrets.take());
                     self.tls = Some(TlsConnection::Ready(connection));
-                    processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                    processed?;
                 }
-                Ok(HelloResult::Refused { alert, error }) => {
+                Ok(HelloResult::Refused { alert, failure }) => {
                     // The alert informs the peer of the reason. The server does not wait until the alert is
                     // sent.
                     let _ = RustlsWriter { socket, cx }.write(&alert);
-                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, failure)));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
                 Err(error) => return Poll::Ready(Err(error)),
@@ -343,7 +344,10 @@ impl MaybeTlsStream {
                 // The alert informs the peer of the reason. The server does not wait until the alert is
                 // sent.
                 let _ = self.poll_flush(cx);
-                io::Error::new(io::ErrorKind::InvalidData, error)
+                match self.tls_mut() {
+                    Some(connection) => failure(error, connection),
+                    None => io::Error::new(io::ErrorKind::InvalidData, error),
+                }
             }
         })
     }
@@ -463,6 +467,13 @@ impl MaybeTlsStream {
             Err(broken) => Err(io::Error::new(io::ErrorKind::InvalidData, broken)),
         }
     }
+}
+
+/// Returns the error for a failure of TLS, with the server name of the connection.
+#[cold]
+fn failure(error: rustls::Error, connection: &ServerConnection) -> io::Error {
+    let failure = HandshakeFailure::new(error, connection.server_name());
+    io::Error::new(io::ErrorKind::InvalidData, failure)
 }
 
 /// Returns true if the handshake is over and TLS 1.3 was negotiated.

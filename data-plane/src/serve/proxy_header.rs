@@ -80,7 +80,7 @@ pub(super) fn refuse(
     peer: SocketAddr,
     reject: Reject,
 ) {
-    context.stats.rejects.increment();
+    context.count_refusal(reject.rule);
     let pause = Duration::from_secs(PROXY_HEADER_COMPLAINT_SECONDS);
     let complaint = &accepting.header_complaint;
     if complaint.get().is_none_or(|at| at.elapsed() >= pause) {

@@ -9,7 +9,7 @@ use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
 use crate::wire::request_head::Version;
 use crate::wire::status::Status;
-use crate::world::{Host, SecureFields};
+use crate::world::SecureFields;
 
 /// Compression of fields in a version of HTTP.
 pub(super) trait FieldCompression {
@@ -137,11 +137,6 @@ pub(super) fn content_length(body: &ResponseBody) -> Option<u64> {
 /// Returns true if a response with the status has no content (RFC 9110 §6.4.1).
 pub(super) fn is_without_content(status: Status) -> bool {
     matches!(status.0, 100..=199 | 204 | 304)
-}
-
-/// Returns the security fields of the site.
-pub(super) fn secure_fields_of(host: Option<&Host>) -> Option<&SecureFields> {
-    host.map(|host| &*host.secure_fields)
 }
 
 /// Appends the Server and Date lines for a handler's response, except a line already present as a field of

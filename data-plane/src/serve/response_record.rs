@@ -57,6 +57,9 @@ impl AccessLogEntry<'_> {
     ) -> ResponseRecord {
         let world = context.world();
         let who = self.client(&world, who);
+        if let Some(reject) = self.reject {
+            self.report(reject, context);
+        }
         ResponseRecord {
             counters: self.counters.cloned(),
             version: self.version,

@@ -73,7 +73,7 @@ impl Sessions {
         let row = context.next_row();
         let owner = ConnectionOwner::Row(context.eviction_orders.clone(), row);
         let Some(entered) = context.enter_connection(peer, owner) else {
-            return context.stats.rejects.increment();
+            return;
         };
         let phase = if secure {
             ConnectionPhase::Handshake

@@ -45,6 +45,8 @@ pub(super) struct StreamCall {
     pub(super) tunnel: Option<Box<StreamTunnel>>,
     pub(super) is_head: bool,
     pub(super) secure_fields: Option<Arc<SecureFields>>,
+    /// Largest content for the handler in bytes.
+    pub(super) body_bytes_max: u64,
     /// Site that provides the error pages.
     pub(super) site: Option<Arc<Site>>,
     pub(super) download: Option<StreamedBody>,

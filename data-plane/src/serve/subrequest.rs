@@ -14,7 +14,7 @@ use crate::limits;
 use crate::serve::attempt::{Attempt, Progress, ReadyResponse, RequestContent, Step};
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch::{Dispatched, RequestBuilder, admit, dispatch};
-use crate::serve::dispatch_context::{DispatchContext, EndpointLookup};
+use crate::serve::dispatch_context::{DispatchContext, EndpointLookup, RateCheck};
 use crate::serve::forwarding::stated_client;
 use crate::serve::handler_request::handler_request;
 use crate::serve::redispatch;
@@ -24,7 +24,7 @@ use crate::site::{SERVER, VariantResponse};
 use crate::wire::fields::Fields;
 use crate::wire::h1::request::{ParsedHead, parse_head};
 use crate::wire::reject::Reject;
-use crate::wire::request_head::{RequestHead, Version};
+use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
 use std::cell::Cell;
@@ -73,7 +73,11 @@ pub(super) fn client_request(
     }
     let subrequests = Rc::new(WorkerSubrequests {
         context: Rc::clone(context),
-        facts,
+        // The client's request counts once, and its subrequests do not.
+        facts: DispatchContext {
+            rate: RateCheck::Passed,
+            ..facts
+        },
         ends,
         guards: world.guards,
         guarded: None,
@@ -128,6 +132,7 @@ impl Subrequests for WorkerSubrequests {
             },
             text: admission_text(&admission),
             path: admission.path,
+            method: admission.method,
             guarded: self.guarded.clone(),
         };
         Box::pin(admitting.answer())
@@ -203,6 +208,7 @@ struct AccessCheckTask {
     facts: DispatchContext,
     text: Vec<u8>,
     path: Vec<u8>,
+    method: Method,
     guarded: Option<Rc<Cell<bool>>>,
 }
 
@@ -219,10 +225,12 @@ impl AccessCheckTask {
 
     fn look(&self, progress: &Progress) -> Result<AccessCheckStep, HandlerError> {
         let world = self.context.world();
-        let Ok(ParsedHead::Complete { head, .. }) = parse_head(&self.text, &mut 0, &world.limits)
+        let Ok(ParsedHead::Complete { mut head, .. }) =
+            parse_head(&self.text, &mut 0, &world.limits)
         else {
             return Err(refused(Reject::ADDRESS_DENIED));
         };
+        head.method = self.method;
         let facts = DispatchContext {
             now_ms: self.context.clock.millis(),
             ..self.facts

@@ -17,7 +17,16 @@ pub(super) struct SyntheticResponse {
 impl SyntheticResponse {
     /// Returns the response to a refused request. A refusal of the manager has the fields of the manager's pages.
     pub(super) fn refusal(reject: Reject, audience: Audience) -> SyntheticResponse {
-        let mut fields = [refusal_fields(reject), HTML].concat();
+        SyntheticResponse::refusal_with(refusal_fields(reject), reject, audience)
+    }
+
+    /// Returns the response to a refused request with the field lines that the refusal requires.
+    pub(super) fn refusal_with(
+        required: &[u8],
+        reject: Reject,
+        audience: Audience,
+    ) -> SyntheticResponse {
+        let mut fields = [required, HTML].concat();
         if audience == Audience::Manager {
             let policy = ("Content-Security-Policy", ERROR_PAGE_POLICY);
             for (name, value) in MANAGER_FIELDS.into_iter().chain([policy]) {
@@ -47,6 +56,15 @@ impl SyntheticResponse {
         SyntheticResponse {
             status: Status::NO_CONTENT,
             fields: ALLOW.to_vec(),
+            body: Vec::new(),
+        }
+    }
+
+    /// Returns the answer to a preflight with its field lines.
+    pub(super) fn preflight(lines: &[u8]) -> SyntheticResponse {
+        SyntheticResponse {
+            status: Status::NO_CONTENT,
+            fields: lines.to_vec(),
             body: Vec::new(),
         }
     }

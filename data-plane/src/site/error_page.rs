@@ -72,10 +72,14 @@ fn public_reason(reject: Reject) -> &'static str {
 /// Content-Security-Policy that lets a browser apply the style of the page, and nothing else: the policy has the SHA-256
 /// digest of the style (W3C Content Security Policy Level 3 §2.3.1).
 pub const ERROR_PAGE_POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-VgMBcB050Jt6O432F1pdO4ZD/bkqVFvksUWqwUPZjQ8='; \
+    style-src 'sha256-Uj/XOJCCAc8jIoSQqch1wVtfF9QjfJkm8vojvC5FGQo='; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-const STYLE: &str = "main{max-width:34rem;margin:18vh auto;padding:0 1.5rem}p{margin:.4rem 0;color:var(--soft)}p::first-letter{text-transform:uppercase}";
+/// Style of the error page after the common style.
+const STYLE: &str = "main{max-width:34rem;margin:18vh auto;padding:0 1.5rem}\
+    h1{font-weight:600}\
+    p{margin:.4rem 0;color:var(--soft)}\
+    p::first-letter{text-transform:uppercase}";
 
 #[cfg(test)]
 mod tests {

@@ -50,6 +50,7 @@ pub use glob::{Glob, GlobError};
 pub use listing::Listing;
 pub use load::FileLoad;
 pub use page_style::{FRAME_STYLE, PAGE_STYLE};
+pub use redirects::{RedirectMatch, RedirectRule, RedirectTable, Redirected, Redirects};
 pub use release::{
     ACKNOWLEDGMENT_MODE, FolderRelease, ReleaseError, ReleaseRules, ReleaseState, ReopenedSite,
     ServedRelease, ServerReport, SiteAddresses, record_refusal, rules_of, served_folder,

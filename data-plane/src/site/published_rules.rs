@@ -4,7 +4,7 @@
 use crate::limits::{RELEASE_GLOBS_COMPARED_MAX, RELEASE_HASHED_SECONDS};
 use crate::site::glob::Glob;
 use crate::site::prepared_heads::{is, operator_fields};
-use crate::site::redirects::{RedirectRule, RedirectTable};
+use crate::site::redirects::{RedirectRule, Redirects};
 use crate::site::rules::{CacheControlRule, HeaderRules, valid_value};
 use crate::wire::manifest::{ManifestLine, RedirectLine};
 
@@ -17,10 +17,8 @@ pub struct PublishedRules {
     cache: Vec<(Glob, u64)>,
     /// Response fields. All globs that match apply; the last value for a name wins.
     headers: HeaderRules,
-    /// Redirects that also apply where a file exists.
-    pub forced: RedirectTable,
-    /// Redirects for paths without a file.
-    pub redirects: RedirectTable,
+    /// Redirects.
+    pub redirects: Redirects,
 }
 
 /// Collector of the rules of a manifest.
@@ -57,19 +55,15 @@ impl<'m> PublishedRulesBuilder<'m> {
 
     /// Returns the rules.
     pub fn finish(mut self) -> Result<PublishedRules, String> {
-        self.rules.forced = self.table(true)?;
-        self.rules.redirects = self.table(false)?;
-        Ok(self.rules)
-    }
-
-    fn table(&self, forced: bool) -> Result<RedirectTable, &'static str> {
-        let redirects = self.redirects.iter();
-        let redirects = redirects.filter(|line| line.is_forced == forced);
-        RedirectTable::new(redirects.map(|line| RedirectRule {
+        let rules = self.redirects.iter().map(|line| RedirectRule {
             status: line.status,
+            is_forced: line.is_forced,
             from: &line.from,
             to: &line.to,
-        }))
+        });
+        let rules: Vec<_> = rules.collect();
+        self.rules.redirects = Redirects::new(&rules).map_err(|(_, what)| what)?;
+        Ok(self.rules)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Table of redirects: exact paths, and paths with one `*`.
+//! Table of redirects: exact paths, and paths with one `*`. Releases and the operator's redirects use one type.
 //!
 //! The first rule that matches a path decides. Exact paths, and the beginnings of paths with a `*`, are looked up by
 //! hash. The cost of a look-up therefore depends on the lengths of the beginnings, and not on the number of rules.
@@ -13,10 +13,37 @@ use std::collections::HashMap;
 pub struct RedirectRule<'r> {
     /// 301, 302, 303, 307, 308, or 410 for a page that is gone.
     pub status: u16,
+    /// True if the redirect also applies where a file exists.
+    pub is_forced: bool,
     /// Decoded path with initial slash, and perhaps one `*` for any part of the path.
     pub from: &'r [u8],
-    /// Path or URL of the destination. `:splat` stands for the match of `*`. Empty with status 410.
+    /// Path or URL of the destination. `:splat` stands for the match of `*`. A `?` at the end drops the query of the
+    /// request. Empty with status 410.
     pub to: &'r [u8],
+}
+
+/// Redirects of a site.
+#[derive(Default, Debug)]
+pub struct Redirects {
+    /// Redirects that also apply where a file exists.
+    pub forced: RedirectTable,
+    /// Redirects for paths without a file.
+    pub unforced: RedirectTable,
+}
+
+impl Redirects {
+    /// Builds both tables. The error is the index of an invalid rule, and a clause with the reason.
+    pub fn new(rules: &[RedirectRule<'_>]) -> Result<Redirects, (usize, &'static str)> {
+        let table = |is_forced| {
+            let rules = rules.iter().enumerate();
+            let rules = rules.filter(|(_, rule)| rule.is_forced == is_forced);
+            RedirectTable::new(rules.map(|(nth, rule)| (nth, *rule)))
+        };
+        Ok(Redirects {
+            forced: table(true)?,
+            unforced: table(false)?,
+        })
+    }
 }
 
 /// Answer of a table for a path.
@@ -62,29 +89,33 @@ struct TableRule {
     to: Box<[u8]>,
     /// Destination after `:splat`; None without `:splat`.
     to_after: Option<Box<[u8]>>,
+    /// True if the location gets the query of the request.
+    keeps_query: bool,
 }
 
 /// Placeholder of a destination for the match of `*`.
 const SPLAT: &[u8] = b":splat";
 
 impl RedirectTable {
-    /// Builds a table. The error is a clause with the reason that a rule is invalid.
-    pub fn new<'r>(
-        rules: impl Iterator<Item = RedirectRule<'r>>,
-    ) -> Result<RedirectTable, &'static str> {
+    /// Builds a table of rules with their numbers. The error is the number of an invalid rule, and a clause with the
+    /// reason.
+    fn new<'r>(
+        rules: impl Iterator<Item = (usize, RedirectRule<'r>)>,
+    ) -> Result<RedirectTable, (usize, &'static str)> {
         let mut table = RedirectTable::default();
         let mut built = Vec::new();
-        for rule in rules {
+        for (nth, rule) in rules {
             let number = u32::try_from(built.len()).unwrap_or(u32::MAX);
             let from = rule.from.strip_prefix(b"/").unwrap_or(rule.from);
             let (before, after) = match cut(from, b"*") {
                 Some((_, after)) if after.contains(&b'*') => {
-                    return Err("the path of a redirect has more than one `*`");
+                    return Err((nth, "the path of a redirect has more than one `*`"));
                 }
                 Some((before, after)) => (Some(before), after),
                 None => (None, &b""[..]),
             };
-            built.push(TableRule::new(&rule, after, before.is_some())?);
+            let table_rule = TableRule::new(&rule, after, before.is_some());
+            built.push(table_rule.map_err(|what| (nth, what))?);
             match before {
                 // The first of two rules for one path decides.
                 None => {
@@ -160,22 +191,24 @@ impl TableRule {
         if rule.status != Reject::GONE.status.0 {
             check_destination(rule.to)?;
         }
-        let (to, to_after) = match cut(rule.to, SPLAT) {
+        let without_query = rule.to.strip_suffix(b"?");
+        let (to, to_after) = match cut(without_query.unwrap_or(rule.to), SPLAT) {
             Some(_) if !has_star => return Err("`:splat` needs a `*` in the path of the redirect"),
             Some((to, to_after)) => (to, Some(field_value(to_after))),
-            None => (rule.to, None),
+            None => (without_query.unwrap_or(rule.to), None),
         };
         Ok(TableRule {
             status: Status(rule.status),
             after: after.into(),
             to: field_value(to),
             to_after,
+            keeps_query: without_query.is_none(),
         })
     }
 }
 
 impl RedirectMatch<'_> {
-    /// Returns the answer. A location without a query gets the query of the request.
+    /// Returns the answer. A location without a query gets the query of the request, unless the rule drops the query.
     pub fn answer(&self, query: Option<&[u8]>) -> Redirected {
         let rule = self.rule;
         if rule.status == Reject::GONE.status {
@@ -188,7 +221,7 @@ impl RedirectMatch<'_> {
             push_joined(&mut location, &encoded);
             push_joined(&mut location, after);
         }
-        if let Some(query) = query {
+        if let Some(query) = query.filter(|_| rule.keeps_query) {
             add_query(&mut location, query);
         }
         Redirected::To {
@@ -263,12 +296,15 @@ fn field_value(text: &[u8]) -> Box<[u8]> {
 mod tests {
     use super::*;
 
-    fn table(rules: &[(u16, &str, &str)]) -> Result<RedirectTable, &'static str> {
-        RedirectTable::new(rules.iter().map(|(status, from, to)| RedirectRule {
+    fn table(rules: &[(u16, &str, &str)]) -> Result<RedirectTable, (usize, &'static str)> {
+        let rules = rules.iter().map(|(status, from, to)| RedirectRule {
             status: *status,
+            is_forced: false,
             from: from.as_bytes(),
             to: to.as_bytes(),
-        }))
+        });
+        let rules: Vec<_> = rules.collect();
+        Redirects::new(&rules).map(|redirects| redirects.unforced)
     }
 
     /// Returns the status and the location for a target, or an empty text without a redirect.
@@ -305,6 +341,8 @@ mod tests {
             (301, "/top/*", "/:splat"),
             (301, "/a b", "/\u{e9}\r\nx#top"),
             (301, "/wrap/*", "/:splat/more"),
+            (301, "/plain", "/bare?"),
+            (301, "/plain/*", "/bare/:splat?"),
         ])
         .expect("a table");
         for (target, expected) in [
@@ -331,6 +369,8 @@ mod tests {
             ("/top//evil.example", "301 /evil.example"),
             ("/wrap/", "301 /more"),
             ("/a b?x=1", "301 /%C3%A9%0D%0Ax?x=1#top"),
+            ("/plain?x=1", "301 /bare"),
+            ("/plain/a?x=1", "301 /bare/a"),
         ] {
             assert_eq!(find(&table, target), expected, "{target}");
         }
@@ -370,7 +410,8 @@ mod tests {
                 "`:splat` stands in place of a host",
             ),
         ] {
-            assert_eq!(table(&[(301, from, to)]).err(), Some(reason), "{from} {to}");
+            let rules = [(301, "/fine", "/b"), (301, from, to)];
+            assert_eq!(table(&rules).err(), Some((1, reason)), "{from} {to}");
         }
     }
 

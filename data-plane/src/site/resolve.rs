@@ -333,8 +333,8 @@ impl Site {
                 };
                 file(self.tree.lookup(fixed, b""), place)
             }
-            TryPath::ForcedRedirects => redirect(&self.shared.published.forced, inner),
-            TryPath::Redirects => redirect(&self.shared.published.redirects, inner),
+            TryPath::ForcedRedirects => redirect(&self.shared.published.redirects.forced, inner),
+            TryPath::Redirects => redirect(&self.shared.published.redirects.unforced, inner),
         }
     }
 

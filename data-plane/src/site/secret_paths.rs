@@ -5,13 +5,16 @@ use crate::base::heap_sort::sort;
 use crate::site::file::{FileError, FileMeta};
 use crate::site::root::SiteRoot;
 use rustix::fs::fstat;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// Paths to hide, as named in the configuration: files, and folders with their whole content.
+/// Paths to hide, as named in the configuration: files with their numbered copies, and folders with their whole
+/// content. All sites of a World share the paths.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct SecretPaths(Vec<PathBuf>);
+pub struct SecretPaths(Arc<[PathBuf]>);
 
 impl SecretPaths {
     /// Makes the set from absolute paths; a path need not exist yet.
@@ -19,17 +22,31 @@ impl SecretPaths {
         // Sorted, so that two configurations with equal paths in different orders hide equal sets.
         sort(&mut paths);
         paths.dedup();
-        SecretPaths(paths)
+        SecretPaths(paths.into())
     }
 
     /// Resolves the secrets to current paths and to the files' device and inode numbers. Blocks.
     pub fn resolve(&self) -> ResolvedSecrets {
         let mut resolved = ResolvedSecrets::default();
-        for path in &self.0 {
+        // The paths are sorted, so most paths have the folder of the path before.
+        let mut folder: (&Path, Option<PathBuf>) = (Path::new(""), None);
+        for path in &*self.0 {
+            let parent = path.parent().unwrap_or(path);
+            if parent != folder.0 {
+                folder = (parent, parent.canonicalize().ok());
+            }
+            let named = path.file_name();
+            resolved.add(folder.1.as_ref().zip(named).map(|(it, name)| it.join(name)));
+            let Ok(is) = path.symlink_metadata() else {
+                continue;
+            };
+            if !is.is_symlink() && named.is_some() {
+                resolved.files.push((is.dev(), is.ino()));
+                continue;
+            }
             // If a name is a link, both the name and the target are hidden.
-            resolved.add(named(path));
             resolved.add(path.canonicalize().ok());
-            if let Ok(is) = std::fs::metadata(path) {
+            if let Ok(is) = path.metadata() {
                 resolved.files.push((is.dev(), is.ino()));
             }
         }
@@ -54,8 +71,7 @@ pub struct ResolvedSecrets {
 
 impl ResolvedSecrets {
     fn add(&mut self, path: Option<PathBuf>) {
-        self.paths
-            .extend(path.filter(|path| !self.paths.contains(path)));
+        self.paths.extend(path);
     }
 
     /// Checks a path as [`SecretPaths::check`] does.
@@ -73,10 +89,13 @@ impl ResolvedSecrets {
     pub fn is_at(&self, folder: &Path, name: &[u8]) -> bool {
         let folder = folder.as_os_str().as_bytes();
         let folder = folder.strip_suffix(b"/").unwrap_or(folder);
-        self.paths.iter().any(|path| {
-            let rest = path.as_os_str().as_bytes().strip_suffix(name);
-            rest.and_then(|rest| rest.strip_suffix(b"/")) == Some(folder)
-        })
+        let is_secret = |name| {
+            self.paths.iter().any(|path| {
+                let rest = path.as_os_str().as_bytes().strip_suffix(name);
+                rest.and_then(|rest| rest.strip_suffix(b"/")) == Some(folder)
+            })
+        };
+        is_secret(name) || without_number(name).is_some_and(is_secret)
     }
 
     /// Returns true if `meta` belongs to a secret file or folder.
@@ -87,8 +106,13 @@ impl ResolvedSecrets {
     /// Returns true if a path is a secret or lies in a secret folder. A secret folder around `root` does
     /// not count, since the operator has configured a folder inside as a root to serve.
     pub fn covers(&self, real: &Path, root: &Path) -> bool {
-        let covers = |path: &&PathBuf| real.starts_with(path) && !root.starts_with(path);
-        self.paths.iter().any(|path| covers(&path))
+        let is_covered = |real: &Path| {
+            let covers = |path: &PathBuf| real.starts_with(path) && !root.starts_with(path);
+            self.paths.iter().any(covers)
+        };
+        let plain = without_number(real.as_os_str().as_bytes());
+        is_covered(real)
+            || plain.is_some_and(|plain| is_covered(Path::new(OsStr::from_bytes(plain))))
     }
 
     /// Returns the secrets below `root`, as paths relative to `root`.
@@ -100,10 +124,16 @@ impl ResolvedSecrets {
     }
 }
 
-/// Resolves the links in the folders above the last name of a path.
-fn named(path: &Path) -> Option<PathBuf> {
-    let folder = path.parent()?.canonicalize().ok()?;
-    Some(folder.join(path.file_name()?))
+/// Returns the name without the number of an earlier file: `access.log` for `access.log.1` and `access.log.1.gz`. A
+/// rotation gives a private file such names. `None` for a name without a number.
+fn without_number(name: &[u8]) -> Option<&[u8]> {
+    let plain = name.strip_suffix(b".gz").unwrap_or(name);
+    let digits = plain.iter().rev().take_while(|it| it.is_ascii_digit());
+    let rest = &plain[..plain.len() - digits.count()];
+    match rest.len() < plain.len() {
+        true => rest.strip_suffix(b"."),
+        false => None,
+    }
 }
 
 #[cfg(test)]
@@ -140,6 +170,14 @@ mod tests {
             ("root", "state", true),
             // A secret need not exist yet.
             ("root", "to-come", true),
+            // The names of a rotation.
+            ("root", "users.1", true),
+            ("root", "users.27.gz", true),
+            ("root", "users.gz", false),
+            ("root", "users.", false),
+            ("root", "users.1.", false),
+            ("root", "users1", false),
+            ("root", ".1", false),
             ("root", "usersx", false),
             ("root", "sers", false),
             ("root/in", "state", false),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustls::server::{AcceptedAlert, Acceptor};
 use rustls::{ServerConfig, ServerConnection};
 
-use crate::tls::{RecordLayer, Tls, TlsShared};
+use crate::tls::{HandshakeFailure, RecordLayer, Tls, TlsShared};
 
 /// TLS connection in one of its stages.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub enum HelloResult {
         /// Bytes to send, possibly empty.
         alert: Vec<u8>,
         /// Reason of the failure.
-        error: rustls::Error,
+        failure: HandshakeFailure,
     },
 }
 
@@ -82,12 +82,14 @@ impl HelloReader {
         let accepted = match self.acceptor.accept() {
             Ok(Some(accepted)) => accepted,
             Ok(None) => return Ok(HelloResult::More),
-            Err((error, alert)) => return Ok(refused(error, alert)),
+            Err((error, alert)) => return Ok(refused(error, None, alert)),
         };
-        let config = self.shared.config(&accepted.client_hello());
+        let hello = accepted.client_hello();
+        let config = self.shared.config(&hello);
+        let name = hello.server_name().map(str::to_owned);
         Ok(match accepted.into_connection(Arc::clone(config)) {
             Ok(connection) => HelloResult::Ready(unlimited(connection)),
-            Err((error, alert)) => refused(error, alert),
+            Err((error, alert)) => refused(error, name.as_deref(), alert),
         })
     }
 }
@@ -110,11 +112,15 @@ fn unlimited(mut connection: ServerConnection) -> Box<ServerConnection> {
     Box::new(connection)
 }
 
-fn refused(error: rustls::Error, mut alert: AcceptedAlert) -> HelloResult {
+fn refused(
+    error: rustls::Error,
+    server_name: Option<&str>,
+    mut alert: AcceptedAlert,
+) -> HelloResult {
     let mut bytes = Vec::new();
     let _ = alert.write_all(&mut bytes); // writing to a Vec never fails
     HelloResult::Refused {
         alert: bytes,
-        error,
+        failure: HandshakeFailure::new(error, server_name),
     }
 }

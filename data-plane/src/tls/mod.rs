@@ -14,6 +14,7 @@ mod client;
 mod client_connection;
 mod der;
 mod error;
+mod handshake_failure;
 mod connection;
 mod csr;
 mod server_names;
@@ -55,6 +56,7 @@ pub use crate::tls::ticket_keys::{TicketKeys, was_ticket_opened};
 pub use crate::tls::traffic_secrets::TrafficSecrets;
 pub use challenges::{ACME_TLS_ALPN, PendingChallenges, PostedChallenge};
 pub use error::{TlsError, TlsPart};
+pub use handshake_failure::HandshakeFailure;
 pub use provider::{Ciphers, aes_in_hardware, provider};
 pub use self_signed::SelfSigned;
 
@@ -302,6 +304,11 @@ impl Tls {
             NameMatch::SelfSigned => self.shared.self_signed,
             NameMatch::Unknown => PairFingerprint::NONE,
         }
+    }
+
+    /// Returns true if a certificate exists for a server name. `name` is None for a client without server name.
+    pub fn has(&self, name: Option<&str>) -> bool {
+        self.shared.names.choose(name) != NameMatch::Unknown
     }
 
     /// Returns the fingerprint of the pair for a server name over QUIC, or None if the pair demands client

@@ -218,7 +218,7 @@ fn receive(mut server: TlsConnection, mut piece: &[u8]) -> Result<TlsConnection,
                         ready.process_new_packets()?;
                         server = TlsConnection::Ready(ready);
                     }
-                    HelloResult::Refused { error, .. } => return Err(error),
+                    HelloResult::Refused { failure, .. } => return Err(failure.error),
                 }
             }
             TlsConnection::Sealed(_) | TlsConnection::Lost => unreachable!("no handshake ends so"),

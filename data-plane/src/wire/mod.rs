@@ -35,6 +35,7 @@ pub mod priority;
 pub mod proxy_protocol;
 pub mod range;
 pub mod receive_frame;
+pub mod redirect_map;
 pub mod reject;
 pub mod release_pointer;
 pub mod response_fields;

@@ -26,6 +26,7 @@ impl Reject {
             Reject::SHARE_TAKEN,
             Reject::LOGINS_FAILED,
             Reject::CALL_SHARE_TAKEN,
+            Reject::RATE_EXCEEDED,
         ]
         .contains(&self)
     }
@@ -139,6 +140,7 @@ rejects! {
     LOGINS_FAILED = 607 429 false "too many failed logins";
     REQUESTS_SHARE_TAKEN = 608 503 true "too many requests under way";
     BODY_MEMORY_FULL = 609 503 false "no memory for the bodies of another request";
+    RATE_EXCEEDED = 610 429 false "too many requests";
     // 7xx: live calls.
     HANDLER_FAILED = 701 502 false "handler failed";
     HANDLER_SLOW = 702 504 false "handler took too long";

@@ -219,6 +219,13 @@ fn is_encoded_slash(text: &[u8]) -> bool {
     text.eq_ignore_ascii_case(ENCODED_SLASH)
 }
 
+/// Returns true if a decoded path is `prefix`, or lies below `prefix` in whole components. The prefix has no final slash;
+/// all paths lie below the empty prefix.
+pub fn is_below(path: &[u8], prefix: &[u8]) -> bool {
+    let rest = path.strip_prefix(prefix);
+    rest.is_some_and(|rest| rest.first().is_none_or(|next| *next == b'/'))
+}
+
 /// Decodes percent-encoding, resolves `.` and `..` (also encoded) and merges slashes. A final slash stays.
 /// Errors: rules 111 to 115, and 110 for a path without a leading `/`.
 pub fn normalise(raw_path: &[u8]) -> Result<Cow<'_, [u8]>, Reject> {

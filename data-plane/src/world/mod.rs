@@ -5,8 +5,13 @@
 //! half-applied configuration.
 
 pub mod allow_list;
+pub mod log_skip;
+pub mod cors;
+pub mod method_set;
 pub mod preview;
 pub mod query_pattern;
+pub mod request_rules;
+mod secure_fields;
 pub mod users;
 
 use crate::base::change_tracker::SiteChangeTracker;
@@ -18,18 +23,23 @@ use crate::handler::route_handler::RouteHandler;
 use crate::handler::script::cgi::has_ending;
 use crate::hits::{Hits, SiteHits};
 use crate::limits::Limits;
-use crate::site::{ReleaseRules, Site, SiteRules};
+use crate::site::{Redirects, ReleaseRules, Site, SiteRules};
 use crate::tls::{PairFingerprint, PendingChallenges, Tls, TlsClient};
 use crate::upstream::balancer::Balancers;
 use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt};
-use crate::wire::h2::hpack;
-use crate::wire::h3::qpack;
+use crate::wire::request_head::Method;
 use crate::wire::request_target;
+use crate::wire::status::Status;
 use crate::world::allow_list::AllowList;
+use crate::world::log_skip::{SkipRule, StatusSet};
+use crate::world::method_set::MethodSet;
 use crate::world::preview::{PreviewState, Previews};
 use crate::world::query_pattern::QueryPattern;
+use crate::world::request_rules::RequestRules;
 use std::sync::Arc;
 use users::{Logins, Users};
+
+pub use crate::world::secure_fields::SecureFields;
 
 /// Complete configuration, ready to serve. A clone is cheap.
 #[derive(Clone)]
@@ -140,13 +150,15 @@ impl World {
     }
 }
 
-/// Destination and format of an access log.
+/// Destination and format of an access log, and the responses without a line.
 #[derive(Clone)]
 pub struct AccessLog {
     /// Destination, shared by all sites with the same destination.
     pub sink: Sink,
     /// Format of a line.
     pub format: AccessLogFormat,
+    /// Rules for the responses without a line.
+    pub skip: Arc<[SkipRule]>,
 }
 
 /// Site with its names, routes and policies.
@@ -169,10 +181,14 @@ pub struct Host {
     pub fallback: Option<Fallback>,
     /// Query for the last entry of `try`, for a script of the site as well as for a handler.
     pub try_query: Option<QueryPattern>,
+    /// Redirects of the operator; `None` without redirects, so that most requests skip both look-ups.
+    pub redirects: Option<Arc<Redirects>>,
     /// Routes in the order of the configuration.
     pub routes: Vec<Route>,
-    /// Whether any route has `allow` or `users`. If so, the path of the opened file is checked too.
+    /// Whether any route has a guard or limits the methods. If so, the path of the opened file is checked too.
     pub guarded: bool,
+    /// Request rates, cross-origin access and sizes of contents; `None` for a site without such rules.
+    pub request_rules: Option<Arc<RequestRules>>,
     /// Whether any route has `scripts`. If so, an opened file may have to be run.
     pub scripted: bool,
     /// Fingerprint of the certificate files and the client CAs of the site, for connections reused by
@@ -194,71 +210,6 @@ pub struct Host {
     pub preview: Option<PreviewState>,
 }
 
-/// Response fields of a site over TLS, encoded for every version of HTTP. Empty for most sites.
-#[derive(Debug, Default)]
-pub struct SecureFields {
-    /// Fields over plain HTTP; `None` for a site with fields over TLS only.
-    pub plain: Option<Box<SecureFields>>,
-    /// Field lines of HTTP/1.1, each with its CRLF.
-    pub lines: Box<[u8]>,
-    /// Field lines encoded with HPACK, as part of a field block of HTTP/2.
-    pub block: Box<[u8]>,
-    /// Field lines encoded with QPACK, as part of a field section of HTTP/3, without the prefix of the
-    /// section and without Alt-Svc.
-    pub section: Box<[u8]>,
-}
-
-impl SecureFields {
-    /// Encodes Strict-Transport-Security with `hsts` as max-age in seconds (RFC 6797 §7.2), and Alt-Svc
-    /// with the port of HTTP/3 (RFC 7838 §3).
-    pub fn new(hsts: Option<u64>, h3_port: Option<u16>) -> SecureFields {
-        let hsts = hsts.map(|age| format!("Strict-Transport-Security: max-age={age}\r\n"));
-        let hsts = hsts.unwrap_or_default();
-        let alt_svc =
-            h3_port.map(|port| format!("Alt-Svc: h3=\":{port}\"; ma={ALT_SVC_SECONDS}\r\n"));
-        let lines = format!("{hsts}{}", alt_svc.unwrap_or_default());
-        SecureFields::encode(lines.as_bytes(), hsts.as_bytes())
-    }
-
-    /// Encodes field lines for HTTP/1.1 and HTTP/2, and field lines for HTTP/3.
-    fn encode(lines: &[u8], quic_lines: &[u8]) -> SecureFields {
-        let (mut block, mut section) = (Vec::new(), Vec::new());
-        hpack::push_lines(lines, &mut block);
-        qpack::push_lines(quic_lines, &mut section);
-        SecureFields {
-            plain: None,
-            lines: lines.into(),
-            block: block.into(),
-            section: section.into(),
-        }
-    }
-
-    /// Returns the fields together with fields that are also sent over plain HTTP.
-    pub fn with_plain(&self, lines: &[u8]) -> SecureFields {
-        let (mut all, mut section) = (self.lines.to_vec(), self.section.to_vec());
-        all.extend_from_slice(lines);
-        qpack::push_lines(lines, &mut section);
-        SecureFields {
-            plain: Some(Box::new(SecureFields::encode(lines, lines))),
-            section: section.into(),
-            ..SecureFields::encode(&all, &[])
-        }
-    }
-
-    /// Returns the fields for a connection with or without TLS.
-    #[inline]
-    pub fn over(&self, is_secure: bool) -> Option<&SecureFields> {
-        match is_secure {
-            true => Some(self),
-            false => self.plain.as_deref(),
-        }
-    }
-}
-
-/// Seconds for which a client may remember HTTP/3 (`ma` of Alt-Svc). A client that can't connect to the
-/// port falls back to TCP.
-const ALT_SVC_SECONDS: u32 = 86_400;
-
 /// Policy for the paths of a site below a prefix.
 #[derive(Clone)]
 pub struct Route {
@@ -269,8 +220,14 @@ pub struct Route {
     pub target: Option<RouteTarget>,
     /// Networks of permitted clients.
     pub allow: Option<AllowList>,
+    /// Networks of refused clients, whether or not `allow` permits the clients.
+    pub deny: Option<AllowList>,
     /// Permitted users.
     pub users: Option<Arc<Users>>,
+    /// Methods to which `allow` and `users` apply; `None` = all methods.
+    pub guard_methods: Option<MethodSet>,
+    /// Methods of requests that are answered; `None` = all methods.
+    pub methods: Option<MethodSet>,
     /// Rule that runs some of the site's files instead of sending the files.
     pub scripts: Option<SiteScripts>,
     /// Whether the handler gets paths with an encoded slash.
@@ -330,9 +287,8 @@ pub struct SiteScripts {
 /// Target of requests below the prefix of a route.
 #[derive(Clone)]
 pub enum RouteTarget {
-    /// Redirect to a URL or a path. If the location ends with a slash, the path after the prefix is
-    /// appended.
-    Redirect(Box<[u8]>),
+    /// Redirect.
+    Redirect(RouteRedirect),
     /// Internal rewrite to another path of the site.
     Rewrite {
         /// New path. If the path ends with a slash, the requested path after the prefix is appended.
@@ -350,15 +306,60 @@ pub enum RouteTarget {
     Git {
         /// Handler for git clients.
         exchanges: RouteHandler,
-        /// Pages for browsers, behind the page cache.
-        pages: Arc<CachedHandler>,
+        /// Pages for browsers, behind the page cache; `None` without pages.
+        pages: Option<Arc<CachedHandler>>,
+        /// Users with the right to push to repositories that clients without a login may read; `None` if the users
+        /// of the route may push.
+        pushers: Option<Arc<Users>>,
     },
 }
 
+/// Redirect of all paths below the prefix of a route.
+#[derive(Clone)]
+pub struct RouteRedirect {
+    /// 301, 302, 303, 307 or 308; 410 for pages that are gone.
+    pub status: Status,
+    /// URL or path. If the location ends with a slash, the path after the prefix is appended.
+    pub to: Box<[u8]>,
+    /// Whether the location gets the query of the request.
+    pub keeps_query: bool,
+}
+
+impl RouteRedirect {
+    /// Returns the location for `rest`, the path after the prefix.
+    pub fn location(&self, rest: &[u8], query: Option<&[u8]>) -> Vec<u8> {
+        let mut location = self.to.to_vec();
+        if self.to.ends_with(b"/") {
+            let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+            request_target::encode_path(rest, &mut location);
+        }
+        if let Some(query) = query.filter(|_| self.keeps_query) {
+            add_query(&mut location, query);
+        }
+        location
+    }
+}
+
+/// Adds the query of the request to a location of a route. The location may have a query and a fragment of its own.
+fn add_query(location: &mut Vec<u8>, query: &[u8]) {
+    let end = location.iter().position(|byte| *byte == b'#');
+    let fragment = location.split_off(end.unwrap_or(location.len()));
+    let has_query = location.contains(&b'?');
+    location.push(if has_query { b'&' } else { b'?' });
+    location.extend_from_slice(query);
+    location.extend_from_slice(&fragment);
+}
+
 impl AccessLog {
-    /// Returns true if both logs have the same destination and format.
-    pub fn is_same(&self, other: &AccessLog) -> bool {
-        self.format == other.format && self.sink.is_same(&other.sink)
+    /// Returns true if a response has no line. `path` is the decoded path, if the request could be parsed.
+    pub fn skips(&self, path: Option<&[u8]>, status: u16) -> bool {
+        !self.skip.is_empty() && log_skip::skips(&self.skip, path, status)
+    }
+
+    /// Returns the statuses with which a response for `path` has no line, for a response that is sent later; `None`
+    /// for none.
+    pub fn skipped_statuses(&self, path: Option<&[u8]>) -> Option<Box<StatusSet>> {
+        log_skip::skipped_statuses(&self.skip, path)
     }
 }
 
@@ -370,14 +371,27 @@ impl Route {
         has_cached_scripts
             || matches!(
                 self.target,
-                Some(RouteTarget::Cached(_) | RouteTarget::Git { .. })
+                Some(RouteTarget::Cached(_) | RouteTarget::Git { pages: Some(_), .. })
             )
     }
 
     /// Returns true if `path` is the prefix, or lies below the prefix in whole components.
     pub fn covers(&self, path: &[u8]) -> bool {
-        path.starts_with(&self.prefix)
-            && path.get(self.prefix.len()).is_none_or(|next| *next == b'/')
+        request_target::is_below(path, &self.prefix)
+    }
+
+    /// Returns true if the route has a guard or limits the methods.
+    pub fn has_guard(&self) -> bool {
+        self.allow.is_some()
+            || self.deny.is_some()
+            || self.users.is_some()
+            || self.methods.is_some()
+    }
+
+    /// Returns true if `allow` and `users` apply to requests with the method.
+    pub fn guards_method(&self, method: Method) -> bool {
+        let methods = self.guard_methods.as_ref();
+        methods.is_none_or(|methods| methods.contains(method))
     }
 }
 
@@ -434,15 +448,16 @@ impl Host {
 
     /// Returns true if a login guards the whole site.
     pub fn has_login(&self) -> bool {
-        self.guards(b"/").any(|route| route.users.is_some())
+        let mut guards = self.guards(b"/");
+        guards.any(|route| route.users.is_some() && route.guards_method(Method::Get))
     }
 
-    /// Returns every route that covers `path` and has `allow` or `users`.
+    /// Returns every route that covers `path` and has a guard or limits the methods.
     pub fn guards<'h>(&'h self, path: &'h [u8]) -> impl Iterator<Item = &'h Route> {
         let guarded = self.guarded;
-        self.routes.iter().filter(move |route| {
-            guarded && (route.allow.is_some() || route.users.is_some()) && route.covers(path)
-        })
+        self.routes
+            .iter()
+            .filter(move |route| guarded && route.has_guard() && route.covers(path))
     }
 }
 
@@ -556,18 +571,24 @@ impl PreviewHosts {
             prefix: Box::default(),
             target: None,
             allow: None,
+            deny: None,
             users: Some(Arc::clone(users)),
+            guard_methods: None,
+            methods: None,
             scripts: None,
             has_encoded_slashes: false,
             is_proxied: false,
             counters: Arc::clone(&host.counters),
         });
         let fields = Arc::new(host.secure_fields.with_plain(PREVIEW_FIELDS));
+        let rules = host.request_rules.as_ref();
+        let rules = rules.map(|rules| Arc::new(rules.with_fields(&fields)));
         let pair = |site: Option<Arc<Site>>, state: PreviewState| {
             let plain = Host {
                 names: vec![format!("*{}", String::from_utf8_lossy(&previews.parent))],
                 canonical: None,
                 secure_fields: Arc::clone(&fields),
+                request_rules: rules.clone(),
                 site,
                 identity: previews.identity,
                 hits: None,

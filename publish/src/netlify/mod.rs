@@ -1,7 +1,6 @@
-//! Files `_headers` and `_redirects` in the format of Netlify.
+//! File `_headers` in the format of Netlify. The data plane reads `_redirects`.
 
 pub mod headers;
-pub mod redirects;
 
 use crate::problem::Problem;
 

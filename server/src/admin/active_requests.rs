@@ -2,7 +2,7 @@
 
 use crate::admin::balancers::latency;
 use crate::admin::status::{joined, or_null};
-use crate::admin::text_table::{TextTable, duration};
+use crate::admin::text_table::{LINE_WIDTH, TextTable, duration};
 use crate::base::active_requests::{ActiveRequest, OldestRequests};
 use crate::wire::json::quoted;
 
@@ -15,8 +15,6 @@ pub struct ActiveRequestList {
     pub oldest: OldestRequests,
 }
 
-/// Largest width of a line of the text.
-const LINE_WIDTH: usize = 100;
 /// Age in microseconds, 10 s, from which the age is shown in seconds.
 const SHORT_AGE_US: u64 = 10_000_000;
 /// Columns of the text.

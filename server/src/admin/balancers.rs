@@ -1,7 +1,7 @@
 //! List of the balancers and their members: plain values, rendered as text and as JSON.
 
 use crate::admin::status::{joined, or_null};
-use crate::admin::text_table::{TextTable, bytes, count, duration};
+use crate::admin::text_table::{LINE_WIDTH, TextTable, bytes, count, duration};
 use crate::admin::value_text::weight_text;
 use crate::base::clock::{format_utc, format_utc_time};
 use crate::upstream::balancer::{BalancerReport, CheckOutcome, MemberReport, StateChange};
@@ -20,8 +20,6 @@ pub struct BalancerList {
     pub balancers: Vec<BalancerReport>,
 }
 
-/// Largest width of a line of the text.
-const LINE_WIDTH: usize = 100;
 /// Largest width of a route in the text. Longer routes are cut.
 const ROUTE_WIDTH: usize = 12;
 /// Columns of the text. All columns but the state and the route are numbers, at the right.

@@ -10,6 +10,8 @@ use std::fmt;
 pub enum Command {
     /// Reads the configuration again and serves it.
     Reload,
+    /// Opens the log files again; the response is sent when all files are open.
+    Reopen,
     /// Stops the server; the response is sent at the end of the drain.
     Stop,
     /// Returns the status.
@@ -189,6 +191,7 @@ impl Command {
         let (first, second) = rest.split_once(' ').unwrap_or((rest, ""));
         match (word, first) {
             ("reload", "") if rest.is_empty() => Ok(Command::Reload),
+            ("reopen", "") if rest.is_empty() => Ok(Command::Reopen),
             ("stop", "") if rest.is_empty() => Ok(Command::Stop),
             ("status", "") if rest.is_empty() => Ok(Command::Status(StatusFormat::Text)),
             ("status", "json") if second.is_empty() => Ok(Command::Status(StatusFormat::Json)),
@@ -359,6 +362,7 @@ impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Command::Reload => f.write_str("reload"),
+            Command::Reopen => f.write_str("reopen"),
             Command::Stop => f.write_str("stop"),
             Command::ManagerLogin => f.write_str("manager login"),
             Command::Status(StatusFormat::Text) => f.write_str("status"),
@@ -432,6 +436,7 @@ mod tests {
         let balancers = |format, name| Command::balancers(format, name).unwrap();
         for (command, line) in [
             (Command::Reload, "reload"),
+            (Command::Reopen, "reopen"),
             (Command::Stop, "stop"),
             (Command::ManagerLogin, "manager login"),
             (Command::Status(StatusFormat::Text), "status"),
@@ -507,6 +512,7 @@ mod tests {
             "hits xml",
             "Reload",
             "reload now",
+            "reopen now",
             "status xml",
             "metrics",
             "metrics json",

@@ -13,6 +13,8 @@ pub mod edit_value;
 pub mod edited_balancer;
 pub mod member_name;
 pub mod metrics;
+pub mod overview;
+pub mod problems;
 pub mod status;
 pub mod text_table;
 pub mod value_text;

@@ -3,6 +3,7 @@
 use crate::admin::text_table::duration;
 use crate::base::clock::format_utc;
 use crate::cache::CacheSummary;
+use crate::limits::STATUS_ROWS_MAX;
 use crate::wire::json::quoted;
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -154,67 +155,77 @@ impl Status {
         [self.connections.saturating_sub(h2 + h3), h2, h3]
     }
 
-    /// Renders the status as lines for a terminal.
-    pub fn text(&self) -> String {
-        let mut out = String::new();
-        let _ = writeln!(
-            out,
-            "anthill {}, process {}, up {}, configuration {} ({})",
+    /// Returns the line with the program, the process and the configuration.
+    pub(super) fn heading(&self) -> String {
+        format!(
+            "anthill {}, process {}, up {}, configuration {} ({})\n",
             self.version,
             self.pid,
             duration(self.up_seconds),
             self.generation,
             self.configuration
-        );
+        )
+    }
+
+    /// Appends the addresses, the certificates, the deployments and the releases as lines for a terminal.
+    pub(super) fn write_parts(&self, out: &mut String) {
         for (addresses, audience) in [(&self.listening, ""), (&self.manager, " (manager)")] {
             for (address, secure) in addresses {
                 let scheme = if *secure { "https" } else { "http " };
                 let _ = writeln!(out, "  {scheme} {address}{audience}");
             }
         }
-        let mut line = |name: &str, value: &dyn std::fmt::Display| {
-            let _ = writeln!(out, "  {:<24} {value}", name.replace('_', " "));
-        };
-        line("connections", &self.connections);
-        for (name, value) in &self.counters {
-            line(name, value);
+        // The certificates that end first come first.
+        let mut certificates: Vec<_> = self.certificates.iter().collect();
+        certificates.sort_by_key(|certificate| certificate.days_left);
+        for certificate in certificates.iter().take(STATUS_ROWS_MAX) {
+            certificate.write_text(out, self.now);
         }
-        let part = |part: usize, whole: usize| format!("{part} of {whole}");
-        line(
-            "content bytes",
-            &part(self.content_bytes, self.content_bytes_max),
-        );
-        line("body bytes", &part(self.body_bytes, self.body_bytes_max));
-        line("kept pages", &self.pages.pages);
-        line(
-            "kept page bytes",
-            &part(self.pages.bytes, self.pages.bytes_max),
-        );
-        line("cache calls", &self.pages.calls);
-        line("cache waits", &self.pages.collapsed);
-        line("log lines lost", &self.log_lines_lost);
-        line("datagrams lost", &self.datagrams_lost);
-        line("edits in force", &self.edits_in_force);
-        for (name, count) in &self.shares {
-            line(name, count);
-        }
-        for fault in self.edits_fault.iter().chain(&self.refusals) {
-            let _ = writeln!(out, "{fault}");
-        }
-        for certificate in &self.certificates {
-            certificate.write_text(&mut out, self.now);
+        if let Some(next) = certificates.get(STATUS_ROWS_MAX) {
+            let more = certificates.len() - STATUS_ROWS_MAX;
+            let _ = writeln!(
+                out,
+                "and {more} more certificates with at least {} days left: `anthill status --json`",
+                next.days_left
+            );
         }
         if self.renewed_elsewhere {
             out.push_str("certificates are renewed by another server on this state folder\n");
         }
         for deployment in &self.deployments {
-            deployment.write_text(&mut out);
+            deployment.write_text(out);
         }
         for release in &self.releases {
-            release.write_text(&mut out);
+            release.write_text(out);
         }
-        for (name, why) in &self.unmanaged_names {
-            let _ = writeln!(out, "no certificate is asked for `{name}`: {why}");
+    }
+
+    /// Returns the lines of the counters and of memory, without the counters that are 0.
+    pub(super) fn counter_lines(&self) -> String {
+        let mut out = String::new();
+        let mut line = |name: &str, value: &dyn std::fmt::Display| {
+            let _ = writeln!(out, "  {:<24} {value}", name.replace('_', " "));
+        };
+        line("connections", &self.connections);
+        let counters = self.counters.iter().chain(&self.shares).copied();
+        let more = [
+            ("kept pages", self.pages.pages as u64),
+            ("cache calls", self.pages.calls),
+            ("cache waits", self.pages.collapsed),
+            ("log lines lost", self.log_lines_lost),
+            ("datagrams lost", self.datagrams_lost),
+            ("edits in force", self.edits_in_force as u64),
+        ];
+        for (name, value) in counters.chain(more).filter(|it| it.1 > 0) {
+            line(name, &value);
+        }
+        let part = |part: usize, whole: usize| format!("{part} of {whole}");
+        for (name, bytes, bytes_max) in [
+            ("content bytes", self.content_bytes, self.content_bytes_max),
+            ("body bytes", self.body_bytes, self.body_bytes_max),
+            ("kept page bytes", self.pages.bytes, self.pages.bytes_max),
+        ] {
+            line(name, &part(bytes, bytes_max));
         }
         out
     }
@@ -552,44 +563,6 @@ pub(crate) mod tests {
             refusals: Vec::new(),
             unmanaged_names: vec![("*".into(), "a certificate cannot name every host")],
         }
-    }
-
-    #[test]
-    fn text_has_a_line_for_each_value() {
-        let expected = "\
-anthill 1.2.3, process 17, up 1 d 2 h, configuration 3 (anthill.toml)
-  https 127.0.0.1:443
-  http  [::]:80
-  http  127.0.0.1:8800 (manager)
-  connections              5
-  requests                 6
-  bytes sent               7
-  content bytes            8 of 9
-  body bytes               19 of 20
-  kept pages               10
-  kept page bytes          11 of 12
-  cache calls              13
-  cache waits              14
-  log lines lost           15
-  datagrams lost           16
-  edits in force           0
-  refused calls            18
-certificate for a.org, b.org: 42 days left, renewal at 1970-01-02 00:00 UTC
-certificate for a.org, b.org: 42 days left, requested now
-  failed at 1970-01-01 00:01 UTC: the \"order\" failed
-certificate for a.org, b.org: none yet, a self-signed certificate is served, next request at 1970-01-02 00:00 UTC
-certificate for a.org, b.org: -1 days left, self-signed
-certificate for a.org, b.org: 42 days left
-certificates are renewed by another server on this state folder
-a.org is main of site.git: 0123456 since 1970-01-01 01:00 UTC
-a.org is main of site.git: nothing is deployed, the branch does not exist, deployment under way
-  failed at 1970-01-01 00:02 UTC: no \"tree\"
-release abababababab of www, sequence 42: served since 1970-01-01 01:00 UTC
-release cdcdcdcdcdcd of shop, sequence 7: withdrawn since 1970-01-01 00:01 UTC
-new has no release, and answers 503 since 1970-01-01 00:02 UTC
-no certificate is asked for `*`: a certificate cannot name every host
-";
-        assert_eq!(example().text(), expected);
     }
 
     #[test]

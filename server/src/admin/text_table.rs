@@ -1,5 +1,6 @@
 //! Tables and short numbers for a terminal. Pure.
 
+use crate::limits::HISTORY_INTERVAL_SECONDS;
 use std::fmt::Write;
 
 /// Table with a title for each column. Lines stay within a width: a row with a long first cell is broken
@@ -18,6 +19,8 @@ struct TableRow {
     details: Vec<String>,
 }
 
+/// Widest line of a table, in characters.
+pub(super) const LINE_WIDTH: usize = 100;
 /// Indentation of the table, and of the lines below a row.
 const INDENT: &str = "  ";
 
@@ -134,6 +137,30 @@ pub fn duration(seconds: u64) -> String {
         (0, 0, minutes, seconds) => format!("{minutes} min {seconds} s"),
         (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
         (days, hours, _, _) => format!("{days} d {hours} h"),
+    }
+}
+
+/// Returns a count of an interval in hundredths per second.
+pub fn per_second(number: u32) -> u64 {
+    u64::from(number) * 100 / HISTORY_INTERVAL_SECONDS
+}
+
+/// Returns a rate in hundredths per second as text.
+pub fn rate(hundredths: u64) -> String {
+    match hundredths {
+        0 => "0/s".to_owned(),
+        1..1_000 => format!("{}.{:02}/s", hundredths / 100, hundredths % 100),
+        _ => format!("{}/s", count(hundredths / 100)),
+    }
+}
+
+/// Returns a duration in microseconds as text; a hyphen for 0, the latency without requests.
+pub fn micros(micros: u64) -> String {
+    match micros {
+        0 => "-".to_owned(),
+        1..10_000 => format!("{}.{} ms", micros / 1_000, micros / 100 % 10),
+        10_000..10_000_000 => format!("{} ms", micros / 1_000),
+        _ => duration(micros / 1_000_000),
     }
 }
 

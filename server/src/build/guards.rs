@@ -4,9 +4,11 @@ use crate::base::heap_sort::sort;
 use crate::config::{Config, RouteConfig, SiteConfig};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Routes of a site with `allow` or `users`.
+/// Routes of a site with `allow`, `deny` or `users`.
 pub(super) fn guards(site: &SiteConfig) -> impl Iterator<Item = &RouteConfig> {
-    let guards = |route: &&RouteConfig| route.allow.is_some() || route.users.is_some();
+    let guards = |route: &&RouteConfig| {
+        route.allow.is_some() || route.deny.is_some() || route.users.is_some()
+    };
     site.routes.iter().filter(guards)
 }
 

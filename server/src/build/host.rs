@@ -3,11 +3,13 @@
 use super::guards::guards;
 use super::ledger_entries::LedgerEntries;
 use super::member_tls::MemberTlsClients;
+use super::redirects::SiteRedirects;
 use super::resources::SharedResources;
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::base::route_counters::RouteCounters;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
 use crate::git::browse::render::readme::folder_readme;
+use crate::handler::route_handler::CorsPaths;
 use crate::handler::script::cgi;
 use crate::hits::SiteHits;
 use crate::site::{
@@ -20,7 +22,7 @@ use crate::world::allow_list::AllowList;
 use crate::world::preview::Previews;
 use crate::world::query_pattern::QueryPattern;
 use crate::world::users::Users;
-use crate::world::{AccessLog, Fallback, Host, SecureFields, World};
+use crate::world::{AccessLog, Fallback, Host, Route, SecureFields, World};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,8 +35,12 @@ pub(super) struct HostBuilder<'b> {
     pub(super) member_tls: &'b MemberTlsClients<'b>,
     pub(super) previous: Option<&'b World>,
     pub(super) h3_port: Option<u16>,
+    /// Files of the server that no site serves.
+    pub(super) secrets: SecretPaths,
     /// Response fields set by the operator for the site.
     pub(super) headers: Arc<HeaderRules>,
+    /// Paths with cross-origin access.
+    pub(super) cors_paths: CorsPaths,
     pub(super) change_tracker: SiteChangeTracker,
 }
 
@@ -63,26 +69,25 @@ impl HostBuilder<'_> {
             Some(release) => self.previews(release, files.as_deref(), tls)?,
             None => None,
         };
-        let log = match &site.log {
-            Some(log) => self.entries.access(log),
-            None => server_access.clone(),
-        };
-        Ok(Host {
+        let log = self.entries.site_access(&site.log, server_access);
+        let redirects = SiteRedirects::read(self.config, site)?;
+        let secure_fields = SecureFields::new(
+            site.hsts,
+            // HTTP/3 can't request client certificates, so a site with `client_ca` does not announce
+            // HTTP/3.
+            self.h3_port.filter(|_| site.client_ca.is_none()),
+        );
+        let host = Host {
             canonical: canonical_name(&names),
             http_redirects: site.http == PlainHttp::Redirect,
             hsts: site.hsts.is_some(),
-            secure_fields: Arc::new(SecureFields::new(
-                site.hsts,
-                // HTTP/3 can't request client certificates, so a site with `client_ca` does not announce
-                // HTTP/3.
-                self.h3_port.filter(|_| site.client_ca.is_none()),
-            )),
+            request_rules: self.request_rules(&secure_fields)?,
+            secure_fields: Arc::new(secure_fields),
             site: files,
             fallback: self.fallback(),
             try_query: self.last_try().and_then(|(_, query)| query),
-            guarded: routes
-                .iter()
-                .any(|route| route.allow.is_some() || route.users.is_some()),
+            redirects: redirects.tables()?,
+            guarded: routes.iter().any(Route::has_guard),
             scripted: routes.iter().any(|route| route.scripts.is_some()),
             routes,
             identity: tls.map_or(PairFingerprint::NONE, |tls| identity(&names, tls)),
@@ -94,7 +99,9 @@ impl HostBuilder<'_> {
             names,
             previews: previews.map(Arc::new),
             preview: None,
-        })
+        };
+        redirects.refuse_loops(&host)?;
+        Ok(host)
     }
 
     /// Returns the counters of the responses of the route with `prefix`.
@@ -284,7 +291,7 @@ impl HostBuilder<'_> {
             .map(|files| glob(self.config, files))
             .collect::<Result<_, _>>()?;
         rules.headers.clone_from(&self.headers);
-        rules.secrets = SecretPaths::new(self.config.secret_paths());
+        rules.secrets = self.secrets.clone();
         Ok(rules)
     }
 }

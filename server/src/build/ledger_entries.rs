@@ -4,9 +4,9 @@ use super::logs::destination;
 use super::member_tls::MemberTlsClients;
 use super::resources::SharedResources;
 use crate::base::clock::monotonic_ms;
-use crate::base::log::{AccessLogFormat, Sink};
+use crate::base::log::Sink;
 use crate::base::route_counters::RouteCounters;
-use crate::config::{self, Config, LogFormat, LogTarget, OperatorError, Spanned};
+use crate::config::{self, Config, LogTarget, OperatorError, SiteLogConfig, Spanned};
 use crate::hits::SiteHits;
 use crate::upstream::balancer::Balancer;
 use crate::upstream::settings::BalancerSettings;
@@ -50,17 +50,48 @@ impl<'b> LedgerEntries<'b> {
         }
     }
 
-    /// Returns the access log with the configured destination; `None` for no log.
-    pub(super) fn access(&self, to: &Spanned<LogTarget>) -> Option<AccessLog> {
+    /// Returns the access log of the server; `None` for no log.
+    pub(super) fn access(&self) -> Option<AccessLog> {
+        let log = &self.config.log;
+        let sink = self.sink(&log.access);
+        (!sink.is_off()).then(|| AccessLog {
+            sink,
+            format: log.format,
+            skip: log.skip.as_slice().into(),
+        })
+    }
+
+    /// Returns the access log of a site, with the settings of the server where the site has none; `None` for no log.
+    pub(super) fn site_access(
+        &self,
+        log: &SiteLogConfig,
+        server: &Option<AccessLog>,
+    ) -> Option<AccessLog> {
+        let sink = match &log.access {
+            Some(access) => self.sink(access),
+            None => server.as_ref()?.sink.clone(),
+        };
+        if sink.is_off() {
+            return None;
+        }
+        let skip = match (&log.skip, server) {
+            (None, Some(server)) => Arc::clone(&server.skip),
+            (rules, _) => rules
+                .as_ref()
+                .unwrap_or(&self.config.log.skip)
+                .as_slice()
+                .into(),
+        };
+        let format = log.format.unwrap_or(self.config.log.format);
+        Some(AccessLog { sink, format, skip })
+    }
+
+    fn sink(&self, to: &Spanned<LogTarget>) -> Sink {
         let mut sinks = self.sinks.borrow_mut();
         let destination = destination(to.get_ref());
         let sink = self.resources.sinks.find_or_new(&destination, &sinks);
         sinks.push(sink.clone());
-        let format = match self.config.log.format {
-            LogFormat::Combined => AccessLogFormat::Combined,
-            LogFormat::Json => AccessLogFormat::Json,
-        };
-        (!sink.is_off()).then_some(AccessLog { sink, format })
+        sink
     }
 
     /// Returns the backend of a route. All routes to a backend share its connections, so routes with

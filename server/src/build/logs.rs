@@ -14,7 +14,7 @@ pub fn open_access_logs(
     sinks: &Sinks,
 ) -> Result<(), OperatorError> {
     let sites = config.sites.iter().zip(world.hosts.iter());
-    let sites = sites.filter_map(|(site, host)| Some((site.log.as_ref()?, &host.access)));
+    let sites = sites.filter_map(|(site, host)| Some((site.log.access.as_ref()?, &host.access)));
     for (to, log) in once((&config.log.access, &world.access)).chain(sites) {
         if let Some(log) = log {
             let opened = sinks.open_new(&log.sink);

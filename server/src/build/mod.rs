@@ -5,6 +5,8 @@ mod host;
 mod ledger_entries;
 mod logs;
 mod member_tls;
+mod redirects;
+mod request_rules;
 mod resources;
 mod route_key;
 mod route;
@@ -19,11 +21,13 @@ pub use resources::{SharedResources, new_balancers, new_logins, new_pseudonym};
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::config::{self, Config, OperatorError};
 use crate::limits::Limits;
+use crate::site::SecretPaths;
 use crate::world::{Hosts, World};
 use guards::guards_number;
 use host::{HostBuilder, headers};
 use ledger_entries::LedgerEntries;
 use member_tls::MemberTlsClients;
+use request_rules::cors_paths;
 use std::sync::Arc;
 use tls::{challenges, tls};
 
@@ -39,7 +43,8 @@ pub fn build(
 ) -> Result<World, OperatorError> {
     let entries = LedgerEntries::new(config, supplies);
     let member_tls = MemberTlsClients::new(config, previous);
-    let server_access = entries.access(&config.log.access);
+    let secrets = SecretPaths::new(config.secret_paths());
+    let server_access = entries.access();
     let mut errors = Vec::new();
     let tls = tls(config, supplies, previous, now).unwrap_or_else(|error| {
         errors.push(error);
@@ -59,7 +64,9 @@ pub fn build(
             member_tls: &member_tls,
             previous,
             h3_port,
+            secrets: secrets.clone(),
             headers: Arc::new(headers(config, site)?),
+            cors_paths: cors_paths(site),
             change_tracker: before.map_or_else(
                 || SiteChangeTracker::new(&supplies.change_tracker),
                 |host| host.change_tracker.clone(),
@@ -114,8 +121,9 @@ fn limits(config: &Config) -> Limits {
 /// Returns the configuration without the roots to be created by the first deployment, and without the rules
 /// that run files of such a root, so that a World can be built before the deployment.
 pub fn without_missing_roots(mut config: Config) -> Config {
+    let deployments = config.deployments();
     let to_come = |site: &config::SiteConfig| {
-        let deployment = config.deployment_to(site);
+        let deployment = deployments.iter().find(|it| it.fills(site));
         let root = deployment.and_then(|it| it.root());
         root.is_some_and(|root| !root.exists())
     };

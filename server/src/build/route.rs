@@ -26,8 +26,9 @@ use crate::hits::HitsHandler;
 use crate::limits::{CACHE_PAGE_BYTES, GIT_COMMIT_PAGE_RECHECK_SECONDS};
 use crate::site::{SecretPaths, SiteRoot};
 use crate::upstream::settings::BalancerSettings;
+use crate::wire::status::Status;
 use crate::world::query_pattern::QueryPattern;
-use crate::world::{Route, RouteTarget, SiteScripts};
+use crate::world::{Route, RouteRedirect, RouteTarget, SiteScripts};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,11 +46,10 @@ impl HostBuilder<'_> {
             None => None,
             Some(target) => Some(self.target(target, route, &prefix)?),
         };
-        let allow = route
-            .allow
-            .as_ref()
-            .map(|networks| self.allow(networks))
-            .transpose()?;
+        let networks = |networks: &Option<Vec<Spanned<String>>>| {
+            let networks = networks.as_ref();
+            networks.map(|networks| self.allow(networks)).transpose()
+        };
         let users = match &route.users {
             None => None,
             Some(path) => Some(Arc::new(self.users(path)?)),
@@ -64,8 +64,11 @@ impl HostBuilder<'_> {
             },
             prefix,
             target,
-            allow,
+            allow: networks(&route.allow)?,
+            deny: networks(&route.deny)?,
             users,
+            guard_methods: route.guard_methods.clone(),
+            methods: route.methods.clone(),
             scripts,
             has_encoded_slashes: route.encoded_slash,
             is_proxied: matches!(route.target, Some(config::TargetConfig::Proxy(_))),
@@ -79,9 +82,11 @@ impl HostBuilder<'_> {
         prefix: &[u8],
     ) -> Result<RouteTarget, OperatorError> {
         Ok(match target {
-            config::TargetConfig::Redirect(to) => {
-                RouteTarget::Redirect(to.get_ref().as_bytes().into())
-            }
+            config::TargetConfig::Redirect(redirect) => RouteTarget::Redirect(RouteRedirect {
+                status: Status(redirect.status),
+                to: redirect.to.get_ref().as_bytes().into(),
+                keeps_query: redirect.keeps_query,
+            }),
             config::TargetConfig::Rewrite(to) => {
                 let (path, query) = QueryPattern::split(to.get_ref());
                 RouteTarget::Rewrite {
@@ -151,7 +156,7 @@ impl HostBuilder<'_> {
             } => Arc::new(self.cgi(root, b"", interpreters, variables)?),
             config::ScriptsConfig::Backend(backend) => Arc::new(self.backend(backend, b"")?),
         };
-        let handler = RouteHandler::new(handler, &self.headers);
+        let handler = self.route_handler(handler);
         let cache = route.cache.as_ref();
         Ok(SiteScripts {
             endings,
@@ -253,7 +258,7 @@ impl HostBuilder<'_> {
             prefix: prefix.into(),
             interpreters: interpreters.map(program).collect(),
             variables: variables.to_vec(),
-            secrets: SecretPaths::new(self.config.secret_paths()),
+            secrets: self.secrets.clone(),
             is_guarded: self.has_guards_below(prefix),
         }))
     }
@@ -306,9 +311,17 @@ impl HostBuilder<'_> {
         prefix: &[u8],
     ) -> Result<RouteTarget, OperatorError> {
         let settings = self.git_settings(git, prefix)?;
-        let exchanges = GitHttpHandler::new(Arc::clone(&settings));
+        let exchanges = Arc::new(GitHttpHandler::new(Arc::clone(&settings)));
+        let exchanges = self.route_handler(exchanges);
+        let pushers = git.push_users.as_ref();
+        let pushers = pushers.map(|path| self.users(path).map(Arc::new));
+        let pushers = pushers.transpose()?;
         if !git.pages {
-            return Ok(self.live(exchanges, route));
+            return Ok(RouteTarget::Git {
+                exchanges,
+                pages: None,
+                pushers,
+            });
         }
         let program = find_git();
         let program =
@@ -323,11 +336,12 @@ impl HostBuilder<'_> {
             pages_per_minute: server.limits.git_pages_per_minute,
         };
         let pages = BrowseHandler::new(settings, browse);
-        let pages = RouteHandler::new(Arc::new(pages), &self.headers);
+        let pages = self.route_handler(Arc::new(pages));
         let cached = self.stage(route, PAGES_RULE).wrap(pages);
         Ok(RouteTarget::Git {
-            exchanges: RouteHandler::new(Arc::new(exchanges), &self.headers),
-            pages: Arc::new(cached),
+            exchanges,
+            pages: Some(Arc::new(cached)),
+            pushers,
         })
     }
 
@@ -379,9 +393,14 @@ impl HostBuilder<'_> {
         }
     }
 
+    /// Returns the handler with the operator's response fields.
+    fn route_handler(&self, handler: Arc<dyn Handler>) -> RouteHandler {
+        RouteHandler::new(handler, &self.headers, &self.cors_paths)
+    }
+
     /// Returns the target with the handler, behind the page cache if the route has one.
     fn live(&self, handler: impl Handler + 'static, route: &config::RouteConfig) -> RouteTarget {
-        let handler = RouteHandler::new(Arc::new(handler), &self.headers);
+        let handler = self.route_handler(Arc::new(handler));
         match &route.cache {
             None => RouteTarget::Handler(handler),
             Some(cache) => {

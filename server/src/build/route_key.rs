@@ -2,6 +2,7 @@
 //! disk are stored by the key.
 
 use super::guards::guarded_paths;
+use super::request_rules::cors_paths;
 use crate::base::digest::sha256;
 use crate::base::heap_sort::sort;
 use crate::config::{
@@ -55,6 +56,13 @@ pub(super) fn route_key(name: &str, site: &SiteConfig, route: &RouteConfig) -> u
         key.text(headers.files.get_ref());
         key.pairs(&headers.set);
     });
+    // Pages are stored without the handler's fields of cross-origin access. The keys of sites without `cors` stay as
+    // they were before.
+    let mut cors = cors_paths(site).to_vec();
+    sort(&mut cors);
+    if !cors.is_empty() {
+        key.list(cors.iter(), |key, path| key.bytes(path));
+    }
     key.option(route.target.as_ref(), KeyEncoder::target);
     key.option(route.scripts.as_ref(), KeyEncoder::scripts);
     let digest = sha256(&key.0);
@@ -113,7 +121,7 @@ impl KeyEncoder {
         match target {
             TargetConfig::Redirect(to) => {
                 self.number(1);
-                self.text(to.get_ref());
+                self.text(to.to.get_ref());
             }
             TargetConfig::Rewrite(to) => {
                 self.number(2);
@@ -216,6 +224,8 @@ impl KeyEncoder {
             folder,
             exports_all,
             push,
+            // The users of a push make no difference to pages, as the users of a route.
+            push_users: _,
             pages,
             variables,
             deploy,

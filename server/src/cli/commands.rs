@@ -165,9 +165,28 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         run: control_client::reload,
     },
     CommandSpec {
+        name: "reopen",
+        about: "Open the log files again",
+        details: &[
+            "For logrotate and other programs that rename log files. The command returns when all log files are open; \
+             lines of earlier responses are in the old files. The exit status is 1 if a file can't be opened, and \
+             the old file stays in use.",
+            CLIENT_DETAILS,
+        ],
+        operands: &[WHAT],
+        options: &[STATE, CONTROL],
+        run: control_client::reopen,
+    },
+    CommandSpec {
         name: "status",
         about: "Print the state of the running server",
-        details: &[CLIENT_DETAILS],
+        details: &[
+            "Prints what is wrong, then addresses, certificates, rates of the last minutes, responses of the sites by \
+             class of the status, refusals by rule, and counters.",
+            CLIENT_DETAILS,
+            "Without DIR|FILE, and outside of the folder of a running server, the command finds the only server that \
+             runs on this machine.",
+        ],
         operands: &[WHAT],
         options: &[
             CommandOption {

@@ -1,4 +1,4 @@
-//! The client of the control socket: `anthill reload`, `status`, `requests`, `metrics`, `balancer`, `manager`,
+//! The client of the control socket: `anthill reload`, `reopen`, `status`, `requests`, `metrics`, `balancer`, `manager`,
 //! `hits`, `purge` and `stop`.
 //!
 //! A request is one line. The response is `ok` or `error` on the first line, then text for the user, until
@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::parse::ParsedArguments;
+use super::running_servers::running_servers;
 use crate::admin::command::{Command, HitsFormat, StatusFormat};
 use crate::admin::metrics::MetricsFormat;
 use crate::base::visible_text::visible_lines;
@@ -18,6 +19,10 @@ use crate::config::{ConfigSource, OperatorError, Overrides, control_sockets, rea
 
 pub(super) fn reload(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     ask(typed, 0, &Command::Reload, Some(Duration::from_secs(120)))
+}
+
+pub(super) fn reopen(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    ask(typed, 0, &Command::Reopen, Some(Duration::from_secs(60)))
 }
 
 pub(super) fn status(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
@@ -122,8 +127,14 @@ pub(super) fn exchange_with(
     command: &Command,
     patience: Option<Duration>,
 ) -> Result<ServerResponse, OperatorError> {
-    let sockets = sockets(typed, nth)?;
-    let (path, stream) = connect(&sockets)?;
+    let mut sockets = sockets(typed, nth)?;
+    let (path, stream) = match connect(&sockets) {
+        Err(error) if names_no_server(typed, nth) && changes_nothing(command) => {
+            sockets = only_running_server(error)?;
+            connect(&sockets)?
+        }
+        connected => connected?,
+    };
     let answer = exchange(stream, command, patience).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -137,6 +148,44 @@ pub(super) fn exchange_with(
         path: path.to_owned(),
         text: answer,
     })
+}
+
+/// Returns true if the command line names neither a folder, a file nor a socket.
+fn names_no_server(typed: &ParsedArguments, nth: usize) -> bool {
+    typed.path_at(nth).is_none() && typed.path("control").is_none() && typed.path("state").is_none()
+}
+
+/// Returns true for a command that may go to a server of another folder, since the command only reads.
+fn changes_nothing(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Status(_) | Command::Requests(_) | Command::Metrics(_) | Command::History
+    )
+}
+
+/// Returns the control socket of the only server that runs on this machine. `error` says that no server runs with the
+/// configuration of the current folder.
+fn only_running_server(error: OperatorError) -> Result<Vec<PathBuf>, OperatorError> {
+    let servers = running_servers();
+    match &servers[..] {
+        [] => Err(error),
+        [server] => {
+            let note = format!("(the server with the control socket {})", server.display());
+            super::print_message(&note);
+            Ok(servers)
+        }
+        _ => {
+            let what = format!(
+                "{} servers run on this machine, and none with the configuration of this folder",
+                servers.len()
+            );
+            let choices = servers
+                .iter()
+                .map(|it| format!("--control {}", it.display()));
+            let choices = choices.collect::<Vec<_>>().join("\n  ");
+            Err(OperatorError::failure(what).help(format!("name one of them:\n  {choices}")))
+        }
+    }
 }
 
 /// Prints a response.

@@ -14,6 +14,7 @@ mod man;
 mod parse;
 mod passwd;
 mod receive;
+mod running_servers;
 mod serve;
 mod service;
 mod service_publisher;

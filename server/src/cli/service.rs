@@ -268,7 +268,7 @@ impl ServiceDefinition {
                     .help("move the configuration and the content, for example to /srv"),
             );
         }
-        self.must_be_roots_own()?;
+        self.must_be_roots_own(&config)?;
         let account = UnixAccount::find(&self.user);
         if let Some(stop) = account.and_then(|account| account.stopped_at(&self.program, 1)) {
             let (program, user, stop) = (self.program.display(), &self.user, stop.display());
@@ -285,11 +285,12 @@ impl ServiceDefinition {
     /// Refuses a program started by root that another user can change. Also refuses a changeable
     /// configuration that names the account to drop to. A unit with `User=` is exempt: systemd starts the
     /// program with the account from the beginning.
-    fn must_be_roots_own(&self) -> Result<(), OperatorError> {
+    fn must_be_roots_own(&self, config: &Config) -> Result<(), OperatorError> {
         let by_root = self.init != InitSystem::Systemd || self.drops;
-        let program = by_root.then_some(&self.program);
-        let config = self.drops.then_some(&self.target);
-        for path in program.into_iter().chain(config) {
+        let program = by_root.then_some(&*self.program);
+        let included = config.source.paths().filter(|path| *path != self.target);
+        let config = std::iter::once(&*self.target).chain(included);
+        for path in program.into_iter().chain(config.filter(|_| self.drops)) {
             let failed = |error: std::io::Error| {
                 OperatorError::failure(format!("{}: {}", path.display(), reason(&error)))
             };
@@ -383,7 +384,10 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
 
 /// Returns the folders, besides the state folder, that a sandboxed service must be able to write to.
 fn writes(config: &Config) -> BTreeSet<PathBuf> {
-    let logs = config.sites.iter().filter_map(|site| site.log.as_ref());
+    let logs = config
+        .sites
+        .iter()
+        .filter_map(|site| site.log.access.as_ref());
     let logs = logs.chain([&config.log.access, &config.log.errors]);
     let mut folders = BTreeSet::new();
     folders.extend(logs.filter_map(|log| match log.get_ref() {

@@ -101,7 +101,7 @@ fn help_has_the_row_of_each_rule() {
     let text = help::rule(403).unwrap();
     assert_eq!(
         text,
-        "R403: address not allowed\nStatus 403\n\nSee `allow`.\n"
+        "R403: address not allowed\nStatus 403\n\nSee `allow` and `deny`.\n"
     );
     // Asterisks and brackets outside of links stay.
     let text = help::rule(104).unwrap();

@@ -2,6 +2,7 @@
 //! server drops to, and places to be written.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::Metadata;
 use std::path::{Component, Path, PathBuf};
 
@@ -17,9 +18,10 @@ use crate::config::git_table::GitConfig;
 use crate::config::log_table::LogTarget;
 use crate::config::paths::reason;
 use crate::config::route_table::{RouteConfig, TargetConfig};
-use crate::config::script_table::ScriptsConfig;
+use crate::config::script_table::{BackendAddressConfig, ScriptsConfig};
 use crate::config::site_table::{PlainHttp, SiteConfig};
 use crate::config::suggestion::suggest;
+use crate::config::table_relations::{open_methods, shadowed_redirect};
 use crate::config::unix_account::UnixAccount;
 use crate::git::post_receive::git_folder;
 use crate::git::repository::is_repository;
@@ -78,8 +80,9 @@ struct Checker<'c> {
     /// False for a configuration with mistakes, which lacks some values.
     is_whole: bool,
     account: Option<UnixAccount>,
-    /// Served folders, each with its path without links.
-    roots: Vec<(&'c Path, PathBuf)>,
+    deployments: Vec<Deployment<'c>>,
+    /// Served folders by their paths without links.
+    roots: HashMap<PathBuf, &'c Path>,
     errors: RefCell<Vec<OperatorError>>,
 }
 
@@ -101,7 +104,8 @@ impl<'c> Checker<'c> {
             config,
             is_whole,
             account,
-            roots: roots.map(|root| (root, real(root))).collect(),
+            deployments: config.deployments(),
+            roots: roots.map(|root| (real(root), root)).collect(),
             errors: RefCell::new(error.into_iter().collect()),
         }
     }
@@ -135,7 +139,7 @@ impl Checker<'_> {
             self.balancer(balancer);
         }
         for (_, users) in config.manager_files() {
-            self.keep(self.user_file(users));
+            self.keep(self.file(users, USER_FILE));
         }
         self.keep(self.log(&config.log.access));
         self.keep(self.log(&config.log.errors));
@@ -148,9 +152,9 @@ impl Checker<'_> {
     }
 
     fn site(&self, site: &SiteConfig) {
-        if let Some(deployment) = self.config.deployment_to(site) {
+        if let Some(deployment) = self.deployments.iter().find(|it| it.fills(site)) {
             // The content of a deployed root is not checked, since the content comes with a push.
-            self.keep(self.deployed(&deployment));
+            self.keep(self.deployed(deployment));
         } else if let Some(root) = site.root.as_ref().filter(|it| !self.may_come(it.get_ref())) {
             self.keep(self.folder(root));
             for (status, page) in site.errors.iter().filter(|_| root.get_ref().is_dir()) {
@@ -171,11 +175,14 @@ impl Checker<'_> {
                 self.keep(self.file(file, kind));
             }
         }
-        if let Some(log) = &site.log {
+        if let Some(log) = &site.log.access {
             self.keep(self.log(log));
         }
         if let Some(users) = site.preview_users() {
-            self.keep(self.user_file(users));
+            self.keep(self.file(users, USER_FILE));
+        }
+        if let Some(map) = &site.redirect_map {
+            self.keep(self.file(map, "file of redirects"));
         }
         for route in &site.routes {
             self.route(route);
@@ -191,8 +198,8 @@ impl Checker<'_> {
     }
 
     fn route(&self, route: &RouteConfig) {
-        if let Some(users) = &route.users {
-            self.keep(self.user_file(users));
+        for users in route.user_files() {
+            self.keep(self.file(users, USER_FILE));
         }
         if let Some(TargetConfig::Root(root)) = &route.target {
             self.keep(self.folder(root));
@@ -344,11 +351,6 @@ impl Checker<'_> {
             None => format!("create the repository: git init --bare {}", named.display()),
         };
         Err(self.config.point(span, what, help))
-    }
-
-    /// Checks a user file, and the lines of the file.
-    fn user_file(&self, file: &Spanned<PathBuf>) -> Result<(), OperatorError> {
-        self.file(file, USER_FILE)
     }
 
     /// Checks a file to read.
@@ -508,7 +510,11 @@ impl Checker<'_> {
             return Err(self.config.point(log.span(), what, help));
         }
         if path.exists() {
-            return self.allowed(&Spanned::new(log.span(), path.clone()), 2, "write");
+            self.allowed(&Spanned::new(log.span(), path.clone()), 2, "write")?;
+            // A rotation makes files beside a log, but not beside a pipe.
+            if self.config.log.rotate.is_none() || !path.is_file() {
+                return Ok(());
+            }
         }
         let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
         let folder = Spanned::new(log.span(), folder);
@@ -546,8 +552,13 @@ impl Checker<'_> {
                 "name a folder for certificates and keys",
             ));
         }
-        let existing = state.get_ref().ancestors().find(|folder| folder.is_dir());
+        let existing = state.get_ref().ancestors().find(|folder| folder.exists());
         let existing = existing.unwrap_or(Path::new("/"));
+        if !existing.is_dir() {
+            let what = format!("{} is a file, not a folder", existing.display());
+            let help = "name a folder for certificates and keys";
+            return Err(self.config.point(state.span(), what, help));
+        }
         if accessible(existing, 2 | 1) {
             return Ok(());
         }
@@ -567,7 +578,7 @@ impl Checker<'_> {
         let client_keys = balancers.filter_map(BalancerConfig::secret_file);
         let secrets = sites()
             .flat_map(|site| {
-                let users = site.routes.iter().filter_map(|route| route.users.as_ref());
+                let users = site.routes.iter().flat_map(RouteConfig::user_files);
                 let key = site
                     .key
                     .iter()
@@ -609,7 +620,7 @@ impl Checker<'_> {
     /// from the file.
     fn served_from(&self, path: &Path) -> Option<&Path> {
         let path = real(path);
-        let contains = |root: &PathBuf| {
+        let contains = |root: &Path| {
             path.strip_prefix(root).is_ok_and(|inside| {
                 inside.components().all(|part| match part {
                     Component::Normal(name) => {
@@ -619,8 +630,8 @@ impl Checker<'_> {
                 })
             })
         };
-        let found = self.roots.iter().find(|(_, root)| contains(root));
-        found.map(|(root, _)| *root)
+        let mut folders = path.ancestors();
+        folders.find_map(|folder| self.roots.get(folder).filter(|_| contains(folder)).copied())
     }
 
     fn warnings(&self) -> Vec<OperatorError> {
@@ -648,7 +659,10 @@ impl Checker<'_> {
         for site in &self.config.sites {
             if site.http == PlainHttp::Serve
                 && !self.config.server.http.is_empty()
-                && let Some(route) = site.routes.iter().find(|route| route.users.is_some())
+                && let Some(route) = site
+                    .routes
+                    .iter()
+                    .find(|it| it.user_files().next().is_some())
             {
                 let (name, path) = (site.names[0].get_ref(), route.path.get_ref());
                 let what = format!(
@@ -659,19 +673,45 @@ impl Checker<'_> {
             }
             let of_route = |route: &RouteConfig| {
                 let warning = self.shown_scripts(route).or_else(|| takes_all(route));
-                let what = warning.or_else(|| leads_nowhere(site, route))?;
+                let warning = warning.or_else(|| self.closed_socket(route));
+                let warning = warning.or_else(|| leads_nowhere(site, route));
+                let what = warning.or_else(|| open_methods(route))?;
                 Some(warn(route.path.span(), what))
             };
             warnings.extend(site.routes.iter().filter_map(of_route));
+            let shadowed = shadowed_redirect(site);
+            warnings.extend(shadowed.map(|(span, what)| warn(span, what)));
         }
         warnings.extend(unused_balancers(self.config));
         warnings.extend(shared_cookies(self.config));
-        let deployments = self.config.deployments();
-        warnings.extend(deployments.iter().filter_map(|deployment| {
+        warnings.extend(self.deployments.iter().filter_map(|deployment| {
             let what = not_exported(deployment)?;
             Some(warn(deployment.deploy.repository.span(), what))
         }));
         warnings
+    }
+
+    /// Warns of a backend's socket that the account of the server can't open.
+    fn closed_socket(&self, route: &RouteConfig) -> Option<String> {
+        let BackendAddressConfig::Unix(socket) = route.backend()?.address.get_ref() else {
+            return None;
+        };
+        let account = self.account.as_ref().filter(|_| socket.exists())?;
+        let stop = account.stopped_at(socket, 2)?;
+        let mend = match stop == *socket {
+            true => format!(
+                "let its group open the socket, for php-fpm with listen.group = {} and \
+                 listen.mode = 0660",
+                account.group
+            ),
+            false => format!("chmod o+x {}", stop.display()),
+        };
+        Some(format!(
+            "user `{}` cannot open the socket {} of the route {}: {mend}",
+            account.name,
+            socket.display(),
+            route.path.get_ref()
+        ))
     }
 
     /// Warns of scripts in a served folder: the route runs the scripts, but the source is sent to clients
@@ -697,14 +737,18 @@ impl Checker<'_> {
     }
 }
 
-/// Warns of a deployment's repository that refuses pushes because the repository isn't exported.
+/// Warns of a deployment's repository that refuses clones and pushes because the repository isn't exported.
 fn not_exported(deployment: &Deployment<'_>) -> Option<String> {
-    let is_refused = deployment.git.push && !deployment.git.exports_all;
-    let folder = git_folder(&deployment.repository()).filter(|_| is_refused)?;
+    let folder = git_folder(&deployment.repository());
+    let folder = folder.filter(|_| !deployment.git.exports_all)?;
     let mark = folder.join("git-daemon-export-ok");
+    let refused = match deployment.git.push {
+        true => "pushes to",
+        false => "clones of",
+    };
     (!mark.exists()).then(|| {
         format!(
-            "pushes to {} are refused, since the repository is not exported: touch {}, or write \
+            "{refused} {} are refused, since the repository is not exported: touch {}, or write \
              export = \"all\"",
             folder.display(),
             mark.display()
@@ -729,8 +773,9 @@ fn takes_all(route: &RouteConfig) -> Option<String> {
     })
 }
 
-/// Warns of a rewrite to a path that has a redirect or another rewrite. The server does not follow the
-/// second route but looks for a file of the site, and the site has no such file.
+/// Warns of a rewrite to a missing file below the root of another route, or to a path that has a redirect or another
+/// rewrite. The server does not follow the second route but looks for a file of the site, and the site has no such
+/// file.
 fn leads_nowhere(site: &SiteConfig, route: &RouteConfig) -> Option<String> {
     let Some(TargetConfig::Rewrite(to)) = &route.target else {
         return None;
@@ -738,12 +783,26 @@ fn leads_nowhere(site: &SiteConfig, route: &RouteConfig) -> Option<String> {
     let path = to.get_ref().split('?').next().unwrap_or_default();
     // Routes match by whole path components, and the longest match wins, as in `Host::target`.
     let prefix = |route: &RouteConfig| route.path.get_ref().trim_end_matches('/').len();
-    let covers = |it: &&super::RouteConfig| {
+    let covers = |it: &&RouteConfig| {
         let rest = path.strip_prefix(it.path.get_ref().trim_end_matches('/'));
         it.target.is_some() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     let covering = site.routes.iter().filter(covers);
     let covering = covering.max_by_key(|it| prefix(it))?;
+    if let Some(TargetConfig::Root(root)) = &covering.target {
+        let rest = path[prefix(covering)..].trim_start_matches('/');
+        let file = root.get_ref().join(rest);
+        // A path with a slash at the end is completed by the rest of the request's path.
+        let is_missing = !path.ends_with('/') && root.get_ref().is_dir() && !file.exists();
+        return is_missing.then(|| {
+            format!(
+                "the rewrite of {} leads to {path} of the route {}, and the file {} does not exist",
+                route.path.get_ref(),
+                covering.path.get_ref(),
+                file.display()
+            )
+        });
+    }
     let file = site.root.as_ref().map(|root| {
         let root = root.get_ref();
         root.join(path.trim_start_matches('/'))

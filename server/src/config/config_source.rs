@@ -17,6 +17,7 @@ use crate::config::paths::{
 use crate::config::schema::{self, Reading};
 use crate::config::server_table::ServerConfig;
 use crate::config::values::{ListenAddress, share_ports};
+use crate::config::variables::expanded;
 
 /// Source of a configuration, from the argument of `anthill serve`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -233,7 +234,7 @@ pub fn configured_user(file: &Path) -> Option<String> {
     let text = read_text(file).ok()?;
     let (document, _errors) = toml::de::DeTable::parse_recoverable(&text);
     let server = document.get_ref().get("server")?.get_ref().as_table()?;
-    Some(server.get("user")?.get_ref().as_str()?.to_owned())
+    expanded(server.get("user")?.get_ref().as_str()?)
 }
 
 /// Returns the paths where the control socket of a running server may be, most likely first: the configured
@@ -256,7 +257,7 @@ pub fn control_sockets(
     let folder = path.parent().unwrap_or(Path::new("/"));
     let configured = |key: &str| {
         let value = server?.as_table()?.get(key)?.get_ref().as_str()?;
-        Some(join(folder, value))
+        Some(join(folder, expanded(value)?))
     };
     let typed = |path: &Option<PathBuf>| path.as_deref().map(absolute).transpose();
     if let Some(control) = typed(&overrides.control)?.or_else(|| configured("control")) {

@@ -154,7 +154,7 @@ pub(super) fn take_within<T: FromToml + PartialOrd + ShownValue>(
         return Ok(Some(value));
     }
     let (low, high) = (range.start().shown(), range.end().shown());
-    let what = format!("`{key}` is out of bounds");
+    let what = format!("`{}` is out of bounds", table.shown_key(key));
     let help = match range.end().is_largest() {
         true => format!("write a value of at least {low}"),
         false => format!("write a value between {low} and {high}"),

@@ -183,6 +183,12 @@ impl<'c> Deployment<'c> {
         }
     }
 
+    /// Returns true if the deployment fills the root or the release of `site`. The deployment may name another site
+    /// with the same root or release.
+    pub fn fills(&self, site: &SiteConfig) -> bool {
+        site.deployment_target() == Some(self.target)
+    }
+
     /// Returns the path of the repository as configured. The ending `.git` may be missing, and git's own
     /// files may lie in a `.git` folder below the path.
     pub fn repository(&self) -> PathBuf {
@@ -211,14 +217,6 @@ impl Config {
             }
         }
         found
-    }
-
-    /// Returns the deployment that fills the root or the release of `site`. The deployment may name another
-    /// site with the same root or release.
-    pub fn deployment_to(&self, site: &SiteConfig) -> Option<Deployment<'_>> {
-        let target = site.deployment_target()?;
-        let mut all = self.deployments().into_iter();
-        all.find(|it| it.target == target)
     }
 }
 

@@ -283,7 +283,8 @@ fn head(text: &str, max: usize) -> String {
     }
 }
 
-fn floor_boundary(source: &str, at: usize) -> usize {
+/// Returns the last boundary between two characters up to `at`.
+pub(super) fn floor_boundary(source: &str, at: usize) -> usize {
     let mut at = at.min(source.len());
     while !source.is_char_boundary(at) {
         at -= 1;

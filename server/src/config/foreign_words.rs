@@ -32,7 +32,7 @@ static KEYS: &[(&str, &str)] = &[
     ("proxy_cookie_path", CHANGED_BACK),
     (
         "client_max_body_size",
-        "write limits = { body_bytes = \"100MiB\" } in [server]",
+        "write body_bytes = \"100MiB\" in the route, or limits = { body_bytes = \"100MiB\" } in [server]",
     ),
     (
         "strip_prefix",
@@ -203,7 +203,7 @@ const INCLUDE: &str =
 const LISTEN: &str = "write https = [\":443\"] or http = [\":80\"] in [server]";
 const COMPRESSED: &str = "remove the key: text is compressed without a setting";
 const SERVED_WELL: &str = "remove the key: files are served well without a setting";
-const RATE: &str = "write `rate` in a [[site.route]]";
+const RATE: &str = "write `rate = { requests = 60, per = \"1m\" }` in [[site]] or [[site.route]]";
 const CERTIFICATE: &str = "write `certificate` and `key` in [[site]], or acme = { email = \"me@example.org\" } in [tls] \
      for automatic certificates";
 const ACME: &str = "write [tls] with acme = { email = \"me@example.org\" }";

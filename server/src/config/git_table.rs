@@ -17,7 +17,9 @@ declare_table! {
         /// [Exported](git.md#export) repositories: `"marked"` or `"all"`.
         export: ExportedRepositories = default(ExportedRepositories::Marked), example "\"all\"";
         /// `true`: users with a login may [push](git.md#push); needs `users`.
-        push: bool = default(false), example "true";
+        push: bool = optional("`true` with `push_users`, else `false`"), example "true";
+        /// User file of the clients that may push, while clients without a login may read.
+        push_users: PathBuf = optional("`users`"), example "\"pushers.htpasswd\"";
         /// `false`: no [pages](git.md#pages) of the repositories.
         pages: bool = default(true), example "false";
         /// Table, or list of tables, of [deployments](#deploy).
@@ -35,6 +37,8 @@ pub struct GitConfig {
     pub exports_all: bool,
     /// Whether logged-in users may push.
     pub push: bool,
+    /// User file of the clients that may push, while clients without a login may read; `None` = `users` of the route.
+    pub push_users: Option<Spanned<PathBuf>>,
     /// Whether browsers can read the repositories as pages.
     pub pages: bool,
     /// Environment variables in addition to the variables of the request.
@@ -80,9 +84,13 @@ impl GitKeys {
     ) -> Result<Option<GitConfig>, OperatorError> {
         let deploy = self.deploy.as_ref().map(Spanned::span);
         let Some(folder) = self.git else {
-            let spans = [self.export.span(), self.push.span(), self.pages.span()];
+            let spans = [self.export.span(), self.pages.span()];
+            let push = self.push.map(|it| it.span());
+            let push_users = self.push_users.map(|it| it.span());
             let mut spans = spans
                 .into_iter()
+                .chain(push)
+                .chain(push_users)
                 .chain(deploy)
                 .filter(|span| !span.is_empty());
             let Some(span) = spans.next() else {
@@ -92,15 +100,25 @@ impl GitKeys {
             let help = "remove the key, or name a folder of repositories: git = \"repositories\"";
             return Err(source.error(span, what, help));
         };
-        if *self.push.get_ref() && !has_users {
-            let what = "`push` requires a login, but the route has no `users`";
-            let help = "add `users` with a file made by `anthill passwd FILE NAME`";
-            return Err(source.error(self.push.span(), what, help));
+        let is_refused = self.push.as_ref().is_some_and(|push| !push.get_ref());
+        if let (true, Some(users)) = (is_refused, &self.push_users) {
+            let what = "`push_users` contradicts `push = false`";
+            return Err(source.error(users.span(), what, "remove one of the two keys"));
         }
+        if let (false, false, Some(push), None) =
+            (is_refused, has_users, &self.push, &self.push_users)
+        {
+            let what = "`push` requires a login, but the route has no `users`";
+            let help = "add `users` with a file made by `anthill passwd FILE NAME`, or replace `push` by `push_users` for \
+                        reading without a login";
+            return Err(source.error(push.span(), what, help));
+        }
+        let push = self.push_users.is_some() || self.push.is_some_and(Spanned::into_inner);
         Ok(Some(GitConfig {
             folder,
             exports_all: *self.export.get_ref() == ExportedRepositories::All,
-            push: self.push.into_inner(),
+            push,
+            push_users: self.push_users,
             pages: self.pages.into_inner(),
             variables: variables.to_vec(),
             deploy: self.deploy.map_or_else(Vec::new, |all| all.into_inner().0),

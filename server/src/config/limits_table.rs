@@ -57,7 +57,7 @@ declare_table! {
         body_rate_bytes_per_second: u32 = default(usual().body_rate_bytes_per_second), example "0";
         /// Bytes of a request body that no handler reads and the server discards; 413 beyond.
         body_discard_bytes: ByteSize = default(ByteSize(usual().body_discard_bytes)), example "0";
-        /// Bytes of a request body for a handler; 413 beyond.
+        /// Bytes of a request body for a handler; 413 beyond. A route may set [another size](routes.md#sizes-of-contents).
         body_bytes: ByteSize = default(ByteSize(usual().body_bytes)), also ["client_max_body_size"],
             example "\"100MiB\"";
         /// Bytes of all [bodies without a length](cgi.md#request-bodies-without-a-length) on the disk, a quarter of them

@@ -1,23 +1,78 @@
-//! `[log]`: destinations and format of the logs.
+//! `[log]`, and the key `log` of `[[site]]`: destinations, formats, skipped lines and rotation.
 
 use std::path::PathBuf;
 
 use toml::Spanned;
 
+use crate::base::log::{AccessLogFormat, Rotation};
 use crate::config::declared_table::{ShownValue, declare_table};
 use crate::config::error::OperatorError;
-use crate::config::toml_reader::{FromToml, KeyedValue};
+use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
+use crate::config::value_types::ByteSize;
+use crate::config::values::{InvalidValue, wrong};
+use crate::limits::{LOG_FILES_KEPT_MAX, LOG_ROTATION_BYTES_MAX, LOG_ROTATION_BYTES_MIN};
+use crate::site::Glob;
+use crate::world::log_skip::{SkipRule, StatusSet};
 
 declare_table! {
     /// Keys of `[log]`.
     pub(super) struct LogTable: "[log]" {
         /// Access log: `"-"` (standard output), `"stderr"`, `"off"` or a file.
-        access: LogTarget = default(LogTarget::Stdout), also ["access_log"], example "\"/var/log/anthill/access.log\"";
+        access: LogTarget = default(LogTarget::Stdout),
+            also ["access_log", "CustomLog", "output", "file"], example "\"/var/log/anthill/access.log\"";
         /// Error log, with the same values.
-        errors: LogTarget = default(LogTarget::Stderr), also ["error_log", "error"],
-            example "\"/var/log/anthill/errors.log\"";
-        /// `"combined"` or `"json"`.
-        format: LogFormat = default(LogFormat::Combined), also ["log_format"], example "\"json\"";
+        errors: LogTarget = default(LogTarget::Stderr),
+            also ["error_log", "ErrorLog", "error"], example "\"/var/log/anthill/errors.log\"";
+        /// Format of the access log; see [Access log](logs.md#access-log).
+        format: AccessLogFormat = default(AccessLogFormat::Combined),
+            also ["log_format", "LogFormat"], example "\"json\"";
+        /// Responses without a line in the access log; see [Skipped lines](logs.md#skipped-lines).
+        skip: Vec<Spanned<SkipTable>> = optional("none"),
+            also ["exclude", "filter", "log_skip"], example "[\"/health\", { status = 304 }]";
+        /// Rotation of all log files by the server; see [Rotation](logs.md#rotation).
+        rotate: RotateTable = optional("none"),
+            also ["roll", "rotation", "roll_size", "maxsize"], example "{ size = \"100MiB\", keep = 10 }";
+    }
+}
+
+declare_table! {
+    /// Keys of `log` of a site as a table.
+    pub(super) struct SiteLogTable: "the table `log`",
+        short access "\"-\", \"stderr\", \"off\", a file", "\"access.log\""
+    {
+        /// Access log of the site.
+        access: LogTarget = optional("the server's"), also ["output", "file"], example "\"www.log\"";
+        /// Format of the lines of the site.
+        format: AccessLogFormat = optional("the server's"), example "\"vhost_combined\"";
+        /// Responses of the site without a line, instead of `skip` in `[log]`.
+        skip: Vec<Spanned<SkipTable>> = optional("the server's"), example "[\"/static/\"]";
+    }
+}
+
+declare_table! {
+    /// Keys of a rule of `skip`.
+    pub(super) struct SkipTable: "a rule of `skip`", short path "a path", "\"/health\"" {
+        /// Patterns of the path, as in [`files`](sites.md#files-by-glob); a final slash stands for all paths below.
+        path: Vec<Spanned<SkipPath>> = optional("all paths"),
+            also ["files", "uri", "url"], example "[\"/health\", \"*.png\"]";
+        /// Statuses of the response.
+        status: Vec<Spanned<StatusRange>> = optional("all statuses"),
+            also ["code", "codes", "statuses"], example "[304, \"2xx\"]";
+    }
+}
+
+declare_table! {
+    /// Keys of `rotate`.
+    pub(super) struct RotateTable: "the table `rotate`", short size "a size", "\"100MiB\"" {
+        /// Size of a log file at which the server begins a new file.
+        size: ByteSize = default(ByteSize(64 << 20)),
+            within(ByteSize(LOG_ROTATION_BYTES_MIN), ByteSize(LOG_ROTATION_BYTES_MAX)),
+            also ["roll_size", "maxsize", "max_size"], example "\"100MiB\"";
+        /// Number of earlier files kept: `access.log.1` is the newest.
+        keep: u32 = default(10), within(1, LOG_FILES_KEPT_MAX),
+            also ["roll_keep", "rotate", "count", "max_files"], example "30";
+        /// Compression of the earlier files with gzip: `access.log.1.gz`.
+        compress: bool = default(true), also ["gzip"], example "false";
     }
 }
 
@@ -29,7 +84,11 @@ pub struct LogConfig {
     /// Destination of the error log.
     pub errors: Spanned<LogTarget>,
     /// Format of the lines of the access log.
-    pub format: LogFormat,
+    pub format: AccessLogFormat,
+    /// Rules for the responses without a line in the access log.
+    pub skip: Vec<SkipRule>,
+    /// Rotation of all log files by the server; `None` = no rotation.
+    pub rotate: Option<Rotation>,
 }
 
 /// Destination of a log.
@@ -45,40 +104,150 @@ pub enum LogTarget {
     File(PathBuf),
 }
 
-/// Format of a line of the access log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Combined log format, the common format of log tools.
-    #[default]
-    Combined,
-    /// One JSON object a line.
-    Json,
+/// Log of a site.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiteLogConfig {
+    /// Destination; `None` = the access log of the server.
+    pub access: Option<Spanned<LogTarget>>,
+    /// Format of the lines; `None` = the format of the server.
+    pub format: Option<AccessLogFormat>,
+    /// Rules for responses without a line; `None` = the rules of the server.
+    pub skip: Option<Vec<SkipRule>>,
 }
 
-/// Formats of lines, by name.
-const FORMATS: [(&str, LogFormat); 2] =
-    [("combined", LogFormat::Combined), ("json", LogFormat::Json)];
-
 impl LogTable {
-    /// Returns the settings.
-    pub(super) fn settings(self) -> LogConfig {
+    /// Returns the settings of `[log]`.
+    pub(super) fn settings(self, source: &SourceText<'_>) -> LogConfig {
+        let rotate = self.rotate.map(|rotate| {
+            let rotate = rotate.into_inner();
+            Rotation {
+                bytes_max: rotate.size.into_inner().0,
+                keep: rotate.keep.into_inner(),
+                is_compressed: rotate.compress.into_inner(),
+            }
+        });
         LogConfig {
             access: self.access,
             errors: self.errors,
             format: self.format.into_inner(),
+            skip: rules(source, self.skip).unwrap_or_default(),
+            rotate,
+        }
+    }
+}
+
+impl SiteLogTable {
+    /// Returns the settings of the key `log` of a site.
+    pub(super) fn settings(self, source: &SourceText<'_>) -> SiteLogConfig {
+        SiteLogConfig {
+            access: self.access,
+            format: self.format.map(Spanned::into_inner),
+            skip: rules(source, self.skip),
+        }
+    }
+}
+
+/// Converts the rules of `skip`. Errors are recorded.
+fn rules(
+    source: &SourceText<'_>,
+    tables: Option<Spanned<Vec<Spanned<SkipTable>>>>,
+) -> Option<Vec<SkipRule>> {
+    let rule = |table: Spanned<SkipTable>| {
+        if table.get_ref().path.is_none() && table.get_ref().status.is_none() {
+            let what = "the rule of `skip` has neither `path` nor `status`";
+            let help = "add path = \"/health\" or status = 304; for no access log at all, write access = \"off\"";
+            return Err(source.error(table.span(), what, help));
+        }
+        Ok(table.into_inner().rule())
+    };
+    let tables = tables?.into_inner().into_iter();
+    Some(
+        tables
+            .filter_map(|table| source.keep(rule(table)))
+            .collect(),
+    )
+}
+
+impl SkipTable {
+    fn rule(self) -> SkipRule {
+        let paths = self.path.map(Spanned::into_inner).unwrap_or_default();
+        let mut statuses = StatusSet::default();
+        match self.status {
+            Some(ranges) => ranges.into_inner().into_iter().for_each(|range| {
+                let StatusRange(first, last) = range.into_inner();
+                statuses.add(first, last);
+            }),
+            None => statuses.add(0, u16::MAX),
+        }
+        SkipRule {
+            paths: paths.into_iter().map(|it| it.into_inner().0).collect(),
+            statuses,
+        }
+    }
+}
+
+/// Pattern of a path in `skip`.
+#[derive(Clone, Debug)]
+pub(super) struct SkipPath(Glob);
+
+impl FromToml for SkipPath {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        item.parse("a path", "\"/health\"", |text| {
+            // A path that ends with a slash stands for the folder with all paths below.
+            let all = text.ends_with('/').then(|| format!("{text}**"));
+            match Glob::parse(all.as_deref().unwrap_or(text)) {
+                Ok(glob) => Ok(SkipPath(glob)),
+                Err(error) => wrong(
+                    format!("the pattern is invalid: {error}"),
+                    "`*` stands for any part of a name, `?` for one character, `{a,b}` for a or b, `**` for folders",
+                ),
+            }
+        })
+    }
+}
+
+/// Statuses from the first to the last: one status, or a class such as `"2xx"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StatusRange(u16, u16);
+
+impl StatusRange {
+    fn parse(text: &str) -> Result<StatusRange, InvalidValue> {
+        let class = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"));
+        let class = class.and_then(|digit| digit.parse().ok());
+        match (class, text.parse()) {
+            (Some(class @ 1..=5), _) => Ok(StatusRange(class * 100, class * 100 + 99)),
+            (_, Ok(status @ 100..=599)) => Ok(StatusRange(status, status)),
+            _ => wrong(
+                format!("`{text}` is not a status"),
+                "write a status such as 304, or a class such as \"2xx\"",
+            ),
+        }
+    }
+}
+
+impl FromToml for StatusRange {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        match item.value.get_ref().as_integer() {
+            Some(number) => {
+                let number = number.as_str().to_owned();
+                StatusRange::parse(&number).map_err(|wrong| item.refuse(wrong.what, wrong.help))
+            }
+            None => item.parse("a status", "304", StatusRange::parse),
         }
     }
 }
 
 impl FromToml for LogTarget {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        match item.text() {
-            Some("-" | "stdout") => Ok(LogTarget::Stdout),
-            Some("stderr") => Ok(LogTarget::Stderr),
-            Some("off") => Ok(LogTarget::Off),
-            Some(_) => PathBuf::read(item).map(LogTarget::File),
-            None => Err(item.mistyped("\"-\", \"stderr\", \"off\" or a file", "\"access.log\"")),
-        }
+        Ok(match item.text() {
+            Some("-" | "stdout") => LogTarget::Stdout,
+            Some("stderr") => LogTarget::Stderr,
+            Some("off") => LogTarget::Off,
+            Some(_) => LogTarget::File(PathBuf::read(item)?),
+            None => {
+                return Err(item.mistyped("\"-\", \"stderr\", \"off\" or a file", "\"access.log\""));
+            }
+        })
     }
 }
 
@@ -93,14 +262,134 @@ impl ShownValue for LogTarget {
     }
 }
 
-impl FromToml for LogFormat {
+/// Words for the formats of the access log.
+const FORMATS: [(&str, AccessLogFormat); 3] = [
+    ("combined", AccessLogFormat::Combined),
+    ("vhost_combined", AccessLogFormat::VhostCombined),
+    ("json", AccessLogFormat::Json),
+];
+
+impl FromToml for AccessLogFormat {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        item.word(&FORMATS)
+        // Words of other servers, without `_`.
+        const FOREIGN: &[(&str, &str)] = &[
+            ("vcombined", "vhost_combined"),
+            ("common", "combined"),
+            ("main", "combined"),
+            ("console", "combined"),
+        ];
+        item.word_or_foreign(&FORMATS, FOREIGN)
     }
 }
 
-impl ShownValue for LogFormat {
+impl ShownValue for AccessLogFormat {
     fn shown(&self) -> String {
-        format!("\"{}\"", FORMATS[*self as usize].0)
+        let word = FORMATS.iter().find(|(_, format)| format == self);
+        format!("\"{}\"", word.map_or("", |(word, _)| word))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, parse};
+    use std::path::Path;
+
+    fn read_text(text: &str) -> Result<Config, OperatorError> {
+        parse(text, Path::new("/srv/anthill.toml"))
+    }
+
+    fn refusal(text: &str) -> String {
+        let refused = read_text(text).expect_err(text);
+        refused.to_string()
+    }
+
+    fn config(text: &str) -> Config {
+        read_text(text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn a_site_overrides_single_keys_of_the_log() {
+        let config = config(
+            "[log]\nformat = \"vhost_combined\"\nskip = [\"/a/\", { status = [\"3xx\", 404] }]\nrotate = \"1MiB\"\n\
+             [[site]]\nnames = [\"a\"]\nlog = \"a.log\"\n\
+             [[site]]\nnames = [\"b\"]\nlog = { format = \"json\", skip = [] }\n",
+        );
+        assert_eq!(config.log.format, AccessLogFormat::VhostCombined);
+        assert_eq!(
+            config.log.rotate,
+            Some(Rotation {
+                bytes_max: 1 << 20,
+                keep: 10,
+                is_compressed: true
+            })
+        );
+        let [below, moved] = &config.log.skip[..] else {
+            panic!("{:?}", config.log.skip);
+        };
+        assert!(below.paths[0].matches(b"/a/b/c") && below.statuses.contains(999));
+        assert!(moved.paths.is_empty() && moved.statuses.contains(399));
+        assert!(moved.statuses.contains(404) && !moved.statuses.contains(403));
+        let [first, second] = [&config.sites[0].log, &config.sites[1].log];
+        assert!(first.access.is_some() && first.format.is_none() && first.skip.is_none());
+        assert_eq!(second.access, None);
+        assert_eq!(second.format, Some(AccessLogFormat::Json));
+        assert_eq!(second.skip, Some(Vec::new()));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_the_remedy() {
+        for (text, what, help) in [
+            (
+                "skip = [{}]",
+                "the rule of `skip` has neither `path` nor `status`",
+                "access = \"off\"",
+            ),
+            (
+                "skip = [{ status = 700 }]",
+                "`700` is not a status",
+                "such as 304",
+            ),
+            (
+                "skip = [{ status = \"6xx\" }]",
+                "`6xx` is not a status",
+                "\"2xx\"",
+            ),
+            (
+                "skip = [{ path = \"/[\" }]",
+                "the pattern is invalid",
+                "`*` stands for",
+            ),
+            ("skip = [{ paht = \"/\" }]", "unknown key `paht`", "`path`"),
+            (
+                "rotate = \"1KiB\"",
+                "is out of bounds",
+                "between \"64KiB\" and \"1024GiB\"",
+            ),
+            (
+                "rotate = { keep = 0 }",
+                "`keep` is out of bounds",
+                "1 and 1000",
+            ),
+            (
+                "rotate = { max_size = \"1GiB\" }",
+                "unknown key `max_size`",
+                "did you mean `size`?",
+            ),
+            (
+                "format = \"VCOMBINED\"",
+                "`format` can't be \"VCOMBINED\"",
+                "\"vhost_combined\"",
+            ),
+            ("acces = \"a\"", "unknown key `acces`", "`access`"),
+        ] {
+            let refused = refusal(&format!("[log]\n{text}\n"));
+            assert!(
+                refused.contains(what) && refused.contains(help),
+                "{refused}"
+            );
+        }
+        let refused = refusal("[[site]]\nlog = { rotate = \"1GiB\" }\n");
+        assert!(refused.contains("`rotate` belongs in [log]"), "{refused}");
     }
 }

@@ -13,7 +13,7 @@ use crate::wire::request_target::valid_host;
 
 declare_table! {
     /// Keys of `[server]` about the manager.
-    pub(super) struct ManagerKeys: "[server]: manager" {
+    pub(super) struct ManagerKeys: "[server]" {
         /// Address of the [manager](#manager): a short form of `[manager]` with `listen` alone.
         manager: Vec<Spanned<ListenAddress>> = optional("no manager"),
             example "\"127.0.0.1:8800\"";

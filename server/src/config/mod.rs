@@ -34,7 +34,9 @@ mod page_cache_table;
 mod paths;
 mod proxy_table;
 mod proxy_values;
+mod redirect_table;
 mod release_table;
+mod request_table;
 mod route_table;
 mod schema;
 mod script_table;
@@ -64,6 +66,7 @@ mod tests;
 
 use std::path::Path;
 
+pub use crate::wire::redirect_map::MappedRedirect;
 pub use acme_table::{AcmeConfig, ChallengeType, EabConfig};
 pub use balancer::{BalancerConfig, read_balancer};
 pub use balancer_checks::listener_of;
@@ -75,13 +78,14 @@ pub use deployments::{Deployment, DeploymentTarget, RootState, deployed_folder, 
 pub use error::OperatorError;
 pub use file_rules::{CacheControlConfig, HeadersConfig};
 pub use git_table::GitConfig;
-pub use log_table::{LogConfig, LogFormat, LogTarget};
+pub use log_table::{LogConfig, LogTarget, SiteLogConfig};
 pub use managed_certificates::ManagedCertificate;
 pub use manager_table::{ManagerConfig, speaks_tls};
 pub use member_url::{parse_member_url, shown_url};
 pub use page_cache_table::{PageCacheConfig, STALE_IF_ERROR_SECONDS};
 pub use paths::{FILE_NAME, prepare_folder, reason};
 pub use proxy_table::{BalancerRef, ProxyConfig};
+pub use redirect_table::RouteRedirectConfig;
 pub use release_table::ReleaseConfig;
 #[cfg(feature = "test-handlers")]
 pub use route_table::TestHandlerConfig;

@@ -21,10 +21,12 @@ use crate::config::declared_table::{
 use crate::config::deploy_table::DeployTable;
 use crate::config::file_rules::{CacheRuleTable, HeaderRuleTable};
 use crate::config::limits_table::LimitsTable;
-use crate::config::log_table::LogTable;
+use crate::config::log_table::{LogTable, RotateTable, SiteLogTable, SkipTable};
 use crate::config::manager_table::ManagerTable;
 use crate::config::page_cache_table::PageCacheTable;
 use crate::config::proxy_table::{BalanceTable, ForwardKeys, ListenerTable, ProxyTable};
+use crate::config::redirect_table::{RouteRedirectTable, SiteRedirectTable};
+use crate::config::request_table::{CorsTable, RateTable, RequestKeys};
 use crate::config::route_table::RouteTable;
 use crate::config::server_table::ServerTable;
 use crate::config::site_table::SiteTable;
@@ -39,13 +41,21 @@ fn documented_tables() -> Vec<TableDocumentation> {
         ListenerTable::documentation(),
         LimitsTable::documentation(),
         LogTable::documentation(),
+        SkipTable::documentation(),
+        RotateTable::documentation(),
+        SiteLogTable::documentation(),
         TlsTable::documentation(),
         AcmeTable::documentation(),
         EabTable::documentation(),
         SiteTable::documentation(),
         CacheRuleTable::documentation(),
         HeaderRuleTable::documentation(),
+        SiteRedirectTable::documentation(),
         RouteTable::documentation(),
+        RouteRedirectTable::documentation(),
+        RequestKeys::documentation(),
+        RateTable::documentation(),
+        CorsTable::documentation(),
         DeployTable::documentation(),
         PageCacheTable::documentation(),
         ProxyTable::documentation(),

@@ -5,23 +5,28 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
+use crate::base::client_rate::RateLimit;
 use crate::config::declared_table::{DeclaredTable, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::git_table::{GitConfig, GitKeys};
 use crate::config::page_cache_table::{PageCacheChoice, PageCacheConfig};
 use crate::config::proxy_table::{ProxyConfig, RouteKeys};
+use crate::config::redirect_table::{self, RouteRedirectConfig, RouteRedirectTable};
+use crate::config::request_table::{self, RouteRequestKeys};
 use crate::config::script_table::{BackendConfig, CgiConfig, Programs, ScriptKeys, ScriptsConfig};
-use crate::config::site_paths::{RedirectTarget, RewritePath, RoutePath};
+use crate::config::site_paths::{RewritePath, RoutePath};
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader};
 use crate::config::value_types::{Network, networks};
+use crate::world::cors::CorsSettings;
+use crate::world::method_set::MethodSet;
 
 declare_table! {
     /// Keys of `[[site.route]]`.
     pub(super) struct RouteTable: "[[site.route]]" {
         /// Path prefix, decoded; see [path matching](routes.md#path-matching).
         path: RoutePath = required, also ["location", "prefix", "from", "match", "url"], example "\"/private/\"";
-        /// URL or path of the site for [redirects](routes.md#redirects).
-        redirect: RedirectTarget = optional("none"), also ["return", "redir", "Redirect", "to"], example "\"/new/\"";
+        /// URL or path of the site for [redirects](routes.md#redirects), or a [table](#the-table-redirect).
+        redirect: RouteRedirectTable = optional("none"), also ["return", "redir", "Redirect", "to"], example "\"/new/\"";
         /// Path of the site to [serve instead](routes.md#rewrites).
         rewrite: RewritePath = optional("none"), also ["RewriteRule", "try_files"], example "\"/app/index.html\"";
         /// Another folder to serve below the path.
@@ -37,6 +42,7 @@ declare_table! {
         users: PathBuf = optional("none"),
             also ["auth_basic", "auth_basic_user_file", "basic_auth", "basicauth", "htpasswd", "password", "AuthUserFile"],
             example "\"users.htpasswd\"";
+        ..requests: RouteRequestKeys;
         ..scripts: ScriptKeys;
         ..git: GitKeys;
         ..proxy: RouteKeys;
@@ -55,8 +61,20 @@ pub struct RouteConfig {
     pub target: Option<TargetConfig>,
     /// Networks of permitted clients; `None` = all networks, an empty list = no network.
     pub allow: Option<Vec<Spanned<String>>>,
+    /// Networks of refused clients; an address of both `allow` and `deny` is refused.
+    pub deny: Option<Vec<Spanned<String>>>,
     /// Password file with the permitted users.
     pub users: Option<Spanned<PathBuf>>,
+    /// Methods to which `allow` and `users` apply; `None` = all methods.
+    pub guard_methods: Option<MethodSet>,
+    /// Methods that are answered; `None` = all methods.
+    pub methods: Option<MethodSet>,
+    /// Largest content of a request to a handler in bytes; `None` = the limit `body_bytes`.
+    pub body_bytes: Option<u64>,
+    /// Request rate of each client.
+    pub rate: Option<Spanned<RateLimit>>,
+    /// Cross-origin access.
+    pub cors: Option<CorsSettings>,
     /// Rule that runs some of the site's files instead of sending the files.
     pub scripts: Option<ScriptsConfig>,
     /// Page cache for the responses of the handler.
@@ -65,11 +83,22 @@ pub struct RouteConfig {
     pub encoded_slash: bool,
 }
 
+impl RouteConfig {
+    /// Returns the user files of the route.
+    pub fn user_files(&self) -> impl Iterator<Item = &Spanned<PathBuf>> {
+        let pushers = match &self.target {
+            Some(TargetConfig::Git(git)) => git.push_users.as_ref(),
+            _ => None,
+        };
+        self.users.iter().chain(pushers)
+    }
+}
+
 /// Target of requests below the path of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetConfig {
     /// Redirect to a URL, or to a path of the site.
-    Redirect(Spanned<String>),
+    Redirect(RouteRedirectConfig),
     /// Internal rewrite to a path of the site: a file, or a path of another route's handler.
     Rewrite(Spanned<String>),
     /// Files of another folder.
@@ -195,9 +224,12 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     let keys = keys?;
     let errors = source.error_count();
     let mut targets: Vec<KeyedTarget> = Vec::new();
-    if let Some(to) = keys.redirect {
-        let (span, to) = (to.span(), Spanned::new(to.span(), to.into_inner().0));
-        targets.push(("redirect", span, TargetConfig::Redirect(to)));
+    if let Some(redirect) = keys.redirect {
+        let span = redirect.span();
+        let redirect = redirect_table::route_redirect(source, redirect.into_inner(), span.clone());
+        if let Some(redirect) = source.keep(redirect) {
+            targets.push(("redirect", span, TargetConfig::Redirect(redirect)));
+        }
     }
     if let Some(to) = keys.rewrite {
         let (span, to) = (to.span(), Spanned::new(to.span(), to.into_inner().0));
@@ -220,6 +252,28 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     let proxied = proxied.into_iter();
     targets.extend(proxied.map(|(key, span, proxy)| (key, span, TargetConfig::Proxy(proxy))));
     let has_users = keys.users.is_some();
+    let RouteRequestKeys {
+        methods,
+        guard_methods,
+        deny,
+        body_bytes,
+        requests,
+    } = keys.requests;
+    if let (Some(methods), None, false) = (&guard_methods, &keys.allow, has_users) {
+        let what = "`guard_methods` has no effect without `allow` or `users`";
+        let help = "add `users`, or write `methods` to refuse all other methods";
+        kept(
+            source,
+            is_whole,
+            Err::<(), _>(source.error(methods.span(), what, help)),
+        );
+    }
+    let methods = source.keep(request_table::method_set(source, "methods", methods));
+    let guard_methods = request_table::method_set(source, "guard_methods", guard_methods);
+    let guard_methods = source.keep(guard_methods);
+    let cors = source.keep(request_table::cors_settings(source, requests.cors));
+    let (methods, guard_methods, cors) =
+        (methods.flatten(), guard_methods.flatten(), cors.flatten());
     let variables = keys.scripts.variables();
     let git = keys.git.settings(source, &variables, has_users);
     let git = kept(source, is_whole, git).flatten();
@@ -250,7 +304,9 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     targets.sort_by_key(|(_, span, _)| span.start);
     let is_whole = is_whole && source.error_count() == errors;
     // A useless `cache` has an error of its own.
-    let guards = keys.allow.is_some() || has_users || keys.cache.is_some();
+    let has_guard = keys.allow.is_some() || deny.is_some() || has_users || methods.is_some();
+    let has_rule = body_bytes.is_some() || requests.rate.is_some() || cors.is_some();
+    let guards = has_guard || has_rule || keys.cache.is_some();
     if is_whole {
         source.keep(refuse_targets(
             source,
@@ -275,7 +331,13 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         path: Spanned::new(keys.path.span(), keys.path.into_inner().0),
         target,
         allow: keys.allow.map(|allow| networks(allow.into_inner())),
+        deny: deny.map(|deny| networks(deny.into_inner())),
         users: keys.users,
+        guard_methods,
+        methods,
+        body_bytes: body_bytes.map(|bytes| bytes.into_inner().0),
+        rate: request_table::rate_limit(requests.rate),
+        cors,
         scripts,
         cache,
         encoded_slash,
@@ -312,7 +374,7 @@ fn refuse_targets(
             Err(source.error(span.clone(), what, help))
         }
         [] if !has_scripts && !has_guards => {
-            let help = "add a target (redirect, rewrite, root, cgi, fastcgi, proxy, git) or a guard (allow, users)";
+            let help = "add a target (redirect, rewrite, root, cgi, fastcgi, proxy, git) or a guard (allow, deny, users)";
             Err(source.error(route.clone(), "the route has no effect", help))
         }
         _ => Ok(()),

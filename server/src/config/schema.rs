@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::config::acme_table::AcmeTable;
-use crate::config::balancer::{self, balancers};
+use crate::config::balancer::{self, BalancerConfig, balancers};
 use crate::config::balancer_table::{
     BalancerTable, EjectTable, HealthTable, MemberTable, RetriesTable, StickyTable,
 };
@@ -26,14 +26,14 @@ use crate::config::manager_table::{self, ManagerTable};
 use crate::config::paths::{self, DefaultPaths};
 use crate::config::proxy_table::{BalanceTable, ForwardKeys, ProxyTable};
 use crate::config::route_table::RouteTable;
-use crate::config::server_table::{ServerTable, refuse_shared_ports, server};
+use crate::config::server_table::{ServerConfig, ServerTable, refuse_shared_ports, server};
 use crate::config::site_table::{SiteConfig, SiteTable, site};
 use crate::config::source_files::SourceFiles;
 use crate::config::syntax_errors::syntax_error;
 use crate::config::table_relations::{
     refuse_untrusted_listener, report_shared_names, report_unknown_balancers,
 };
-use crate::config::tls_table::TlsTable;
+use crate::config::tls_table::{TlsConfig, TlsTable};
 use crate::config::toml_reader::{SourceText, TableReader, TableSchema};
 use crate::config::variables::{DocumentSettler, Environment};
 
@@ -275,8 +275,12 @@ fn tables(
         opened(&mut readers[0], "server", ServerTable::SCHEMA),
         &places,
     )?;
-    let is_server_whole = is_whole();
-    let log = keys::<LogTable>(opened(&mut readers[0], "log", LogTable::SCHEMA))?.settings();
+    let mut whole = WholeTables {
+        server: is_whole(),
+        ..WholeTables::default()
+    };
+    let log = keys::<LogTable>(opened(&mut readers[0], "log", LogTable::SCHEMA))?;
+    let log = log.settings(&source);
     let tls = keys::<TlsTable>(opened(&mut readers[0], "tls", TlsTable::SCHEMA))?;
     let tls = tls.settings(&source);
     let manager = readers[0].item("manager").and_then(|item| {
@@ -287,53 +291,31 @@ fn tables(
     let manager = source.keep(manager_table::manager(&source, manager, short));
     let mut manager = manager.flatten();
     is_whole();
-    let balancers: Vec<_> = readers
+    let balancers: Vec<BalancerConfig> = readers
         .iter_mut()
         .flat_map(|file| balancers(file.item("balancer")))
         .collect();
     balancer::report_shared_names(&source, &balancers);
-    let is_every_balancer_whole = is_whole();
-    let (sites, has_table) = sites(&mut readers);
-    let is_every_site_whole = is_whole();
+    whole.balancers = is_whole();
+    let (mut sites, has_table) = sites(&mut readers);
+    whole.sites = is_whole();
     for reader in readers {
         // Unknown tables are recorded.
         let _ = reader.finish();
     }
 
-    if let Some(manager) = manager.as_mut().filter(|_| is_server_whole) {
+    if let Some(manager) = manager.as_mut().filter(|_| whole.server) {
         let server = server.https.iter_mut().chain(&mut server.http);
         let addresses = server.chain(&mut manager.listen).collect();
         source.keep(refuse_shared_ports(&source, addresses));
     }
-    let mut sites = sites;
     if has_syntax {
-        if !has_table && !has_include {
+        // With a mistake, the tables of a site probably have another name.
+        if !has_table && !has_include && source.error_count() == 0 {
             let reader = TableReader::new(&source, SiteTable::SCHEMA, 0..0, DeTable::new());
             sites.push(site(reader)?);
         }
-        if sites.is_empty() && is_every_site_whole {
-            let what = "the file has no [[site]]";
-            let help = "add [[site]] with root = \"the folder to serve\"";
-            source.report(source.error(0..0, what, help));
-        }
-        report_shared_names(&source, &sites, is_every_site_whole);
-        if is_every_balancer_whole {
-            report_unknown_balancers(&source, &balancers, &sites);
-        }
-        if is_server_whole {
-            source.keep(refuse_untrusted_listener(&source, &server));
-        }
-        if is_every_site_whole {
-            source.keep(deployments::refuse_impossible(&source, &sites));
-        }
-        if let Some(acme) = tls
-            .acme
-            .as_ref()
-            .filter(|_| is_server_whole && is_every_site_whole)
-        {
-            let refused = managed_certificates::refuse_impossible(&source, acme, &server, &sites);
-            source.keep(refused);
-        }
+        report_contradictions(&source, &whole, (&server, &tls, &balancers, &sites));
     }
     let errors = source.into_errors();
     Ok(Reading {
@@ -352,6 +334,43 @@ fn tables(
         },
         errors,
     })
+}
+
+/// Tables without mistakes. A contradiction is reported only between such tables, since a mistake may be its cause.
+#[derive(Default)]
+struct WholeTables {
+    server: bool,
+    balancers: bool,
+    sites: bool,
+}
+
+/// Reports contradictions between tables.
+fn report_contradictions(
+    source: &SourceText<'_>,
+    whole: &WholeTables,
+    (server, tls, balancers, sites): (&ServerConfig, &TlsConfig, &[BalancerConfig], &[SiteConfig]),
+) {
+    if sites.is_empty() && source.error_count() == 0 {
+        let what = "the file has no [[site]]";
+        let help = "add [[site]] with root = \"the folder to serve\"";
+        source.report(source.error(0..0, what, help));
+    }
+    report_shared_names(source, sites, whole.sites);
+    if whole.balancers {
+        report_unknown_balancers(source, balancers, sites);
+    }
+    if whole.server {
+        source.keep(refuse_untrusted_listener(source, server));
+    }
+    if whole.sites {
+        source.keep(deployments::refuse_impossible(source, sites));
+    }
+    let acme = tls.acme.as_ref().filter(|_| whole.server && whole.sites);
+    if let Some(acme) = acme {
+        source.keep(managed_certificates::refuse_impossible(
+            source, acme, server, sites,
+        ));
+    }
 }
 
 /// Opens a table of the file; a missing or refused table is empty.

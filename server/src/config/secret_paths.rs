@@ -8,7 +8,7 @@ use toml::Spanned;
 use crate::config::balancer::BalancerConfig;
 use crate::config::configuration::Config;
 use crate::config::log_table::LogTarget;
-use crate::config::route_table::TargetConfig;
+use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::site_table::SiteConfig;
 
 impl Config {
@@ -17,10 +17,14 @@ impl Config {
     /// folder, the store of releases, and the folders of repositories, which clients read only through the routes of the
     /// repositories.
     ///
-    /// Certificates without a key and `client_ca` are public and not included.
+    /// Certificates without a key and `client_ca` are public and not included. Files of redirects are no pages, and are
+    /// included.
     pub fn secret_paths(&self) -> Vec<PathBuf> {
         let all = self.secrets_by_key().into_iter();
-        all.map(|(_, _, path)| path).collect()
+        let maps = self.sites.iter();
+        let maps = maps.filter_map(|site| site.redirect_map.as_ref());
+        let maps = maps.map(|map| map.get_ref().clone());
+        all.map(|(_, _, path)| path).chain(maps).collect()
     }
 
     /// Returns the paths of [`Config::secret_paths`] with their keys in the configuration and their positions; the
@@ -38,7 +42,10 @@ impl Config {
         let server = &self.server;
         let named = named.chain([("state", &server.state), ("control", &server.control)]);
         let named = named.map(|(key, path)| (key, path.span(), path.get_ref().clone()));
-        let logs = self.sites.iter().filter_map(|site| site.log.as_ref());
+        let logs = self
+            .sites
+            .iter()
+            .filter_map(|site| site.log.access.as_ref());
         let logs = logs.map(|log| ("log", log));
         let logs = logs.chain([("access", &self.log.access), ("errors", &self.log.errors)]);
         let logs = logs.filter_map(|(key, log)| match log.get_ref() {
@@ -51,7 +58,7 @@ impl Config {
 }
 
 fn of_site(site: &SiteConfig) -> impl Iterator<Item = (&'static str, &Spanned<PathBuf>)> {
-    let users = site.routes.iter().filter_map(|route| route.users.as_ref());
+    let users = site.routes.iter().flat_map(RouteConfig::user_files);
     let repositories = site.routes.iter().filter_map(|route| match &route.target {
         Some(TargetConfig::Git(git)) => Some(&git.folder),
         _ => None,

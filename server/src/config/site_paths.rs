@@ -199,27 +199,3 @@ fn check_path(text: &str) -> Result<(), InvalidValue> {
     }
     Ok(())
 }
-
-/// Target of a redirect: a URL, or a path of the site.
-#[derive(Clone, Debug)]
-pub(super) struct RedirectTarget(pub(super) String);
-
-impl FromToml for RedirectTarget {
-    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        let target = item.parse("text in quotes", "\"/new/\"", |text| {
-            let rest = ["https://", "http://"].iter();
-            let rest = rest.filter_map(|scheme| text.strip_prefix(scheme)).next();
-            let is_url = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
-            let is_path = text.starts_with('/') && !text.starts_with("//");
-            let clean = text.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
-            match (is_url || is_path) && clean {
-                true => Ok(text.to_owned()),
-                false => wrong(
-                    format!("`{text}` is not a target for a redirect"),
-                    "write a URL such as \"https://example.org/new/\", or a path of the site such as \"/new/\"",
-                ),
-            }
-        });
-        target.map(RedirectTarget)
-    }
-}

@@ -5,20 +5,25 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
+use crate::base::client_rate::RateLimit;
 use crate::config::balancer::BalancerConfig;
 use crate::config::declared_table::{DeclaredTable, ShownValue, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::file_rules::{
     CacheControlConfig, CacheRules, ErrorPages, HeaderRules, HeadersConfig, MediaTypes,
 };
-use crate::config::log_table::LogTarget;
+use crate::config::log_table::{SiteLogConfig, SiteLogTable};
 use crate::config::paths;
 use crate::config::proxy_table::{BalancerRef, ProxyConfig};
+use crate::config::redirect_table::{self, RedirectKeys};
 use crate::config::release_table::{self, ReleaseConfig, ReleaseKeys};
+use crate::config::request_table::{self, RequestKeys};
 use crate::config::route_table::{RouteConfig, Routes, TargetConfig};
 use crate::config::site_paths::{FileName, TryPaths};
 use crate::config::toml_reader::{FromToml, KeyedValue, TableReader};
 use crate::config::value_types::{Seconds, SiteName};
+use crate::wire::redirect_map::MappedRedirect;
+use crate::world::cors::CorsSettings;
 
 /// Default `root` of a `[[site]]`.
 pub const DEFAULT_ROOT: &str = "public";
@@ -89,13 +94,15 @@ declare_table! {
             also ["append", "logs", "tail"], example "[\"*.log\"]";
         /// Counting of page views; see [Hit counts](hits.md).
         hits: bool = default(true), example "false";
-        /// Access log for the site alone.
-        log: LogTarget = optional("the server's"), also ["access_log", "CustomLog"],
+        /// Access log for the site alone, or [a table](#log-of-a-site) with its format and skipped lines.
+        log: SiteLogTable = optional("the server's"), also ["access_log", "CustomLog"],
             example "\"/var/log/anthill/www.log\"";
         /// Tables of [routes](#siteroute).
         route: Routes = optional("none"), also ["routes", "location", "locations", "Location"],
             example "[{ path = \"/old/\", redirect = \"/new/\" }]";
         ..release: ReleaseKeys;
+        ..redirects: RedirectKeys;
+        ..requests: RequestKeys;
     }
 }
 
@@ -143,8 +150,16 @@ pub struct SiteConfig {
     pub headers: Vec<HeadersConfig>,
     /// Whether page views are counted.
     pub hits: bool,
-    /// Access log of the site; `None` = the access log of the server.
-    pub log: Option<Spanned<LogTarget>>,
+    /// Access log of the site.
+    pub log: SiteLogConfig,
+    /// Redirects of `redirects` in the order of the file, each with the position of its path.
+    pub redirects: Vec<Spanned<MappedRedirect>>,
+    /// File with further redirects.
+    pub redirect_map: Option<Spanned<PathBuf>>,
+    /// Request rate of each client.
+    pub rate: Option<Spanned<RateLimit>>,
+    /// Cross-origin access.
+    pub cors: Option<CorsSettings>,
     /// Routes (`[[site.route]]`) in the order of the file.
     pub routes: Vec<RouteConfig>,
 }
@@ -287,7 +302,15 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
             .headers
             .map_or_else(Vec::new, |rules| rules.into_inner().0),
         hits: keys.hits.into_inner(),
-        log: keys.log,
+        log: keys.log.map_or_else(SiteLogConfig::default, |log| {
+            log.into_inner().settings(source)
+        }),
+        redirects: redirect_table::redirects(source, keys.redirects.redirects),
+        redirect_map: keys.redirects.redirect_map,
+        rate: request_table::rate_limit(keys.requests.rate),
+        cors: source
+            .keep(request_table::cors_settings(source, keys.requests.cors))
+            .flatten(),
         routes,
         span,
     })

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::config::error::OperatorError;
+use crate::config::error::{OperatorError, floor_boundary};
 use crate::config::source_files::SourceFiles;
 
 /// Returns the error of the TOML parser about the text that begins at `start` and ends with `text`.
@@ -13,10 +13,12 @@ pub(super) fn syntax_error(
     error: &toml::de::Error,
 ) -> OperatorError {
     let span = error.span().unwrap_or(0..0);
+    // A position of the parser is never trusted to be within the text, or between two characters.
+    let fitting = |at: usize| floor_boundary(text, at + start);
     let place = SyntaxPlace {
         text,
         start,
-        span: span.start + start..span.end + start,
+        span: fitting(span.start)..fitting(span.end),
     };
     let mut lines = error.message().lines();
     let what = lines.next().unwrap_or("the file is not valid TOML");

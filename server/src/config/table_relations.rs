@@ -5,10 +5,13 @@ use std::ops::Range;
 
 use crate::config::balancer::BalancerConfig;
 use crate::config::error::OperatorError;
+use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::server_table::ServerConfig;
 use crate::config::site_table::SiteConfig;
 use crate::config::suggestion::suggest;
 use crate::config::toml_reader::SourceText;
+use crate::wire::request_head::Method;
+use crate::world::method_set::MethodSet;
 
 /// Reports each name of two sites, and each repeated name of one site. `is_whole` is false if the names of a site
 /// could not be read, so that the site has the default name.
@@ -81,4 +84,49 @@ pub(super) fn report_unknown_balancers(
         };
         source.report(source.error(name.span(), what, help));
     }
+}
+
+/// Warns of the first redirect that never applies, because a route with a target answers for all of its paths.
+pub(super) fn shadowed_redirect(site: &SiteConfig) -> Option<(Range<usize>, String)> {
+    let redirects = site.redirects.iter();
+    let mut unforced = redirects.filter(|redirect| !redirect.get_ref().is_forced);
+    unforced.find_map(|redirect| {
+        let (span, redirect) = (redirect.span(), redirect.get_ref());
+        let stem = redirect.from.strip_suffix(b"*").unwrap_or(&redirect.from);
+        let stem = stem.strip_suffix(b"/").unwrap_or(stem);
+        let covers = |route: &&RouteConfig| {
+            let prefix = route.path.get_ref().trim_end_matches('/').as_bytes();
+            let rest = stem.strip_prefix(prefix);
+            route.target.is_some() && rest.is_some_and(|it| it.is_empty() || it[0] == b'/')
+        };
+        let route = site.routes.iter().find(covers)?;
+        let what = format!(
+            "the redirect of {} never applies, because the route {} answers: write force = true",
+            String::from_utf8_lossy(&redirect.from),
+            route.path.get_ref()
+        );
+        Some((span, what))
+    })
+}
+
+/// Warns of methods that change a resource and are open to every client, since `guard_methods` leaves the methods out.
+pub(super) fn open_methods(route: &RouteConfig) -> Option<String> {
+    let guarded = route.guard_methods.as_ref()?;
+    let target = route.target.as_ref();
+    let has_handler = target.is_some_and(TargetConfig::is_handler) || route.scripts.is_some();
+    let is_open = |method: &Method| {
+        let methods = route.methods.as_ref();
+        !guarded.contains(*method) && methods.is_none_or(|methods| methods.contains(*method))
+    };
+    let writing = [Method::Post, Method::Put, Method::Patch, Method::Delete];
+    let open = MethodSet::new(writing.into_iter().filter(is_open));
+    (has_handler && open != MethodSet::new([])).then(|| {
+        format!(
+            "the route {} guards {}, and {} are open to every client: add the methods to `guard_methods`, or \
+             write `methods` to refuse all other methods",
+            route.path.get_ref(),
+            guarded.names(),
+            open.names()
+        )
+    })
 }

@@ -124,7 +124,7 @@ fn every_key_is_read() {
         LogTarget::File("/srv/logs/access.log".into())
     );
     assert_eq!(*config.log.errors.get_ref(), LogTarget::Off);
-    assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!(config.log.format, crate::base::log::AccessLogFormat::Json);
     assert_eq!(config.tls.min_version, TlsVersion::Tls13);
     assert_eq!(config.tls.ciphers.as_ref().map(Vec::len), Some(1));
     assert_eq!(
@@ -168,7 +168,7 @@ fn every_key_is_read() {
     // The fields keep the order of the file, not of the alphabet.
     assert_eq!(site.headers[0].set[0].0, "X-B");
     assert_eq!(
-        site.log.as_ref().map(|log| log.get_ref()),
+        site.log.access.as_ref().map(|log| log.get_ref()),
         Some(&LogTarget::Stdout)
     );
 
@@ -176,7 +176,7 @@ fn every_key_is_read() {
         panic!("three routes")
     };
     assert!(
-        matches!(&old.target, Some(TargetConfig::Redirect(to)) if to.get_ref() == "https://example.org/new/")
+        matches!(&old.target, Some(TargetConfig::Redirect(it)) if it.to.get_ref() == "https://example.org/new/")
     );
     assert_eq!(old.allow.as_ref().map(Vec::len), Some(1));
     assert_eq!(
@@ -263,7 +263,7 @@ fn errors_show_the_line_and_mark_the_mistake() {
         ),
         (
             "[log]\ncolour = true",
-            "error: unknown key `colour` in [log]\n --> /srv/anthill.toml:2:1\n  |\n2 | colour = true\n  | ^^^^^^\nhelp: [log] knows access, errors, format",
+            "error: unknown key `colour` in [log]\n --> /srv/anthill.toml:2:1\n  |\n2 | colour = true\n  | ^^^^^^\nhelp: [log] knows access, errors, format, skip, rotate",
         ),
         (
             "\ncluster = \"a\"\n",
@@ -712,6 +712,102 @@ fn each_mistake_has_a_message_and_a_correction() {
             "[[site]]\n[[site.route]]\npath = \"/a\"\nrewrite = \"/b\"\nredirect = \"/c\"",
             "not both `rewrite` and `redirect`",
             "remove one",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nredirect = { to = \"/b\", status = 200 }",
+            "200 is not the status of a redirect",
+            "301",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nredirect = { status = 301 }",
+            "no destination",
+            "add to",
+        ),
+        (
+            "[[site]]\nredirects = [{ from = \"/a\", to = \"/b\", status = 410 }]",
+            "`to` has no effect with status 410",
+            "remove `to`",
+        ),
+        (
+            "[[site]]\nredirects = [{ from = \"/a\" }]",
+            "no destination",
+            "410",
+        ),
+        (
+            "[[site]]\nredirects = [{ from = \"a\", to = \"/b\" }]",
+            "`a` is no path",
+            "slash",
+        ),
+        (
+            "[[site]]\nrate = 0",
+            "`rate` is out of bounds",
+            "between 1 and",
+        ),
+        (
+            "[[site]]\nrate = { requests = 1, burst = 0 }",
+            "`burst` is out of bounds",
+            "between 1 and",
+        ),
+        (
+            "[[site]]\nrate = \"10r/s\"",
+            "must be a whole number, not text",
+            "rate = ",
+        ),
+        (
+            "[[site]]\ncors = { origins = [\"*\"], credentials = true }",
+            "`credentials` can't be combined with the origin \"*\"",
+            "list the origins",
+        ),
+        (
+            "[[site]]\ncors = { origins = [\"https://a.example\"], headers = [\"*\"], credentials = true }",
+            "`credentials` can't be combined with \"*\"",
+            "list the fields",
+        ),
+        (
+            "[[site]]\ncors = \"https://a.example/\"",
+            "not an origin",
+            "write \"https://a.example\"",
+        ),
+        (
+            "[[site]]\ncors = \"a.example\"",
+            "not an origin",
+            "write the scheme too: \"https://a.example\"",
+        ),
+        (
+            "[[site]]\ncors = \"https://*.example.org\"",
+            "not an origin",
+            "write each origin",
+        ),
+        (
+            "[[site]]\ncors = \"https://a.example:443\"",
+            "not an origin",
+            "leave the usual port out",
+        ),
+        ("[[site]]\ncors = \"null\"", "not an origin", "any page"),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nmethods = [\"get\"]",
+            "`get` is not a method",
+            "did you mean \"GET\"?",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nmethods = []",
+            "`methods` is empty",
+            "remove the key",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nmethods = [\"GET\"]\nguard_methods = [\"POST\"]",
+            "no effect without `allow` or `users`",
+            "add `users`",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nclient_max_body_size = 1",
+            "unknown key",
+            "write body_bytes = \"100MiB\" in the route",
+        ),
+        (
+            "[[site]]\nlimit_req = 1",
+            "unknown key",
+            "did you mean `rate`?",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"\nredirect = \"//evil\"",
@@ -1168,9 +1264,22 @@ fn an_unexported_repository_of_a_deployment_causes_a_warning() {
     assert_eq!(told.count(), 1, "{warnings:?}");
     fs::write(mark, "").unwrap();
     assert_eq!(check(&config), Ok(Vec::new()));
-    for more in ["push = true\nexport = \"all\"", ""] {
+    for (more, refused) in [
+        ("push = true\nexport = \"all\"", None),
+        ("export = \"all\"", None),
+        ("push = true", Some("pushes to ")),
+        ("", Some("clones of ")),
+    ] {
         let (_folder, config) = route(more);
-        assert_eq!(check(&config), Ok(Vec::new()), "{more}");
+        let warnings = check(&config).unwrap();
+        let told = warnings.iter().map(|warning| warning.what());
+        let is_told = told.map(|what| refused.is_some_and(|refused| what.starts_with(refused)));
+        let is_told: Vec<bool> = is_told.collect();
+        assert_eq!(
+            is_told,
+            vec![true; refused.iter().count()],
+            "{more}: {warnings:?}"
+        );
     }
 }
 
@@ -1520,6 +1629,10 @@ key = \"only.key\"
 #[test]
 fn a_mistake_has_no_consequences() {
     for (text, mistakes_of_file) in [
+        (
+            "[[stie]]\nnames = [\"a.test\"]\n",
+            vec!["unknown key `stie` in the file"],
+        ),
         // The site counts neither as a second site for every name nor as a site without a folder.
         (
             "[[site]]\nnames = [5]\n[[site]]\nroot = \"a\"\n",
@@ -1850,4 +1963,70 @@ fn the_mistake_behind_a_syntax_error_is_explained() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn a_rewrite_to_a_missing_file_of_another_route_is_doubtful() {
+    let folder = folder_with(&[
+        ("public/index.html", ""),
+        ("other/page.html", ""),
+        (
+            "anthill.toml",
+            "[server]\nstate = \"state\"\n[[site]]\n[[site.route]]\npath = \"/x/\"\nroot = \"other\"\n\
+             [[site.route]]\npath = \"/a\"\nrewrite = \"/x/page.html\"\n\
+             [[site.route]]\npath = \"/b\"\nrewrite = \"/x/x/page.html\"\n\
+             [[site.route]]\npath = \"/c/\"\nrewrite = \"/x/\"\n",
+        ),
+    ]);
+    let config = load_in(&folder).unwrap_or_else(|error| panic!("{error}"));
+    let warnings = check(&config).unwrap_or_else(|error| panic!("{error}"));
+    let [warning] = &warnings[..] else {
+        panic!("{warnings:?}");
+    };
+    let what = "the rewrite of /b leads to /x/x/page.html of the route /x/, and the file ";
+    assert!(warning.what().starts_with(what), "{warning}");
+    assert!(
+        warning.as_warning().contains("anthill.toml:11:8\n"),
+        "{}",
+        warning.as_warning()
+    );
+}
+
+#[test]
+fn a_socket_that_the_account_cannot_open_is_doubtful() {
+    if !rustix::process::geteuid().is_root() {
+        return; // only root may name another account
+    }
+    let folder = folder_with(&[
+        ("public/index.html", ""),
+        (
+            "anthill.toml",
+            "[server]\nuser = \"64321:64322\"\n[[site]]\n[[site.route]]\npath = \"/\"\n\
+             fastcgi = \"unix:app.sock\"\nfiles = \".php\"\n",
+        ),
+    ]);
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(folder.path().join("app.sock")).unwrap();
+    let config = load_in(&folder).unwrap_or_else(|error| panic!("{error}"));
+    let doubts = || {
+        let (_, warnings) = inspect(&config);
+        let warnings = warnings.iter().map(|warning| warning.what().to_owned());
+        warnings
+            .filter(|what| what.contains("cannot open the socket"))
+            .collect::<Vec<_>>()
+    };
+    let set_mode = |mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(folder.path().join("app.sock"), mode).unwrap();
+    };
+    set_mode(0o600);
+    let [doubt] = &doubts()[..] else {
+        panic!("{:?}", doubts());
+    };
+    assert!(
+        doubt.contains("listen.group = 64322 and listen.mode = 0660"),
+        "{doubt}"
+    );
+    set_mode(0o666);
+    assert_eq!(doubts(), [""; 0]);
 }

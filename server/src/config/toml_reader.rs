@@ -203,6 +203,11 @@ impl<'s, 'i> TableReader<'s, 'i> {
         })
     }
 
+    /// Returns a key as written in the file: the name of the table, if the file has a single value instead of the table.
+    pub(super) fn shown_key<'k>(&'k self, key: &'k str) -> &'k str {
+        self.short_for.as_deref().unwrap_or(key)
+    }
+
     /// Returns all remaining keys in the order of the file, for tables with data as keys.
     pub(super) fn rest(self) -> Vec<(Spanned<String>, KeyedValue<'s, 'i>)> {
         let mut rest: Vec<(Spanned<String>, KeyedValue<'s, 'i>)> = Vec::new();

@@ -15,6 +15,19 @@ use crate::config::source_files::SourceFiles;
 /// Function that returns the text of a variable of the environment.
 pub(super) type Environment = fn(&str) -> Option<OsString>;
 
+/// Returns a text with the variables of the process's environment, or `None` for a text with a mistake.
+pub(super) fn expanded(text: &str) -> Option<String> {
+    let mut errors = Vec::new();
+    let mut settler = DocumentSettler {
+        files: &mut SourceFiles::default(),
+        errors: &mut errors,
+        environment: |name| std::env::var_os(name),
+        start: 0,
+    };
+    let text = settler.text(text, &(0..0));
+    errors.is_empty().then_some(text)
+}
+
 /// Puts variables into the strings of a document, and moves the positions of a document to the joined text.
 pub(super) struct DocumentSettler<'f> {
     pub(super) files: &'f mut SourceFiles,

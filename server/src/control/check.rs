@@ -1,11 +1,10 @@
 //! `anthill check`: the mistakes and the warnings of a configuration, without serving.
 
-use super::ServeOptions;
 use super::releases;
 use super::startup::new_manager;
 use crate::base::clock;
 use crate::build::{self, SharedResources};
-use crate::config::{self, Config, OperatorError};
+use crate::config::{self, Config, ConfigSource, OperatorError, Overrides};
 use crate::manager::manager_handler;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -38,10 +37,12 @@ pub(super) fn checked(config: &Config) -> Result<Vec<OperatorError>, OperatorErr
     OperatorError::all(errors).map_or(Ok(warnings), Err)
 }
 
-/// Checks a configuration without serving. Reads and builds everything as for serving, but binds no address
-/// and writes no file.
-pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
-    let config = options.chosen.read(&options.overrides)?;
+/// Checks the configuration of a source.
+pub(super) fn check(
+    chosen: &ConfigSource,
+    overrides: &Overrides,
+) -> Result<CheckReport, OperatorError> {
+    let config = chosen.read(overrides)?;
     let (mut errors, mut warnings) = config::inspect(&config);
     let now = clock::unix_seconds_now();
     let supplies = SharedResources::in_memory(&config, now)?;

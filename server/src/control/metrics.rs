@@ -3,6 +3,7 @@
 use super::publish::Publisher;
 use crate::admin::metrics::history::{History, MemberCounts};
 use crate::admin::metrics::{Metrics, MetricsFacts, MetricsFormat, RouteMetrics};
+use crate::admin::overview::Overview;
 use crate::admin::status::Status;
 use crate::base::clock::{monotonic_ms, unix_seconds_now};
 use crate::base::machine::{MachineFacts, ProcessFacts, resident_bytes};
@@ -13,15 +14,30 @@ use std::sync::Arc;
 
 /// Returns the metrics of the server in a format. `status` is the present status.
 pub(super) fn render(status: &Status, publisher: &Publisher, format: MetricsFormat) -> String {
+    with_metrics(status, publisher, &|metrics| metrics.render(format))
+}
+
+/// Returns the state of the server at a glance.
+pub(super) fn overview(status: &Status, publisher: &Publisher, history: &History) -> String {
+    with_metrics(status, publisher, &|metrics| {
+        let samples = history.samples().copied().collect();
+        Overview { metrics, samples }.text()
+    })
+}
+
+fn with_metrics(
+    status: &Status,
+    publisher: &Publisher,
+    render: &dyn Fn(Metrics<'_>) -> String,
+) -> String {
     let now_ms = monotonic_ms();
     let plans = publisher.world().balancers.iter();
     let balancers: Vec<_> = plans.map(|plan| plan.balancer().report(now_ms)).collect();
-    let metrics = Metrics {
+    render(Metrics {
         status,
         balancers: &balancers,
         facts: &facts(publisher),
-    };
-    metrics.render(format)
+    })
 }
 
 /// Returns the facts of the metrics beside the status and the balancers.

@@ -25,7 +25,7 @@ mod tests;
 
 use crate::base::log::ErrorLog;
 use crate::config::{ConfigSource, OperatorError, Overrides};
-pub use check::{CheckReport, check};
+pub use check::CheckReport;
 use log::LevelFilter;
 use plane::ControlPlane;
 use std::convert::Infallible;
@@ -52,4 +52,10 @@ pub fn serve(options: &ServeOptions) -> Result<Infallible, OperatorError> {
     // The caller prints the error after the log lines that led to the error.
     log::logger().flush();
     Err(error)
+}
+
+/// Checks a configuration without serving. Reads and builds everything as for serving, but binds no address
+/// and writes no file.
+pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
+    check::check(&options.chosen, &options.overrides)
 }

@@ -20,7 +20,7 @@ use crate::admin::command::{Command, EditBatch, HitsFormat, StatusFormat, Unknow
 use crate::admin::metrics::history::History;
 use crate::admin::status::Status;
 use crate::base::body_memory::BodyMemory;
-use crate::base::log::{ErrorLog, Sinks};
+use crate::base::log::{ErrorLog, ReopenResults, Sinks};
 use crate::base::sys;
 use crate::base::task;
 use crate::config::{ConfigSource, OperatorError, Overrides, ServerConfig};
@@ -43,6 +43,8 @@ const START_COMPLETE_AFTER: Duration = Duration::from_secs(1);
 /// Interval at which the control plane checks again a file that a request found changed and possibly half
 /// written.
 const STALE: Duration = Duration::from_secs(2);
+/// Longest wait of `anthill reopen` for logs with a slow disk or an unread pipe.
+const REOPEN_MAX: Duration = Duration::from_secs(30);
 /// Interval at which changed hit counts are written.
 const HITS: Duration = Duration::from_secs(300);
 /// Interval at which ticket keys and the self-signed certificate are checked.
@@ -124,6 +126,7 @@ impl ControlPlane {
         let control = ControlSocket::bind(&config)?;
 
         let sinks = Arc::new(Sinks::default());
+        sinks.set_rotation(config.log.rotate);
         let (errors, fallback) = open_error_sinks(&config, &sinks)?;
         error_log.direct_to(errors, fallback);
         let tls = tls_supplies(&config)?;
@@ -240,8 +243,8 @@ impl ControlPlane {
                 let _ = self.reload().await;
             }
             ControlEvent::Reopen => {
-                self.publisher().flush_logs().await;
-                self.publisher().resources().sinks.reopen();
+                // The error log reports a failure.
+                drop(self.reopen_logs().await);
             }
             ControlEvent::Asked(question) => return self.answer(question).await,
             ControlEvent::Manager(request) => {
@@ -280,7 +283,10 @@ impl ControlPlane {
             }
             ControlEvent::Keys => self.renew_keys().await,
             ControlEvent::Hits => self.publisher().save_hits(),
-            ControlEvent::Sample => metrics::sample(&mut self.history, &self.rebuilder.publisher),
+            ControlEvent::Sample => {
+                metrics::sample(&mut self.history, &self.rebuilder.publisher);
+                self.publisher().log_left_out();
+            }
             ControlEvent::WorkerEnded(index) => self.rebuilder.publisher.restart(index).await,
             ControlEvent::Deployments(event) => {
                 deployment_events::handle(&mut self.rebuilder, event).await;
@@ -388,6 +394,12 @@ impl ControlPlane {
         Ok(said.join("\n") + "\n")
     }
 
+    /// Has the writers of the logs reopen the files, after the lines of all earlier responses.
+    async fn reopen_logs(&self) -> ReopenResults {
+        self.publisher().flush_logs().await;
+        self.publisher().resources().sinks.reopen()
+    }
+
     /// Replaces ticket keys and the self-signed certificate if due.
     async fn renew_keys(&mut self) {
         self.publisher().rotate_tickets();
@@ -401,6 +413,11 @@ impl ControlPlane {
     async fn answer(&mut self, request: ControlRequest) -> bool {
         let answer = match Command::parse(&request.line) {
             Ok(Command::Reload) => self.reload().await.map_err(|error| format!("{error}\n")),
+            Ok(Command::Reopen) => {
+                let results = self.reopen_logs().await;
+                task::spawn(async move { request.write(reopened(results).await).await });
+                return false;
+            }
             Ok(Command::Stop) => {
                 // The response is sent at the end of the drain.
                 self.stopping_for.push(request);
@@ -463,7 +480,11 @@ impl ControlPlane {
     /// Responds to a command that needs no change of the World.
     fn query(&self, command: Result<Command, UnknownCommand>) -> Result<String, String> {
         match command {
-            Ok(Command::Status(StatusFormat::Text)) => Ok(self.status().text()),
+            Ok(Command::Status(StatusFormat::Text)) => Ok(metrics::overview(
+                &self.status(),
+                self.publisher(),
+                &self.history,
+            )),
             Ok(Command::Status(StatusFormat::Json)) => Ok(self.status().json()),
             Ok(Command::Metrics(format)) => {
                 Ok(metrics::render(&self.status(), self.publisher(), format))
@@ -497,7 +518,7 @@ impl ControlPlane {
                 StatusFormat::Text => self.edits.differences().text(),
                 StatusFormat::Json => self.edits.differences().json(),
             }),
-            Ok(Command::Reload | Command::Stop | Command::Edit(_)) => {
+            Ok(Command::Reload | Command::Reopen | Command::Stop | Command::Edit(_)) => {
                 Err("error: the server is stopping\n".to_owned())
             }
             Err(unknown) => Err(format!("error: {unknown}\n")),
@@ -694,6 +715,18 @@ impl Signals {
             hangup: signal(SignalKind::hangup())?,
             reopen: signal(SignalKind::user_defined1())?,
         })
+    }
+}
+
+/// Waits until the log files are open again, and returns the answer of `anthill reopen`.
+async fn reopened(results: ReopenResults) -> Result<String, String> {
+    match tokio::time::timeout(REOPEN_MAX, results.wait()).await {
+        Ok(Ok(1)) => Ok("1 log file is open again\n".to_owned()),
+        Ok(Ok(count)) => Ok(format!("{count} log files are open again\n")),
+        Ok(Err(failures)) => Err(failures),
+        Err(_) => {
+            Err("a log is held up by its disk or pipe, and opens the file later\n".to_owned())
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::startup::{h3_port, https_port, open_error_sinks, tls_supplies};
 use crate::admin::active_requests::ActiveRequestList;
 use crate::base::active_requests::ActiveRequestLedger;
 use crate::base::clock;
-use crate::base::log::ErrorLog;
+use crate::base::log::{ErrorLog, RareLines};
 use crate::base::stats::Stats;
 use crate::base::sys;
 use crate::base::task;
@@ -96,6 +96,7 @@ impl Publisher {
             refusals: resources.refusals.clone(),
             body_memory: resources.body_memory.clone(),
             active_requests: ActiveRequestLedger::new(count),
+            rare_lines: RareLines::default(),
             workers: count,
             pending_head_bytes_max: (pending_head_bytes / count)
                 .max(limits::PENDING_HEAD_BYTES_MIN),
@@ -383,6 +384,7 @@ impl Publisher {
         new: &NewAddresses,
     ) {
         self.resources = resources;
+        self.resources.sinks.set_rotation(config.log.rotate);
         self.config = config;
         self.publish(world).await;
         self.listeners.apply_proxy_protocol(&self.config);
@@ -427,6 +429,12 @@ impl Publisher {
                 let _ = flushed.await;
             }
         }
+    }
+
+    /// Logs the numbers of events without a line of their own.
+    pub(super) fn log_left_out(&self) {
+        let now_ms = self.process.origin.elapsed().as_millis();
+        self.process.rare_lines.log_left_out(now_ms as u64);
     }
 
     /// Replaces the newest ticket key if due.

@@ -663,9 +663,14 @@ fn renew(
 /// Returns the present state of the files named in the configuration and read when a World is built.
 pub(super) fn stamp_config_files(config: &Config) -> Vec<(PathBuf, Option<FileStamp>)> {
     let of_site = |site: &config::SiteConfig| {
-        let users = site.routes.iter().map(|route| &route.users);
-        let files = [&site.certificate, &site.key, &site.client_ca];
-        let files = files.into_iter().chain(users).flatten();
+        let users = site.routes.iter().flat_map(config::RouteConfig::user_files);
+        let files = [
+            &site.certificate,
+            &site.key,
+            &site.client_ca,
+            &site.redirect_map,
+        ];
+        let files = files.into_iter().flatten().chain(users);
         let files = files.chain(site.preview_users());
         let files = files.map(|file| file.get_ref().clone());
         files.chain(config.acme_file(site)).collect::<Vec<_>>()

@@ -1,5 +1,5 @@
-//! Control socket: takes the commands `reload`, `status`, `balancer`, `manager login`, `hits`, `purge` and `stop`,
-//! one line each, from processes that may open the socket (mode 0600).
+//! Control socket: takes the commands `reload`, `reopen`, `status`, `balancer`, `manager login`, `hits`, `purge` and
+//! `stop`, one line each, from processes that may open the socket (mode 0600).
 //!
 //! Separate tasks read commands and write answers, so a slow or silent client doesn't delay the control
 //! plane.

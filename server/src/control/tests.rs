@@ -137,8 +137,12 @@ fn a_panic_ends_only_the_connection_of_the_request() {
         target: Some(RouteTarget::Handler(RouteHandler::new(
             Arc::new(Panics),
             &Arc::default(),
+            &Arc::default(),
         ))),
         allow: None,
+        deny: None,
+        guard_methods: None,
+        methods: None,
         users: None,
         scripts: None,
         has_encoded_slashes: false,

@@ -54,12 +54,17 @@ impl Snapshot {
 
     /// Returns the metrics in a format.
     pub(super) fn metrics(&self, format: MetricsFormat) -> &SharedText {
-        let metrics = Metrics {
+        let text = &self.metrics[format as usize];
+        text.get_or_init(|| self.facts_for_metrics().render(format).into())
+    }
+
+    /// Returns the metrics as values.
+    pub(super) fn facts_for_metrics(&self) -> Metrics<'_> {
+        Metrics {
             status: &self.status,
             balancers: &self.balancers.balancers,
             facts: &self.facts,
-        };
-        self.metrics[format as usize].get_or_init(|| metrics.render(format).into())
+        }
     }
 
     /// Returns the JSON of a path, rendered once for all clients.

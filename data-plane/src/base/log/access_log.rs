@@ -1,4 +1,4 @@
-//! Access log line in the combined format or as JSON.
+//! Access log line in the combined format, with or without the host, or as JSON.
 //!
 //! The formatting machinery of the standard library would cost more than finding the page. Numbers and
 //! escapes are therefore written directly: spans without special characters are copied whole, and a table
@@ -17,6 +17,8 @@ use crate::base::visible_text::is_hidden;
 pub enum AccessLogFormat {
     /// Apache's `combined`.
     Combined,
+    /// Apache's `vhost_combined`: the host and the port before the line of `combined`.
+    VhostCombined,
     /// One JSON object (RFC 8259) on each line.
     Json,
 }
@@ -42,6 +44,8 @@ pub struct AccessLogLine<'a> {
     pub agent: Option<&'a [u8]>,
     /// The Host field, or the authority of the target.
     pub host: Option<&'a [u8]>,
+    /// Port of the server for the host.
+    pub port: u16,
     /// The number of the rule that refused the request, or 0.
     pub rule: u16,
     /// The version of TLS, for example `TLSv1.3`; `None` on a connection without TLS.
@@ -72,8 +76,26 @@ impl AccessLogLine<'_> {
     pub fn append(&self, format: AccessLogFormat, log_time: &[u8], out: &mut Vec<u8>) {
         match format {
             AccessLogFormat::Combined => self.combined(out, log_time),
+            AccessLogFormat::VhostCombined => {
+                self.push_host(out);
+                self.combined(out, log_time);
+            }
             AccessLogFormat::Json => self.json(out),
         }
+    }
+
+    /// Appends `HOST:PORT ` as Apache's `%v:%p `, with the host in lower case, or `-` without a host. The parser of
+    /// requests accepts only hosts without spaces and quotes.
+    fn push_host(&self, out: &mut Vec<u8>) {
+        let begin = out.len();
+        push_escaped(
+            out,
+            self.host.filter(|host| !host.is_empty()).unwrap_or(b"-"),
+        );
+        out[begin..].make_ascii_lowercase();
+        out.push(b':');
+        push_number(out, self.port.into());
+        out.push(b' ');
     }
 
     /// Appends a line in Apache's format `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i"`. A

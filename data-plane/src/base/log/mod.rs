@@ -6,8 +6,12 @@
 
 mod error_log;
 mod access_log;
+mod rare_lines;
+mod rotation;
 mod sink;
 
 pub use crate::base::log::access_log::{AccessLogFormat, AccessLogLine, MemberCall};
 pub use error_log::ErrorLog;
-pub use sink::{LogBatch, LogDestination, ReportFn, Sink, Sinks};
+pub use rare_lines::{RareEvent, RareLines};
+pub use rotation::Rotation;
+pub use sink::{LogBatch, LogDestination, ReopenResults, ReportFn, Sink, Sinks};

@@ -18,10 +18,12 @@ use std::time::Instant;
 
 use log::Level;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags, fstat};
+use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
+use tokio::sync::oneshot;
 
 use crate::base::log::access_log::{AccessLogFormat, AccessLogLine};
+use crate::base::log::rotation::{LogCompression, LogFolder, Rotation, copy_owner};
 use crate::base::sys;
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::limits::{LOG_BATCH_BYTES, LOG_QUEUE_BYTES, LOG_SPARE_BUFFERS_MAX};
@@ -58,6 +60,8 @@ pub type ReportFn = Arc<dyn Fn(Level, String) + Send + Sync>;
 pub struct Sinks {
     report: ReportFn,
     queue_bytes_max: usize,
+    /// Rotation of all files; `None` = the server rotates no file.
+    rotation: Arc<Mutex<Option<Rotation>>>,
     known: Mutex<Vec<OpenSink>>,
     /// Lines lost by destinations no longer in use.
     lost_before: AtomicU64,
@@ -85,6 +89,7 @@ impl Sinks {
         Sinks {
             report,
             queue_bytes_max,
+            rotation: Arc::default(),
             known: Mutex::default(),
             lost_before: AtomicU64::new(0),
         }
@@ -121,6 +126,7 @@ impl Sinks {
                 named: named.clone(),
                 queue_bytes_max: self.queue_bytes_max,
                 report: Arc::clone(&self.report),
+                rotation: Arc::clone(&self.rotation),
                 state: Mutex::default(),
                 work: Condvar::new(),
                 done: Condvar::new(),
@@ -155,15 +161,23 @@ impl Sinks {
         Ok(())
     }
 
-    /// Reopens all files after a log rotation has renamed the files. Lines submitted earlier go to the old
-    /// files, later lines to the new files. If a new file can't be opened, the old file stays in use, and
-    /// the error log reports the failure.
-    pub fn reopen(&self) {
-        for shared in self.all() {
-            if let LogDestination::File(_) = shared.destination {
-                shared.queue(SinkJob::Reopen);
-            }
-        }
+    /// Sets the rotation of all files, from the next written lines on.
+    pub fn set_rotation(&self, rotation: Option<Rotation>) {
+        *self.rotation.lock().unwrap_or_else(PoisonError::into_inner) = rotation;
+    }
+
+    /// Reopens all files after another program has renamed the files. Lines submitted earlier go to the old files,
+    /// later lines to the new files. If a new file can't be opened, the old file stays in use, and the error log
+    /// reports the failure.
+    pub fn reopen(&self) -> ReopenResults {
+        let files = self.all().into_iter();
+        let files = files.filter(|it| matches!(it.destination, LogDestination::File(_)));
+        let results = files.map(|shared| {
+            let (result, receiver) = oneshot::channel();
+            shared.queue(SinkJob::Reopen(result));
+            (shared.destination.to_string(), receiver)
+        });
+        ReopenResults(results.collect())
     }
 
     /// Waits until all lines are written or dropped, at most until `deadline`. Returns false at the
@@ -194,6 +208,29 @@ impl Sinks {
             .iter()
             .map(|known| known.shared.clone())
             .collect()
+    }
+}
+
+/// Results of [`Sinks::reopen`], one for each file.
+pub struct ReopenResults(Vec<(String, oneshot::Receiver<Result<(), String>>)>);
+
+impl ReopenResults {
+    /// Waits until the writers have reopened the files. Returns the number of files, or the failures, one in a line. A
+    /// writer held up by its disk has no result.
+    pub async fn wait(self) -> Result<usize, String> {
+        let count = self.0.len();
+        let mut failures = String::new();
+        for (destination, result) in self.0 {
+            match result.await {
+                Ok(Ok(())) => {}
+                Ok(Err(failure)) => failures += &format!("{failure}\n"),
+                Err(_) => failures += &format!("log {destination}: the log is no longer in use\n"),
+            }
+        }
+        match failures.is_empty() {
+            true => Ok(count),
+            false => Err(failures),
+        }
     }
 }
 
@@ -279,31 +316,29 @@ impl Drop for SinkHandle {
 /// The worker flushes from time to time, so that lines of a quiet server appear soon.
 pub struct LogBatch {
     sink: Sink,
-    format: AccessLogFormat,
     lines: Vec<u8>,
 }
 
 impl LogBatch {
-    /// Makes an empty batch for `sink` in `format`.
-    pub fn new(sink: Sink, format: AccessLogFormat) -> LogBatch {
+    /// Makes an empty batch for `sink`.
+    pub fn new(sink: Sink) -> LogBatch {
         LogBatch {
             sink,
-            format,
             lines: Vec::new(),
         }
     }
 
-    /// Returns true if the sink discards all lines.
-    pub fn is_off(&self) -> bool {
-        self.sink.is_off()
+    /// Returns true if the lines of the batch go to `sink`.
+    pub fn is_for(&self, sink: &Sink) -> bool {
+        self.sink.is_same(sink)
     }
 
-    /// Adds a line. `log_time` is described at [`AccessLogLine::append`].
-    pub fn push(&mut self, line: &AccessLogLine<'_>, log_time: &[u8]) {
-        if self.is_off() {
+    /// Adds a line in `format`. `log_time` is described at [`AccessLogLine::append`].
+    pub fn push(&mut self, format: AccessLogFormat, line: &AccessLogLine<'_>, log_time: &[u8]) {
+        if self.sink.is_off() {
             return;
         }
-        line.append(self.format, log_time, &mut self.lines);
+        line.append(format, log_time, &mut self.lines);
         if self.lines.len() >= LOG_BATCH_BYTES {
             self.flush();
         }
@@ -332,6 +367,7 @@ struct SinkShared {
     named: LogDestination,
     queue_bytes_max: usize,
     report: ReportFn,
+    rotation: Arc<Mutex<Option<Rotation>>>,
     state: Mutex<SinkState>,
     /// Signals work for the writer.
     work: Condvar,
@@ -362,7 +398,8 @@ struct SinkState {
 
 enum SinkJob {
     Write(Vec<u8>),
-    Reopen,
+    /// Reopens the file, and sends the failure, if any.
+    Reopen(oneshot::Sender<Result<(), String>>),
 }
 
 impl SinkShared {
@@ -456,42 +493,74 @@ struct SinkWriter<'a> {
     output: SinkOutput,
     /// True after a write that ended within a line: the next write begins a new line.
     within_line: bool,
+    /// Bytes of a regular file; `None` for any other destination, which is not rotated.
+    size: Option<u64>,
+    /// Bytes of the file at a failed rotation, from which the next attempt counts.
+    rotation_failed_at: u64,
+    compression: Option<LogCompression>,
+    /// Buffer of the compression.
+    part: Vec<u8>,
+}
+
+/// Next task of a writer.
+enum SinkTask {
+    Job(SinkJob),
+    /// No job waits, and a compression is under way.
+    Compress,
+    /// The destination is no longer in use.
+    End,
 }
 
 impl<'a> SinkWriter<'a> {
     fn new(shared: &'a SinkShared, output: SinkOutput) -> SinkWriter<'a> {
         SinkWriter {
             shared,
+            size: output.size(),
             output,
             within_line: false,
+            rotation_failed_at: 0,
+            compression: None,
+            part: Vec::new(),
         }
     }
 
     fn run(mut self) {
-        while let Some(job) = self.next_job() {
-            let spare = match job {
-                SinkJob::Write(lines) => {
+        // A former server may have ended before its compression.
+        self.begin_compression();
+        loop {
+            match self.next_task() {
+                SinkTask::Job(SinkJob::Write(lines)) => {
+                    self.rotate_before(lines.len() as u64);
                     self.write(&lines);
-                    Some(lines)
+                    self.finish(Some(lines));
+                    self.compress();
                 }
-                SinkJob::Reopen => {
-                    self.reopen();
-                    None
+                SinkTask::Job(SinkJob::Reopen(result)) => {
+                    // The control plane may have stopped waiting.
+                    let _ = result.send(self.reopen());
+                    self.finish(None);
                 }
-            };
-            self.finish(spare);
+                SinkTask::Compress => self.compress(),
+                SinkTask::End => break,
+            }
+        }
+        if let Some(compression) = &self.compression {
+            compression.abandon();
         }
     }
 
-    fn next_job(&self) -> Option<SinkJob> {
+    fn next_task(&self) -> SinkTask {
         let mut state = self.shared.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 state.busy = true;
-                return Some(job);
+                return SinkTask::Job(job);
             }
             if state.closed {
-                return None;
+                return SinkTask::End;
+            }
+            if self.compression.is_some() {
+                return SinkTask::Compress;
             }
             state.sleeping = true;
             let woken = self.shared.work.wait(state);
@@ -539,6 +608,7 @@ impl<'a> SinkWriter<'a> {
             Ok(()) => (lines.len(), None),
             Err((written, errno)) => (written, Some(errno)),
         };
+        self.size = self.size.map(|size| size + written as u64);
         if let Some(&last) = lines[..written].last() {
             self.within_line = last != b'\n';
         }
@@ -555,21 +625,131 @@ impl<'a> SinkWriter<'a> {
         }
     }
 
-    fn reopen(&mut self) {
-        let destination = &self.shared.destination;
-        match SinkOutput::open(&self.shared.named) {
-            Ok(output) => {
-                // The assignment closes the old file.
-                self.output = output;
-                self.within_line = false;
-            }
-            Err(error) => {
+    fn reopen(&mut self) -> Result<(), String> {
+        let opened = SinkOutput::open(&self.shared.named);
+        opened
+            .map(|output| self.use_output(output))
+            .map_err(|error| {
+                let destination = &self.shared.destination;
                 let text = format!(
                     "log {destination}: cannot reopen the file, the old file stays in use: {error}"
                 );
-                (self.shared.report)(Level::Error, text);
+                (self.shared.report)(Level::Error, text.clone());
+                text
+            })
+    }
+
+    /// Writes to `output` from now on. The assignment closes the old file.
+    fn use_output(&mut self, output: SinkOutput) {
+        self.size = output.size();
+        self.output = output;
+        self.within_line = false;
+        self.rotation_failed_at = 0;
+    }
+
+    fn rotation(&self) -> Option<Rotation> {
+        let rotation = self.shared.rotation.lock();
+        *rotation.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rotates the file if `more` bytes would make the file too large.
+    fn rotate_before(&mut self, more: u64) {
+        let (Some(rotation), Some(size)) = (self.rotation(), self.size) else {
+            return;
+        };
+        let counted = size.saturating_sub(self.rotation_failed_at);
+        if counted == 0 || counted.saturating_add(more) <= rotation.bytes_max {
+            return;
+        }
+        if let Err(error) = self.rotate(rotation) {
+            self.rotation_failed_at = size;
+            let destination = &self.shared.destination;
+            let text = format!(
+                "log {destination}: cannot rotate the file, lines go on in the old file: {error}; the server needs \
+                 write access to the folder"
+            );
+            (self.shared.report)(Level::Error, text);
+        }
+    }
+
+    fn rotate(&mut self, rotation: Rotation) -> io::Result<()> {
+        let (SinkOutput::File(file), LogDestination::File(path)) =
+            (&self.output, &self.shared.named)
+        else {
+            return Ok(());
+        };
+        let stat = fstat(file)?;
+        let folder = LogFolder::of(path)?;
+        if !folder.leads_to(&stat) {
+            // Another program has renamed or removed the file.
+            self.use_output(SinkOutput::open(&self.shared.named)?);
+            return Ok(());
+        }
+        let shifted = folder.shift(rotation.keep);
+        if let Some(compression) = &mut self.compression {
+            let follows = |free: &u32| compression.follow(*free, rotation.keep);
+            if !shifted.as_ref().is_ok_and(follows) {
+                compression.abandon();
+                self.compression = None;
             }
         }
+        shifted?;
+        match SinkOutput::open(&self.shared.named) {
+            Ok(output) => {
+                if let SinkOutput::File(file) = &output {
+                    copy_owner(file, &stat);
+                }
+                self.use_output(output);
+            }
+            Err(error) => {
+                folder.take_back()?;
+                return Err(error);
+            }
+        }
+        self.begin_compression();
+        Ok(())
+    }
+
+    /// Begins to compress an earlier file, unless a compression is under way.
+    fn begin_compression(&mut self) {
+        let LogDestination::File(path) = &self.shared.named else {
+            return;
+        };
+        let Some(rotation) = self.rotation().filter(|it| it.is_compressed) else {
+            return;
+        };
+        if self.compression.is_none() && self.size.is_some() {
+            let folder = LogFolder::of(path);
+            match folder.and_then(|folder| LogCompression::begin(folder, rotation.keep)) {
+                Ok(compression) => self.compression = compression,
+                Err(error) => self.report_compression(&error),
+            }
+        }
+    }
+
+    /// Takes a step of the compression under way, and goes on with the next file after the last step.
+    fn compress(&mut self) {
+        let Some(compression) = &mut self.compression else {
+            return;
+        };
+        match compression.step(&mut self.part) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.compression = None;
+                self.begin_compression();
+            }
+            Err(error) => {
+                compression.abandon();
+                self.compression = None;
+                self.report_compression(&error);
+            }
+        }
+    }
+
+    fn report_compression(&self, error: &io::Error) {
+        let destination = &self.shared.destination;
+        let text = format!("log {destination}: an earlier file can't be compressed: {error}");
+        (self.shared.report)(Level::Warn, text);
     }
 }
 
@@ -587,6 +767,18 @@ impl SinkOutput {
             LogDestination::Stderr => Ok(SinkOutput::Stderr),
             LogDestination::File(path) => open_file(path).map(SinkOutput::File),
         }
+    }
+}
+
+impl SinkOutput {
+    /// Returns the bytes of a regular file; `None` for any other destination.
+    fn size(&self) -> Option<u64> {
+        let SinkOutput::File(file) = self else {
+            return None;
+        };
+        let stat = fstat(file).ok()?;
+        let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        is_regular.then(|| u64::try_from(stat.st_size).unwrap_or(0))
     }
 }
 
@@ -656,8 +848,9 @@ fn lines_in(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// Stack size of the writer thread, which formats text only for failures.
-const WRITER_STACK_BYTES: usize = 256 * 1024;
+/// Stack size of the writer thread. A build without optimisation makes the tables of the compression, 300 KiB, on the
+/// stack.
+const WRITER_STACK_BYTES: usize = 1024 * 1024;
 
 #[cfg(test)]
 mod tests;

@@ -12,8 +12,8 @@ use crate::serve::h1::send::{H1BodySource, ResponseWriter, SendProgress};
 use crate::serve::h1::session::{ConnectionStep, H1Session, RequestOutcome};
 use crate::serve::h1::unsent_response::UnsentResponse;
 use crate::serve::redispatch;
-use crate::serve::response_head::{push_connection_lines, secure_fields_of};
-use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
+use crate::serve::response_head::push_connection_lines;
+use crate::serve::synthetic_response::SyntheticResponse;
 use crate::site::{Listing, VariantResponse};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
@@ -48,13 +48,17 @@ impl H1Session {
             user,
             step,
             counters,
+            ruled,
             ..
         } = attempt;
         let context = &self.connection.context;
         let bodiless = matches!(head.body, BodyLength::None | BodyLength::Length(0));
         let unread_body = !bodiless && !self.body_read;
         let mut exchange = H1Exchange {
-            line: AccessLogEntry::new(context, Some(head), host, counters, user.as_deref()),
+            line: AccessLogEntry {
+                ruled: ruled.as_deref(),
+                ..AccessLogEntry::new(context, Some(head), host, counters, user.as_deref())
+            },
             after: self.after(head, unread_body),
             request_end: end,
         };
@@ -88,10 +92,7 @@ impl H1Session {
                     }
                     RequestOutcome::Then(end, ConnectionStep::Call(Box::new(call)))
                 }
-                Err(reject) => {
-                    context.stats.rejects.increment();
-                    self.send_refusal(reject, exchange.line, end, cx)
-                }
+                Err(reject) => self.send_refusal(reject, exchange.line, end, cx),
             },
         }
     }
@@ -150,15 +151,16 @@ impl H1Session {
                     Some(page) => {
                         let mut extra = self.connection.context.lead.take();
                         extra.clear();
-                        extra.extend_from_slice(refusal_fields(reject));
+                        extra.extend_from_slice(exchange.line.refusal_fields(reject));
                         self.finish_head(&mut extra, exchange, true);
                         self.send_stored(page, extra, exchange, cx)
                     }
-                    None => self.send_small(
-                        SyntheticResponse::refusal(reject, self.connection.audience()),
-                        exchange,
-                        cx,
-                    ),
+                    None => {
+                        let audience = self.connection.audience();
+                        let fields = exchange.line.refusal_fields(reject);
+                        let small = SyntheticResponse::refusal_with(fields, reject, audience);
+                        self.send_small(small, exchange, cx)
+                    }
                 }
             }
             ReadyResponse::Synthetic(small) => self.send_small(small, exchange, cx),
@@ -183,7 +185,7 @@ impl H1Session {
     fn finish_head(&self, fields: &mut Vec<u8>, exchange: &H1Exchange<'_>, needs_date: bool) {
         let line = &exchange.line;
         let version = exchange.head().map_or(Version::Http11, |head| head.version);
-        let secure_fields = secure_fields_of(line.host);
+        let secure_fields = line.secure_fields();
         let secure_fields = secure_fields.and_then(|it| it.over(self.connection.is_secure()));
         push_connection_lines(fields, version, exchange.after, secure_fields);
         if needs_date {

@@ -17,6 +17,7 @@ use crate::serve::h1::call::H1Call;
 use crate::serve::h1::call_driver;
 use crate::serve::h1::unsent_response::UnsentResponse;
 use crate::serve::h2;
+use crate::serve::rare_events;
 use crate::serve::request_ledger::RequestReservation;
 use crate::tls::{ACME_TLS_ALPN, Tls};
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
@@ -245,6 +246,13 @@ impl H1Session {
                             && self.connection.identity.is_none()
                         {
                             context.stats.handshakes_failed.increment();
+                            let offered = self.offered.as_deref();
+                            rare_events::log_handshake(
+                                &context,
+                                self.connection.peer,
+                                offered,
+                                &error,
+                            );
                         }
                         // A TLS alert was sent, and a reset would overtake the alert: the client finishes
                         // the handshake before the server and may have begun to send requests.
@@ -589,6 +597,7 @@ impl H1Session {
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
         let facts = DispatchContext {
+            rate: self.progress.rate(),
             has_disk_changes: self.connection.context.poller.has_unread_changes(),
             ..self.connection.facts()
         };
@@ -600,10 +609,8 @@ impl H1Session {
             RequestContent::Pending,
             &self.progress,
         );
+        self.progress.record_rate(&attempt);
         if attempt.content != ContentAction::Discard {
-            if attempt.is_too_large() {
-                self.connection.context.stats.rejects.increment();
-            }
             return self.respond(world, head, attempt, head_bytes, head_bytes, cx);
         }
         let mut body = Box::new(DiscardedBody {
@@ -681,11 +688,13 @@ impl H1Session {
         };
         let facts = DispatchContext {
             may_wait: self.progress.may_wait(body),
+            rate: self.progress.rate(),
             has_disk_changes: self.connection.context.poller.has_unread_changes(),
             ..self.connection.facts()
         };
         let dispatched = dispatch(world, head, &facts, &self.connection.context);
         let attempt = Attempt::of(dispatched, world, head, body, &self.progress);
+        self.progress.record_rate(&attempt);
         self.respond(world, head, attempt, head_bytes, end, cx)
     }
 
@@ -694,7 +703,6 @@ impl H1Session {
     fn refused(&mut self, reject: Reject, bytes: &[u8], cx: &mut Context<'_>) -> RequestOutcome {
         self.discarded_body = None;
         let context = &self.connection.context;
-        context.stats.rejects.increment();
         let line = AccessLogEntry {
             first: request::first_line(bytes),
             ..AccessLogEntry::new(context, None, None, None, None)

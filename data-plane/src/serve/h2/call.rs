@@ -34,7 +34,7 @@ impl H2Session<'_> {
     pub(super) fn begin_call(
         &mut self,
         owed: OwedResponse,
-        (handler, memory): (HandlerCall, BodyAccount),
+        (handler, memory, body_bytes_max): (HandlerCall, BodyAccount, u64),
         head: &RequestHead<'_>,
         host: Option<&Host>,
         user: Option<String>,
@@ -71,7 +71,8 @@ impl H2Session<'_> {
             seen_then: 0,
             tunnel,
             is_head: head.method == Method::Head,
-            secure_fields: host.map(|host| host.secure_fields.clone()),
+            secure_fields: line.secure_fields().cloned(),
+            body_bytes_max,
             site: host.and_then(|host| host.site.clone()),
             download: None,
             memory,

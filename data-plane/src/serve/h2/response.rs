@@ -17,8 +17,8 @@ use crate::serve::h2::session::{BODIES_MAX, H2Session, OUT_BYTES_MAX};
 use crate::serve::redispatch;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::response_body::BodyReader;
-use crate::serve::response_head::{Hpack, push_fields, secure_fields_of};
-use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
+use crate::serve::response_head::{Hpack, push_fields};
+use crate::serve::synthetic_response::SyntheticResponse;
 use crate::site::{Listing, VariantResponse};
 use crate::wire::field_section::FieldSection;
 use crate::wire::h1::body_decoder::BodyLength;
@@ -88,9 +88,10 @@ impl H2Session<'_> {
             true => RequestContent::None,
             false => RequestContent::Pending,
         };
-        let progress = Progress::default();
+        let mut progress = Progress::default();
         let facts = DispatchContext {
             may_wait: progress.may_wait(body),
+            rate: progress.rate(),
             has_disk_changes: self.context.poller.has_unread_changes(),
             ..self.connection.facts()
         };
@@ -100,6 +101,7 @@ impl H2Session<'_> {
         // framing of the content must prove sound first: a waiting head could be many times larger than
         // the client's field block (RFC 9113 §10.5.1).
         owed.is_drained = attempt.content == ContentAction::Discard;
+        progress.record_rate(&attempt);
         self.respond(owed, request, &head, attempt, progress, cx);
         Ok(())
     }
@@ -117,7 +119,6 @@ impl H2Session<'_> {
             self.refuse(owed, request, reject, cx);
             return Ok(());
         }
-        self.context.stats.rejects.increment();
         let line = self.line_of(request, reject);
         line.log(reject.status, 0, &self.context, self.who);
         let now_ms = self.context.clock.millis();
@@ -145,7 +146,6 @@ impl H2Session<'_> {
         reject: Reject,
         cx: &mut Context<'_>,
     ) {
-        self.context.stats.rejects.increment();
         let line = self.line_of(request, reject);
         self.send_small(
             owed,
@@ -166,8 +166,8 @@ impl H2Session<'_> {
         match &mut stream.work.state {
             H2ExchangeState::Call(call) => {
                 call.note_moved(self.context.clock.millis());
-                let is_too_long = call.tunnel.is_none()
-                    && call.seen + bytes.len() as u64 > world.limits.body_bytes;
+                let is_too_long =
+                    call.tunnel.is_none() && call.seen + bytes.len() as u64 > call.body_bytes_max;
                 if is_too_long {
                     self.cut_call(id, Reject::BODY_TOO_LARGE);
                     self.h2.release_connection_capacity(bytes.len() as u32);
@@ -262,7 +262,7 @@ impl H2Session<'_> {
     pub(super) fn ask_again(&mut self, id: u32, again: RedispatchedRequest, cx: &mut Context<'_>) {
         let RedispatchedRequest {
             asked,
-            progress,
+            mut progress,
             early,
         } = again;
         let Some(mut owed) = self.owed(id) else {
@@ -281,6 +281,7 @@ impl H2Session<'_> {
         };
         let facts = DispatchContext {
             may_wait: progress.may_wait(body),
+            rate: progress.rate(),
             has_disk_changes: self.context.poller.has_unread_changes(),
             ..self.connection.facts()
         };
@@ -292,6 +293,7 @@ impl H2Session<'_> {
             owed.is_drained = true;
             stream.work.is_drained = true;
         }
+        progress.record_rate(&attempt);
         self.respond(owed, &asked, &head, attempt, progress, cx);
         if owed.has_early_body {
             self.give_early(owed, early, &world);
@@ -394,17 +396,18 @@ impl H2Session<'_> {
         progress: Progress,
         cx: &mut Context<'_>,
     ) {
-        if attempt.is_too_large() {
-            self.context.stats.rejects.increment();
-        }
         let Attempt {
             host,
             user,
             step,
             counters,
+            ruled,
             ..
         } = attempt;
-        let line = AccessLogEntry::new(&self.context, Some(head), host, counters, user.as_deref());
+        let line = AccessLogEntry {
+            ruled: ruled.as_deref(),
+            ..AccessLogEntry::new(&self.context, Some(head), host, counters, user.as_deref())
+        };
         match step {
             Step::Wait(wait) => {
                 let work = redispatch::wait(wait, &self.context.pool, progress);
@@ -426,7 +429,9 @@ impl H2Session<'_> {
                     Ok(memory) => {
                         if let Some(owed) = self.take_up(owed, head_bytes) {
                             let user = user.clone();
-                            self.begin_call(owed, (handler, memory), head, host, user, &line);
+                            let bytes_max = line.body_bytes_max(&self.context.world());
+                            let handler = (handler, memory, bytes_max);
+                            self.begin_call(owed, handler, head, host, user, &line);
                         }
                     }
                     Err(reject) => self.send(owed, ReadyResponse::refusal(reject), &line, cx),
@@ -463,14 +468,14 @@ impl H2Session<'_> {
                     reject: Some(reject),
                     ..*line
                 };
+                let fields = line.refusal_fields(reject);
                 match page {
-                    Some(page) => self.send_stored(owed, page, refusal_fields(reject), &line, cx),
-                    None => self.send_small(
-                        owed,
-                        SyntheticResponse::refusal(reject, self.who.audience),
-                        &line,
-                        cx,
-                    ),
+                    Some(page) => self.send_stored(owed, page, fields, &line, cx),
+                    None => {
+                        let audience = self.who.audience;
+                        let small = SyntheticResponse::refusal_with(fields, reject, audience);
+                        self.send_small(owed, small, &line, cx);
+                    }
                 }
             }
             ReadyResponse::Synthetic(small) => self.send_small(owed, small, line, cx),
@@ -535,7 +540,7 @@ impl H2Session<'_> {
             owed.id,
             block,
             fields,
-            secure_fields_of(line.host),
+            line.secure_fields().map(|it| &**it),
             (!stored.is_dated()).then_some(&date[..]),
             length == 0,
         );
@@ -592,7 +597,7 @@ impl H2Session<'_> {
         let Some(owed) = self.take_up_unless(at_once, owed, line, length) else {
             return;
         };
-        let secure_fields = secure_fields_of(line.host);
+        let secure_fields = line.secure_fields().map(|it| &**it);
         self.send_head(owed.id, &block, b"", secure_fields, length == 0);
         if !at_once {
             let body = BodyReader::bytes(small.body);
@@ -618,7 +623,8 @@ impl H2Session<'_> {
         let Some(owed) = self.take_up_unless(is_last, owed, line, listing.held_bytes()) else {
             return;
         };
-        self.send_head(owed.id, &block, b"", secure_fields_of(line.host), is_last);
+        let secure_fields = line.secure_fields().map(|it| &**it);
+        self.send_head(owed.id, &block, b"", secure_fields, is_last);
         match is_last {
             true => self.done(owed, Status::OK, 0, line),
             false => self.queue(

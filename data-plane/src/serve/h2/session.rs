@@ -390,7 +390,6 @@ impl H2Session<'_> {
 
     /// Records the rule of a request that was malformed behind its head.
     fn record_refusal(&mut self, work: &mut H2Exchange, reject: Reject) {
-        self.context.stats.rejects.increment();
         match &work.state {
             H2ExchangeState::AwaitingRedispatch(pending) => {
                 let line = self.line_of(&pending.asked, reject);

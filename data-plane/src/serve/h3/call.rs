@@ -40,7 +40,6 @@ pub(super) struct H3Call {
     call: StreamCall,
     /// Received content that did not fit into the pipe.
     part: Bytes,
-    bytes_max: u64,
     /// True while the call waits for content from the peer. The minimum rate counts from `since_ms`, when
     /// `seen_then` bytes had been received.
     wants_body: bool,
@@ -110,7 +109,8 @@ impl H3Call {
             seen_then: 0,
             tunnel,
             is_head: head.method == Method::Head,
-            secure_fields: line.host.map(|host| host.secure_fields.clone()),
+            secure_fields: line.secure_fields().cloned(),
+            body_bytes_max: line.body_bytes_max(world),
             site: line.host.and_then(|host| host.site.clone()),
             download: None,
             memory,
@@ -118,7 +118,6 @@ impl H3Call {
         H3Call {
             call,
             part: Bytes::new(),
-            bytes_max: world.limits.body_bytes,
             wants_body: false,
             queued: None,
             since_ms: now_ms,
@@ -172,7 +171,7 @@ impl H3Call {
                         None => return self.end_upload(exchange),
                     },
                 }
-                if exchange.seen > self.bytes_max && self.call.tunnel.is_none() {
+                if exchange.seen > self.call.body_bytes_max && self.call.tunnel.is_none() {
                     return self.cut(exchange, Reject::BODY_TOO_LARGE);
                 }
             }

@@ -6,13 +6,15 @@ use crate::base::task::{spawn_boxed, spawn_local};
 use crate::handler::LocalBoxFuture;
 use crate::limits;
 use crate::serve::connection_ledger::ConnectionEntry;
+use crate::serve::context::WorkerContext;
 use crate::serve::h3::connection_guard::H3ConnectionGuard;
 use crate::serve::h3::exchange::H3Exchange;
 use crate::serve::h3::session::{H3Session, H3ShutdownStage, varint};
+use crate::serve::rare_events;
 use crate::tls;
 use crate::wire::h3::{H3ConnectionError, H3ErrorCode, UnidirectionalStream, frame};
 use quinn::crypto::rustls::HandshakeData;
-use quinn::{Connecting, RecvStream, SendStream, VarInt};
+use quinn::{Connecting, ConnectionError, RecvStream, SendStream, TransportErrorCode, VarInt};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -20,6 +22,24 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep, timeout};
+
+/// TLS alert for a server name without a certificate (RFC 8446 §6.2).
+const ACCESS_DENIED: u8 = 49;
+
+/// Counts a failed handshake, and logs a name that no site has.
+#[cold]
+pub(super) fn count_failed_handshake(
+    context: &WorkerContext,
+    peer: IpAddr,
+    error: &ConnectionError,
+) {
+    context.stats.handshakes_failed.increment();
+    if let ConnectionError::TransportError(error) = error
+        && error.code == TransportErrorCode::crypto(ACCESS_DENIED)
+    {
+        rare_events::log_unknown_name(context, peer, None);
+    }
+}
 
 /// Serves a connection from the handshake on.
 pub(super) async fn run(
@@ -38,7 +58,7 @@ pub(super) async fn run(
     context.clock.tick();
     let quic = match handshake {
         Ok(Ok(quic)) => quic,
-        Ok(Err(_)) => return context.stats.handshakes_failed.increment(),
+        Ok(Err(error)) => return count_failed_handshake(&context, peer, &error),
         Err(_) => {
             context.stats.deadlines.increment();
             return context.stats.handshakes_failed.increment();

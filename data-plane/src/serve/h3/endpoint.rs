@@ -220,14 +220,15 @@ impl Sessions {
         self.context.clock.tick();
         let owner = ConnectionOwner::Task(Box::default());
         let Some(entered) = self.context.enter_connection(peer, owner) else {
-            self.context.stats.rejects.increment();
             return incoming.refuse();
         };
         let entry = entered.entry().clone();
         let is_unproven = !incoming.remote_address_validated();
         let place = H3ConnectionGuard::new(&self.context, entered, is_unproven);
-        if let Ok(connecting) = incoming.accept() {
-            spawn_local(connection::run(connecting, place, entry, peer));
+        // The first datagram may have the whole ClientHello, with a name that no site has.
+        match incoming.accept() {
+            Ok(connecting) => spawn_local(connection::run(connecting, place, entry, peer)),
+            Err(error) => connection::count_failed_handshake(&self.context, peer, &error),
         }
     }
 }

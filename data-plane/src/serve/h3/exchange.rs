@@ -199,10 +199,7 @@ impl H3Exchange {
                 return self.session.fatal(fatal);
             }
             Err(H3ExchangeError::Stream(code)) => code,
-            Err(H3ExchangeError::Malformed(_)) => {
-                self.context().stats.rejects.increment();
-                H3ErrorCode::H3_MESSAGE_ERROR
-            }
+            Err(H3ExchangeError::Malformed(_)) => H3ErrorCode::H3_MESSAGE_ERROR,
             Err(H3ExchangeError::Gone) => H3ErrorCode::H3_REQUEST_CANCELLED,
             Err(H3ExchangeError::Refused) => return self.reset(H3ErrorCode::H3_REQUEST_REJECTED),
             Err(H3ExchangeError::Shed) => return self.reset(H3ErrorCode::H3_REQUEST_CANCELLED),

@@ -19,9 +19,8 @@ use crate::serve::h3::exchange::{H3Exchange, H3ExchangeError, write_chunks};
 use crate::serve::h3::session::{H3Session, now};
 use crate::serve::redispatch;
 use crate::serve::response_body::{BodyFill, BodyReader};
-use crate::serve::response_head::secure_fields_of;
 use crate::serve::response_record::ResponseRecord;
-use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
+use crate::serve::synthetic_response::SyntheticResponse;
 use crate::site::{Listing, VariantResponse};
 use crate::wire::field_section::FieldSection;
 use crate::wire::h1::body_decoder::BodyLength;
@@ -140,6 +139,7 @@ impl H3Exchange {
         };
         let facts = DispatchContext {
             may_wait: progress.may_wait(body),
+            rate: progress.rate(),
             has_disk_changes: self.context().poller.has_unread_changes(),
             ..self.session.facts()
         };
@@ -147,6 +147,8 @@ impl H3Exchange {
         let attempt = Attempt::of(dispatched, world, &head, body, progress);
         self.is_drained = attempt.content == ContentAction::Discard;
         self.prioritise(request);
+        let mut progress = *progress;
+        progress.record_rate(&attempt);
         self.respond(&head, request, attempt, world, progress)
     }
 
@@ -168,7 +170,6 @@ impl H3Exchange {
             return self.refuse(request, reject);
         }
         let context = self.context();
-        context.stats.rejects.increment();
         let line = line_of(context, request, reject);
         line.log(reject.status, 0, context, self.session.who);
         Err(H3ExchangeError::Stream(H3ErrorCode::H3_MESSAGE_ERROR))
@@ -181,7 +182,6 @@ impl H3Exchange {
         reject: Reject,
     ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let context = self.context().clone();
-        context.stats.rejects.increment();
         let line = line_of(&context, request, reject);
         self.send_small(SyntheticResponse::refusal(reject, Audience::Public), &line)
     }
@@ -192,23 +192,24 @@ impl H3Exchange {
         request: &FieldSection,
         attempt: Attempt<'_>,
         world: &World,
-        progress: &Progress,
+        progress: Progress,
     ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let context = self.context().clone();
-        if attempt.is_too_large() {
-            context.stats.rejects.increment();
-        }
         let Attempt {
             host,
             user,
             step,
             counters,
+            ruled,
             ..
         } = attempt;
-        let line = AccessLogEntry::new(&context, Some(head), host, counters, user.as_deref());
+        let line = AccessLogEntry {
+            ruled: ruled.as_deref(),
+            ..AccessLogEntry::new(&context, Some(head), host, counters, user.as_deref())
+        };
         let response = match step {
             Step::Wait(wait) => {
-                let work = redispatch::wait(wait, &context.pool, *progress);
+                let work = redispatch::wait(wait, &context.pool, progress);
                 return Ok(H3ExchangeStep::Wait(work));
             }
             Step::Call(handler) => {
@@ -244,10 +245,13 @@ impl H3Exchange {
                     reject: Some(reject),
                     ..line
                 };
+                let fields = line.refusal_fields(reject);
                 match page {
-                    Some(page) => self.send_stored(page, refusal_fields(reject), &line),
+                    Some(page) => self.send_stored(page, fields, &line),
                     None => {
-                        self.send_small(SyntheticResponse::refusal(reject, Audience::Public), &line)
+                        let audience = Audience::Public;
+                        let small = SyntheticResponse::refusal_with(fields, reject, audience);
+                        self.send_small(small, &line)
                     }
                 }
             }
@@ -269,7 +273,7 @@ impl H3Exchange {
         let section = stored.section(&mut built);
         let date = self.context().clock.date_field();
         let date = (!stored.is_dated()).then_some(&date[..]);
-        let mut out = self.dated_head(section, fields, secure_fields_of(line.host), date);
+        let mut out = self.dated_head(section, fields, line.secure_fields().map(|it| &**it), date);
         let (content, body) = match stored.whole_memory() {
             _ if length == 0 => (Bytes::new(), None),
             Some(_) => {
@@ -289,7 +293,7 @@ impl H3Exchange {
     ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let mut section = Vec::new();
         qpack::push_head(small.status.0, &small.lines(), &mut section);
-        let mut out = self.head(&section, b"", secure_fields_of(line.host));
+        let mut out = self.head(&section, b"", line.secure_fields().map(|it| &**it));
         let is_head = line.head.is_some_and(|it| it.method == Method::Head);
         let content = if is_head { Vec::new() } else { small.body };
         let length = content.len() as u64;
@@ -312,7 +316,7 @@ impl H3Exchange {
     ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let (mut built, mut section) = (Vec::new(), Vec::new());
         qpack::push_head(Status::OK.0, listing.head(&mut built), &mut section);
-        let out = self.head(&section, b"", secure_fields_of(line.host));
+        let out = self.head(&section, b"", line.secure_fields().map(|it| &**it));
         let body = (!listing.head_only()).then(|| BodyReader::listing(listing));
         self.send([out.into(), Bytes::new()], body, Status::OK, 0, line)
     }

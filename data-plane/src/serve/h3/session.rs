@@ -7,7 +7,7 @@ use crate::limits;
 use crate::serve::access_log::ClientInfo;
 use crate::serve::connection_ledger::{Activity, ConnectionEntry};
 use crate::serve::context::WorkerContext;
-use crate::serve::dispatch_context::{Audience, DispatchContext, EndpointLookup};
+use crate::serve::dispatch_context::{Audience, DispatchContext, EndpointLookup, RateCheck};
 use crate::serve::h3::pending_request::{PendingRequest, ShedWaker};
 use crate::serve::request_ledger::{ConnectionAccount, ShedOrder};
 use crate::tls::PairFingerprint;
@@ -338,6 +338,7 @@ impl H3Session {
             endpoints: EndpointLookup::Known(self.ends),
             now_ms: self.context.clock.millis(),
             may_wait: false,
+            rate: RateCheck::Pending,
             has_disk_changes: false,
         }
     }

@@ -240,13 +240,13 @@ impl ReopenedSite {
 fn add_redirects(tries: &mut Vec<TryPath>, published: &PublishedRules, has_retained: bool) {
     let fixed = |it: &TryPath| matches!(it, TryPath::Fixed(_));
     let place = tries.iter().position(fixed).unwrap_or(tries.len());
-    if !published.redirects.is_empty() {
+    if !published.redirects.unforced.is_empty() {
         tries.insert(place, TryPath::Redirects);
     }
     if has_retained {
         tries.insert(place, TryPath::Retained);
     }
-    if !published.forced.is_empty() {
+    if !published.redirects.forced.is_empty() {
         tries.insert(0, TryPath::ForcedRedirects);
     }
 }

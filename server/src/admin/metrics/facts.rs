@@ -32,6 +32,50 @@ pub struct MetricsFacts {
     pub machine: MachineFacts,
 }
 
+/// Responses of a site, over all its routes.
+#[derive(Debug)]
+pub struct SiteTotals<'a> {
+    /// Name of the site; empty for requests without a site.
+    pub name: &'a str,
+    /// Responses by version of HTTP: 1.0, 1.1, 2 and 3.
+    pub versions: [u64; 4],
+    /// Responses by class of the status: index 0 for 1xx to 4 for 5xx.
+    pub classes: [u64; 5],
+    /// Bytes of contents.
+    pub sent_bytes: u64,
+    /// Responses from the page cache.
+    pub from_cache: u64,
+}
+
+impl MetricsFacts {
+    /// Returns the responses of each site.
+    pub fn sites(&self) -> Vec<SiteTotals<'_>> {
+        // Routes of a site follow one another.
+        let sites = self.routes.chunk_by(|a, b| a.totals.site == b.totals.site);
+        let totals = sites.map(|routes| {
+            let mut site = SiteTotals {
+                name: &routes[0].totals.site,
+                versions: [0; 4],
+                classes: [0; 5],
+                sent_bytes: 0,
+                from_cache: 0,
+            };
+            for RouteMetrics { totals, .. } in routes {
+                for (version, counts) in site.versions.iter_mut().zip(&totals.statuses) {
+                    for (class, number) in site.classes.iter_mut().zip(counts) {
+                        *version += number;
+                        *class += number;
+                    }
+                }
+                site.sent_bytes += totals.bytes_sent;
+                site.from_cache += totals.cache[0];
+            }
+            site
+        });
+        totals.collect()
+    }
+}
+
 /// Responses of a route.
 #[derive(Clone, Debug)]
 pub struct RouteMetrics {

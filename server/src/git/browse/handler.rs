@@ -13,7 +13,9 @@ use crate::git::browse::page_location::PageLocation;
 use crate::git::browse::parse::HiddenRefs;
 use crate::git::browse::render::page::PageBuilder;
 use crate::git::browse::render::repository_list;
-use crate::git::browse::response::{PAGE_POLICY, counted, html, refused, style, with_slash};
+use crate::git::browse::response::{
+    PAGE_POLICY, counted, html, redirect, refused, style, with_slash,
+};
 use crate::git::browse::run::{GitRunner, prepare};
 use crate::git::browse::settings::BrowseSettings;
 use crate::git::browse::url::PageUrl;
@@ -79,6 +81,9 @@ async fn answer(
         }
         PathLookup::Folder(folder) => return list(&settings, &browse, &request, folder).await,
     };
+    if let Some(response) = replaced(&settings, &request, &repository) {
+        return Ok(response);
+    }
     let (url, location) = page_url(&settings, &request, &repository)?;
     let tag = EtagBuilder::new(&browse, &request);
     let received = ScriptRequest::from_request(request, None).await;
@@ -112,6 +117,21 @@ fn guarded_paths(settings: &GitSettings, found: &PathLookup) -> Vec<Vec<u8>> {
         PathLookup::Folder(_) | PathLookup::Slash | PathLookup::SlashOf(_) => return Vec::new(),
     };
     ExportedRepository::guarded_paths(names, &settings.prefix, rest)
+}
+
+/// Redirects from a page of cgit to the page in its place.
+fn replaced(
+    settings: &GitSettings,
+    request: &Request,
+    repository: &Repository,
+) -> Option<Response> {
+    let query = request.query.as_deref();
+    let (view, path) = PageUrl::replacement(&repository.rest, query)?;
+    if !is_read(request) {
+        return None;
+    }
+    let location = location(settings, request, &repository.name, Some(repository));
+    Some(redirect(location.plain_url(view, path, &[]), query))
 }
 
 /// Returns the requested page of a repository, and the location for its links.

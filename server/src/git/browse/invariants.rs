@@ -4,9 +4,9 @@
 use crate::git::browse::page_location::PageLocation;
 use crate::git::browse::parse;
 use crate::git::browse::render::commit::DiffOutput;
-use crate::git::browse::render::history::{LogPage, SummaryPage, about, atom, refs};
+use crate::git::browse::render::history::{LogPage, SEARCH_FORM, SummaryPage, about, atom, refs};
 use crate::git::browse::render::{commit, readme, tree};
-use crate::git::browse::url::{ObjectId, PageUrl};
+use crate::git::browse::url::{CommitPart, LogSearch, ObjectId, PageUrl};
 use crate::limits::GIT_HTML_BYTES_MAX;
 
 /// Checks all pages with `bytes` as the output of git and as a request address.
@@ -34,10 +34,15 @@ pub fn pages(bytes: &[u8]) {
     parse::contents(bytes);
     let text = readme::rendered(&location, &id, "README", bytes);
     let markdown = readme::rendered(&location, &id, "README.md", bytes);
+    let search = LogSearch {
+        part: CommitPart::Message,
+        text: bytes.to_vec(),
+    };
     let log = LogPage {
         location: &location,
         path: bytes,
         offset: 50,
+        search: Some(&search),
         commits: &commits,
     };
     let summary = SummaryPage {
@@ -75,7 +80,8 @@ pub fn pages(bytes: &[u8]) {
 fn is_harmless(page: &str) {
     // Each of the page's parts is bounded separately.
     assert!(page.len() <= 4 * GIT_HTML_BYTES_MAX);
-    let page = page.to_ascii_lowercase();
+    // The form for searches; no text of a repository or a client can make a tag.
+    let page = page.to_ascii_lowercase().replacen(SEARCH_FORM, "", 1);
     for word in [
         "<script", "<style", "<iframe", "<object", "<embed", "<svg", "<base", "<form", "<!--",
     ] {

@@ -31,6 +31,22 @@ pub(in crate::git) fn with_slash(request: &Request) -> Response {
     )
 }
 
+/// Redirects to another page with the query of the request. A later version may have a page at the address, so the
+/// redirect is temporary.
+pub(in crate::git) fn redirect(mut location: String, query: Option<&[u8]>) -> Response {
+    if let Some(query) = query {
+        location.push('?');
+        location.push_str(&String::from_utf8_lossy(query));
+    }
+    Response::new(
+        Status::FOUND,
+        [(&b"Location"[..], location.as_bytes())]
+            .into_iter()
+            .collect(),
+        ResponseBody::Empty,
+    )
+}
+
 pub(in crate::git) fn style(path: &[u8]) -> Result<Response, HandlerError> {
     let is_name = path[1..].iter().all(|byte| *byte != b'/') && path.ends_with(b".css");
     if !is_name {
@@ -67,6 +83,10 @@ pub(in crate::git) fn fields(kind: &str, policy: &str) -> ResponseFields {
 /// Content security policy of a page: no scripts, and no requests to other servers.
 pub(in crate::git) const PAGE_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'";
+
+/// Content security policy of a log, with a form for searches in the log.
+pub(in crate::git) const LOG_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; \
+    form-action 'self'; frame-ancestors 'none'";
 
 /// Content security policy of a README, with images from other servers allowed.
 pub(in crate::git) const README_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' https: http:; \

@@ -35,7 +35,7 @@ impl GitCommand {
     }
 
     /// Appends an argument. Client input is either the full name of an object, the name of a ref below
-    /// `refs/`, or placed behind `--`, and so cannot act as an option.
+    /// `refs/`, the value of an option behind `=`, or placed behind `--`, and so cannot act as an option.
     pub fn with(mut self, argument: &[u8]) -> GitCommand {
         self.0.extend_from_slice(argument);
         self.0.push(0);

@@ -1,7 +1,9 @@
 //! Parser of page addresses: the path behind the repository, and the query. The addresses are compatible
 //! with cgit, so existing links to cgit keep working. All functions are pure.
 
-use crate::limits::{GIT_LOG_OFFSET_MAX, GIT_PATH_BYTES_MAX, GIT_REF_BYTES_MAX};
+use crate::limits::{
+    GIT_LOG_OFFSET_MAX, GIT_PATH_BYTES_MAX, GIT_REF_BYTES_MAX, GIT_SEARCH_BYTES_MAX,
+};
 
 /// Address of a page of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +18,46 @@ pub(crate) struct PageUrl {
     pub other: Option<ObjectId>,
     /// Number of commits to skip in a log (`ofs=`).
     pub offset: u64,
+    /// Search in a log (`q=` and `qt=`).
+    pub search: Option<LogSearch>,
+}
+
+/// Search for commits in a log. The text is searched as it stands, without regard to case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogSearch {
+    /// Searched part of the commits.
+    pub part: CommitPart,
+    /// Searched text: not empty, on one line.
+    pub text: Vec<u8>,
+}
+
+/// Part of a commit that a search looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommitPart {
+    /// Message.
+    Message,
+    /// Name and address of the author.
+    Author,
+    /// Name and address of the committer.
+    Committer,
+}
+
+impl CommitPart {
+    /// All parts, the usual part first.
+    pub const ALL: [CommitPart; 3] = [
+        CommitPart::Message,
+        CommitPart::Author,
+        CommitPart::Committer,
+    ];
+
+    /// Returns the value of `qt=`, which is the name of git's option as well.
+    pub fn word(self) -> &'static str {
+        match self {
+            CommitPart::Message => "grep",
+            CommitPart::Author => "author",
+            CommitPart::Committer => "committer",
+        }
+    }
 }
 
 /// Kind of a page, with the path within the repository if the kind has a path.
@@ -41,6 +83,8 @@ pub(crate) enum PageKind {
     Atom,
     /// An archive with the given file name.
     Snapshot(Vec<u8>),
+    /// A commit as a patch for `git am`.
+    Patch,
 }
 
 /// Full object name. Abbreviated names are not accepted, since abbreviations would help to find unpublished
@@ -105,14 +149,17 @@ impl PageUrl {
             // cgit restricts both pages to the path; here the path is ignored.
             b"commit" => PageKind::Commit,
             b"atom" => PageKind::Atom,
+            b"patch" => PageKind::Patch,
             _ => return None,
         };
+        let mut search = (CommitPart::Message, Vec::new());
         let mut page = PageUrl {
             aspect,
             head: None,
             id: None,
             other: None,
             offset: 0,
+            search: None,
         };
         for (name, value) in pairs(query.unwrap_or_default()) {
             match &*name {
@@ -120,17 +167,56 @@ impl PageUrl {
                 b"id" if !value.is_empty() => page.id = Some(ObjectId::parse(&value)?),
                 b"id2" if !value.is_empty() => page.other = Some(ObjectId::parse(&value)?),
                 b"ofs" => page.offset = offset(&value)?,
+                b"q" => search.1 = searched(value)?,
+                b"qt" if !value.is_empty() => {
+                    let mut parts = CommitPart::ALL.into_iter();
+                    search.0 = parts.find(|part| part.word().as_bytes() == value)?;
+                }
                 _ => {}
             }
         }
-        Some(page)
+        let (part, text) = search;
+        if matches!(page.aspect, PageKind::Log(_)) && !text.is_empty() {
+            page.search = Some(LogSearch { part, text });
+        }
+        // A patch is of one commit. The difference of two commits has a page of its own.
+        (page.aspect != PageKind::Patch || page.other.is_none()).then_some(page)
+    }
+
+    /// Returns the page that takes the place of a page of cgit which is not offered, with the path of the page. The
+    /// query keeps its meaning.
+    pub fn replacement<'r>(
+        rest: &'r [u8],
+        query: Option<&[u8]>,
+    ) -> Option<(&'static str, &'r [u8])> {
+        let rest = rest.strip_prefix(b"/")?;
+        let slash = rest.iter().position(|byte| *byte == b'/');
+        let (word, path) = rest.split_at(slash.unwrap_or(rest.len()));
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        let has_other = || pairs(query.unwrap_or_default()).any(|(name, _)| name == b"id2");
+        Some(match word {
+            b"blame" => ("tree", path),
+            b"blob" if !path.is_empty() => ("plain", path),
+            b"stats" => ("log", path),
+            b"tag" => ("commit", b""),
+            b"patch" if has_other() => ("diff", path),
+            b"rawdiff" if has_other() || !path.is_empty() => ("diff", path),
+            b"rawdiff" => ("patch", b""),
+            _ => return None,
+        })
     }
 
     /// Returns true if the page needs expensive work by git.
     pub fn is_heavy(&self) -> bool {
         match &self.aspect {
-            PageKind::Log(path) => !path.is_empty() || self.offset >= FAR_BACK,
-            PageKind::Commit | PageKind::Diff(_) | PageKind::Atom | PageKind::Snapshot(_) => true,
+            PageKind::Log(path) => {
+                !path.is_empty() || self.offset >= FAR_BACK || self.search.is_some()
+            }
+            PageKind::Commit
+            | PageKind::Diff(_)
+            | PageKind::Atom
+            | PageKind::Snapshot(_)
+            | PageKind::Patch => true,
             _ => false,
         }
     }
@@ -155,6 +241,14 @@ fn offset(value: &[u8]) -> Option<u64> {
         text.parse().ok()?
     };
     (number <= GIT_LOG_OFFSET_MAX).then_some(number)
+}
+
+/// Returns the text of a search without white space around the text. git would take each line of a text as a text of
+/// its own.
+fn searched(value: Vec<u8>) -> Option<Vec<u8>> {
+    let text = value.trim_ascii();
+    let is_line = text.len() <= GIT_SEARCH_BYTES_MAX && !text.iter().any(u8::is_ascii_control);
+    is_line.then(|| text.to_vec())
 }
 
 /// Checks a name below `refs/heads` or `refs/tags` by the rules of git-check-ref-format. Names with a
@@ -301,6 +395,61 @@ mod tests {
         for ofs in ["-1", "x", "99999999999999999999"] {
             assert_eq!(read("/log/", &format!("ofs={ofs}")), None, "{ofs}");
         }
+    }
+
+    #[test]
+    fn searches_are_parsed() {
+        let search = |query: &str| read("/log/", query).map(|page| page.search);
+        let found = |part, text: &str| {
+            Some(Some(LogSearch {
+                part,
+                text: text.into(),
+            }))
+        };
+        assert_eq!(search("q=fix+it"), found(CommitPart::Message, "fix it"));
+        assert_eq!(
+            search("qt=author&q=A%26B"),
+            found(CommitPart::Author, "A&B")
+        );
+        assert_eq!(
+            search("q=--x&qt=committer"),
+            found(CommitPart::Committer, "--x")
+        );
+        assert_eq!(search("q=&qt=author"), Some(None));
+        assert_eq!(search("q=+%20+"), Some(None));
+        for refused in ["q=a%0ab", "q=a%00b", "qt=range&q=a", "q=a&qt=--all"] {
+            assert_eq!(search(refused), None, "{refused}");
+        }
+        let long = |bytes| search(&format!("q={}", "x".repeat(bytes)));
+        assert!(long(GIT_SEARCH_BYTES_MAX).is_some());
+        assert_eq!(long(GIT_SEARCH_BYTES_MAX + 1), None);
+        assert!(read("/log/", "q=a").expect("a page").is_heavy());
+        assert_eq!(read("/tree/", "q=a").expect("a page").search, None);
+    }
+
+    #[test]
+    fn pages_that_cgit_alone_has_lead_to_other_pages() {
+        for (rest, query, expected) in [
+            ("/blame/a/b.c", "", Some(("tree", "a/b.c"))),
+            ("/blob/a", "", Some(("plain", "a"))),
+            ("/blob/", "", None),
+            ("/stats/", "", Some(("log", ""))),
+            ("/tag/", "h=v1.0", Some(("commit", ""))),
+            ("/rawdiff/", "id=a", Some(("patch", ""))),
+            ("/rawdiff/", "id=a&id2=b", Some(("diff", ""))),
+            ("/rawdiff/a", "id=a", Some(("diff", "a"))),
+            ("/patch/", "id=a&id2=b", Some(("diff", ""))),
+            ("/patch/", "id=a", None),
+            ("/log/", "", None),
+            ("/HEAD", "", None),
+            ("", "", None),
+        ] {
+            let found = PageUrl::replacement(rest.as_bytes(), Some(query.as_bytes()));
+            let expected = expected.map(|(view, path)| (view, path.as_bytes()));
+            assert_eq!(found, expected, "{rest}?{query}");
+        }
+        assert_eq!(view("/patch/"), Some(PageKind::Patch));
+        assert_eq!(read("/patch/", &format!("id={FULL}&id2={FULL}")), None);
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! A balancer on the page, with a table of its members.
 
 use super::parts::{RIGHT, open_scroll, push_column};
-use super::server::{per_second, rate};
 use super::ticks::{push_tick, push_tick_bar, tick_form};
 use crate::admin::balancers::{BalancerList, short_url};
 use crate::admin::edit_value::{EDITABLE_VALUES, EditScope};
 use crate::admin::edited_balancer::{CheckParts, CheckWord, EditedBalancer};
 use crate::admin::metrics::history::BalancerPast;
-use crate::admin::text_table::{bytes, count};
+use crate::admin::text_table::{bytes, count, per_second, rate};
 use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::shown_url;
 use crate::git::browse::render::html::Html;

@@ -1,31 +1,17 @@
 //! List of what is wrong with the server, for the top of the page.
 
 use super::balancer::{selection_url, state};
-use crate::admin::balancers::BalancerList;
-use crate::admin::status::{CertificateStatus, Status};
-use crate::base::machine::{MachineFacts, RASPBERRY_CONDITIONS};
+use crate::admin::problems::{Problem, members_down, problems};
 use crate::config::shown_url;
 use crate::git::browse::render::html::Html;
-use crate::limits::{
-    MANAGER_CERTIFICATE_DAYS_MIN, MANAGER_CERTIFICATE_RENEWED_DAYS_MIN, MANAGER_PROBLEMS_MAX,
-    MANAGER_TEMPERATURE_MILLIDEGREES_MAX, MANAGER_USE_WARNING_PERCENT,
-};
+use crate::limits::MANAGER_PROBLEMS_MAX;
 use crate::manager::snapshot::Snapshot;
-use crate::upstream::balancer::{BalancerReport, MemberReport, MemberState};
-
-/// Something wrong with the server.
-#[derive(PartialEq, Eq, Debug)]
-pub(super) enum Problem {
-    /// Fault: requests fail, or will fail soon.
-    Error(String),
-    /// Condition that an operator should look at.
-    Warning(String),
-}
+use crate::upstream::balancer::MemberReport;
 
 /// Appends the list of problems, the errors first.
 pub(super) fn push_problems(page: &mut Html, snapshot: &Snapshot) {
-    let problems = problems(snapshot);
-    let down = members_down(&snapshot.balancers);
+    let problems = problems(&snapshot.facts_for_metrics());
+    let down = members_down(&snapshot.balancers.balancers);
     if problems.is_empty() && down.is_empty() {
         page.markup("<p class=\"verdict fine\"><b>\u{2713} No problems found.</b></p>\n");
         return;
@@ -50,16 +36,6 @@ fn open_error(page: &mut Html) -> &mut Html {
     page.markup("<li class=bad><b>\u{2715} Error:</b> ")
 }
 
-/// Returns the members that the operator has not switched off and that get no requests, with their balancers.
-fn members_down(list: &BalancerList) -> Vec<(&str, &MemberReport)> {
-    let members = list.balancers.iter().flat_map(|balancer| {
-        let members = balancer.members.iter();
-        members.map(|member| (&*balancer.settings.name, member))
-    });
-    let is_down = |state| matches!(state, MemberState::Ejected | MemberState::CheckFailed);
-    members.filter(|(_, it)| is_down(it.state)).collect()
-}
-
 /// Appends the first of the members that are down, each with a link and the last change of the state.
 fn push_members_down(page: &mut Html, down: &[(&str, &MemberReport)]) {
     for (balancer, member) in down.iter().take(MANAGER_PROBLEMS_MAX) {
@@ -75,181 +51,5 @@ fn push_members_down(page: &mut Html, down: &[(&str, &MemberReport)]) {
     if let Some(more @ 1..) = down.len().checked_sub(MANAGER_PROBLEMS_MAX) {
         open_error(page).text(more.to_string());
         page.markup(" more members get no requests</li>");
-    }
-}
-
-/// Returns the problems of the server.
-fn problems(snapshot: &Snapshot) -> Vec<Problem> {
-    let status = &snapshot.status;
-    let mut found = Vec::new();
-    for certificate in &status.certificates {
-        found.extend(of_certificate(certificate));
-    }
-    for balancer in &snapshot.balancers.balancers {
-        of_balancer(balancer, &mut found);
-    }
-    of_status(status, &mut found);
-    of_machine(&snapshot.facts.machine, &mut found);
-    let process = &snapshot.facts.process;
-    let use_of_descriptors = (process.descriptors, process.descriptors_max);
-    found.extend(nearly_used_up("Descriptors", use_of_descriptors));
-    found
-}
-
-fn of_certificate(certificate: &CertificateStatus) -> Option<Problem> {
-    let names = certificate.names.join(", ");
-    let days = certificate.days_left;
-    let failure = certificate.renewal.as_ref();
-    let failure = failure.and_then(|renewal| renewal.failure.as_ref());
-    let days_min = match certificate.renewal {
-        Some(_) => MANAGER_CERTIFICATE_RENEWED_DAYS_MIN,
-        None => MANAGER_CERTIFICATE_DAYS_MIN,
-    };
-    if days < 0 {
-        return Some(Problem::Error(format!(
-            "the certificate of {names} has expired"
-        )));
-    }
-    if let Some((_, reason)) = failure {
-        let text =
-            format!("the certificate of {names} could not be renewed, days left: {days}: {reason}");
-        return Some(Problem::Error(text));
-    }
-    if certificate.awaits_certificate {
-        let text = format!("{names} has a self-signed certificate until one is issued");
-        return Some(Problem::Warning(text));
-    }
-    (days < days_min).then(|| {
-        Problem::Warning(format!(
-            "the certificate of {names} ends soon, days left: {days}"
-        ))
-    })
-}
-
-fn of_balancer(balancer: &BalancerReport, found: &mut Vec<Problem>) {
-    if balancer.are_checks_doubted {
-        let text = format!(
-            "balancer {}: {}",
-            balancer.settings.name,
-            balancer.doubt_text()
-        );
-        found.push(Problem::Warning(text));
-    }
-}
-
-fn of_status(status: &Status, found: &mut Vec<Problem>) {
-    let refusals = status.edits_fault.iter().chain(&status.refusals);
-    found.extend(refusals.cloned().map(Problem::Error));
-    for deployment in &status.deployments {
-        if let Some((_, reason)) = &deployment.failure {
-            let text = format!("the deployment of {} failed: {reason}", deployment.site);
-            found.push(Problem::Error(text));
-        }
-    }
-    for (name, reason) in &status.unmanaged_names {
-        let text = format!("{name} gets no certificate: {reason}");
-        found.push(Problem::Warning(text));
-    }
-    let bodies = (status.body_bytes as u64, status.body_bytes_max as u64);
-    found.extend(nearly_used_up("Memory for bodies", bodies));
-    let panics = status.counters.iter().find(|(name, _)| *name == "panics");
-    for (name, count) in [
-        ("log lines lost", status.log_lines_lost),
-        ("datagrams of HTTP/3 lost", status.datagrams_lost),
-        (
-            "faults of the program (panics)",
-            panics.map_or(0, |it| it.1),
-        ),
-    ] {
-        if count > 0 {
-            found.push(Problem::Warning(format!("{name} since the start: {count}")));
-        }
-    }
-}
-
-fn of_machine(machine: &MachineFacts, found: &mut Vec<Problem>) {
-    for (zone, sensor, millidegrees) in &machine.temperatures {
-        if *millidegrees >= MANAGER_TEMPERATURE_MILLIDEGREES_MAX {
-            let degrees = millidegrees / 1_000;
-            let text = format!("the machine is hot: {degrees} \u{b0}C ({zone}, {sensor})");
-            found.push(Problem::Warning(text));
-        }
-    }
-    let flags = machine.raspberry_flags.unwrap_or(0);
-    for (bit, condition) in RASPBERRY_CONDITIONS.iter().enumerate() {
-        let condition = condition.replace('_', " ");
-        if flags >> bit & 1 == 1 {
-            found.push(Problem::Error(format!(
-                "the machine is limited: {condition}"
-            )));
-        } else if flags >> (bit + 16) & 1 == 1 {
-            let text = format!("the machine was limited since its start: {condition}");
-            found.push(Problem::Warning(text));
-        }
-    }
-}
-
-/// Returns a warning if most of a limited resource is in use.
-fn nearly_used_up(name: &str, (part, whole): (u64, u64)) -> Option<Problem> {
-    let percent = part.saturating_mul(100).checked_div(whole)?;
-    (percent >= MANAGER_USE_WARNING_PERCENT)
-        .then(|| Problem::Warning(format!("{name}: {percent} % in use")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::admin::status::RenewalStatus;
-
-    fn certificate(days_left: i64) -> CertificateStatus {
-        CertificateStatus {
-            names: vec!["a.org".to_owned()],
-            days_left,
-            not_after: 0,
-            is_self_signed: false,
-            awaits_certificate: false,
-            renewal: None,
-        }
-    }
-
-    #[test]
-    fn certificates_are_judged_by_their_days_and_their_renewal() {
-        let is_error = |problem| matches!(problem, Some(Problem::Error(_)));
-        let is_warning = |problem| matches!(problem, Some(Problem::Warning(_)));
-        assert!(is_error(of_certificate(&certificate(-1))));
-        assert!(is_warning(of_certificate(&certificate(0))));
-        let enough = certificate(MANAGER_CERTIFICATE_DAYS_MIN);
-        assert_eq!(of_certificate(&enough), None);
-        let renewal = |failure| Some(RenewalStatus { next: 0, failure });
-        let mut renewed = certificate(4);
-        renewed.renewal = renewal(None);
-        assert_eq!(of_certificate(&renewed), None, "a certificate of 6 days");
-        renewed.renewal = renewal(Some((0, "no answer".to_owned())));
-        assert!(is_error(of_certificate(&renewed)));
-    }
-
-    #[test]
-    fn conditions_of_the_machine_are_told_once() {
-        let machine = |raspberry_flags, degrees| MachineFacts {
-            temperatures: vec![("thermal_zone0".to_owned(), "cpu".to_owned(), degrees)],
-            raspberry_flags,
-            throttle_events: None,
-        };
-        let count = |machine: &MachineFacts| {
-            let mut found = Vec::new();
-            of_machine(machine, &mut found);
-            found.len()
-        };
-        assert_eq!(count(&machine(None, 48_000)), 0);
-        assert_eq!(count(&machine(Some(0), 85_000)), 1);
-        assert_eq!(count(&machine(Some(0x5_0005), 48_000)), 2);
-        assert_eq!(count(&machine(Some(0x4_0000), 48_000)), 1);
-    }
-
-    #[test]
-    fn a_resource_is_told_before_it_is_used_up() {
-        assert_eq!(nearly_used_up("Places", (0, 0)), None);
-        assert_eq!(nearly_used_up("Places", (89, 100)), None);
-        assert!(nearly_used_up("Places", (90, 100)).is_some());
     }
 }

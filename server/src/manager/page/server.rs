@@ -3,10 +3,10 @@
 use super::chart::{Chart, ChartLines};
 use super::parts::{LEFT, RIGHT, open_scroll, push_column};
 use crate::admin::metrics::history::Sample;
-use crate::admin::text_table::{bytes, count, duration};
+use crate::admin::text_table::{bytes, count, duration, micros, per_second, rate};
 use crate::base::clock::format_utc;
 use crate::git::browse::render::html::Html;
-use crate::limits::{HISTORY_INTERVAL_SECONDS, MANAGER_BALANCER_CHARTS_MAX};
+use crate::limits::MANAGER_BALANCER_CHARTS_MAX;
 use crate::manager::snapshot::Snapshot;
 use crate::wire::reject::Reject;
 use std::net::SocketAddr;
@@ -74,30 +74,6 @@ fn part(part: usize, whole: usize) -> String {
     format!("{} of {}", bytes(part as u64), bytes(whole as u64))
 }
 
-/// Returns a count of an interval in hundredths per second.
-pub(super) fn per_second(number: u32) -> u64 {
-    u64::from(number) * 100 / HISTORY_INTERVAL_SECONDS
-}
-
-/// Returns a rate in hundredths per second as text.
-pub(super) fn rate(hundredths: u64) -> String {
-    match hundredths {
-        0 => "0/s".to_owned(),
-        1..1_000 => format!("{}.{:02}/s", hundredths / 100, hundredths % 100),
-        _ => format!("{}/s", count(hundredths / 100)),
-    }
-}
-
-/// Returns a duration in microseconds as text; a hyphen for 0, the latency without requests.
-fn micros(micros: u64) -> String {
-    match micros {
-        0 => "-".to_owned(),
-        1..10_000 => format!("{}.{} ms", micros / 1_000, micros / 100 % 10),
-        10_000..10_000_000 => format!("{} ms", micros / 1_000),
-        _ => duration(micros / 1_000_000),
-    }
-}
-
 /// Appends the charts of the last minutes.
 pub(super) fn push_charts(page: &mut Html, snapshot: &Snapshot) {
     let history = &snapshot.history;
@@ -157,32 +133,19 @@ pub(super) fn push_sites(page: &mut Html, snapshot: &Snapshot) {
     let columns: Vec<String> = columns.into_iter().chain(classes).chain(last).collect();
     page.markup("<h2>Sites</h2>\n");
     open_table(page, "Responses of the sites", "Site", &columns);
-    // Routes of a site follow one another.
-    for routes in (snapshot.facts.routes).chunk_by(|a, b| a.totals.site == b.totals.site) {
-        let site = &routes[0].totals.site;
-        let (mut versions, mut classes) = ([0; 4], [0; 5]);
-        for route in routes {
-            for (version, counts) in versions.iter_mut().zip(&route.totals.statuses) {
-                for (class, number) in classes.iter_mut().zip(counts) {
-                    *version += number;
-                    *class += number;
-                }
-            }
-        }
-        page.markup("<tr><th scope=row>").text(&**site);
-        if site.is_empty() {
+    for site in snapshot.facts.sites() {
+        page.markup("<tr><th scope=row>").text(site.name);
+        if site.name.is_empty() {
             page.markup(
                 "no site <span class=soft>manager, unknown hosts, malformed requests</span>",
             );
         }
         page.markup("</th>");
-        for number in versions.iter().chain(&classes[1..]) {
+        for number in site.versions.iter().chain(&site.classes[1..]) {
             push_number(page, &count(*number));
         }
-        let sent = routes.iter().map(|route| route.totals.bytes_sent).sum();
-        push_number(page, &bytes(sent));
-        let cached = routes.iter().map(|route| route.totals.cache[0]).sum();
-        push_number(page, &count(cached));
+        push_number(page, &bytes(site.sent_bytes));
+        push_number(page, &count(site.from_cache));
         page.markup("</tr>\n");
     }
     page.markup("</tbody></table></div>\n");

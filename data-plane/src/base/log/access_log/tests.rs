@@ -18,6 +18,7 @@ fn line() -> AccessLogLine<'static> {
         referer: Some(b"https://example.org/"),
         agent: Some(b"curl/8.0"),
         host: Some(b"www.example.org"),
+        port: 443,
         rule: 0,
         tls: Some("TLSv1.3"),
         micros: 431,
@@ -63,6 +64,28 @@ fn combined_lines_have_the_format_of_apache() {
         ..line()
     };
     assert!(combined(&nameless).starts_with("192.0.2.7 - \"\" ["));
+}
+
+#[test]
+fn lines_with_the_host_begin_with_the_host_in_lower_case_and_the_port() {
+    let text_of = |line| String::from_utf8(text(&line, AccessLogFormat::VhostCombined)).unwrap();
+    assert_eq!(
+        text_of(line()),
+        format!("www.example.org:443 {}", combined(&line()))
+    );
+    for (host, logged) in [
+        (Some(&b"WWW.Example.ORG"[..]), "www.example.org:443 "),
+        (Some(b"[::1]"), "[::1]:443 "),
+        (Some(b""), "-:443 "),
+        (None, "-:443 "),
+        (Some(b"a\n\xff"), "a\\x0a\\xff:443 "),
+    ] {
+        let text = text_of(AccessLogLine { host, ..line() });
+        assert!(
+            text.starts_with(&format!("{logged}192.0.2.7 - - [")),
+            "{text}"
+        );
+    }
 }
 
 #[test]
@@ -214,7 +237,7 @@ proptest! {
             request: &request, referer: Some(&referer), agent: Some(&agent), host: Some(&host),
             user: Some(&user), rule, bytes, ..line()
         };
-        for format in [AccessLogFormat::Combined, AccessLogFormat::Json] {
+        for format in [AccessLogFormat::Combined, AccessLogFormat::VhostCombined, AccessLogFormat::Json] {
             let text = String::from_utf8(text(&line, format)).unwrap();
             let body = text.strip_suffix('\n').unwrap();
             prop_assert!(!body.contains(char::is_control), "{body:?}");

@@ -88,6 +88,8 @@ fn push_facts(location: &PageLocation, commit: &CommitDetails<'_>, page: &mut Ht
         .link(&location.url("tree", b"", &[("id", id)]), "all files");
     page.markup(" · ")
         .heavy_link(&location.plain_url("snapshot", &archive, &[]), "tar.gz");
+    page.markup(" · ")
+        .heavy_link(&location.plain_url("patch", b"", &[("id", id)]), "patch");
     page.markup("</dd></dl>\n");
 }
 

@@ -4,8 +4,9 @@ use crate::git::browse::page_location::PageLocation;
 use crate::git::browse::parse::{Commit, Ref};
 use crate::git::browse::render::frame::{PageFrame, Tab};
 use crate::git::browse::render::html::Html;
-use crate::git::browse::url::ObjectId;
+use crate::git::browse::url::{CommitPart, LogSearch, ObjectId};
 use crate::limits::{GIT_FEED_ENTRIES, GIT_LOG_COMMITS, GIT_PATH_LINKS_MAX, GIT_SUMMARY_LINES};
+use crate::wire::request_target::encode_path;
 
 /// Summary page of a repository.
 pub(crate) struct SummaryPage<'s> {
@@ -94,6 +95,9 @@ pub(crate) fn refs(location: &PageLocation, refs: &[Ref<'_>], is_cut: bool) -> S
     framed(location, Tab::Refs, b"branches and tags", false, &page)
 }
 
+/// Beginning of the only form of the pages.
+pub(crate) const SEARCH_FORM: &str = "<form class=search ";
+
 /// A page of a log.
 pub(crate) struct LogPage<'l> {
     /// Location of the page.
@@ -102,6 +106,8 @@ pub(crate) struct LogPage<'l> {
     pub path: &'l [u8],
     /// Number of commits before the page.
     pub offset: u64,
+    /// Search by which the commits were found.
+    pub search: Option<&'l LogSearch>,
     /// Commits of the page, and one further commit if a next page exists.
     pub commits: &'l [Commit<'l>],
 }
@@ -116,8 +122,12 @@ impl LogPage<'_> {
             push_path_links(location, path, &mut page);
             page.markup("</span></div>\n");
         }
+        self.push_search(&mut page);
         if self.commits.is_empty() {
-            page.markup("<p class=note>There are no commits here.</p>\n");
+            page.markup(match self.search {
+                Some(_) => "<p class=note>No commit was found.</p>\n",
+                None => "<p class=note>There are no commits here.</p>\n",
+            });
         } else {
             let shown = self.commits.iter().take(GIT_LOG_COMMITS);
             push_commits(location, shown, &mut page);
@@ -140,23 +150,63 @@ impl LogPage<'_> {
         ] {
             page.markup("<span>");
             if there {
-                let offset = offset.to_string();
-                let more: &[(&str, &str)] = match offset.as_str() {
-                    "0" => &[],
-                    offset => &[("ofs", offset)],
-                };
-                let nofollow = if path.is_empty() { "" } else { " nofollow" };
+                let (offset, mut text) = (offset.to_string(), Vec::new());
+                let mut more: Vec<(&str, &str)> = Vec::new();
+                if let Some(search) = self.search {
+                    encode_path(&search.text, &mut text);
+                    more.push(("qt", search.part.word()));
+                }
+                let text = String::from_utf8_lossy(&text);
+                if self.search.is_some() {
+                    more.push(("q", &text));
+                }
+                if offset != "0" {
+                    more.push(("ofs", &offset));
+                }
+                let is_light = path.is_empty() && self.search.is_none();
+                let nofollow = if is_light { "" } else { " nofollow" };
                 page.markup("<a rel=\"")
                     .markup(rel)
                     .markup(nofollow)
                     .markup("\" href=\"");
-                page.text(location.url("log", path, more)).markup("\">");
+                page.text(location.url("log", path, &more)).markup("\">");
                 page.markup(name).markup("</a>");
             }
             page.markup("</span>");
         }
         page.markup("</nav>\n");
-        framed(location, Tab::Log, b"log", !path.is_empty(), &page)
+        let is_heavy = !path.is_empty() || self.search.is_some();
+        framed(location, Tab::Log, b"log", is_heavy, &page)
+    }
+
+    /// Appends the form for a search in the log of the same branch or commit.
+    fn push_search(&self, page: &mut Html) {
+        let location = self.location;
+        page.markup(SEARCH_FORM).markup("method=get action=\"");
+        page.text(location.plain_url("log", self.path, &[]))
+            .markup("\">");
+        let id = location.id.as_ref().map(|id| id.digits().as_bytes());
+        for (name, value) in [("h", location.head.as_deref()), ("id", id)] {
+            if let Some(value) = value {
+                page.markup("<input type=hidden name=").markup(name);
+                page.markup(" value=\"").text(value).markup("\">");
+            }
+        }
+        let searched = self.search.map_or(&b""[..], |search| &search.text);
+        page.markup("<input type=search name=q aria-label=\"Text\" value=\"")
+            .text(searched)
+            .markup("\"><select name=qt aria-label=\"Search in\">");
+        for part in CommitPart::ALL {
+            let is_chosen = self.search.is_some_and(|search| search.part == part);
+            page.markup("<option value=").markup(part.word());
+            page.markup(if is_chosen { " selected>" } else { ">" });
+            page.markup(match part {
+                CommitPart::Message => "messages",
+                CommitPart::Author => "authors",
+                CommitPart::Committer => "committers",
+            });
+        }
+        page.markup("</select><button>Search</button></form>\n");
     }
 }
 

@@ -1,5 +1,6 @@
 //! HTML of the repository browser's pages, and the types of raw files.
 
+pub(in crate::git) mod highlight;
 pub(crate) mod html;
 pub(in crate::git) mod page;
 #[cfg(feature = "markdown")]

@@ -9,7 +9,7 @@ use crate::git::browse::render::history::{LogPage, SummaryPage, about, atom, ref
 use crate::git::browse::render::html::Html;
 use crate::git::browse::render::{commit, content_type, readme, tree};
 use crate::git::browse::response::{
-    FILE_POLICY, PAGE_POLICY, README_POLICY, fields, html, refused, whole,
+    FILE_POLICY, LOG_POLICY, PAGE_POLICY, README_POLICY, fields, html, refused, whole,
 };
 use crate::git::browse::rev_parse::{
     ARCHIVE_ENDING, ResolvedRevisions, RevisionResolver, hidden_refs,
@@ -177,6 +177,10 @@ impl PageBuilder {
                 drop(slot);
                 return self.snapshot(commit, name).await;
             }
+            PageKind::Patch => {
+                drop(slot);
+                return self.send_patch(commit).await;
+            }
             _ if is_heavy => {
                 drop(slot);
                 self.enter(BrowseWork::Page(PageCost::Heavy)).await?
@@ -202,9 +206,10 @@ impl PageBuilder {
                     location,
                     path,
                     offset,
+                    search: self.url.search.as_ref(),
                     commits: &commits,
                 };
-                Ok(html(log.page(), PAGE_POLICY))
+                Ok(html(log.page(), LOG_POLICY))
             }
             PageKind::About => {
                 let readme = self.readme(commit).await?;
@@ -224,9 +229,11 @@ impl PageBuilder {
             PageKind::Tree(path) => self.tree(commit, path).await,
             PageKind::Commit => self.commit_page(commit).await,
             PageKind::Diff(path) => self.diff(commit, other, path).await,
-            PageKind::Plain(_) | PageKind::Snapshot(_) | PageKind::Summary | PageKind::Refs => {
-                Err(refused(Reject::NOT_FOUND))
-            }
+            PageKind::Plain(_)
+            | PageKind::Snapshot(_)
+            | PageKind::Patch
+            | PageKind::Summary
+            | PageKind::Refs => Err(refused(Reject::NOT_FOUND)),
         }
     }
 
@@ -245,9 +252,10 @@ impl PageBuilder {
                     location,
                     path: b"",
                     offset: 0,
+                    search: None,
                     commits: &[],
                 };
-                html(log.page(), PAGE_POLICY)
+                html(log.page(), LOG_POLICY)
             }
         }
     }
@@ -261,6 +269,11 @@ impl PageBuilder {
     ) -> Result<CollectedOutput, HandlerError> {
         let (count, skip) = (format!("--max-count={count}"), format!("--skip={offset}"));
         let mut command = GitCommand::new(&["log"]);
+        if let Some(search) = &self.url.search {
+            let word = search.part.word();
+            let text = [b"--", word.as_bytes(), b"=", search.text.as_slice()].concat();
+            command = command.with(b"-i").with(b"-F").with(&text);
+        }
         for option in
             LOG_OPTIONS
                 .iter()
@@ -478,6 +491,33 @@ impl PageBuilder {
             }
         }
         Ok([output, counted])
+    }
+
+    /// Sends the commit as a mail with the patch; a merge is compared with its first parent. The patch is whole, also
+    /// where a page would be cut.
+    async fn send_patch(&self, commit: &ObjectId) -> Result<Response, HandlerError> {
+        let slots = self.enter(BrowseWork::File).await?;
+        let mut command = GitCommand::new(&["log", "--no-walk", "-m", "--first-parent"]);
+        let whole = ["--pretty=email", "--stat", "--binary", "--full-index"];
+        for option in LOG_OPTIONS.iter().chain(&PATCH_OPTIONS).chain(&whole) {
+            command = command.with(option.as_bytes());
+        }
+        command = command.with(commit.digits().as_bytes()).with(b"--");
+        let from = GitSource::objects_of(commit);
+        let call = self
+            .git
+            .start(from, command, Vec::new(), OutputUse::Snapshot)
+            .await?
+            .with_slots(slots);
+        let mut fields = fields("text/plain; charset=utf-8", FILE_POLICY);
+        let disposition = format!("inline; filename=\"{}.patch\"", commit.short());
+        fields.push(b"Content-Disposition", disposition.as_bytes());
+        let head = |_: &[u8]| CgiDocument {
+            status: Status::OK.into(),
+            fields,
+            length: None,
+        };
+        call.send_on(head).await
     }
 
     async fn snapshot(&self, commit: &ObjectId, name: &[u8]) -> Result<Response, HandlerError> {

@@ -3,6 +3,7 @@
 use crate::git::browse::page_location::PageLocation;
 use crate::git::browse::parse::{EntryKind, TreeEntry};
 use crate::git::browse::render::frame::Tab;
+use crate::git::browse::render::highlight::Highlighter;
 use crate::git::browse::render::history::{framed, push_path_links};
 use crate::git::browse::render::html::Html;
 use crate::limits::{GIT_FILE_BYTES_MAX, GIT_HTML_BYTES_MAX, GIT_LINES_MAX};
@@ -150,12 +151,12 @@ pub(crate) fn file(
     } else if content.is_empty() {
         page.markup("<p class=note>The file is empty.</p>\n");
     } else {
-        push_lines(content, &plain, is_cut, &mut page);
+        push_lines(path, content, &plain, is_cut, &mut page);
     }
     framed(location, Tab::Tree, path, false, &page)
 }
 
-fn push_lines(content: &[u8], plain: &str, is_cut: bool, page: &mut Html) {
+fn push_lines(path: &[u8], content: &[u8], plain: &str, is_cut: bool, page: &mut Html) {
     let content = match is_cut {
         // Ends at the last complete line, if the content has a complete line.
         true => {
@@ -164,6 +165,7 @@ fn push_lines(content: &[u8], plain: &str, is_cut: bool, page: &mut Html) {
         }
         false => content.strip_suffix(b"\n").unwrap_or(content),
     };
+    let mut colours = Highlighter::of(path);
     let mut lines = content.split(|byte| *byte == b'\n').enumerate();
     page.markup("<div class=scroll><pre class=code>");
     for (nth, line) in lines.by_ref() {
@@ -176,11 +178,9 @@ fn push_lines(content: &[u8], plain: &str, is_cut: bool, page: &mut Html) {
             .markup(&number)
             .markup("><a href=\"#n")
             .markup(&number);
-        page.markup("\">")
-            .markup(&number)
-            .markup("</a>")
-            .line(line)
-            .markup("\n</span>");
+        page.markup("\">").markup(&number).markup("</a>");
+        colours.push(line.strip_suffix(b"\r").unwrap_or(line), page);
+        page.markup("\n</span>");
     }
     match is_cut {
         true => push_cut(plain, page),

@@ -1,4 +1,4 @@
-//! File `_redirects`: one redirect in each line.
+//! Redirect map in the format of `_redirects`, the file of Netlify: one redirect in each line.
 //!
 //! ```text
 //! # from      to                   status
@@ -9,19 +9,15 @@
 //! /*          /404.html            404
 //! ```
 //!
-//! Without a status a redirect has the status 301. `!` forces a redirect where a file exists. Conditions (`Country=de`),
+//! Without a status a redirect has the status 301. `!` forces a redirect where a file exists. A destination without a
+//! query gets the query of the request, and a destination that ends with `?` gets no query. Conditions (`Country=de`),
 //! queries (`id=:id`), placeholders and rewrites (status 200) are refused, since a silent omission would change the site.
 
-use super::refused;
-use crate::problem::Problem;
-use anthill_data_plane::wire::request_target::normalise;
+use crate::wire::request_target::normalise;
 
-/// Name of the file.
-const FILE: &str = "_redirects";
-
-/// Line of the file.
+/// Redirect of a map.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RedirectRule {
+pub struct MappedRedirect {
     /// Number of the line, from 1.
     pub line: usize,
     /// Status: 301, 302, 303, 307, 308 or 410; 404 for an error page.
@@ -34,103 +30,131 @@ pub struct RedirectRule {
     pub to: String,
 }
 
-/// Reads the file.
-pub fn read(text: &str) -> Result<Vec<RedirectRule>, Problem> {
-    let mut rules = Vec::new();
+/// Mistake in a redirect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RedirectMapError {
+    /// Number of the line, from 1.
+    pub line: usize,
+    /// The mistake, one clause.
+    pub what: String,
+    /// Correction.
+    pub help: &'static str,
+}
+
+/// Mistake in a redirect without its line: the clause and the correction.
+type Mistake = (String, &'static str);
+
+/// Reads a map. The redirects have the order of the lines.
+pub fn read(text: &str) -> Result<Vec<MappedRedirect>, RedirectMapError> {
+    let mut redirects = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {
         let words = text.split_whitespace();
         let words: Vec<&str> = words.take_while(|word| !word.starts_with('#')).collect();
         if !words.is_empty() {
-            rules.push(rule(line, &words)?);
+            let redirect = parse_line(line, &words);
+            redirects.push(redirect.map_err(|(what, help)| RedirectMapError {
+                line,
+                what,
+                help,
+            })?);
         }
     }
-    Ok(rules)
+    Ok(redirects)
 }
 
-fn rule(line: usize, words: &[&str]) -> Result<RedirectRule, Problem> {
+fn parse_line(line: usize, words: &[&str]) -> Result<MappedRedirect, Mistake> {
     let (from, rest) = (words[0], &words[1..]);
-    let from = path(line, from)?;
     let mut status = (301, false);
     let mut to = "";
+    parse_path(from)?;
     for (at, word) in rest.iter().enumerate() {
         match parse_status(word) {
             Some(found) if at + 1 == rest.len() => status = found,
-            Some(_) => return Err(condition(line, rest[at + 1])),
+            Some(_) => return Err(condition(rest[at + 1])),
             None if to.is_empty() && is_destination(word) => to = word,
             None if to.is_empty() && word.contains('=') => {
-                return Err(
-                    refused(FILE, line, format!("the query `{word}` is not supported"))
-                        .help("redirect the path without a query; the query is kept"),
-                );
+                let help = "redirect the path without a query; the query is kept";
+                return Err((format!("the query `{word}` is not supported"), help));
             }
             None if to.is_empty() => {
                 let help = "write a path with an initial slash, or a URL";
-                return Err(refused(FILE, line, format!("`{word}` is no destination")).help(help));
+                return Err((format!("`{word}` is no destination"), help));
             }
-            None => return Err(condition(line, word)),
+            None => return Err(condition(word)),
         }
     }
     let (status, is_forced) = status;
-    let rule = RedirectRule {
+    Ok(MappedRedirect {
         line,
-        status,
         is_forced,
-        from,
-        to: if status == 410 { "" } else { to }.to_owned(),
-    };
-    check(&rule)?;
-    Ok(rule)
+        ..MappedRedirect::new(from, to, status)?
+    })
 }
 
-fn check(rule: &RedirectRule) -> Result<(), Problem> {
-    let refuse = |what: &str, help: &str| Err(refused(FILE, rule.line, what).help(help));
-    match rule.status {
-        410 => return Ok(()),
-        301 | 302 | 303 | 307 | 308 => {}
-        404 if rule.from == b"/*" && rule.to.starts_with('/') => return Ok(()),
-        200 => {
+impl MappedRedirect {
+    /// Checks a redirect that is not forced and stands in no line. The error is the mistake and the correction.
+    pub fn new(from: &str, to: &str, status: u16) -> Result<MappedRedirect, Mistake> {
+        let redirect = MappedRedirect {
+            line: 0,
+            status,
+            is_forced: false,
+            from: parse_path(from)?,
+            to: if status == 410 { "" } else { to }.to_owned(),
+        };
+        redirect.check()?;
+        Ok(redirect)
+    }
+
+    fn check(&self) -> Result<(), Mistake> {
+        let refuse = |what: &str, help| Err((what.to_owned(), help));
+        match self.status {
+            410 => return Ok(()),
+            301 | 302 | 303 | 307 | 308 => {}
+            404 if self.from == b"/*" && self.to.starts_with('/') => return Ok(()),
+            200 => {
+                return refuse(
+                    "a rewrite (status 200) is not supported",
+                    "serve other paths with `try` of the [[site]], or with a route, in anthill.toml",
+                );
+            }
+            404 => {
+                return refuse(
+                    "the status 404 is supported for `/*` and a page of the site",
+                    "remove the line; a missing page is answered by 404.html",
+                );
+            }
+            _ => {
+                return refuse(
+                    "the status is not supported",
+                    "a redirect has the status 301, 302, 303, 307, 308 or 410",
+                );
+            }
+        }
+        if self.to.is_empty() {
+            return refuse("the destination is missing", "write `/from /to 301`");
+        }
+        if !self.to.bytes().all(|byte| byte.is_ascii_graphic()) {
             return refuse(
-                "a rewrite (status 200) is not supported",
-                "serve other paths with `try` of the [[site]], or with a route, in anthill.toml",
+                "the destination has other characters than visible ASCII",
+                "percent-encode the destination",
             );
         }
-        404 => {
+        if self.to.contains(":splat") && !self.from.ends_with(b"*") {
             return refuse(
-                "the status 404 is supported for `/*` and a page of the site",
-                "remove the line; a missing page is answered by 404.html",
+                "`:splat` has no `*` to stand for",
+                "end the first path with `*`",
             );
         }
-        _ => {
-            return refuse(
-                "the status is not supported",
-                "a redirect has the status 301, 302, 303, 307, 308 or 410",
-            );
+        if self.to.as_bytes() == self.from {
+            return refuse("the redirect leads to itself", "remove the line");
         }
+        Ok(())
     }
-    if rule.to.is_empty() {
-        return refuse("the destination is missing", "write `/from /to 301`");
-    }
-    if !rule.to.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return refuse(
-            "the destination has other characters than visible ASCII",
-            "percent-encode the destination",
-        );
-    }
-    if rule.to.contains(":splat") && !rule.from.ends_with(b"*") {
-        return refuse(
-            "`:splat` has no `*` to stand for",
-            "end the first path with `*`",
-        );
-    }
-    if rule.to.as_bytes() == rule.from {
-        return refuse("the redirect leads to itself", "remove the line");
-    }
-    Ok(())
 }
 
 /// Returns the decoded path of a redirect.
-fn path(line: usize, word: &str) -> Result<Vec<u8>, Problem> {
-    let refuse = |what: String, help: &str| Err(refused(FILE, line, what).help(help));
+fn parse_path(word: &str) -> Result<Vec<u8>, Mistake> {
+    let refuse = |what: String, help| Err((what, help));
     if !word.starts_with('/') {
         return match word.contains("://") {
             true => refuse(
@@ -184,9 +208,9 @@ fn parse_status(word: &str) -> Option<(u16, bool)> {
     Some((status, digits.len() < word.len()))
 }
 
-fn condition(line: usize, word: &str) -> Problem {
+fn condition(word: &str) -> Mistake {
     let what = format!("the condition `{word}` is not supported");
-    refused(FILE, line, what).help("remove the condition, or redirect in the application")
+    (what, "remove the condition, or redirect in the application")
 }
 
 #[cfg(test)]
@@ -237,12 +261,10 @@ mod tests {
             ("/a /a", "leads to itself"),
             ("/%zz /a", "no valid path"),
         ] {
-            let error = read(&format!("\n{text}\n")).expect_err(text).to_string();
-            assert!(
-                error.starts_with("error: _redirects, line 2: ") && error.contains(part),
-                "{text}: {error}"
-            );
-            assert!(error.contains("\nhelp: "), "{error}");
+            let error = read(&format!("\n{text}\n")).expect_err(text);
+            assert_eq!(error.line, 2, "{text}: {error:?}");
+            assert!(error.what.contains(part), "{text}: {error:?}");
+            assert!(!error.help.is_empty(), "{text}");
         }
     }
 }

@@ -1,0 +1,110 @@
+//! Lines of the error log about requests and handshakes that fail by the configuration or the permissions of files, as
+//! far as the client alone sees the failure. Each kind has a few lines in a minute.
+
+use crate::base::log::{RareEvent, RareLines};
+use crate::serve::context::WorkerContext;
+use crate::tls::{HandshakeFailure, Tls};
+use crate::wire::reject::Reject;
+use crate::world::{Host, RouteTarget, World};
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Logs a failed handshake if no site has the name, or if the client certificate is refused. `offered` are the
+/// certificates at the start of the handshake.
+#[cold]
+pub(super) fn log_handshake(
+    context: &WorkerContext,
+    peer: IpAddr,
+    offered: Option<&Tls>,
+    error: &io::Error,
+) {
+    let failure = error.get_ref().and_then(|it| it.downcast_ref());
+    let Some(failure): Option<&HandshakeFailure> = failure else {
+        return;
+    };
+    let name = failure.server_name.as_deref();
+    let now_ms = context.clock.millis();
+    if let Some(reason) = failure.certificate_refusal() {
+        lines(context).log(RareEvent::ClientCertificate, now_ms, &|| {
+            let name = name.unwrap_or("a client without a server name");
+            format!("TLS refused for {peer}: {name} demands a client certificate: {reason}")
+        });
+    } else if offered.is_some_and(|tls| !tls.has(name)) {
+        log_unknown_name(context, peer, name);
+    }
+}
+
+/// Logs that a client asked for a server name that no site has; the name of a client over HTTP/3 is not known.
+#[cold]
+pub(super) fn log_unknown_name(context: &WorkerContext, peer: IpAddr, name: Option<&str>) {
+    let now_ms = context.clock.millis();
+    lines(context).log(RareEvent::UnknownServerName, now_ms, &|| {
+        let names = names(&context.world());
+        let name = name.map_or("a name over HTTP/3".to_owned(), |name| format!("`{name}`"));
+        format!("TLS refused for {peer}: the client asked for {name}; names are {names}")
+    });
+}
+
+/// Logs a request for a file that can't be read, or for a link out of the root.
+#[cold]
+pub(super) fn log_file(context: &WorkerContext, host: &Host, path: &[u8], reject: Reject) {
+    let event = match reject {
+        Reject::LINK_LEAVES => RareEvent::LinkOut,
+        _ => RareEvent::UnreadableFile,
+    };
+    let now_ms = context.clock.millis();
+    lines(context).log(event, now_ms, &|| {
+        let site = host.names.first().map_or("*", String::as_str);
+        let end = path.len().min(PATH_BYTES_MAX);
+        let shown = String::from_utf8_lossy(&path[..end]);
+        let (target, rest) = match host.target(path) {
+            Some((RouteTarget::Site(site), rest)) => (Some(site), rest),
+            _ => (host.site.as_ref(), path),
+        };
+        let root = target.map_or(Path::new("/"), |site| site.root());
+        let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+        let file = root.join(OsStr::from_bytes(&rest[..rest.len().min(PATH_BYTES_MAX)]));
+        let (file, root) = (file.display(), root.display());
+        let rule = reject.rule;
+        match event {
+            RareEvent::LinkOut => format!(
+                "{site}: {shown} refused, {file} leads out of {root} by a symbolic link; `symlinks = \"follow\"` allows \
+                 such links (rule R{rule})"
+            ),
+            _ => format!("{site}: {shown} refused, the server's account can't read {file} (rule R{rule})"),
+        }
+    });
+}
+
+fn lines(context: &WorkerContext) -> &RareLines {
+    &context.shared.rare_lines
+}
+
+/// Returns the first names of the sites.
+fn names(world: &World) -> String {
+    let count = world
+        .hosts
+        .iter()
+        .map(|host| host.names.len())
+        .sum::<usize>();
+    let names = world.hosts.iter().flat_map(|host| &host.names);
+    let mut text = String::new();
+    for name in names.take(NAMES_MAX) {
+        let comma = if text.is_empty() { "" } else { ", " };
+        text += &format!("{comma}`{name}`");
+    }
+    let more: Cow<'_, str> = match count.saturating_sub(NAMES_MAX) {
+        0 => "".into(),
+        more => format!(" and {more} more").into(),
+    };
+    text + &more
+}
+
+/// Most names of sites in a line.
+const NAMES_MAX: usize = 8;
+/// Most bytes of a path in a line.
+const PATH_BYTES_MAX: usize = 256;

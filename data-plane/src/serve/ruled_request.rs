@@ -1,0 +1,18 @@
+//! Effect of the rules by request on one request: rates, cross-origin access, sizes and methods.
+
+use crate::serve::dispatch_context::RateCheck;
+use crate::world::SecureFields;
+use std::sync::Arc;
+
+/// Effect of the rules by request. Most requests have none, and a stored page then moves a pointer alone.
+#[derive(Default)]
+pub struct RuledRequest<'w> {
+    /// Fields of the site and of cross-origin access, in place of the fields of the site.
+    pub(super) secure_fields: Option<&'w Arc<SecureFields>>,
+    /// Largest content for a handler in bytes, in place of the limit.
+    pub(super) body_bytes: Option<u64>,
+    /// Field lines of a refusal, in place of the usual lines for the status.
+    pub(super) refusal_fields: Option<Vec<u8>>,
+    /// State of the request towards the request rates.
+    pub(super) rate: RateCheck,
+}

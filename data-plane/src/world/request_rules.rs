@@ -1,0 +1,157 @@
+//! Rules of a site that depend on more than the path of a request: request rates, cross-origin access, and the largest
+//! content of a request. A site without such rules has none of the look-ups.
+
+use crate::base::client_rate::ClientRate;
+use crate::base::fair_share::ClientNetwork;
+use crate::wire::request_target::is_below;
+use crate::world::cors::CorsRule;
+use crate::world::secure_fields::SecureFields;
+use std::sync::Arc;
+
+/// Rules of a site, the rule of the longest prefix first.
+#[derive(Clone)]
+pub struct RequestRules(Box<[PathRule]>);
+
+/// Rules for the paths below a prefix.
+#[derive(Clone)]
+pub struct PathRule {
+    /// Prefix of the decoded path in whole components, without a trailing slash. Empty = all paths.
+    pub prefix: Box<[u8]>,
+    /// Request rate of each client.
+    pub rate: Option<Arc<ClientRate>>,
+    /// Cross-origin access.
+    pub cors: Option<CorsRule>,
+    /// Largest content of a request to a handler in bytes.
+    pub body_bytes: Option<u64>,
+}
+
+impl PathRule {
+    /// Returns true for a rule that changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.rate.is_none() && self.cors.is_none() && self.body_bytes.is_none()
+    }
+}
+
+impl RequestRules {
+    /// Makes the rules of a site; `None` without rules.
+    pub fn new(rules: impl IntoIterator<Item = PathRule>) -> Option<RequestRules> {
+        let mut sorted: Vec<PathRule> = Vec::new();
+        for rule in rules.into_iter().filter(|rule| !rule.is_empty()) {
+            let longer = |other: &PathRule| other.prefix.len() >= rule.prefix.len();
+            sorted.insert(sorted.partition_point(longer), rule);
+        }
+        (!sorted.is_empty()).then(|| RequestRules(sorted.into()))
+    }
+
+    /// Returns the rules with the fields of another site.
+    pub fn with_fields(&self, site: &SecureFields) -> RequestRules {
+        let rules = self.0.iter().map(|rule| PathRule {
+            cors: rule
+                .cors
+                .as_ref()
+                .map(|cors| CorsRule::new(cors.settings().clone(), site)),
+            ..rule.clone()
+        });
+        RequestRules(rules.collect())
+    }
+
+    /// Returns the cross-origin access of a path, by the longest prefix.
+    pub fn cors(&self, path: &[u8]) -> Option<&CorsRule> {
+        self.covering(path).find_map(|rule| rule.cors.as_ref())
+    }
+
+    /// Returns the largest content of a request for a path, by the longest prefix.
+    pub fn body_bytes(&self, path: &[u8]) -> Option<u64> {
+        self.covering(path).find_map(|rule| rule.body_bytes)
+    }
+
+    /// Takes a token of the client for each rate that covers the path. Rates of several routes add up, as guards do.
+    ///
+    /// # Errors
+    /// The client is over a rate. The error is the longest wait in milliseconds. No rate has taken a token.
+    pub fn take(&self, path: &[u8], client: ClientNetwork, now_ms: u64) -> Result<(), u64> {
+        self.peek(path, client, now_ms)?;
+        for rate in self.rates(path) {
+            // Another worker may have taken the last token since, and then this request is refused as well.
+            rate.take(client, now_ms)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the result of [`RequestRules::take`] without taking a token.
+    pub fn peek(&self, path: &[u8], client: ClientNetwork, now_ms: u64) -> Result<(), u64> {
+        let waits = self
+            .rates(path)
+            .filter_map(|rate| rate.peek(client, now_ms).err());
+        waits.max().map_or(Ok(()), Err)
+    }
+
+    /// Returns the rate of the rule with exactly this prefix.
+    pub fn rate_at(&self, prefix: &[u8]) -> Option<&Arc<ClientRate>> {
+        let mut at = self.0.iter().filter(|rule| *rule.prefix == *prefix);
+        at.find_map(|rule| rule.rate.as_ref())
+    }
+
+    fn rates<'r>(&'r self, path: &[u8]) -> impl Iterator<Item = &'r ClientRate> {
+        self.covering(path).filter_map(|rule| rule.rate.as_deref())
+    }
+
+    fn covering<'r>(&'r self, path: &[u8]) -> impl Iterator<Item = &'r PathRule> {
+        self.0
+            .iter()
+            .filter(move |rule| is_below(path, &rule.prefix))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::client_rate::RateLimit;
+    use std::net::IpAddr;
+
+    fn rule(prefix: &str, body_bytes: Option<u64>, burst: Option<u32>) -> PathRule {
+        let rate = burst.map(|burst| {
+            Arc::new(ClientRate::new(RateLimit {
+                requests: 1,
+                period_ms: 1_000 * u64::from(burst),
+                burst,
+            }))
+        });
+        PathRule {
+            prefix: prefix.as_bytes().into(),
+            rate,
+            cors: None,
+            body_bytes,
+        }
+    }
+
+    #[test]
+    fn the_longest_path_decides_about_the_size() {
+        let rules = [
+            rule("", Some(1), None),
+            rule("/a/b", Some(3), None),
+            rule("/a", Some(2), None),
+            rule("/a/b/c", None, Some(1)),
+            rule("/none", None, None),
+        ];
+        let rules = RequestRules::new(rules).expect("rules");
+        let sizes = ["/", "/ab", "/a", "/a/x", "/a/b", "/a/b/c", "/a/bc"];
+        let sizes = sizes.map(|path| rules.body_bytes(path.as_bytes()));
+        assert_eq!(sizes, [1, 1, 2, 2, 3, 3, 2].map(Some));
+        assert!(rules.rate_at(b"/a/b/c").is_some() && rules.rate_at(b"/a/b").is_none());
+        assert!(RequestRules::new([rule("/a", None, None)]).is_none());
+    }
+
+    #[test]
+    fn rates_add_up_and_a_refused_request_takes_nothing() {
+        let rules = [rule("", None, Some(5)), rule("/a", None, Some(2))];
+        let rules = RequestRules::new(rules).expect("rules");
+        let client = ClientNetwork::from(IpAddr::from([192, 0, 2, 1]));
+        let take = |path: &str| rules.take(path.as_bytes(), client, 0);
+        assert_eq!((take("/a"), take("/a")), (Ok(()), Ok(())));
+        assert_eq!((take("/a"), take("/a/b")), (Err(2_000), Err(2_000)));
+        assert_eq!((take("/"), take("/"), take("/")), (Ok(()), Ok(()), Ok(())));
+        // The longest wait is told.
+        assert_eq!((take("/"), take("/a")), (Err(5_000), Err(5_000)));
+    }
+}

@@ -1,0 +1,216 @@
+//! Redirects of a site, from `redirects` and the file of `redirect_map`, and the refusal of loops.
+
+use crate::config::{Config, MappedRedirect, OperatorError, SiteConfig, Spanned, TargetConfig};
+use crate::limits::{REDIRECT_HOPS_MAX, REDIRECT_MAP_BYTES_MAX};
+use crate::site::{RedirectRule, Redirected, Redirects, ReleaseState};
+use crate::wire::redirect_map;
+use crate::wire::request_target::normalise;
+use crate::world::{Host, RouteTarget};
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Redirects of a site with their places in the files.
+pub(super) struct SiteRedirects<'c> {
+    config: &'c Config,
+    site: &'c SiteConfig,
+    /// Path and text of the map.
+    map: Option<(String, String)>,
+    /// Redirects of the configuration, then redirects of the map. A redirect of the configuration has the line 0.
+    all: Vec<Spanned<MappedRedirect>>,
+}
+
+impl<'c> SiteRedirects<'c> {
+    /// Reads the redirects of a site.
+    pub(super) fn read(
+        config: &'c Config,
+        site: &'c SiteConfig,
+    ) -> Result<SiteRedirects<'c>, OperatorError> {
+        let mut redirects = SiteRedirects {
+            config,
+            site,
+            map: None,
+            all: site.redirects.clone(),
+        };
+        if let Some(path) = &site.redirect_map {
+            let text = read_map(config, path)?;
+            let read = redirect_map::read(&text);
+            redirects.map = Some((path.get_ref().display().to_string(), text));
+            let read = read.map_err(|it| redirects.error_in_line(it.line, it.what, it.help))?;
+            let read = read.into_iter().map(|it| Spanned::new(0..0, it));
+            redirects.all.extend(read);
+        }
+        Ok(redirects)
+    }
+
+    /// Returns the tables of the redirects; `None` without redirects.
+    pub(super) fn tables(&self) -> Result<Option<Arc<Redirects>>, OperatorError> {
+        let rules = self.all.iter().map(|redirect| {
+            let redirect = redirect.get_ref();
+            RedirectRule {
+                status: redirect.status,
+                is_forced: redirect.is_forced,
+                from: &redirect.from,
+                to: redirect.to.as_bytes(),
+            }
+        });
+        let rules: Vec<_> = rules.collect();
+        // A page for status 404 is a part of the format, for releases.
+        if let Some(page) = self.all.iter().find(|it| it.get_ref().status == 404) {
+            let what = "a page for missing files is no redirect";
+            let help = format!("write errors = {{ 404 = \"{}\" }}", page.get_ref().to);
+            return Err(self.error(page, what, &help));
+        }
+        let tables = Redirects::new(&rules).map_err(|(nth, what)| {
+            let help = "write a path with an initial slash, or a URL of http or https";
+            self.error(&self.all[nth], what, help)
+        })?;
+        Ok((!rules.is_empty()).then(|| Arc::new(tables)))
+    }
+
+    /// Refuses a redirect of the site that leads to itself, directly or by other redirects.
+    pub(super) fn refuse_loops(&self, host: &Host) -> Result<(), OperatorError> {
+        for redirect in &self.all {
+            // `*` in a path stands for any rest, and no literal part of a path contains `*`.
+            if let Some(what) = endless(host, redirect.get_ref().from.clone()) {
+                return Err(self.error(redirect, &what, LOOP_HELP));
+            }
+        }
+        for route in &self.site.routes {
+            if let Some(TargetConfig::Redirect(redirect)) = &route.target {
+                let prefix = route.path.get_ref().trim_end_matches('/');
+                if let Some(what) = endless(host, format!("{prefix}/*").into_bytes()) {
+                    return Err(self.config.point(redirect.to.span(), what, LOOP_HELP));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn error(&self, redirect: &Spanned<MappedRedirect>, what: &str, help: &str) -> OperatorError {
+        match redirect.get_ref().line {
+            0 => self.config.point(redirect.span(), what, help),
+            line => self.error_in_line(line, what.to_owned(), help),
+        }
+    }
+
+    /// Returns an error that points at a line of the map.
+    fn error_in_line(&self, line: usize, what: String, help: &str) -> OperatorError {
+        let error = OperatorError::new(what).help(help);
+        let Some((path, text)) = &self.map else {
+            return error;
+        };
+        let text_of_line = text.lines().nth(line - 1).unwrap_or_default().trim();
+        let start = text_of_line.as_ptr() as usize - text.as_ptr() as usize;
+        error.at(path, text, start..start + text_of_line.len())
+    }
+}
+
+/// Help for a loop.
+const LOOP_HELP: &str = "write a destination that no redirect matches, such as the path of a file";
+
+fn read_map(config: &Config, path: &Spanned<PathBuf>) -> Result<String, OperatorError> {
+    let shown = path.get_ref().display();
+    let refuse = |what: String, help: &str| config.point(path.span(), what, help);
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path.get_ref());
+    let read = file.and_then(|file| {
+        let mut bounded = file.take(REDIRECT_MAP_BYTES_MAX + 1);
+        bounded.read_to_end(&mut bytes)
+    });
+    if let Err(error) = read {
+        let help = "name a file with a redirect in each line, such as `/old /new 301`";
+        return Err(refuse(format!("{shown} can't be read: {error}"), help));
+    }
+    if bytes.len() as u64 > REDIRECT_MAP_BYTES_MAX {
+        let what = format!("{shown} is larger than {REDIRECT_MAP_BYTES_MAX} bytes");
+        return Err(refuse(
+            what,
+            "replace redirects with a common beginning by one with `*`",
+        ));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let what = format!("{shown}:{line} is no text in UTF-8");
+        refuse(what, "percent-encode the path, or save the file as UTF-8")
+    })
+}
+
+/// Returns true if the site has a file for a path, or may get the file with its first deployment or release.
+fn may_have_file(host: &Host, path: &[u8]) -> bool {
+    let Some(site) = &host.site else {
+        return true;
+    };
+    let is_to_come = |state: &ReleaseState| !matches!(state, ReleaseState::Served(_));
+    site.release_state().is_some_and(is_to_come)
+        || (site.resolved_path(path).is_some() && !site.is_fallback(path))
+}
+
+/// Follows the redirects from `path`. Returns the mistake if no end is reached after [`REDIRECT_HOPS_MAX`] redirects.
+fn endless(host: &Host, path: Vec<u8>) -> Option<String> {
+    let mut passed = vec![path];
+    while passed.len() <= REDIRECT_HOPS_MAX {
+        let next = next_path(host, passed.last()?)?;
+        let is_back = passed.iter().any(|path| trimmed(path) == trimmed(&next));
+        passed.push(next);
+        if is_back {
+            break;
+        }
+    }
+    let shown = passed
+        .iter()
+        .take(SHOWN_HOPS)
+        .map(|path| String::from_utf8_lossy(path));
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    Some(match passed.len() {
+        2 => format!("the redirect leads to itself: {shown}"),
+        3..=SHOWN_HOPS => format!("the redirects lead in a circle: {shown}"),
+        _ => format!("the redirects do not end: {shown}, …"),
+    })
+}
+
+/// Returns a path without the final slash, since `/old` and `/old/` have one redirect.
+fn trimmed(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
+}
+
+/// Paths of a loop in an error message.
+const SHOWN_HOPS: usize = 4;
+
+/// Returns the path to which the site redirects a path; `None` if the path is not redirected, or to another host.
+fn next_path(host: &Host, path: &[u8]) -> Option<Vec<u8>> {
+    let inner = path.strip_prefix(b"/")?;
+    let redirects = host.redirects.as_ref();
+    let forced = redirects.and_then(|redirects| redirects.forced.find(inner));
+    let found = match (forced, host.target_route(path)) {
+        (Some(found), _) => found.answer(None),
+        (None, None) if may_have_file(host, path) => return None,
+        (None, None) => redirects?.unforced.find(inner)?.answer(None),
+        (None, Some(route)) => match &route.target {
+            Some(RouteTarget::Redirect(redirect)) => Redirected::To {
+                status: redirect.status,
+                location: redirect.location(&path[route.prefix.len()..], None),
+            },
+            _ => return None,
+        },
+    };
+    let Redirected::To { location, .. } = found else {
+        return None;
+    };
+    let end = location.iter().position(|byte| b"?#".contains(byte));
+    let location = &location[..end.unwrap_or(location.len())];
+    let schemes = [&b"https://"[..], b"http://"];
+    let mut schemes = schemes.iter();
+    let path = match schemes.find_map(|scheme| location.strip_prefix(*scheme)) {
+        None => location,
+        Some(url) => {
+            let mut names = host.names.iter();
+            names.find_map(|name| url.strip_prefix(name.as_bytes()))?
+        }
+    };
+    match path {
+        b"" => (location.len() > path.len()).then(|| b"/".to_vec()),
+        path => normalise(path).ok().map(|path| path.into_owned()),
+    }
+}
