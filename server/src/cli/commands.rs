@@ -585,8 +585,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
                 long: "publisher",
                 short: None,
                 value: Some(("NAME", ValueKind::Any)),
-                about: "Account for the ssh logins of publishers: install makes the account and the store. The option \
-                        of `receive` with the same name states a name for the list of releases",
+                about: "Login account of all publishers (receive --publisher names one of them)",
             },
             CommandOption {
                 long: "quota",
