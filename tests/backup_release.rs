@@ -241,3 +241,35 @@ fn root_writes_to_no_store_of_another_account() {
     assert!(done.stderr.contains("belongs to `12345`"), "{done:?}");
     assert_eq!(records(&folder).served, Some(7));
 }
+
+#[test]
+fn a_backup_has_the_served_release_in_place_of_a_refused_pointer() {
+    let folder = folder();
+    let store = TestStore::of(&folder);
+    let served = records(&folder)
+        .served()
+        .expect("a release")
+        .pointer
+        .clone();
+    store.record(&served);
+    folder.write(
+        "state/served/www",
+        format!(
+            "anthill served 1\nrelease {}\nsequence 7\n",
+            hex(&served.release)
+        ),
+    );
+    store.point("damaged");
+    let archive = backup(&folder);
+    let to = folder.path("unpacked").display().to_string();
+    let done = anthill(&["restore", "--to", &to, &archive]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.stdout.contains("Write them as _redirects"), "{done:?}");
+    let page = fs::read_to_string(folder.path("unpacked/root/index.html"));
+    assert_eq!(page.expect("a page"), "page");
+    fs::remove_file(folder.path("state/served/www")).expect("removed");
+    let archive = folder.path("other.tar.gz").display().to_string();
+    let done = command("backup", &folder, &["-o", &archive, "www.test"]);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.stderr.contains("this is no pointer"), "{done:?}");
+}

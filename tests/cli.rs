@@ -378,6 +378,9 @@ fn a_service_definition_is_printed_for_each_system() {
     );
     let unit = done_in(&folder, &["service", "print", "--init", "systemd"]).stdout;
     assert!(!unit.contains("/repos\n"), "{unit}");
+    let wrong = done_in(&folder, &["service", "print", "--publisher", "publish"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(wrong.stderr.contains("leave out --publisher"), "{wrong:?}");
     let wrong = done_in(&folder, &["service", "print", "--init", "launchd"]);
     assert_eq!(wrong.code, Some(2));
     assert!(wrong.stderr.contains("systemd, openrc, sysv"), "{wrong:?}");
@@ -408,4 +411,24 @@ fn a_closed_output_pipe_is_no_error() {
         ])
         .status();
     assert_eq!(full.expect("a shell").code(), Some(1));
+}
+
+#[test]
+fn the_help_names_the_commands_of_the_publisher() {
+    let folder = Folder::new();
+    let help = done_in(&folder, &["help"]).stdout;
+    for word in ["publish", "releases", "rollback"] {
+        assert!(help.contains(&format!("\n  {word} ")), "{help}");
+        let help = done_in(&folder, &["help", word]).stdout;
+        assert!(help.contains(&format!("`anthill {word} --help`")), "{help}");
+    }
+}
+
+#[test]
+fn a_login_by_hand_learns_the_purpose_of_the_key() {
+    let folder = Folder::new();
+    let done = done_in(&folder, &["receive", "www", "--store", "store"]);
+    assert_eq!((done.code, &*done.stdout), (Some(0), ""), "{done:?}");
+    assert!(done.stderr.contains("releases of the site www"), "{done:?}");
+    assert!(!folder.path("store").exists());
 }

@@ -286,6 +286,16 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "2 requests are under way",
         "addresses of documentation; tests/manager_requests.rs runs the command",
     ),
+    (
+        "publishing.md",
+        "anthill publish public ~/.local",
+        "tests/publish_local.rs publishes into the store of a server",
+    ),
+    (
+        "publishing.md",
+        "Host blog-on-vps",
+        "needs the configuration of ssh",
+    ),
     ("publishing.md", "blobs/ab/ab34", "a drawing of folders"),
     ("bench.md", "cargo build", BENCH),
     ("bench.md", "# zero.toml", BENCH),

@@ -166,13 +166,16 @@ fn http3_serves_previews_too() {
 
 #[test]
 fn without_users_a_label_needs_the_login_of_the_site() {
-    let folder = folder_with_user();
-    let store = TestStore::of(&folder);
-    store.publish_page(1, "served");
-    let next = store.manifest("", &[("index.html", "next")]);
-    store.label("next", &next);
-    let server = Server::start_in(folder, &config(""));
-    let id = format!("{}.preview.test", &hex(&next)[..16]);
+    let start = |config: &str| {
+        let folder = folder_with_user();
+        let store = TestStore::of(&folder);
+        store.publish_page(1, "served");
+        let next = store.manifest("", &[("index.html", "next")]);
+        store.label("next", &next);
+        let id = format!("{}.preview.test", &hex(&next)[..16]);
+        (Server::start_in(folder, config), id)
+    };
+    let (server, id) = start(&config(""));
     let status = |options: &[&str], host: &str| ask(&server, options, "https", host, "/").status;
     assert_eq!(status(LOGIN, "next.preview.test"), "404");
     assert_eq!(status(&[], &id), "200");
@@ -184,8 +187,8 @@ fn without_users_a_label_needs_the_login_of_the_site() {
     assert_eq!(status(LOGIN, &id), "200");
     // A label of an attacker with access to the store is unsigned.
     let signed = format!("publishers = [\"{}\"]", "ab".repeat(32));
-    server.reload(&config(&signed));
-    assert_eq!(status(&[], &id), "404");
+    let (server, id) = start(&config(&signed));
+    assert_eq!(ask(&server, &[], "https", &id, "/").status, "404");
 }
 
 #[test]
@@ -285,6 +288,10 @@ fn the_configuration_of_previews_is_checked() {
             "two sites have the name `*.preview.test`",
         ),
         (config("preview_users = \"missing\""), "missing"),
+        (
+            config(""),
+            "the previews `*.preview.test` answer no labels, since no login guards them: add `preview_users`",
+        ),
         (
             config("[tls]\nacme = { email = \"a@example.org\", challenge = \"http-01\" }")
                 .replace(".test", ".example.org"),

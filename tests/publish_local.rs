@@ -13,13 +13,18 @@ const CONFIG: &str = "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0
     [[site]]\nnames = [\"*.www.test\", \"www.test\", \"*\"]\nhttp = \"serve\"\nrelease = \"www\"\n\
     preview = \"*.preview.test\"\n";
 
-/// Runs `anthill-publish` in the folder of a server.
+/// Runs `anthill-publish` in the folder of a server, and fails the test if the program fails.
 fn publish(folder: &Folder, words: &[&str]) -> Done {
-    let mut command = Command::new(publisher());
-    command.args(words).current_dir(folder.path("."));
-    let done = finish(command, b"");
+    let done = run_publisher(folder, words);
     assert_eq!(done.code, Some(0), "{words:?} {done:?}");
     done
+}
+
+/// Runs `anthill-publish` in the folder of a server.
+fn run_publisher(folder: &Folder, words: &[&str]) -> Done {
+    let mut command = Command::new(publisher());
+    command.args(words).current_dir(folder.path("."));
+    finish(command, b"")
 }
 
 #[test]
@@ -67,4 +72,135 @@ fn the_address_follows_a_reload() {
     let done = publish(folder, &["publish", "site", "./state/releases"]);
     let open = format!("\n  open https://new.test:{}/\n", server.https_port);
     assert!(done.stdout.ends_with(&open), "{done:?}");
+}
+
+/// Reloads the server with another configuration.
+fn reload(folder: &Folder, config: &str) -> Done {
+    folder.write("anthill.toml", config);
+    crate::support::anthill(&["reload".into(), folder.path("anthill.toml")])
+}
+
+#[test]
+fn a_refused_publication_is_told_to_the_publisher() {
+    let server = Server::start_in(Folder::new().with("site/index.html", "one"), CONFIG);
+    let folder = &server.folder;
+    let store = "./state/releases";
+    publish(folder, &["publish", "site", store]);
+    let made = publish(folder, &["publish", "--new-key", "key.pem"]);
+    let key = made.stdout.lines().next().unwrap_or_default();
+    let signed = CONFIG.replace("preview =", &format!("publishers = [\"{key}\"]\npreview ="));
+    // The site would answer 503 with the unsigned release.
+    let refused = reload(folder, &signed);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let reason = "the pointer is unsigned, and the site has `publishers`";
+    assert!(refused.stderr.contains(reason), "{refused:?}");
+    assert!(
+        refused.stderr.contains("publish once with --key before"),
+        "{refused:?}"
+    );
+    assert_eq!(server.keep_alive().get("/").text(), "one");
+    let done = publish(folder, &["publish", "--key", "key.pem", "site", store]);
+    assert!(done.stdout.contains("sequence 2, served by"), "{done:?}");
+    let reloaded = reload(folder, &signed);
+    assert_eq!(reloaded.code, Some(0), "{reloaded:?}");
+    // An unsigned publication is in the store, and not served.
+    folder.write("site/index.html", "two");
+    for words in [
+        ["publish", "site", store].as_slice(),
+        &["publish", "site", store],
+    ] {
+        let done = run_publisher(folder, words);
+        assert_eq!(done.code, Some(3), "{done:?}");
+        assert!(
+            done.stdout.contains(", sequence 3, but not served: "),
+            "{done:?}"
+        );
+        assert!(
+            done.stdout
+                .contains(&format!("{reason}; sequence 2 was served last\n")),
+            "{done:?}"
+        );
+        assert!(!done.stdout.contains("open "), "{done:?}");
+        assert_eq!(server.keep_alive().get("/").text(), "one");
+    }
+    let list = publish(folder, &["releases", store]).stdout;
+    let mark = |sequence: &str| {
+        let line = list.lines().find(|line| line.starts_with(sequence));
+        line.and_then(|line| line.split_whitespace().last())
+    };
+    assert_eq!(
+        (mark("3 "), mark("2 ")),
+        (Some("published"), Some("served")),
+        "{list}"
+    );
+    let done = run_publisher(folder, &["rollback", store]);
+    assert_eq!(done.code, Some(3), "{done:?}");
+    assert!(
+        done.stdout.contains("sequence 4, but not served: "),
+        "{done:?}"
+    );
+    // A signed publication ends the refusal.
+    let done = publish(folder, &["rollback", "--key", "key.pem", store]);
+    assert!(
+        done.stdout.contains("sequence 5, served by all"),
+        "{done:?}"
+    );
+    let open = format!("\n  open https://www.test:{}/\n", server.https_port);
+    assert!(done.stdout.ends_with(&open), "{done:?}");
+    assert_eq!(server.keep_alive().get("/").text(), "two");
+    assert!(!folder.path("state/served/www:refused").exists());
+    let done = run_publisher(folder, &["rollback", store]);
+    assert!(
+        done.stderr
+            .contains("warning: the release before is signed"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn a_receiver_tells_the_refusal_of_the_server() {
+    let made = Folder::new().with("site/index.html", "one");
+    let done = publish(&made, &["publish", "--new-key", "key.pem"]);
+    let key = done.stdout.lines().next().unwrap_or_default();
+    let config = CONFIG.replace("preview =", &format!("publishers = [\"{key}\"]\npreview ="));
+    let server = Server::start_in(made, &config);
+    let folder = &server.folder;
+    let program = env!("CARGO_BIN_EXE_anthill");
+    let ssh = format!("sh -c 'exec {program} receive www --store state/releases'");
+    let sent = |words: &[&str]| {
+        let words = [&["publish", "--ssh", &ssh], words, &["site", "zero"]].concat();
+        let mut command = Command::new(publisher());
+        command.args(words).current_dir(folder.path("."));
+        command.env("XDG_CACHE_HOME", folder.path("cache"));
+        finish(command, b"")
+    };
+    let reason = "the site has `publishers`; the server serves no release of the site";
+    for state in ["published", "unchanged"] {
+        let done = sent(&[]);
+        assert_eq!(done.code, Some(3), "{done:?}");
+        let clause = format!("{state}, sequence 1, but not served: ");
+        assert!(done.stdout.contains(&clause), "{done:?}");
+        assert!(done.stdout.contains(reason), "{done:?}");
+    }
+    let done = sent(&["--key", "key.pem"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(
+        done.stdout.contains("sequence 2, served by all"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn a_publication_without_a_server_says_so() {
+    let server = Server::start_in(Folder::new().with("site/index.html", "one"), CONFIG);
+    let folder = &server.folder;
+    let other = "./state/releases:other";
+    let done = publish(folder, &["publish", "site", other]);
+    let clause = "sequence 1; no server has acknowledged it after 1 s, and none ever acknowledged a release of the site: no \
+                  server runs with a site `release = \"other\"`\n";
+    assert!(done.stdout.contains(clause), "{done:?}");
+    let done = run_publisher(folder, &["publish", "site", other]);
+    assert_eq!(done.code, Some(3), "{done:?}");
+    let clause = "unchanged, sequence 1, but no server has acknowledged it\n";
+    assert!(done.stdout.contains(clause), "{done:?}");
 }

@@ -585,7 +585,8 @@ fn a_receiver_under_another_account_reads_the_acknowledgment() {
     command.args(["receive", "www", "--store"]).arg(&store.0);
     let done = finish(command, &frames.into_inner());
     assert!(
-        done.stdout.ends_with("sequence 2\nserved\n"),
+        done.stdout
+            .ends_with("sequence 2\nserved\nacknowledged 2\n"),
         "{:?} {}",
         done.stdout,
         done.stderr

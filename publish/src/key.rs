@@ -8,7 +8,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use rustls_pki_types::pem::PemObject as _;
 use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -41,7 +41,16 @@ impl PublisherKey {
             file.write_all(pem.as_bytes())?;
             file.sync_all()
         });
-        written.map_err(|error| failed(&error.to_string()))?;
+        written.map_err(|error| {
+            let problem = failed(&error.to_string());
+            match error.kind() {
+                ErrorKind::AlreadyExists => problem.help(
+                    "sign with the present key: --key FILE; or name another file for a new key, since a key is never \
+                     replaced",
+                ),
+                _ => problem,
+            }
+        })?;
         Ok(PublisherKey(key))
     }
 

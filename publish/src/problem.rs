@@ -50,6 +50,12 @@ impl Problem {
         }))
     }
 
+    /// Adds a line to the message, before the hint.
+    pub fn with_line(mut self, line: &str) -> Problem {
+        self.text = format!("{}\n{line}", self.text);
+        self
+    }
+
     /// Returns the exit status.
     pub fn code(&self) -> u8 {
         self.code

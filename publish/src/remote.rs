@@ -3,7 +3,7 @@
 use crate::problem::Problem;
 use anthill_data_plane::base::digest::hex;
 use anthill_data_plane::limits::{MANIFEST_BYTES_MAX, STORE_BUFFER_BYTES};
-use anthill_data_plane::site::SiteAddresses;
+use anthill_data_plane::site::{ServerReport, SiteAddresses};
 use anthill_data_plane::store::{
     FrameReader, FrameWriter, ReleaseStore as _, SiteRecords, StoreFolder, read_manifest,
 };
@@ -27,18 +27,20 @@ pub struct Remote {
     pub records: SiteRecords,
     /// Addresses of the site, as far as the host knows them.
     pub addresses: SiteAddresses,
+    /// Report of the server on the publication that the pointer names.
+    pub report: ServerReport,
     child: Child,
     input: FrameReader<ChildStdout>,
     output: FrameWriter<BufWriter<ChildStdin>>,
 }
 
 /// Result of a publication.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemoteFlip {
     /// Sequence of the pointer.
     pub sequence: u64,
-    /// True if all workers of the server serve the release.
-    pub is_served: bool,
+    /// Report of the server on the publication.
+    pub report: ServerReport,
 }
 
 /// Contents of a release that a host lacks.
@@ -95,6 +97,7 @@ impl Remote {
             publisher: None,
             records: SiteRecords::default(),
             addresses: SiteAddresses::default(),
+            report: ServerReport::default(),
             child,
             input: FrameReader::new(input),
             output: FrameWriter::new(BufWriter::new(output)),
@@ -118,6 +121,7 @@ impl Remote {
         let malformed = |remote: &Remote| remote.problem("the host sent a malformed state");
         let mut text = std::str::from_utf8(state).map_err(|_| malformed(self))?;
         self.addresses = SiteAddresses::parse(text);
+        self.report = ServerReport::parse(text);
         let mut word = |keyword: &str| {
             let (line, rest) = text.split_once('\n')?;
             let value = line.strip_prefix(keyword)?.strip_prefix(' ')?;
@@ -126,7 +130,9 @@ impl Remote {
         };
         let (site, _rights) = (word("site"), word("rights"));
         self.publisher = word("publisher");
-        let (_address, _preview) = (word("address"), word("preview"));
+        for keyword in ["address", "preview", "acknowledged", "refused"] {
+            word(keyword);
+        }
         // A name with control characters could write to the terminal.
         let site = site
             .filter(|site| is_label(site))
@@ -136,9 +142,10 @@ impl Remote {
             return Err(malformed(self));
         }
         if let Some(wanted) = wanted.filter(|wanted| *wanted != site) {
-            return Err(self.problem(&format!(
-                "the key publishes the site `{site}`, and not `{wanted}`"
-            )));
+            let what = format!("the key publishes the site `{site}`, and not `{wanted}`");
+            return Err(self.problem(&what).help(
+                "each site needs a key of its own: add a Host with the IdentityFile to ~/.ssh/config, as                  docs/src/publishing.md shows",
+            ));
         }
         let records = SiteRecords::parse(&site, text);
         self.records = records.ok_or_else(|| malformed(self))?;
@@ -242,11 +249,10 @@ impl Remote {
         let sequence = lines
             .next()
             .and_then(|line| line.strip_prefix("sequence ")?.parse().ok());
-        let is_served = lines.next() == Some("served");
         self.addresses = SiteAddresses::parse(&answer);
         Ok(RemoteFlip {
             sequence: sequence.ok_or_else(|| self.problem("the host sent a malformed answer"))?,
-            is_served,
+            report: ServerReport::parse(&answer),
         })
     }
 
@@ -273,6 +279,17 @@ impl Remote {
         Problem::failure(format!("{}: {what}", self.host))
     }
 
+    /// Returns the refusal of the receiver, with advice about the quota.
+    fn refused(&self, reason: &str) -> Problem {
+        let problem = self.problem(reason);
+        match reason.contains(" the quota is ") {
+            true => problem.help(
+                "unpin, unlabel or sweep old releases on the host, or raise --quota in the line of authorized_keys",
+            ),
+            false => problem,
+        }
+    }
+
     fn write(&mut self, kind: FrameKind, payload: &[u8]) -> Result<(), Problem> {
         let written = self.output.write(kind, payload);
         written.map_err(|error| self.broken(&error))
@@ -289,7 +306,7 @@ impl Remote {
             Ok(Some((kind, payload))) if kind == expected => Ok(payload.to_vec()),
             Ok(Some((FrameKind::Failed, reason))) => {
                 let reason = String::from_utf8_lossy(reason).escape_debug().to_string();
-                Err(self.problem(&reason))
+                Err(self.refused(&reason))
             }
             Ok(Some(_)) => Err(self.problem("the host sent an answer to another request")),
             Ok(None) => Err(self.ended()),
@@ -324,7 +341,7 @@ impl Remote {
             match self.input.read() {
                 Ok(Some((FrameKind::Failed, reason))) => {
                     let reason = String::from_utf8_lossy(reason).escape_debug().to_string();
-                    return self.problem(&reason);
+                    return self.refused(&reason);
                 }
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return self.ended(),
@@ -335,11 +352,33 @@ impl Remote {
     /// Returns the problem after the end of the connection.
     fn ended(&mut self) -> Problem {
         let status = self.child.wait();
-        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        self.problem(&format!("ssh ended too early ({status})")).help(
-            "`ssh HOST anthill receive SITE` must run there; the line of `anthill receive SITE --key-line` in \
-             authorized_keys sets the command",
-        )
+        let host = &self.host;
+        let code = status.as_ref().ok().and_then(|status| status.code());
+        let (what, help) = match code {
+            // ssh(1): 255 is an error of ssh itself.
+            Some(255) => (
+                "ssh could not connect or log in".to_owned(),
+                format!("`ssh {host}` must work without a question; the lines above have the reason of ssh. A store in a new folder is written \
+                         ./{host}"),
+            ),
+            // The status of a shell for a missing program (POSIX, sh, 2.8.2).
+            Some(127) => (
+                "the account has no program `anthill` at the path of its command".to_owned(),
+                "correct the path in the line of authorized_keys; `anthill receive SITE --key-line` on the host prints \
+                 the line"
+                    .to_owned(),
+            ),
+            _ => (
+                format!(
+                    "ssh ended too early ({})",
+                    status.map_or_else(|error| error.to_string(), |status| status.to_string())
+                ),
+                "`ssh HOST anthill receive SITE` must run there; the line of `anthill receive SITE --key-line` in \
+                 authorized_keys sets the command"
+                    .to_owned(),
+            ),
+        };
+        self.problem(&what).help(help)
     }
 }
 

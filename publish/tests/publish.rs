@@ -230,10 +230,10 @@ fn releases_are_listed_with_their_marks() {
     assert_eq!(rows[1][0], "2");
     assert_eq!(
         rows[1][6..],
-        ["2", "5", "B", "+1", "~1", "-0", "served"],
+        ["2", "5", "B", "+1", "~1", "-0", "published"],
         "{list}"
     );
-    assert_eq!(rows[2][5], &one[..12]);
+    assert_eq!(rows[2][5], &one[..16]);
     assert_eq!(
         rows[2][6..],
         ["1", "3", "B", "-", "pinned,", "label", "old"],
@@ -242,7 +242,7 @@ fn releases_are_listed_with_their_marks() {
     let json = site.command("releases", &["--json"]).stdout;
     for part in [
         "\"sequence\":2,",
-        "\"files\":2,\"bytes\":5,\"added\":1,\"changed\":1,\"removed\":0,\"marks\":[\"served\"]",
+        "\"files\":2,\"bytes\":5,\"added\":1,\"changed\":1,\"removed\":0,\"marks\":[\"published\"]",
         "\"marks\":[\"pinned\",\"label old\"]",
     ] {
         assert!(json.contains(part), "{part}: {json}");
@@ -292,7 +292,12 @@ fn a_key_signs_publications_and_rollbacks() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anthill-publish"));
     command.args(["publish", "--new-key"]).arg(&key);
     let done = run(command);
-    let public: [u8; 32] = from_hex(done.stdout.trim_end().as_bytes()).expect("a key");
+    let public: [u8; 32] = {
+        let first = done.stdout.lines().next().unwrap_or_default();
+        let line = format!("publishers = [\"{first}\"]\n");
+        assert!(done.stdout.ends_with(&line), "{done:?}");
+        from_hex(first.as_bytes()).expect("a key")
+    };
     assert_eq!(
         fs::metadata(&key).expect("a key").permissions().mode() & 0o777,
         0o600
@@ -523,4 +528,123 @@ fn a_full_disk_leaves_the_old_release() {
         done.stdout.ends_with("2 releases, 4 contents: 0 wrong\n"),
         "{done:?}"
     );
+}
+
+#[test]
+fn a_list_and_a_rollback_need_a_store_with_the_site() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    for (place, what) in [
+        (site.path("missing"), "is no folder"),
+        (site.source(), "has no releases"),
+    ] {
+        let place = format!("{}/", place.display());
+        for word in ["releases", "rollback"] {
+            let done = site.command_at(word, &[&place]);
+            assert_eq!(done.code, Some(2), "{done:?}");
+            assert!(done.stderr.contains(what), "{done:?}");
+        }
+    }
+    site.publish_well();
+    let other = format!("{}:blog", site.path("store").display());
+    let done = site.command_at("releases", &[&other]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.stderr.contains("has no site `blog`"), "{done:?}");
+    assert!(done.stderr.ends_with(" are: www\n"), "{done:?}");
+    // A withdrawn release is neither served nor published.
+    let release = hex(&site.served().expect("a release").pointer.release);
+    let done = site.act("withdraw", &[&release]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let list = site.command("releases", &[]).stdout;
+    assert!(list.ends_with(" withdrawn\n"), "{list}");
+    assert!(
+        !list.contains("published") && !list.contains("served"),
+        "{list}"
+    );
+}
+
+#[test]
+fn a_store_below_the_folder_is_refused_before_it_is_made() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    for store in ["site/store", "site/a/../b/store"] {
+        let place = site.path(store).to_string_lossy().into_owned();
+        let source = site.source().to_string_lossy().into_owned();
+        let done = site.command_at("publish", &[&source, &place]);
+        assert_eq!(done.code, Some(2), "{done:?}");
+        assert!(
+            done.stderr.contains("lies in the folder to publish"),
+            "{done:?}"
+        );
+        assert_eq!(fs::read_dir(site.source()).expect("a folder").count(), 1);
+    }
+}
+
+#[test]
+fn a_dry_run_names_changed_rules() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    site.publish_well();
+    let rules = "  changed rules: redirects, fields or error pages\n";
+    let done = site.publish(&["--dry-run"]);
+    assert!(!done.stdout.contains(rules), "{done:?}");
+    site.write("_redirects", "/old /\n");
+    let done = site.publish(&["--dry-run"]);
+    assert!(done.stdout.contains(rules), "{done:?}");
+    assert!(done.stdout.contains("is not published"), "{done:?}");
+}
+
+#[test]
+fn labels_are_no_digits_and_a_missing_label_is_an_error() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    let done = site.publish(&["--preview", "beef"]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(
+        done.stderr.contains("could be the begin of a release id"),
+        "{done:?}"
+    );
+    let done = site.publish(&["--preview", "next"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = site.act("label", &["2026", "next"]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    let done = site.act("unlabel", &["other"]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(
+        done.stderr.contains("no release has the label `other`"),
+        "{done:?}"
+    );
+    let done = site.act("pim", &["next"]);
+    assert!(done.stderr.contains("`pim` is no action"), "{done:?}");
+    let key = site.path("key.pem").to_string_lossy().into_owned();
+    let done = site.command_at("publish", &["--new-key", &key]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = site.command_at("publish", &["--new-key", &key]);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.stderr.contains("a key is never replaced"), "{done:?}");
+}
+
+#[test]
+fn a_failed_ssh_has_a_message_of_its_own() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    for (ssh, what) in [
+        ("sh -c 'exit 255'", "ssh could not connect or log in"),
+        ("sh -c 'exit 127'", "no program `anthill` at the path"),
+        ("sh -c 'exit 1'", "ssh ended too early"),
+    ] {
+        let mut command = support::program("publish");
+        command
+            .args(["--ssh", ssh])
+            .arg(site.source())
+            .args(["zero", "one"]);
+        command.env("XDG_CACHE_HOME", site.path("cache"));
+        let done = run(command);
+        assert_eq!(done.code, Some(1), "{done:?}");
+        assert_eq!(done.stderr.matches(what).count(), 2, "{done:?}");
+        assert!(
+            done.stderr.contains("\nno host has changed: zero, one\n"),
+            "{done:?}"
+        );
+    }
 }

@@ -52,8 +52,9 @@ pub use load::FileLoad;
 pub use page_style::{FRAME_STYLE, PAGE_STYLE};
 pub use redirects::{RedirectMatch, RedirectRule, RedirectTable, Redirected, Redirects};
 pub use release::{
-    FolderRelease, ReleaseError, ReleaseRules, ReleaseState, ReopenedSite, ServedRelease,
-    SiteAddresses, rules_of, served_folder, wait_until_served,
+    ACKNOWLEDGMENT_MODE, FolderRelease, ReleaseError, ReleaseRules, ReleaseState, ReopenedSite,
+    ServedRelease, ServerReport, SiteAddresses, record_refusal, rules_of, served_folder,
+    wait_until_served,
 };
 pub use resolve::ResolvedFile;
 pub use root::SiteRoot;

@@ -1,6 +1,7 @@
 //! Command line: a table describes the commands, and each command has a file.
 
 mod command;
+mod outcome;
 mod publish;
 mod publish_hosts;
 mod releases;

@@ -1,7 +1,9 @@
 //! Command `publish`: a folder becomes a release of a site.
 
 use super::command::{CommandSpec, ParsedCommand};
-use super::publish_hosts::{self, HostSite, HostsRun, open_lines, served_clause, urls};
+use super::outcome::Outcome;
+use super::publish_hosts::{self, HostSite, HostsRun, open_lines, urls};
+use super::releases::refuse_digits;
 use super::site_of_store::{SiteOfStore, is_store, publisher, short};
 use super::{print, warn};
 use crate::contents::{ContentAdder, FileContents, Target, stored};
@@ -15,10 +17,10 @@ use crate::site_rules::SiteRules;
 use crate::source::Source;
 use crate::text;
 use anthill_data_plane::base::digest::{hex, sha256};
-use anthill_data_plane::site::{SiteAddresses, served_folder, wait_until_served};
+use anthill_data_plane::site::{ServerReport, SiteAddresses, rules_of};
 use anthill_data_plane::store::{
     Flip, Publication, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError,
-    StoreWriter, sweep,
+    StoreWriter, read_manifest, sweep,
 };
 use anthill_data_plane::wire::release_pointer::{ReleasePointer, is_label};
 use std::ffi::OsString;
@@ -34,7 +36,9 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
             the file, and `publish FILE HOST` publishes it.\n\
             HOST is a host of your ssh, with `anthill receive SITE` as the command of your key. With several hosts,\n\
             none serves the release before all have it.\n\
-            STORE is a folder with a slash in its name, such as ./store. Without SITE the site is `www`.",
+            STORE is a folder with a slash in its name, such as ./store.\n\
+            Without SITE the site is the site of your key, the only site of the store, or `www`.\n\
+            Exit status 3: the publication is in the store, and the server does not serve it.",
     options: &[
         ("dry-run", "", "show the changes, and write nothing"),
         (
@@ -55,7 +59,11 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
         ),
         ("build", "CMD", "run a command of the shell first"),
         ("key", "FILE", "sign with an Ed25519 key"),
-        ("new-key", "FILE", "make a key, and print the public key"),
+        (
+            "new-key",
+            "FILE",
+            "make a key, and print the public key and the line for anthill.toml",
+        ),
     ],
     run,
 };
@@ -72,7 +80,8 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         None => None,
         Some(file) => {
             let key = PublisherKey::make(Path::new(file))?;
-            print(&format!("{}\n", hex(&key.public())))?;
+            let public = hex(&key.public());
+            print(&format!("{public}\npublishers = [\"{public}\"]\n"))?;
             Some(key)
         }
     };
@@ -81,10 +90,11 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     }
     let operands = parsed.operands(2..=HOSTS_MAX + 1)?;
     let label = parsed.text("preview")?;
-    if let Some(label) = label
-        && !is_label(label)
-    {
-        return Err(stored(StoreWriteError::Name(label.to_owned())));
+    if let Some(label) = label {
+        if !is_label(label) {
+            return Err(stored(StoreWriteError::Name(label.to_owned())));
+        }
+        refuse_digits(label)?;
     }
     let key = match parsed.value("key") {
         Some(file) => Some(PublisherKey::read(Path::new(file))?),
@@ -109,7 +119,8 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     }
     let start = Instant::now();
     let ssh = parsed.text("ssh")?.unwrap_or("ssh");
-    let (remotes, origin) = publish_hosts::connect(&hosts, ssh, || origin(source, parsed))?;
+    let connected = publish_hosts::connect(&hosts, ssh, || origin(source, parsed));
+    let (remotes, origin) = connected?;
     let publication = PublishRun {
         site,
         origin,
@@ -308,25 +319,10 @@ impl PublishRun {
         let served = self.served()?;
         let before = self.files_of(served.as_ref());
         let prepared = self.prepare(Target::Count(Some(&self.site)), &before)?;
-        let mut listed = String::new();
-        let mut count = 0_usize;
-        let changes = compare(&before, &prepared.files, |change, path| {
-            count += 1;
-            if count <= CHANGES_SHOWN {
-                let mark = match change {
-                    Change::Added => "added  ",
-                    Change::Changed => "changed",
-                    Change::Removed => "removed",
-                };
-                listed.push_str(&format!("  {mark} {}\n", text::path(path)));
-            }
+        let manifest = served.as_ref().and_then(|served| {
+            read_manifest(self.site.store.as_ref()?, &served.pointer.release).ok()
         });
-        if let Some(more) = count.checked_sub(CHANGES_SHOWN + 1) {
-            listed.push_str(&format!(
-                "  and {}\n",
-                text::count(more + 1, "further file")
-            ));
-        }
+        let (changes, listed) = shown_changes(&manifest.unwrap_or_default(), &prepared);
         let release = sha256(prepared.manifest.as_bytes());
         let what = match &served {
             Some(served) if served.pointer.release == release => "equals the served release",
@@ -352,20 +348,25 @@ impl PublishRun {
             Some(label) => {
                 let site = SiteWriter::lock(&writer, &self.site.site).map_err(stored)?;
                 site.set_label(label, &release).map_err(stored)?;
-                format!("labelled {label}")
+                Outcome::labelled(label)
             }
             None => self.flip(&writer, served.as_ref(), release)?,
         };
         drop(writer);
         self.sweep();
-        let addresses = SiteAddresses::read(&self.acknowledgment());
+        let addresses = SiteAddresses::read(&self.site.acknowledgment());
+        let open = match done.is_unserved {
+            true => String::new(),
+            false => open_lines(urls(&addresses, label, &release)),
+        };
         print(&format!(
-            "release {} of {}: {done}\n{}\n{}",
+            "release {} of {}: {}\n{}\n{open}",
             short(&release),
             self.site.site,
+            done.clause,
             self.figures(&prepared, &changes),
-            open_lines(urls(&addresses, label, &release))
-        ))
+        ))?;
+        Ok(Outcome::code(done.is_unserved))
     }
 
     /// Makes the release in the local store, and writes the release to a file.
@@ -385,24 +386,24 @@ impl PublishRun {
         ))
     }
 
-    /// Sets the pointer, and returns the result as a clause.
+    /// Sets the pointer, and waits for the server beside the store.
     fn flip(
         &self,
         writer: &StoreWriter,
         served: Option<&Publication>,
         release: [u8; 32],
-    ) -> Result<String, Problem> {
+    ) -> Result<Outcome, Problem> {
         if let Some(what) = withdrawn(&self.site.records()?, &release) {
             return Err(Problem::failure(what).help(CHANGE_A_FILE));
         }
         let key = self.key.as_ref().map(PublisherKey::public);
         if let Some(served) = served {
             if served.pointer.release == release && (key.is_none() || key == served.key) {
-                return Ok(format!("unchanged, sequence {}", served.pointer.sequence));
+                let sequence = served.pointer.sequence;
+                let report = ServerReport::read(&self.site.acknowledgment(), &release, sequence);
+                return Ok(Outcome::unchanged(sequence, &report));
             }
-            if served.key.is_some() && key.is_none() {
-                warn("the release before is signed, and this one is not; sign with --key FILE");
-            }
+            warn_of_unsigned(served, self.key.as_ref());
         }
         let site = SiteWriter::lock(writer, &self.site.site).map_err(stored)?;
         let flip = Flip {
@@ -414,19 +415,7 @@ impl PublishRun {
         let pointer = site.flip(flip, |pointer| signed(self.key.as_ref(), pointer));
         let pointer = pointer.map_err(stored)?;
         drop(site);
-        let done = format!("published, sequence {}", pointer.sequence);
-        let file = self.acknowledgment();
-        // Without the folder of acknowledgments, the store belongs to no server.
-        if !file.parent().is_some_and(Path::is_dir) {
-            return Ok(done);
-        }
-        let is_served = wait_until_served(&file, &pointer);
-        Ok(format!("{done}, {}", served_clause(is_served, self.start)))
-    }
-
-    /// Returns the path of the acknowledgment of a server with the store in its state folder.
-    fn acknowledgment(&self) -> PathBuf {
-        served_folder(&self.site.path).join(&self.site.site)
+        Ok(self.site.published(&pointer, self.start))
     }
 
     fn served(&self) -> Result<Option<Publication>, Problem> {
@@ -500,6 +489,42 @@ impl PublishRun {
         if let Err(error) = swept {
             warn(&format!("old releases stay in the store: {error}"));
         }
+    }
+}
+
+/// Compares a release with the release before, whose manifest is empty if there is none. Returns the changes with a line
+/// for each of the first ones.
+pub(super) fn shown_changes(before: &[u8], prepared: &Prepared) -> (Changes, String) {
+    let files = release::files(before).unwrap_or_default();
+    let mut listed = String::new();
+    let mut count = 0_usize;
+    let changes = compare(&files, &prepared.files, |change, path| {
+        count += 1;
+        if count <= CHANGES_SHOWN {
+            let mark = match change {
+                Change::Added => "added  ",
+                Change::Changed => "changed",
+                Change::Removed => "removed",
+            };
+            listed.push_str(&format!("  {mark} {}\n", text::path(path)));
+        }
+    });
+    if let Some(more) = count.checked_sub(CHANGES_SHOWN + 1) {
+        listed.push_str(&format!(
+            "  and {}\n",
+            text::count(more + 1, "further file")
+        ));
+    }
+    if !before.is_empty() && rules_of(before) != rules_of(prepared.manifest.as_bytes()) {
+        listed.push_str("  changed rules: redirects, fields or error pages\n");
+    }
+    (changes, listed)
+}
+
+/// Warns of a publication without a signature after a signed one.
+pub(super) fn warn_of_unsigned(served: &Publication, key: Option<&PublisherKey>) {
+    if served.key.is_some() && key.is_none() {
+        warn("the release before is signed, and this one is not; sign with --key FILE");
     }
 }
 

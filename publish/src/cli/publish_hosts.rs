@@ -1,14 +1,17 @@
 //! Publication on other hosts. The release is made in a store of this machine, and each host gets what it lacks. The first
 //! host serves the release only after all hosts have it.
 
-use super::publish::{CHANGE_A_FILE, Prepared, PublishRun, signed, withdrawn};
+use super::outcome::Outcome;
+use super::print;
+use super::publish::{
+    CHANGE_A_FILE, Prepared, PublishRun, shown_changes, signed, warn_of_unsigned, withdrawn,
+};
 use super::site_of_store::{SiteOfStore, publisher, short};
-use super::{print, warn};
 use crate::contents::{Target, stored};
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::release::{self, ReleaseFile, compare};
-use crate::remote::{Offer, Remote, RemoteFlip};
+use crate::remote::{Offer, Remote};
 use crate::text;
 use anthill_data_plane::base::digest::{hex, sha256};
 use anthill_data_plane::site::SiteAddresses;
@@ -17,7 +20,6 @@ use anthill_data_plane::wire::release_pointer::ReleasePointer;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
 
 /// Host with the name of the site if given.
 pub(super) type HostSite = (String, Option<String>);
@@ -82,7 +84,8 @@ pub(super) fn connect<T>(
         let other = meanwhile();
         let remotes = remotes.join().unwrap_or_else(|_| Err(panicked()));
         let other = other?;
-        Ok((remotes?, other))
+        let names = hosts.iter().map(|(host, _)| host.as_str());
+        Ok((remotes.map_err(|problem| unchanged(problem, names))?, other))
     })
 }
 
@@ -99,14 +102,15 @@ impl HostsRun<'_> {
     pub(super) fn dry_run(&self, remotes: Vec<Remote>) -> Result<ExitCode, Problem> {
         let mut out = String::new();
         for mut remote in remotes {
-            let before = self.files_of(&mut remote)?;
+            let manifest = self.manifest_of(&mut remote)?;
+            let before = release::files(&manifest).unwrap_or_default();
             let prepared = self
                 .run
                 .prepare(Target::Count(Some(&self.run.site)), &before)?;
-            let changes = compare(&before, &prepared.files, |_, _| ());
+            let (changes, listed) = shown_changes(&manifest, &prepared);
             let release = sha256(prepared.manifest.as_bytes());
             out.push_str(&format!(
-                "{}: release {} of {}: not sent\n{}\n",
+                "{}: release {} of {}: not sent\n{listed}{}\n",
                 remote.host,
                 short(&release),
                 remote.site,
@@ -128,11 +132,15 @@ impl HostsRun<'_> {
         let changes = compare(&before, &prepared.files, |_, _| ());
         let store = StoreFolder::open(&self.run.site.path);
         let store = store.map_err(|error| Problem::failure(format!("the local store: {error}")))?;
+        let names: Vec<String> = remotes.iter().map(|remote| remote.host.clone()).collect();
+        let unchanged = |problem| unchanged(problem, names.iter().map(String::as_str));
         let offers = on_all(remotes.iter_mut().map(|remote| {
             let store = &store;
             move || remote.offer(store, &release)
-        }))?;
-        self.send(&mut remotes, &store, &offers)?;
+        }))
+        .map_err(unchanged)?;
+        self.send(&mut remotes, &store, &offers)
+            .map_err(unchanged)?;
         // From here on, all hosts have the release.
         let done = on_all(
             remotes
@@ -140,19 +148,24 @@ impl HostsRun<'_> {
                 .map(|remote| move || self.finish(remote, &release)),
         )?;
         let (mut out, mut open) = (String::new(), Vec::new());
+        let is_unserved = done.iter().any(|done| done.is_unserved);
         for ((remote, offer), done) in remotes.into_iter().zip(offers).zip(done) {
-            open.extend(urls(&remote.addresses, self.label, &release));
+            if !done.is_unserved {
+                open.extend(urls(&remote.addresses, self.label, &release));
+            }
             out.push_str(&format!(
-                "{}: release {} of {}: {done}, {} sent\n",
+                "{}: release {} of {}: {}, {} sent\n",
                 remote.host,
                 short(&release),
                 remote.site,
+                done.clause,
                 text::bytes(offer.bytes)
             ));
             remote.end();
         }
         let figures = self.run.figures(&prepared, &changes);
-        print(&format!("{out}{figures}\n{}", open_lines(open)))
+        print(&format!("{out}{figures}\n{}", open_lines(open)))?;
+        Ok(Outcome::code(is_unserved))
     }
 
     /// Sends to each host what it lacks, with a progress line.
@@ -173,11 +186,11 @@ impl HostsRun<'_> {
         sent.map(drop)
     }
 
-    /// Publishes or labels a release that the host has. Returns the result as a clause.
-    fn finish(&self, remote: &mut Remote, release: &[u8; 32]) -> Result<String, Problem> {
+    /// Publishes or labels a release that the host has.
+    fn finish(&self, remote: &mut Remote, release: &[u8; 32]) -> Result<Outcome, Problem> {
         if let Some(label) = self.label {
             remote.command(&format!("label {label} {}", hex(release)))?;
-            return Ok(format!("labelled {label}"));
+            return Ok(Outcome::labelled(label));
         }
         if let Some(what) = withdrawn(&remote.records, release) {
             return Err(remote.problem(&what).help(CHANGE_A_FILE));
@@ -186,29 +199,38 @@ impl HostsRun<'_> {
         let key = self.run.key.as_ref().map(|key| key.public());
         if let Some(served) = served {
             if served.pointer.release == *release && (key.is_none() || key == served.key) {
-                return Ok(format!("unchanged, sequence {}", served.pointer.sequence));
+                return Ok(Outcome::unchanged(served.pointer.sequence, &remote.report));
             }
-            if served.key.is_some() && key.is_none() {
-                warn("the release before is signed, and this one is not; sign with --key FILE");
-            }
+            warn_of_unsigned(served, self.run.key.as_ref());
         }
         let pointer = next_pointer(remote, *release);
         let flip = remote.flip(&signed(self.run.key.as_ref(), &pointer))?;
-        Ok(published(&flip, self.run.start))
+        let (sequence, start) = (flip.sequence, self.run.start);
+        Ok(Outcome::published(
+            &remote.site,
+            sequence,
+            &flip.report,
+            start,
+        ))
     }
 
-    /// Returns the files of the served release of a host, from the local store or from the host.
+    /// Returns the files of the served release of a host.
     fn files_of(&self, remote: &mut Remote) -> Result<Vec<ReleaseFile>, Problem> {
+        Ok(release::files(&self.manifest_of(remote)?).unwrap_or_default())
+    }
+
+    /// Returns the manifest of the served release of a host, from the local store or from the host. A site without a release
+    /// has an empty one.
+    fn manifest_of(&self, remote: &mut Remote) -> Result<Vec<u8>, Problem> {
         let Some(served) = remote.records.served().map(|served| served.pointer.release) else {
             return Ok(Vec::new());
         };
         let known = self.run.site.store.as_ref();
         let known = known.and_then(|store| read_manifest(store, &served).ok());
-        let text = match known {
-            Some(text) => text,
-            None => remote.manifest(&served)?,
-        };
-        Ok(release::files(&text).unwrap_or_default())
+        match known {
+            Some(text) => Ok(text),
+            None => remote.manifest(&served),
+        }
     }
 }
 
@@ -229,6 +251,17 @@ fn on_all<T: Send, F: FnOnce() -> Result<T, Problem> + Send>(
         }
     }
     Problem::all(problems).map_or(Ok(done), Err)
+}
+
+/// Adds to a problem before the first pointer that no host has changed. One host needs no such line.
+fn unchanged<'h>(problem: Problem, hosts: impl ExactSizeIterator<Item = &'h str>) -> Problem {
+    match hosts.len() {
+        0 | 1 => problem,
+        _ => {
+            let hosts: Vec<&str> = hosts.collect();
+            problem.with_line(&format!("no host has changed: {}", hosts.join(", ")))
+        }
+    }
 }
 
 fn panicked() -> Problem {
@@ -272,26 +305,6 @@ pub(super) fn next_pointer(remote: &Remote, release: [u8; 32]) -> ReleasePointer
     }
 }
 
-/// Returns the result of a publication as a clause. The publication began at `start`.
-pub(super) fn published(flip: &RemoteFlip, start: Instant) -> String {
-    let sequence = flip.sequence;
-    format!(
-        "published, sequence {sequence}, {}",
-        served_clause(flip.is_served, start)
-    )
-}
-
-/// Returns the state of a publication as a clause.
-pub(super) fn served_clause(is_served: bool, start: Instant) -> String {
-    match is_served {
-        true => {
-            let time = text::seconds(start.elapsed().as_secs_f64());
-            format!("served by all workers after {time}")
-        }
-        false => "served as soon as a server runs with it".to_owned(),
-    }
-}
-
 /// Returns the URLs of a release: the URL of the site, or, for a release with a label, the URLs of its previews by
 /// label and by id.
 pub(super) fn urls(
@@ -311,7 +324,7 @@ pub(super) fn urls(
 }
 
 /// Digits of a release id in the name of a preview: the least number that the server accepts.
-const PREVIEW_DIGITS: usize = 16;
+pub(super) const PREVIEW_DIGITS: usize = 16;
 
 /// Returns a line for each URL, each once.
 pub(super) fn open_lines(mut urls: Vec<String>) -> String {

@@ -1,9 +1,10 @@
 //! List of the releases of a site, as a table and as JSON.
 
-use super::site_of_store::short;
+use super::publish_hosts::PREVIEW_DIGITS;
 use crate::release::{Changes, ReleaseFile, compare};
 use crate::text;
 use anthill_data_plane::base::digest::hex;
+use anthill_data_plane::site::ServerReport;
 use anthill_data_plane::store::{Publication, SiteRecords};
 use anthill_data_plane::wire::json::quoted;
 
@@ -22,7 +23,11 @@ struct ListLine {
 pub(super) type FilesOf<'f> = dyn FnMut(&[u8; 32]) -> Option<Vec<ReleaseFile>> + 'f;
 
 /// Returns the list, the newest release first, and labelled or pinned releases without a publication last.
-fn lines(records: &SiteRecords, files_of: &mut FilesOf<'_>) -> Vec<ListLine> {
+fn lines(
+    records: &SiteRecords,
+    report: &ServerReport,
+    files_of: &mut FilesOf<'_>,
+) -> Vec<ListLine> {
     let mut lines = Vec::new();
     let mut before: Option<Vec<ReleaseFile>> = None;
     for (sequence, publication) in &records.publications {
@@ -32,13 +37,18 @@ fn lines(records: &SiteRecords, files_of: &mut FilesOf<'_>) -> Vec<ListLine> {
             (Some(before), Some(files)) => Some(compare(before, files, |_, _| ())),
             _ => None,
         };
-        let is_served = records.served == Some(*sequence);
+        let state = match records.served == Some(*sequence) {
+            _ if records.withdrawn.contains(&release) => None,
+            _ if is_acknowledged(records, report, *sequence) => Some("served"),
+            true => Some("published"),
+            false => None,
+        };
         lines.push(ListLine {
             release,
             publication: Some(publication.clone()),
             size: files.as_deref().map(size),
             changes,
-            marks: marks(records, &release, is_served),
+            marks: marks(records, &release, state),
         });
         before = files;
     }
@@ -50,7 +60,7 @@ fn lines(records: &SiteRecords, files_of: &mut FilesOf<'_>) -> Vec<ListLine> {
                 publication: None,
                 size: files_of(&release).as_deref().map(size),
                 changes: None,
-                marks: marks(records, &release, false),
+                marks: marks(records, &release, None),
             });
         }
     }
@@ -62,11 +72,14 @@ fn size(files: &[ReleaseFile]) -> (usize, u64) {
     (files.len(), bytes)
 }
 
-fn marks(records: &SiteRecords, release: &[u8; 32], is_served: bool) -> Vec<String> {
-    let mut marks = Vec::new();
-    if is_served {
-        marks.push("served".to_owned());
-    }
+/// Returns true if the server acknowledged the sequence. A refusal of the pointer does not concern another sequence.
+fn is_acknowledged(records: &SiteRecords, report: &ServerReport, sequence: u64) -> bool {
+    let is_refused = report.refusal.is_some() && records.served == Some(sequence);
+    report.acknowledged == Some(sequence) && !is_refused
+}
+
+fn marks(records: &SiteRecords, release: &[u8; 32], state: Option<&str>) -> Vec<String> {
+    let mut marks: Vec<String> = state.into_iter().map(str::to_owned).collect();
     if records.pins.contains(release) {
         marks.push("pinned".to_owned());
     }
@@ -79,7 +92,11 @@ fn marks(records: &SiteRecords, release: &[u8; 32], is_served: bool) -> Vec<Stri
 }
 
 /// Returns the list as a table.
-pub(super) fn table(records: &SiteRecords, files_of: &mut FilesOf<'_>) -> String {
+pub(super) fn table(
+    records: &SiteRecords,
+    report: &ServerReport,
+    files_of: &mut FilesOf<'_>,
+) -> String {
     let heads = [
         "SEQUENCE",
         "TIME",
@@ -91,7 +108,7 @@ pub(super) fn table(records: &SiteRecords, files_of: &mut FilesOf<'_>) -> String
         "MARKS",
     ];
     let mut rows = vec![heads.map(str::to_owned)];
-    for line in lines(records, files_of) {
+    for line in lines(records, report, files_of) {
         let dash = || "-".to_owned();
         let (sequence, time, publisher) = match &line.publication {
             None => (dash(), dash(), dash()),
@@ -112,7 +129,7 @@ pub(super) fn table(records: &SiteRecords, files_of: &mut FilesOf<'_>) -> String
             sequence,
             time,
             publisher,
-            short(&line.release),
+            hex(&line.release)[..PREVIEW_DIGITS].to_owned(),
             files.map_or_else(dash, |files| files.to_string()),
             bytes.map_or_else(dash, text::bytes),
             changes.unwrap_or_else(dash),
@@ -135,8 +152,12 @@ pub(super) fn table(records: &SiteRecords, files_of: &mut FilesOf<'_>) -> String
 }
 
 /// Returns the list as a JSON array.
-pub(super) fn json(records: &SiteRecords, files_of: &mut FilesOf<'_>) -> String {
-    let objects = lines(records, files_of).into_iter().map(|line| {
+pub(super) fn json(
+    records: &SiteRecords,
+    report: &ServerReport,
+    files_of: &mut FilesOf<'_>,
+) -> String {
+    let objects = lines(records, report, files_of).into_iter().map(|line| {
         let mut members = vec![format!("\"release\":\"{}\"", hex(&line.release))];
         if let Some(Publication { pointer, key }) = &line.publication {
             members.push(format!("\"sequence\":{}", pointer.sequence));

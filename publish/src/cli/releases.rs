@@ -1,7 +1,7 @@
 //! Command `releases`: lists, marks, verifies and sweeps the releases of a site.
 
 use super::command::{CommandSpec, ParsedCommand, utf8};
-use super::site_of_store::{SiteOfStore, find_release, short};
+use super::site_of_store::{DIGITS_MIN, SiteOfStore, find_release, short};
 use super::{print, release_list, releases_of_host};
 use crate::contents::stored;
 use crate::destination::Destination;
@@ -10,11 +10,11 @@ use crate::remote::Remote;
 use crate::text;
 use anthill_data_plane::base::digest::hex;
 use anthill_data_plane::store::{
-    ReleaseMark, Retention, SiteWriter, StoreFolder, release_contents, remove_content, sweep,
-    verify_content,
+    ReleaseMark, Retention, SiteRecords, SiteWriter, StoreFolder, release_contents, remove_content,
+    sweep, verify_content,
 };
 use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 pub(super) const SPEC: CommandSpec = CommandSpec {
@@ -63,6 +63,10 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     let actions = ["pin", "unpin", "withdraw", "label", "unlabel", "verify"];
     let action_of_host = action.filter(|word| actions.contains(word));
     let place = words.get(usize::from(action_of_host.is_some()));
+    refuse_unknown_action(match action_of_host {
+        Some(_) => &[],
+        None => words,
+    })?;
     if let Some(place) = place
         && let Destination::Host(host, site) = Destination::parse(place)?
         && action != Some("sweep")
@@ -97,12 +101,25 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
             let words = parsed.operands(1..=1)?;
             let site = SiteOfStore::find_present(&words[0])?;
             let records = site.records()?;
+            let report = site.report(&records);
             let files_of = &mut |release: &[u8; 32]| site.files(release);
             match parsed.has("json") {
-                true => print(&release_list::json(&records, files_of)),
-                false => print(&release_list::table(&records, files_of)),
+                true => print(&release_list::json(&records, &report, files_of)),
+                false => print(&release_list::table(&records, &report, files_of)),
             }
         }
+    }
+}
+
+/// Refuses a word before further words that is no action.
+fn refuse_unknown_action(words: &[OsString]) -> Result<(), Problem> {
+    let action = words.first().and_then(|word| word.to_str());
+    match action {
+        Some(action) if words.len() > 1 && action != "sweep" => Err(Problem::usage(format!(
+            "`{action}` is no action of `anthill releases`"
+        ))
+        .help("pin, unpin, withdraw, label, unlabel, verify and sweep are the actions")),
+        _ => Ok(()),
     }
 }
 
@@ -142,9 +159,11 @@ fn label(place: &OsStr, label: &str, name: Option<&str>) -> Result<ExitCode, Pro
     let writer = site.writer()?;
     let lock = SiteWriter::lock(&writer, &site.site).map_err(stored)?;
     let Some(name) = name else {
+        must_have_label(&site.records()?, label)?;
         lock.remove_label(label).map_err(stored)?;
         return print(&format!("label {label} of {}: removed\n", site.site));
     };
+    refuse_digits(label)?;
     let release = find_release(&site.records()?, name)?;
     lock.set_label(label, &release).map_err(stored)?;
     print(&format!(
@@ -152,6 +171,30 @@ fn label(place: &OsStr, label: &str, name: Option<&str>) -> Result<ExitCode, Pro
         short(&release),
         site.site
     ))
+}
+
+/// Refuses a label that the site does not have.
+pub(super) fn must_have_label(records: &SiteRecords, label: &str) -> Result<(), Problem> {
+    match records.labels.contains_key(label) {
+        true => Ok(()),
+        false => Err(
+            Problem::usage(format!("no release has the label `{label}`"))
+                .help("`anthill releases STORE` lists the labels"),
+        ),
+    }
+}
+
+/// Refuses a new label of hexadecimal digits alone, since such a name stands for the begin of a release id. Shorter
+/// names never do.
+pub(super) fn refuse_digits(label: &str) -> Result<(), Problem> {
+    let is_id = label.len() >= DIGITS_MIN && label.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match is_id {
+        false => Ok(()),
+        true => Err(Problem::usage(format!(
+            "the label `{label}` could be the begin of a release id"
+        ))
+        .help("take a label with another character, such as v-1 or next")),
+    }
 }
 
 fn open(site: &SiteOfStore) -> Result<StoreFolder, Problem> {
@@ -201,6 +244,9 @@ fn verify(place: &OsStr, name: Option<&str>, is_removing: bool) -> Result<ExitCo
     print(&report)?;
     match wrong {
         0 => Ok(ExitCode::SUCCESS),
+        _ if is_removing => Err(Problem::failure("the wrong contents are removed").help(
+            "publish the folder again, which writes the missing contents anew",
+        )),
         _ => Err(Problem::failure("the store is damaged").help(
             "remove wrong contents with `anthill releases verify --remove`, and publish the folder again",
         )),

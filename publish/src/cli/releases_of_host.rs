@@ -1,6 +1,7 @@
 //! Releases of a site of another host: the list and the actions of `releases`.
 
 use super::command::{ParsedCommand, utf8};
+use super::releases::{must_have_label, refuse_digits};
 use super::site_of_store::{find_release, short};
 use super::{print, release_list};
 use crate::problem::Problem;
@@ -23,6 +24,7 @@ pub(super) fn run(
         Some("label") => {
             let words = parsed.operands(4..=4)?;
             let label = utf8(&words[2])?;
+            refuse_digits(label)?;
             let release = find_release(&remote.records, utf8(&words[3])?)?;
             remote.command(&format!("label {label} {}", hex(&release)))?;
             let answer = format!(
@@ -35,6 +37,7 @@ pub(super) fn run(
         Some("unlabel") => {
             let words = parsed.operands(3..=3)?;
             let label = utf8(&words[2])?;
+            must_have_label(&remote.records, label)?;
             remote.command(&format!("unlabel {label}"))?;
             let answer = format!("label {label} of {}: removed\n", remote.site);
             (answer, ExitCode::SUCCESS)
@@ -59,11 +62,11 @@ pub(super) fn run(
 }
 
 fn list(remote: &mut Remote, is_json: bool) -> String {
-    let records = remote.records.clone();
+    let (records, report) = (remote.records.clone(), remote.report.clone());
     let files_of = &mut |release: &[u8; 32]| release::files(&remote.manifest(release).ok()?).ok();
     match is_json {
-        true => release_list::json(&records, files_of),
-        false => release_list::table(&records, files_of),
+        true => release_list::json(&records, &report, files_of),
+        false => release_list::table(&records, &report, files_of),
     }
 }
 

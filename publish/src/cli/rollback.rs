@@ -1,9 +1,10 @@
 //! Command `rollback`: an older release of a site is served again, under a new sequence.
 
 use super::command::{CommandSpec, ParsedCommand, utf8};
+use super::outcome::Outcome;
 use super::print;
-use super::publish::signed;
-use super::publish_hosts::{next_pointer, published};
+use super::publish::{signed, warn_of_unsigned};
+use super::publish_hosts::{next_pointer, open_lines, urls};
 use super::site_of_store::{SiteOfStore, find_release, publisher, short};
 use crate::contents::stored;
 use crate::destination::Destination;
@@ -11,7 +12,8 @@ use crate::key::PublisherKey;
 use crate::problem::Problem;
 use crate::remote::Remote;
 use crate::text;
-use anthill_data_plane::store::{Flip, SiteRecords, SiteWriter, release_contents};
+use anthill_data_plane::site::SiteAddresses;
+use anthill_data_plane::store::{Flip, Publication, SiteRecords, SiteWriter, release_contents};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,7 +23,8 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
     name: "rollback",
     usage: "rollback [OPTIONS] HOST[:SITE]|STORE[:SITE] [ID]",
     about: "Serves the release before again, or the release with an id or a label. A second rollback\n\
-            undoes the first.",
+            undoes the first. ID is a label, or at least 4 digits of the release id, and no sequence.\n\
+            A rollback takes one host or store.",
     options: &[
         ("key", "FILE", "sign with an Ed25519 key"),
         (
@@ -52,25 +55,30 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     }
 }
 
-/// Returns the served release, and the release that takes its place.
-fn choice(
+/// Returns the publication of the pointer, and the release that takes its place.
+fn choice<'r>(
     site: &str,
-    records: &SiteRecords,
+    records: &'r SiteRecords,
     name: Option<&str>,
-) -> Result<([u8; 32], [u8; 32]), Problem> {
+) -> Result<(&'r Publication, [u8; 32]), Problem> {
     let Some(served) = records.served() else {
         let what = format!("the site {site} has no release");
         return Err(Problem::usage(what).help("`anthill publish DIR STORE` publishes one"));
     };
     let release = match (name, records.before_served()) {
-        (Some(name), _) => find_release(records, name)?,
+        (Some(name), _) => find_release(records, name).map_err(|problem| {
+            problem.help(
+                "a rollback takes one host or store, and then a label or at least 4 digits of an id; `anthill releases` \
+                 lists them",
+            )
+        })?,
         (None, Some(before)) => before.pointer.release,
         (None, None) => {
             let what = format!("the site {site} has no release before");
             return Err(Problem::usage(what).help("`anthill releases` lists the releases"));
         }
     };
-    Ok((served.pointer.release, release))
+    Ok((served, release))
 }
 
 fn in_store(
@@ -78,6 +86,7 @@ fn in_store(
     name: Option<&str>,
     key: Option<&PublisherKey>,
 ) -> Result<ExitCode, Problem> {
+    let start = Instant::now();
     let site = SiteOfStore::find_present(place)?;
     let writer = site.writer()?;
     let records = site.records()?;
@@ -93,6 +102,7 @@ fn in_store(
             );
         }
     }
+    warn_of_unsigned(served, key);
     let flip = Flip {
         release,
         seen: records.served,
@@ -102,13 +112,10 @@ fn in_store(
     let lock = SiteWriter::lock(&writer, &site.site).map_err(stored)?;
     let pointer = lock.flip(flip, |pointer| signed(key, pointer));
     let pointer = pointer.map_err(stored)?;
-    print(&format!(
-        "release {} of {}: published, sequence {}, in place of {}\n",
-        short(&release),
-        site.site,
-        pointer.sequence,
-        short(&served)
-    ))
+    drop(lock);
+    let done = site.published(&pointer, start);
+    let addresses = SiteAddresses::read(&site.acknowledgment());
+    report(&site.site, served, &release, &done, &addresses)
 }
 
 fn on_host(
@@ -117,14 +124,33 @@ fn on_host(
     key: Option<&PublisherKey>,
 ) -> Result<ExitCode, Problem> {
     let start = Instant::now();
-    let (served, release) = choice(&remote.site, &remote.records, name)?;
+    let records = remote.records.clone();
+    let (served, release) = choice(&remote.site, &records, name)?;
+    warn_of_unsigned(served, key);
     let flip = remote.flip(&signed(key, &next_pointer(&remote, release)))?;
-    let site = remote.site.clone();
+    let (site, addresses) = (remote.site.clone(), remote.addresses.clone());
     remote.end();
+    let done = Outcome::published(&site, flip.sequence, &flip.report, start);
+    report(&site, served, &release, &done, &addresses)
+}
+
+/// Prints the outcome, with the address of a site that is served.
+fn report(
+    site: &str,
+    before: &Publication,
+    release: &[u8; 32],
+    done: &Outcome,
+    addresses: &SiteAddresses,
+) -> Result<ExitCode, Problem> {
+    let open = match done.is_unserved {
+        true => String::new(),
+        false => open_lines(urls(addresses, None, release)),
+    };
     print(&format!(
-        "release {} of {site}: {}, in place of {}\n",
-        short(&release),
-        published(&flip, start),
-        short(&served)
-    ))
+        "release {} of {site}: {}\n  in place of {}\n{open}",
+        short(release),
+        done.clause,
+        short(&before.pointer.release)
+    ))?;
+    Ok(Outcome::code(done.is_unserved))
 }

@@ -1,5 +1,6 @@
 //! Site of a store, as named by an argument.
 
+use super::outcome::Outcome;
 use crate::contents::{Presence, stored};
 use crate::destination::Destination;
 use crate::problem::Problem;
@@ -7,19 +8,22 @@ use crate::release::{self, ReleaseFile};
 use crate::text;
 use anthill_data_plane::base::digest::hex;
 use anthill_data_plane::limits::RELEASE_LABEL_BYTES_MAX;
+use anthill_data_plane::site::{ServerReport, served_folder, wait_until_served};
 use anthill_data_plane::store::{
     ReleaseStore as _, SiteRecords, StoreFolder, StoreWriter, read_manifest, sites,
 };
 use anthill_data_plane::wire::manifest::BlobRef;
+use anthill_data_plane::wire::release_pointer::ReleasePointer;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Name of a site without a name in the argument.
 const DEFAULT_SITE: &str = "www";
 /// Digits of a release id in messages.
 const SHORT_DIGITS: usize = 12;
 /// Least number of digits that name a release.
-const DIGITS_MIN: usize = 4;
+pub(super) const DIGITS_MIN: usize = 4;
 
 /// Site of a store.
 pub(super) struct SiteOfStore {
@@ -52,7 +56,9 @@ impl SiteOfStore {
     /// Refuses a new store in a folder with other files, and a store in the folder to publish: one publication would make
     /// the contents of the store files of the site.
     pub(super) fn refuse_foreign(&self, source: &Path) -> Result<(), Problem> {
-        let Ok(path) = self.path.canonicalize() else {
+        let path = self.path.canonicalize();
+        let is_present = path.is_ok();
+        let Ok(path) = path.or_else(|_| real_path_of_missing(&self.path)) else {
             return Ok(());
         };
         if let Ok(source) = source.canonicalize()
@@ -63,6 +69,9 @@ impl SiteOfStore {
                 text::file(&path)
             );
             return Err(Problem::usage(what).help("name a store outside of the folder"));
+        }
+        if !is_present {
+            return Ok(());
         }
         let mut entries = path.read_dir().into_iter().flatten();
         let has_files = entries.any(|entry| entry.is_ok_and(|it| it.file_name() != "lost+found"));
@@ -79,11 +88,53 @@ impl SiteOfStore {
     /// Finds a site of a present store.
     pub(super) fn find_present(argument: &OsStr) -> Result<SiteOfStore, Problem> {
         let found = SiteOfStore::find(argument)?;
-        if found.store.is_none() {
+        let Some(store) = &found.store else {
             let what = format!("{} is no folder", text::file(&found.path));
             return Err(Problem::usage(what).help("`anthill publish DIR STORE` makes a store"));
+        };
+        let sites = sites(store).map_err(stored)?;
+        if sites.is_empty() {
+            let what = format!("{} has no releases", text::file(&found.path));
+            return Err(Problem::usage(what).help(
+                "name the folder of a store, with `blobs` and `sites`; `anthill publish DIR STORE` makes a store",
+            ));
+        }
+        if !sites.contains(&found.site) {
+            let what = format!("the store has no site `{}`", found.site);
+            return Err(Problem::usage(what).help(format!(
+                "the sites of {} are: {}",
+                text::file(&found.path),
+                sites.join(", ")
+            )));
         }
         Ok(found)
+    }
+
+    /// Returns the path of the acknowledgment of a server with the store in its state folder.
+    pub(super) fn acknowledgment(&self) -> PathBuf {
+        served_folder(&self.path).join(&self.site)
+    }
+
+    /// Returns the report of the server on the publication that the pointer names.
+    pub(super) fn report(&self, records: &SiteRecords) -> ServerReport {
+        let report = records.served().map(|served| {
+            let pointer = &served.pointer;
+            ServerReport::read(&self.acknowledgment(), &pointer.release, pointer.sequence)
+        });
+        report.unwrap_or_default()
+    }
+
+    /// Waits until the server serves a publication that began at `start`. Without the folder of acknowledgments, the store
+    /// belongs to no server.
+    pub(super) fn published(&self, pointer: &ReleasePointer, start: Instant) -> Outcome {
+        let report = wait_until_served(&self.acknowledgment(), pointer);
+        match report.acknowledged {
+            None => Outcome {
+                clause: format!("published, sequence {}", pointer.sequence),
+                is_unserved: false,
+            },
+            Some(_) => Outcome::published(&self.site, pointer.sequence, &report, start),
+        }
     }
 
     /// Returns the records of the site.
@@ -119,6 +170,16 @@ impl Presence for SiteOfStore {
         };
         blob.metadata().is_ok_and(|it| it.len() == content.size)
     }
+}
+
+/// Returns the path that a missing folder will have: the nearest present folder above without links, and the names below.
+fn real_path_of_missing(path: &Path) -> std::io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let present = path.ancestors().find_map(|above| {
+        let real = above.canonicalize().ok()?;
+        Some(real.join(path.strip_prefix(above).ok()?))
+    });
+    Ok(present.unwrap_or(path))
 }
 
 /// Returns true if a folder has the lock and the contents of a store.

@@ -192,7 +192,8 @@ fn told(restored: &backup::RestoreSummary) -> String {
         text.push_str(&format!("\n{line}"));
     }
     if restored.has_unused_rules {
-        text.push_str("\nthe rules of the release (redirects, fields, error pages) are left out: a folder has none");
+        text.push_str("\nthe rules of the release (redirects, fields, error pages) are left out: a folder has none. \
+            Write them as _redirects and _headers before you publish the folder");
     }
     for kept in &restored.kept {
         text.push_str(&format!("\nthe old content is in {}", kept.display()));

@@ -501,7 +501,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
                 long: "to",
                 short: None,
                 value: Some(("FOLDER", ValueKind::Folders)),
-                about: "Unpack into a new folder instead of the site",
+                about: "Unpack into a new folder instead of the site, without the rules of a release",
             },
             STATE,
             CONTROL,
@@ -585,7 +585,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
                 long: "publisher",
                 short: None,
                 value: Some(("NAME", ValueKind::Any)),
-                about: "Account for publishers of releases: install makes the account and the store",
+                about: "Login account of all publishers (receive --publisher names one of them)",
             },
             CommandOption {
                 long: "quota",

@@ -10,24 +10,41 @@ use rustix::fs::{Access, access};
 
 use crate::config::{OperatorError, reason};
 
-/// Commands of one program under several words: the word of the command, and the word of the program. The program gets
-/// the word of the command as its first argument.
-const SHARED_PROGRAMS: [(&str, &str); 3] = [
-    ("publish", "publish"),
-    ("releases", "publish"),
-    ("rollback", "publish"),
+/// Command of a program that has several.
+pub(super) struct SharedCommand {
+    /// Word of the command, which the program gets as its first argument.
+    pub(super) word: &'static str,
+    /// Word of the program.
+    pub(super) program: &'static str,
+    /// Description for `anthill --help`.
+    pub(super) about: &'static str,
+}
+
+const fn publisher(word: &'static str, about: &'static str) -> SharedCommand {
+    SharedCommand {
+        word,
+        program: "publish",
+        about,
+    }
+}
+
+/// Commands of programs that have several.
+pub(super) const SHARED_COMMANDS: [SharedCommand; 3] = [
+    publisher("publish", "Publish a folder as a release of a site"),
+    publisher("releases", "List, label, pin and verify releases"),
+    publisher("rollback", "Serve the release before again"),
 ];
 
 /// Replaces the process with the program `anthill-WORD`. Returns only on failure: `None` if no program is
 /// found, otherwise the error of exec.
 pub(super) fn run(word: &str, arguments: &[OsString]) -> Option<OperatorError> {
-    let shared = SHARED_PROGRAMS.iter().find(|(command, _)| *command == word);
-    let name = shared.map_or(word, |(_, program)| program);
+    let shared = SHARED_COMMANDS.iter().find(|it| it.word == word);
+    let name = shared.map_or(word, |it| it.program);
     let Some(program) = find(name, beside(), std::env::var_os("PATH")) else {
         return shared.map(|_| missing(word, name));
     };
     let error = Command::new(&program)
-        .args(shared.map(|(command, _)| command))
+        .args(shared.map(|it| it.word))
         .args(arguments)
         .exec();
     Some(OperatorError::failure(format!(

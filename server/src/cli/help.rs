@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use super::external::SHARED_COMMANDS;
 use super::parse::{ParsedArguments, rule_number};
 use crate::cli::commands::{COMMANDS, CommandSpec};
 use crate::config::OperatorError;
@@ -12,7 +13,13 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let word = typed.operand_at(0).and_then(|word| word.to_str());
     let text = match word.and_then(rule_number) {
         Some(number) => rule(number)?,
-        None => word.and_then(super::find).map_or_else(overview, command),
+        None => match SHARED_COMMANDS.iter().find(|it| word == Some(it.word)) {
+            Some(it) => format!(
+                "{}\n\n`anthill {} --help` prints the help. The command belongs to the program anthill-{}.\n",
+                it.about, it.word, it.program
+            ),
+            None => word.and_then(super::find).map_or_else(overview, command),
+        },
     };
     Ok(super::print_result(&text))
 }
@@ -83,6 +90,10 @@ pub(super) fn overview() -> String {
         .iter()
         .map(|c| (c.name.to_owned(), c.about))
         .collect();
+    columns(&mut text, &rows);
+    text.push_str("\nCommands of the program anthill-publish:\n");
+    let shared = SHARED_COMMANDS.iter();
+    let rows: Vec<(String, &str)> = shared.map(|it| (it.word.to_owned(), it.about)).collect();
     columns(&mut text, &rows);
     text.push_str(
         "\nanthill serve          serves the current folder on https://localhost:8443\n\

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use super::external::SHARED_COMMANDS;
 use lexopt::Arg;
 
 use crate::cli::commands::{COMMANDS, CommandOption, CommandSpec, ValueKind};
@@ -102,7 +103,11 @@ fn one_of(values: ValueKind, value: &OsStr, name: &str) -> Result<(), OperatorEr
     let words: Vec<&str> = match values {
         ValueKind::Words(words) => words.to_vec(),
         ValueKind::Commands if value.to_str().and_then(rule_number).is_some() => return Ok(()),
-        ValueKind::Commands => COMMANDS.iter().map(|command| command.name).collect(),
+        ValueKind::Commands => {
+            let shared = SHARED_COMMANDS.iter().map(|command| command.word);
+            let own = COMMANDS.iter().map(|command| command.name);
+            own.chain(shared).collect()
+        }
         ValueKind::Any
         | ValueKind::Paths
         | ValueKind::RepeatedPaths

@@ -1,7 +1,7 @@
 //! `anthill receive`: receives releases on standard input and output, and prints the line that lets an ssh key of a
 //! publisher do so and nothing else.
 
-use std::io;
+use std::io::{self, BufRead as _, IsTerminal as _};
 use std::process::ExitCode;
 
 use super::parse::ParsedArguments;
@@ -23,8 +23,22 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     if let Some(id) = typed.text("withdraw")? {
         return withdraw(&options, &id);
     }
+    let mut input = io::stdin().lock();
+    let is_terminal = input.is_terminal();
+    if is_terminal || input.fill_buf().is_ok_and(<[u8]>::is_empty) {
+        super::print_message(&format!(
+            "this command receives releases of the site {} from `anthill publish`, and is no shell: run `anthill publish DIR \
+             HOST` or `anthill releases HOST` on the own machine",
+            options.site
+        ));
+        // A login without input shows that the key works.
+        return Ok(match is_terminal {
+            true => ExitCode::FAILURE,
+            false => ExitCode::SUCCESS,
+        });
+    }
     // The program that the publisher asked for (SSH_ORIGINAL_COMMAND) decides nothing: the account's own command does.
-    let done = receive::receive(&options, io::stdin().lock(), io::stdout().lock());
+    let done = receive::receive(&options, input, io::stdout().lock());
     sweep_releases(&options);
     // The publisher has the reason of a refusal.
     Ok(match done {
@@ -79,14 +93,19 @@ pub(super) fn quota(typed: &ParsedArguments) -> Result<Option<u64>, OperatorErro
     quota.map(Some)
 }
 
-/// Returns the begin of a line for `authorized_keys` (sshd(8)): the key that follows may run this command alone.
-pub(super) fn key_line(options: &ReceiveOptions) -> Result<String, OperatorError> {
+/// Returns the path of this program.
+pub(super) fn own_program() -> Result<String, OperatorError> {
     let program = std::env::current_exe().map_err(|error| {
         OperatorError::failure(format!("the path of this program is unknown: {error}"))
     })?;
+    Ok(program.display().to_string())
+}
+
+/// Returns the begin of a line for `authorized_keys` (sshd(8)): the key that follows may run this command alone.
+pub(super) fn key_line(options: &ReceiveOptions) -> Result<String, OperatorError> {
     let store = std::path::absolute(&options.store).unwrap_or_else(|_| options.store.clone());
     let mut words = vec![
-        program.display().to_string(),
+        own_program()?,
         "receive".to_owned(),
         options.site.clone(),
         "--store".to_owned(),

@@ -51,6 +51,14 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
             remove(init, &name)
         }
         Some("print") => {
+            if publisher.is_some() {
+                return Err(OperatorError::new(
+                    "`service print` prints a service without an account for publishers",
+                )
+                .help(
+                    "leave out --publisher; `service install --publisher NAME` makes the account",
+                ));
+            }
             let service = ServiceDefinition::of(typed.path_at(1), init, name, user)?;
             Ok(super::print_result(&service.render()))
         }

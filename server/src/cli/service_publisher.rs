@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, Uid};
 use rustix::io::Errno;
 
 use super::parse::ParsedArguments;
-use super::receive::key_line;
+use super::receive::{key_line, own_program};
 use super::system_account::{self, AccountSpec, Login};
 use crate::config::{Config, OperatorError, UnixAccount, reason};
 use crate::receive::{ReceiveOptions, Rights};
@@ -116,6 +116,16 @@ impl PublisherSetup {
             text.push('\n');
             text.push_str(&line);
         }
+        let name = &self.name;
+        let site = sites(config).pop_first().unwrap_or_default();
+        let (program, shown) = (own_program()?, store.display());
+        text.push_str(&format!(
+            "\neach site needs a key of its own; --publisher NAME after `receive {site}` sets the name in the list of releases\n\
+             on the machine of the publisher, with the name of this machine in place of HOST:\n  \
+             anthill releases {name}@HOST\n  anthill publish public {name}@HOST\n\
+             on this machine, to end a release for ever:\n  \
+             sudo -u {name} {program} receive {site} --store {shown} --withdraw ID"
+        ));
         Ok(text)
     }
 }

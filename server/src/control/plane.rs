@@ -14,7 +14,7 @@ use super::startup::{
     shared_resources, tls_supplies, user_ids, worker_count,
 };
 use super::watch::RESCAN;
-use super::{banner, deployment_events, manager_requests, member_edit, metrics, status};
+use super::{banner, deployment_events, manager_requests, member_edit, metrics, releases, status};
 use crate::acme::AcmeHandle;
 use crate::admin::command::{Command, EditBatch, HitsFormat, StatusFormat, UnknownCommand};
 use crate::admin::metrics::history::History;
@@ -376,6 +376,10 @@ impl ControlPlane {
             Ok(()) => self.publisher().prepare(&config, &self.error_log),
             Err(error) => Err(error),
         };
+        let prepared = prepared.and_then(|prepared| {
+            releases::must_stay_served(self.publisher().world(), &prepared.1)?;
+            Ok(prepared)
+        });
         let publisher = &mut self.rebuilder.publisher;
         let prepared = prepared.inspect_err(|_| publisher.unbind(&new))?;
         let changes = self.edits.replace(edits);

@@ -561,12 +561,11 @@ impl Rebuilder {
             Some(refused) => {
                 // A later look finds a store that was repaired without a new pointer.
                 self.missed.insert(place);
-                let reason = refused.to_string();
-                self.releases.refuse(place, &reopened.site, reason);
+                self.releases.refuse(place, &reopened.site, &refused);
             }
             None => {
                 self.missed.remove(&place);
-                self.releases.accept(place);
+                self.releases.accept(place, &reopened.site);
             }
         }
         Some(Arc::new(reopened.site))

@@ -6,7 +6,11 @@ use super::watch::SiteId;
 use crate::admin::status::ReleaseStatus;
 use crate::base::digest::hex;
 use crate::base::{atomic_file, clock};
-use crate::site::{ReleaseRules, ReleaseState, Site, SiteAddresses};
+use crate::config::OperatorError;
+use crate::site::{
+    ACKNOWLEDGMENT_MODE, ReleaseError, ReleaseRules, ReleaseState, Site, SiteAddresses,
+    record_refusal,
+};
 use crate::world::{Host, World};
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -38,17 +42,20 @@ impl ReleaseReports {
     }
 
     /// Forgets the refusal of a site, after its release was accepted.
-    pub(super) fn accept(&mut self, place: SiteId) {
+    pub(super) fn accept(&mut self, place: SiteId, site: &Site) {
         self.refusals.remove(&place);
+        if let Some(rules) = &site.rules().release {
+            record(rules, None);
+        }
     }
 
-    /// Reports the reason that the release of the pointer is not served. `site` is the site as served from now on.
-    pub(super) fn refuse(&mut self, place: SiteId, site: &Site, reason: String) {
-        let name = site
-            .rules()
-            .release
-            .as_ref()
-            .map_or("", |release| &release.site);
+    /// Reports the reason that the release of the pointer is not served, in the log and to publishers. `site` is the site as
+    /// served from now on.
+    pub(super) fn refuse(&mut self, place: SiteId, site: &Site, refused: &ReleaseError) {
+        let Some(rules) = &site.rules().release else {
+            return;
+        };
+        let (name, reason) = (&rules.site, refused.to_string());
         let stays = match site.release_state() {
             Some(ReleaseState::Served(last)) => {
                 format!("the release {} stays served", last.short())
@@ -61,6 +68,12 @@ impl ReleaseReports {
             log::error!("{refusal}");
             self.refusals.insert(place, refusal);
         }
+        // The next publication may have the same refusal.
+        let publication = refused.publication.as_ref();
+        record(
+            rules,
+            publication.map(|(release, sequence)| (release, *sequence, &*reason)),
+        );
     }
 
     /// Reports the releases that all workers serve, and acknowledges the releases in the state folder.
@@ -129,12 +142,51 @@ fn addresses(host: &Host, publisher: &Publisher) -> SiteAddresses {
     }
 }
 
+/// Records the refusal of a publication for publishers, or removes the record.
+fn record(rules: &ReleaseRules, refused: Option<(&[u8; 32], u64, &str)>) {
+    let recorded = match refused {
+        Some(_) => atomic_file::open_folder_to_all(&rules.served),
+        None => Ok(()),
+    };
+    if let Err(error) = recorded.and_then(|()| record_refusal(&rules.served, refused)) {
+        let file = rules.served.display();
+        log::error!("{file}: the refusal of a release can't be recorded: {error}");
+    }
+}
+
+/// Refuses a new configuration whose `publishers` would end the service of a release: a served site would answer 503.
+pub(super) fn must_stay_served(served: &World, new: &World) -> Result<(), OperatorError> {
+    let is_served = |rules: &ReleaseRules| {
+        let mut sites = served.hosts.iter().filter_map(|host| host.site.as_ref());
+        sites.any(|site| {
+            let its = site.rules().release.as_ref();
+            its.is_some_and(|its| its.pointer() == rules.pointer())
+                && matches!(site.release_state(), Some(ReleaseState::Served(_)))
+        })
+    };
+    let ends = new.hosts.iter().find_map(|host| {
+        let site = host.site.as_ref()?;
+        let rules = site.rules().release.as_ref()?;
+        let is_missing = matches!(site.release_state(), Some(ReleaseState::Missing));
+        let ends = is_missing && !rules.publishers.is_empty() && is_served(rules);
+        Some((&rules.site, site.reopened().refused.filter(|_| ends)?))
+    });
+    let Some((name, refused)) = ends else {
+        return Ok(());
+    };
+    let what = format!("the site {name} would answer 503 with these `publishers`: {refused}");
+    Err(OperatorError::failure(what).help(
+        "publish once with --key before you add `publishers`; the publication is served without `publishers` too",
+    ))
+}
+
 fn report(rules: &ReleaseRules, state: &ReleaseState) {
     let name = &rules.site;
     match state {
         ReleaseState::Missing => log::warn!(
-            "the site {name} has no release in {}, and answers 503: `anthill publish DIR HOST:{name}` publishes a folder",
-            rules.store.display()
+            "the site {name} has no release in {}, and answers 503: {}",
+            rules.store.display(),
+            advice(rules)
         ),
         ReleaseState::Served(served) => log::info!(
             "the site {name} serves the release {} with the sequence {}",
@@ -172,24 +224,44 @@ fn acknowledge(rules: &ReleaseRules, state: &ReleaseState, addresses: &SiteAddre
     clock::unix_seconds_now()
 }
 
-/// Permissions of an acknowledgment: publishers have other accounts.
-const ACKNOWLEDGMENT_MODE: u32 = 0o644;
-
 /// Returns warnings about releases that cannot be served, for `anthill check`.
 pub(super) fn warnings(world: &World) -> Vec<String> {
     let sites = world.hosts.iter().filter_map(|host| host.site.as_ref());
     let warning = |site: &Arc<Site>| {
-        let name = &site.rules().release.as_ref()?.site;
+        let rules = site.rules().release.as_ref()?;
+        let name = &rules.site;
         match (site.reopened().refused, site.release_state()?) {
             (Some(refused), _) => Some(format!(
                 "the release of the site {name} can't be served: {refused}"
             )),
             (None, ReleaseState::Missing) => Some(format!(
-                "the site {name} has no release yet, and would answer 503: `anthill publish DIR HOST:{name}` publishes a \
-                 folder"
+                "the site {name} has no release yet, and would answer 503: {}",
+                advice(rules)
             )),
             (None, _) => None,
         }
     };
-    sites.filter_map(warning).collect()
+    let mut warnings: Vec<String> = sites.filter_map(warning).collect();
+    for host in world.hosts.iter() {
+        let Some(previews) = host.previews.as_ref().filter(|_| !host.has_login()) else {
+            continue;
+        };
+        let names = match previews.ids_need_login {
+            true => "neither labels nor the digits of releases",
+            false => "no labels",
+        };
+        warnings.push(format!(
+            "the previews `*{}` answer {names}, since no login guards them: add `preview_users`",
+            String::from_utf8_lossy(&previews.parent)
+        ));
+    }
+    warnings
+}
+
+/// Returns the commands that publish a first release.
+fn advice(rules: &ReleaseRules) -> String {
+    let (name, store) = (&rules.site, rules.store.display());
+    format!(
+        "`anthill publish DIR {store}:{name}` here, or `anthill publish DIR HOST:{name}` from another machine, publishes a folder"
+    )
 }

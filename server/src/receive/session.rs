@@ -8,7 +8,7 @@ use super::upload::Upload;
 use crate::base::clock::unix_seconds_now;
 use crate::base::digest::{from_hex, hex};
 use crate::limits::{MANIFEST_BYTES_MAX, RECEIVE_UNSYNCED_BYTES_MAX};
-use crate::site::{SiteAddresses, wait_until_served};
+use crate::site::{ServerReport, SiteAddresses, wait_until_served};
 use crate::store::{
     Flip, FrameReader, FrameWriter, ReleaseMark, SiteRecords, SiteWriter, StoreWriteError,
     StoreWriter, read_manifest, record_received, release_contents, verify_content,
@@ -126,7 +126,13 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         if let Some(publisher) = &self.options.publisher {
             text.push_str(&format!("publisher {publisher}\n"));
         }
-        text.push_str(&SiteAddresses::read(&self.acknowledgment()).text());
+        let file = self.acknowledgment();
+        text.push_str(&SiteAddresses::read(&file).text());
+        if let Some(served) = records.served() {
+            let pointer = &served.pointer;
+            let report = ServerReport::read(&file, &pointer.release, pointer.sequence);
+            text.push_str(&report.text());
+        }
         text.push_str(&records.text());
         Ok(self.output.write_text(FrameKind::List, text.as_bytes())?)
     }
@@ -309,10 +315,14 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         self.unrecorded.clear();
         self.seen = Some(pointer.sequence);
         let file = self.acknowledgment();
-        let is_served = wait_until_served(&file, &pointer);
+        let report = wait_until_served(&file, &pointer);
+        let is_served = report.is_served(pointer.sequence);
         let state = if is_served { "served" } else { "waiting" };
-        let addresses = SiteAddresses::read(&file).text();
-        let answer = format!("sequence {}\n{state}\n{addresses}", pointer.sequence);
+        let (addresses, report) = (SiteAddresses::read(&file).text(), report.text());
+        let answer = format!(
+            "sequence {}\n{state}\n{addresses}{report}",
+            pointer.sequence
+        );
         Ok(self.output.write(FrameKind::Done, answer.as_bytes())?)
     }
 

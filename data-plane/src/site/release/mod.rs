@@ -14,7 +14,9 @@ mod tree;
 mod tests;
 
 pub use crate::store::{ServedRelease, served_folder};
-pub use acknowledgment::{SiteAddresses, wait_until_served};
+pub use acknowledgment::{
+    ACKNOWLEDGMENT_MODE, ServerReport, SiteAddresses, record_refusal, wait_until_served,
+};
 pub use from_folder::{FolderRelease, rules_of};
 pub use open::ReopenedSite;
 pub use retained::{RetainedRelease, find_retained};
@@ -28,6 +30,7 @@ use crate::store::{
     ReleaseStore, SiteRecords, StoreError, StoreFolder, has_contents, read_manifest,
 };
 use crate::wire::reject::Reject;
+use crate::wire::release_pointer::ReleasePointer;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -64,6 +67,8 @@ pub struct ReleaseError {
     pub path: PathBuf,
     /// Reason, as one clause.
     pub what: String,
+    /// Release and sequence of the refused pointer; None for a pointer that cannot be read.
+    pub publication: Option<([u8; 32], u64)>,
 }
 
 impl fmt::Display for ReleaseError {
@@ -131,6 +136,7 @@ impl ReleaseRules {
         SiteRecords::read_history(&store, &self.site).map_err(|error| ReleaseError {
             path: self.store.clone(),
             what: error.to_string(),
+            publication: None,
         })
     }
 
@@ -179,6 +185,8 @@ impl ReleaseRules {
         release.map(Some).map_err(|what| ReleaseError {
             path: self.pointer(),
             what,
+            publication: ReleasePointer::parse(&text)
+                .map(|(pointer, _)| (pointer.release, pointer.sequence)),
         })
     }
 
@@ -206,10 +214,17 @@ impl ReleaseRules {
         has_contents(&store, &found.release).then_some(found)
     }
 
-    /// Reads and verifies the pointer, and reads the manifest; blocks. Returns None before the first release.
+    /// Reads and verifies the pointer, and reads the manifest; blocks. In place of a pointer that is refused stands the
+    /// last acknowledged release, as after a restart of the server. Returns None before the first release.
     pub fn published(&self) -> Result<Option<(ServedRelease, Vec<u8>)>, ReleaseError> {
-        let Some(release) = self.read_pointer(None)? else {
-            return Ok(None);
+        let release = match self.read_pointer(None) {
+            Err(error) => {
+                let acknowledged = self.acknowledged();
+                let restored = acknowledged.and_then(|release| self.restored(&release));
+                restored.ok_or(error)?
+            }
+            Ok(Some(release)) => release,
+            Ok(None) => return Ok(None),
         };
         Ok(Some((release, self.read_text(&release)?)))
     }
@@ -226,6 +241,7 @@ impl ReleaseRules {
         ReleaseContent::read(&text, index, former).map_err(|what| ReleaseError {
             path: self.blob(&release.release),
             what,
+            publication: None,
         })
     }
 
@@ -235,6 +251,7 @@ impl ReleaseRules {
             return Err(ReleaseError {
                 path: self.blob(&release.release),
                 what: format!("the release {} is withdrawn", hex(&release.release)),
+                publication: None,
             });
         }
         let store = self.open_store();
@@ -248,5 +265,6 @@ fn refused(path: PathBuf, error: &StoreError) -> ReleaseError {
     ReleaseError {
         path,
         what: error.to_string(),
+        publication: None,
     }
 }

@@ -128,6 +128,7 @@ impl Site {
             return Err(ReleaseError {
                 path: rules.root,
                 what: "a folder has no releases".to_owned(),
+                publication: None,
             });
         };
         let found = ServedRelease {
@@ -145,7 +146,11 @@ impl Site {
         let path = release_rules.blob(&release);
         Site::of_release(rules, lasting, ReleaseState::Served(found), content).map_err(|error| {
             let what = error.to_string();
-            ReleaseError { path, what }
+            ReleaseError {
+                path,
+                what,
+                publication: None,
+            }
         })
     }
 
@@ -156,7 +161,11 @@ impl Site {
         found: ServedRelease,
     ) -> Result<Site, ReleaseError> {
         let former = Some((&self.tree, &self.shared.published));
-        let content = release.read_content(&found, &self.shared.rules.index, former)?;
+        let content = release.read_content(&found, &self.shared.rules.index, former);
+        let content = content.map_err(|error| ReleaseError {
+            publication: Some((found.release, found.sequence)),
+            ..error
+        })?;
         Ok(self.with_content(ReleaseState::Served(found), content))
     }
 
