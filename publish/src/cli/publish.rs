@@ -4,7 +4,7 @@ use super::command::{CommandSpec, ParsedCommand};
 use super::publish_hosts::{self, HostSite, HostsRun, open_lines, served_clause, urls};
 use super::site_of_store::{SiteOfStore, is_store, publisher, short};
 use super::{print, warn};
-use crate::contents::{ContentAdder, FileContents, Target, stored};
+use crate::contents::{ContentAdder, FileContents, KnownCodings, Target, stored};
 use crate::destination::{Destination, is_packed};
 use crate::key::PublisherKey;
 use crate::links::dead_links;
@@ -457,7 +457,15 @@ impl PublishRun {
                 });
             }
         };
-        let adder = ContentAdder::new(source, target, known_codings(before));
+        let own = match self.site.is_own {
+            true => self.files_of(self.served()?.as_ref()),
+            false => Vec::new(),
+        };
+        let known = KnownCodings {
+            own: known_codings(&own),
+            other: known_codings(before),
+        };
+        let adder = ContentAdder::new(source, target, known);
         let (contents, new) = adder.run()?;
         let manifest = release::manifest(source, rules, &contents)?;
         let file = |(file, contents): (&crate::source::SourceFile, FileContents)| ReleaseFile {

@@ -46,6 +46,7 @@ pub(super) fn stage(source: &Path) -> Result<SiteOfStore, Problem> {
         path,
         site: format!("folder-{}", &digest[..16]),
         store: Some(store),
+        is_own: true,
     })
 }
 

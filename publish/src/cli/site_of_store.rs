@@ -29,6 +29,8 @@ pub(super) struct SiteOfStore {
     pub(super) site: String,
     /// The store; None before the first publication.
     pub(super) store: Option<StoreFolder>,
+    /// True if only this user makes the releases of the site.
+    pub(super) is_own: bool,
 }
 
 impl SiteOfStore {
@@ -46,7 +48,12 @@ impl SiteOfStore {
             (None, None) => DEFAULT_SITE.to_owned(),
             (None, Some(store)) => only_site(store)?,
         };
-        Ok(SiteOfStore { path, site, store })
+        Ok(SiteOfStore {
+            path,
+            site,
+            store,
+            is_own: false,
+        })
     }
 
     /// Refuses a new store in a folder with other files, and a store in the folder to publish: one publication would make
@@ -118,6 +125,10 @@ impl Presence for SiteOfStore {
             return false;
         };
         blob.metadata().is_ok_and(|it| it.len() == content.size)
+    }
+
+    fn open(&self, content: &BlobRef) -> Option<std::fs::File> {
+        self.store.as_ref()?.open_blob(&content.digest).ok()
     }
 }
 
