@@ -6,7 +6,7 @@ use super::write_error::StoreWriteError;
 use super::{ReleaseStore as _, StoreError};
 use crate::base::digest::from_hex;
 use crate::wire::release_pointer::{ReleasePointer, is_label};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Publication of a release.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,13 +93,9 @@ impl SiteRecords {
             .rev()
             .map(|it| it.pointer.release);
         let named = self.labels.values().chain(&self.pins).copied();
-        let mut releases = Vec::new();
-        for release in published.chain(named) {
-            if !releases.contains(&release) {
-                releases.push(release);
-            }
-        }
-        releases
+        let mut seen = HashSet::new();
+        let releases = published.chain(named).filter(|it| seen.insert(*it));
+        releases.collect()
     }
 }
 

@@ -8,7 +8,8 @@ use super::parse::ParsedArguments;
 use crate::base::clock;
 use crate::base::digest::hex;
 use crate::config::OperatorError;
-use crate::receive::{self, ReceiveOptions, Rights};
+use crate::limits::RECEIVE_IDLE_SECONDS_MAX;
+use crate::receive::{self, IdleInput, ReceiveOptions, Rights};
 use crate::store::{
     ReleaseMark, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError, StoreWriter,
     served_folder, sweep,
@@ -23,8 +24,10 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     if let Some(id) = typed.text("withdraw")? {
         return withdraw(&options, &id);
     }
+    let input = IdleInput::new(io::stdin(), RECEIVE_IDLE_SECONDS_MAX);
+    let input = io::BufReader::new(input);
     // The program that the publisher asked for (SSH_ORIGINAL_COMMAND) decides nothing: the account's own command does.
-    let done = receive::receive(&options, io::stdin().lock(), io::stdout().lock());
+    let done = receive::receive(&options, input, io::stdout().lock());
     sweep_releases(&options);
     // The publisher has the reason of a refusal.
     Ok(match done {
