@@ -15,6 +15,8 @@ pub struct Publication {
     pub pointer: ReleasePointer,
     /// Ed25519 public key of a signed pointer. The signature is not verified.
     pub key: Option<[u8; 32]>,
+    /// Ed25519 signature of [`ReleasePointer::to_be_signed`] with the key.
+    pub signature: Option<[u8; 64]>,
 }
 
 /// Records of a site.
@@ -131,8 +133,11 @@ pub(super) fn read_pointer(
 
 fn parse(text: &[u8]) -> Option<Publication> {
     let (pointer, signature) = ReleasePointer::parse(text)?;
-    let key = signature.map(|signature| signature.key);
-    Some(Publication { pointer, key })
+    Some(Publication {
+        pointer,
+        key: signature.map(|it| it.key),
+        signature: signature.map(|it| it.signature),
+    })
 }
 
 /// Reads all small files of a folder of a site.

@@ -2,6 +2,7 @@
 
 use super::command::{CommandSpec, ParsedCommand};
 use super::publish_hosts::{self, HostSite, HostsRun, open_lines, served_clause, urls};
+use super::signed_records::{check_sequence, next_sequence};
 use super::site_of_store::{SiteOfStore, is_store, publisher, short};
 use super::{print, warn};
 use crate::contents::{ContentAdder, FileContents, KnownCodings, Target, stored};
@@ -404,6 +405,8 @@ impl PublishRun {
                 warn("the release before is signed, and this one is not; sign with --key FILE");
             }
         }
+        let records = self.site.records()?;
+        check_sequence(self.key.as_ref(), &records, next_sequence(&records)?)?;
         let site = SiteWriter::lock(writer, &self.site.site).map_err(stored)?;
         let flip = Flip {
             release,

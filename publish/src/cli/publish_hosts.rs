@@ -2,9 +2,11 @@
 //! host serves the release only after all hosts have it.
 
 use super::publish::{CHANGE_A_FILE, Prepared, PublishRun, signed, withdrawn};
+use super::signed_records::{check_sequence, next_sequence};
 use super::site_of_store::{SiteOfStore, publisher, short};
 use super::{print, warn};
 use crate::contents::{Target, stored};
+use crate::key::PublisherKey;
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::release::{self, ReleaseFile, compare};
@@ -15,6 +17,8 @@ use anthill_data_plane::site::SiteAddresses;
 use anthill_data_plane::store::{Flip, SiteWriter, StoreFolder, StoreWriter, read_manifest};
 use anthill_data_plane::wire::release_pointer::ReleasePointer;
 use std::collections::HashSet;
+use std::fs::Permissions;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -27,7 +31,14 @@ pub(super) fn stage(source: &Path) -> Result<SiteOfStore, Problem> {
     let path = cache_folder()?;
     let failed =
         |error: std::io::Error| Problem::failure(format!("{}: {error}", text::file(&path)));
-    std::fs::create_dir_all(&path).map_err(failed)?;
+    let mut folders = std::fs::DirBuilder::new();
+    folders
+        .recursive(true)
+        .mode(0o700)
+        .create(&path)
+        .map_err(failed)?;
+    // No other account reads a site before its publication, even in a folder of an earlier version.
+    std::fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(failed)?;
     let real = source
         .canonicalize()
         .map_err(|error| Problem::usage(format!("{}: {error}", text::file(source))))?;
@@ -193,7 +204,7 @@ impl HostsRun<'_> {
                 warn("the release before is signed, and this one is not; sign with --key FILE");
             }
         }
-        let pointer = next_pointer(remote, *release);
+        let pointer = next_pointer(remote, *release, self.run.key.as_ref())?;
         let flip = remote.flip(&signed(self.run.key.as_ref(), &pointer))?;
         Ok(published(&flip, self.run.start))
     }
@@ -262,15 +273,20 @@ impl PublishRun {
 }
 
 /// Returns the next pointer of a site of a host.
-pub(super) fn next_pointer(remote: &Remote, release: [u8; 32]) -> ReleasePointer {
-    let last = remote.records.publications.keys().next_back();
-    ReleasePointer {
+pub(super) fn next_pointer(
+    remote: &Remote,
+    release: [u8; 32],
+    key: Option<&PublisherKey>,
+) -> Result<ReleasePointer, Problem> {
+    let sequence = next_sequence(&remote.records)?;
+    check_sequence(key, &remote.records, sequence)?;
+    Ok(ReleasePointer {
         site: remote.site.clone(),
         release,
-        sequence: last.map_or(1, |last| last + 1),
+        sequence,
         time: text::now(),
         publisher: remote.publisher.clone().unwrap_or_else(publisher),
-    }
+    })
 }
 
 /// Returns the result of a publication as a clause. The publication began at `start`.

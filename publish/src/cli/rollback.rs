@@ -4,6 +4,7 @@ use super::command::{CommandSpec, ParsedCommand, utf8};
 use super::print;
 use super::publish::signed;
 use super::publish_hosts::{next_pointer, published};
+use super::signed_records::{check_sequence, find_signed, next_sequence, signed_before};
 use super::site_of_store::{SiteOfStore, find_release, publisher, short};
 use crate::contents::stored;
 use crate::destination::Destination;
@@ -57,14 +58,28 @@ fn choice(
     site: &str,
     records: &SiteRecords,
     name: Option<&str>,
+    key: Option<&PublisherKey>,
 ) -> Result<([u8; 32], [u8; 32]), Problem> {
     let Some(served) = records.served() else {
         let what = format!("the site {site} has no release");
         return Err(Problem::usage(what).help("`anthill publish DIR STORE` publishes one"));
     };
-    let release = match (name, records.before_served()) {
-        (Some(name), _) => find_release(records, name)?,
+    let before = match key {
+        Some(key) => signed_before(key, records),
+        None => records.before_served(),
+    };
+    let release = match (name, before) {
+        (Some(name), _) => match key {
+            Some(key) => find_signed(key, records, name)?,
+            None => find_release(records, name)?,
+        },
         (None, Some(before)) => before.pointer.release,
+        (None, None) if records.before_served().is_some() => {
+            let what =
+                format!("the key signed no release of the site {site} before the served one");
+            return Err(Problem::usage(what)
+                .help("write all 64 digits of the id, from a source that you trust"));
+        }
         (None, None) => {
             let what = format!("the site {site} has no release before");
             return Err(Problem::usage(what).help("`anthill releases` lists the releases"));
@@ -81,7 +96,7 @@ fn in_store(
     let site = SiteOfStore::find_present(place)?;
     let writer = site.writer()?;
     let records = site.records()?;
-    let (served, release) = choice(&site.site, &records, name)?;
+    let (served, release) = choice(&site.site, &records, name, key)?;
     for content in release_contents(writer.reader(), &release).map_err(stored)? {
         if !writer.has(&content).map_err(stored)? {
             let what = format!(
@@ -93,6 +108,7 @@ fn in_store(
             );
         }
     }
+    check_sequence(key, &records, next_sequence(&records)?)?;
     let flip = Flip {
         release,
         seen: records.served,
@@ -117,8 +133,9 @@ fn on_host(
     key: Option<&PublisherKey>,
 ) -> Result<ExitCode, Problem> {
     let start = Instant::now();
-    let (served, release) = choice(&remote.site, &remote.records, name)?;
-    let flip = remote.flip(&signed(key, &next_pointer(&remote, release)))?;
+    let (served, release) = choice(&remote.site, &remote.records, name, key)?;
+    let pointer = next_pointer(&remote, release, key)?;
+    let flip = remote.flip(&signed(key, &pointer))?;
     let site = remote.site.clone();
     remote.end();
     print(&format!(
