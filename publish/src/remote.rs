@@ -21,6 +21,8 @@ pub struct Remote {
     pub host: String,
     /// Name of the site on the host.
     pub site: String,
+    /// True if the user named the site. Otherwise the host names the site.
+    pub is_named: bool,
     /// Name of the publisher that the receiver sets, if the receiver sets one.
     pub publisher: Option<String>,
     /// Releases of the site.
@@ -92,6 +94,7 @@ impl Remote {
         let mut remote = Remote {
             host: host.to_owned(),
             site: site.unwrap_or_default().to_owned(),
+            is_named: site.is_some(),
             publisher: None,
             records: SiteRecords::default(),
             addresses: SiteAddresses::default(),

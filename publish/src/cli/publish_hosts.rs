@@ -3,7 +3,7 @@
 
 use super::publish::{CHANGE_A_FILE, Prepared, PublishRun, signed, withdrawn};
 use super::signed_records::{check_sequence, next_sequence};
-use super::site_of_store::{SiteOfStore, publisher, short};
+use super::site_of_store::{DEFAULT_SITE, SiteOfStore, publisher, short};
 use super::{print, warn};
 use crate::contents::{Target, stored};
 use crate::key::PublisherKey;
@@ -278,6 +278,13 @@ pub(super) fn next_pointer(
     release: [u8; 32],
     key: Option<&PublisherKey>,
 ) -> Result<ReleasePointer, Problem> {
+    if key.is_some() && !remote.is_named && remote.site != DEFAULT_SITE {
+        let (host, site) = (&remote.host, &remote.site);
+        let what = format!("the host asks for a signature for the site `{site}`");
+        return Err(remote
+            .problem(&what)
+            .help(format!("with --key, write {host}:{site}")));
+    }
     let sequence = next_sequence(&remote.records)?;
     check_sequence(key, &remote.records, sequence)?;
     Ok(ReleasePointer {

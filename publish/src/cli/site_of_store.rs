@@ -15,7 +15,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Name of a site without a name in the argument.
-const DEFAULT_SITE: &str = "www";
+pub(super) const DEFAULT_SITE: &str = "www";
 /// Digits of a release id in messages.
 const SHORT_DIGITS: usize = 12;
 
