@@ -92,7 +92,7 @@ run() {
 : >"$folder/ssh_config"
 ssh-keygen -q -t ed25519 -N '' -f "$folder/key"
 host one
-host two --quota 20000
+host two --quota 40000
 export XDG_CACHE_HOME="$folder/cache"
 mkdir "$folder/laptop"
 cp -R "$example/site" "$folder/laptop/"

@@ -3,7 +3,7 @@
 //! A text has equal coded bytes each time, since the id of a release must depend on the contents alone.
 
 use anthill_data_plane::wire::content_coding::ContentCoding;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 
 /// Codings of a release, in the order of a manifest.
 pub const CODINGS: [ContentCoding; 3] =
@@ -63,6 +63,32 @@ pub fn code(
     }
 }
 
+/// Decodes a coded text of another publisher. Bytes behind the end of the coding are an error, since a browser perhaps
+/// decodes them, and so is a window that browsers refuse (RFC 9659).
+pub fn decode(coding: ContentCoding, coded: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
+    let mut coded = BufReader::new(coded);
+    match coding {
+        ContentCoding::Identity => io::copy(&mut coded, out).map(drop)?,
+        ContentCoding::Gzip => {
+            let mut decoder = flate2::bufread::GzDecoder::new(&mut coded);
+            io::copy(&mut decoder, out)?;
+        }
+        ContentCoding::Br => {
+            let mut out = out;
+            brotli::BrotliDecompress(&mut coded, &mut out)?;
+        }
+        ContentCoding::Zstd => {
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(&mut coded)?.single_frame();
+            decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+            io::copy(&mut decoder, out)?;
+        }
+    }
+    match coded.fill_buf()?.is_empty() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,15 +107,14 @@ mod tests {
             assert!(is_worthwhile(first.len() as u64, text.len() as u64, &[]));
             assert_eq!(first, coded(), "{coding:?}");
             let mut decoded = Vec::new();
-            match coding {
-                ContentCoding::Gzip => flate2::read::GzDecoder::new(first.as_slice())
-                    .read_to_end(&mut decoded)
-                    .map(drop),
-                ContentCoding::Br => brotli::BrotliDecompress(&mut first.as_slice(), &mut decoded),
-                _ => zstd::stream::copy_decode(first.as_slice(), &mut decoded),
-            }
-            .expect("a decoding");
+            decode(coding, &mut first.as_slice(), &mut decoded).expect("a decoding");
             assert_eq!(decoded, text, "{coding:?}");
+            let cut = &first[..first.len() - 1];
+            assert!(decode(coding, &mut &cut[..], &mut io::sink()).is_err());
+            if coding != ContentCoding::Br {
+                let twice = first.repeat(2);
+                assert!(decode(coding, &mut twice.as_slice(), &mut io::sink()).is_err());
+            }
         }
         assert!(is_worthwhile(95, 100, &[]) && !is_worthwhile(96, 100, &[]));
         assert!(is_worthwhile(50, 100, &[60]) && !is_worthwhile(50, 100, &[60, 50]));

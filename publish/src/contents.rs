@@ -2,7 +2,7 @@
 //!
 //! Several threads share the files. No file is in memory as a whole.
 
-use crate::coding::{CODED_SIZE_MAX, CODED_SIZE_MIN, CODINGS, code, is_worthwhile};
+use crate::coding::{CODED_SIZE_MAX, CODED_SIZE_MIN, CODINGS, code, decode, is_worthwhile};
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::source::{Source, SourceFile};
@@ -10,7 +10,7 @@ use crate::text;
 use anthill_data_plane::base::digest::Digest;
 use anthill_data_plane::limits::STORE_BUFFER_BYTES;
 use anthill_data_plane::site::mime;
-use anthill_data_plane::store::{Draft, StoreWriteError, StoreWriter};
+use anthill_data_plane::store::{Draft, ReleaseStore as _, StoreWriteError, StoreWriter};
 use anthill_data_plane::wire::content_coding::ContentCoding;
 use anthill_data_plane::wire::manifest::BlobRef;
 use std::collections::{HashMap, HashSet};
@@ -47,14 +47,24 @@ pub enum Target<'s> {
 pub trait Presence: Sync {
     /// Returns true if the store has a content.
     fn has(&self, content: &BlobRef) -> bool;
+    /// Opens a content; None for a content that the store lacks.
+    fn open(&self, content: &BlobRef) -> Option<File>;
+}
+
+/// Codings of texts of earlier releases, by the digests of the texts.
+#[derive(Default)]
+pub struct KnownCodings {
+    /// Codings of a release of this user.
+    pub own: HashMap<[u8; 32], CodedContents>,
+    /// Codings of a release that another publisher perhaps made. Each coding is decoded before its use.
+    pub other: HashMap<[u8; 32], CodedContents>,
 }
 
 /// Adder of the contents of all files.
 pub struct ContentAdder<'s> {
     source: &'s Source,
     target: Target<'s>,
-    /// Codings of texts of the release before, by digests.
-    known: HashMap<[u8; 32], CodedContents>,
+    known: KnownCodings,
     /// Digests of the contents that were new to the store.
     new: Mutex<HashSet<BlobRef>>,
     next: AtomicUsize,
@@ -64,11 +74,7 @@ pub struct ContentAdder<'s> {
 
 impl<'s> ContentAdder<'s> {
     /// Returns an adder for the files of a source.
-    pub fn new(
-        source: &'s Source,
-        target: Target<'s>,
-        known: HashMap<[u8; 32], CodedContents>,
-    ) -> ContentAdder<'s> {
+    pub fn new(source: &'s Source, target: Target<'s>, known: KnownCodings) -> ContentAdder<'s> {
         ContentAdder {
             source,
             target,
@@ -147,14 +153,19 @@ impl<'s> ContentAdder<'s> {
         if !(CODED_SIZE_MIN..=CODED_SIZE_MAX).contains(&content.size) {
             return Ok(Vec::new());
         }
-        if let Some(known) = self.known.get(&content.digest) {
+        if let Some(own) = self.known.own.get(&content.digest) {
             let mut is_whole = true;
-            for (_, coded) in known {
+            for (_, coded) in own {
                 is_whole = is_whole && self.has(coded)?;
             }
             if is_whole {
-                return Ok(known.clone());
+                return Ok(own.clone());
             }
+        }
+        if let Some(other) = self.known.other.get(&content.digest)
+            && self.are_of(other, content)
+        {
+            return Ok(other.clone());
         }
         let mut coded = Vec::new();
         let mut sizes = Vec::new();
@@ -172,6 +183,17 @@ impl<'s> ContentAdder<'s> {
             }
         }
         Ok(coded)
+    }
+
+    /// Returns true if the store has all codings, and each decodes to the text.
+    fn are_of(&self, codings: &CodedContents, text: &BlobRef) -> bool {
+        codings.iter().all(|(coding, coded)| {
+            let open = match self.target {
+                Target::Store(store) => store.reader().open_blob(&coded.digest).ok(),
+                Target::Count(present) => present.and_then(|present| present.open(coded)),
+            };
+            open.is_some_and(|open| is_coding_of(open, *coding, coded, text))
+        })
     }
 
     fn failed(&self, file: &SourceFile, error: &io::Error) -> Problem {
@@ -228,6 +250,21 @@ pub fn stored(error: StoreWriteError) -> Problem {
     Problem::failure(format!("the store: {error}"))
 }
 
+/// Returns true if a file has a coded content that decodes to a text. A coding of more bytes than the text ends early.
+pub fn is_coding_of(file: File, coding: ContentCoding, coded: &BlobRef, text: &BlobRef) -> bool {
+    let mut read = SummedRead {
+        input: file,
+        sum: Sum::default(),
+    };
+    let mut decoded = BoundedSum {
+        sum: Sum::default(),
+        left: text.size,
+    };
+    decode(coding, &mut read, &mut decoded).is_ok()
+        && read.sum.finish() == *coded
+        && decoded.sum.finish() == *text
+}
+
 fn changed(file: &SourceFile) -> Problem {
     let what = format!("{} changed while it was read", text::path(&file.path));
     Problem::failure(what).help("publish again when the folder is complete")
@@ -236,25 +273,25 @@ fn changed(file: &SourceFile) -> Problem {
 /// Reader of a file, hashed while read.
 struct Reader<'f> {
     file: &'f SourceFile,
-    open: File,
-    sum: Sum,
+    open: SummedRead,
 }
 
 impl<'f> Reader<'f> {
     fn open(file: &'f SourceFile) -> Result<Reader<'f>, Problem> {
         let failed = |error| Problem::failure(format!("{}: {error}", text::path(&file.path)));
-        let open = File::open(&file.real).map_err(failed)?;
+        let input = File::open(&file.real).map_err(failed)?;
         let sum = Sum::default();
-        Ok(Reader { file, open, sum })
+        let open = SummedRead { input, sum };
+        Ok(Reader { file, open })
     }
 
-    /// Copies the whole file.
+    /// Copies the whole file, without a sum.
     fn copy(&mut self, out: &mut impl Write, buffer: &mut [u8]) -> Result<(), Problem> {
         let failed = |error: io::Error, file: &SourceFile| {
             Problem::failure(format!("{}: {error}", text::path(&file.path)))
         };
         loop {
-            let count = match self.open.read(buffer) {
+            let count = match self.open.input.read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 count => count.map_err(|error| failed(error, self.file))?,
             };
@@ -267,15 +304,45 @@ impl<'f> Reader<'f> {
     }
 
     fn digest(self) -> [u8; 32] {
-        self.sum.finish().digest
+        self.open.sum.finish().digest
     }
 }
 
 impl Read for Reader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.open.read(buffer)?;
+        self.open.read(buffer)
+    }
+}
+
+/// Reader that hashes the bytes.
+struct SummedRead {
+    input: File,
+    sum: Sum,
+}
+
+impl Read for SummedRead {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(buffer)?;
         self.sum.write_all(&buffer[..count])?;
         Ok(count)
+    }
+}
+
+/// Sum of a bounded number of bytes. A further byte is an error.
+struct BoundedSum {
+    sum: Sum,
+    left: u64,
+}
+
+impl Write for BoundedSum {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let left = self.left.checked_sub(bytes.len() as u64);
+        self.left = left.ok_or(io::ErrorKind::InvalidData)?;
+        self.sum.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::problem::Problem;
 use crate::text;
 use anthill_data_plane::base::digest::base64;
+use anthill_data_plane::store::Publication;
 use anthill_data_plane::wire::release_pointer::ReleasePointer;
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use rustls_pki_types::pem::PemObject as _;
 use std::fs::OpenOptions;
@@ -62,6 +63,11 @@ impl PublisherKey {
         key
     }
 
+    /// Returns true if this key made the signature of a publication.
+    pub fn has_signed(&self, publication: &Publication) -> bool {
+        publication.key == Some(self.public()) && is_verified(publication)
+    }
+
     /// Returns the signed text of a pointer.
     pub fn sign(&self, pointer: &ReleasePointer) -> String {
         let key = self.public();
@@ -73,10 +79,19 @@ impl PublisherKey {
     }
 }
 
+/// Returns true if the signature of a publication is right. The key is perhaps of another publisher.
+pub fn is_verified(publication: &Publication) -> bool {
+    let (Some(key), Some(signature)) = (publication.key, publication.signature) else {
+        return false;
+    };
+    let signed = publication.pointer.to_be_signed(&key);
+    let key = UnparsedPublicKey::new(&ED25519, key);
+    key.verify(signed.as_bytes(), &signature).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 
     #[test]
     fn a_key_is_read_as_made_and_signs() {
@@ -99,6 +114,16 @@ mod tests {
         assert_eq!(parsed, pointer);
         let key = UnparsedPublicKey::new(&ED25519, signature.key);
         assert!(key.verify(signature.signed, &signature.signature).is_ok());
+        let mut publication = Publication {
+            pointer: parsed,
+            key: Some(signature.key),
+            signature: Some(signature.signature),
+        };
+        assert!(is_verified(&publication) && read.has_signed(&publication));
+        let other = PublisherKey::make(&folder.path().join("other.pem")).expect("a key");
+        assert!(!other.has_signed(&publication));
+        publication.pointer.release = [2; 32];
+        assert!(!is_verified(&publication) && !read.has_signed(&publication));
         std::fs::write(&path, "x").expect("a write");
         assert!(PublisherKey::read(&path).is_err());
     }

@@ -1,7 +1,7 @@
 //! Connection to `anthill receive` on another host, by the user's own ssh.
 
 use crate::problem::Problem;
-use anthill_data_plane::base::digest::hex;
+use anthill_data_plane::base::digest::{hex, sha256};
 use anthill_data_plane::limits::{MANIFEST_BYTES_MAX, STORE_BUFFER_BYTES};
 use anthill_data_plane::site::{ServerReport, SiteAddresses};
 use anthill_data_plane::store::{
@@ -21,6 +21,8 @@ pub struct Remote {
     pub host: String,
     /// Name of the site on the host.
     pub site: String,
+    /// True if the user named the site. Otherwise the host names the site.
+    pub is_named: bool,
     /// Name of the publisher that the receiver sets, if the receiver sets one.
     pub publisher: Option<String>,
     /// Releases of the site.
@@ -94,6 +96,7 @@ impl Remote {
         let mut remote = Remote {
             host: host.to_owned(),
             site: site.unwrap_or_default().to_owned(),
+            is_named: site.is_some(),
             publisher: None,
             records: SiteRecords::default(),
             addresses: SiteAddresses::default(),
@@ -153,14 +156,18 @@ impl Remote {
         Ok(())
     }
 
-    /// Returns the manifest of a release of the site, from the host.
+    /// Returns the manifest of a release of the site, from the host. A release that was swept has an empty text.
     pub fn manifest(&mut self, release: &[u8; 32]) -> Result<Vec<u8>, Problem> {
         self.write(
             FrameKind::Command,
             format!("manifest {}", hex(release)).as_bytes(),
         )?;
         self.flush()?;
-        self.read_text(FrameKind::Manifest)
+        let text = self.read_text(FrameKind::Manifest)?;
+        match text.is_empty() || sha256(&text) == *release {
+            true => Ok(text),
+            false => Err(self.problem("the host sent a manifest that differs from its digest")),
+        }
     }
 
     /// Sends the manifest of a release of a local store, and returns the contents that the host lacks.

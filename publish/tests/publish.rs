@@ -4,7 +4,7 @@
 mod support;
 
 use anthill_data_plane::base::digest::{from_hex, hex, sha256};
-use anthill_data_plane::store::{ReleaseStore as _, read_manifest};
+use anthill_data_plane::store::{Flip, ReleaseStore as _, SiteWriter, StoreWriter, read_manifest};
 use anthill_data_plane::wire::manifest::{ManifestLine, ManifestReader};
 use anthill_data_plane::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
@@ -282,6 +282,57 @@ fn a_damaged_content_is_found_and_healed() {
         done.stdout.contains("1 release, 2 contents: 0 wrong"),
         "{done:?}"
     );
+}
+
+#[test]
+fn a_wrong_coding_of_another_publisher_is_found_and_not_taken_over() {
+    let site = Site::new();
+    site.write("index.html", &long_text("index"));
+    site.publish_well();
+    let honest = site.served().expect("a release").pointer.release;
+    let honest = read_manifest(&site.store(), &honest).expect("a manifest");
+    let honest = String::from_utf8(honest).expect("a text");
+    let line = |text: &str, word: &str| {
+        let line = text.lines().find(|line| line.starts_with(word));
+        line.expect("a line").to_owned()
+    };
+    // Another publisher names the codings of another text as the codings of the page.
+    site.write("index.html", &long_text("another page"));
+    site.publish_well();
+    let other = site.served().expect("a release").pointer.release;
+    let other = read_manifest(&site.store(), &other).expect("a manifest");
+    let other = String::from_utf8(other).expect("a text");
+    let poisoned = other.replace(&line(&other, "file "), &line(&honest, "file "));
+    let writer = StoreWriter::open(&site.path("store")).expect("a store");
+    let release = writer
+        .add_manifest(poisoned.as_bytes())
+        .expect("a manifest");
+    let flip = Flip {
+        release,
+        seen: Some(2),
+        time: 1,
+        publisher: "mallory".to_owned(),
+    };
+    let lock = SiteWriter::lock(&writer, "www").expect("a lock");
+    lock.flip(flip, ReleasePointer::text)
+        .expect("a publication");
+    drop(lock);
+    drop(writer);
+    let verified = site.act("verify", &[]);
+    assert_eq!(verified.code, Some(1), "{verified:?}");
+    assert!(
+        verified.stdout.contains("index.html: the content ")
+            && verified.stdout.contains("is no coding of the file"),
+        "{verified:?}"
+    );
+    site.write("index.html", &long_text("index"));
+    site.write("new.txt", "new");
+    site.publish_well();
+    let next = site.served().expect("a release").pointer.release;
+    let next = read_manifest(&site.store(), &next).expect("a manifest");
+    let next = String::from_utf8(next).expect("a text");
+    assert_eq!(line(&next, "gzip "), line(&honest, "gzip "));
+    assert!(!next.contains(&line(&other, "gzip ")), "{next}");
 }
 
 #[test]

@@ -31,3 +31,17 @@ pub const RECEIVE_SERVED_PAUSE_MILLISECONDS: u64 = 2;
 /// Bytes of completed contents, 64 MiB, after which a receiver writes the contents to the disk. A receiver that is killed
 /// loses no more.
 pub const RECEIVE_UNSYNCED_BYTES_MAX: u64 = 64 << 20;
+/// Completed contents, 4,096, after which a receiver writes the contents to the disk, even of few bytes. The names of the
+/// contents are in memory until then.
+pub const RECEIVE_UNSYNCED_CONTENTS_MAX: usize = 4_096;
+/// Seconds without a byte from a publisher after which a receiver ends the session, 30 minutes. A session that stays open
+/// keeps the store from being swept, and a publisher of a large site compresses texts for minutes between two requests.
+pub const RECEIVE_IDLE_SECONDS_MAX: u64 = 30 * 60;
+/// Bytes that each file of a store counts for the quota at least, 4 KiB: a file takes a block of the disk.
+pub const STORE_FILE_BYTES_MIN: u64 = 4 * 1024;
+/// Labels of a site, and pins of a site, 1,000 each. The releases with a label or a pin are never swept.
+pub const STORE_MARKS_MAX: usize = 1_000;
+/// Least number of hexadecimal digits that name a release in a command, 4. A label has another character, or fewer digits.
+pub const RELEASE_DIGITS_MIN: usize = 4;
+/// Withdrawn releases of a site that the server remembers beside the store, 1,000 in 65 KB.
+pub const RELEASES_REMEMBERED_MAX: usize = 1_000;

@@ -216,7 +216,11 @@ impl FileLoad {
             FileError::Changing => FileError::WrongContent,
             why => why,
         })?;
-        let disk = DiskContent::new(file, meta, FileWriting::Closed);
+        let writing = match bytes {
+            Some(_) => FileWriting::KeptBlob,
+            None => FileWriting::Blob,
+        };
+        let disk = DiskContent::new(file, meta, writing);
         if digest != known.digest || !disk.unchanged() {
             return Err(FileError::WrongContent);
         }

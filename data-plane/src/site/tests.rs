@@ -95,7 +95,7 @@ impl Reply {
 }
 
 /// Returns the response without running loads.
-fn answer(site: &Site, request: &str) -> SiteResponse {
+pub(in crate::site) fn answer(site: &Site, request: &str) -> SiteResponse {
     let mut lines = request.lines();
     let line = lines.next().expect("a request line");
     let fields: String = lines.map(|field| format!("{}\r\n", field.trim())).collect();

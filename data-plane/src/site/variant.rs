@@ -71,6 +71,11 @@ pub(super) enum FileWriting {
     /// A process appends to the file. The content is the first part of the file, up to the length at the time of
     /// opening.
     Growing,
+    /// Content of a release, compared with its digest. A publisher that owns the file could change it and set the
+    /// modification time back, but not the time of the last status change: a difference leads to another comparison.
+    Blob,
+    /// Content of a release that is in memory as well. After any change of the file, the content is sent from memory.
+    KeptBlob,
 }
 
 impl DiskContent {
@@ -93,7 +98,8 @@ impl DiskContent {
         self.known.size
     }
 
-    /// Returns true if size and modification time equal the metadata in the head. The check runs before and
+    /// Returns true if size and modification time equal the metadata in the head, and for a content of a release the time
+    /// of the last status change too. The check runs before and
     /// after sending; after a failure, the connection must be closed. A renamed, replaced or deleted file
     /// keeps the content, so other metadata is not compared. A growing file keeps its first part.
     pub fn unchanged(&self) -> bool {
@@ -104,20 +110,37 @@ impl DiskContent {
                 FileWriting::Closed | FileWriting::Open => {
                     now.size == self.known.size && now.mtime_ns == self.known.mtime_ns
                 }
+                // The end of an old release removes its files, and a download under way goes on.
+                FileWriting::Blob => {
+                    let is_removed = stat.st_nlink == 0;
+                    let expected = FileMeta {
+                        ctime_ns: if is_removed {
+                            now.ctime_ns
+                        } else {
+                            self.known.ctime_ns
+                        },
+                        ..self.known
+                    };
+                    now == expected
+                }
+                FileWriting::KeptBlob => now == self.known,
             }
         })
     }
 
     /// Returns true if a process had the file open for writing when the file was loaded.
     pub(super) fn is_open(&self) -> bool {
-        self.writing != FileWriting::Closed
+        matches!(self.writing, FileWriting::Open | FileWriting::Growing)
     }
 
     /// Returns true if a new response may be sent from the content. A file that a process had open for writing must
     /// be as it was when it was loaded, and still be open for writing.
     fn is_current(&self) -> bool {
         match self.writing {
-            FileWriting::Closed => self.unchanged(),
+            FileWriting::Closed | FileWriting::KeptBlob => self.unchanged(),
+            FileWriting::Blob => {
+                fstat(&self.file).is_ok_and(|stat| FileMeta::of(&stat) == self.known)
+            }
             FileWriting::Open | FileWriting::Growing => {
                 fstat(&self.file).is_ok_and(|stat| FileMeta::of(&stat) == self.known)
                     && self.may_have_writers()

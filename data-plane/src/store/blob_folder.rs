@@ -7,12 +7,12 @@
 
 use super::StoreError;
 use super::folder_access::{
-    StoreModes, create_unique, make_folder, make_unsynced_folder, names, open_file, open_folder,
-    sync_folder,
+    StoreModes, create_unique, each_name, make_folder, make_unsynced_folder, open_file,
+    open_folder, sync_folder,
 };
 use super::write_error::StoreWriteError;
 use crate::base::digest::hex;
-use crate::limits::STORE_FSYNC_MAX;
+use crate::limits::{STORE_FILE_BYTES_MIN, STORE_FSYNC_MAX};
 use crate::wire::manifest::BlobRef;
 use rustix::fs::{AtFlags, FileType, renameat, statat, syncfs, unlinkat};
 use rustix::io::Errno;
@@ -96,22 +96,28 @@ impl BlobFolder {
         }
     }
 
-    /// Returns the bytes of all contents.
+    /// Returns the bytes of all contents and drafts. A file takes at least a block of the disk.
     pub(super) fn used_bytes(&self) -> Result<u64, StoreWriteError> {
         let mut sum: u64 = 0;
+        let mut add = |folder: &OwnedFd| {
+            each_name(folder, |name| {
+                // A content that a sweep removed meanwhile has no bytes.
+                let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+                let bytes = stat.map_or(0, |stat| {
+                    disk_bytes(u64::try_from(stat.st_size).unwrap_or(0))
+                });
+                sum = sum.saturating_add(bytes);
+                Ok::<(), StoreError>(())
+            })
+        };
+        add(&self.drafts).map_err(StoreWriteError::at("drafts"))?;
         for byte in 0..=255_u8 {
             let prefix = format!("{byte:02x}");
-            let listed = match open_folder(&self.blobs, &prefix) {
+            let added = match open_folder(&self.blobs, &prefix) {
                 Err(StoreError::Missing) => continue,
-                folder => folder.and_then(|folder| names(&folder).map(|names| (folder, names))),
+                folder => folder.and_then(|folder| add(&folder)),
             };
-            let (folder, names) =
-                listed.map_err(|error| StoreWriteError::at(format!("blobs/{prefix}"))(error))?;
-            for name in names {
-                // A content that a sweep removed meanwhile has no bytes.
-                let stat = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW);
-                sum += stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
-            }
+            added.map_err(StoreWriteError::at(format!("blobs/{prefix}")))?;
         }
         Ok(sum)
     }
@@ -144,9 +150,13 @@ impl BlobFolder {
             self.place(&draft.name, digest)?;
             completed.pop_first();
         }
-        let marks = names(&self.drafts).map_err(StoreWriteError::at("drafts"))?;
-        let mut others = marks.iter().filter(|name| name.starts_with(MARK));
-        if others.any(|name| Some(name) != mark.as_ref()) {
+        let mut has_other = false;
+        each_name(&self.drafts, |name| {
+            has_other |= name.starts_with(MARK) && Some(name) != mark.as_deref();
+            Ok(())
+        })
+        .map_err(StoreWriteError::at::<StoreError>("drafts"))?;
+        if has_other {
             for (touched, used) in touched.iter_mut().zip(&self.used) {
                 *touched |= used.load(Ordering::Relaxed);
             }
@@ -206,6 +216,11 @@ impl BlobFolder {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the bytes of a file on the disk.
+pub fn disk_bytes(size: u64) -> u64 {
+    size.max(STORE_FILE_BYTES_MIN)
 }
 
 impl Drop for BlobFolder {

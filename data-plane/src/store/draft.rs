@@ -4,7 +4,7 @@
 
 use super::StoreError;
 use super::blob_folder::BlobFolder;
-use super::folder_access::{DRAFT, create_unique, open_locked};
+use super::folder_access::{DRAFT, Missing, create_unique, open_locked};
 use super::write_error::StoreWriteError;
 use crate::base::digest::{Digest, hex};
 use crate::limits::STORE_BUFFER_BYTES;
@@ -57,7 +57,7 @@ impl<'s> Draft<'s> {
     ) -> Result<Draft<'s>, StoreWriteError> {
         let name = kept_name(site, content);
         let at = || format!("drafts/{name}");
-        let file = open_locked(&folder.drafts, &name, folder.modes);
+        let file = open_locked(&folder.drafts, &name, Missing::Make, folder.modes);
         let file = file.map_err(|error| StoreWriteError::at(at())(error))?;
         let Some(file) = file else {
             return Draft::begin(folder);

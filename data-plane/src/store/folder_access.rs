@@ -3,7 +3,8 @@
 //! The permissions follow the folder of the store. If the folder belongs to a group of publishers, with the setgid bit
 //! and write access for the group (`chmod 2770`), then new folders have the mode 02770, files 0640 and locks 0660,
 //! with every umask: each member of the group may publish, and a server in the group may read. Otherwise new folders
-//! have the mode 0755 and files 0644, both limited by the umask, so that only the owner publishes.
+//! have the mode 0755, files 0644 and locks 0600, all limited by the umask, so that only the owner publishes. A lock is opened
+//! for writing, so an account that only reads the store holds no lock.
 
 use super::StoreError;
 use crate::limits::{RELEASE_POINTER_BYTES_MAX, STORE_NAMES_MAX};
@@ -45,7 +46,7 @@ impl StoreModes {
             _ => StoreModes {
                 folder: 0o755,
                 file: 0o644,
-                lock: 0o644,
+                lock: 0o600,
                 is_shared: false,
             },
         })
@@ -68,6 +69,15 @@ pub(super) enum LockKind {
     Exclusive,
     /// Takes an exclusive lock if the file is not locked.
     ExclusiveNow,
+}
+
+/// Treatment of a missing file.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Missing {
+    /// The file is made.
+    Make,
+    /// The file stays missing.
+    Leave,
 }
 
 /// Opens a folder for listing and syncing.
@@ -151,22 +161,28 @@ pub(super) fn create_unique(
     }
 }
 
-/// Opens a file for reading and writing, alone: the file is locked until it is closed. A missing file is made. Returns
-/// None for a file that another publisher writes, that belongs to another account, or that was moved meanwhile.
+/// Opens a file for reading and writing, alone: the file is locked until it is closed. `missing` decides about a missing
+/// file. Returns None for a file that another publisher writes, that belongs to another account, that was moved meanwhile,
+/// or that is no regular file: no other account may stop a publication with such a file.
 pub(super) fn open_locked(
     folder: &OwnedFd,
     name: &str,
+    missing: Missing,
     modes: StoreModes,
 ) -> Result<Option<File>, StoreError> {
-    let file = match openat(folder, name, KEPT_FILE, Mode::from_raw_mode(modes.file)) {
-        Err(Errno::ACCESS) => return Ok(None),
-        file => file.map_err(link_refused)?,
+    let flags = match missing {
+        Missing::Make => KEPT_FILE.union(OFlags::CREATE),
+        Missing::Leave => KEPT_FILE,
+    };
+    let file = match openat(folder, name, flags, Mode::from_raw_mode(modes.file)) {
+        Err(Errno::ACCESS | Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO) => {
+            return Ok(None);
+        }
+        file => file?,
     };
     let opened = fstat(&file)?;
     if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
-        return Err(StoreError::Corrupt(
-            "a file of the store is no regular file",
-        ));
+        return Ok(None);
     }
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Ok(None);
@@ -246,9 +262,9 @@ pub(super) fn lock(
     kind: LockKind,
     modes: StoreModes,
 ) -> Result<Option<File>, StoreError> {
-    let file = match openat(folder, name, OLD_FILE, Mode::empty()) {
+    let file = match openat(folder, name, KEPT_FILE, Mode::empty()) {
         Err(Errno::NOENT) => {
-            let flags = OLD_FILE.union(OFlags::CREATE);
+            let flags = KEPT_FILE.union(OFlags::CREATE);
             let file = openat(folder, name, flags, Mode::from_raw_mode(modes.lock));
             let file = file.map_err(link_refused)?;
             // The mode of a file of another publisher cannot be changed, and needs no change.
@@ -274,21 +290,35 @@ pub(super) fn lock(
     }
 }
 
+/// Calls `see` for each name in a folder, in any order and with any number of names. Names outside of ASCII belong to no
+/// store, and are left out.
+pub(super) fn each_name<E: From<StoreError>>(
+    folder: &OwnedFd,
+    mut see: impl FnMut(&str) -> Result<(), E>,
+) -> Result<(), E> {
+    let failed = |error: Errno| E::from(error.into());
+    for entry in Dir::read_from(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name().to_str().unwrap_or_default();
+        if !name.is_empty() && name.is_ascii() && !name.starts_with('.') {
+            see(name)?;
+        }
+    }
+    Ok(())
+}
+
 /// Returns the names in a folder, sorted. Names outside of ASCII belong to no store, and are left out.
 pub(super) fn names(folder: &OwnedFd) -> Result<Vec<String>, StoreError> {
     let mut names = Vec::new();
-    for entry in Dir::read_from(folder)? {
-        let entry = entry?;
-        let name = entry.file_name().to_str().unwrap_or_default();
-        if !name.is_empty() && name.is_ascii() && !name.starts_with('.') {
-            names.push(name.to_owned());
-        }
-        if names.len() > STORE_NAMES_MAX {
-            return Err(StoreError::Corrupt(
+    each_name(folder, |name| {
+        names.push(name.to_owned());
+        match names.len() {
+            0..=STORE_NAMES_MAX => Ok(()),
+            _ => Err(StoreError::Corrupt(
                 "a folder of the store has too many files",
-            ));
+            )),
         }
-    }
+    })?;
     names.sort_unstable();
     Ok(names)
 }
@@ -313,9 +343,8 @@ const OLD_FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// Flags for a file that a publisher goes on to write.
+/// Flags for a lock, and for a file that a publisher goes on to write.
 const KEPT_FILE: OFlags = OFlags::RDWR
-    .union(OFlags::CREATE)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)

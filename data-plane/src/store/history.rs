@@ -6,7 +6,7 @@ use super::write_error::StoreWriteError;
 use super::{ReleaseStore as _, StoreError};
 use crate::base::digest::from_hex;
 use crate::wire::release_pointer::{ReleasePointer, is_label};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Publication of a release.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,6 +15,8 @@ pub struct Publication {
     pub pointer: ReleasePointer,
     /// Ed25519 public key of a signed pointer. The signature is not verified.
     pub key: Option<[u8; 32]>,
+    /// Ed25519 signature of [`ReleasePointer::to_be_signed`] with the key.
+    pub signature: Option<[u8; 64]>,
 }
 
 /// Records of a site.
@@ -93,13 +95,9 @@ impl SiteRecords {
             .rev()
             .map(|it| it.pointer.release);
         let named = self.labels.values().chain(&self.pins).copied();
-        let mut releases = Vec::new();
-        for release in published.chain(named) {
-            if !releases.contains(&release) {
-                releases.push(release);
-            }
-        }
-        releases
+        let mut seen = HashSet::new();
+        let releases = published.chain(named).filter(|it| seen.insert(*it));
+        releases.collect()
     }
 }
 
@@ -135,8 +133,11 @@ pub(super) fn read_pointer(
 
 fn parse(text: &[u8]) -> Option<Publication> {
     let (pointer, signature) = ReleasePointer::parse(text)?;
-    let key = signature.map(|signature| signature.key);
-    Some(Publication { pointer, key })
+    Some(Publication {
+        pointer,
+        key: signature.map(|it| it.key),
+        signature: signature.map(|it| it.signature),
+    })
 }
 
 /// Reads all small files of a folder of a site.

@@ -49,6 +49,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use blob_folder::disk_bytes;
 pub use content_index::ContentIndex;
 pub use draft::Draft;
 pub use folder::StoreFolder;

@@ -2,12 +2,13 @@
 
 use super::StoreError;
 use super::folder_access::{
-    LockKind, lock, make_folder, open_folder, read_small, remove_file, replace_file,
+    LockKind, each_name, lock, make_folder, open_folder, read_small, remove_file, replace_file,
 };
 use super::history::{Publication, SiteRecords};
 use super::write_error::StoreWriteError;
 use super::writer::StoreWriter;
 use crate::base::digest::hex;
+use crate::limits::{RELEASE_DIGITS_MIN, STORE_MARKS_MAX};
 use crate::wire::release_pointer::{ReleasePointer, is_label};
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -130,7 +131,12 @@ impl<'s> SiteWriter<'s> {
     /// Gives a label to a release, perhaps instead of another release.
     pub fn set_label(&self, label: &str, release: &[u8; 32]) -> Result<(), StoreWriteError> {
         let text = format!("{}\n", hex(release));
-        self.replace(Some("labels"), self.checked(label)?, text.as_bytes())
+        // An id of a release begins with hexadecimal digits, and a label must never take its place.
+        if label.len() >= RELEASE_DIGITS_MIN && label.bytes().all(|it| it.is_ascii_hexdigit()) {
+            return Err(StoreWriteError::Digits(label.to_owned()));
+        }
+        self.must_have_room("labels", self.checked(label)?)?;
+        self.replace(Some("labels"), label, text.as_bytes())
     }
 
     /// Removes a label. A missing label is no error.
@@ -140,12 +146,35 @@ impl<'s> SiteWriter<'s> {
 
     /// Marks a release.
     pub fn mark(&self, mark: ReleaseMark, release: &[u8; 32]) -> Result<(), StoreWriteError> {
+        if mark == ReleaseMark::Pinned {
+            self.must_have_room(mark.folder(), &hex(release))?;
+        }
         self.replace(Some(mark.folder()), &hex(release), b"")
     }
 
     /// Removes the pin of a release. A withdrawn release stays withdrawn.
     pub fn unpin(&self, release: &[u8; 32]) -> Result<(), StoreWriteError> {
         self.remove(ReleaseMark::Pinned.folder(), &hex(release))
+    }
+
+    /// Refuses a new file in a folder with the largest number of files.
+    fn must_have_room(&self, below: &str, name: &str) -> Result<(), StoreWriteError> {
+        let (mut count, mut is_present) = (0, false);
+        let counted = match open_folder(&self.folder, below) {
+            Err(StoreError::Missing) => return Ok(()),
+            folder => folder.and_then(|folder| {
+                each_name(&folder, |it| {
+                    count += 1;
+                    is_present |= it == name;
+                    Ok(())
+                })
+            }),
+        };
+        counted.map_err(StoreWriteError::at(self.path(Some(below), "")))?;
+        match is_present || count < STORE_MARKS_MAX {
+            true => Ok(()),
+            false => Err(StoreWriteError::TooMany(below.to_owned())),
+        }
     }
 
     fn checked<'l>(&self, label: &'l str) -> Result<&'l str, StoreWriteError> {

@@ -1,6 +1,6 @@
 //! Text of the records of a site, for a publisher on another machine. A line has a keyword and words divided by one
-//! space: `served SEQUENCE`, `publication SEQUENCE RELEASE TIME PUBLISHER [KEY]`, `label NAME RELEASE`, `pin RELEASE` and
-//! `withdrawn RELEASE`.
+//! space: `served SEQUENCE`, `publication SEQUENCE RELEASE TIME PUBLISHER [KEY SIGNATURE]`, `label NAME RELEASE`,
+//! `pin RELEASE` and `withdrawn RELEASE`.
 
 use super::history::{Publication, SiteRecords};
 use crate::base::digest::{from_hex, hex};
@@ -28,9 +28,9 @@ impl SiteRecords {
                 &time,
                 &pointer.publisher,
             ];
-            match &key {
-                Some(key) => line(&[&words[..], &[key]].concat()),
-                None => line(&words),
+            match (&key, publication.signature.map(|it| hex(&it))) {
+                (Some(key), Some(signature)) => line(&[&words[..], &[key, &signature]].concat()),
+                _ => line(&words),
             }
         }
         for (label, release) in &self.labels {
@@ -67,13 +67,19 @@ impl SiteRecords {
                         time: time.parse().ok()?,
                         publisher: Some(publisher).filter(|it| is_publisher(it))?.to_owned(),
                     };
-                    let key = match key {
-                        [] => None,
-                        [key] => Some(release(key)?),
+                    let (key, signature) = match key {
+                        [] => (None, None),
+                        [key, signature] => {
+                            (Some(release(key)?), Some(from_hex(signature.as_bytes())?))
+                        }
                         _ => return None,
                     };
                     let sequence = pointer.sequence;
-                    let publication = Publication { pointer, key };
+                    let publication = Publication {
+                        pointer,
+                        key,
+                        signature,
+                    };
                     records.publications.insert(sequence, publication);
                 }
                 ["label", name, digest] if is_label(name) => {
@@ -106,7 +112,11 @@ mod tests {
                 time: 1_763_899_200,
                 publisher: "ann@laptop".to_owned(),
             };
-            let publication = Publication { pointer, key };
+            let publication = Publication {
+                pointer,
+                key,
+                signature: key.map(|_| [9; 64]),
+            };
             records.publications.insert(sequence, publication);
         }
         records.labels.insert("next".to_owned(), [3; 32]);

@@ -6,7 +6,7 @@
 use super::StoreError;
 use super::draft::KEPT;
 use super::folder::StoreFolder;
-use super::folder_access::{LockKind, StoreModes, lock, names, open_folder, sync_folder};
+use super::folder_access::{LockKind, StoreModes, each_name, lock, open_folder, sync_folder};
 use super::history::{SiteRecords, sites};
 use super::received::{self, RECEIVED};
 use super::release_contents::release_contents;
@@ -167,14 +167,16 @@ fn remove_contents(
     report: &mut SweepReport,
 ) -> Result<(), StoreWriteError> {
     let mut remove = |path: String, folder: &OwnedFd, is_needed: &dyn Fn(&str) -> bool| {
-        let listed = names(folder).map_err(StoreWriteError::at(path.clone()))?;
-        for name in listed.iter().filter(|name| !is_needed(name)) {
-            let size = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
-            unlink(folder, name).map_err(StoreWriteError::at(format!("{path}/{name}")))?;
-            report.contents += 1;
-            report.bytes += size.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
-        }
-        Ok(())
+        each_name(folder, |name| {
+            if !is_needed(name) {
+                let size = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+                unlink(folder, name)?;
+                report.contents += 1;
+                report.bytes += size.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+            }
+            Ok(())
+        })
+        .map_err(StoreWriteError::at::<StoreError>(path))
     };
     let open = |above: &OwnedFd, name: &str| match open_folder(above, name) {
         Err(StoreError::Missing) => Ok(None),
@@ -182,20 +184,23 @@ fn remove_contents(
     };
     let drafts = open(store.root(), "drafts").map_err(StoreWriteError::at("drafts"))?;
     if let Some(drafts) = drafts {
-        // A killed publisher left renamed contents, perhaps without a sync, and a mark for the next publisher.
-        let listed = names(&drafts).map_err(StoreWriteError::at("drafts"))?;
-        if !listed.is_empty() {
-            syncfs(&drafts).map_err(StoreWriteError::at("drafts"))?;
-        }
+        let mut is_empty = true;
         let is_needed = |name: &str| {
             let stays = name.starts_with(KEPT) || name.starts_with(RECEIVED);
             stays && is_recent(&drafts, name, now)
         };
         // The contents of a broken connection stay as long as their record.
-        for name in listed.iter().filter(|name| name.starts_with(RECEIVED)) {
-            if is_needed(name) {
+        each_name(&drafts, |name| {
+            is_empty = false;
+            if name.starts_with(RECEIVED) && is_needed(name) {
                 needed.extend(received::read(&drafts, name));
             }
+            Ok(())
+        })
+        .map_err(StoreWriteError::at::<StoreError>("drafts"))?;
+        // A killed publisher left renamed contents, perhaps without a sync, and a mark for the next publisher.
+        if !is_empty {
+            syncfs(&drafts).map_err(StoreWriteError::at("drafts"))?;
         }
         remove("drafts".to_owned(), &drafts, &is_needed)?;
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::digest::{hex, sha256};
-use crate::limits::STORE_BUFFER_BYTES;
+use crate::limits::{STORE_BUFFER_BYTES, STORE_MARKS_MAX};
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestWriter};
 use crate::wire::release_pointer::ReleasePointer;
 use std::borrow::Cow;
@@ -397,7 +397,8 @@ fn a_broken_upload_goes_on_where_it_ended() {
     assert_eq!(store.resumable_bytes("www", &content), 0);
     let mut draft = store.resume("www", &content).expect("done");
     draft.write_all(b"abc").expect("done");
-    // Another publisher of the same content has a draft of its own meanwhile.
+    // Another publisher of the same content has a draft of its own meanwhile, and goes on with no byte of this one.
+    assert_eq!(store.resumable_bytes("www", &content), 0);
     assert_eq!(store.resume("www", &content).expect("done").size(), 0);
     drop(draft);
     assert_eq!(store.resumable_bytes("www", &content), 3);
@@ -420,4 +421,72 @@ fn a_broken_upload_goes_on_where_it_ended() {
         "a wrong content is removed"
     );
     assert!(!store.has(&other).expect("done"));
+}
+
+#[test]
+fn a_file_in_place_of_a_draft_does_not_stop_a_publisher() {
+    let folder = store();
+    let store = StoreWriter::open(folder.path()).expect("a store");
+    let content = BlobRef {
+        size: 3,
+        digest: sha256(b"abc"),
+    };
+    let path = folder
+        .path()
+        .join("drafts")
+        .join(format!("part-www+{}", hex(&content.digest)));
+    let replace = |step: usize| match step {
+        0 => symlink("/etc/hostname", &path).expect("a link"),
+        _ => {
+            fs::remove_file(&path).expect("removed");
+            fs::create_dir(&path).expect("a folder");
+        }
+    };
+    for step in 0..2 {
+        replace(step);
+        assert_eq!(store.resumable_bytes("www", &content), 0);
+        let mut draft = store.resume("www", &content).expect("a draft");
+        draft.write_all(b"abc").expect("a write");
+        draft.finish_as(&content).expect("a content");
+    }
+    assert!(store.has(&content).expect("done"));
+}
+
+#[test]
+fn labels_and_pins_are_bounded_and_a_label_is_no_id() {
+    let folder = store();
+    let store = StoreWriter::open(folder.path()).expect("a store");
+    let site = SiteWriter::lock(&store, "www").expect("a lock");
+    for label in ["abcd", "0123456789", "DEADBEEF"] {
+        let refused = site.set_label(label, &[1; 32]);
+        assert!(
+            matches!(refused, Err(StoreWriteError::Digits(_))),
+            "{label}"
+        );
+    }
+    site.set_label("abc", &[1; 32]).expect("a short label");
+    site.set_label("v-1", &[1; 32]).expect("a label");
+    let pins = folder.path().join("sites/www/pins");
+    fs::create_dir(&pins).expect("a folder");
+    for number in 0..STORE_MARKS_MAX {
+        fs::write(pins.join(format!("{number:064x}")), b"").expect("a pin");
+    }
+    let refused = site.mark(ReleaseMark::Pinned, &[0xff; 32]);
+    assert!(matches!(refused, Err(StoreWriteError::TooMany(_))));
+    site.mark(ReleaseMark::Pinned, &[0; 32])
+        .expect("a present pin");
+    site.unpin(&[0; 32]).expect("done");
+    site.mark(ReleaseMark::Pinned, &[0xff; 32])
+        .expect("a pin with room");
+}
+
+#[test]
+fn small_files_and_drafts_count_for_the_quota() {
+    let folder = store();
+    let store = StoreWriter::open(folder.path()).expect("a store");
+    add(&store, b"one");
+    assert_eq!(store.used_bytes().expect("done"), 4_096);
+    let mut draft = store.draft().expect("a draft");
+    draft.write_all(&[0; 10_000]).expect("a write");
+    assert_eq!(store.used_bytes().expect("done"), 14_096);
 }

@@ -1,6 +1,7 @@
 //! Failure of a change of a store.
 
 use super::StoreError;
+use crate::limits::STORE_MARKS_MAX;
 use std::fmt;
 
 /// Failure of a change of a store.
@@ -26,6 +27,10 @@ pub enum StoreWriteError {
     Busy,
     /// The name of a site or label is not valid.
     Name(String),
+    /// The label could be the begin of a release id.
+    Digits(String),
+    /// The site has the largest number of files in one of its folders.
+    TooMany(String),
     /// The sequence has no next number.
     SequenceEnd,
 }
@@ -64,6 +69,14 @@ impl fmt::Display for StoreWriteError {
                 f,
                 "`{name}` is no name: 1 to 63 letters, digits, dots, hyphens and underscores, with a letter or a \
                  digit first"
+            ),
+            StoreWriteError::Digits(label) => write!(
+                f,
+                "the label `{label}` could be the begin of a release id; take a label with another character"
+            ),
+            StoreWriteError::TooMany(folder) => write!(
+                f,
+                "the site has {STORE_MARKS_MAX} {folder} already; remove one first"
             ),
             StoreWriteError::SequenceEnd => f.write_str("the sequence has no next number"),
         }

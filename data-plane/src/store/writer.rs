@@ -4,10 +4,10 @@ use super::StoreError;
 use super::blob_folder::BlobFolder;
 use super::draft::{Draft, kept_name};
 use super::folder::StoreFolder;
-use super::folder_access::{LockKind, StoreModes, lock, open_folder};
+use super::folder_access::{LockKind, Missing, StoreModes, lock, open_folder, open_locked};
 use super::write_error::StoreWriteError;
 use crate::wire::manifest::BlobRef;
-use rustix::fs::{AtFlags, CWD, Mode, mkdirat, statat};
+use rustix::fs::{CWD, Mode, mkdirat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write as _;
@@ -57,7 +57,7 @@ impl StoreWriter {
         self.blobs.has(content)
     }
 
-    /// Returns the bytes of all contents in the store.
+    /// Returns the bytes of all contents and drafts in the store, at least 4 KiB for each.
     pub fn used_bytes(&self) -> Result<u64, StoreWriteError> {
         self.blobs.used_bytes()
     }
@@ -72,11 +72,13 @@ impl StoreWriter {
         Draft::resume(&self.blobs, site, content)
     }
 
-    /// Returns the bytes of a known content in the draft of an earlier connection for the site.
+    /// Returns the bytes of a known content in the draft of an earlier connection for the site. A draft of another account,
+    /// or of a connection that is still open, has no bytes for this publisher.
     pub fn resumable_bytes(&self, site: &str, content: &BlobRef) -> u64 {
-        let name = kept_name(site, content);
-        let stat = statat(&self.blobs.drafts, name, AtFlags::SYMLINK_NOFOLLOW);
-        let size = stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+        let (blobs, name) = (&self.blobs, kept_name(site, content));
+        let draft = open_locked(&blobs.drafts, &name, Missing::Leave, blobs.modes);
+        let draft = draft.ok().flatten().and_then(|it| it.metadata().ok());
+        let size = draft.map_or(0, |it| it.len());
         // A longer draft is no part of the content.
         if size > content.size { 0 } else { size }
     }

@@ -8,6 +8,7 @@ mod releases;
 mod releases_of_host;
 mod release_list;
 mod rollback;
+mod signed_records;
 mod site_of_store;
 
 use crate::problem::Problem;

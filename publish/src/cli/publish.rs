@@ -4,9 +4,10 @@ use super::command::{CommandSpec, ParsedCommand};
 use super::outcome::Outcome;
 use super::publish_hosts::{self, HostSite, HostsRun, open_lines, urls};
 use super::releases::refuse_digits;
+use super::signed_records::{check_sequence, next_sequence};
 use super::site_of_store::{SiteOfStore, is_store, publisher, short};
 use super::{print, warn};
-use crate::contents::{ContentAdder, FileContents, Target, stored};
+use crate::contents::{ContentAdder, FileContents, KnownCodings, Target, stored};
 use crate::destination::{Destination, is_packed};
 use crate::key::PublisherKey;
 use crate::links::dead_links;
@@ -405,6 +406,8 @@ impl PublishRun {
             }
             warn_of_unsigned(served, self.key.as_ref());
         }
+        let records = self.site.records()?;
+        check_sequence(self.key.as_ref(), &records, next_sequence(&records)?)?;
         let site = SiteWriter::lock(writer, &self.site.site).map_err(stored)?;
         let flip = Flip {
             release,
@@ -446,7 +449,15 @@ impl PublishRun {
                 });
             }
         };
-        let adder = ContentAdder::new(source, target, known_codings(before));
+        let own = match self.site.is_own {
+            true => self.files_of(self.served()?.as_ref()),
+            false => Vec::new(),
+        };
+        let known = KnownCodings {
+            own: known_codings(&own),
+            other: known_codings(before),
+        };
+        let adder = ContentAdder::new(source, target, known);
         let (contents, new) = adder.run()?;
         let manifest = release::manifest(source, rules, &contents)?;
         let file = |(file, contents): (&crate::source::SourceFile, FileContents)| ReleaseFile {

@@ -6,8 +6,10 @@ use super::print;
 use super::publish::{
     CHANGE_A_FILE, Prepared, PublishRun, shown_changes, signed, warn_of_unsigned, withdrawn,
 };
-use super::site_of_store::{SiteOfStore, publisher, short};
+use super::signed_records::{check_sequence, next_sequence};
+use super::site_of_store::{DEFAULT_SITE, SiteOfStore, publisher, short};
 use crate::contents::{Target, stored};
+use crate::key::PublisherKey;
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::release::{self, ReleaseFile, compare};
@@ -18,6 +20,8 @@ use anthill_data_plane::site::SiteAddresses;
 use anthill_data_plane::store::{Flip, SiteWriter, StoreFolder, StoreWriter, read_manifest};
 use anthill_data_plane::wire::release_pointer::ReleasePointer;
 use std::collections::HashSet;
+use std::fs::Permissions;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -29,7 +33,14 @@ pub(super) fn stage(source: &Path) -> Result<SiteOfStore, Problem> {
     let path = cache_folder()?;
     let failed =
         |error: std::io::Error| Problem::failure(format!("{}: {error}", text::file(&path)));
-    std::fs::create_dir_all(&path).map_err(failed)?;
+    let mut folders = std::fs::DirBuilder::new();
+    folders
+        .recursive(true)
+        .mode(0o700)
+        .create(&path)
+        .map_err(failed)?;
+    // No other account reads a site before its publication, even in a folder of an earlier version.
+    std::fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(failed)?;
     let real = source
         .canonicalize()
         .map_err(|error| Problem::usage(format!("{}: {error}", text::file(source))))?;
@@ -48,6 +59,7 @@ pub(super) fn stage(source: &Path) -> Result<SiteOfStore, Problem> {
         path,
         site: format!("folder-{}", &digest[..16]),
         store: Some(store),
+        is_own: true,
     })
 }
 
@@ -203,7 +215,7 @@ impl HostsRun<'_> {
             }
             warn_of_unsigned(served, self.run.key.as_ref());
         }
-        let pointer = next_pointer(remote, *release);
+        let pointer = next_pointer(remote, *release, self.run.key.as_ref())?;
         let flip = remote.flip(&signed(self.run.key.as_ref(), &pointer))?;
         let (sequence, start) = (flip.sequence, self.run.start);
         Ok(Outcome::published(
@@ -294,15 +306,27 @@ impl PublishRun {
 }
 
 /// Returns the next pointer of a site of a host.
-pub(super) fn next_pointer(remote: &Remote, release: [u8; 32]) -> ReleasePointer {
-    let last = remote.records.publications.keys().next_back();
-    ReleasePointer {
+pub(super) fn next_pointer(
+    remote: &Remote,
+    release: [u8; 32],
+    key: Option<&PublisherKey>,
+) -> Result<ReleasePointer, Problem> {
+    if key.is_some() && !remote.is_named && remote.site != DEFAULT_SITE {
+        let (host, site) = (&remote.host, &remote.site);
+        let what = format!("the host asks for a signature for the site `{site}`");
+        return Err(remote
+            .problem(&what)
+            .help(format!("with --key, write {host}:{site}")));
+    }
+    let sequence = next_sequence(&remote.records)?;
+    check_sequence(key, &remote.records, sequence)?;
+    Ok(ReleasePointer {
         site: remote.site.clone(),
         release,
-        sequence: last.map_or(1, |last| last + 1),
+        sequence,
         time: text::now(),
         publisher: remote.publisher.clone().unwrap_or_else(publisher),
-    }
+    })
 }
 
 /// Returns the URLs of a release: the URL of the site, or, for a release with a label, the URLs of its previews by

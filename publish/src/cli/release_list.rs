@@ -1,6 +1,7 @@
 //! List of the releases of a site, as a table and as JSON.
 
 use super::publish_hosts::PREVIEW_DIGITS;
+use crate::key::is_verified;
 use crate::release::{Changes, ReleaseFile, compare};
 use crate::text;
 use anthill_data_plane::base::digest::hex;
@@ -112,12 +113,15 @@ pub(super) fn table(
         let dash = || "-".to_owned();
         let (sequence, time, publisher) = match &line.publication {
             None => (dash(), dash(), dash()),
-            Some(Publication { pointer, key }) => (
+            Some(publication @ Publication { pointer, key, .. }) => (
                 pointer.sequence.to_string(),
                 text::time(pointer.time),
                 match key {
                     None => pointer.publisher.clone(),
-                    Some(_) => format!("{} (signed)", pointer.publisher),
+                    Some(_) if is_verified(publication) => {
+                        format!("{} (signed)", pointer.publisher)
+                    }
+                    Some(_) => format!("{} (signature not verified)", pointer.publisher),
                 },
             ),
         };
@@ -159,12 +163,16 @@ pub(super) fn json(
 ) -> String {
     let objects = lines(records, report, files_of).into_iter().map(|line| {
         let mut members = vec![format!("\"release\":\"{}\"", hex(&line.release))];
-        if let Some(Publication { pointer, key }) = &line.publication {
+        if let Some(publication @ Publication { pointer, key, .. }) = &line.publication {
             members.push(format!("\"sequence\":{}", pointer.sequence));
             members.push(format!("\"time\":{}", pointer.time));
             members.push(format!("\"publisher\":{}", quoted(&pointer.publisher)));
             if let Some(key) = key {
-                members.push(format!("\"key\":\"{}\"", hex(key)));
+                let is_verified = is_verified(publication);
+                members.push(format!(
+                    "\"key\":\"{}\",\"verified\":{is_verified}",
+                    hex(key)
+                ));
             }
         }
         if let Some((files, bytes)) = line.size {

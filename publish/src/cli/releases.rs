@@ -1,17 +1,19 @@
 //! Command `releases`: lists, marks, verifies and sweeps the releases of a site.
 
 use super::command::{CommandSpec, ParsedCommand, utf8};
-use super::site_of_store::{DIGITS_MIN, SiteOfStore, find_release, short};
+use super::site_of_store::{SiteOfStore, find_release, short};
 use super::{print, release_list, releases_of_host};
-use crate::contents::stored;
+use crate::contents::{is_coding_of, stored};
 use crate::destination::Destination;
 use crate::problem::Problem;
+use crate::release;
 use crate::remote::Remote;
 use crate::text;
 use anthill_data_plane::base::digest::hex;
+use anthill_data_plane::limits::RELEASE_DIGITS_MIN;
 use anthill_data_plane::store::{
-    ReleaseMark, Retention, SiteRecords, SiteWriter, StoreFolder, release_contents, remove_content,
-    sweep, verify_content,
+    ReleaseMark, ReleaseStore as _, Retention, SiteRecords, SiteWriter, StoreFolder, read_manifest,
+    release_contents, remove_content, sweep, verify_content,
 };
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -187,7 +189,8 @@ pub(super) fn must_have_label(records: &SiteRecords, label: &str) -> Result<(), 
 /// Refuses a new label of hexadecimal digits alone, since such a name stands for the begin of a release id. Shorter
 /// names never do.
 pub(super) fn refuse_digits(label: &str) -> Result<(), Problem> {
-    let is_id = label.len() >= DIGITS_MIN && label.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_id =
+        label.len() >= RELEASE_DIGITS_MIN && label.bytes().all(|byte| byte.is_ascii_hexdigit());
     match is_id {
         false => Ok(()),
         true => Err(Problem::usage(format!(
@@ -211,10 +214,11 @@ fn verify(place: &OsStr, name: Option<&str>, is_removing: bool) -> Result<ExitCo
         Some(name) => vec![find_release(&records, name)?],
         None => records.releases(),
     };
-    let mut seen = HashSet::new();
+    let (mut seen, mut checked) = (HashSet::new(), HashSet::new());
     let mut wrong = 0_usize;
     let mut report = String::new();
     for release in &releases {
+        wrong += report_wrong_codings(&store, release, &mut checked, &mut report);
         let contents = match release_contents(&store, release) {
             Ok(contents) => contents,
             Err(error) => {
@@ -251,6 +255,38 @@ fn verify(place: &OsStr, name: Option<&str>, is_removing: bool) -> Result<ExitCo
             "remove wrong contents with `anthill releases verify --remove`, and publish the folder again",
         )),
     }
+}
+
+/// Reports the coded contents of a release that do not decode to their texts, and returns their number. A present content
+/// may be the coding of another text. A damaged content is reported with its digest elsewhere.
+fn report_wrong_codings(
+    store: &StoreFolder,
+    release: &[u8; 32],
+    checked: &mut HashSet<([u8; 32], [u8; 32])>,
+    report: &mut String,
+) -> usize {
+    let text = read_manifest(store, release).unwrap_or_default();
+    let mut wrong = 0;
+    for file in release::files(&text).unwrap_or_default() {
+        let content = &file.contents.content;
+        for (coding, coded) in &file.contents.coded {
+            if !checked.insert((content.digest, coded.digest))
+                || verify_content(store, coded).is_err()
+            {
+                continue;
+            }
+            let open = store.open_blob(&coded.digest);
+            if !open.is_ok_and(|open| is_coding_of(open, *coding, coded, content)) {
+                wrong += 1;
+                let (file, digest) = (text::path(&file.path), hex(&coded.digest));
+                report.push_str(&format!(
+                    "release {}: {file}: the content {digest} is no coding of the file\n",
+                    short(release)
+                ));
+            }
+        }
+    }
+    wrong
 }
 
 fn retention(parsed: &ParsedCommand) -> Result<Retention, Problem> {

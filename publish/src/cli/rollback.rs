@@ -5,6 +5,7 @@ use super::outcome::Outcome;
 use super::print;
 use super::publish::{signed, warn_of_unsigned};
 use super::publish_hosts::{next_pointer, open_lines, urls};
+use super::signed_records::{check_sequence, find_signed, next_sequence, signed_before};
 use super::site_of_store::{SiteOfStore, find_release, publisher, short};
 use crate::contents::stored;
 use crate::destination::Destination;
@@ -60,19 +61,34 @@ fn choice<'r>(
     site: &str,
     records: &'r SiteRecords,
     name: Option<&str>,
+    key: Option<&PublisherKey>,
 ) -> Result<(&'r Publication, [u8; 32]), Problem> {
     let Some(served) = records.served() else {
         let what = format!("the site {site} has no release");
         return Err(Problem::usage(what).help("`anthill publish DIR STORE` publishes one"));
     };
-    let release = match (name, records.before_served()) {
-        (Some(name), _) => find_release(records, name).map_err(|problem| {
+    let before = match key {
+        Some(key) => signed_before(key, records),
+        None => records.before_served(),
+    };
+    let find = |name| match key {
+        Some(key) => find_signed(key, records, name),
+        None => find_release(records, name),
+    };
+    let release = match (name, before) {
+        (Some(name), _) => find(name).map_err(|problem| {
             problem.help(
                 "a rollback takes one host or store, and then a label or at least 4 digits of an id; `anthill releases` \
                  lists them",
             )
         })?,
         (None, Some(before)) => before.pointer.release,
+        (None, None) if records.before_served().is_some() => {
+            let what =
+                format!("the key signed no release of the site {site} before the served one");
+            return Err(Problem::usage(what)
+                .help("write all 64 digits of the id, from a source that you trust"));
+        }
         (None, None) => {
             let what = format!("the site {site} has no release before");
             return Err(Problem::usage(what).help("`anthill releases` lists the releases"));
@@ -90,7 +106,7 @@ fn in_store(
     let site = SiteOfStore::find_present(place)?;
     let writer = site.writer()?;
     let records = site.records()?;
-    let (served, release) = choice(&site.site, &records, name)?;
+    let (served, release) = choice(&site.site, &records, name, key)?;
     for content in release_contents(writer.reader(), &release).map_err(stored)? {
         if !writer.has(&content).map_err(stored)? {
             let what = format!(
@@ -103,6 +119,7 @@ fn in_store(
         }
     }
     warn_of_unsigned(served, key);
+    check_sequence(key, &records, next_sequence(&records)?)?;
     let flip = Flip {
         release,
         seen: records.served,
@@ -125,9 +142,10 @@ fn on_host(
 ) -> Result<ExitCode, Problem> {
     let start = Instant::now();
     let records = remote.records.clone();
-    let (served, release) = choice(&remote.site, &records, name)?;
+    let (served, release) = choice(&remote.site, &records, name, key)?;
     warn_of_unsigned(served, key);
-    let flip = remote.flip(&signed(key, &next_pointer(&remote, release)))?;
+    let pointer = next_pointer(&remote, release, key)?;
+    let flip = remote.flip(&signed(key, &pointer))?;
     let (site, addresses) = (remote.site.clone(), remote.addresses.clone());
     remote.end();
     let done = Outcome::published(&site, flip.sequence, &flip.report, start);

@@ -7,7 +7,7 @@ use crate::problem::Problem;
 use crate::release::{self, ReleaseFile};
 use crate::text;
 use anthill_data_plane::base::digest::hex;
-use anthill_data_plane::limits::RELEASE_LABEL_BYTES_MAX;
+use anthill_data_plane::limits::{RELEASE_DIGITS_MIN, RELEASE_LABEL_BYTES_MAX};
 use anthill_data_plane::site::{ServerReport, served_folder, wait_until_served};
 use anthill_data_plane::store::{
     ReleaseStore as _, SiteRecords, StoreFolder, StoreWriter, read_manifest, sites,
@@ -19,11 +19,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Name of a site without a name in the argument.
-const DEFAULT_SITE: &str = "www";
+pub(super) const DEFAULT_SITE: &str = "www";
 /// Digits of a release id in messages.
 const SHORT_DIGITS: usize = 12;
-/// Least number of digits that name a release.
-pub(super) const DIGITS_MIN: usize = 4;
 
 /// Site of a store.
 pub(super) struct SiteOfStore {
@@ -33,6 +31,8 @@ pub(super) struct SiteOfStore {
     pub(super) site: String,
     /// The store; None before the first publication.
     pub(super) store: Option<StoreFolder>,
+    /// True if only this user makes the releases of the site.
+    pub(super) is_own: bool,
 }
 
 impl SiteOfStore {
@@ -50,7 +50,12 @@ impl SiteOfStore {
             (None, None) => DEFAULT_SITE.to_owned(),
             (None, Some(store)) => only_site(store)?,
         };
-        Ok(SiteOfStore { path, site, store })
+        Ok(SiteOfStore {
+            path,
+            site,
+            store,
+            is_own: false,
+        })
     }
 
     /// Refuses a new store in a folder with other files, and a store in the folder to publish: one publication would make
@@ -170,6 +175,10 @@ impl Presence for SiteOfStore {
         };
         blob.metadata().is_ok_and(|it| it.len() == content.size)
     }
+
+    fn open(&self, content: &BlobRef) -> Option<std::fs::File> {
+        self.store.as_ref()?.open_blob(&content.digest).ok()
+    }
 }
 
 /// Returns the path that a missing folder will have: the nearest present folder above without links, and the names below.
@@ -213,18 +222,23 @@ pub(super) fn short(release: &[u8; 32]) -> String {
 
 /// Finds a release by a label, or by the first digits of its id.
 pub(super) fn find_release(records: &SiteRecords, name: &str) -> Result<[u8; 32], Problem> {
-    if let Some(release) = records.labels.get(name) {
-        return Ok(*release);
-    }
+    let label = records.labels.get(name);
     let help = "`anthill releases STORE` lists the releases";
     let all = records.releases();
     let found = all
         .iter()
         .filter(|release| hex(&release[..]).starts_with(name));
     let found: Vec<&[u8; 32]> = found.collect();
-    match found.as_slice() {
-        [release] if name.len() >= DIGITS_MIN => Ok(**release),
-        [] => {
+    // The owner of a store could give the digits of a release to another release as a label.
+    let is_both = name.len() >= RELEASE_DIGITS_MIN && !found.is_empty();
+    match (label, found.as_slice()) {
+        (Some(_), _) if is_both => {
+            let what = format!("`{name}` is a label and the begin of a release id");
+            Err(Problem::usage(what).help("write more digits of the id"))
+        }
+        (Some(release), _) => Ok(*release),
+        (None, [release]) if name.len() >= RELEASE_DIGITS_MIN => Ok(**release),
+        (None, []) => {
             Err(Problem::usage(format!("no release has the label or the id `{name}`")).help(help))
         }
         _ => {

@@ -8,7 +8,8 @@ use super::parse::ParsedArguments;
 use crate::base::clock;
 use crate::base::digest::hex;
 use crate::config::OperatorError;
-use crate::receive::{self, ReceiveOptions, Rights};
+use crate::limits::RECEIVE_IDLE_SECONDS_MAX;
+use crate::receive::{self, IdleInput, ReceiveOptions, Rights};
 use crate::store::{
     ReleaseMark, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError, StoreWriter,
     served_folder, sweep,
@@ -23,8 +24,8 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     if let Some(id) = typed.text("withdraw")? {
         return withdraw(&options, &id);
     }
-    let mut input = io::stdin().lock();
-    let is_terminal = input.is_terminal();
+    let is_terminal = io::stdin().is_terminal();
+    let mut input = io::BufReader::new(IdleInput::new(io::stdin(), RECEIVE_IDLE_SECONDS_MAX));
     if is_terminal || input.fill_buf().is_ok_and(<[u8]>::is_empty) {
         super::print_message(&format!(
             "this command receives releases of the site {} from `anthill publish`, and is no shell: run `anthill publish DIR \

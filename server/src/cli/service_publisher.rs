@@ -8,12 +8,13 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RawMode, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, RawMode, Uid};
 use rustix::io::Errno;
 
 use super::parse::ParsedArguments;
 use super::receive::{key_line, own_program};
 use super::system_account::{self, AccountSpec, Login};
+use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::config::{Config, OperatorError, UnixAccount, reason};
 use crate::receive::{ReceiveOptions, Rights};
 use crate::store::served_folder;
@@ -69,8 +70,25 @@ impl PublisherSetup {
         let server = UnixAccount::find(server).ok_or_else(|| {
             OperatorError::failure(format!("the account {server} does not exist"))
         })?;
-        if UnixAccount::find(&self.name).is_none() {
-            let home = format!("/home/{}", self.name);
+        if server.gid == 0 {
+            let what = format!("the account {} has the group of root", server.name);
+            return Err(OperatorError::failure(what).help(
+                "give the server an account with a group of its own: publishers get that group",
+            ));
+        }
+        let home = format!("/home/{}", self.name);
+        let account = UnixAccount::find(&self.name);
+        if account.is_none() && Path::new(&home).symlink_metadata().is_ok() {
+            let what = format!("{home} exists already, and belongs to another account");
+            return Err(OperatorError::failure(what).help("choose another name for the publisher"));
+        }
+        let state = config.server.state.get_ref();
+        let store = config.server.releases_folder();
+        open_folder(state, STATE_MODE, &server)?;
+        let folder = open_folder(&store, STORE_MODE, &server)?;
+        must_be_shared(&folder, &store, &server)?;
+        // Accounts and groups change after all checks.
+        if account.is_none() {
             system_account::make(&AccountSpec {
                 name: &self.name,
                 home: &home,
@@ -90,11 +108,7 @@ impl PublisherSetup {
         if account.is_some_and(|account| !account.groups.contains(&server.gid)) {
             system_account::add_to_group(&self.name, &server.group)?;
         }
-        let state = config.server.state.get_ref();
-        let store = config.server.releases_folder();
-        open_folder(state, STATE_MODE, &server)?;
-        let folder = open_folder(&store, STORE_MODE, &server)?;
-        must_be_shared(&folder, &store, &server)
+        Ok(())
     }
 
     /// Returns a line of authorized_keys for each site, with an introduction.
@@ -137,22 +151,40 @@ fn sites(config: &Config) -> BTreeSet<String> {
     sites.collect()
 }
 
-/// Opens a folder, and makes a missing folder for the server's account. The last name is no link, so an account with
-/// access to the folder above leads root nowhere else.
+/// Opens a folder, and makes a missing folder for the server's account. Only root and that account may change the way to
+/// the folder, so no other account leads root elsewhere. An empty folder of a third account is refused.
 fn open_folder(path: &Path, mode: RawMode, server: &UnixAccount) -> Result<OwnedFd, OperatorError> {
     let failed = |error: Errno| {
         OperatorError::failure(format!("{}: {}", path.display(), reason(&error.into())))
     };
-    let is_new = match rustix::fs::mkdirat(CWD, path, Mode::from_raw_mode(0o700)) {
+    let way = TrustedPath::resolve(path, LastLink::Keep, MissingFolder::Fail).map_err(|error| {
+        OperatorError::failure(format!("{}: {}", path.display(), reason(&error)))
+    })?;
+    way.must_be_controlled_by(server.uid).map_err(|error| {
+        OperatorError::failure(error.to_string()).help(
+            "set `state` to a folder below one that only root can change, such as /var/lib/anthill",
+        )
+    })?;
+    let is_new = match rustix::fs::mkdirat(way.folder(), way.name(), Mode::from_raw_mode(0o700)) {
         Ok(()) => true,
         Err(Errno::EXIST) => false,
         Err(error) => return Err(failed(error)),
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
+    let folder = rustix::fs::openat(way.folder(), way.name(), flags, Mode::empty());
+    let folder = folder.map_err(failed)?;
     let is_empty = is_new || names(&folder).map_err(failed)? == 0;
     let stat = rustix::fs::fstat(&folder).map_err(failed)?;
     let is_own = stat.st_uid == server.uid;
+    if is_empty && !is_new && !is_own && stat.st_uid != 0 {
+        let what = format!(
+            "{} belongs to another account than {}",
+            path.display(),
+            server.name
+        );
+        return Err(OperatorError::failure(what)
+            .help("name another folder, or give the folder to the server's account"));
+    }
     // A state folder in use gets its group; a store in use is left, since its files have a group too.
     if is_empty || (is_own && mode == STATE_MODE) {
         let (owner, group) = (Uid::from_raw(server.uid), Gid::from_raw(server.gid));

@@ -6,19 +6,30 @@ use super::options::ReceiveOptions;
 use super::rights::Rights;
 use super::upload::Upload;
 use crate::base::clock::unix_seconds_now;
-use crate::base::digest::{from_hex, hex};
-use crate::limits::{MANIFEST_BYTES_MAX, RECEIVE_UNSYNCED_BYTES_MAX};
+use crate::base::digest::{Digest, from_hex, hex};
+use crate::limits::{
+    MANIFEST_BYTES_MAX, RECEIVE_UNSYNCED_BYTES_MAX, RECEIVE_UNSYNCED_CONTENTS_MAX,
+    STORE_BUFFER_BYTES,
+};
 use crate::site::{ServerReport, SiteAddresses, wait_until_served};
 use crate::store::{
-    Flip, FrameReader, FrameWriter, ReleaseMark, SiteRecords, SiteWriter, StoreWriteError,
-    StoreWriter, read_manifest, record_received, release_contents, verify_content,
+    Flip, FrameReader, FrameWriter, ReleaseMark, ReleaseStore as _, SiteRecords, SiteWriter,
+    StoreFolder, StoreWriteError, StoreWriter, disk_bytes, read_manifest, record_received,
+    release_contents, verify_content,
 };
-use crate::wire::manifest::apply_difference;
+use crate::wire::content_coding::ContentCoding;
+use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader, apply_difference};
 use crate::wire::receive_frame::{ContentPlace, FrameKind, GzipAndText, HELLO};
 use crate::wire::release_pointer::ReleasePointer;
+use flate2::bufread;
 use flate2::write::GzDecoder;
-use std::io::{Read, Write};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::path::PathBuf;
+
+/// Begin of the publisher's name for a release that a push into a repository of this server made.
+const PUSHER: &str = "push@";
+/// Seconds of a day.
+const DAY_SECONDS: u64 = 24 * 60 * 60;
 
 /// Session of one publisher.
 pub(super) struct Session<'s, R: Read, W: Write> {
@@ -146,17 +157,8 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
             false => self.manifest_from(&pieces.difference)?,
         };
         let upload = Upload::new(manifest, release, self.store, &self.options.site)?;
-        if let Some(quota) = self.options.quota {
-            let needed = upload
-                .missing_bytes()
-                .saturating_add(self.store.used_bytes()?);
-            if needed > quota {
-                return Err(ReceiveError::Refused(format!(
-                    "the release needs {needed} bytes together with the older releases, and the quota is {quota} bytes"
-                )));
-            }
-        }
         let needs = upload.needs(self.store, &self.options.site);
+        self.must_fit(upload.missing_bytes(&needs))?;
         let needs: Vec<u8> = needs.iter().flat_map(|place| place.bytes()).collect();
         self.upload = Some(upload);
         // A frame has whole entries.
@@ -164,6 +166,20 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
             self.output.write(FrameKind::Need, entries)?;
         }
         Ok(self.output.write(FrameKind::Need, b"")?)
+    }
+
+    /// Refuses `bytes` beyond the quota, together with all contents and drafts of the store.
+    fn must_fit(&self, bytes: u64) -> Result<(), ReceiveError> {
+        let Some(quota) = self.options.quota else {
+            return Ok(());
+        };
+        let needed = bytes.saturating_add(self.store.used_bytes()?);
+        match needed <= quota {
+            true => Ok(()),
+            false => Err(ReceiveError::Refused(format!(
+                "the release needs {needed} bytes together with the older releases, and the quota is {quota} bytes"
+            ))),
+        }
     }
 
     /// Returns the manifest of a difference. The difference begins with the digest of the earlier manifest.
@@ -189,7 +205,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         let place = <&[u8; ContentPlace::BYTES]>::try_from(payload);
         let place = place.map_err(|_| ReceiveError::Protocol("a content has a place"))?;
         let place = ContentPlace::parse(place);
-        let mut incoming = self.begin_content(place)?;
+        let mut incoming = self.begin_content(place, true)?;
         self.read_pieces(&mut incoming)?;
         self.complete(incoming)
     }
@@ -199,21 +215,33 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         let numbers = GzipAndText::parse(payload);
         let numbers = numbers.ok_or(ReceiveError::Protocol("a gzip content has two numbers"))?;
         let whole = |number| ContentPlace { number, offset: 0 };
-        let mut gzip = self.begin_content(whole(numbers.gzip))?;
-        let mut text = GzDecoder::new(self.begin_content(whole(numbers.text))?);
+        let mut gzip = self.begin_content(whole(numbers.gzip), true)?;
+        // Nothing goes on with a text that is cut: the next connection sends the gzip content or the text anew.
+        let mut text = GzDecoder::new(self.begin_content(whole(numbers.text), false)?);
         self.read_pieces(&mut Both(&mut gzip, &mut text))?;
         let text = text.finish().map_err(not_written)?;
         self.complete(gzip)?;
         self.complete(text)
     }
 
-    /// Begins a missing content, or goes on with it.
-    fn begin_content(&self, place: ContentPlace) -> Result<IncomingContent<'s>, ReceiveError> {
+    /// Begins a missing content, or goes on with it. If `is_kept`, the draft of a broken connection stays for the next one.
+    fn begin_content(
+        &self,
+        place: ContentPlace,
+        is_kept: bool,
+    ) -> Result<IncomingContent<'s>, ReceiveError> {
         let upload = self.upload.as_ref();
         let upload = upload.ok_or(ReceiveError::Protocol("a content comes after its manifest"))?;
         let content = upload.content(place.number);
         let content = *content.ok_or(ReceiveError::Protocol("the content is not missing"))?;
-        let draft = self.store.resume(&self.options.site, &content)?;
+        let mut draft = match is_kept {
+            true => self.store.resume(&self.options.site, &content)?,
+            false => self.store.draft()?,
+        };
+        if place.offset == 0 && draft.size() > 0 {
+            // The draft belonged to another session when this one asked for the content.
+            draft = self.store.draft()?;
+        }
         if draft.size() != place.offset {
             return Err(ReceiveError::Refused(
                 "another publisher sends the same content at the moment; publish again".to_owned(),
@@ -251,10 +279,14 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         }
         self.unrecorded.push(content.digest);
         self.unsynced += content.size;
-        if self.unsynced >= RECEIVE_UNSYNCED_BYTES_MAX {
+        if self.unsynced >= RECEIVE_UNSYNCED_BYTES_MAX
+            || self.unrecorded.len() >= RECEIVE_UNSYNCED_CONTENTS_MAX
+        {
             self.unsynced = 0;
             self.record_contents()?;
             self.store.sync()?;
+            // Other sessions perhaps filled the store meanwhile.
+            self.must_fit(0)?;
         }
         Ok(())
     }
@@ -280,14 +312,26 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         }
         let own = self.options.publisher.as_ref();
         let publisher = own.unwrap_or(&wanted.publisher).clone();
+        if publisher.starts_with(PUSHER) && own.is_none() {
+            return Err(ReceiveError::Refused(format!(
+                "the names of publishers that begin with `{PUSHER}` belong to pushes into a repository"
+            )));
+        }
         if signature.is_some() && publisher != wanted.publisher {
             return Err(ReceiveError::Refused(format!(
                 "the signed pointer names the publisher `{}`, and this account belongs to `{publisher}`",
                 wanted.publisher
             )));
         }
+        if signature.is_some() && wanted.time > unix_seconds_now().saturating_add(DAY_SECONDS) {
+            return Err(ReceiveError::Refused(
+                "the signed pointer has a time more than a day ahead; set the clock of the publisher's machine"
+                    .to_owned(),
+            ));
+        }
         self.must_be_complete(&wanted.release)?;
         let site = SiteWriter::lock(self.store, &self.options.site)?;
+        self.add_uploaded(&wanted.release)?;
         let records = self.records()?;
         let next = records
             .publications
@@ -347,7 +391,9 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
             ["label", label, digest] => {
                 let release = release(digest)?;
                 self.must_be_complete(&release)?;
-                self.lock()?.set_label(label, &release)?;
+                let site = self.lock()?;
+                self.add_uploaded(&release)?;
+                site.set_label(label, &release)?;
                 self.unrecorded.clear();
             }
             ["unlabel", label] => self.lock()?.remove_label(label)?,
@@ -383,17 +429,35 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
                 answer.push_str(&format!("wrong {} {error}\n", hex(&content.digest)));
             }
         }
+        for (text, gzip) in gzip_contents(&self.manifest(release)?) {
+            if !is_gzip_of(self.store.reader(), &gzip, &text) {
+                let digest = hex(&gzip.digest);
+                answer.push_str(&format!(
+                    "wrong {digest} the gzip content decodes to another text\n"
+                ));
+            }
+        }
         answer.push_str(&format!("contents {}\n", contents.len()));
         Ok(answer)
     }
 
-    /// Adds the manifest of the upload if it is complete. Any other release must be one of the site with all contents.
+    /// Adds the manifest of a complete upload, under the lock of the site. Other sessions perhaps filled the store since the
+    /// upload began.
+    fn add_uploaded(&self, release: &[u8; 32]) -> Result<(), ReceiveError> {
+        if let Some(upload) = self.upload.as_ref().filter(|it| it.release == *release) {
+            self.must_fit(disk_bytes(upload.manifest.len() as u64))?;
+            self.store.add_manifest(&upload.manifest)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses an incomplete upload. Any other release must be one of the site with all contents.
     fn must_be_complete(&self, release: &[u8; 32]) -> Result<(), ReceiveError> {
         if let Some(upload) = &self.upload
             && upload.release == *release
         {
             return match upload.missing_count() {
-                0 => Ok(self.store.add_manifest(&upload.manifest).map(|_| ())?),
+                0 => Ok(()),
                 missing => Err(ReceiveError::Refused(format!(
                     "{missing} contents of the release are missing"
                 ))),
@@ -445,6 +509,51 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
     fn lock(&self) -> Result<SiteWriter<'s>, StoreWriteError> {
         SiteWriter::lock(self.store, &self.options.site)
     }
+}
+
+/// Returns the texts of a manifest with their gzip contents.
+fn gzip_contents(manifest: &[u8]) -> Vec<(BlobRef, BlobRef)> {
+    let mut text = None;
+    let mut found = Vec::new();
+    for line in ManifestReader::new(manifest)
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        match line {
+            ManifestLine::File { content, .. } => text = Some(content),
+            ManifestLine::Coded {
+                coding: ContentCoding::Gzip,
+                content,
+            } => found.extend(text.map(|text| (text, content))),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Returns true if a gzip content decodes to a text and has no bytes behind its end. Further bytes than those of the text
+/// are not decoded.
+fn is_gzip_of(store: &StoreFolder, gzip: &BlobRef, text: &BlobRef) -> bool {
+    let Ok(file) = store.open_blob(&gzip.digest) else {
+        return false;
+    };
+    let mut coded = BufReader::new(file);
+    let mut decoder = bufread::GzDecoder::new(&mut coded).take(text.size.saturating_add(1));
+    let mut buffer = vec![0; STORE_BUFFER_BYTES];
+    let (mut digest, mut size) = (Digest::new(), 0);
+    loop {
+        match decoder.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => {
+                digest.update(&buffer[..count]);
+                size += count as u64;
+            }
+            Err(_) => return false,
+        }
+    }
+    let is_end = coded.fill_buf().is_ok_and(<[u8]>::is_empty);
+    is_end && size == text.size && digest.finish() == text.digest
 }
 
 /// Appends a piece of a manifest.

@@ -318,6 +318,40 @@ fn a_text_is_decoded_from_its_gzip_content() {
 }
 
 #[test]
+fn verify_names_a_gzip_content_with_another_text() {
+    let receiver = Receiver::new(Rights::Publish);
+    let (text, gzip, release) = gzip_and_text();
+    let other = b"another text".repeat(100);
+    let wrong = release.replace(&hex(&sha256(&text)), &hex(&sha256(&other)));
+    let wrong = wrong.replace(
+        &format!("file {} ", text.len()),
+        &format!("file {} ", other.len()),
+    );
+    let verified = |release: &str, text: &[u8], sequence| {
+        let digest = hex(&sha256(release.as_bytes()));
+        let frames = Frames::new()
+            .add(FrameKind::List, b"")
+            .manifest(release)
+            .content(0, 0, text);
+        let frames = match sequence {
+            1 => frames.content(1, 0, &gzip),
+            _ => frames,
+        };
+        let frames = frames
+            .pointer(release, sequence)
+            .command(&format!("verify {digest}"));
+        let answers = receiver.answers(frames);
+        String::from_utf8_lossy(&answers[answers.len() - 1].1).into_owned()
+    };
+    assert_eq!(verified(&release, &text, 1), "contents 3\n");
+    let report = verified(&wrong, &other, 2);
+    assert!(
+        report.contains("the gzip content decodes to another text"),
+        "{report}"
+    );
+}
+
+#[test]
 fn a_gzip_content_with_another_text_is_refused() {
     let (text, gzip, release) = gzip_and_text();
     let refusal = |numbers: GzipAndText, bytes: &[u8]| {
@@ -465,6 +499,78 @@ fn completed_contents_of_a_broken_upload_stay_for_the_next_one() {
 }
 
 #[test]
+fn the_quota_counts_drafts_until_the_manifest_is_added() {
+    let mut receiver = Receiver::new(Rights::Publish);
+    let release = manifest(&[("a", b"abcdef")]);
+    receiver.options.quota = Some(4 * 4_096);
+    let frames = Frames::new().manifest(&release).content(0, 0, b"abcdef");
+    // Another session writes a content after the upload began.
+    let store = StoreWriter::open(&receiver.options.store).expect("a store");
+    let mut input = frames.0.into_inner();
+    let begun = input.len();
+    input.extend(Frames::new().pointer(&release, 1).0.into_inner()[HELLO.len() + 4..].iter());
+    let mut draft = None;
+    let input = Meanwhile {
+        bytes: &input,
+        pause_at: begun,
+        read: 0,
+        run: || {
+            let mut other = store.draft().expect("a draft");
+            other.write_all(&[0; 3 * 4_096]).expect("a write");
+            draft = Some(other);
+        },
+    };
+    let mut output = Vec::new();
+    let error = receive(&receiver.options, input, &mut output).expect_err("a refusal");
+    assert!(error.to_string().contains("the quota is"), "{error}");
+    assert_eq!(receiver.served(), None);
+    drop(draft);
+}
+
+/// Input that runs a step once before the byte at a place is read.
+struct Meanwhile<'b, F> {
+    bytes: &'b [u8],
+    pause_at: usize,
+    read: usize,
+    run: F,
+}
+
+impl<F: FnMut()> std::io::Read for Meanwhile<'_, F> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.read == self.pause_at {
+            (self.run)();
+        }
+        let end = match self.read < self.pause_at {
+            true => self.pause_at,
+            false => self.bytes.len(),
+        };
+        let count = (&self.bytes[self.read..end]).read(buffer)?;
+        self.read += count;
+        Ok(count)
+    }
+}
+
+#[test]
+fn the_text_of_a_broken_gzip_content_leaves_no_draft() {
+    let receiver = Receiver::new(Rights::Publish);
+    let (_, gzip, release) = gzip_and_text();
+    let both = GzipAndText { gzip: 1, text: 0 };
+    let frames = Frames::new()
+        .manifest(&release)
+        .add(FrameKind::GzipAndText, &both.bytes())
+        .add(FrameKind::Data, &gzip[..gzip.len() - 1]);
+    receiver.refusal(frames);
+    let needs = needs(&receiver.answers(Frames::new().manifest(&release)));
+    let place = |number, offset| ContentPlace { number, offset };
+    assert_eq!(needs[0], place(0, 0), "the text");
+    assert_eq!(
+        needs[1],
+        place(1, gzip.len() as u64 - 1),
+        "the gzip content"
+    );
+}
+
+#[test]
 fn wrong_requests_are_refused() {
     let release = manifest(&[("a", b"abc")]);
     let digest = hex(&sha256(release.as_bytes()));
@@ -475,6 +581,7 @@ fn wrong_requests_are_refused() {
         ..pointer(&release, 1)
     };
     let cookie = "anthill release 1\nfields **\nfield Clear-Site-Data *\n";
+    let two_sizes = format!("{release}file 4 {} b\n", hex(&sha256(b"abc")));
     let climbing = "anthill release 1\nfile 1 00 ../x\n";
     for (frames, reason) in [
         (
@@ -504,6 +611,10 @@ fn wrong_requests_are_refused() {
                 .add(FrameKind::Difference, b"=1\n")
                 .add(FrameKind::Release, &[0; 32]),
             "malformed",
+        ),
+        (
+            Frames::new().manifest(&two_sizes),
+            "one digest with two sizes",
         ),
         (Frames::new().content(0, 0, b"abc"), "after its manifest"),
         (upload().content(1, 0, b"abc"), "not missing"),
@@ -619,18 +730,36 @@ fn two_publishers_do_not_overwrite_one_another() {
 fn the_quota_and_the_name_of_the_publisher_are_the_receivers() {
     let mut receiver = Receiver::new(Rights::Publish);
     let release = manifest(&[("a", b"abcdef")]);
-    receiver.options.quota = Some(release.len() as u64 + 5);
+    // The manifest and the content take a block of the disk each.
+    receiver.options.quota = Some(2 * 4_096 - 1);
     let refusal = receiver.refusal(Frames::new().manifest(&release));
     assert!(refusal.contains("the quota is"), "{refusal}");
-    receiver.options.quota = Some(release.len() as u64 + 6);
+    receiver.options.quota = Some(2 * 4_096);
     receiver.options.publisher = Some("ci".to_owned());
     let frames = Frames::new().manifest(&release).content(0, 0, b"abcdef");
     receiver.answers(frames.pointer(&release, 1));
     let records = receiver.records();
     let publisher = records.served().map(|it| it.pointer.publisher.as_str());
     assert_eq!(publisher, Some("ci"));
+    let ahead = ReleasePointer {
+        time: unix_seconds_now() + 90_000,
+        publisher: "ci".to_owned(),
+        ..pointer(&release, 2)
+    };
+    let frames = Frames::new().add(FrameKind::List, b"");
+    let ahead = ahead.signed_text(&[1; 32], &[2; 64]);
+    let refusal = receiver.refusal(frames.add(FrameKind::Pointer, ahead.as_bytes()));
+    assert!(refusal.contains("more than a day ahead"), "{refusal}");
     let signed = pointer(&release, 2).signed_text(&[1; 32], &[2; 64]);
     let frames = Frames::new().add(FrameKind::List, b"");
     let refusal = receiver.refusal(frames.add(FrameKind::Pointer, signed.as_bytes()));
     assert!(refusal.contains("belongs to `ci`"), "{refusal}");
+    receiver.options.publisher = None;
+    let push = ReleasePointer {
+        publisher: "push@site.git".to_owned(),
+        ..pointer(&release, 2)
+    };
+    let frames = Frames::new().add(FrameKind::List, b"");
+    let refusal = receiver.refusal(frames.add(FrameKind::Pointer, push.text().as_bytes()));
+    assert!(refusal.contains("belong to pushes"), "{refusal}");
 }

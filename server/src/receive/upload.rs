@@ -7,7 +7,8 @@
 use super::error::ReceiveError;
 use crate::base::digest::sha256;
 use crate::store::{
-    ContentIndex, SiteRecords, StoreWriteError, StoreWriter, received_contents, release_contents,
+    ContentIndex, SiteRecords, StoreWriteError, StoreWriter, disk_bytes, received_contents,
+    release_contents,
 };
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
 use crate::wire::receive_frame::ContentPlace;
@@ -53,7 +54,18 @@ impl Upload {
             };
             upload.contents.push(content);
         }
-        upload.missing = missing(&upload.contents, store, site)?;
+        let contents = &upload.contents;
+        let index = ContentIndex::new(contents);
+        let has_other_size = |content: &BlobRef| {
+            let first = index.number(contents, &content.digest);
+            first.is_some_and(|first| contents[first as usize].size != content.size)
+        };
+        if contents.iter().any(has_other_size) {
+            return Err(ReceiveError::Protocol(
+                "the manifest has one digest with two sizes",
+            ));
+        }
+        upload.missing = missing(contents, &index, store, site)?;
         upload.manifest = manifest;
         Ok(upload)
     }
@@ -67,11 +79,13 @@ impl Upload {
         self.missing.iter().map(place).collect()
     }
 
-    /// Returns the bytes of the missing contents.
-    pub(super) fn missing_bytes(&self) -> u64 {
-        let sizes = self.missing.iter();
-        let sizes = sizes.map(|number| self.contents[*number as usize].size);
-        sizes.fold(self.manifest.len() as u64, u64::saturating_add)
+    /// Returns the bytes of the manifest and of the missing parts of contents on the disk.
+    pub(super) fn missing_bytes(&self, needs: &[ContentPlace]) -> u64 {
+        let sizes = needs.iter().map(|place| {
+            let content = &self.contents[place.number as usize];
+            disk_bytes(content.size.saturating_sub(place.offset))
+        });
+        sizes.fold(disk_bytes(self.manifest.len() as u64), u64::saturating_add)
     }
 
     /// Returns a missing content; None for another number.
@@ -96,10 +110,10 @@ impl Upload {
 /// Returns the numbers of the contents that the publisher has to send, rising. Equal contents are sent once.
 fn missing(
     contents: &[BlobRef],
+    index: &ContentIndex,
     store: &StoreWriter,
     site: &str,
 ) -> Result<Vec<u32>, StoreWriteError> {
-    let index = ContentIndex::new(contents);
     let numbers = 0..u32::try_from(contents.len()).unwrap_or(u32::MAX);
     let mut is_needed: Vec<bool> = numbers
         .clone()

@@ -23,7 +23,8 @@ pub use retained::{RetainedRelease, find_retained};
 pub use tree::ReleaseContent;
 
 use crate::base::atomic_file;
-use crate::base::digest::hex;
+use crate::base::digest::{from_hex, hex};
+use crate::limits::RELEASES_REMEMBERED_MAX;
 use crate::site::folder::SiteFolder;
 use crate::site::published_rules::PublishedRules;
 use crate::store::{
@@ -160,9 +161,44 @@ impl ReleaseRules {
 
     /// Returns true if a release is withdrawn.
     pub(super) fn is_withdrawn(&self, release: &[u8; 32]) -> Result<bool, ReleaseError> {
+        if self.remembered().contains(release) {
+            return Ok(true);
+        }
         let withdrawn = |store: Box<dyn ReleaseStore>| store.is_withdrawn(&self.site, release);
         let withdrawn = self.open_store().and_then(withdrawn);
         withdrawn.map_err(|error| refused(self.withdrawn(), &error))
+    }
+
+    /// Returns the file with the releases that the server saw withdrawn. No site of a store has a plus sign in its name.
+    fn remembered_file(&self) -> PathBuf {
+        let mut path = self.served.clone().into_os_string();
+        path.push("+withdrawn");
+        path.into()
+    }
+
+    /// Returns the releases of a site with `publishers` that the server saw withdrawn, the oldest first. The owner of the
+    /// store could remove the mark of the withdrawal, and has no key of a publisher.
+    fn remembered(&self) -> Vec<[u8; 32]> {
+        if self.publishers.is_empty() {
+            return Vec::new();
+        }
+        let text = atomic_file::read(&self.remembered_file()).unwrap_or_default();
+        let lines = text.split(|byte| *byte == b'\n');
+        lines.filter_map(from_hex).collect()
+    }
+
+    /// Remembers a withdrawn release of a site with `publishers` over the removal of its mark and over a restart. A file
+    /// that cannot be written leaves the mark in the store alone.
+    pub(super) fn remember_withdrawn(&self, release: &[u8; 32]) {
+        let mut remembered = self.remembered();
+        if self.publishers.is_empty() || remembered.contains(release) {
+            return;
+        }
+        remembered.push(*release);
+        let first = remembered.len().saturating_sub(RELEASES_REMEMBERED_MAX);
+        let lines = remembered[first..].iter().map(|it| hex(it) + "\n");
+        let text: String = lines.collect();
+        let _ = atomic_file::write(&self.remembered_file(), text.as_bytes(), 0o644);
     }
 
     /// Reads and verifies the pointer. Returns None before the first release. `last` is the last release of the site.

@@ -57,7 +57,11 @@ impl Site {
                 let mut known = pointed.into_iter().chain(last);
                 let is_withdrawn =
                     |it: &ServedRelease| release.is_withdrawn(&it.release).unwrap_or(false);
-                let state = known.find(is_withdrawn).map(ReleaseState::Withdrawn);
+                let withdrawn = known.find(is_withdrawn);
+                if let Some(withdrawn) = withdrawn {
+                    release.remember_withdrawn(&withdrawn.release);
+                }
+                let state = withdrawn.map(ReleaseState::Withdrawn);
                 (
                     state.unwrap_or(ReleaseState::Missing),
                     ReleaseContent::empty(),
@@ -92,6 +96,9 @@ impl Site {
         let withdrawn = match state {
             ReleaseState::Served(served) => {
                 let is_withdrawn = release.is_withdrawn(&served.release).unwrap_or(false);
+                if is_withdrawn {
+                    release.remember_withdrawn(&served.release);
+                }
                 is_withdrawn.then_some(ReleaseState::Withdrawn(*served))
             }
             _ => None,
@@ -103,6 +110,19 @@ impl Site {
         let last = state.last().copied().or_else(|| release.acknowledged());
         let opened = release.read_pointer(last.as_ref()).and_then(|found| {
             let found = found.filter(|found| served != Some(found));
+            // The mark of the withdrawal is perhaps gone.
+            if let (Some(found), ReleaseState::Withdrawn(former)) = (found, state)
+                && found.release == former.release
+            {
+                let what = format!("the release {} is withdrawn", hex(&found.release));
+                let path = release.pointer();
+                let publication = Some((found.release, found.sequence));
+                return Err(ReleaseError {
+                    path,
+                    what,
+                    publication,
+                });
+            }
             found
                 .map(|found| self.with_release(release, found))
                 .transpose()

@@ -6,8 +6,8 @@ use crate::base::digest::sha256;
 use crate::site::file::{FileMeta, VariantKind};
 use crate::site::folder::FolderNode;
 use crate::site::glob::Glob;
-use crate::site::tests::{Reply, ask, get};
-use crate::site::{CacheControlRule, ContentBudget, Site, SiteRules};
+use crate::site::tests::{Reply, answer, ask, get};
+use crate::site::{CacheControlRule, ContentBudget, Site, SiteResponse, SiteRules};
 use crate::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use std::fs;
@@ -439,6 +439,84 @@ fn key(pair: &Ed25519KeyPair) -> [u8; 32] {
 fn sign(pair: &Ed25519KeyPair, pointer: &ReleasePointer) -> String {
     let signature = pair.sign(pointer.to_be_signed(&key(pair)).as_bytes());
     pointer.signed_text(&key(pair), signature.as_ref().try_into().expect("64 bytes"))
+}
+
+#[test]
+fn a_content_that_changes_with_its_old_time_is_never_sent() {
+    let store = TestStore::new();
+    let (large, small) = ("large ".repeat(40_000), "small ".repeat(2_000));
+    let lines = [&large, &small].map(|text| format!("{{{text}}}"));
+    store.publish(
+        1,
+        &[
+            &format!("file {} a.txt", lines[0]),
+            &format!("file {} b.txt", lines[1]),
+        ],
+    );
+    let site = store.site();
+    assert_eq!(get(&site, "/a.txt").body, large.as_bytes());
+    assert_eq!(get(&site, "/b.txt").body, small.as_bytes());
+    // A publisher that owns the files writes into them, and sets the modification time back.
+    for text in [&large, &small] {
+        let path = store.rules().blob(&sha256(text.as_bytes()));
+        let file = fs::File::options()
+            .write(true)
+            .open(&path)
+            .expect("a content");
+        let modified = file
+            .metadata()
+            .and_then(|it| it.modified())
+            .expect("a time");
+        std::os::unix::fs::FileExt::write_all_at(&file, b"EVIL", 0).expect("a write");
+        file.set_modified(modified).expect("a time");
+    }
+    assert_eq!(
+        get(&site, "/a.txt").status,
+        500,
+        "another look finds another digest"
+    );
+    let SiteResponse::Stored(stored) = answer(&site, "GET /b.txt") else {
+        panic!("a content in memory")
+    };
+    assert!(
+        !stored.variant.disk().expect("a file").unchanged(),
+        "the file is not sent"
+    );
+    assert_eq!(get(&site, "/b.txt").body, small.as_bytes());
+}
+
+#[test]
+fn a_withdrawn_release_stays_withdrawn_without_its_mark() {
+    let pair = Ed25519KeyPair::generate().expect("a key");
+    for publishers in [Vec::new(), vec![key(&pair)]] {
+        let store = TestStore::new();
+        let release = store.manifest(&["file {one} index.html"]);
+        let text = sign(&pair, &pointer(release, 1));
+        write(&store.rules().pointer(), text.as_bytes());
+        let rules = ReleaseRules {
+            publishers: publishers.clone(),
+            ..store.rules()
+        };
+        let open = || store.site_with(|site| site.release = Some(rules.clone()));
+        let served = open();
+        assert!(matches!(
+            served.release_state(),
+            Some(ReleaseState::Served(_))
+        ));
+        store.withdraw(release);
+        let withdrawn = served.reopened().site;
+        let is_withdrawn =
+            |site: &Site| matches!(site.release_state(), Some(ReleaseState::Withdrawn(_)));
+        assert!(is_withdrawn(&withdrawn));
+        // An attacker with access to the store removes the mark.
+        fs::remove_file(rules.withdrawn().join(hex(&release))).expect("removed");
+        let reopened = withdrawn.reopened();
+        assert!(is_withdrawn(&reopened.site));
+        let refused = reopened.refused.expect("a refusal");
+        assert!(refused.what.contains("is withdrawn"), "{refused}");
+        // The state folder remembers the withdrawal over a restart of a site with publishers.
+        assert_eq!(is_withdrawn(&open()), !publishers.is_empty());
+    }
 }
 
 #[test]
