@@ -124,6 +124,12 @@ scenarios! {
         } > actual
         [ "$(stat -c %a publisher.pem)" = 600 ]
         openssl pkey -in publisher.pem -noout
+        # The key signed no release before this one.
+        ! anthill rollback --key publisher.pem /srv/store > "$M/refused" 2>&1
+        has 'the key signed no release' cat "$M/refused"
+        echo signed > public/index.html
+        anthill publish --key publisher.pem public /srv/store
+        @run anthill rollback --key
     "#;
 
     publishers_see_the_served_release_as_printed("releases.md", true) = r#"

@@ -220,7 +220,7 @@ impl Amplified {
         let mut block = Amplified::pseudo_fields(method, path);
         // Four references to the newest entry of the dynamic table (RFC 7541 §2.3.3).
         block.extend_from_slice(&[0x80 | 62; 4]);
-        for _ in 0..count {
+        for nth in 1..=count {
             self.h2.frame(
                 frame::HEADERS,
                 frame::END_HEADERS | flags,
@@ -229,6 +229,11 @@ impl Amplified {
             );
             self.sent += block.len();
             self.next += 2;
+            // Frames that wait for the turn of the connection count against the client's share of memory. Beyond the
+            // share the connection ends, so the server reads each group of frames before the next one.
+            if nth % 8 == 0 {
+                self.h2.settle();
+            }
         }
     }
 }

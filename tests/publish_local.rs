@@ -140,7 +140,7 @@ fn a_refused_publication_is_told_to_the_publisher() {
         "{done:?}"
     );
     // A signed publication ends the refusal.
-    let done = publish(folder, &["rollback", "--key", "key.pem", store]);
+    let done = publish(folder, &["publish", "--key", "key.pem", "site", store]);
     assert!(
         done.stdout.contains("sequence 5, served by all"),
         "{done:?}"

@@ -1,7 +1,7 @@
 //! Renderer of Markdown to HTML for untrusted input. Embedded HTML is shown as text.
 
 use crate::git::browse::render::html::Html;
-use crate::git::browse::render::links::{InnerLinks, link_target};
+use crate::git::browse::render::links::InnerLinks;
 use crate::limits::{GIT_HTML_BYTES_MAX, GIT_README_NESTING_MAX};
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
 use std::collections::HashMap;
@@ -201,6 +201,34 @@ impl fmt::Write for BoundedText {
             false => Err(fmt::Error),
         }
     }
+}
+
+/// Returns the target of a link in a README: `inner` of a relative link, or an external address. None if the link is not
+/// allowed.
+fn link_target(link: &str, is_image: bool, inner: InnerLinks<'_>) -> Option<String> {
+    // Browsers ignore control characters in addresses.
+    let link: String = link.chars().filter(|it| !it.is_control()).collect();
+    let link = link.trim();
+    if link.starts_with('#') {
+        return (!is_image).then(|| link.to_owned());
+    }
+    let end = link.find(['/', '?', '#']).unwrap_or(link.len());
+    if let Some((scheme, rest)) = link
+        .split_once(':')
+        .filter(|(scheme, _)| scheme.len() < end)
+    {
+        let is_web = ["http", "https"]
+            .iter()
+            .any(|it| scheme.eq_ignore_ascii_case(it));
+        let is_mail = scheme.eq_ignore_ascii_case("mailto") && !is_image;
+        return ((is_web && rest.starts_with("//")) || is_mail).then(|| link.to_owned());
+    }
+    // Excludes `//host/path` and variants accepted by browsers, and paths of the site outside the
+    // repository.
+    if link.starts_with('/') || link.contains('\\') {
+        return None;
+    }
+    inner(link, is_image)
 }
 
 #[cfg(test)]

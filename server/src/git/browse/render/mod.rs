@@ -12,5 +12,4 @@ pub(in crate::git) mod commit;
 pub(in crate::git) mod repository_list;
 pub(in crate::git) mod tree;
 pub(in crate::git) mod frame;
-#[cfg(feature = "markdown")]
 pub(in crate::git) mod links;
