@@ -292,7 +292,7 @@ mod tests {
             lexer.push(line, &mut page);
             page.markup("\n");
         }
-        page.into_string().trim_end().to_owned()
+        page.into_string().trim_end_matches('\n').to_owned()
     }
 
     #[test]
