@@ -36,7 +36,7 @@ fn the_text_has_the_state_at_a_glance() {
             .is_some_and(|line| line.starts_with("anthill ")),
         "{text}"
     );
-    // What is wrong comes next.
+    // The problems come next.
     assert_eq!(lines.next(), Some("no problems found"), "{text}");
     let words = |name: &str| {
         let line = text

@@ -1,4 +1,4 @@
-//! What is wrong with a running server, for `anthill status` and the manager page. Pure.
+//! Problems of a running server, for `anthill status` and the manager page. Pure.
 
 use crate::admin::metrics::Metrics;
 use crate::admin::status::{CertificateStatus, Status};

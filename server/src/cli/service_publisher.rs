@@ -204,7 +204,7 @@ fn names(folder: &OwnedFd) -> Result<usize, Errno> {
     Ok(count)
 }
 
-/// Refuses a store whose files belong to one account.
+/// Refuses a store in use with files of one account alone.
 fn must_be_shared(
     folder: &OwnedFd,
     path: &Path,
