@@ -198,6 +198,8 @@ impl ControlPlane {
             self.rebuilder.publisher.start_balancing();
             self.rebuilder.plan_deployments();
             self.rebuilder.rebuild_watches();
+            // A publisher waits for an acknowledgment only if the folder of the acknowledgments is present.
+            self.rebuilder.report_releases();
             let publisher = self.publisher();
             let self_signed = publisher.resources().self_signed.as_deref();
             banner::print(publisher.config(), publisher.listeners(), self_signed);

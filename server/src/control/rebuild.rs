@@ -131,6 +131,11 @@ impl Rebuilder {
         self.refused_file.as_ref()
     }
 
+    /// Reports the releases that all workers serve, and acknowledges the releases to publishers.
+    pub(super) fn report_releases(&mut self) {
+        self.releases.report(&self.publisher);
+    }
+
     /// Returns the releases of the served sites.
     pub(super) fn releases(&self) -> Vec<ReleaseStatus> {
         self.releases.status(self.publisher.world())
@@ -465,7 +470,7 @@ impl Rebuilder {
             }
             world.generation = self.publisher.world().generation + u64::from(changed || has_moved);
             self.publisher.publish(world).await;
-            self.releases.report(&self.publisher);
+            self.report_releases();
         }
         looked_at
     }
