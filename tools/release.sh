@@ -58,7 +58,7 @@ flags="-Zprofile-rustflags $flags"
 # processor with AVX-512 (205 instead of 165 µs, 7 interleaved rounds), which is still less than with other servers, and
 # pages and handshakes take the same time. All other processors never run the kernels.
 if [ -z "${AVX512:-}" ]; then
-    export "CFLAGS_$(echo "$target" | tr - _)=-DMY_ASSEMBLER_IS_TOO_OLD_FOR_512AVX"
+    export "CFLAGS_$(echo "$target" | tr - _)=-DMY_ASSEMBLER_IS_TOO_OLD_FOR_512AVX -fno-asynchronous-unwind-tables -fno-unwind-tables -fno-exceptions"
 fi
 
 # has_std_source: succeeds if the source of Rust's library is installed, or installs the source.

@@ -162,6 +162,18 @@ pub(super) fn take_within<T: FromToml + PartialOrd + ShownValue>(
     Err(table.source().error(value.span(), what, help))
 }
 
+/// Takes a value out of a table like [`TableReader::fill`], and records an error if the value is outside of `range`.
+#[inline(never)]
+pub(super) fn fill_within<T: FromToml + PartialOrd + ShownValue>(
+    table: &mut TableReader<'_, '_>,
+    key: &'static str,
+    range: &RangeInclusive<T>,
+    slot: &mut Option<Spanned<T>>,
+) {
+    let value = take_within(table, key, range);
+    *slot = table.keep(key, value);
+}
+
 /// Documentation of a declared table.
 #[cfg(test)]
 pub(super) struct TableDocumentation {
@@ -294,8 +306,7 @@ macro_rules! declare_table {
                     }
                     let mut taken = TakenValues { $($key: None,)* };
                     $(
-                        let value = declare_table!(@take table key_name(stringify!($key)), $type $(, $low, $high)?);
-                        taken.$key = table.keep(key_name(stringify!($key)), value);
+                        declare_table!(@fill table key_name(stringify!($key)), taken.$key $(, $type, $low, $high)?);
                     )*
                     $(let $part = <$shared>::take(table);)*
                     Ok($table {
@@ -350,6 +361,14 @@ macro_rules! declare_table {
     (@open $item:ident, $table:ident, $short:ident, $kind:literal, $shown:literal) => {
         $item.table_or($table::SCHEMA, stringify!($short), $kind, $shown)?
     };
+
+    (@fill $table:ident $name:expr, $slot:expr) => {
+        $table.fill($name, &mut $slot)
+    };
+    (@fill $table:ident $name:expr, $slot:expr, $type:ty, $low:expr, $high:expr) => {{
+        const BOUNDS: std::ops::RangeInclusive<$type> = $low..=$high;
+        fill_within($table, $name, &BOUNDS, &mut $slot)
+    }};
 
     (@take $table:ident $name:expr, $type:ty) => {
         $table.take::<toml::Spanned<$type>>($name)

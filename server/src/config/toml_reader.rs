@@ -171,6 +171,14 @@ impl<'s, 'i> TableReader<'s, 'i> {
         value.flatten()
     }
 
+    /// Takes a key out, and puts the value into `slot`. Records an error. The keys with one type share the code, which is
+    /// a function of its own.
+    #[inline(never)]
+    pub(super) fn fill<T: FromToml>(&mut self, key: &'static str, slot: &mut Option<Spanned<T>>) {
+        let value = self.take(key);
+        *slot = self.keep(key, value);
+    }
+
     /// Returns true if no error was found in the table so far.
     pub(super) fn is_whole(&self) -> bool {
         self.source.error_count() == self.errors_before
@@ -306,6 +314,8 @@ pub(super) struct KeyedValue<'s, 'i> {
 
 impl<'s, 'i> KeyedValue<'s, 'i> {
     /// Returns the error "`key` must be EXPECTED, not a TYPE".
+    #[cold]
+    #[inline(never)]
     pub(super) fn mistyped(&self, expected: &str, example: &str) -> OperatorError {
         let found = match self.value.get_ref() {
             DeValue::String(_) => "text",
@@ -337,6 +347,8 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn wrong(&self, wrong: InvalidValue) -> OperatorError {
         self.refuse(wrong.what, wrong.help)
     }
@@ -353,17 +365,27 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         example: &str,
         parser: impl FnOnce(&str) -> Result<T, InvalidValue>,
     ) -> Result<T, OperatorError> {
-        match self.text() {
-            Some(text) => parser(text).map_err(|wrong| self.wrong(wrong)),
-            None => Err(self.mistyped(expected, example)),
-        }
+        let text = self.text_or_mistyped(expected, example)?;
+        parser(text).map_err(|wrong| self.wrong(wrong))
     }
 
-    fn into_text(self, expected: &str, example: &str) -> Result<String, OperatorError> {
-        match self.text() {
-            Some(text) => Ok(text.to_owned()),
-            None => Err(self.mistyped(expected, example)),
+    #[inline(never)]
+    fn text_or_mistyped(&self, expected: &str, example: &str) -> Result<&str, OperatorError> {
+        self.text().ok_or_else(|| self.mistyped(expected, example))
+    }
+
+    /// Reads each item of a list with `read`, and records the errors. Fails if any item has an error.
+    #[inline(never)]
+    fn each_item(
+        self,
+        read: &mut dyn FnMut(KeyedValue<'_, '_>) -> Result<(), OperatorError>,
+    ) -> Result<(), OperatorError> {
+        let source = self.source;
+        let mut is_whole = true;
+        for item in self.items() {
+            is_whole &= source.keep(read(item)).is_some();
         }
+        is_whole.then_some(()).ok_or_else(OperatorError::reported)
     }
 
     /// Returns the meaning of a word from `words`, a list of pairs of a word and the word's meaning.
@@ -378,7 +400,19 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         words: &[(&str, T)],
         foreign: &'static [(&'static str, &'static str)],
     ) -> Result<T, OperatorError> {
-        let choice = words.iter().map(|(word, _)| format!("\"{word}\""));
+        let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let number = self.word_number(&names, foreign)?;
+        Ok(words[number].1)
+    }
+
+    /// Returns the number of the value among `words`. The callers' meanings have many types, and share this code.
+    #[inline(never)]
+    fn word_number(
+        self,
+        words: &[&str],
+        foreign: &'static [(&'static str, &'static str)],
+    ) -> Result<usize, OperatorError> {
+        let choice = words.iter().map(|word| format!("\"{word}\""));
         let choice = choice.collect::<Vec<_>>();
         let choice = match choice.split_last() {
             Some((last, first)) if !first.is_empty() => format!("{} or {last}", first.join(", ")),
@@ -389,23 +423,20 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
                 DeValue::Float(number) => number.as_str(),
                 _ => "",
             };
-            let meant = words.iter().find(|(word, _)| *word == number);
-            let example = meant.unwrap_or(&words[0]).0;
+            let meant = words.iter().find(|word| **word == number);
+            let example = meant.unwrap_or(&words[0]);
             return Err(self.mistyped(&choice, &format!("\"{example}\"")));
         };
-        match words.iter().find(|(word, _)| word == typed) {
-            Some((_, meaning)) => Ok(*meaning),
-            None => {
-                let plain = typed.to_ascii_lowercase().replace(['-', '_'], "");
-                let meant = find(foreign, &plain);
-                let help =
-                    match meant.or_else(|| suggest(typed, words.iter().map(|(word, _)| *word))) {
-                        Some(meant) => format!("did you mean \"{meant}\"?"),
-                        None => choice,
-                    };
-                Err(self.refuse(format!("`{}` can't be \"{typed}\"", self.key), help))
-            }
+        if let Some(number) = words.iter().position(|word| word == typed) {
+            return Ok(number);
         }
+        let plain = typed.to_ascii_lowercase().replace(['-', '_'], "");
+        let meant = find(foreign, &plain).or_else(|| suggest(typed, words.iter().copied()));
+        let help = match meant {
+            Some(meant) => format!("did you mean \"{meant}\"?"),
+            None => choice,
+        };
+        Err(self.refuse(format!("`{}` can't be \"{typed}\"", self.key), help))
     }
 
     /// Opens a table. Any other value becomes a table with the value as its key `short`. An error names the
@@ -535,8 +566,12 @@ impl<T: FromToml> FromToml for Spanned<T> {
 
 impl<T: FromToml> FromToml for Vec<T> {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        let source = item.source;
-        source.all(item.items().into_iter().map(T::read))
+        let mut values = Vec::new();
+        item.each_item(&mut |item| {
+            values.push(T::read(item)?);
+            Ok(())
+        })?;
+        Ok(values)
     }
 }
 
@@ -551,7 +586,8 @@ impl FromToml for bool {
 
 impl FromToml for String {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        item.into_text("text in quotes", "\"…\"")
+        let text = item.text_or_mistyped("text in quotes", "\"…\"")?;
+        Ok(text.to_owned())
     }
 }
 
