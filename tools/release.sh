@@ -2,7 +2,7 @@
 # Builds one static binary on musl: [TARGET=…] tools/release.sh [tiny] TARGET is a Rust target for another
 # processor (cross.sh); the default is the processor of the machine. `tiny` uses the small build of the
 # cryptographic library: two thirds of the size, the same speed per page, about a third more CPU time for a
-# full TLS handshake, and no HTTP/3. AVX512=1 adds the code of the cryptographic library for AVX-512: 700 KB, for
+# full TLS handshake. It leaves out what docs/src/installation.md lists. AVX512=1 adds the code of the cryptographic library for AVX-512: 700 KB, for
 # servers that send large files over TLS on processors with these instructions.
 set -eu
 . "$(dirname "$0")/setup.sh"
@@ -11,13 +11,13 @@ own_target=$(uname -m)-unknown-linux-musl
 target=${TARGET:-$own_target}
 target_dir=target
 # The features of a release; tests/release.rs checks the list.
-features='--no-default-features --features http3,markdown,manager'
+features='--no-default-features --features http3,markdown,manager,releases,repository-pages'
 if [ "${1:-}" = tiny ]; then
     AWS_LC_SYS_SMALL=1
     export AWS_LC_SYS_SMALL
     target_dir=target/tiny
-    # The tiny build optimises all code for size, the C of AWS-LC included (40 KB), and unrolls less of tokio.
-    features='--no-default-features --config profile.release.package."*".opt-level="z" --config profile.release.package.anthill-data-plane.opt-level="z" --config profile.release.package.tokio.opt-level=2 --config profile.release.package.aws-lc-sys.opt-level="s"'
+    # The tiny build optimises all code for size, the C of AWS-LC included (40 KB), and tokio too.
+    features='--no-default-features --config profile.release.package."*".opt-level="z" --config profile.release.package.anthill-data-plane.opt-level="z" --config profile.release.package.tokio.opt-level="z" --config profile.release.package.aws-lc-sys.opt-level="s"'
 fi
 
 # The standard library is built with the program: for size, and without the line names of backtraces, since
@@ -31,7 +31,8 @@ own_std='-Zbuild-std=std,panic_unwind -Zbuild-std-features=panic-unwind,optimize
 # libraries would show the folders of the machine that built the program. A debug build names the lines.
 # `{:?}` of a derived type prints the name of the type or variant without its fields, which saves 40 KB.
 #
-# Functions with frame pointers need shorter tables for unwinding, which saves 160 KB in the tiny build. In a release
+# Functions that never panic need no tables for unwinding: without `force-unwind-tables`, the other functions have them.
+# Functions with frame pointers need shorter tables, which saves 160 KB in the tiny build. In a release
 # they would cost the data plane 3 % of its instructions, so only the control plane and some libraries have them.
 
 # set_flags PROFILE FLAG...: prints cargo's arguments that set the compiler flags of a profile or of a package in it.
@@ -41,7 +42,7 @@ set_flags() {
     for flag in "$@"; do list="$list${list:+,}\"$flag\""; done
     printf -- '--config %s.rustflags=[%s] ' "$profile" "$list"
 }
-unnamed='-Zlocation-detail=none -Zfmt-debug=shallow'
+unnamed='-Zlocation-detail=none -Zfmt-debug=shallow -Cforce-unwind-tables=no'
 framed=-Cforce-frame-pointers=yes
 flags="$(set_flags profile.release $framed $unnamed)"
 if [ "${1:-}" = tiny ]; then
@@ -54,12 +55,15 @@ else
 fi
 flags="-Zprofile-rustflags $flags"
 
+# Flags for the C of AWS-LC. Panics never unwind through C, so C needs no tables for unwinding, which take 80 KB. No
+# certificate of TLS is signed by ML-DSA so far, so its assembly never runs, and takes 40 KB.
+#
 # The kernels of AES-GCM for AVX-512 take 700 KB. Without them, a file of 512 KB over TLS takes 24 % more CPU time on a
 # processor with AVX-512 (205 instead of 165 µs, 7 interleaved rounds), which is still less than with other servers, and
 # pages and handshakes take the same time. All other processors never run the kernels.
-if [ -z "${AVX512:-}" ]; then
-    export "CFLAGS_$(echo "$target" | tr - _)=-DMY_ASSEMBLER_IS_TOO_OLD_FOR_512AVX -fno-asynchronous-unwind-tables -fno-unwind-tables -fno-exceptions"
-fi
+c_flags='-fno-asynchronous-unwind-tables -fno-unwind-tables -fno-exceptions -DMLD_CONFIG_NO_ASM'
+[ -n "${AVX512:-}" ] || c_flags="$c_flags -DMY_ASSEMBLER_IS_TOO_OLD_FOR_512AVX"
+export "CFLAGS_$(echo "$target" | tr - _)=$c_flags"
 
 # has_std_source: succeeds if the source of Rust's library is installed, or installs the source.
 has_std_source() { rustup component list --installed | grep -qx rust-src || rustup component add rust-src; }

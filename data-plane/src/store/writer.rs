@@ -5,6 +5,7 @@ use super::blob_folder::BlobFolder;
 use super::draft::{Draft, kept_name};
 use super::folder::StoreFolder;
 use super::folder_access::{LockKind, Missing, StoreModes, lock, open_folder, open_locked};
+use super::release_support::ReleaseSupport;
 use super::write_error::StoreWriteError;
 use crate::wire::manifest::BlobRef;
 use rustix::fs::{CWD, Mode, mkdirat};
@@ -21,11 +22,15 @@ pub struct StoreWriter {
     root: OwnedFd,
     blobs: BlobFolder,
     _shared: File,
+    _support: ReleaseSupport,
 }
 
 impl StoreWriter {
     /// Opens a store, and makes a missing folder in a present one. Waits for the end of a sweep.
     pub fn open(path: &Path) -> Result<StoreWriter, StoreWriteError> {
+        let support = ReleaseSupport::find().ok_or_else(|| {
+            StoreWriteError::at(".")(StoreError::Corrupt("this build has no releases"))
+        })?;
         match mkdirat(CWD, path, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(Errno::NOENT) => {
@@ -44,6 +49,7 @@ impl StoreWriter {
             folder,
             root,
             _shared: lock.ok_or(StoreWriteError::Busy)?,
+            _support: support,
         })
     }
 

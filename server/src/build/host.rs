@@ -307,6 +307,7 @@ pub fn release_rules(
         site: name.clone(),
         publishers: release.publishers.clone(),
         served: server.state.get_ref().join("served").join(name),
+        support: release.support,
     }
 }
 

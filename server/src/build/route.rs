@@ -316,7 +316,7 @@ impl HostBuilder<'_> {
         let pushers = git.push_users.as_ref();
         let pushers = pushers.map(|path| self.users(path).map(Arc::new));
         let pushers = pushers.transpose()?;
-        if !git.pages {
+        if !git.pages || !cfg!(feature = "repository-pages") {
             return Ok(RouteTarget::Git {
                 exchanges,
                 pages: None,

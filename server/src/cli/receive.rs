@@ -11,8 +11,8 @@ use crate::config::OperatorError;
 use crate::limits::RECEIVE_IDLE_SECONDS_MAX;
 use crate::receive::{self, IdleInput, ReceiveOptions, Rights};
 use crate::store::{
-    ReleaseMark, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError, StoreWriter,
-    served_folder, sweep,
+    ReleaseMark, ReleaseSupport, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError,
+    StoreWriter, served_folder, sweep,
 };
 use crate::wire::release_pointer::{is_label, is_publisher};
 
@@ -48,7 +48,15 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     })
 }
 
+/// Returns the support of releases, or the error of a build without releases.
+pub(super) fn release_support() -> Result<ReleaseSupport, OperatorError> {
+    ReleaseSupport::find().ok_or_else(|| {
+        OperatorError::new("this build has no releases").help("install a build with releases")
+    })
+}
+
 fn options(typed: &ParsedArguments) -> Result<ReceiveOptions, OperatorError> {
+    let support = release_support()?;
     let site = typed.operand_at(0).and_then(|site| site.to_str());
     let site = site.unwrap_or_default().to_owned();
     if !is_label(&site) {
@@ -79,6 +87,7 @@ fn options(typed: &ParsedArguments) -> Result<ReceiveOptions, OperatorError> {
             .unwrap_or(Rights::Publish),
         publisher,
         quota: quota(typed)?,
+        support,
     })
 }
 
@@ -183,6 +192,7 @@ mod tests {
             rights: Rights::Preview,
             publisher: Some("ann@laptop".to_owned()),
             quota: Some(1_000),
+            support: release_support().expect("the feature"),
         };
         let line = key_line(&options).expect("a line");
         assert!(line.starts_with("restrict,command=\""), "{line}");

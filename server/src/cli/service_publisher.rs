@@ -12,12 +12,12 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, RawMode, Uid};
 use rustix::io::Errno;
 
 use super::parse::ParsedArguments;
-use super::receive::{key_line, own_program};
+use super::receive::{key_line, own_program, release_support};
 use super::system_account::{self, AccountSpec, Login};
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::config::{Config, OperatorError, UnixAccount, reason};
 use crate::receive::{ReceiveOptions, Rights};
-use crate::store::served_folder;
+use crate::store::{ReleaseSupport, served_folder};
 
 /// Account for publishers, as asked for on the command line.
 pub(super) struct PublisherSetup {
@@ -25,6 +25,7 @@ pub(super) struct PublisherSetup {
     name: String,
     /// Bound of the bytes in the store.
     quota: Option<u64>,
+    support: ReleaseSupport,
 }
 
 /// Mode of a store for several accounts: the group of the folder is the group of all new files.
@@ -51,7 +52,12 @@ impl PublisherSetup {
             return Err(OperatorError::new(what)
                 .help("use letters, digits, hyphens and underscores, for example publish"));
         }
-        Ok(Some(PublisherSetup { name, quota }))
+        let support = release_support()?;
+        Ok(Some(PublisherSetup {
+            name,
+            quota,
+            support,
+        }))
     }
 
     /// Refuses a configuration without a site that publishers could change.
@@ -126,6 +132,7 @@ impl PublisherSetup {
                 rights: Rights::Publish,
                 publisher: None,
                 quota: self.quota,
+                support: self.support,
             })?;
             text.push('\n');
             text.push_str(&line);

@@ -12,6 +12,7 @@ use crate::config::configuration::Config;
 use crate::config::deploy_table::DeployConfig;
 use crate::config::error::OperatorError;
 use crate::config::git_table::GitConfig;
+use crate::config::release_table::ReleaseConfig;
 use crate::config::route_table::TargetConfig;
 use crate::config::site_table::SiteConfig;
 use crate::config::suggestion::suggest;
@@ -170,8 +171,8 @@ pub struct Deployment<'c> {
 pub enum DeploymentTarget<'c> {
     /// Root of the site.
     Root(&'c Path),
-    /// Name of the site in the store of releases.
-    Release(&'c str),
+    /// Site in the store of releases.
+    Release(&'c ReleaseConfig),
 }
 
 impl<'c> Deployment<'c> {
@@ -225,7 +226,7 @@ impl SiteConfig {
     fn deployment_target(&self) -> Option<DeploymentTarget<'_>> {
         match (&self.root, &self.release) {
             (Some(root), _) => Some(DeploymentTarget::Root(root.get_ref())),
-            (None, Some(release)) => Some(DeploymentTarget::Release(release.name.get_ref())),
+            (None, Some(release)) => Some(DeploymentTarget::Release(release)),
             (None, None) => None,
         }
     }

@@ -100,6 +100,12 @@ impl GitKeys {
             let help = "remove the key, or name a folder of repositories: git = \"repositories\"";
             return Err(source.error(span, what, help));
         };
+        let pages = &self.pages;
+        if *pages.get_ref() && !pages.span().is_empty() && !cfg!(feature = "repository-pages") {
+            let help = "remove the key, or install a build with pages of repositories";
+            let what = "this build has no pages of repositories";
+            return Err(source.error(pages.span(), what, help));
+        }
         let is_refused = self.push.as_ref().is_some_and(|push| !push.get_ref());
         if let (true, Some(users)) = (is_refused, &self.push_users) {
             let what = "`push_users` contradicts `push = false`";

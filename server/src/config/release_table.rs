@@ -11,6 +11,7 @@ use crate::config::error::OperatorError;
 use crate::config::route_table::RouteConfig;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::values::{site_name, wrong};
+use crate::store::ReleaseSupport;
 use crate::wire::release_pointer::is_label;
 
 declare_table! {
@@ -40,6 +41,8 @@ pub struct ReleaseConfig {
     pub preview: Option<Spanned<String>>,
     /// File of the users that may see previews by their labels.
     pub preview_users: Option<Spanned<PathBuf>>,
+    /// Support of releases in this build.
+    pub support: ReleaseSupport,
 }
 
 impl ReleaseKeys {
@@ -67,6 +70,10 @@ impl ReleaseKeys {
                 }
             };
         };
+        let Some(support) = ReleaseSupport::find() else {
+            let help = "write `root` in place of `release`, or install a build with releases";
+            return Err(source.error(name.span(), "this build has no releases", help));
+        };
         let publishers = self.publishers.map_or_else(Vec::new, Spanned::into_inner);
         let preview = self.preview;
         Ok(Some(ReleaseConfig {
@@ -74,6 +81,7 @@ impl ReleaseKeys {
             publishers: publishers.into_iter().map(|key| key.0).collect(),
             preview: preview.map(|it| Spanned::new(it.span(), it.into_inner().0)),
             preview_users: self.preview_users,
+            support,
         }))
     }
 }

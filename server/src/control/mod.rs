@@ -12,6 +12,7 @@ mod manager_requests;
 mod member_edit;
 mod metrics;
 mod plane;
+#[cfg(feature = "releases")]
 mod previews;
 mod publish;
 mod releases;

@@ -188,6 +188,7 @@ impl Rebuilder {
             self.deployments.start_idle();
         }
         self.apply().await;
+        #[cfg(feature = "releases")]
         self.open_wanted_previews().await;
     }
 
@@ -375,6 +376,7 @@ impl Rebuilder {
         let later = std::mem::take(&mut self.changes);
         self.find_stale(&later);
         self.renew_all().await;
+        #[cfg(feature = "releases")]
         self.open_wanted_previews().await;
         self.changes = later;
         self.change_tracker().finish_recheck();
@@ -437,6 +439,7 @@ impl Rebuilder {
                 }
             }
             looked_at.push((place, renewed.clone()));
+            #[cfg(feature = "releases")]
             if place.route.is_none()
                 && let Some(host) = self.with_present_records(&hosts[place.host]).await
             {

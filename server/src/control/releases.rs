@@ -11,6 +11,7 @@ use crate::site::{
     ACKNOWLEDGMENT_MODE, ReleaseError, ReleaseRules, ReleaseState, Site, SiteAddresses,
     record_refusal,
 };
+use crate::store::ReleaseSupport;
 use crate::world::{Host, World};
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -78,6 +79,9 @@ impl ReleaseReports {
 
     /// Reports the releases that all workers serve, and acknowledges the releases in the state folder.
     pub(super) fn report(&mut self, publisher: &Publisher) {
+        if ReleaseSupport::find().is_none() {
+            return;
+        }
         let mut reported = HashSet::new();
         for host in publisher.world().hosts.iter() {
             let site = host.site.as_ref();

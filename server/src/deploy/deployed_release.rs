@@ -2,12 +2,13 @@
 //! publisher.
 
 use crate::base::clock;
-use crate::config::ServerConfig;
+use crate::config::{ReleaseConfig, ServerConfig};
 use crate::deploy::error::DeployError;
 use crate::deploy::tree_draft::TreeDraft;
 use crate::site::FolderRelease;
 use crate::store::{
-    ReleaseStore as _, Retention, SiteRecords, StoreError, StoreFolder, StoreWriteError, sweep,
+    ReleaseStore as _, ReleaseSupport, Retention, SiteRecords, StoreError, StoreFolder,
+    StoreWriteError, sweep,
 };
 use crate::wire::release_pointer::ReleasePointer;
 use std::fs::DirBuilder;
@@ -31,15 +32,17 @@ pub struct DeployedRelease {
     site: String,
     /// Folder of the drafts of trees.
     drafts: PathBuf,
+    _support: ReleaseSupport,
 }
 
 impl DeployedRelease {
     /// Returns the site of the configured store.
-    pub(super) fn of(site: &str, server: &ServerConfig) -> DeployedRelease {
+    pub(super) fn of(release: &ReleaseConfig, server: &ServerConfig) -> DeployedRelease {
         DeployedRelease {
             store: server.releases_folder(),
-            site: site.to_owned(),
+            site: release.name.get_ref().clone(),
             drafts: server.state.get_ref().join("deployed"),
+            _support: release.support,
         }
     }
 

@@ -159,8 +159,8 @@ impl DeployPlan {
         let name = deployment.site.names.first();
         let (root, release) = match deployment.target {
             DeploymentTarget::Root(root) => (root.to_owned(), None),
-            DeploymentTarget::Release(name) => {
-                let release = DeployedRelease::of(name, server);
+            DeploymentTarget::Release(release) => {
+                let release = DeployedRelease::of(release, server);
                 (release.folder(), Some(release))
             }
         };

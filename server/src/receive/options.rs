@@ -1,6 +1,7 @@
 //! Settings of a receiver.
 
 use super::rights::Rights;
+use crate::store::ReleaseSupport;
 use std::path::PathBuf;
 
 /// Settings of a receiver.
@@ -18,4 +19,6 @@ pub struct ReceiveOptions {
     pub publisher: Option<String>,
     /// Bytes of all contents in the store, beyond which no content is accepted.
     pub quota: Option<u64>,
+    /// Support of releases in this build.
+    pub support: ReleaseSupport,
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::base::clock::unix_seconds_now;
 use crate::base::digest::{hex, sha256};
-use crate::store::{ReleaseStore as _, Retention, SiteRecords, StoreFolder, sweep};
+use crate::store::{ReleaseStore as _, ReleaseSupport, Retention, SiteRecords, StoreFolder, sweep};
 use crate::wire::content_coding::ContentCoding;
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestWriter, difference};
 use crate::wire::receive_frame::{ContentPlace, GzipAndText, HELLO};
@@ -71,6 +71,7 @@ impl Receiver {
             rights,
             publisher: None,
             quota: None,
+            support: ReleaseSupport::find().expect("the feature"),
         };
         Receiver {
             _folder: folder,

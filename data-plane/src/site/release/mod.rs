@@ -28,7 +28,7 @@ use crate::limits::RELEASES_REMEMBERED_MAX;
 use crate::site::folder::SiteFolder;
 use crate::site::published_rules::PublishedRules;
 use crate::store::{
-    ReleaseStore, SiteRecords, StoreError, StoreFolder, has_contents, read_manifest,
+    ReleaseStore, ReleaseSupport, SiteRecords, StoreError, StoreFolder, has_contents, read_manifest,
 };
 use crate::wire::reject::Reject;
 use crate::wire::release_pointer::ReleasePointer;
@@ -48,6 +48,8 @@ pub struct ReleaseRules {
     /// File with the last served release, which is served after a restart with a damaged pointer. With `publishers`, an
     /// older pointer does not replace the release.
     pub served: PathBuf,
+    /// Support of releases in this build.
+    pub support: ReleaseSupport,
 }
 
 /// Release of a site.

@@ -28,6 +28,7 @@ impl TestStore {
             site: "www".to_owned(),
             publishers: Vec::new(),
             served: self.0.path().join("served"),
+            support: ReleaseSupport::find().expect("the feature"),
         }
     }
 
