@@ -120,16 +120,21 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     }
     let start = Instant::now();
     let ssh = parsed.text("ssh")?.unwrap_or("ssh");
-    let connected = publish_hosts::connect(&hosts, ssh, || origin(source, parsed));
-    let (remotes, origin) = connected?;
-    let publication = PublishRun {
-        site,
-        origin,
-        key,
-        start,
-    };
+    let is_dry_run = parsed.has("dry-run");
+    let connected = publish_hosts::connect(&hosts, ssh, || {
+        let publication = PublishRun {
+            site,
+            origin: origin(source, parsed)?,
+            key,
+            start,
+        };
+        let is_made_early = !hosts.is_empty() && !is_dry_run && publication.has_own_release()?;
+        let made = is_made_early.then(|| publication.make(&[])).transpose()?;
+        Ok((publication, made))
+    });
+    let (remotes, (publication, made)) = connected?;
     if let Some(file) = file {
-        return match parsed.has("dry-run") {
+        return match is_dry_run {
             true => publication.dry_run(),
             false => publication.pack(&file),
         };
@@ -139,12 +144,12 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
             run: &publication,
             label,
         };
-        return match parsed.has("dry-run") {
+        return match is_dry_run {
             true => run.dry_run(remotes),
-            false => run.publish(remotes),
+            false => run.publish(remotes, made),
         };
     }
-    match (parsed.has("dry-run"), label) {
+    match (is_dry_run, label) {
         (true, _) => publication.dry_run(),
         (false, label) => publication.publish(label),
     }
@@ -419,6 +424,12 @@ impl PublishRun {
         let pointer = pointer.map_err(stored)?;
         drop(site);
         Ok(self.site.published(&pointer, self.start))
+    }
+
+    /// Returns true if the last release of the folder is in the local store. Its texts have their codings there, so the
+    /// release on a host is not needed to make the next release, which is made while the hosts connect.
+    fn has_own_release(&self) -> Result<bool, Problem> {
+        Ok(self.site.is_own && self.served()?.is_some())
     }
 
     fn served(&self) -> Result<Option<Publication>, Problem> {

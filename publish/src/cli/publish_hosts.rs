@@ -134,13 +134,20 @@ impl HostsRun<'_> {
     }
 
     /// Publishes on all hosts. A host that fails is named. No host serves the release if a host failed before the first
-    /// pointer.
-    pub(super) fn publish(&self, mut remotes: Vec<Remote>) -> Result<ExitCode, Problem> {
+    /// pointer. `made` is the release if it was made before the connection to the hosts.
+    pub(super) fn publish(
+        &self,
+        mut remotes: Vec<Remote>,
+        made: Option<([u8; 32], Prepared)>,
+    ) -> Result<ExitCode, Problem> {
         let before = match remotes.first_mut() {
             Some(first) => self.files_of(first)?,
             None => Vec::new(),
         };
-        let (release, prepared) = self.run.make(&before)?;
+        let (release, prepared) = match made {
+            Some(made) => made,
+            None => self.run.make(&before)?,
+        };
         let changes = compare(&before, &prepared.files, |_, _| ());
         let store = StoreFolder::open(&self.run.site.path);
         let store = store.map_err(|error| Problem::failure(format!("the local store: {error}")))?;
