@@ -3,6 +3,8 @@
 //! The reader is a tokenizer for tags, as in the HTML standard (§13.2.5) without its rare states. Scripts, styles and
 //! comments are skipped.
 
+use memchr::memmem;
+
 /// Reference of a page: the value of `href` or `src`, without surrounding space.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reference {
@@ -192,7 +194,7 @@ impl TagReader<'_> {
     /// Moves to the next occurrence of a pattern; None, at the end of the text, without an occurrence.
     fn skip_to(&mut self, pattern: &[u8]) -> Option<()> {
         let rest = &self.text[self.at..];
-        let found = rest.windows(pattern.len()).position(|it| it == pattern);
+        let found = memmem::find(rest, pattern);
         self.advance(found.unwrap_or(rest.len()));
         found.map(drop)
     }
