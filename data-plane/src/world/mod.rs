@@ -128,19 +128,23 @@ impl World {
 
     /// Returns a site with exactly the same rules.
     pub fn site_with(&self, rules: &SiteRules) -> Option<Arc<Site>> {
-        let of_route = |route: &Route| match &route.target {
-            Some(RouteTarget::Site(site)) => Some(site.clone()),
-            _ => None,
-        };
-        self.hosts
-            .iter()
-            .flat_map(|host| {
-                host.site
-                    .iter()
-                    .cloned()
-                    .chain(host.routes.iter().filter_map(of_route))
-            })
-            .find(|site| site.rules() == rules)
+        fn of_route(route: &Route) -> Option<&Arc<Site>> {
+            match &route.target {
+                Some(RouteTarget::Site(site)) => Some(site),
+                _ => None,
+            }
+        }
+        let mut sites = self.hosts.iter().flat_map(|host| {
+            let of_routes = host.routes.iter().filter_map(of_route);
+            host.site.iter().chain(of_routes)
+        });
+        // A reload compares each new site with each present one, and bytes are compared faster than components.
+        let root = rules.root.as_os_str();
+        let same = sites.find(|site| {
+            let its = site.rules();
+            its.root.as_os_str() == root && its == rules
+        });
+        same.cloned()
     }
 
     /// Returns a site with the same release, perhaps with other rules.

@@ -304,10 +304,11 @@ impl Rebuilder {
     pub(super) fn rebuild_watches(&mut self) {
         self.watch = match Watch::new() {
             Ok(mut watch) => {
-                for (place, site) in self.places() {
-                    watch.source(place, &site);
-                    watch.grow(place, &site);
+                let places: Vec<_> = self.places().collect();
+                for (place, site) in &places {
+                    watch.new_source(*place, site);
                 }
+                watch.grow(&places);
                 watch.files(self.file_stamps.iter().map(|(file, _)| file.as_path()));
                 watch.branches(&self.deployments.refs());
                 Some(watch)
@@ -406,11 +407,8 @@ impl Rebuilder {
             let looked_at = self.renew(changes).await;
             let Some(watch) = &mut self.watch else { return };
             // A folder that was removed and created again looks unchanged, but has lost its watch.
-            for (place, site) in looked_at {
-                let new = watch.grow(place, &site);
-                if !new.is_empty() {
-                    self.changes.sites.entry(place).or_default().extend(new);
-                }
+            for (place, new) in watch.grow(&looked_at) {
+                self.changes.sites.entry(place).or_default().extend(new);
             }
         }
     }
@@ -508,7 +506,8 @@ impl Rebuilder {
         if paths.is_none() && !whole {
             return None;
         }
-        if let (Some(watch), true) = (&mut self.watch, whole) {
+        // New watches have just begun.
+        if let (Some(watch), true) = (&mut self.watch, whole && !changes.is_watched_anew) {
             // The watch begins before the scan of the root, so a later change of the root is not missed.
             watch.source(place, site);
         }

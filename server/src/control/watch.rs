@@ -132,6 +132,11 @@ impl Watch {
             }
             _ => false,
         });
+        self.new_source(place, site);
+    }
+
+    /// Watches the source of the files of a site that has no watch yet, without a search for former watches.
+    pub fn new_source(&mut self, place: SiteId, site: &Site) {
         let root = |name| WatchPurpose::Root { place, name };
         let rules = site.rules();
         let Some(release) = &rules.release else {
@@ -218,20 +223,38 @@ impl Watch {
         }
     }
 
-    /// Watches the new folders of `site` and returns them.
-    pub fn grow(&mut self, place: SiteId, site: &Site) -> Vec<PathBuf> {
-        let known: HashSet<PathBuf> = self
-            .folders
-            .values()
-            .flat_map(|watched| &watched.meanings)
-            .filter_map(|meaning| match meaning {
-                WatchPurpose::Folder {
-                    place: its,
-                    relative,
-                } if *its == place => Some(relative.clone()),
-                _ => None,
-            })
-            .collect();
+    /// Watches the new folders of sites. Returns the sites that have new folders, with the folders.
+    pub fn grow(&mut self, sites: &[(SiteId, Arc<Site>)]) -> Vec<(SiteId, Vec<PathBuf>)> {
+        let mut known: HashMap<SiteId, HashSet<PathBuf>> = HashMap::new();
+        for (place, _) in sites {
+            known.entry(*place).or_default();
+        }
+        let meanings = self.folders.values().flat_map(|watched| &watched.meanings);
+        for meaning in meanings {
+            if let WatchPurpose::Folder { place, relative } = meaning
+                && let Some(known) = known.get_mut(place)
+            {
+                known.insert(relative.clone());
+            }
+        }
+        let none = HashSet::new();
+        let mut grown = Vec::new();
+        for (place, site) in sites {
+            let new = self.watch_new_folders(*place, site, known.get(place).unwrap_or(&none));
+            if !new.is_empty() {
+                grown.push((*place, new));
+            }
+        }
+        grown
+    }
+
+    /// Watches the folders of a site that have no watch yet, and returns them. `known` are the watched folders.
+    fn watch_new_folders(
+        &mut self,
+        place: SiteId,
+        site: &Site,
+        known: &HashSet<PathBuf>,
+    ) -> Vec<PathBuf> {
         let mut new = Vec::new();
         for (relative, real) in site.folders() {
             // A folder reached through a link has a known relative path, but its real path has no watch
