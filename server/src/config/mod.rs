@@ -60,6 +60,8 @@ mod manager_tests;
 #[cfg(test)]
 mod log_tests;
 #[cfg(test)]
+mod message_tests;
+#[cfg(test)]
 mod proxy_tests;
 #[cfg(test)]
 mod reference;
