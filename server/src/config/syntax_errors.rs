@@ -41,6 +41,25 @@ pub(super) fn syntax_error(
     }
 }
 
+/// Returns the lines of a `[[site.route]]` above its `[[site]]`, if the error of the parser is a consequence.
+pub(super) fn early_table(
+    text: &str,
+    start: usize,
+    error: &toml::de::Error,
+) -> Option<Range<usize>> {
+    let at = floor_boundary(text, error.span()?.start + start);
+    let place = SyntaxPlace {
+        text,
+        start,
+        span: at..at,
+    };
+    let (early, ..) = place.early_subtable(error.message())?;
+    let next = text[early.end..at]
+        .find("\n[")
+        .map_or(at, |end| early.end + end);
+    Some(early.start..next)
+}
+
 /// Position, mistake and correction.
 type Explanation = (Range<usize>, String, String);
 
