@@ -342,3 +342,110 @@ fn the_format_of_another_server_is_named() {
         ],
     );
 }
+
+#[test]
+fn a_route_above_its_site_hides_no_other_mistake() {
+    let error = refusal(
+        "[[site.route]]\npath = \"/a/\"\nredirect = \"/b/\"\n\n[server]\nworker = 1\n\n[[site]]\nnmes = [\"a.test\"]\n",
+    );
+    for part in [
+        "[[site.route]] stands above its [[site]]",
+        "unknown key `worker` in [server]",
+        "anthill.toml:6:1",
+        "unknown key `nmes` in [[site]]",
+        "anthill.toml:9:1",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    assert_eq!(error.matches("error: ").count(), 3, "{error}");
+}
+
+/// Returns the error or the warnings of a configuration in a folder with the files.
+fn checked(files: &[&str], text: &str) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in files {
+        let path = folder.path().join(file);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
+        std::fs::write(path, "x").expect("a file");
+    }
+    let path = folder.path().join("anthill.toml");
+    let config = parse(&format!("[server]\nstate = \"state\"\n{text}"), &path);
+    match crate::config::check(&config.unwrap_or_else(|error| panic!("{error}"))) {
+        Ok(warnings) => {
+            let warnings = warnings.iter().map(|it| it.as_warning());
+            warnings.collect::<Vec<_>>().join("\n")
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_missing_file_is_corrected_by_its_kind() {
+    let route = "[[site]]\nroot = \"public\"\n[[site.route]]\npath = \"/git/\"\n";
+    let files = ["public/index.html", "git/a"];
+    let error = checked(
+        &files,
+        &format!("{route}git = \"git\"\npush_users = \"git.htpasswd\"\n"),
+    );
+    assert!(
+        error.contains("help: create the file: anthill passwd "),
+        "{error}"
+    );
+    assert!(!error.contains("did you mean"), "{error}");
+    let files = ["public/index.html", "users.htpasswd"];
+    let error = checked(&files, &format!("{route}users = \"user.htpasswd\"\n"));
+    let (first, second) = error.split_once(" NAME, or did you mean ").expect("both");
+    assert!(first.contains("anthill passwd /"), "{error}");
+    assert!(second.ends_with("/users.htpasswd?"), "{error}");
+    let error = checked(&["public.txt"], "[[site]]\nroot = \"publi\"\n");
+    assert!(
+        error.contains("help: create the folder: mkdir -p /"),
+        "{error}"
+    );
+    if rustix::process::geteuid().is_root() {
+        let server = "user = \"daemon\"\n[log]\naccess = \"nowhere/access.log\"\n[[site]]\nroot = \"public\"\n";
+        let error = checked(&["public/index.html"], server);
+        assert!(
+            error.contains("help: create the folder: install -d -o daemon -g daemon /"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn settings_that_leave_nothing_are_warned_of() {
+    let site = "[[site]]\nroot = \"public\"\n";
+    let files = ["public/index.html"];
+    for (text, is_warned) in [
+        (
+            "allow = [\"192.0.2.0/24\"]\ndeny = [\"192.0.0.0/16\"]",
+            true,
+        ),
+        (
+            "allow = [\"192.0.2.0/24\", \"2001:db8::1\"]\ndeny = [\"192.0.0.0/16\", \"2001:db8::/32\"]",
+            true,
+        ),
+        (
+            "allow = [\"192.0.0.0/16\"]\ndeny = [\"192.0.2.0/24\"]",
+            false,
+        ),
+        ("allow = []\ndeny = [\"192.0.2.0/24\"]", false),
+    ] {
+        let warnings = checked(
+            &files,
+            &format!("{site}[[site.route]]\npath = \"/a/\"\n{text}\n"),
+        );
+        let what = "`deny` covers all networks of `allow`";
+        assert_eq!(warnings.contains(what), is_warned, "{text}: {warnings}");
+    }
+    for (text, is_warned) in [
+        ("skip = [\"*\"]", true),
+        ("skip = [\"/\"]", true),
+        ("skip = [\"*.png\"]", false),
+        ("skip = [{ path = \"*\", status = \"2xx\" }]", false),
+    ] {
+        let warnings = checked(&files, &format!("[log]\n{text}\n{site}"));
+        let what = "`skip` leaves out every line";
+        assert_eq!(warnings.contains(what), is_warned, "{text}: {warnings}");
+    }
+}
