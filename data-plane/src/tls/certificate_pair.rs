@@ -162,16 +162,19 @@ impl CertificatePair {
     }
 }
 
-/// Returns a key file in the folder of `key` that belongs to the certificate.
-pub(super) fn fitting_key(certificate: &Path, key: &Path) -> Option<PathBuf> {
-    let files = fs::read_dir(key.parent()?).ok()?.take(KEY_FILES_MAX);
-    let mut files = files.filter_map(|file| Some(file.ok()?.path()));
-    files.find(|file| {
-        let is_key = file
-            .extension()
-            .is_some_and(|ending| ending == "key" || ending == "pem");
-        is_key && CertificatePair::load(certificate, Some(file)).is_ok()
-    })
+impl TlsError {
+    /// Returns a key file beside the refused key that belongs to the certificate.
+    pub fn fitting_key(&self, certificate: &Path) -> Option<PathBuf> {
+        let key = self.file.as_ref().filter(|_| self.mismatch)?;
+        let files = fs::read_dir(key.parent()?).ok()?.take(KEY_FILES_MAX);
+        let mut files = files.filter_map(|file| Some(file.ok()?.path()));
+        files.find(|file| {
+            let is_key = file
+                .extension()
+                .is_some_and(|ending| ending == "key" || ending == "pem");
+            is_key && CertificatePair::load(certificate, Some(file)).is_ok()
+        })
+    }
 }
 
 /// Number of files in a folder that are searched for a key.

@@ -2,9 +2,7 @@
 //! fault and remedy.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
-
-use super::certificate_pair::fitting_key;
+use std::path::PathBuf;
 
 /// Part of the configuration with the error, so that a caller can point at the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +63,6 @@ impl TlsError {
     pub(super) fn in_file(mut self, file: impl Into<PathBuf>) -> TlsError {
         self.file = Some(file.into());
         self
-    }
-
-    /// Returns a key file beside the refused key that belongs to the certificate.
-    pub fn fitting_key(&self, certificate: &Path) -> Option<PathBuf> {
-        let key = self.file.as_ref().filter(|_| self.mismatch)?;
-        fitting_key(certificate, key)
     }
 
     pub(super) fn of_pair(mut self, index: usize) -> TlsError {

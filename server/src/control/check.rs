@@ -62,7 +62,6 @@ pub(super) fn check(
         names.join(", ")
     );
     let (mut notes, unmanaged) = certificates(&config);
-    warnings.extend(unmanaged);
     notes.extend(config.deployments().iter().map(|it| {
         let (deploy, name) = (it.deploy, it.site.names[0].get_ref());
         let (branch, repository) = (deploy.branch.get_ref(), deploy.repository.get_ref());
@@ -73,6 +72,7 @@ pub(super) fn check(
     let config = build::without_missing_roots(config);
     match build::build(&config, &supplies, None, now) {
         Ok(world) => {
+            warnings.extend(unmanaged.into_iter().filter(|_| errors.is_empty()));
             let tls = world.tls.iter().flat_map(|tls| tls.warnings());
             warnings.extend(tls.map(|warning| at_certificate(&config, warning)));
             let releases = releases::warnings(&world).into_iter();
@@ -137,7 +137,7 @@ fn certificates(config: &Config) -> (Vec<String>, Vec<OperatorError>) {
         let mut names = config.sites.iter().flat_map(config::SiteConfig::all_names);
         let place = names.find(|it| *it.get_ref() == name);
         let help = format!(
-            "{name} keeps its self-signed certificate; add a public name to `names`, or set `certificate`"
+            "`{name}` keeps its self-signed certificate; add a public name to `names`, or set `certificate`"
         );
         warnings.push(config.point(place.map_or(0..0, config::Spanned::span), what, help));
     }
