@@ -134,7 +134,7 @@ impl MappedRedirect {
             404 => {
                 return refuse(
                     MISSING_PAGE,
-                    "remove the line; a missing page is answered by 404.html",
+                    "remove the line: a release has the page 404.html, and a [[site]] has errors = { 404 = \"404.html\" }",
                 );
             }
             _ => {
