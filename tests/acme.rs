@@ -447,7 +447,7 @@ fn certificate_profiles() {
             .errors
             .all()
             .iter()
-            .any(|line| line.contains("expires in")),
+            .any(|line| line.contains("ends soon")),
         "warned of a certificate that is young"
     );
 }

@@ -101,8 +101,9 @@ fn each_error_is_shown_at_its_position() {
         (site, "certificate = \"empty.pem\"", "empty.pem: the file is empty", "\"empty.pem\"", "a PEM file begins with"),
         (site, "certificate = \"one.crt\"", "one.crt: the file has no private key", "\"one.crt\"", "`key`"),
         (site, "certificate = \"public\"", "is a folder, not a file", "\"public\"", "the path of the certificate"),
-        (site, "certificate = \"one.crt\"\nkey = \"two.key\"", "two.key: the private key does not belong to the certificate", "\"two.key\"", "same certificate request"),
+        (site, "certificate = \"one.crt\"\nkey = \"two.key\"", "two.key: the private key does not belong to the certificate", "\"two.key\"", "/one.pem"),
         (site, "certificate = \"one.pem\"\nclient_ca = \"two.key\"", "the file has no certificate", "\"two.key\"", "CA"),
+        (site, "certificate = \"one.pem\"\nclient_ca = \"users\"", "users: the file is not PEM", "\"users\"", "client_ca = \"clients-ca.pem\""),
         (site, "cache = [ { files = \"*.{ico\", max_age = \"1d\" } ]", "the pattern `*.{ico` is invalid", "{ico", "`{a,b}`"),
         (site, "cache = [ { files = \"*\", max_age = \"1 eon\" } ]", "is not a duration", "\"1 eon\"", "\"30d\""),
         (site, "log = \"nowhere/a.log\"", "nowhere does not exist", "\"nowhere/a.log\"", "relative paths begin at"),
@@ -473,6 +474,59 @@ fn a_refused_reload_changes_nothing() {
     );
     let secure = ask(&server, "s.test", "/");
     assert_eq!(secure.location(), "https://s.test:9999/");
+}
+
+#[test]
+fn warnings_about_certificates_name_the_remedy() {
+    let expired = Authority::new("anthill's test CA").expired(&["a.test"]);
+    let by_name = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=a.test \
+                   -keyout /dev/stdout";
+    let by_name: Vec<&str> = by_name.split(' ').collect();
+    let folder = Folder::new()
+        .with("public/index.html", "front")
+        .with("expired.pem", expired.combined())
+        .with("name.pem", run("openssl", &by_name, b"").text());
+    let site = "[[site]]\nnames = [\"a.test\"]\nroot = \"public\"\n";
+    for (text, parts) in [
+        (
+            format!("{site}certificate = \"expired.pem\"\n"),
+            &[
+                "expired.pem: the certificate expired ",
+                "days ago",
+                "help: put a renewed certificate in the place of the file",
+            ][..],
+        ),
+        (
+            format!("{site}certificate = \"name.pem\"\n"),
+            &[
+                "name.pem: the certificate ends soon, days left: ",
+                "name.pem: the certificate has no subject alternative name",
+                "help: request the certificate with the names of the site",
+            ],
+        ),
+        (
+            format!("[tls]\nacme = {{}}\n{site}"),
+            &[
+                "warning: no certificate is asked for `a.test`",
+                "--> anthill.toml:",
+                "help: `a.test` keeps its self-signed certificate; add a public name to `names`, or set `certificate`",
+            ],
+        ),
+        (
+            format!(
+                "[tls]\nmin_version = \"1.3\"\nciphers = [\"TLS13_AES_128_GCM_SHA256\"]\n{site}"
+            ),
+            &[],
+        ),
+    ] {
+        folder.write("anthill.toml", &(server_table("") + &text));
+        let done = anthill(&folder.path("."), &["check", "anthill.toml"]);
+        assert_eq!(done.code, Some(0), "{text}: {done:?}");
+        for part in parts {
+            assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
+        }
+        assert_eq!(done.stderr.is_empty(), parts.is_empty(), "{}", done.stderr);
+    }
 }
 
 #[test]

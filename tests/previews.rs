@@ -303,4 +303,9 @@ fn the_configuration_of_previews_is_checked() {
         let done = anthill(&["check".as_ref(), path.as_os_str()]);
         assert!(done.stderr.contains(reason), "{reason}: {done:?}");
     }
+    folder.write("team", "");
+    folder.write("anthill.toml", config("preview_users = \"team\""));
+    let path = folder.path("anthill.toml");
+    let done = anthill(&["check".as_ref(), path.as_os_str()]);
+    assert!(!done.stderr.contains("answer no labels"), "{done:?}");
 }

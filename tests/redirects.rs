@@ -143,7 +143,7 @@ fn a_changed_map_is_taken_over_and_a_mistake_leaves_the_map() {
         .write("maps/b", lines("never") + "/a /b 404\n");
     std::fs::rename(server.folder.path("maps/b"), server.folder.path("maps/a")).expect("a rename");
     server.errors.wait_for("the line", |line| {
-        line.contains("maps/a:10001:") && line.contains("the status 404")
+        line.contains("maps/a:10001:") && line.contains("a page for missing files")
     });
     assert_answers(&server, &[("/old/9999", "301 /newer/9999")]);
     // The map is no page, even if it lies among the pages.
@@ -261,7 +261,14 @@ fn check_refuses_loops_and_mistakes_at_their_places() {
             "no redirect",
             "errors = { 404 = \"/lost.html\" }",
         ),
+        (
+            map(),
+            "/lost /lost.html 404",
+            "a page for missing files is no redirect",
+            "404.html",
+        ),
         (map(), "/a \u{e9}", "no destination", "map:1:1"),
+        (map(), "/a /b\nx /y\n/c /d;", "`x` is no path", "map:3:1"),
         (
             "redirect_map = \"maps\"".to_owned(),
             "",

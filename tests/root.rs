@@ -688,6 +688,22 @@ fn an_unreadable_user_file_is_reported_with_the_command_that_helps() {
             format!("user `nobody` cannot reach {closed}/users: {closed} is closed to the user");
         assert!(done.stderr.contains(&what), "{command}: {done:?}");
     }
+    // A file that becomes unreadable is reported in the log with the same remedy.
+    set_mode(&server.folder.path("closed"), 0o755);
+    assert_eq!(server.ask(&["reload"]).code, Some(0));
+    let lines = server.errors.all().len();
+    let file = server.folder.path("closed/users");
+    server.folder.write("new", "# new\n");
+    set_mode(&server.folder.path("new"), 0o600);
+    fs::rename(server.folder.path("new"), &file).expect("a rename");
+    let remedy = format!("chgrp nogroup {}", file.display());
+    eventually("the remedy in the log", || {
+        let lines = server.errors.all().into_iter().skip(lines);
+        lines
+            .into_iter()
+            .any(|line| line.contains(&remedy))
+            .then_some(())
+    });
 }
 
 /// File creation by a server as root before its change of user, and by a server that stays root.

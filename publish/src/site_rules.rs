@@ -35,7 +35,8 @@ impl SiteRules {
             }
         }
         let redirects = redirect_map::read(source.redirects.as_deref().unwrap_or_default());
-        let redirects = redirects.map_err(|error| {
+        let redirects = redirects.map_err(|mut errors| {
+            let error = errors.swap_remove(0);
             let what = format!("_redirects, line {}: {}", error.line, error.what);
             Problem::usage(what).help(error.help)
         });

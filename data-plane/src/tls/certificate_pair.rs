@@ -2,7 +2,7 @@
 //! each other. An error names the file and a command as remedy.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::verify_server_name;
@@ -13,6 +13,7 @@ use rustls::server::ParsedCertificate;
 use rustls::sign::{CertifiedKey, SigningKey};
 
 use crate::base::digest::base64;
+use crate::limits::MANAGER_CERTIFICATE_DAYS_MIN;
 use crate::tls::der::DerCertificate;
 use crate::tls::error::{TlsError, TlsPart};
 
@@ -85,7 +86,8 @@ impl CertificatePair {
         Err(error)
     }
 
-    /// Returns warnings about a pair that can be served nevertheless. `now` is Unix time.
+    /// Returns warnings about a pair that can be served nevertheless. `names` is empty for a certificate that the
+    /// server renews. `now` is Unix time.
     pub(super) fn warnings(&self, names: &[String], now: u64) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.reordered {
@@ -97,16 +99,30 @@ impl CertificatePair {
         }
         if now > self.not_after {
             let days = (now - self.not_after) / 86_400;
-            warnings.push(format!("the certificate expired {days} days ago"));
-        } else if self.not_after - now < self.soon_seconds() {
+            let days = match days {
+                1 => "1 day".to_owned(),
+                _ => format!("{days} days"),
+            };
+            warnings.push(format!("the certificate expired {days} ago"));
+        } else if self.not_after - now < self.soon_seconds(names.is_empty()) {
             let days = (self.not_after - now) / 86_400;
-            warnings.push(format!("the certificate expires in {days} days"));
+            warnings.push(format!("the certificate ends soon, days left: {days}"));
         } else if now < self.not_before {
             let days = (self.not_before - now).div_ceil(86_400);
             warnings.push(format!(
                 "the certificate becomes valid in {days} days, unless the clock of the machine is \
                  wrong"
             ));
+        }
+        let leaf = self.certified.cert.first();
+        let has_names = leaf.is_some_and(|der| der.windows(SAN.len()).any(|part| part == SAN));
+        if !names.is_empty() && !has_names {
+            warnings.push(
+                "the certificate has no subject alternative name, and browsers refuse a certificate with a common \
+                 name alone"
+                    .to_owned(),
+            );
+            return warnings;
         }
         for name in self.missing(names) {
             warnings.push(format!("the certificate does not name {name}"));
@@ -135,13 +151,34 @@ impl CertificatePair {
         missing
     }
 
-    /// Returns the time before the expiry at which a warning is given. Short-lived certificates get a later
-    /// warning.
-    fn soon_seconds(&self) -> u64 {
+    /// Returns the time before the expiry at which a warning is given. Short-lived certificates that the server renews
+    /// get a later warning.
+    fn soon_seconds(&self, is_renewed: bool) -> u64 {
+        if !is_renewed {
+            return MANAGER_CERTIFICATE_DAYS_MIN as u64 * 86_400;
+        }
         let lifetime = self.not_after.saturating_sub(self.not_before);
         EXPIRES_SOON_SECONDS.min(lifetime / 4)
     }
 }
+
+impl TlsError {
+    /// Returns a key file beside the refused key that belongs to the certificate.
+    pub fn fitting_key(&self, certificate: &Path) -> Option<PathBuf> {
+        let key = self.file.as_ref().filter(|_| self.mismatch)?;
+        let files = fs::read_dir(key.parent()?).ok()?.take(KEY_FILES_MAX);
+        let mut files = files.filter_map(|file| Some(file.ok()?.path()));
+        files.find(|file| {
+            let is_key = file
+                .extension()
+                .is_some_and(|ending| ending == "key" || ending == "pem");
+            is_key && CertificatePair::load(certificate, Some(file)).is_ok()
+        })
+    }
+}
+
+/// Number of files in a folder that are searched for a key.
+const KEY_FILES_MAX: usize = 200;
 
 /// Returns the certificates of a CA file, for the check of clients.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -195,8 +232,16 @@ impl PemFile {
             ));
         }
         let bytes = fs::read(path).map_err(unreadable)?;
-        PemFile::parse(&bytes)
-            .map_err(|(what, hint)| fail(what, hint.replace("FILE", &path.display().to_string())))
+        PemFile::parse(&bytes).map_err(|(what, hint)| {
+            let hint = match part {
+                TlsPart::ClientCa if hint == BEGINS => {
+                    "name the PEM file of the authorities: client_ca = \"clients-ca.pem\""
+                        .to_owned()
+                }
+                _ => hint.replace("FILE", &path.display().to_string()),
+            };
+            fail(what, hint)
+        })
     }
 
     /// Parses PEM. The error consists of the fault and the remedy, with FILE in place of the file's name.
@@ -282,10 +327,7 @@ fn section_labels(bytes: &[u8]) -> Vec<String> {
 
 fn not_pem(bytes: &[u8]) -> (String, String) {
     if bytes.is_empty() {
-        return (
-            "the file is empty".to_owned(),
-            "a PEM file begins with -----BEGIN".to_owned(),
-        );
+        return ("the file is empty".to_owned(), BEGINS.to_owned());
     }
     // A DER sequence with a length of two bytes. In PKCS #12 the first element is the version 3.
     if bytes.starts_with(&[0x30, 0x82]) {
@@ -304,10 +346,7 @@ fn not_pem(bytes: &[u8]) -> (String, String) {
             )
         };
     }
-    (
-        "the file is not PEM".to_owned(),
-        "a PEM file begins with -----BEGIN".to_owned(),
-    )
+    ("the file is not PEM".to_owned(), BEGINS.to_owned())
 }
 
 fn no_certificate(file: &PemFile, path: &Path) -> TlsError {
@@ -388,6 +427,8 @@ fn in_order(
     chain
 }
 
+/// Help for a file that is not PEM.
+const BEGINS: &str = "a PEM file begins with -----BEGIN";
 /// Bytes of one PEM line: 64 characters of base64 (RFC 7468 §2).
 const PEM_LINE_BYTES: usize = 48;
 /// Header of an encrypted key in the traditional format (RFC 1421 §4.6.1.1).
@@ -395,5 +436,8 @@ const ENCRYPTED: &[u8] = b"Proc-Type: 4,ENCRYPTED";
 /// Bytes of a PEM file, 1 MiB. A certificate takes 1 to 3 KB, and a system's whole CA bundle 220 KB. A
 /// larger file is refused.
 const PEM_FILE_BYTES_MAX: u64 = 1 << 20;
-/// Time before the expiry at which a warning is given. Renewal should have happened weeks before.
+/// Object identifier of the subject alternative name (RFC 5280 §4.2.1.6) in DER.
+const SAN: &[u8] = &[6, 3, 0x55, 0x1d, 0x11];
+/// Time before the expiry of a renewed certificate at which a warning is given. Renewal should have happened weeks
+/// before.
 const EXPIRES_SOON_SECONDS: u64 = 7 * 86_400;

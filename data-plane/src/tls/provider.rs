@@ -86,9 +86,11 @@ fn groups() -> Vec<&'static dyn SupportedKxGroup> {
 }
 
 fn by_name(name: &str) -> Result<SupportedCipherSuite, TlsError> {
-    let known = NAMES.iter().find(|(iana, openssl, _)| {
-        name.eq_ignore_ascii_case(iana) || name.eq_ignore_ascii_case(openssl)
-    });
+    // rustls names the suites of TLS 1.3 with a prefix of its own.
+    let plain = name.to_ascii_uppercase().replacen("TLS13_", "TLS_", 1);
+    let known = NAMES
+        .iter()
+        .find(|(iana, openssl, _)| plain == *iana || plain == *openssl);
     known.map(|(_, _, suite)| *suite).ok_or_else(|| {
         let all: Vec<&str> = NAMES.iter().map(|(_, openssl, _)| *openssl).collect();
         TlsError::new(
@@ -218,6 +220,7 @@ mod tests {
         let list = names(&[
             "ECDHE-RSA-AES128-GCM-SHA256",
             "tls_aes_256_gcm_sha384",
+            "TLS13_CHACHA20_POLY1305_SHA256",
             "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
         ]);
         assert_eq!(
@@ -225,6 +228,7 @@ mod tests {
             [
                 suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
                 suite::TLS13_AES_256_GCM_SHA384,
+                suite::TLS13_CHACHA20_POLY1305_SHA256,
                 suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
             ]
         );

@@ -823,8 +823,9 @@ fn warnings_and_summary_describe_all_pairs() {
     for (now, words) in [
         (from + 1, None),
         (from - 86_400, Some("becomes valid in 1 days")),
-        (until - 3 * 86_400, Some("expires in 3 days")),
+        (until - 3 * 86_400, Some("ends soon, days left: 3")),
         (until + 2 * 86_400, Some("expired 2 days ago")),
+        (until + 86_400, Some("expired 1 day ago")),
     ] {
         let tls = at(now);
         let warnings = tls.warnings().join("\n");

@@ -14,6 +14,7 @@
 //! queries (`id=:id`), placeholders and rewrites (status 200) are refused, since a silent omission would change the site.
 
 use crate::wire::request_target::normalise;
+use std::borrow::Cow;
 
 /// Redirect of a map.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,48 +39,61 @@ pub struct RedirectMapError {
     /// The mistake, one clause.
     pub what: String,
     /// Correction.
-    pub help: &'static str,
+    pub help: Cow<'static, str>,
 }
 
 /// Mistake in a redirect without its line: the clause and the correction.
-type Mistake = (String, &'static str);
+type Mistake = (String, Cow<'static, str>);
 
-/// Reads a map. The redirects have the order of the lines.
-pub fn read(text: &str) -> Result<Vec<MappedRedirect>, RedirectMapError> {
-    let mut redirects = Vec::new();
+/// Reads a map. The redirects have the order of the lines. An error has the mistakes of the first
+/// [`MISTAKES_MAX`] lines with a mistake.
+pub fn read(text: &str) -> Result<Vec<MappedRedirect>, Vec<RedirectMapError>> {
+    let (mut redirects, mut errors) = (Vec::new(), Vec::new());
     for (line, text) in (1..).zip(text.lines()) {
         let words = text.split_whitespace();
         let words: Vec<&str> = words.take_while(|word| !word.starts_with('#')).collect();
         if !words.is_empty() {
-            let redirect = parse_line(line, &words);
-            redirects.push(redirect.map_err(|(what, help)| RedirectMapError {
-                line,
-                what,
-                help,
-            })?);
+            match parse_line(line, &words) {
+                Ok(redirect) => redirects.push(redirect),
+                Err((what, help)) => errors.push(RedirectMapError { line, what, help }),
+            }
+            if errors.len() == MISTAKES_MAX {
+                break;
+            }
         }
     }
-    Ok(redirects)
+    match errors.is_empty() {
+        true => Ok(redirects),
+        false => Err(errors),
+    }
 }
+
+/// Number of mistakes after which the reading of a map ends: a file of another format has a mistake in each line.
+pub const MISTAKES_MAX: usize = 50;
 
 fn parse_line(line: usize, words: &[&str]) -> Result<MappedRedirect, Mistake> {
     let (from, rest) = (words[0], &words[1..]);
     let mut status = (301, false);
     let mut to = "";
+    if let Some(last) = words.last().filter(|word| word.ends_with(';')) {
+        let line = words.join(" ");
+        let help = format!("write {}", line.trim_end_matches(';').trim_end());
+        return Err((format!("`{last}` ends with a semicolon"), help.into()));
+    }
+    if let Some((from, to)) = rest.first().and_then(|to| without_regex(from, to)) {
+        let what = format!("`{}` is a regular expression", words[0]);
+        return Err((what, format!("write {from} {to}").into()));
+    }
     parse_path(from)?;
     for (at, word) in rest.iter().enumerate() {
         match parse_status(word) {
             Some(found) if at + 1 == rest.len() => status = found,
             Some(_) => return Err(condition(rest[at + 1])),
-            None if to.is_empty() && is_destination(word) => to = word,
-            None if to.is_empty() && word.contains('=') => {
+            None if to.is_empty() && !is_destination(word) && word.contains('=') => {
                 let help = "redirect the path without a query; the query is kept";
-                return Err((format!("the query `{word}` is not supported"), help));
+                return Err((format!("the query `{word}` is not supported"), help.into()));
             }
-            None if to.is_empty() => {
-                let help = "write a path with an initial slash, or a URL";
-                return Err((format!("`{word}` is no destination"), help));
-            }
+            None if to.is_empty() => to = word,
             None => return Err(condition(word)),
         }
     }
@@ -106,7 +120,7 @@ impl MappedRedirect {
     }
 
     fn check(&self) -> Result<(), Mistake> {
-        let refuse = |what: &str, help| Err((what.to_owned(), help));
+        let refuse = |what: &str, help: &'static str| Err((what.to_owned(), help.into()));
         match self.status {
             410 => return Ok(()),
             301 | 302 | 303 | 307 | 308 => {}
@@ -119,8 +133,8 @@ impl MappedRedirect {
             }
             404 => {
                 return refuse(
-                    "the status 404 is supported for `/*` and a page of the site",
-                    "remove the line; a missing page is answered by 404.html",
+                    MISSING_PAGE,
+                    "remove the line: a release has the page 404.html, and a [[site]] has errors = { 404 = \"404.html\" }",
                 );
             }
             _ => {
@@ -132,6 +146,19 @@ impl MappedRedirect {
         }
         if self.to.is_empty() {
             return refuse("the destination is missing", "write `/from /to 301`");
+        }
+        if !is_destination(&self.to) {
+            let name = self.to.split('/').next().unwrap_or_default();
+            let help = match name.contains('.') {
+                true => format!("write https://{}", self.to.trim_start_matches('/')),
+                false => "write a path with an initial slash, or a URL".to_owned(),
+            };
+            return Err((format!("`{}` is no destination", self.to), help.into()));
+        }
+        if let Some(placeholder) = placeholder(&self.to) {
+            let what = format!("the placeholder `{placeholder}` is not supported");
+            let help = "write `:splat` for the match of `*`; the query of the request is kept without a placeholder";
+            return Err((what, help.into()));
         }
         if !self.to.bytes().all(|byte| byte.is_ascii_graphic()) {
             return refuse(
@@ -152,9 +179,61 @@ impl MappedRedirect {
     }
 }
 
+/// Mistake of a page for the status 404 in a list of redirects.
+pub const MISSING_PAGE: &str = "a page for missing files is no redirect";
+
+/// Returns the first placeholder of another server in a destination: `$1`, `$request_uri`, `${name}`, `{uri}`,
+/// `%{name}` or `\\1`.
+pub fn placeholder(to: &str) -> Option<&str> {
+    let (at, mark) = to.char_indices().find(|&(at, mark)| {
+        let next = to[at + mark.len_utf8()..]
+            .bytes()
+            .next()
+            .unwrap_or_default();
+        match mark {
+            '{' => true,
+            '$' => next.is_ascii_alphanumeric() || next == b'_' || next == b'{',
+            '\\' => next.is_ascii_digit(),
+            _ => false,
+        }
+    })?;
+    let rest = &to[at..];
+    let end = match mark == '{' || rest[1..].starts_with('{') {
+        true => rest.find('}').map(|end| end + 1),
+        false => rest[1..]
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .map(|end| end + 1),
+    };
+    Some(&rest[..end.unwrap_or(rest.len())])
+}
+
+/// Returns the path and the destination of a redirect with a regular expression in the format of this server, if `*`
+/// can stand for the expression.
+pub fn without_regex(from: &str, to: &str) -> Option<(String, String)> {
+    if !from.starts_with(['~', '^']) && !from.ends_with('$') && !from.contains("(.*)") {
+        return None;
+    }
+    let from = from
+        .trim_start_matches(['~', '^', ' '])
+        .trim_end_matches(['$', '?']);
+    let mut path = from.replace('\\', "");
+    for any in ["(.*)", "(.+)", ".*", ".+"] {
+        path = path.replace(any, "*");
+    }
+    let to = to.replace("$1", ":splat").replace("\\1", ":splat");
+    let plain = MappedRedirect::new(&path, &to, 301);
+    plain.is_ok().then_some((path, to))
+}
+
 /// Returns the decoded path of a redirect.
 fn parse_path(word: &str) -> Result<Vec<u8>, Mistake> {
-    let refuse = |what: String, help| Err((what, help));
+    let refuse = |what: String, help: &'static str| Err((what, help.into()));
+    if word.starts_with(['~', '^']) || word.contains("(.*)") {
+        return refuse(
+            format!("`{word}` is a regular expression"),
+            "write a path, perhaps with one `*` at the end for any rest: `/blog/*`",
+        );
+    }
     if !word.starts_with('/') {
         return match word.contains("://") {
             true => refuse(
@@ -209,8 +288,16 @@ fn parse_status(word: &str) -> Option<(u16, bool)> {
 }
 
 fn condition(word: &str) -> Mistake {
-    let what = format!("the condition `{word}` is not supported");
-    (what, "remove the condition, or redirect in the application")
+    let status = match word {
+        "permanent" => "write the status 301",
+        "redirect" | "temporary" => "write the status 302",
+        _ => {
+            let what = format!("the condition `{word}` is not supported");
+            let help = "remove the condition, or redirect in the application";
+            return (what, help.into());
+        }
+    };
+    (format!("`{word}` is not a status"), status.into())
 }
 
 #[cfg(test)]
@@ -254,17 +341,58 @@ mod tests {
             ("/*/a /b", "before its end"),
             ("/a?b /c", "a query or a fragment"),
             ("/* /index.html 200", "a rewrite"),
-            ("/a /b 404", "the status 404"),
+            ("/a /b 404", "a page for missing files"),
+            ("/lost 404", "a page for missing files"),
+            ("/old /new;", "`/new;` ends with a semicolon"),
+            ("/old /new permanent", "`permanent` is not a status"),
+            ("^/blog/(.*)$ /news/$1", "a regular expression"),
+            ("~^/a(b|c) /news", "a regular expression"),
+            (
+                "/old https://a.test$request_uri",
+                "the placeholder `$request_uri`",
+            ),
+            ("/old https://a.test{uri}?x", "the placeholder `{uri}`"),
+            ("/old /a/%{REMOTE}/", "the placeholder `{REMOTE}`"),
+            ("/old /a/\\1", "the placeholder `\\1`"),
+            ("/old www.a.test/b", "`www.a.test/b` is no destination"),
             ("/a /b 418", "the status is not supported"),
             ("/a /b/:splat", "`:splat`"),
             ("/a /\u{e9}", "visible ASCII"),
             ("/a /a", "leads to itself"),
             ("/%zz /a", "no valid path"),
         ] {
-            let error = read(&format!("\n{text}\n")).expect_err(text);
+            let errors = read(&format!("\n{text}\n")).expect_err(text);
+            let [error] = &errors[..] else {
+                panic!("{errors:?}");
+            };
             assert_eq!(error.line, 2, "{text}: {error:?}");
             assert!(error.what.contains(part), "{text}: {error:?}");
             assert!(!error.help.is_empty(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_help_shows_the_line_to_write() {
+        for (text, help) in [
+            ("/old /new;", "write /old /new"),
+            ("/old /new 301;", "write /old /new 301"),
+            ("^/blog/(.*)$ /news/$1", "write /blog/* /news/:splat"),
+            ("/old www.a.test/b", "write https://www.a.test/b"),
+            ("/old /new permanent", "write the status 301"),
+        ] {
+            let errors = read(text).expect_err(text);
+            assert_eq!(errors[0].help, help, "{text}");
+        }
+        let price = read("/price /offers?price=$&x").expect("a literal $");
+        assert_eq!(price[0].to, "/offers?price=$&x");
+    }
+
+    #[test]
+    fn all_mistakes_of_a_map_are_found() {
+        let errors = read("a /b\n/old /new\n/a /a\n").expect_err("mistakes");
+        let lines: Vec<usize> = errors.iter().map(|error| error.line).collect();
+        assert_eq!(lines, [1, 3]);
+        let errors = read(&"x\n".repeat(1_000)).expect_err("mistakes");
+        assert_eq!(errors.len(), MISTAKES_MAX);
     }
 }

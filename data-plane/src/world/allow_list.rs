@@ -73,6 +73,23 @@ impl AllowList {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
+    /// Returns true if each network is within a network of `other`.
+    pub fn is_within(&self, other: &AllowList) -> bool {
+        let within = |inner: u128, mask: u128, outer: u128, bits: u128| {
+            inner & bits == outer && mask & bits == bits
+        };
+        let v4 = |it: &IpNetwork<u32>| {
+            let (network, mask) = (it.network.into(), it.mask.into());
+            let mut outer = other.v4.iter();
+            outer.any(|it| within(network, mask, it.network.into(), it.mask.into()))
+        };
+        let v6 = |it: &IpNetwork<u128>| {
+            let mut outer = other.v6.iter();
+            outer.any(|outer| within(it.network, it.mask, outer.network, outer.mask))
+        };
+        self.v4.iter().all(v4) && self.v6.iter().all(v6)
+    }
+
     /// Returns true if `address` has access.
     pub fn contains(&self, address: IpAddr) -> bool {
         match address.to_canonical() {

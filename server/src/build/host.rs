@@ -330,6 +330,11 @@ fn identity(names: &[String], tls: &Tls) -> PairFingerprint {
 pub fn read_users(config: &Config, path: &Spanned<PathBuf>) -> Result<Users, OperatorError> {
     let shown = path.get_ref().display();
     let text = std::fs::read(path.get_ref()).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::PermissionDenied
+            && let Some(error) = config::unreadable(config, path)
+        {
+            return error;
+        }
         let what = format!("{shown} can't be read: {error}");
         let help = format!("`anthill passwd {shown} NAME` makes one");
         config.point(path.span(), what, help)

@@ -36,8 +36,13 @@ impl<'c> SiteRedirects<'c> {
             let text = read_map(config, path)?;
             let read = redirect_map::read(&text);
             redirects.map = Some((path.get_ref().display().to_string(), text));
-            let read = read.map_err(|it| redirects.error_in_line(it.line, it.what, it.help))?;
-            let read = read.into_iter().map(|it| Spanned::new(0..0, it));
+            let read = read.map_err(|errors| {
+                let errors = errors.into_iter();
+                let errors = errors.map(|it| redirects.error_in_line(it.line, it.what, &it.help));
+                OperatorError::all(errors.collect())
+                    .unwrap_or_else(|| OperatorError::new("the map has a mistake"))
+            });
+            let read = read?.into_iter().map(|it| Spanned::new(0..0, it));
             redirects.all.extend(read);
         }
         Ok(redirects)
@@ -57,9 +62,11 @@ impl<'c> SiteRedirects<'c> {
         let rules: Vec<_> = rules.collect();
         // A page for status 404 is a part of the format, for releases.
         if let Some(page) = self.all.iter().find(|it| it.get_ref().status == 404) {
-            let what = "a page for missing files is no redirect";
-            let help = format!("write errors = {{ 404 = \"{}\" }}", page.get_ref().to);
-            return Err(self.error(page, what, &help));
+            let help = format!(
+                "remove the line, and write errors = {{ 404 = \"{}\" }} in [[site]]",
+                page.get_ref().to
+            );
+            return Err(self.error(page, redirect_map::MISSING_PAGE, &help));
         }
         let tables = Redirects::new(&rules).map_err(|(nth, what)| {
             let help = "write a path with an initial slash, or a URL of http or https";

@@ -87,5 +87,12 @@ fn point_tls(config: &Config, error: &crate::tls::TlsError) -> OperatorError {
         Some(file) => format!("{}: {}", file.display(), error.what),
         None => error.what.clone(),
     };
-    config.point(span.unwrap_or(0..0), what, error.hint.clone())
+    let certificate =
+        site.and_then(|site| site.certificate.as_ref().filter(|_| site.key.is_some()));
+    let fitting = certificate.and_then(|file| error.fitting_key(file.get_ref()));
+    let help = match fitting {
+        Some(key) => format!("the key of the certificate is {}", key.display()),
+        None => error.hint.clone(),
+    };
+    config.point(span.unwrap_or(0..0), what, help)
 }

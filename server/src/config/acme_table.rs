@@ -179,7 +179,12 @@ impl FromToml for EmailAddress {
             let parts = text.split_once('@');
             let fits = parts.is_some_and(|(user, host)| !user.is_empty() && host.contains('.'))
                 && text.chars().all(|c| c.is_ascii_graphic());
+            let address = text.strip_prefix("mailto:");
             match fits {
+                true if address.is_some() => wrong(
+                    format!("`{text}` is a URL, not an e-mail address"),
+                    format!("write \"{}\"", address.unwrap_or_default()),
+                ),
                 true => Ok(text.to_owned()),
                 false => wrong(
                     format!("`{text}` is not an e-mail address"),

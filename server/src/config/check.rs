@@ -21,7 +21,7 @@ use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::script_table::{BackendAddressConfig, ScriptsConfig};
 use crate::config::site_table::{PlainHttp, SiteConfig};
 use crate::config::suggestion::suggest;
-use crate::config::table_relations::{open_methods, shadowed_redirect};
+use crate::config::table_relations::{denied_all, open_methods, shadowed_redirect, skips_all};
 use crate::config::unix_account::UnixAccount;
 use crate::git::post_receive::git_folder;
 use crate::git::repository::is_repository;
@@ -51,6 +51,14 @@ pub(super) fn errors_of_part(config: &Config) -> Vec<OperatorError> {
     let checker = Checker::new(config, false);
     checker.named_files();
     checker.errors.into_inner()
+}
+
+/// Returns the error for a file that the process may not read, with the command that grants access.
+pub fn unreadable(config: &Config, file: &Spanned<PathBuf>) -> Option<OperatorError> {
+    let checker = Checker::new(config, false);
+    let us = checker.own_account()?;
+    let stop = us.stopped_at(file.get_ref(), 4)?;
+    Some(checker.refused(file, &us, &stop, 4, "read"))
 }
 
 /// Returns the account the server drops to. `None` if the server keeps the account of the checking process.
@@ -346,7 +354,7 @@ impl Checker<'_> {
             return self.allowed(&Spanned::new(span, repository), 4 | 1, "read");
         }
         let what = format!("the repository {} does not exist", named.display());
-        let help = match sibling(&named) {
+        let help = match sibling(&named, true) {
             Some(sibling) => format!("did you mean {}?", sibling.display()),
             None => format!("create the repository: git init --bare {}", named.display()),
         };
@@ -397,11 +405,13 @@ impl Checker<'_> {
         let shown = path.get_ref().display();
         std::fs::metadata(path.get_ref()).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
-                let help = match sibling(path.get_ref()) {
-                    Some(sibling) => format!("did you mean {}?", sibling.display()),
-                    None if kind == USER_FILE => {
-                        format!("create the file: anthill passwd {shown} NAME")
+                let help = match sibling(path.get_ref(), kind == "folder") {
+                    other if kind == USER_FILE => {
+                        let other = other.map(|it| format!(", or did you mean {}?", it.display()));
+                        let other = other.unwrap_or_default();
+                        format!("create the file: anthill passwd {shown} NAME{other}")
                     }
+                    Some(sibling) => format!("did you mean {}?", sibling.display()),
                     None if kind == KEY_FILE => {
                         format!("create the file: (umask 077; openssl rand -hex 32 > {shown})")
                     }
@@ -518,7 +528,20 @@ impl Checker<'_> {
         }
         let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
         let folder = Spanned::new(log.span(), folder);
-        if !self.metadata(&folder, "folder")?.is_dir() {
+        let metadata = self.metadata(&folder, "folder").map_err(|error| {
+            let is_missing = error.hint().is_some_and(|it| it.starts_with(CREATE_FOLDER));
+            match self.account.as_ref().filter(|_| is_missing) {
+                // The account has to write to the folder too.
+                Some(account) => error.help(format!(
+                    "create the folder: install -d -o {} -g {} {}",
+                    account.name,
+                    account.group,
+                    folder.get_ref().display()
+                )),
+                None => error,
+            }
+        });
+        if !metadata?.is_dir() {
             let what = format!("{} is a file, not a folder", folder.get_ref().display());
             let help = "put the log into a folder to which the server can write";
             return Err(self.config.point(log.span(), what, help));
@@ -675,12 +698,22 @@ impl Checker<'_> {
                 let warning = self.shown_scripts(route).or_else(|| takes_all(route));
                 let warning = warning.or_else(|| self.closed_socket(route));
                 let warning = warning.or_else(|| leads_nowhere(site, route));
+                let warning = warning.or_else(|| denied_all(route));
                 let what = warning.or_else(|| open_methods(route))?;
                 Some(warn(route.path.span(), what))
             };
             warnings.extend(site.routes.iter().filter_map(of_route));
             let shadowed = shadowed_redirect(site);
             warnings.extend(shadowed.map(|(span, what)| warn(span, what)));
+        }
+        let logs = self.config.sites.iter().map(|site| &site.log);
+        let skips = logs.map(|log| (log.skip.as_ref(), log.access.as_ref()));
+        let log = &self.config.log;
+        for (skip, access) in skips.chain([(Some(&log.skip), Some(&log.access))]) {
+            if skip.is_some_and(|rules| skips_all(rules)) {
+                let what = "`skip` leaves out every line of the access log: write access = \"off\" for no log";
+                warnings.push(warn(access.map_or(0..0, Spanned::span), what.to_owned()));
+            }
         }
         warnings.extend(unused_balancers(self.config));
         warnings.extend(shared_cookies(self.config));
@@ -840,7 +873,7 @@ fn missing(path: &Path, kind: &str, base: &Path) -> String {
     }
     let shown = path.display();
     let mend = match kind {
-        "folder" => format!("create the folder: mkdir -p {shown}"),
+        "folder" => format!("{CREATE_FOLDER}: mkdir -p {shown}"),
         "program" => "install the program, or write the path of another".to_owned(),
         _ => format!("write the path of an existing {kind}"),
     };
@@ -850,18 +883,22 @@ fn missing(path: &Path, kind: &str, base: &Path) -> String {
     }
 }
 
+/// Begin of the help for a missing folder.
+const CREATE_FOLDER: &str = "create the folder";
 /// Kind of the file in `users`, as shown in errors.
 const USER_FILE: &str = "user file";
 /// Kind of the file in `tickets`, as shown in errors.
 const KEY_FILE: &str = "key file";
 
-/// Returns the file in the same folder with the most similar name.
-fn sibling(path: &Path) -> Option<PathBuf> {
+/// Returns the file or the folder beside a path with the most similar name.
+fn sibling(path: &Path, is_folder: bool) -> Option<PathBuf> {
     let folder = path.parent()?;
     let names: Vec<String> = std::fs::read_dir(folder)
         .ok()?
         .take(SIBLINGS_MAX)
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter_map(Result::ok)
+        .filter(|entry| entry.path().is_dir() == is_folder)
+        .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
     let meant = suggest(
         path.file_name()?.to_str()?,

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use toml::Spanned;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use crate::config::error::OperatorError;
 use crate::config::toml_reader::{FromToml, SourceText, TableReader, TableSchema};
@@ -147,19 +147,60 @@ pub(super) fn take_within<T: FromToml + PartialOrd + ShownValue>(
     key: &'static str,
     range: &RangeInclusive<T>,
 ) -> Result<Option<Spanned<T>>, OperatorError> {
-    let Some(value) = table.take::<Spanned<T>>(key)? else {
+    let Some(item) = table.item(key) else {
         return Ok(None);
     };
-    if range.contains(value.get_ref()) {
-        return Ok(Some(value));
-    }
-    let (low, high) = (range.start().shown(), range.end().shown());
-    let what = format!("`{}` is out of bounds", table.shown_key(key));
-    let help = match range.end().is_largest() {
-        true => format!("write a value of at least {low}"),
-        false => format!("write a value between {low} and {high}"),
+    let span = item.value.span();
+    let (is_text, number) = match item.value.get_ref() {
+        DeValue::Integer(number) => (false, Some(number.as_str())),
+        DeValue::String(_) => (true, None),
+        _ => (false, None),
     };
-    Err(table.source().error(value.span(), what, help))
+    // The help for a number that no type of a key holds is not aware of the bounds.
+    let is_unfit = number.is_some_and(|number| number.parse::<u32>().is_err());
+    let error = match <Spanned<T>>::read(item) {
+        Ok(value) if range.contains(value.get_ref()) => return Ok(Some(value)),
+        Ok(_) => {
+            let what = format!("`{}` is out of bounds", table.shown_key(key));
+            table.source().error(span, what, "")
+        }
+        Err(error) if !is_text && !is_unfit => return Err(error),
+        Err(error) => error,
+    };
+    let high = (!range.end().is_largest()).then(|| range.end().shown());
+    Err(within_bounds(
+        error,
+        key,
+        is_text,
+        &range.start().shown(),
+        high,
+    ))
+}
+
+/// Adds the bounds of a key to the error about a refused value. For a number, the bounds are the whole help.
+#[cold]
+#[inline(never)]
+fn within_bounds(
+    error: OperatorError,
+    key: &str,
+    is_text: bool,
+    low: &str,
+    high: Option<String>,
+) -> OperatorError {
+    let bounds = match high {
+        Some(high) => format!("between {low} and {high}"),
+        None if is_text => format!("at least {low}"),
+        None => format!("of at least {low}"),
+    };
+    let help = match error.hint() {
+        Some(hint) if is_text => format!("{hint}, {bounds}"),
+        // `rate` is a number of requests, or a table with the number.
+        _ if key == "requests" => {
+            format!("remove `rate` for no limit, or write a number {bounds}")
+        }
+        _ => format!("write a value {bounds}"),
+    };
+    error.help(help)
 }
 
 /// Takes a value out of a table like [`TableReader::fill`], and records an error if the value is outside of `range`.

@@ -51,7 +51,7 @@ static KEYS: &[(&str, &str)] = &[
     ("import", INCLUDE),
     ("Include", INCLUDE),
     ("IncludeOptional", INCLUDE),
-    ("https", "write https = [\":443\"] in [server]"),
+    ("https", LISTEN),
     ("listen", LISTEN),
     ("Listen", LISTEN),
     ("port", LISTEN),
@@ -103,12 +103,22 @@ static KEYS: &[(&str, &str)] = &[
     ("Location", ROUTE),
     ("Directory", ROUTE),
     ("path", ROUTE),
-    ("auth_basic", USERS),
+    (
+        "auth_basic",
+        "remove the key: `users` names the file, and a browser shows the host as the realm",
+    ),
     ("auth_basic_user_file", USERS),
     ("basic_auth", USERS),
     ("basicauth", USERS),
     ("users", USERS),
     ("password", USERS),
+    ("[manager] password", MANAGER_USERS),
+    ("[manager] passwords", MANAGER_USERS),
+    ("document-root", DOCUMENT_ROOT),
+    ("document_root", DOCUMENT_ROOT),
+    ("the table `rotate` every", BY_SIZE),
+    ("the table `rotate` interval", BY_SIZE),
+    ("the table `rotate` when", BY_SIZE),
     ("AuthUserFile", USERS),
     (
         "allow",
@@ -212,7 +222,10 @@ const ROUTE_REDIRECT: &str = "write [[site.route]] with path = \"/old/\" and red
 const ROUTE_REWRITE: &str = "write [[site.route]] with path = \"/old/\" and rewrite = \"/new/\"";
 const USERS: &str =
     "write users = \"FILE\" in a [[site.route]]; `anthill passwd FILE NAME` makes the file";
-const PHP: &str = "write [[site.route]] with path = \"/\", fastcgi = \"unix:/run/php/php-fpm.sock\" and files = \".php\"";
+const MANAGER_USERS: &str =
+    "write users = \"managers\" in [manager]; `anthill passwd managers NAME` makes the file";
+const DOCUMENT_ROOT: &str = "write root = \"public\" in a [[site]]";
+pub(super) const PHP: &str = "write [[site.route]] with path = \"/\", fastcgi = \"unix:/run/php/php-fpm.sock\" and files = \".php\"";
 
 /// Balancing methods of other servers in lower case, without `-` and `_`.
 pub(super) static METHODS: &[(&str, &str)] = &[
@@ -226,9 +239,88 @@ pub(super) static METHODS: &[(&str, &str)] = &[
     ("leasttime", "p2c"),
 ];
 
-/// Returns the help for a key of another server.
-pub(super) fn key_help(word: &str) -> Option<&'static str> {
-    find(KEYS, word)
+/// Returns the help for a key of another server in a table.
+pub(super) fn key_help(table: &str, word: &str) -> Option<&'static str> {
+    find(KEYS, &format!("{table} {word}")).or_else(|| find(KEYS, word))
+}
+
+/// Refused values of other servers: the key, the value, and the help.
+static VALUES: &[(&str, &str, &str)] = &[
+    ("per", "second", "write per = \"1s\""),
+    ("per", "minute", "write per = \"1m\""),
+    ("per", "hour", "write per = \"1h\""),
+    ("per", "day", "write per = \"1d\""),
+    ("deny", "all", DENY_ALL),
+    ("deny", "*", DENY_ALL),
+    ("allow", "all", ALLOW_ALL),
+    ("allow", "*", ALLOW_ALL),
+    ("rotate", "hourly", BY_SIZE),
+    ("rotate", "daily", BY_SIZE),
+    ("rotate", "weekly", BY_SIZE),
+    ("rotate", "monthly", BY_SIZE),
+    ("rotate", "1d", BY_SIZE),
+    ("rotate", "7d", BY_SIZE),
+];
+
+const DENY_ALL: &str = "remove `deny` beside `allow`, since all other addresses are refused anyway; alone, write \
+     allow = [] to refuse all clients";
+const ALLOW_ALL: &str = "remove `allow`: without the key, all clients have access";
+const BY_SIZE: &str =
+    "logrotate rotates by day; the server rotates by size: write rotate = \"100MiB\"";
+
+/// Returns the help for a value of another server that the reader refuses.
+pub(super) fn value_help(key: &str, text: &str) -> Option<String> {
+    if text.starts_with("{$") || text.starts_with("{env.") {
+        let written = text.replace("{env.", "${").replace("{$", "${");
+        return Some(format!("write the variable as \"{written}\""));
+    }
+    let mut values = VALUES.iter();
+    if let Some((_, _, help)) = values.find(|it| (it.0, it.1) == (key, text)) {
+        return Some((*help).to_owned());
+    }
+    // Rates of nginx, such as 10r/s.
+    let (count, unit) = text.split_once('/').filter(|_| key == "rate")?;
+    let count: u32 = count.trim_end_matches(['r', ' ']).parse().ok()?;
+    Some(match unit.trim_start().bytes().next()? {
+        b's' => format!("write rate = {count}"),
+        unit @ (b'm' | b'h' | b'd') => {
+            let unit = char::from(unit);
+            format!("write rate = {{ requests = {count}, per = \"1{unit}\" }}")
+        }
+        _ => return None,
+    })
+}
+
+/// Returns a list as TOML for several words in one text, such as `GET,POST`.
+pub(super) fn list_help(key: &str, text: &str) -> Option<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ", |.-_*:/".contains(c);
+    let words = || text.split([',', ' ', '|']).filter(|word| !word.is_empty());
+    // A space alone may be a typing mistake within a word.
+    let is_word = |word: &str| word.contains('.') || word.bytes().all(|it| it.is_ascii_uppercase());
+    let is_list = text.contains([',', '|']) || words().all(is_word);
+    let quoted: Vec<String> = words().map(|word| format!("\"{word}\"")).collect();
+    (quoted.len() > 1 && is_list && text.chars().all(is_plain))
+        .then(|| format!("write {key} = [{}]", quoted.join(", ")))
+}
+
+/// Examples for keys with any text or path: the key and the value.
+static EXAMPLES: &[(&str, &str)] = &[
+    ("certificate", "\"example.org.pem\""),
+    ("growing", "[\"*.log\"]"),
+    ("key", "\"example.org.key\""),
+    ("profile", "\"shortlived\""),
+    (
+        "publishers",
+        "[\"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a\"]",
+    ),
+    ("root", "\"public\""),
+    ("user", "\"anthill\""),
+    ("users", "\"users.htpasswd\""),
+];
+
+/// Returns the example of a key with any text or path.
+pub(super) fn example(key: &str) -> Option<&'static str> {
+    find(EXAMPLES, key)
 }
 
 /// Returns the second word of the pair that begins with `word`.

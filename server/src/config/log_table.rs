@@ -9,7 +9,7 @@ use crate::config::declared_table::{ShownValue, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::value_types::ByteSize;
-use crate::config::values::{InvalidValue, wrong};
+use crate::config::values::{InvalidValue, is_regular_expression, wrong};
 use crate::limits::{LOG_FILES_KEPT_MAX, LOG_ROTATION_BYTES_MAX, LOG_ROTATION_BYTES_MIN};
 use crate::site::Glob;
 use crate::world::log_skip::{SkipRule, StatusSet};
@@ -193,6 +193,12 @@ pub(super) struct SkipPath(Glob);
 impl FromToml for SkipPath {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
         item.parse("a path", "\"/health\"", |text| {
+            if is_regular_expression(text) {
+                return wrong(
+                    format!("`{text}` is a regular expression, not a pattern"),
+                    "write a pattern, such as \"*.png\" or \"/static/\"",
+                );
+            }
             // A path that ends with a slash stands for the folder with all paths below.
             let all = text.ends_with('/').then(|| format!("{text}**"));
             match Glob::parse(all.as_deref().unwrap_or(text)) {

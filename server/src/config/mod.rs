@@ -60,6 +60,8 @@ mod manager_tests;
 #[cfg(test)]
 mod log_tests;
 #[cfg(test)]
+mod message_tests;
+#[cfg(test)]
 mod proxy_tests;
 #[cfg(test)]
 mod reference;
@@ -72,7 +74,7 @@ pub use crate::wire::redirect_map::MappedRedirect;
 pub use acme_table::{AcmeConfig, ChallengeType, EabConfig};
 pub use balancer::{BalancerConfig, read_balancer};
 pub use balancer_checks::listener_of;
-pub use check::{check, inspect};
+pub use check::{check, inspect, unreadable};
 pub use config_source::{ConfigSource, Overrides, configured_user, control_sockets};
 pub use configuration::Config;
 pub use deploy_table::DeployConfig;

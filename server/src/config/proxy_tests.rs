@@ -502,8 +502,8 @@ fn each_mistake_is_marked_with_a_correction() {
             "a path is a prefix: write \"/api/\"",
         ),
         (
-            "[[site]]\n[[site.route]]\npath = '~ \\.php$'\nproxy = \"http://a\"\n".to_owned(),
-            "'~ \\.php$'",
+            "[[site]]\n[[site.route]]\npath = '~ \\.html$'\nproxy = \"http://a\"\n".to_owned(),
+            "'~ \\.html$'",
             "is not a path of a site",
             "a path is a prefix, without modifiers or regular expressions",
         ),

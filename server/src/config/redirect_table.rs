@@ -8,7 +8,7 @@ use toml::Spanned;
 use crate::config::declared_table::{ShownValue, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
-use crate::wire::redirect_map::MappedRedirect;
+use crate::wire::redirect_map::{self, MappedRedirect};
 
 declare_table! {
     /// Keys of `[[site]]` about redirects.
@@ -110,6 +110,11 @@ fn redirect(
 ) -> Result<Spanned<MappedRedirect>, OperatorError> {
     let (from, span) = (table.from.get_ref(), table.from.span());
     let to = destination(source, table.to, &table.status, span.clone())?;
+    if let Some((path, to)) = redirect_map::without_regex(from, to.get_ref()) {
+        let what = format!("`{from}` is a regular expression");
+        let help = format!("write from = \"{path}\", to = \"{to}\"");
+        return Err(source.error(span, what, help));
+    }
     // The path alone first: a mistake in the path is shown at the path, and any other at the destination.
     let at_path = |(what, help)| source.error(span.clone(), what, help);
     let gone = MappedRedirect::new(from, "", GONE).map_err(at_path)?;
@@ -146,6 +151,18 @@ pub(super) fn route_redirect(
     let is_path = text.starts_with('/') && !text.starts_with("//");
     let is_clean = text.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
     let status = *table.status.get_ref();
+    let splat = text.contains(":splat").then_some(":splat");
+    if let Some(placeholder) = redirect_map::placeholder(text).or(splat) {
+        let before = text.split(placeholder).next().unwrap_or_default();
+        let before = before.trim_end_matches(['/', '%']);
+        let what = format!(
+            "the placeholder `{placeholder}` is not supported in the `redirect` of a route"
+        );
+        let help = format!(
+            "end `redirect` with a slash, and the rest of the path is appended: redirect = \"{before}/\""
+        );
+        return Err(source.error(to.span(), what, help));
+    }
     if status != GONE && !((is_url || is_path) && is_clean) {
         let help = "write a URL such as \"https://example.org/new/\", or a path of the site such as \"/new/\"";
         let what = format!("`{text}` is not a target for a redirect");

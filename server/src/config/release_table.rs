@@ -8,6 +8,7 @@ use toml::Spanned;
 use crate::base::digest::from_hex;
 use crate::config::declared_table::declare_table;
 use crate::config::error::OperatorError;
+use crate::config::foreign_words;
 use crate::config::route_table::RouteConfig;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::values::{site_name, wrong};
@@ -116,7 +117,10 @@ impl FromToml for PreviewName {
                 true => Ok(name),
                 false => wrong(
                     format!("`{name}` names a single host"),
-                    format!("write preview = \"*.preview.{name}\", a name for each release"),
+                    format!(
+                        "write preview = \"*.preview.{}\", a name for each release",
+                        name.strip_prefix("preview.").unwrap_or(&name)
+                    ),
                 ),
             }
         });
@@ -130,7 +134,14 @@ pub(super) struct PublisherKey([u8; 32]);
 
 impl FromToml for PublisherKey {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        let key = item.parse("a key in quotes", "[\"…\"]", |text| {
+        let example = foreign_words::example("publishers").unwrap_or_default();
+        let key = item.parse("a key in quotes", example, |text| {
+            if text.starts_with("ssh-") {
+                return wrong(
+                    "a key of `publishers` is a key of SSH",
+                    "`anthill publish --new-key publisher.pem` makes a key, and prints the line for `publishers`",
+                );
+            }
             from_hex(text.as_bytes()).map_or_else(
                 || {
                     wrong(

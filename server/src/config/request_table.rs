@@ -103,10 +103,13 @@ impl FromToml for MethodName {
                     format!("`{text}` is not a method"),
                     format!("did you mean \"{meant}\"?"),
                 ),
-                None => wrong(
-                    format!("`{text}` is not a method"),
-                    "write a method in capitals, such as \"GET\" or \"PROPFIND\"",
-                ),
+                None => {
+                    let names: Vec<&str> = Method::ALL.iter().map(|it| it.name()).collect();
+                    wrong(
+                        format!("`{text}` is not a method"),
+                        format!("the methods are {}", names.join(", ")),
+                    )
+                }
             }
         })
     }
@@ -146,6 +149,10 @@ impl FromToml for CorsOrigin {
 fn origin(text: &str) -> Result<CorsOrigin, InvalidValue> {
     let what = format!("`{text}` is not an origin");
     let lower = text.to_ascii_lowercase();
+    if lower.contains('*') && lower != "*" {
+        let help = "write each origin, such as \"https://app.example.org\", or \"*\" for all";
+        return wrong(what, help);
+    }
     let Some((scheme, host)) = lower.split_once("://") else {
         return match lower.as_str() {
             "*" => Ok(CorsOrigin(lower)),
@@ -178,7 +185,6 @@ fn origin(text: &str) -> Result<CorsOrigin, InvalidValue> {
     let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     match !host.is_empty() && host.bytes().all(is_valid) && is_token(scheme) {
         true => Ok(CorsOrigin(lower)),
-        false if host.contains('*') => wrong(what, "write each origin, or \"*\" for all"),
         false => wrong(
             what,
             "write scheme and host, such as \"https://app.example.org\"",

@@ -40,7 +40,7 @@ declare_table! {
             example "[\"192.0.2.0/24\"]";
         /// File of [passwords](routes.md#guards-by-password); a client without a valid login gets 401.
         users: PathBuf = optional("none"),
-            also ["auth_basic", "auth_basic_user_file", "basic_auth", "basicauth", "htpasswd", "password", "AuthUserFile"],
+            also ["auth_basic_user_file", "basic_auth", "basicauth", "htpasswd", "password", "AuthUserFile"],
             example "\"users.htpasswd\"";
         ..requests: RouteRequestKeys;
         ..scripts: ScriptKeys;

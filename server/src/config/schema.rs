@@ -29,7 +29,7 @@ use crate::config::route_table::RouteTable;
 use crate::config::server_table::{ServerConfig, ServerTable, refuse_shared_ports, server};
 use crate::config::site_table::{SiteConfig, SiteTable, site};
 use crate::config::source_files::SourceFiles;
-use crate::config::syntax_errors::syntax_error;
+use crate::config::syntax_errors::{early_table, syntax_error};
 use crate::config::table_relations::{
     refuse_untrusted_listener, report_shared_names, report_unknown_balancers,
 };
@@ -216,7 +216,23 @@ fn read(
         mut errors,
         doubts,
     } = FileCollector::read(text, Some(path), shown, folder, environment, opens_files);
-    let text = files.text().to_owned();
+    let mut text = files.text().to_owned();
+    // The tables that remain without an early [[site.route]] are read, so that their mistakes are reported too.
+    let mut has_gap = false;
+    for &(start, end) in &starts {
+        for _ in 0..EARLY_TABLES_MAX {
+            let Err(error) = DeTable::parse(&text[start..end]) else {
+                break;
+            };
+            let Some(early) = early_table(&text[..end], start, &error) else {
+                break;
+            };
+            errors.push(syntax_error(&files, &text[..end], start, &error));
+            let blank: String = text[early.clone()].bytes().map(blank).collect();
+            text.replace_range(early, &blank);
+            has_gap = true;
+        }
+    }
     let mut documents = Vec::with_capacity(starts.len());
     let mut has_include = false;
     for (start, end) in starts {
@@ -239,10 +255,25 @@ fn read(
         }
     }
     let mut reading = tables(files, documents, has_include, Some(path), folder, shown)?;
+    for site in reading.config.sites.iter_mut().filter(|_| has_gap) {
+        // The lost route may answer for all paths, so the default root may be unused.
+        site.root.take_if(|root| root.span() == site.span);
+    }
     errors.append(&mut reading.errors);
     reading.errors = errors;
     reading.config.doubts = doubts;
     Ok(reading)
+}
+
+/// Number of tables above their list that are reported for a file. Each one costs a further parse.
+const EARLY_TABLES_MAX: usize = 16;
+
+/// Returns the character that takes the place of a byte of a removed table.
+fn blank(byte: u8) -> char {
+    match byte {
+        b'\n' => '\n',
+        _ => ' ',
+    }
 }
 
 /// Reads the tables of all documents. A document is `None` if its file has a syntax error. `has_include` is true if the

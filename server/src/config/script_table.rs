@@ -251,13 +251,16 @@ impl FromToml for BackendAddress {
                     tcp.parse().ok().map(BackendAddressConfig::Tcp)
                 }
             };
-            let Some(address) = address else {
-                return wrong(
-                    format!("`{given}` is not an address of a backend"),
-                    "write an address such as \"unix:/run/php/php-fpm.sock\" or \"127.0.0.1:9000\"",
-                );
-            };
-            Ok(address)
+            address.map_or_else(
+                || {
+                    let help = match given.starts_with('/') || given.ends_with(".sock") {
+                        true => format!("write {} = \"unix:{given}\"", item.key),
+                        false => "write an address such as \"unix:/run/php/php-fpm.sock\" or \"127.0.0.1:9000\"".to_owned(),
+                    };
+                    wrong(format!("`{given}` is not an address of a backend"), help)
+                },
+                Ok,
+            )
         });
         address.map(BackendAddress)
     }

@@ -2,8 +2,9 @@
 
 use crate::config::declared_table::ShownValue;
 use crate::config::error::OperatorError;
+use crate::config::foreign_words::PHP;
 use crate::config::toml_reader::{FromToml, KeyedValue};
-use crate::config::values::{InvalidValue, wrong};
+use crate::config::values::{InvalidValue, is_regular_expression, wrong};
 
 /// Name of a file without a folder.
 #[derive(Clone, Debug)]
@@ -172,7 +173,13 @@ impl FromToml for RewritePath {
 /// be in the same form.
 fn check_path(text: &str) -> Result<(), InvalidValue> {
     let refuse = |help: String| wrong(format!("`{text}` is not a path of a site"), help);
-    if text.starts_with(['~', '^', '=']) {
+    if text.contains(".php") && (text.contains('*') || is_regular_expression(text)) {
+        return refuse(PHP.to_owned());
+    }
+    if text.starts_with("*.") {
+        return refuse("a path is a prefix, and can't select files by their endings".to_owned());
+    }
+    if text.starts_with('=') || is_regular_expression(text) {
         return refuse("a path is a prefix, without modifiers or regular expressions".to_owned());
     }
     if !text.starts_with('/') {

@@ -360,6 +360,12 @@ impl ShownValue for Hsts {
 
 impl FromToml for PlainHttp {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let value = item.value.get_ref();
+        let is_port = item.text().is_some_and(|text| text.contains(':'));
+        if is_port || value.is_array() || value.is_integer() {
+            let what = "`http` of a site must be \"redirect\" or \"serve\"";
+            return Err(item.refuse(what, item.source.listen_help("http", &item.value)));
+        }
         item.word(&PLAIN)
     }
 }

@@ -26,6 +26,7 @@ pub(super) fn syntax_error(
         .typographic_quote()
         .or_else(|| place.missing_quote())
         .or_else(|| place.early_subtable(what))
+        .or_else(|| place.foreign_format())
         .unwrap_or_else(|| {
             let help = lines.collect::<Vec<_>>().join(", ");
             let help = match help.is_empty() {
@@ -38,6 +39,25 @@ pub(super) fn syntax_error(
         false => files.error(span, what, help),
         true => files.error_at(span.start, what, help),
     }
+}
+
+/// Returns the lines of a `[[site.route]]` above its `[[site]]`, if the error of the parser is a consequence.
+pub(super) fn early_table(
+    text: &str,
+    start: usize,
+    error: &toml::de::Error,
+) -> Option<Range<usize>> {
+    let at = floor_boundary(text, error.span()?.start + start);
+    let place = SyntaxPlace {
+        text,
+        start,
+        span: at..at,
+    };
+    let (early, ..) = place.early_subtable(error.message())?;
+    let next = text[early.end..at]
+        .find("\n[")
+        .map_or(at, |end| early.end + end);
+    Some(early.start..next)
 }
 
 /// Position, mistake and correction.
@@ -128,6 +148,34 @@ impl SyntaxPlace<'_> {
         ))
     }
 
+    /// Returns the explanation of a line in the format of nginx, of Caddy, of YAML or of JSON.
+    fn foreign_format(&self) -> Option<Explanation> {
+        let line = self.line(self.span.start);
+        let text = self.text[line.clone()].trim_end();
+        let code = text.trim_start();
+        let span = line.start + text.len() - code.len()..line.start + text.len();
+        let is_foreign = code.ends_with(['{', ';']) || code == "}";
+        if is_foreign && !code.contains('=') {
+            let what = "this looks like a file of nginx or Caddy; anthill.toml is TOML";
+            let help = "write [[site]], and names = [\"a.test\"] in the lines below";
+            return Some((span, what.to_owned(), help.to_owned()));
+        }
+        let (key, value) = code.split_once(':')?;
+        let key = key.trim().trim_matches('"');
+        let value = value.trim().trim_end_matches(',');
+        let is_key = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        if key.is_empty() || !key.bytes().all(is_key) || value.is_empty() {
+            return None;
+        }
+        let is_value = value.starts_with(['"', '\'', '[', '{']) || value.parse::<u64>().is_ok();
+        let help = match is_value || matches!(value, "true" | "false") {
+            true => format!("write {key} = {value}"),
+            false => format!("write {key} = \"{value}\""),
+        };
+        let what = format!("`{key}` is followed by a colon");
+        Some((span, what, help))
+    }
+
     /// Returns the help for an error without a remedy of the parser.
     fn help(&self, what: &str) -> String {
         let line = self.text[self.line(self.span.start)].trim();
@@ -146,6 +194,8 @@ impl SyntaxPlace<'_> {
             }
         } else if what.contains("must be quoted") && !marked.is_empty() {
             format!("write the text in quotes: \"{marked}\"")
+        } else if what.contains("escape") {
+            "write two backslashes for one, or single quotes around the text: 'text'".to_owned()
         } else if what.contains("newline") || what.contains("extra") {
             "write one `key = value` in a line, and text in quotes".to_owned()
         } else {

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use toml::Spanned;
+
 use crate::config::balancer::BalancerConfig;
 use crate::config::error::OperatorError;
 use crate::config::route_table::{RouteConfig, TargetConfig};
@@ -11,6 +13,8 @@ use crate::config::site_table::SiteConfig;
 use crate::config::suggestion::suggest;
 use crate::config::toml_reader::SourceText;
 use crate::wire::request_head::Method;
+use crate::world::allow_list::AllowList;
+use crate::world::log_skip::SkipRule;
 use crate::world::method_set::MethodSet;
 
 /// Reports each name of two sites, and each repeated name of one site. `is_whole` is false if the names of a site
@@ -106,6 +110,31 @@ pub(super) fn shadowed_redirect(site: &SiteConfig) -> Option<(Range<usize>, Stri
             route.path.get_ref()
         );
         Some((span, what))
+    })
+}
+
+/// Warns of a route that permits no client, because `deny` covers each network of `allow`.
+pub(super) fn denied_all(route: &RouteConfig) -> Option<String> {
+    let (allow, deny) = (route.allow.as_ref()?, route.deny.as_ref()?);
+    let entries = |list: &[Spanned<String>]| {
+        AllowList::parse(list.iter().map(|it| it.get_ref().as_str())).ok()
+    };
+    let deny = entries(deny)?;
+    (!allow.is_empty() && entries(allow)?.is_within(&deny)).then(|| {
+        format!(
+            "the route {} refuses every client, because `deny` covers all networks of `allow`: remove `deny`, or \
+             write allow = [] for a closed route",
+            route.path.get_ref()
+        )
+    })
+}
+
+/// Returns true if rules leave every response out of the access log.
+pub(super) fn skips_all(rules: &[SkipRule]) -> bool {
+    rules.iter().any(|rule| {
+        let samples = [&b"/"[..], b"/a.b", b"/c/d/"];
+        let is_all = |path: &&[u8]| rule.paths.iter().any(|glob| glob.matches(path));
+        samples.iter().all(is_all) && (100..600).all(|status| rule.statuses.contains(status))
     })
 }
 

@@ -453,7 +453,11 @@ fn each_mistake_has_a_message_and_a_correction() {
             "not an address",
             "add a port: \"10.0.0.1:8443\"",
         ),
-        ("[server]\nhttps = [\":99999\"]", "not a port", "65535"),
+        (
+            "[server]\nhttps = [\":99999\"]",
+            "the port 99999 is too large",
+            "65535",
+        ),
         ("[server]\nhttps = 99999", "`https` is too large", "65535"),
         (
             "[server]\nhttps = [\":80\"]\nhttp = [\":80\"]",

@@ -16,7 +16,7 @@ declare_table! {
         min_version: TlsVersion = default(TlsVersion::Tls12), also ["ssl_protocols", "protocols"],
             example "\"1.3\"";
         /// `"auto"`: order by processor; or a list of suites in the order of preference.
-        ciphers: Ciphers = optional("`\"auto\"`"), also ["ssl_ciphers"], example "[\"TLS13_AES_128_GCM_SHA256\"]";
+        ciphers: Ciphers = optional("`\"auto\"`"), also ["ssl_ciphers"], example "[\"TLS_AES_128_GCM_SHA256\"]";
         /// `"state"`: own ticket keys, kept in the state folder; or a file of keys for several nodes.
         tickets: Tickets = optional("`\"state\"`"), also ["ssl_session_ticket_key"], example "\"tickets.key\"";
         /// Table of [ACME](#tlsacme).
@@ -92,7 +92,7 @@ impl FromToml for Ciphers {
             return Ok(Ciphers(None));
         }
         if !item.value.get_ref().is_array() {
-            let example = "[\"TLS13_AES_128_GCM_SHA256\"]";
+            let example = "[\"TLS_AES_128_GCM_SHA256\"]";
             return Err(item.mistyped("\"auto\" or a list", example));
         }
         let (source, span) = (item.source, item.value.span());

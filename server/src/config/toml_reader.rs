@@ -13,7 +13,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config::error::OperatorError;
-use crate::config::foreign_words::{find, key_help};
+use crate::config::foreign_words::{example, find, key_help, list_help, value_help};
 use crate::config::source_files::SourceFiles;
 use crate::config::suggestion::suggest;
 use crate::config::values::InvalidValue;
@@ -54,6 +54,21 @@ impl<'s> SourceText<'s> {
         help: impl Into<String>,
     ) -> OperatorError {
         self.files.error(span, what, help)
+    }
+
+    /// Returns the help for addresses outside of `[server]`, with the value of the file.
+    #[cold]
+    pub(super) fn listen_help(&self, key: &str, value: &Spanned<DeValue<'_>>) -> String {
+        let written = self.files.text().get(value.span()).unwrap_or_default();
+        let shown = match value.get_ref() {
+            DeValue::Array(_) | DeValue::String(_) | DeValue::Integer(_)
+                if written.len() < LISTEN_BYTES_MAX && !written.contains('\n') =>
+            {
+                written
+            }
+            _ => "[\":443\"]",
+        };
+        format!("write {key} = {shown} in [server]")
     }
 
     /// Records an error, so that the rest of the configuration is read as well.
@@ -100,6 +115,9 @@ impl<'s> SourceText<'s> {
         self.errors.into_inner()
     }
 }
+
+/// Length of a list of addresses that is repeated in a help.
+const LISTEN_BYTES_MAX: usize = 80;
 
 /// Keys of a kind of table.
 pub(super) struct TableSchema {
@@ -275,15 +293,20 @@ impl<'s, 'i> TableReader<'s, 'i> {
 
     /// Returns the unknown keys, each with its error.
     fn unknown(&self) -> impl Iterator<Item = (&str, OperatorError)> {
-        let keys = self.entries.keys();
-        let keys = keys.filter(|key| !self.shape.keys.contains(&key.get_ref().as_ref()));
-        keys.map(|key| {
+        let keys = self.entries.iter();
+        let keys = keys.filter(|(key, _)| !self.shape.keys.contains(&key.get_ref().as_ref()));
+        keys.map(|(key, value)| {
             let word = key.get_ref().as_ref();
-            (word, self.unknown_key(word, key.span()))
+            (word, self.unknown_key(word, key.span(), value))
         })
     }
 
-    fn unknown_key(&self, word: &str, span: Range<usize>) -> OperatorError {
+    fn unknown_key(
+        &self,
+        word: &str,
+        span: Range<usize>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> OperatorError {
         let shape = self.shape;
         if shape.later.contains(&word) {
             let what = format!("`{word}` is not yet supported");
@@ -291,8 +314,12 @@ impl<'s, 'i> TableReader<'s, 'i> {
             return self.source.error(span, what, help);
         }
         let known = shape.keys.iter().chain(shape.later).copied();
-        let help = if let Some(help) = find(shape.foreign, word).or_else(|| key_help(word)) {
-            help.to_owned()
+        let foreign = find(shape.foreign, word).or_else(|| key_help(shape.name, word));
+        let help = if let Some(help) = foreign {
+            match word {
+                "http" | "https" => self.source.listen_help(word, value),
+                _ => help.to_owned(),
+            }
         } else if let Some(meant) = suggest(word, known) {
             format!("did you mean `{meant}`?")
         } else if let Some(home) = (self.source.home_of)(word, shape) {
@@ -316,7 +343,7 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
     /// Returns the error "`key` must be EXPECTED, not a TYPE".
     #[cold]
     #[inline(never)]
-    pub(super) fn mistyped(&self, expected: &str, example: &str) -> OperatorError {
+    pub(super) fn mistyped(&self, expected: &str, usual: &str) -> OperatorError {
         let found = match self.value.get_ref() {
             DeValue::String(_) => "text",
             DeValue::Integer(_) => "a number",
@@ -326,8 +353,18 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
             DeValue::Array(_) => "a list",
             DeValue::Table(_) => "a table",
         };
+        let expected = match self.key.as_str() {
+            "growing" => "a list of patterns",
+            _ => expected,
+        };
         let what = format!("`{}` must be {expected}, not {found}", self.key);
-        self.refuse(what, format!("for example {} = {example}", self.key))
+        let usual = match usual {
+            ANY_TEXT | ANY_PATH => example(&self.key).unwrap_or(usual),
+            _ => usual,
+        };
+        let help = self.text().and_then(|text| value_help(&self.key, text));
+        let help = help.unwrap_or_else(|| format!("for example {} = {usual}", self.key));
+        self.refuse(what, help)
     }
 
     /// Returns an error at the value.
@@ -350,7 +387,8 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
     #[cold]
     #[inline(never)]
     fn wrong(&self, wrong: InvalidValue) -> OperatorError {
-        self.refuse(wrong.what, wrong.help)
+        let help = self.text().and_then(|text| value_help(&self.key, text));
+        self.refuse(wrong.what, help.unwrap_or(wrong.help))
     }
 
     /// Returns the text of a string value; `None` for other types.
@@ -383,7 +421,12 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         let source = self.source;
         let mut is_whole = true;
         for item in self.items() {
-            is_whole &= source.keep(read(item)).is_some();
+            let list = item.text().and_then(|text| list_help(&item.key, text));
+            let read = read(item).map_err(|error| match list {
+                Some(list) => error.help(list),
+                None => error,
+            });
+            is_whole &= source.keep(read).is_some();
         }
         is_whole.then_some(()).ok_or_else(OperatorError::reported)
     }
@@ -552,6 +595,11 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
     }
 }
 
+/// Example of a text, for a key without an example of its own.
+const ANY_TEXT: &str = "\"text\"";
+/// Example of a path, for a key without an example of its own.
+const ANY_PATH: &str = "\"/path/to/file\"";
+
 /// Type that a value of the file can be read as.
 pub(super) trait FromToml: Sized {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError>;
@@ -586,7 +634,7 @@ impl FromToml for bool {
 
 impl FromToml for String {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        let text = item.text_or_mistyped("text in quotes", "\"…\"")?;
+        let text = item.text_or_mistyped("text in quotes", ANY_TEXT)?;
         Ok(text.to_owned())
     }
 }
@@ -603,7 +651,7 @@ impl FromToml for PathBuf {
                 Err(item.refuse("a path cannot contain a NUL", "remove the NUL"))
             }
             Some(path) => Ok(crate::config::paths::join(folder, path)),
-            None => Err(item.mistyped("a path in quotes", "\"…\"")),
+            None => Err(item.mistyped("a path in quotes", ANY_PATH)),
         }
     }
 }

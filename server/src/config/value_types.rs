@@ -23,7 +23,7 @@ impl FromToml for Seconds {
         let Some(text) = item.text() else {
             return Err(item.mistyped("a duration", "\"30d\""));
         };
-        match parse_seconds(text) {
+        match parse_seconds(text).filter(|_| has_unit(text)) {
             Some(seconds) => Ok(Seconds(seconds)),
             None => Err(item.refuse(
                 format!("`{text}` is not a duration"),
@@ -47,7 +47,7 @@ impl FromToml for Duration {
         item.parse("a duration", "\"500ms\"", |text| {
             let help =
                 "write a number with a unit (ms, s, m, h, d, w): \"500ms\", \"10s\", \"1h30m\"";
-            match parse_duration(text) {
+            match parse_duration(text).filter(|_| has_unit(text)) {
                 Some(duration) => Ok(duration),
                 None if ["off", "none", "never"].contains(&text) => wrong(
                     format!("`{text}` is not a duration"),
@@ -59,6 +59,11 @@ impl FromToml for Duration {
     }
 }
 
+/// Returns false for a text of digits alone, since a duration in quotes needs a unit.
+fn has_unit(text: &str) -> bool {
+    text.bytes().any(|byte| byte.is_ascii_lowercase())
+}
+
 /// Size: text such as `"64MiB"`, or a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) struct ByteSize(pub(super) u64);
@@ -68,16 +73,13 @@ impl FromToml for ByteSize {
         if item.value.get_ref().is_integer() {
             return u64::read(item).map(ByteSize);
         }
-        let Some(text) = item.text() else {
-            return Err(item.mistyped("a size", "\"64MiB\""));
-        };
-        match parse_bytes(text) {
+        item.parse("a size", "\"64MiB\"", |text| match parse_bytes(text) {
             Some(bytes) => Ok(ByteSize(bytes)),
-            None => Err(item.refuse(
+            None => wrong(
                 format!("`{text}` is not a size"),
                 "write a number with a unit (KiB, MiB, GiB): \"64MiB\"",
-            )),
-        }
+            ),
+        })
     }
 }
 

@@ -63,18 +63,22 @@ impl ListenAddress {
                 proxy_protocol: false,
             });
         }
+        let port = text.rsplit(':').next().unwrap_or_default();
+        let is_number = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+        if is_number && port.parse::<u16>().is_err() {
+            return wrong(
+                format!("the port {port} is too large"),
+                "write a port from 1 to 65535",
+            );
+        }
         let all = text
             .strip_prefix("*:")
             .or_else(|| text.strip_prefix(':'))
             .unwrap_or(text);
-        if !all.is_empty() && all.bytes().all(|b| b.is_ascii_digit()) {
-            return match all.parse() {
-                Ok(port) => Ok(ListenAddress::all(port)),
-                Err(_) => wrong(
-                    format!("`{all}` is not a port"),
-                    "the largest port is 65535",
-                ),
-            };
+        if let Ok(port) = all.parse()
+            && is_number
+        {
+            return Ok(ListenAddress::all(port));
         }
         let what = format!("`{text}` is not an address to listen on");
         let whole = text.trim_matches(['[', ']']).parse::<IpAddr>().ok();
@@ -243,7 +247,7 @@ pub(super) fn check_host(what: String, host: &str) -> Result<(), InvalidValue> {
     if !host.is_ascii() {
         return wrong(
             what,
-            "write an international name in its ASCII form, which begins with \"xn--\"",
+            format!("write the ASCII form of the name: \"{}\"", ascii_name(host)),
         );
     }
     if host.contains('*') {
@@ -267,6 +271,70 @@ pub(super) fn check_host(what: String, host: &str) -> Result<(), InvalidValue> {
         );
     }
     Ok(())
+}
+
+/// Returns true for a regular expression, written as in nginx or Apache httpd.
+pub(super) fn is_regular_expression(text: &str) -> bool {
+    text.starts_with(['~', '^']) || text.ends_with('$')
+}
+
+/// Returns the ASCII form of an international name (RFC 3490 §4).
+fn ascii_name(name: &str) -> String {
+    let labels = name.split('.').map(|label| match label.is_ascii() {
+        true => label.to_owned(),
+        false => format!("xn--{}", punycode(&label.to_lowercase())),
+    });
+    labels.collect::<Vec<_>>().join(".")
+}
+
+/// Encodes a label by the algorithm of RFC 3492 §6.3. Only the first 63 characters count, the most that a label can
+/// have, so no number overflows.
+fn punycode(label: &str) -> String {
+    let letters: Vec<u32> = label.chars().take(63).map(u32::from).collect();
+    let mut code: String = label.chars().take(63).filter(char::is_ascii).collect();
+    let basic = code.len() as u32;
+    if basic > 0 {
+        code.push('-');
+    }
+    let (mut least, mut delta, mut bias, mut done) = (128, 0, 72, basic);
+    while let Some(next) = letters.iter().copied().filter(|it| *it >= least).min() {
+        delta += (next - least) * (done + 1);
+        for &letter in &letters {
+            delta += u32::from(letter < next);
+            if letter != next {
+                continue;
+            }
+            let mut rest = delta;
+            for weight in (36..).step_by(36) {
+                let threshold = u32::saturating_sub(weight, bias).clamp(1, 26);
+                let is_last = rest < threshold;
+                let digit = match is_last {
+                    true => rest,
+                    false => threshold + (rest - threshold) % (36 - threshold),
+                };
+                code.push(char::from(
+                    b"abcdefghijklmnopqrstuvwxyz0123456789"[digit as usize],
+                ));
+                if is_last {
+                    break;
+                }
+                rest = (rest - threshold) / (36 - threshold);
+            }
+            delta /= if done == basic { 700 } else { 2 };
+            done += 1;
+            delta += delta / done;
+            bias = 0;
+            while delta > 455 {
+                delta /= 35;
+                bias += 36;
+            }
+            bias += 36 * delta / (delta + 38);
+            delta = 0;
+        }
+        delta += 1;
+        least = next + 1;
+    }
+    code
 }
 
 /// Returns true if a string is a field name (a token, RFC 9110 §5.6.2).

@@ -61,7 +61,7 @@ pub(super) fn check(
         names.len(),
         names.join(", ")
     );
-    let mut notes = certificates(&config);
+    let (mut notes, unmanaged) = certificates(&config);
     notes.extend(config.deployments().iter().map(|it| {
         let (deploy, name) = (it.deploy, it.site.names[0].get_ref());
         let (branch, repository) = (deploy.branch.get_ref(), deploy.repository.get_ref());
@@ -72,6 +72,7 @@ pub(super) fn check(
     let config = build::without_missing_roots(config);
     match build::build(&config, &supplies, None, now) {
         Ok(world) => {
+            warnings.extend(unmanaged.into_iter().filter(|_| errors.is_empty()));
             let tls = world.tls.iter().flat_map(|tls| tls.warnings());
             warnings.extend(tls.map(|warning| at_certificate(&config, warning)));
             let releases = releases::warnings(&world).into_iter();
@@ -95,17 +96,23 @@ fn at_certificate(config: &Config, warning: &str) -> OperatorError {
         warning.starts_with(&format!("{}:", file.get_ref().display()))
     };
     let file = files.find(is_named);
-    let help = match warning.contains("does not name") {
-        true => "write the path of a certificate for the name, or remove the name from `names`",
-        false => "",
+    let help = if warning.contains("does not name") {
+        "write the path of a certificate for the name, or remove the name from `names`"
+    } else if warning.contains("expired") || warning.contains("ends soon") {
+        "put a renewed certificate in the place of the file, or remove `certificate` for an automatic one"
+    } else if warning.contains("alternative name") {
+        "request the certificate with the names of the site as subject alternative names"
+    } else {
+        ""
     };
     config.point(file.map_or(0..0, config::Spanned::span), warning, help)
 }
 
-/// Describes the certificates that the server would request, with their certificate authority.
-fn certificates(config: &Config) -> Vec<String> {
+/// Describes the certificates that the server would request, with their certificate authority. Without any
+/// certificate to request, the reasons are warnings.
+fn certificates(config: &Config) -> (Vec<String>, Vec<OperatorError>) {
     let Some(acme) = &config.tls.acme else {
-        return Vec::new();
+        return (Vec::new(), Vec::new());
     };
     let how = match (acme.challenge, config.server.http.is_empty()) {
         (Some(challenge), _) => challenge.name(),
@@ -120,8 +127,19 @@ fn certificates(config: &Config) -> Vec<String> {
             format!("certificate from {} for {names}, by {how}", acme.directory)
         })
         .collect();
+    let mut warnings = Vec::new();
     for (name, why) in config.unmanaged_names() {
-        notes.push(format!("no certificate is asked for `{name}`: {why}"));
+        let what = format!("no certificate is asked for `{name}`: {why}");
+        if !wanted.is_empty() {
+            notes.push(what);
+            continue;
+        }
+        let mut names = config.sites.iter().flat_map(config::SiteConfig::all_names);
+        let place = names.find(|it| *it.get_ref() == name);
+        let help = format!(
+            "`{name}` keeps its self-signed certificate; add a public name to `names`, or set `certificate`"
+        );
+        warnings.push(config.point(place.map_or(0..0, config::Spanned::span), what, help));
     }
-    notes
+    (notes, warnings)
 }

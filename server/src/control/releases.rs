@@ -247,7 +247,8 @@ pub(super) fn warnings(world: &World) -> Vec<String> {
     };
     let mut warnings: Vec<String> = sites.filter_map(warning).collect();
     for host in world.hosts.iter() {
-        let Some(previews) = host.previews.as_ref().filter(|_| !host.has_login()) else {
+        let previews = host.previews.as_ref();
+        let Some(previews) = previews.filter(|it| it.users.is_none() && !host.has_login()) else {
             continue;
         };
         let names = match previews.ids_need_login {
