@@ -8,7 +8,7 @@ help:
 	@echo 'make test            all tests: prose, format, lints, unit, end to end'
 	@echo 'make release         one static binary (musl)'
 	@echo 'make release TARGET=…  the same for a Raspberry Pi (docs/src/installation.md)'
-	@echo 'make tiny            a smaller binary, without HTTP/3, manager, releases and pages of repositories'
+	@echo 'make tiny            a smaller binary, without the parts that docs/src/installation.md lists'
 	@echo 'make bench           measure beside other servers: the tables of docs/performance.md (1 to 2 hours)'
 	@echo 'make bench-quick     every suite with few rounds, as a test of the setup: writes no documents'
 	@echo 'make fuzz            every fuzz target, FUZZ_SECONDS each'

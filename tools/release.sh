@@ -11,7 +11,7 @@ own_target=$(uname -m)-unknown-linux-musl
 target=${TARGET:-$own_target}
 target_dir=target
 # The features of a release; tests/release.rs checks the list.
-features='--no-default-features --features http3,markdown,manager,releases,repository-pages'
+features='--no-default-features --features backup,http3,markdown,manager,releases,repository-pages'
 if [ "${1:-}" = tiny ]; then
     AWS_LC_SYS_SMALL=1
     export AWS_LC_SYS_SMALL

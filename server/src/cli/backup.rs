@@ -17,6 +17,7 @@ use crate::config::{Config, ConfigSource, OperatorError, Overrides, SiteConfig, 
 use crate::hits::Hits;
 
 pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    must_be_built()?;
     let to = typed.path("output").ok_or_else(|| {
         OperatorError::new("`anthill backup` needs the path of the archive")
             .help("write anthill backup SITE -o file.tar.gz")
@@ -54,7 +55,17 @@ pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError>
     )))
 }
 
+/// Refuses the commands in a build without them.
+fn must_be_built() -> Result<(), OperatorError> {
+    match cfg!(feature = "backup") {
+        true => Ok(()),
+        false => Err(OperatorError::new("this build has no backups")
+            .help("install a build with backups, or save the files and the state folder by tar")),
+    }
+}
+
 pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    must_be_built()?;
     let archive = typed.path_at(0).unwrap_or(Path::new(""));
     let now = clock::unix_seconds_now();
     if let Some(to) = typed.path("to") {
