@@ -59,7 +59,7 @@ pub use history::{Publication, SiteRecords, sites};
 pub use manifest_text::read_manifest;
 pub use publish::{Flip, ReleaseMark, SiteWriter};
 pub use received::{received_contents, record_received};
-pub use release_contents::{has_contents, release_contents, verify_content};
+pub use release_contents::{has_contents, line_count, release_contents, verify_content};
 pub use release_support::ReleaseSupport;
 pub use served_release::{ServedRelease, served_folder};
 pub use sweep::{Retention, SweepReport, remove_content, sweep};

@@ -17,11 +17,11 @@ pub fn release_contents(
 ) -> Result<Vec<BlobRef>, StoreWriteError> {
     let at = || format!("release {}", hex(release));
     let text = read_manifest(store, release).map_err(|error| StoreWriteError::at(at())(error))?;
-    let size = text.len() as u64;
-    let mut contents = vec![BlobRef {
-        size,
+    let mut contents = Vec::with_capacity(line_count(&text) + 1);
+    contents.push(BlobRef {
+        size: text.len() as u64,
         digest: *release,
-    }];
+    });
     let refused = |_| {
         let error = StoreError::Corrupt("the manifest is not valid for this version");
         StoreWriteError::at(at())(error)
@@ -34,6 +34,7 @@ pub fn release_contents(
         };
         contents.push(content);
     }
+    drop(text);
     let index = ContentIndex::new(&contents);
     let numbers = 0..u32::try_from(contents.len()).unwrap_or(u32::MAX);
     let is_first: Vec<bool> = numbers
@@ -42,6 +43,12 @@ pub fn release_contents(
     let mut is_first = is_first.into_iter();
     contents.retain(|_| is_first.next() == Some(true));
     Ok(contents)
+}
+
+/// Returns the number of lines of a manifest, for a list of contents: a list that grows would take up to three times the
+/// memory.
+pub fn line_count(manifest: &[u8]) -> usize {
+    manifest.iter().filter(|byte| **byte == b'\n').count()
 }
 
 /// Returns true if the store has all contents of a release with their sizes. The contents are not read.

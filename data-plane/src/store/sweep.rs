@@ -136,7 +136,11 @@ fn kept_releases(
         kept.insert(pointer.release);
         count += 1;
     }
-    needed.extend(own);
+    // A store of one site has its contents in one table.
+    match needed.is_empty() {
+        true => *needed = own,
+        false => needed.extend(own),
+    }
     Ok(kept)
 }
 

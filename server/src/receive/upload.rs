@@ -7,8 +7,8 @@
 use super::error::ReceiveError;
 use crate::base::digest::sha256;
 use crate::store::{
-    ContentIndex, SiteRecords, StoreWriteError, StoreWriter, disk_bytes, received_contents,
-    release_contents,
+    ContentIndex, SiteRecords, StoreWriteError, StoreWriter, disk_bytes, line_count, read_manifest,
+    received_contents,
 };
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
 use crate::wire::receive_frame::ContentPlace;
@@ -41,7 +41,7 @@ impl Upload {
         let refused = |error| ReceiveError::Refused(format!("the release is refused: {error}"));
         let reader = ManifestReader::new(&manifest).map_err(refused)?;
         let mut upload = Upload {
-            contents: Vec::new(),
+            contents: Vec::with_capacity(line_count(&manifest)),
             missing: Vec::new(),
             release,
             manifest: Vec::new(),
@@ -107,6 +107,16 @@ impl Upload {
     }
 }
 
+/// Returns the contents of a manifest up to the first malformed line. The contents are never in memory as a whole.
+fn contents_of(manifest: &[u8]) -> impl Iterator<Item = BlobRef> {
+    let lines = ManifestReader::new(manifest).into_iter().flatten();
+    let lines = lines.map_while(Result::ok);
+    lines.filter_map(|line| match line {
+        ManifestLine::File { content, .. } | ManifestLine::Coded { content, .. } => Some(content),
+        _ => None,
+    })
+}
+
 /// Returns the numbers of the contents that the publisher has to send, rising. Equal contents are sent once.
 fn missing(
     contents: &[BlobRef],
@@ -142,8 +152,10 @@ fn missing(
     // The newest releases come first, since most contents of a release are in the release before.
     for release in SiteRecords::read(store.reader(), site)?.releases() {
         // An unreadable release proves nothing.
-        let of_release = release_contents(store.reader(), &release).unwrap_or_default();
-        if of_release.iter().any(|content| prove(&content.digest) == 0) {
+        let Ok(text) = read_manifest(store.reader(), &release) else {
+            continue;
+        };
+        if prove(&release) == 0 || contents_of(&text).any(|content| prove(&content.digest) == 0) {
             break;
         }
     }
