@@ -77,17 +77,19 @@ impl HostBuilder<'_> {
             // HTTP/3.
             self.h3_port.filter(|_| site.client_ca.is_none()),
         );
+        let request_rules = self.request_rules(&secure_fields)?;
+        let has_limits = request_rules.as_ref().is_some_and(|it| it.has_limits());
         let host = Host {
             canonical: canonical_name(&names),
             http_redirects: site.http == PlainHttp::Redirect,
             hsts: site.hsts.is_some(),
-            request_rules: self.request_rules(&secure_fields)?,
+            request_rules,
             secure_fields: Arc::new(secure_fields),
             site: files,
             fallback: self.fallback(),
             try_query: self.last_try().and_then(|(_, query)| query),
             redirects: redirects.tables()?,
-            guarded: routes.iter().any(Route::has_guard),
+            guarded: has_limits || routes.iter().any(Route::has_guard),
             scripted: routes.iter().any(|route| route.scripts.is_some()),
             routes,
             identity: tls.map_or(PairFingerprint::NONE, |tls| identity(&names, tls)),
