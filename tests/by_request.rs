@@ -319,6 +319,29 @@ fn guards_by_method_hold_under_every_name_of_a_script() {
 }
 
 #[test]
+fn a_cached_page_is_dropped_when_a_guard_gets_further_methods() {
+    let folder = folder();
+    folder.program(
+        "scripts/door",
+        "#!/bin/sh\nprintf 'Location: /later.html\\n\\n'\n",
+    );
+    let guarded = |methods: &str| {
+        site(&format!(
+            "[[site.route]]\npath = \"/run/\"\ncgi = \"scripts\"\ncache = {{ seconds = 1000 }}\n\
+             [[site.route]]\npath = \"/later.html\"\nusers = \"users\"\nguard_methods = [{methods}]\n"
+        ))
+    };
+    let server = Server::start_in(folder, &guarded("\"POST\""));
+    for _ in 0..2 {
+        assert_eq!(get(&server, "/run/door").text(), "come back later");
+    }
+    server.reload(&guarded("\"POST\", \"GET\""));
+    assert_eq!(get(&server, "/run/door").status, 401);
+    server.reload(&guarded("\"POST\""));
+    assert_eq!(get(&server, "/run/door").text(), "come back later");
+}
+
+#[test]
 fn deny_wins_over_allow() {
     let config = site(
         "[[site.route]]\npath = \"/limited/\"\nallow = [\"127.0.0.0/8\"]\ndeny = [\"127.0.0.2\", \"::1\"]\n\
