@@ -5,6 +5,7 @@ use super::ledger_entries::LedgerEntries;
 use super::member_tls::MemberTlsClients;
 use super::redirects::SiteRedirects;
 use super::resources::SharedResources;
+use crate::base::atomic_file;
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::base::route_counters::RouteCounters;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
@@ -12,6 +13,7 @@ use crate::git::browse::render::readme::folder_readme;
 use crate::handler::route_handler::CorsPaths;
 use crate::handler::script::cgi;
 use crate::hits::SiteHits;
+use crate::limits::USER_FILE_BYTES_MAX;
 use crate::site::{
     CacheControlRule, Glob, HeaderRules, ReadmeRenderer, ReleaseRules, SecretPaths, Site,
     SiteError, SiteRules, Symlinks,
@@ -331,7 +333,8 @@ fn identity(names: &[String], tls: &Tls) -> PairFingerprint {
 /// Reads a user file of the configuration.
 pub fn read_users(config: &Config, path: &Spanned<PathBuf>) -> Result<Users, OperatorError> {
     let shown = path.get_ref().display();
-    let text = std::fs::read(path.get_ref()).map_err(|error| {
+    let read = atomic_file::read_bounded(path.get_ref(), USER_FILE_BYTES_MAX);
+    let text = read.map_err(|error| {
         let what = format!("{shown} can't be read: {error}");
         let help = format!("`anthill passwd {shown} NAME` makes one");
         config.point(path.span(), what, help)

@@ -1,12 +1,13 @@
 //! Redirects of a site, from `redirects` and the file of `redirect_map`, and the refusal of loops.
 
+use crate::base::atomic_file;
 use crate::config::{Config, MappedRedirect, OperatorError, SiteConfig, Spanned, TargetConfig};
 use crate::limits::{REDIRECT_HOPS_MAX, REDIRECT_MAP_BYTES_MAX};
 use crate::site::{RedirectRule, Redirected, Redirects, ReleaseState};
 use crate::wire::redirect_map;
 use crate::wire::request_target::normalise;
 use crate::world::{Host, RouteTarget};
-use std::io::Read;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -112,23 +113,17 @@ const LOOP_HELP: &str = "write a destination that no redirect matches, such as t
 fn read_map(config: &Config, path: &Spanned<PathBuf>) -> Result<String, OperatorError> {
     let shown = path.get_ref().display();
     let refuse = |what: String, help: &str| config.point(path.span(), what, help);
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path.get_ref());
-    let read = file.and_then(|file| {
-        let mut bounded = file.take(REDIRECT_MAP_BYTES_MAX + 1);
-        bounded.read_to_end(&mut bytes)
-    });
-    if let Err(error) = read {
-        let help = "name a file with a redirect in each line, such as `/old /new 301`";
-        return Err(refuse(format!("{shown} can't be read: {error}"), help));
-    }
-    if bytes.len() as u64 > REDIRECT_MAP_BYTES_MAX {
-        let what = format!("{shown} is larger than {REDIRECT_MAP_BYTES_MAX} bytes");
-        return Err(refuse(
-            what,
+    let read = atomic_file::read_bounded(path.get_ref(), REDIRECT_MAP_BYTES_MAX);
+    let bytes = read.map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => refuse(
+            format!("{shown} is larger than {REDIRECT_MAP_BYTES_MAX} bytes"),
             "replace redirects with a common beginning by one with `*`",
-        ));
-    }
+        ),
+        _ => refuse(
+            format!("{shown} can't be read: {error}"),
+            "name a file with a redirect in each line, such as `/old /new 301`",
+        ),
+    })?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
