@@ -36,7 +36,12 @@ fn a_site_overrides_single_keys_of_the_log() {
     let [below, moved] = &config.log.skip[..] else {
         panic!("{:?}", config.log.skip);
     };
-    assert!(below.paths[0].matches(b"/a/b/c") && below.statuses.contains(999));
+    assert!(below.paths[0].matches(b"/a/b/c"));
+    // Without `status`, refusals other than 404 keep their lines.
+    let skipped = [101, 200, 304, 404].map(|status| below.statuses.contains(status));
+    assert_eq!(skipped, [true; 4]);
+    let kept = [400, 401, 403, 405, 429, 503].map(|status| below.statuses.contains(status));
+    assert_eq!(kept, [false; 6]);
     assert!(moved.paths.is_empty() && moved.statuses.contains(399));
     assert!(moved.statuses.contains(404) && !moved.statuses.contains(403));
     let [first, second] = [&config.sites[0].log, &config.sites[1].log];
