@@ -52,6 +52,21 @@ fn a_site_overrides_single_keys_of_the_log() {
 }
 
 #[test]
+fn a_log_with_the_name_of_a_rotated_file_is_refused() {
+    let sites = "[[site]]\nnames = [\"a\"]\nlog = \"a.log\"\n[[site]]\nnames = [\"b\"]\nlog = ";
+    let refused = ["a.log.1", "a.log.12.gz", "e.log.2"];
+    for name in refused {
+        let text = format!("errors = \"e.log\"\n{sites}\"{name}\"\n");
+        let message = refusal(&format!("[log]\nrotate = \"1MiB\"\n{text}"));
+        assert!(message.contains("replaces this log"), "{message}");
+        config(&format!("[log]\n{text}"));
+    }
+    for name in ["a.log", "a.log.x", "a.log.1.log", "b.log.1", "1.gz", ".gz"] {
+        config(&format!("[log]\nrotate = \"1MiB\"\n{sites}\"{name}\"\n"));
+    }
+}
+
+#[test]
 fn mistakes_are_named_with_the_remedy() {
     for (text, what, help) in [
         (
