@@ -4,6 +4,7 @@
 use std::os::unix::fs::symlink;
 
 use crate::support::h2::H2;
+use crate::support::member::{Member, ok};
 use crate::support::wire::{Over, Response, Wire};
 use crate::support::{Folder, Server, run, server_table, site_table};
 
@@ -140,6 +141,79 @@ fn a_request_counts_once_in_each_rate_of_its_path() {
 }
 
 #[test]
+fn rates_and_sizes_hold_under_every_path_of_a_page() {
+    let folder = folder()
+        .with("public/login.html", "log in")
+        .with("public/admin/index.html", "admin");
+    let config = site(&format!(
+        "try = [\"$path\", \"$path.html\"]\n\
+         [[site.route]]\npath = \"/login.html\"\n{RATE}\n\
+         [[site.route]]\npath = \"/admin/index.html\"\n{RATE}\n\
+         [[site.route]]\npath = \"/limited\"\nusers = \"users\"\n\
+         [[site.route]]\npath = \"/limited/index.html\"\n{RATE}\n\
+         [[site.route]]\npath = \"/short\"\nrewrite = \"/later.html\"\n\
+         [[site.route]]\npath = \"/later.html\"\n{RATE}\n\
+         [[site.route]]\npath = \"/send\"\nrewrite = \"/edit.sh\"\n\
+         [[site.route]]\npath = \"/edit.sh\"\ninterpreter = {{ \".sh\" = \"/bin/sh\" }}\nbody_bytes = 10\n"
+    ));
+    let server = Server::start_in(folder, &config);
+    let ask = |path: &str, fields: &str| Wire::plain(&server).get(path, fields);
+    for paths in [
+        ["/login", "/login.html"],
+        ["/admin/", "/admin/index.html"],
+        ["/short", "/later.html"],
+    ] {
+        for path in [paths[0], paths[0], paths[1]] {
+            assert_eq!(ask(path, "").status, 200, "{path}");
+        }
+        for path in paths {
+            let refused = ask(path, "");
+            assert_eq!(refused.status, 429, "{path}");
+            assert!(DAY.contains(&wait_of(&refused)), "{refused:?}");
+        }
+    }
+    // The check of the password comes before the file is found.
+    for status in [200, 200, 200, 429] {
+        assert_eq!(ask("/limited/", LOGIN).status, status);
+    }
+    let posted = |path: &str, bytes: usize| {
+        let fields = format!("Content-Length: {bytes}\r\n\r\n{}", "x".repeat(bytes));
+        let mut wire = Wire::plain(&server);
+        wire.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\n{fields}"
+        ));
+        wire.response("POST").status
+    };
+    let posts = [("/send", 10), ("/send", 11), ("/edit.sh", 11)];
+    let posts = posts.map(|(path, bytes)| posted(path, bytes));
+    assert_eq!(posts, [200, 413, 413]);
+}
+
+#[test]
+fn parameters_of_a_proxied_path_do_not_evade_a_rate() {
+    let member = Member::start(|request| ok(request.line()));
+    let config = site(&format!(
+        "[[site.route]]\npath = \"/api\"\nproxy = \"{}\"\n\
+         [[site.route]]\npath = \"/api/login\"\n{RATE}\nbody_bytes = 10\n",
+        member.url()
+    ));
+    let server = Server::start_in(folder(), &config);
+    let paths = ["/api/login;x=1", "/api/login;", "/api/;y/login%3Bz"];
+    for path in paths {
+        assert_eq!(get(&server, path).status, 200, "{path}");
+    }
+    for path in paths {
+        assert_eq!(get(&server, path).status, 429, "{path}");
+    }
+    assert_eq!(get(&server, "/api/logins;x").status, 200);
+    let mut other = Wire::of(&server, [127, 0, 0, 2].into());
+    let large =
+        "POST /api/login;x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\n01234567890";
+    other.send(large);
+    assert_eq!(other.response("POST").status, 413);
+}
+
+#[test]
 fn discarded_content_that_arrives_slowly_counts_once() {
     let server = Server::start_in(folder(), &site(RATE));
     let mut wire = Wire::plain(&server);
@@ -242,6 +316,29 @@ fn guards_by_method_hold_under_every_name_of_a_script() {
     );
     assert_eq!(ask("HEAD", "/limited/", "").status, 200);
     assert_eq!(ask("OPTIONS", "/limited/", "").status, 405);
+}
+
+#[test]
+fn a_cached_page_is_dropped_when_a_guard_gets_further_methods() {
+    let folder = folder();
+    folder.program(
+        "scripts/door",
+        "#!/bin/sh\nprintf 'Location: /later.html\\n\\n'\n",
+    );
+    let guarded = |methods: &str| {
+        site(&format!(
+            "[[site.route]]\npath = \"/run/\"\ncgi = \"scripts\"\ncache = {{ seconds = 1000 }}\n\
+             [[site.route]]\npath = \"/later.html\"\nusers = \"users\"\nguard_methods = [{methods}]\n"
+        ))
+    };
+    let server = Server::start_in(folder, &guarded("\"POST\""));
+    for _ in 0..2 {
+        assert_eq!(get(&server, "/run/door").text(), "come back later");
+    }
+    server.reload(&guarded("\"POST\", \"GET\""));
+    assert_eq!(get(&server, "/run/door").status, 401);
+    server.reload(&guarded("\"POST\""));
+    assert_eq!(get(&server, "/run/door").text(), "come back later");
 }
 
 #[test]

@@ -701,3 +701,29 @@ fn variables_stand_in_values_and_never_in_messages() {
         assert!(!stderr.contains("hush"), "{stderr}");
     }
 }
+
+#[test]
+fn a_pipe_in_place_of_a_file_is_refused_at_once() {
+    let folder = site_folder();
+    let path = |name: &str| folder.path(name);
+    assert!(run("mkfifo", &[path("pipe")], b"").success);
+    let site = "[[site]]\nroot = \"public\"\n";
+    for text in [
+        format!("include = [\"pipe\"]\n{site}"),
+        format!("[tls]\ntickets = \"pipe\"\n{site}"),
+        format!("{site}redirect_map = \"pipe\"\n"),
+        format!("{site}certificate = \"pipe\"\n"),
+        format!("{site}certificate = \"one.crt\"\nkey = \"pipe\"\n"),
+        format!("{site}[[site.route]]\npath = \"/\"\nusers = \"pipe\"\n"),
+        format!("{site}[[site.route]]\npath = \"/\"\nusers = \"/dev/zero\"\n"),
+    ] {
+        folder.write("anthill.toml", &text);
+        let done = crate::support::anthill(&["check".as_ref(), path("anthill.toml").as_os_str()]);
+        assert_eq!(done.code, Some(2), "{text}: {done:?}");
+    }
+    // The configuration itself may come from a pipe of the shell.
+    let text = format!("[[site]]\nroot = {:?}\n", path("public"));
+    let binary = env!("CARGO_BIN_EXE_anthill");
+    let done = run(binary, &["check", "/dev/stdin"], text.as_bytes());
+    assert!(done.success, "{}", done.errors());
+}

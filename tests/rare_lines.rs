@@ -4,7 +4,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::clients::{Authority, Session, ask};
-use crate::support::{Folder, Server, server_table, tool};
+use crate::support::wire::Wire;
+use crate::support::{Folder, Server, server_table, site_table, tool};
 #[cfg(feature = "http3")]
 use crate::support::{finish, python::python};
 
@@ -201,4 +202,26 @@ asyncio.run(main())
     server
         .errors
         .wait_for(expected, |line| line.ends_with(expected));
+}
+
+#[test]
+fn requests_for_a_repository_without_the_mark_have_few_lines() {
+    let route = "[[site.route]]\npath = \"/git/\"\ngit = \"repositories\"\nexport = \"marked\"\n";
+    let config = server_table("") + &site_table("http = \"serve\"") + route;
+    let folder = Folder::new().with("public/index.html", "hello");
+    let made = Command::new("git")
+        .args(["init", "--quiet", "--bare"])
+        .arg(folder.path("repositories/a.git"))
+        .status();
+    assert!(made.expect("git").success());
+    let server = Server::start_in(folder, &config);
+    for _ in 0..3 * LINES_MAX {
+        let refs = "/git/a.git/info/refs?service=git-upload-pack";
+        for path in [refs, "/git/a.git/"] {
+            assert_eq!(Wire::plain(&server).get(path, "").status, 404, "{path}");
+        }
+    }
+    let text = "isn't exported";
+    server.errors.wait_for(text, |line| line.contains(text));
+    assert!(lines(&server, text).len() <= LINES_MAX);
 }

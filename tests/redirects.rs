@@ -172,6 +172,12 @@ fn check_refuses_loops_and_mistakes_at_their_places() {
             "from = \"/a\"",
         ),
         (
+            redirects("{ from = \"/a\", to = \"http://WWW.Example.ORG:80/a\" }"),
+            "",
+            "the redirect leads to itself",
+            "from = \"/a\"",
+        ),
+        (
             redirects(
                 "{ from = \"/a\", to = \"/b\" }, { from = \"/b\", to = \"/a\", force = true }",
             ),
@@ -307,7 +313,8 @@ fn check_refuses_loops_and_mistakes_at_their_places() {
 fn check_warns_of_a_redirect_below_a_route() {
     let folder = Folder::new().with("public/index.html", "front").with(
         "anthill.toml",
-        "[[site]]\nredirects = [{ from = \"/app/old/*\", to = \"/new/:splat\" }, { from = \"/app\", to = \"/b\", \
+        "[[site]]\nnames = [\"a.test\"]\n\
+         redirects = [{ from = \"/other\", to = \"http://a.test:9999/other\" }, { from = \"/app/old/*\", to = \"/new/:splat\" }, { from = \"/app\", to = \"/b\", \
          force = true }, { from = \"/*\", to = \"/index.html\" }]\n\
          [[site.route]]\npath = \"/app/\"\nproxy = \"http://127.0.0.1:1\"\n",
     );

@@ -92,18 +92,49 @@ fn write_new(
     file.sync_all()
 }
 
-/// Reads a file written by [`write`]. `NONBLOCK` keeps the reader from waiting for a pipe placed at the
-/// path by the folder's owner.
+/// Reads a file written by [`write`].
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    read_regular(path, OFlags::NOFOLLOW, u64::MAX)
+}
+
+/// Reads a file of the operator, possibly by a link. A pipe or a device at the path is an error, so that the reader neither
+/// waits for a writer nor reads without an end.
+///
+/// # Errors
+/// A file with more than `bytes_max` bytes has the error [`io::ErrorKind::FileTooLarge`].
+pub fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    read_regular(path, OFlags::empty(), bytes_max)
+}
+
+fn read_regular(path: &Path, flags: OFlags, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    // Without NONBLOCK, the opening of a pipe waits for a writer.
+    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
     let options = options.read(true).custom_flags(flags.bits().cast_signed());
-    let mut file = options.open(path)?;
-    if !file.metadata()?.is_file() {
+    let file = options.open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(Errno::ISDIR.into());
+    }
+    if !metadata.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
+    read_to_bound(file, bytes_max)
+}
+
+/// Reads an open file to its end.
+///
+/// # Errors
+/// A file with more than `bytes_max` bytes has the error [`io::ErrorKind::FileTooLarge`].
+pub fn read_to_bound(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    file.read_to_end(&mut content)?;
+    let bytes = file
+        .take(bytes_max.saturating_add(1))
+        .read_to_end(&mut content)?;
+    if bytes as u64 > bytes_max {
+        let what = format!("the file is larger than {bytes_max} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
     Ok(content)
 }
 
@@ -141,6 +172,23 @@ mod tests {
         std::os::unix::fs::symlink("above", folder.path().join("link")).unwrap();
         assert!(open_folder_to_all(&folder.path().join("link/file")).is_err());
         assert_eq!(mode("above"), 0o700);
+    }
+
+    #[test]
+    fn the_reader_refuses_pipes_and_devices_and_files_that_are_too_large() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link, pipe] = ["file", "link", "pipe"].map(|name| folder.path().join(name));
+        fs::write(&file, "12345").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        let mkfifo = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(mkfifo.unwrap().success());
+        assert_eq!(read_bounded(&link, 5).unwrap(), b"12345");
+        let kind = |path: &Path| read_bounded(path, 4).map_err(|error| error.kind());
+        assert_eq!(kind(&link), Err(io::ErrorKind::FileTooLarge));
+        assert_eq!(kind(folder.path()), Err(io::ErrorKind::IsADirectory));
+        assert_eq!(kind(&pipe), Err(io::ErrorKind::Other));
+        assert_eq!(kind(Path::new("/dev/zero")), Err(io::ErrorKind::Other));
+        assert!(read(&link).is_err() && read(&file).is_ok());
     }
 
     #[test]

@@ -1,27 +1,32 @@
-//! Characters that terminals obey, or that display text in another order than stored, and texts without such
-//! characters. Texts of the operator's files and of peers may contain any character.
+//! Characters that terminals obey, that display text in another order than stored, or that leave no mark on a screen, and
+//! texts without such characters. Texts of the operator's files and of peers may contain any character.
 
 use std::fmt::Write;
 
-/// Returns true for a control character, or for a mark or an isolate that changes the direction of text (Unicode
-/// standard annex 9).
+/// Returns true for a control character, a separator of lines, a character without width, a tag character, or a mark or an
+/// isolate that changes the direction of text (Unicode standard annex 9). The joiners U+200C and U+200D are not hidden,
+/// since words of some languages need them.
 pub fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(
             character,
-            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+            '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'
+                | '\u{2066}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}'
         )
 }
 
-/// Returns lines with all hidden characters but tabs and line feeds as `\uHHHH`. JSON and TOML stay valid, because
-/// both have hidden characters only in strings, where the escape stands for the character.
+/// Returns lines with all hidden characters but tabs and line feeds as `\uHHHH`, and as a surrogate pair above U+FFFF.
+/// JSON stays valid, because JSON has hidden characters only in strings, where the escape stands for the character; TOML
+/// stays valid up to U+FFFF.
 pub fn visible_lines(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
             '\n' | '\t' => out.push(character),
             hidden if is_hidden(hidden) => {
-                let _ = write!(out, "\\u{:04x}", u32::from(hidden));
+                for unit in hidden.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
             }
             visible => out.push(visible),
         }
@@ -35,8 +40,10 @@ mod tests {
 
     #[test]
     fn hidden_characters_are_escaped() {
-        let text = "a\tb\n\u{1b}[2J\u{7f}\u{9b}\r\u{202e}c\u{2069}\u{200f}\u{e9}\u{2603}";
-        let expected = "a\tb\n\\u001b[2J\\u007f\\u009b\\u000d\\u202ec\\u2069\\u200f\u{e9}\u{2603}";
+        let text = "a\tb\n\u{1b}[2J\u{7f}\u{9b}\r\u{202e}c\u{2069}\u{200f}\u{e9}\u{2603}\
+                    \u{2028}\u{2029}\u{200b}\u{feff}\u{e0041}\u{200d}";
+        let expected = "a\tb\n\\u001b[2J\\u007f\\u009b\\u000d\\u202ec\\u2069\\u200f\u{e9}\u{2603}\
+                        \\u2028\\u2029\\u200b\\ufeff\\udb40\\udc41\u{200d}";
         assert_eq!(visible_lines(text), expected);
     }
 }

@@ -1,10 +1,11 @@
 //! Guards of paths: the methods, addresses and users that a route allows.
 
-use crate::serve::dispatch_context::DispatchContext;
+use crate::serve::dispatch_context::{DispatchContext, RateCheck};
 use crate::serve::ruled_request::RuledRequest;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::world::method_set::MethodSet;
+use crate::world::request_rules::RequestRules;
 use crate::world::users::{LoginLookup, UnverifiedLogin, Users};
 use crate::world::{Host, Route, World};
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub(super) struct AccessGate<'w, 'h> {
     host: &'w Host,
     facts: &'h DispatchContext,
     authorization: Option<&'h [u8]>,
+    /// Requested path.
+    asked: &'h [u8],
     method: Method,
     /// User that logged in.
     pub(super) user: Option<String>,
@@ -46,6 +49,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
             host,
             facts,
             authorization: head.known_fields.authorization,
+            asked: &head.path,
             method: match head.method {
                 // WebSocket over HTTP/2 and HTTP/3; over HTTP/1.1 the method is GET (RFC 8441 §5).
                 Method::Connect if head.upgrade.is_some() => Method::Get,
@@ -57,7 +61,8 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         }
     }
 
-    /// Checks all guards of `path`: first the addresses of every route, then the methods, then the logins.
+    /// Checks all guards of `path`: first the request rates, then the addresses of every route, then the methods, then
+    /// the logins.
     #[inline(always)]
     pub(super) fn pass(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
         match self.host.guarded {
@@ -67,6 +72,9 @@ impl<'w, 'h> AccessGate<'w, 'h> {
     }
 
     fn pass_guards(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
+        if let Some(rules) = &self.host.request_rules {
+            self.pass_limits(rules, path)?;
+        }
         self.pass_addresses(path)?;
         let methods = |route: &Route| {
             let methods = route.methods.as_ref();
@@ -84,6 +92,39 @@ impl<'w, 'h> AccessGate<'w, 'h> {
             self.log_in(users)?;
         }
         Ok(())
+    }
+
+    /// Takes a token of each rate of `path` that has not counted the request yet, and applies the largest content. The
+    /// requested path may raise the size above the limit of the server, and the other paths only lower the size.
+    pub(super) fn pass_limits(
+        &mut self,
+        rules: &'w RequestRules,
+        path: &[u8],
+    ) -> Result<(), AccessDenied> {
+        let (client, now_ms) = (self.facts.peer.into(), self.facts.now_ms);
+        let ruled = self.ruled.get_or_insert_default();
+        if let Some(bytes) = rules.body_bytes_apart(path, self.asked) {
+            let largest = ruled.body_bytes.unwrap_or(self.world.limits.body_bytes);
+            ruled.body_bytes = Some(bytes.min(largest));
+        }
+        let taken = match self.facts.rate {
+            RateCheck::Counted(counted) => rules
+                .take(path, client, now_ms, &mut ruled.rates, counted)
+                .map(|()| counted.max(ruled.rates.len())),
+            RateCheck::Refused { wait_ms } => Err(wait_ms),
+        };
+        ruled.rate = match taken {
+            Ok(counted) => RateCheck::Counted(counted),
+            Err(wait_ms) => {
+                let line = format!("Retry-After: {}\r\n", wait_ms.div_ceil(1_000));
+                ruled.refusal_fields = Some(line.into_bytes());
+                RateCheck::Refused { wait_ms }
+            }
+        };
+        match taken {
+            Ok(_) => Ok(()),
+            Err(_) => Err(AccessDenied::Refuse(Reject::RATE_EXCEEDED)),
+        }
     }
 
     /// Checks the login of the client.

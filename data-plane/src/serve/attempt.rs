@@ -322,7 +322,7 @@ mod tests {
             logins_busy,
             has_checked_login,
             has_waited_for_disk: false,
-            rate: RateCheck::Passed,
+            rate: RateCheck::default(),
         }
     }
 

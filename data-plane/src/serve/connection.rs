@@ -107,7 +107,7 @@ impl Connection {
             endpoints: EndpointLookup::Row(self.slot),
             now_ms: self.context.clock.millis(),
             may_wait: false,
-            rate: RateCheck::Pending,
+            rate: RateCheck::default(),
             has_disk_changes: false,
         }
     }

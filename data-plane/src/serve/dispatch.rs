@@ -10,7 +10,7 @@ use crate::cache::{CacheLookup, CachedHandler, LookupContext};
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Request, Rewrite, Script};
 use crate::serve::access::{AccessDenied, AccessGate};
-use crate::serve::dispatch_context::{Audience, DispatchContext, RateCheck};
+use crate::serve::dispatch_context::{Audience, DispatchContext};
 use crate::serve::ruled_request::RuledRequest;
 use crate::site::{
     FileLoad, Listing, RedirectTable, Redirected, ResolvedFile, Site, SiteResponse, VariantResponse,
@@ -412,31 +412,15 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// a preflight without a login and before the request's own method, so only the guards by address apply.
     #[inline(never)]
     fn apply_rules(&mut self, rules: &'w RequestRules) -> Option<DispatchOutcome> {
-        let (head, facts) = (self.head, self.facts);
+        let head = self.head;
         let path: &[u8] = &head.path;
         let cors = rules.cors(path);
         let origin = cors.and_then(|_| head.fields.first("origin"));
-        let (client, now_ms) = (facts.peer.into(), facts.now_ms);
-        let admitted = match facts.rate {
-            RateCheck::Pending => rules.take(path, client, now_ms),
-            RateCheck::Passed => Ok(()),
-            RateCheck::Refused => Err(rules.peek(path, client, now_ms).err().unwrap_or(1)),
-        };
-        let wait = admitted.err().map(|wait_ms| {
-            let line = format!("Retry-After: {}\r\n", wait_ms.div_ceil(1_000));
-            line.into_bytes()
-        });
-        self.gate.ruled = Some(Box::new(RuledRequest {
-            secure_fields: cors.map(|cors| cors.fields(origin)),
-            body_bytes: rules.body_bytes(path),
-            refusal_fields: wait,
-            rate: match admitted {
-                Ok(()) => RateCheck::Passed,
-                Err(_) => RateCheck::Refused,
-            },
-        }));
-        if admitted.is_err() {
-            return Some(refuse(Reject::RATE_EXCEEDED));
+        let ruled = self.gate.ruled.get_or_insert_default();
+        ruled.secure_fields = cors.map(|cors| cors.fields(origin));
+        ruled.body_bytes = rules.body_bytes(path);
+        if let Err(denied) = self.gate.pass_limits(rules, path) {
+            return Some(denied.into());
         }
         let (cors, origin) = cors.zip(origin)?;
         if head.method != Method::Options {
@@ -451,8 +435,8 @@ impl<'w> SiteDispatcher<'w, '_> {
 
     fn answer(&mut self) -> DispatchOutcome {
         let path: &[u8] = &self.head.path;
-        if self.is_ambiguous(path) {
-            return refuse(Reject::TARGET_PARAMETER);
+        if let Some(refusal) = self.parameters_refusal(path) {
+            return refusal;
         }
         if let Some(redirects) = &self.host.redirects
             && !redirects.forced.is_empty()
@@ -540,12 +524,23 @@ impl<'w> SiteDispatcher<'w, '_> {
         )
     }
 
-    /// Returns true if a member could read the path as a path of another route or with other guards, because the
-    /// path has parameters.
+    /// Returns the refusal of a path with parameters, if a member could read the path as a path of another route or with
+    /// other guards. The rates of the path as the member may read the path count as well.
     #[inline]
-    fn is_ambiguous(&self, path: &[u8]) -> bool {
+    fn parameters_refusal(&mut self, path: &[u8]) -> Option<DispatchOutcome> {
         let has_parameters = !self.host.routes.is_empty() && request_target::has_parameters(path);
-        has_parameters && self.host.is_ambiguous_by_parameters(path)
+        has_parameters.then(|| self.refusal_by_parameters(path))?
+    }
+
+    #[inline(never)]
+    fn refusal_by_parameters(&mut self, path: &[u8]) -> Option<DispatchOutcome> {
+        let host = self.host;
+        let plain = host.path_of_member(path)?;
+        if !host.is_alike(path, &plain) {
+            return Some(refuse(Reject::TARGET_PARAMETER));
+        }
+        let rules = host.request_rules.as_deref()?;
+        self.gate.pass_limits(rules, &plain).err().map(Into::into)
     }
 
     /// Returns the outcome for `path`, the target of a rewrite: from the handler or the folder of another
@@ -582,8 +577,8 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// matches.
     fn handler_at(&mut self, path: &[u8]) -> Option<DispatchOutcome> {
         let (target, rest) = self.host.target(path)?;
-        if self.is_ambiguous(path) {
-            return Some(refuse(Reject::TARGET_PARAMETER));
+        if let Some(refusal) = self.parameters_refusal(path) {
+            return Some(refusal);
         }
         Some(match target {
             RouteTarget::Handler(handler) => self.call(handler, Some(path), None),

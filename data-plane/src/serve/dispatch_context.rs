@@ -24,16 +24,28 @@ pub const MANAGER_FIELDS: [(&str, &str); 6] = [
     ("Cache-Control", "no-store"),
 ];
 
-/// State of a request towards the request rates of its path. A request counts once, however often it is dispatched.
-#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+/// State of a request towards the request rates of its paths. A request counts once in each rate, however often it is
+/// dispatched.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum RateCheck {
-    /// The request is not counted yet.
-    #[default]
-    Pending,
-    /// The request is counted, or does not count.
-    Passed,
+    /// Number of rates that have counted the request. Every dispatch meets the rates in the same order.
+    Counted(usize),
     /// The request is refused.
-    Refused,
+    Refused {
+        /// Time until the next request may pass, in milliseconds.
+        wait_ms: u64,
+    },
+}
+
+impl RateCheck {
+    /// State of a request that does not count.
+    pub const EXEMPT: RateCheck = RateCheck::Counted(usize::MAX);
+}
+
+impl Default for RateCheck {
+    fn default() -> RateCheck {
+        RateCheck::Counted(0)
+    }
 }
 
 /// Facts about a request beside its header section: the connection, the time, and pending changes on disk.

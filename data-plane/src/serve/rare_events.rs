@@ -2,6 +2,7 @@
 //! far as the client alone sees the failure. Each kind has a few lines in a minute.
 
 use crate::base::log::{RareEvent, RareLines};
+use crate::handler::HandlerError;
 use crate::serve::context::WorkerContext;
 use crate::tls::{HandshakeFailure, Tls};
 use crate::wire::reject::Reject;
@@ -78,6 +79,17 @@ pub(super) fn log_file(context: &WorkerContext, host: &Host, path: &[u8], reject
             _ => format!("{site}: {shown} refused, the server's account can't read {file} (rule R{rule})"),
         }
     });
+}
+
+/// Logs a failed call with details for the operator. Any client can cause refusals below 500.
+#[cold]
+pub(super) fn log_failed_call(context: &WorkerContext, error: &HandlerError) {
+    if error.reject.status.0 >= 500 {
+        error.log();
+    } else if error.source.is_some() {
+        let now_ms = context.clock.millis();
+        lines(context).log(RareEvent::RefusedCall, now_ms, &|| error.to_string());
+    }
 }
 
 fn lines(context: &WorkerContext) -> &RareLines {

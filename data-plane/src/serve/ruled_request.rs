@@ -1,5 +1,6 @@
 //! Effect of the rules by request on one request: rates, cross-origin access, sizes and methods.
 
+use crate::base::client_rate::ClientRate;
 use crate::serve::dispatch_context::RateCheck;
 use crate::world::SecureFields;
 use std::sync::Arc;
@@ -15,4 +16,6 @@ pub struct RuledRequest<'w> {
     pub(super) refusal_fields: Option<Vec<u8>>,
     /// State of the request towards the request rates.
     pub(super) rate: RateCheck,
+    /// Rates met by this dispatch.
+    pub(super) rates: Vec<&'w ClientRate>,
 }

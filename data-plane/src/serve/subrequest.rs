@@ -75,7 +75,7 @@ pub(super) fn client_request(
         context: Rc::clone(context),
         // The client's request counts once, and its subrequests do not.
         facts: DispatchContext {
-            rate: RateCheck::Passed,
+            rate: RateCheck::EXEMPT,
             ..facts
         },
         ends,

@@ -1,8 +1,10 @@
 //! Table of redirects: exact paths, and paths with one `*`. Releases and the operator's redirects use one type.
 //!
-//! The first rule that matches a path decides. Exact paths, and the beginnings of paths with a `*`, are looked up by
-//! hash. The cost of a look-up therefore depends on the lengths of the beginnings, and not on the number of rules.
+//! The first rule that matches a path decides. Exact paths are looked up by hash, and the beginnings of paths with a `*` by
+//! binary search. The cost of a look-up therefore depends on the number of rules whose beginnings the path has, and hardly
+//! on the number of all rules.
 
+use crate::base::heap_sort::sort;
 use crate::wire::reject::Reject;
 use crate::wire::request_target::{encode_path, push_encoded};
 use crate::wire::status::Status;
@@ -74,10 +76,19 @@ pub struct RedirectTable {
     rules: Box<[TableRule]>,
     /// Numbers of the rules without `*`, by path without a final slash.
     exact: HashMap<Box<[u8]>, u32>,
-    /// Numbers of the rules with `*`, by the part before `*`, in ascending order.
-    prefixes: HashMap<Box<[u8]>, Vec<u32>>,
-    /// Lengths of the keys of `prefixes`, in ascending order, without duplicates.
-    lengths: Vec<usize>,
+    /// Rules with `*`, sorted by the part before `*`.
+    prefixes: Vec<PrefixRules>,
+}
+
+/// Rules with a common part before `*`.
+#[derive(Debug)]
+struct PrefixRules {
+    /// Part before `*`.
+    before: Box<[u8]>,
+    /// Numbers of the rules in ascending order.
+    numbers: Vec<u32>,
+    /// Place of the longest other part that `before` begins with.
+    shorter: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -103,7 +114,7 @@ impl RedirectTable {
         rules: impl Iterator<Item = (usize, RedirectRule<'r>)>,
     ) -> Result<RedirectTable, (usize, &'static str)> {
         let mut table = RedirectTable::default();
-        let mut built = Vec::new();
+        let (mut built, mut prefixes) = (Vec::new(), Vec::new());
         for (nth, rule) in rules {
             let number = u32::try_from(built.len()).unwrap_or(u32::MAX);
             let from = rule.from.strip_prefix(b"/").unwrap_or(rule.from);
@@ -122,18 +133,12 @@ impl RedirectTable {
                     let path = without_final_slash(from).into();
                     table.exact.entry(path).or_insert(number);
                 }
-                Some(before) => table.add_prefix(before, number),
+                Some(before) => prefixes.push((before, number)),
             }
         }
+        table.prefixes = PrefixRules::sorted(prefixes);
         table.rules = built.into_boxed_slice();
         Ok(table)
-    }
-
-    fn add_prefix(&mut self, before: &[u8], number: u32) {
-        self.prefixes.entry(before.into()).or_default().push(number);
-        if let Err(place) = self.lengths.binary_search(&before.len()) {
-            self.lengths.insert(place, before.len());
-        }
     }
 
     /// Returns true for a table without rules.
@@ -155,30 +160,66 @@ impl RedirectTable {
     /// Returns the first rule with `*` that matches, if its number is below `bound`, with the match of `*`.
     fn find_prefix<'p>(&self, path: &'p [u8], bound: u32) -> Option<(u32, &'p [u8])> {
         let mut found: Option<(u32, &[u8])> = None;
-        for length in &self.lengths {
-            let splat = match path.get(*length..) {
-                Some(splat) => splat,
-                // `/old/*` also matches `/old`.
-                None if path.len() + 1 == *length => b"",
-                None => break,
-            };
-            let numbers = match path.get(..*length) {
-                Some(before) => self.prefixes.get(before),
-                None => {
-                    let folder = [path, b"/"].concat();
-                    self.prefixes.get(&folder[..])
-                }
-            };
+        let mut consider = |rules: &PrefixRules, splat: &'p [u8]| {
             let bound = found.map_or(bound, |(number, _)| number);
-            let earlier = numbers.into_iter().flatten();
-            let mut earlier = earlier.take_while(|number| **number < bound);
+            let mut earlier = rules.numbers.iter().take_while(|number| **number < bound);
             let first = earlier.find_map(|number| {
                 let splat = splat.strip_suffix(&*self.rules[*number as usize].after)?;
                 Some((*number, splat))
             });
             found = first.or(found);
+        };
+        // `/old/*` also matches `/old`.
+        let folder = self
+            .prefixes
+            .partition_point(|it| match it.before.strip_prefix(path) {
+                Some(rest) => *rest < b"/"[..],
+                None => *it.before < *path,
+            });
+        if let Some(rules) = self.prefixes.get(folder)
+            && rules.before.strip_prefix(path) == Some(b"/")
+        {
+            consider(rules, b"");
+        }
+        // Each beginning of the path stands before the path, and all texts between the two have the beginning too. So the
+        // last text before the path has all beginnings of the path.
+        let after = self.prefixes.partition_point(|it| *it.before <= *path);
+        let mut next = after.checked_sub(1);
+        let last = next.map_or(&[][..], |last| &*self.prefixes[last].before);
+        let pairs = last.iter().zip(path);
+        let common = pairs.take_while(|(one, other)| one == other).count();
+        while let Some(rules) = next.and_then(|nth| self.prefixes.get(nth)) {
+            if rules.before.len() <= common {
+                consider(rules, &path[rules.before.len()..]);
+            }
+            next = rules.shorter;
         }
         found
+    }
+}
+
+impl PrefixRules {
+    /// Groups rules with their numbers by the part before `*`.
+    fn sorted(mut rules: Vec<(&[u8], u32)>) -> Vec<PrefixRules> {
+        sort(&mut rules);
+        let mut sorted: Vec<PrefixRules> = Vec::new();
+        for (before, number) in rules {
+            let mut shorter = sorted.len().checked_sub(1);
+            while let Some(nth) = shorter
+                && !before.starts_with(&sorted[nth].before)
+            {
+                shorter = sorted[nth].shorter;
+            }
+            match sorted.last_mut().filter(|last| *last.before == *before) {
+                Some(same) => same.numbers.push(number),
+                None => sorted.push(PrefixRules {
+                    before: before.into(),
+                    numbers: vec![number],
+                    shorter,
+                }),
+            }
+        }
+        sorted
     }
 }
 
@@ -435,5 +476,43 @@ mod tests {
             assert_eq!(found, format!("301 /new/{other}/x"));
         }
         assert_eq!(find(&table, "/2000"), "");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_look_up_finds_the_first_of_all_matching_rules(
+            patterns in proptest::collection::vec("[ab/]{0,4}(\\*[ab]?)?", 0..12),
+            path in "[ab/]{0,6}",
+        ) {
+            let from: Vec<_> = patterns.iter().map(|pattern| format!("/{pattern}")).collect();
+            let to: Vec<_> = (0..from.len()).map(|nth| format!("/{nth}")).collect();
+            let rules = from.iter().zip(&to);
+            let rules: Vec<_> = rules.map(|(from, to)| (301, &**from, &**to)).collect();
+            let matches = |pattern: &String| match pattern.split_once('*') {
+                None => pattern.strip_suffix('/').unwrap_or(pattern) == path.strip_suffix('/').unwrap_or(&path),
+                Some((before, after)) => {
+                    let rest = path.strip_prefix(before);
+                    rest.is_some_and(|rest| rest.ends_with(after))
+                        || (after.is_empty() && format!("{path}/") == before)
+                }
+            };
+            let first = patterns.iter().position(matches);
+            let expected = first.map_or(String::new(), |nth| format!("301 /{nth}"));
+            let table = table(&rules).unwrap();
+            proptest::prop_assert_eq!(find(&table, &format!("/{path}")), expected);
+        }
+    }
+
+    #[test]
+    fn a_look_up_in_a_table_of_nested_beginnings_is_fast() {
+        let from: Vec<_> = (0..4_000)
+            .map(|nth| format!("/{}*x", "a".repeat(nth)))
+            .collect();
+        let rules: Vec<_> = from.iter().map(|from| (301, &**from, "/b")).collect();
+        let table = table(&rules).unwrap();
+        let path = "/".to_owned() + &"a".repeat(4_000);
+        let start = std::time::Instant::now();
+        (0..1_000).for_each(|_| assert_eq!(find(&table, &path), ""));
+        assert!(start.elapsed().as_secs() < 10);
     }
 }

@@ -62,7 +62,7 @@ pub fn scan(
     let read = ScanInput {
         root,
         index,
-        secrets: &secrets.resolve(),
+        secrets: &secrets.resolve_for_build(),
         growing: &[],
     };
     Scanner::new(read).read(folder.as_fd(), None, &ChangeTree::default())

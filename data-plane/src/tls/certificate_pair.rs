@@ -2,6 +2,7 @@
 //! each other. An error names the file and a command as remedy.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::ParsedCertificate;
 use rustls::sign::{CertifiedKey, SigningKey};
 
+use crate::base::atomic_file;
 use crate::base::digest::base64;
 use crate::limits::MANAGER_CERTIFICATE_DAYS_MIN;
 use crate::tls::der::DerCertificate;
@@ -218,20 +220,18 @@ impl PemFile {
         let fail = |what: String, hint: String| TlsError::new(part, what, hint).in_file(path);
         let unreadable =
             |error: std::io::Error| fail(format!("cannot read the file: {error}"), String::new());
-        let metadata = fs::metadata(path).map_err(unreadable)?;
-        if metadata.is_dir() {
-            return Err(fail(
+        let read = atomic_file::read_bounded(path, PEM_FILE_BYTES_MAX);
+        let bytes = read.map_err(|error| match error.kind() {
+            ErrorKind::IsADirectory => fail(
                 "the path is a folder".to_owned(),
                 "name a PEM file".to_owned(),
-            ));
-        }
-        if metadata.len() > PEM_FILE_BYTES_MAX {
-            return Err(fail(
-                format!("the file is too large for PEM ({} bytes)", metadata.len()),
+            ),
+            ErrorKind::FileTooLarge => fail(
+                "the file is too large for PEM".to_owned(),
                 format!("at most {PEM_FILE_BYTES_MAX} bytes"),
-            ));
-        }
-        let bytes = fs::read(path).map_err(unreadable)?;
+            ),
+            _ => unreadable(error),
+        })?;
         PemFile::parse(&bytes).map_err(|(what, hint)| {
             let hint = match part {
                 TlsPart::ClientCa if hint == BEGINS => {

@@ -494,7 +494,7 @@ enum KeyFileError {
 }
 
 fn read(path: &Path) -> Result<KeyList, KeyFileError> {
-    let bytes = match fs::read(path) {
+    let bytes = match atomic_file::read_bounded(path, KEY_FILE_BYTES_MAX) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(KeyFileError::Missing),
         Err(error) => return Err(KeyFileError::Failed(unreadable(path, &error))),
@@ -565,6 +565,8 @@ const LIFETIME_SECONDS: u32 = 24 * 3600;
 /// Maximum number of keys in a file. A file with more keys contains keys that the operator forgot to
 /// remove, and is refused.
 const KEYS_MAX: usize = 16;
+/// Largest key file in bytes, with room for comments.
+const KEY_FILE_BYTES_MAX: u64 = 64 * 1024;
 /// Maximum length of a session in bytes: a session may contain a client's certificate chain, and the ticket
 /// has to fit a 16-bit length. A larger session gets no ticket.
 const SESSION_BYTES_MAX: usize = 16 * 1024;

@@ -189,7 +189,8 @@ pub struct Host {
     pub redirects: Option<Arc<Redirects>>,
     /// Routes in the order of the configuration.
     pub routes: Vec<Route>,
-    /// Whether any route has a guard or limits the methods. If so, the path of the opened file is checked too.
+    /// Whether any route has a guard, limits the methods, or limits the rate or the size of requests. If so, the path of
+    /// the opened file is checked too.
     pub guarded: bool,
     /// Request rates, cross-origin access and sizes of contents; `None` for a site without such rules.
     pub request_rules: Option<Arc<RequestRules>>,
@@ -422,16 +423,16 @@ impl Host {
         route.is_some_and(|route| route.has_encoded_slashes) && self.is_alike(separated, opaque)
     }
 
-    /// Returns true if `path` leads to a proxied route, and the path without its parameters to another route or to
-    /// other guards. Many application servers remove `;x` from each segment before they look a path up.
-    pub fn is_ambiguous_by_parameters(&self, path: &[u8]) -> bool {
-        let route = self.target_route(path);
-        route.is_some_and(|route| route.is_proxied)
-            && !self.is_alike(path, &request_target::without_parameters(path))
+    /// Returns `path` without its parameters, if `path` leads to a proxied route. Many application servers remove `;x`
+    /// from each segment before they look a path up.
+    pub fn path_of_member(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let route = self.target_route(path)?;
+        let plain = || request_target::without_parameters(path);
+        route.is_proxied.then(plain)
     }
 
     /// Returns true if both paths lead to the same route and the same guards.
-    fn is_alike(&self, path: &[u8], other: &[u8]) -> bool {
+    pub fn is_alike(&self, path: &[u8], other: &[u8]) -> bool {
         let route = |path| self.target_route(path).map(std::ptr::from_ref);
         let guards = |path| self.guards(path).map(std::ptr::from_ref);
         route(path) == route(other) && guards(path).eq(guards(other))

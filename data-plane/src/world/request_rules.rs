@@ -65,35 +65,52 @@ impl RequestRules {
         self.covering(path).find_map(|rule| rule.body_bytes)
     }
 
-    /// Takes a token of the client for each rate that covers the path. Rates of several routes add up, as guards do.
+    /// Returns the largest content of a request for the path `asked` that is answered by `path`, as far as the rule does
+    /// not cover `asked` as well: there a longer prefix may have replaced the size.
+    pub fn body_bytes_apart(&self, path: &[u8], asked: &[u8]) -> Option<u64> {
+        let mut sized = self.covering(path).filter(|rule| rule.body_bytes.is_some());
+        let rule = sized.next()?;
+        rule.body_bytes.filter(|_| !is_below(asked, &rule.prefix))
+    }
+
+    /// Returns true if a rule concerns the path of the file or handler that answers, and not only the requested path.
+    pub fn has_limits(&self) -> bool {
+        let mut rules = self.0.iter();
+        rules.any(|rule| rule.rate.is_some() || rule.body_bytes.is_some())
+    }
+
+    /// Takes a token of the client for each rate that covers the path. Rates of several routes add up, as guards do. The
+    /// rates are added to `met`. A rate in `met`, and each of the first `counted` rates of `met`, has counted the request.
     ///
     /// # Errors
     /// The client is over a rate. The error is the longest wait in milliseconds. No rate has taken a token.
-    pub fn take(&self, path: &[u8], client: ClientNetwork, now_ms: u64) -> Result<(), u64> {
-        self.peek(path, client, now_ms)?;
-        for rate in self.rates(path) {
-            // Another worker may have taken the last token since, and then this request is refused as well.
-            rate.take(client, now_ms)?;
+    pub fn take<'r>(
+        &'r self,
+        path: &[u8],
+        client: ClientNetwork,
+        now_ms: u64,
+        met: &mut Vec<&'r ClientRate>,
+        counted: usize,
+    ) -> Result<(), u64> {
+        let counted = counted.max(met.len());
+        for rate in self.covering(path).filter_map(|rule| rule.rate.as_deref()) {
+            if !met.iter().any(|it| std::ptr::eq(*it, rate)) {
+                met.push(rate);
+            }
         }
-        Ok(())
-    }
-
-    /// Returns the result of [`RequestRules::take`] without taking a token.
-    pub fn peek(&self, path: &[u8], client: ClientNetwork, now_ms: u64) -> Result<(), u64> {
-        let waits = self
-            .rates(path)
+        let rates = met.get(counted..).unwrap_or_default();
+        let waits = rates
+            .iter()
             .filter_map(|rate| rate.peek(client, now_ms).err());
-        waits.max().map_or(Ok(()), Err)
+        waits.max().map_or(Ok(()), Err)?;
+        // Another worker may have taken the last token since, and then this request is refused as well.
+        rates.iter().try_for_each(|rate| rate.take(client, now_ms))
     }
 
     /// Returns the rate of the rule with exactly this prefix.
     pub fn rate_at(&self, prefix: &[u8]) -> Option<&Arc<ClientRate>> {
         let mut at = self.0.iter().filter(|rule| *rule.prefix == *prefix);
         at.find_map(|rule| rule.rate.as_ref())
-    }
-
-    fn rates<'r>(&'r self, path: &[u8]) -> impl Iterator<Item = &'r ClientRate> {
-        self.covering(path).filter_map(|rule| rule.rate.as_deref())
     }
 
     fn covering<'r>(&'r self, path: &[u8]) -> impl Iterator<Item = &'r PathRule> {
@@ -147,11 +164,47 @@ mod tests {
         let rules = [rule("", None, Some(5)), rule("/a", None, Some(2))];
         let rules = RequestRules::new(rules).expect("rules");
         let client = ClientNetwork::from(IpAddr::from([192, 0, 2, 1]));
-        let take = |path: &str| rules.take(path.as_bytes(), client, 0);
+        let take = |path: &str| rules.take(path.as_bytes(), client, 0, &mut Vec::new(), 0);
         assert_eq!((take("/a"), take("/a")), (Ok(()), Ok(())));
         assert_eq!((take("/a"), take("/a/b")), (Err(2_000), Err(2_000)));
         assert_eq!((take("/"), take("/"), take("/")), (Ok(()), Ok(()), Ok(())));
         // The longest wait is told.
         assert_eq!((take("/"), take("/a")), (Err(5_000), Err(5_000)));
+    }
+
+    #[test]
+    fn each_rate_counts_a_request_with_several_paths_once() {
+        let rules = ["", "/a", "/b"].map(|prefix| rule(prefix, None, Some(2)));
+        let rules = RequestRules::new(rules).expect("rules");
+        let client = ClientNetwork::from(IpAddr::from([192, 0, 2, 1]));
+        let ask = |paths: &[&str], counted: usize| {
+            let mut met = Vec::new();
+            let taken = paths
+                .iter()
+                .try_for_each(|path| rules.take(path.as_bytes(), client, 0, &mut met, counted));
+            (taken, met.len())
+        };
+        assert_eq!(ask(&["/a", "/a/b", "/b"], 0), (Ok(()), 3));
+        // The next dispatch of the request, which meets one more rate.
+        assert_eq!(ask(&["/a", "/b"], 2), (Ok(()), 3));
+        assert_eq!(ask(&["/a"], 0), (Ok(()), 2));
+        assert_eq!(ask(&["/a"], 2), (Ok(()), 2));
+        assert_eq!(ask(&["/b"], usize::MAX), (Ok(()), 2));
+        assert_eq!(ask(&["/b"], 0), (Err(2_000), 2));
+    }
+
+    #[test]
+    fn a_size_of_another_path_counts_unless_a_longer_prefix_replaces_it() {
+        let rules = [
+            rule("", Some(1), None),
+            rule("/big", Some(9), None),
+            rule("/form", Some(3), None),
+        ];
+        let rules = RequestRules::new(rules).expect("rules");
+        let apart =
+            |path: &str, asked: &str| rules.body_bytes_apart(path.as_bytes(), asked.as_bytes());
+        assert_eq!(apart("/form", "/other"), Some(3));
+        assert_eq!(apart("/form", "/form/x"), None);
+        assert_eq!(apart("/index.php", "/big"), None);
     }
 }

@@ -12,16 +12,29 @@ pub(super) fn guards(site: &SiteConfig) -> impl Iterator<Item = &RouteConfig> {
     site.routes.iter().filter(guards)
 }
 
-/// Paths of the guards of a site, sorted.
-pub(super) fn guarded_paths(site: &SiteConfig) -> Vec<&str> {
-    let paths = guards(site).map(|route| route.path.get_ref().as_str());
-    let mut paths: Vec<&str> = paths.collect();
+/// Paths of the guards of a site, sorted. The path of a guard for some methods has the methods appended, since a page
+/// that was public may be guarded with further methods.
+pub(super) fn guarded_paths(site: &SiteConfig) -> Vec<String> {
+    let paths = guards(site).map(|route| {
+        let path = route.path.get_ref();
+        // `deny` applies to all methods.
+        match route
+            .guard_methods
+            .as_ref()
+            .filter(|_| route.deny.is_none())
+        {
+            None => path.clone(),
+            // No path contains NUL.
+            Some(methods) => format!("{path}\0{}", methods.names()),
+        }
+    });
+    let mut paths: Vec<String> = paths.collect();
     sort(&mut paths);
     paths
 }
 
-/// Number of the set of guarded paths of all sites. Two configurations with the same guarded paths have
-/// the same number within one process.
+/// Number of the set of guarded paths and methods of all sites. Two configurations with the same set have the same
+/// number within one process.
 pub(super) fn guards_number(config: &Config) -> u64 {
     let mut hasher = DefaultHasher::new();
     for site in &config.sites {

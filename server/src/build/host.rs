@@ -5,6 +5,7 @@ use super::ledger_entries::LedgerEntries;
 use super::member_tls::MemberTlsClients;
 use super::redirects::SiteRedirects;
 use super::resources::SharedResources;
+use crate::base::atomic_file;
 use crate::base::change_tracker::SiteChangeTracker;
 use crate::base::route_counters::RouteCounters;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
@@ -12,6 +13,7 @@ use crate::git::browse::render::readme::folder_readme;
 use crate::handler::route_handler::CorsPaths;
 use crate::handler::script::cgi;
 use crate::hits::SiteHits;
+use crate::limits::USER_FILE_BYTES_MAX;
 use crate::site::{
     CacheControlRule, Glob, HeaderRules, ReadmeRenderer, ReleaseRules, SecretPaths, Site,
     SiteError, SiteRules, Symlinks,
@@ -77,17 +79,19 @@ impl HostBuilder<'_> {
             // HTTP/3.
             self.h3_port.filter(|_| site.client_ca.is_none()),
         );
+        let request_rules = self.request_rules(&secure_fields)?;
+        let has_limits = request_rules.as_ref().is_some_and(|it| it.has_limits());
         let host = Host {
             canonical: canonical_name(&names),
             http_redirects: site.http == PlainHttp::Redirect,
             hsts: site.hsts.is_some(),
-            request_rules: self.request_rules(&secure_fields)?,
+            request_rules,
             secure_fields: Arc::new(secure_fields),
             site: files,
             fallback: self.fallback(),
             try_query: self.last_try().and_then(|(_, query)| query),
             redirects: redirects.tables()?,
-            guarded: routes.iter().any(Route::has_guard),
+            guarded: has_limits || routes.iter().any(Route::has_guard),
             scripted: routes.iter().any(|route| route.scripts.is_some()),
             routes,
             identity: tls.map_or(PairFingerprint::NONE, |tls| identity(&names, tls)),
@@ -329,7 +333,8 @@ fn identity(names: &[String], tls: &Tls) -> PairFingerprint {
 /// Reads a user file of the configuration.
 pub fn read_users(config: &Config, path: &Spanned<PathBuf>) -> Result<Users, OperatorError> {
     let shown = path.get_ref().display();
-    let text = std::fs::read(path.get_ref()).map_err(|error| {
+    let read = atomic_file::read_bounded(path.get_ref(), USER_FILE_BYTES_MAX);
+    let text = read.map_err(|error| {
         if error.kind() == std::io::ErrorKind::PermissionDenied
             && let Some(error) = config::unreadable(config, path)
         {

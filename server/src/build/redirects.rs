@@ -1,12 +1,13 @@
 //! Redirects of a site, from `redirects` and the file of `redirect_map`, and the refusal of loops.
 
+use crate::base::atomic_file;
 use crate::config::{Config, MappedRedirect, OperatorError, SiteConfig, Spanned, TargetConfig};
 use crate::limits::{REDIRECT_HOPS_MAX, REDIRECT_MAP_BYTES_MAX};
 use crate::site::{RedirectRule, Redirected, Redirects, ReleaseState};
 use crate::wire::redirect_map;
-use crate::wire::request_target::normalise;
+use crate::wire::request_target::{self, normalise};
 use crate::world::{Host, RouteTarget};
-use std::io::Read;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -77,16 +78,20 @@ impl<'c> SiteRedirects<'c> {
 
     /// Refuses a redirect of the site that leads to itself, directly or by other redirects.
     pub(super) fn refuse_loops(&self, host: &Host) -> Result<(), OperatorError> {
+        let server = &self.config.server;
+        let listeners = server.https.iter().chain(&server.http);
+        let ports = listeners.map(|listener| listener.get_ref().address.port());
+        let own_ports: Vec<u16> = ports.chain(server.public_port).chain([80, 443]).collect();
         for redirect in &self.all {
             // `*` in a path stands for any rest, and no literal part of a path contains `*`.
-            if let Some(what) = endless(host, redirect.get_ref().from.clone()) {
+            if let Some(what) = endless(host, &own_ports, redirect.get_ref().from.clone()) {
                 return Err(self.error(redirect, &what, LOOP_HELP));
             }
         }
         for route in &self.site.routes {
             if let Some(TargetConfig::Redirect(redirect)) = &route.target {
                 let prefix = route.path.get_ref().trim_end_matches('/');
-                if let Some(what) = endless(host, format!("{prefix}/*").into_bytes()) {
+                if let Some(what) = endless(host, &own_ports, format!("{prefix}/*").into_bytes()) {
                     return Err(self.config.point(redirect.to.span(), what, LOOP_HELP));
                 }
             }
@@ -119,23 +124,17 @@ const LOOP_HELP: &str = "write a destination that no redirect matches, such as t
 fn read_map(config: &Config, path: &Spanned<PathBuf>) -> Result<String, OperatorError> {
     let shown = path.get_ref().display();
     let refuse = |what: String, help: &str| config.point(path.span(), what, help);
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path.get_ref());
-    let read = file.and_then(|file| {
-        let mut bounded = file.take(REDIRECT_MAP_BYTES_MAX + 1);
-        bounded.read_to_end(&mut bytes)
-    });
-    if let Err(error) = read {
-        let help = "name a file with a redirect in each line, such as `/old /new 301`";
-        return Err(refuse(format!("{shown} can't be read: {error}"), help));
-    }
-    if bytes.len() as u64 > REDIRECT_MAP_BYTES_MAX {
-        let what = format!("{shown} is larger than {REDIRECT_MAP_BYTES_MAX} bytes");
-        return Err(refuse(
-            what,
+    let read = atomic_file::read_bounded(path.get_ref(), REDIRECT_MAP_BYTES_MAX);
+    let bytes = read.map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => refuse(
+            format!("{shown} is larger than {REDIRECT_MAP_BYTES_MAX} bytes"),
             "replace redirects with a common beginning by one with `*`",
-        ));
-    }
+        ),
+        _ => refuse(
+            format!("{shown} can't be read: {error}"),
+            "name a file with a redirect in each line, such as `/old /new 301`",
+        ),
+    })?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -155,10 +154,10 @@ fn may_have_file(host: &Host, path: &[u8]) -> bool {
 }
 
 /// Follows the redirects from `path`. Returns the mistake if no end is reached after [`REDIRECT_HOPS_MAX`] redirects.
-fn endless(host: &Host, path: Vec<u8>) -> Option<String> {
+fn endless(host: &Host, own_ports: &[u16], path: Vec<u8>) -> Option<String> {
     let mut passed = vec![path];
     while passed.len() <= REDIRECT_HOPS_MAX {
-        let next = next_path(host, passed.last()?)?;
+        let next = next_path(host, own_ports, passed.last()?)?;
         let is_back = passed.iter().any(|path| trimmed(path) == trimmed(&next));
         passed.push(next);
         if is_back {
@@ -186,7 +185,7 @@ fn trimmed(path: &[u8]) -> &[u8] {
 const SHOWN_HOPS: usize = 4;
 
 /// Returns the path to which the site redirects a path; `None` if the path is not redirected, or to another host.
-fn next_path(host: &Host, path: &[u8]) -> Option<Vec<u8>> {
+fn next_path(host: &Host, own_ports: &[u16], path: &[u8]) -> Option<Vec<u8>> {
     let inner = path.strip_prefix(b"/")?;
     let redirects = host.redirects.as_ref();
     let forced = redirects.and_then(|redirects| redirects.forced.find(inner));
@@ -212,8 +211,14 @@ fn next_path(host: &Host, path: &[u8]) -> Option<Vec<u8>> {
     let path = match schemes.find_map(|scheme| location.strip_prefix(*scheme)) {
         None => location,
         Some(url) => {
-            let mut names = host.names.iter();
-            names.find_map(|name| url.strip_prefix(name.as_bytes()))?
+            let end = url.iter().position(|byte| *byte == b'/');
+            let (host_and_port, path) = url.split_at(end.unwrap_or(url.len()));
+            let (name, port) = request_target::valid_host(host_and_port)?;
+            // At another port may be another server.
+            let is_own = port.is_none_or(|port| own_ports.contains(&port));
+            let mut names = host.names.iter().filter(|_| is_own);
+            names.find(|own| own.as_bytes().eq_ignore_ascii_case(name))?;
+            path
         }
     };
     match path {

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::base::visible_text::is_hidden;
 use crate::limits::CONFIG_ERRORS_SHOWN_MAX;
 
 /// Error for the operator, with the position of the mistake and a correction.
@@ -292,9 +293,9 @@ pub(super) fn floor_boundary(source: &str, at: usize) -> usize {
     at
 }
 
-/// Replaces control characters, which a broken file must not send to the terminal.
+/// Replaces hidden characters, which a broken file must not send to the terminal.
 fn printable(c: char) -> char {
-    if c.is_control() && c != '\t' {
+    if is_hidden(c) && c != '\t' {
         '\u{fffd}'
     } else {
         c

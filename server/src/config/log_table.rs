@@ -56,7 +56,7 @@ declare_table! {
         path: Vec<Spanned<SkipPath>> = optional("all paths"),
             also ["files", "uri", "url"], example "[\"/health\", \"*.png\"]";
         /// Statuses of the response.
-        status: Vec<Spanned<StatusRange>> = optional("all statuses"),
+        status: Vec<Spanned<StatusRange>> = optional("below 400, and 404"),
             also ["code", "codes", "statuses"], example "[304, \"2xx\"]";
     }
 }
@@ -177,7 +177,11 @@ impl SkipTable {
                 let StatusRange(first, last) = range.into_inner();
                 statuses.add(first, last);
             }),
-            None => statuses.add(0, u16::MAX),
+            // A refusal is a sign of an attack, such as the guessing of passwords at a path of the rule. A missing page
+            // is none.
+            None => [(0, 399), (404, 404)]
+                .into_iter()
+                .for_each(|(first, last)| statuses.add(first, last)),
         }
         SkipRule {
             paths: paths.into_iter().map(|it| it.into_inner().0).collect(),

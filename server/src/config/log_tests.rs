@@ -36,7 +36,12 @@ fn a_site_overrides_single_keys_of_the_log() {
     let [below, moved] = &config.log.skip[..] else {
         panic!("{:?}", config.log.skip);
     };
-    assert!(below.paths[0].matches(b"/a/b/c") && below.statuses.contains(999));
+    assert!(below.paths[0].matches(b"/a/b/c"));
+    // Without `status`, refusals other than 404 keep their lines.
+    let skipped = [101, 200, 304, 404].map(|status| below.statuses.contains(status));
+    assert_eq!(skipped, [true; 4]);
+    let kept = [400, 401, 403, 405, 429, 503].map(|status| below.statuses.contains(status));
+    assert_eq!(kept, [false; 6]);
     assert!(moved.paths.is_empty() && moved.statuses.contains(399));
     assert!(moved.statuses.contains(404) && !moved.statuses.contains(403));
     let [first, second] = [&config.sites[0].log, &config.sites[1].log];
@@ -44,6 +49,21 @@ fn a_site_overrides_single_keys_of_the_log() {
     assert_eq!(second.access, None);
     assert_eq!(second.format, Some(AccessLogFormat::Json));
     assert_eq!(second.skip, Some(Vec::new()));
+}
+
+#[test]
+fn a_log_with_the_name_of_a_rotated_file_is_refused() {
+    let sites = "[[site]]\nnames = [\"a\"]\nlog = \"a.log\"\n[[site]]\nnames = [\"b\"]\nlog = ";
+    let refused = ["a.log.1", "a.log.12.gz", "e.log.2"];
+    for name in refused {
+        let text = format!("errors = \"e.log\"\n{sites}\"{name}\"\n");
+        let message = refusal(&format!("[log]\nrotate = \"1MiB\"\n{text}"));
+        assert!(message.contains("replaces this log"), "{message}");
+        config(&format!("[log]\n{text}"));
+    }
+    for name in ["a.log", "a.log.x", "a.log.1.log", "b.log.1", "1.gz", ".gz"] {
+        config(&format!("[log]\nrotate = \"1MiB\"\n{sites}\"{name}\"\n"));
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use crate::base::atomic_file;
 use crate::base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
 use crate::config::error::OperatorError;
 
@@ -130,25 +131,24 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 /// Reads the text of a configuration file.
 pub(super) fn read_text(path: &Path) -> Result<String, OperatorError> {
     let failed = |why: String| OperatorError::new(format!("{}: {why}", path.display()));
-    let metadata = std::fs::metadata(path).map_err(|error| failed(reason(&error)))?;
-    if metadata.is_dir() {
-        return Err(failed("the path is a folder".to_owned())
-            .help("name the configuration file in the folder"));
-    }
-    if metadata.len() > FILE_BYTES_MAX {
-        return Err(failed(
-            "the file is larger than 4 MiB, too large for a configuration".to_owned(),
-        ));
-    }
-    let bytes = std::fs::read(path).map_err(|error| {
-        let failed = failed(reason(&error));
-        match error.kind() {
-            io::ErrorKind::PermissionDenied => failed.help(format!(
-                "run the command as the owner of the file, or let its group read the file: chmod g+r {}",
-                path.display()
-            )),
-            _ => failed,
+    // A command may read the configuration from a pipe of its shell: `anthill check /dev/stdin`.
+    let is_pipe_of_shell = path.starts_with("/dev") || path.starts_with("/proc");
+    let read = match is_pipe_of_shell {
+        true => std::fs::File::open(path)
+            .and_then(|file| atomic_file::read_to_bound(file, FILE_BYTES_MAX)),
+        false => atomic_file::read_bounded(path, FILE_BYTES_MAX),
+    };
+    let bytes = read.map_err(|error| match error.kind() {
+        io::ErrorKind::IsADirectory => failed("the path is a folder".to_owned())
+            .help("name the configuration file in the folder"),
+        io::ErrorKind::FileTooLarge => {
+            failed("the file is larger than 4 MiB, too large for a configuration".to_owned())
         }
+        io::ErrorKind::PermissionDenied => failed(reason(&error)).help(format!(
+            "run the command as the owner of the file, or let its group read the file: chmod g+r {}",
+            path.display()
+        )),
+        _ => failed(reason(&error)),
     })?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();

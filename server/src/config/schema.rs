@@ -31,7 +31,7 @@ use crate::config::site_table::{SiteConfig, SiteTable, site};
 use crate::config::source_files::SourceFiles;
 use crate::config::syntax_errors::{early_table, syntax_error};
 use crate::config::table_relations::{
-    refuse_untrusted_listener, report_shared_names, report_unknown_balancers,
+    refuse_untrusted_listener, report_rotated_names, report_shared_names, report_unknown_balancers,
 };
 use crate::config::tls_table::{TlsConfig, TlsTable};
 use crate::config::toml_reader::{SourceText, TableReader, TableSchema};
@@ -346,6 +346,7 @@ fn tables(
             let reader = TableReader::new(&source, SiteTable::SCHEMA, 0..0, DeTable::new());
             sites.push(site(reader)?);
         }
+        report_rotated_names(&source, &log, &sites);
         report_contradictions(&source, &whole, (&server, &tls, &balancers, &sites));
     }
     let errors = source.into_errors();

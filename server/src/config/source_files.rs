@@ -17,6 +17,8 @@ pub struct SourceFiles {
     files: Vec<SourceFile>,
     /// Variables in the order of the values.
     variables: Vec<UsedVariable>,
+    /// Number of the first value of each variable in `variables`.
+    first_uses: Vec<usize>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -58,6 +60,10 @@ impl SourceFiles {
 
     /// Records that the variable `name` was put into the value at `span`.
     pub(super) fn used(&mut self, span: Range<usize>, name: &str, text: &str) {
+        let mut known = self.first_uses.iter().map(|nth| &self.variables[*nth]);
+        if !known.any(|variable| variable.name == name) {
+            self.first_uses.push(self.variables.len());
+        }
         self.variables.push(UsedVariable {
             span,
             name: name.to_owned(),
@@ -137,18 +143,17 @@ impl SourceFiles {
         }
     }
 
-    /// Replaces the texts of variables by their names in a message: of all variables in the value at `span`, and of
-    /// further variables with a text that is too long for a chance match.
+    /// Replaces the texts of variables by their names in a message: of all variables in the value at `span` with the parts
+    /// of their texts, since a message may show a value in lower case, cut or normalised; and of further variables with a
+    /// text that is too long for a chance match.
     fn without_variables(&self, span: &Range<usize>, mut message: String) -> String {
-        for variable in &self.variables {
-            let is_here = span.start < variable.span.end && variable.span.start < span.end;
-            if (is_here || variable.text.len() >= CHANCE_BYTES_MAX)
-                && !variable.text.is_empty()
-                && message.contains(&variable.text)
-            {
-                let name = format!("${{{}}}", variable.name);
-                message = message.replace(&variable.text, &name);
-            }
+        let is_here = |it: &&UsedVariable| span.start < it.span.end && it.span.start < span.end;
+        for variable in self.variables.iter().filter(is_here) {
+            message = variable.hide(&message, PART_CHARACTERS_MIN);
+        }
+        let distinct = self.first_uses.iter().map(|nth| &self.variables[*nth]);
+        for variable in distinct.filter(|it| it.text.len() >= CHANCE_BYTES_MAX) {
+            message = variable.hide(&message, usize::MAX);
         }
         message
     }
@@ -159,6 +164,57 @@ impl SourceFiles {
     }
 }
 
+impl UsedVariable {
+    /// Replaces the text by the name in a message, whatever the case of the letters; and all parts of the text with at least
+    /// `part_min` characters.
+    fn hide(&self, message: &str, part_min: usize) -> String {
+        // A message may recommend a scheme, which is no secret.
+        let text = self.text.trim();
+        let is_whole = part_min == usize::MAX;
+        let schemes = if is_whole {
+            &[][..]
+        } else {
+            &["https://", "http://"][..]
+        };
+        let secret = schemes.iter().find_map(|scheme| text.strip_prefix(scheme));
+        let secret = folded(secret.unwrap_or(text));
+        let part_min = part_min.min(secret.len()).max(1);
+        let folded = folded(message);
+        let (mut out, mut at, mut is_after_name) = (String::new(), 0, false);
+        let mut characters = message.chars();
+        while at < folded.len() {
+            let starts = 0..(secret.len() + 1).saturating_sub(part_min);
+            let common = |start: usize| {
+                let pairs = secret[start..].iter().zip(&folded[at..]);
+                pairs.take_while(|(one, other)| one == other).count()
+            };
+            let longest = starts.map(common).max().unwrap_or(0);
+            let is_part = longest >= part_min;
+            let skipped = if is_part { longest } else { 1 };
+            let written = characters.by_ref().take(skipped);
+            if !is_part {
+                out.extend(written);
+            } else {
+                written.for_each(drop);
+                if !is_after_name {
+                    out += &format!("${{{}}}", self.name);
+                }
+            }
+            at += skipped;
+            is_after_name = is_part;
+        }
+        out
+    }
+}
+
+/// Returns the characters of a text in lower case, each as one character.
+fn folded(text: &str) -> Vec<char> {
+    let lower = |letter: char| letter.to_lowercase().next().unwrap_or(letter);
+    text.chars().map(lower).collect()
+}
+
+/// Least length of a part of a text that is replaced.
+const PART_CHARACTERS_MIN: usize = 4;
 /// Length of a text in bytes up to which a message may contain the text by chance.
 const CHANCE_BYTES_MAX: usize = 6;
 
@@ -190,5 +246,27 @@ mod tests {
         assert_eq!(message(4..10), "${A} and ${LONG}");
         assert_eq!(message(0..1), "x and ${LONG}");
         assert_eq!(files.hide_variables("a secret".to_owned()), "${LONG}");
+    }
+
+    #[test]
+    fn a_message_shows_no_changed_text_of_a_variable() {
+        let mut files = SourceFiles::single("a = \"${KEY}\"\nb = \"${URL}\"", "file");
+        files.used(4..10, "KEY", "Tr\u{dc}mmer/../S3cret");
+        files.used(15..23, "URL", "http://Ant:Crumb@db1");
+        let message = |span, text: &str| files.error(span, text, "").what().to_owned();
+        let here = [
+            ("`tr\u{fc}mmer` is odd", "`${KEY}` is odd"),
+            ("/srv/s3cret", "/srv${KEY}"),
+            ("`Tr\u{dc}mmer/..…` is too long", "`${KEY}…` is too long"),
+            ("no s3c", "no s3c"),
+        ];
+        for (text, shown) in here {
+            assert_eq!(message(4..10, text), shown);
+        }
+        let shown = message(15..23, "`ant:crumb@` is no host: write http://localhost");
+        assert_eq!(shown, "`${URL}` is no host: write http://localhost");
+        // A message about another value hides the whole text alone.
+        let shown = message(0..1, "TR\u{dc}MMER/../S3CRET and s3cret");
+        assert_eq!(shown, "${KEY} and s3cret");
     }
 }

@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 
 use toml::Spanned;
 
+use crate::base::heap_sort::sort;
 use crate::config::balancer::BalancerConfig;
 use crate::config::error::OperatorError;
+use crate::config::log_table::{LogConfig, LogTarget};
 use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::server_table::ServerConfig;
 use crate::config::site_table::SiteConfig;
@@ -44,6 +47,34 @@ pub(super) fn report_shared_names(source: &SourceText<'_>, sites: &[SiteConfig],
             let what = format!("two sites have the name `{name}`");
             let help = format!("the first site is in {place}; give each site its own names");
             source.report(source.error(span, what, help));
+        }
+    }
+}
+
+/// Reports each log whose name the rotation gives to an older file of another log.
+pub(super) fn report_rotated_names(source: &SourceText<'_>, log: &LogConfig, sites: &[SiteConfig]) {
+    if log.rotate.is_none() {
+        return;
+    }
+    let of_sites = sites.iter().filter_map(|site| site.log.access.as_ref());
+    let logs = [&log.access, &log.errors].into_iter().chain(of_sites);
+    let files = logs.filter_map(|log| match log.get_ref() {
+        LogTarget::File(path) => Some((path.as_os_str().as_bytes(), log.span())),
+        _ => None,
+    });
+    let mut names: Vec<&[u8]> = files.clone().map(|(name, _)| name).collect();
+    sort(&mut names);
+    for (name, span) in files {
+        let numbered = name.strip_suffix(b".gz").unwrap_or(name);
+        let Some(dot) = numbered.iter().rposition(|byte| *byte == b'.') else {
+            continue;
+        };
+        let (stem, number) = (&numbered[..dot], &numbered[dot + 1..]);
+        let is_number = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
+        if is_number && names.binary_search(&stem).is_ok() {
+            let stem = String::from_utf8_lossy(stem);
+            let what = format!("the rotation of the log {stem} replaces this log");
+            source.report(source.error(span, what, "give the log another name"));
         }
     }
 }

@@ -223,7 +223,7 @@ fn push_member(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
 }
 
 /// Copies spans without special characters and passes the remaining pieces to `escape`: one special ASCII
-/// character, one hidden character beyond ASCII (2 or 3 bytes), or one sequence that is not UTF-8.
+/// character, one hidden character beyond ASCII (2 to 4 bytes), or one sequence that is not UTF-8.
 fn push_spans(out: &mut Vec<u8>, text: &[u8], escape: impl Fn(&mut Vec<u8>, &[u8])) {
     let mut rest = text;
     while !rest.is_empty() {
@@ -285,11 +285,13 @@ fn push_hex_escape(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(&[b'\\', b'x', hex(byte >> 4), hex(byte & 15)]);
 }
 
-/// Appends a character up to U+FFFF, as all hidden characters are.
+/// Appends a character, which is a surrogate pair above U+FFFF (RFC 8259 §7).
 fn push_unicode_escape(out: &mut Vec<u8>, character: char) {
-    out.extend_from_slice(b"\\u");
-    let nibbles = [12, 8, 4, 0].map(|shift| hex((u32::from(character) >> shift & 15) as u8));
-    out.extend_from_slice(&nibbles);
+    for unit in character.encode_utf16(&mut [0; 2]) {
+        out.extend_from_slice(b"\\u");
+        let nibbles = [12, 8, 4, 0].map(|shift| hex((*unit >> shift & 15) as u8));
+        out.extend_from_slice(&nibbles);
+    }
 }
 
 fn hex(nibble: u8) -> u8 {

@@ -132,13 +132,13 @@ mod tests {
     fn a_message_is_one_line() {
         let record = Record::builder()
             .args(format_args!(
-                "can't read \"a\\b\": \n\u{1b}[31m\u{9b}7 é\u{202e}"
+                "can't read \"a\\b\": \n\u{1b}[31m\u{9b}7 é\u{202e}\u{2028}\u{e0041}"
             ))
             .level(Level::Warn)
             .build();
         let line = String::from_utf8(line(&record, 1_795_199_954_123)).unwrap();
         let expected = "2026-11-20T18:39:14.123Z warn can't read \"a\\b\": \
-                        \\x0a\\x1b[31m\\xc2\\x9b7 é\\xe2\\x80\\xae\n";
+                        \\x0a\\x1b[31m\\xc2\\x9b7 é\\xe2\\x80\\xae\\xe2\\x80\\xa8\\xf3\\xa0\\x81\\x81\n";
         assert_eq!(line, expected);
     }
 

@@ -16,10 +16,12 @@ pub enum RareEvent {
     UnreadableFile,
     /// A requested symbolic link leads out of the root.
     LinkOut,
+    /// A handler refuses a request for a reason that concerns the operator.
+    RefusedCall,
 }
 
 /// Kinds with the words for the line about the events without a line.
-const KINDS: [(RareEvent, &str); 4] = [
+const KINDS: [(RareEvent, &str); 5] = [
     (
         RareEvent::UnknownServerName,
         "TLS connections for a name that no site has",
@@ -36,6 +38,7 @@ const KINDS: [(RareEvent, &str); 4] = [
         RareEvent::LinkOut,
         "requests for a link that leads out of the root",
     ),
+    (RareEvent::RefusedCall, "requests that a handler refuses"),
 ];
 
 /// Lines of all kinds, shared by all workers.

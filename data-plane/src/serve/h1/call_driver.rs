@@ -18,6 +18,7 @@ use crate::serve::h1::chunk::begin_chunk;
 use crate::serve::h1::out_buffer::OutBuffer;
 use crate::serve::h1::tunnel::H1Tunnel;
 use crate::serve::h1::upload::DecodedInput;
+use crate::serve::rare_events::log_failed_call;
 use crate::serve::refusal::Refusal;
 use crate::serve::response_head::{content_length, is_without_content};
 use crate::serve::send_memory::{
@@ -339,7 +340,7 @@ impl H1CallDriver<'_> {
                             self.begin(response);
                         }
                         Poll::Ready(Err(mut fault)) => {
-                            fault.log();
+                            log_failed_call(&self.connection.context, &fault);
                             self.call.record.set_member(fault.member.take());
                             self.refuse(fault.reject, fault.after_seconds);
                         }

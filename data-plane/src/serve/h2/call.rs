@@ -14,6 +14,7 @@ use crate::serve::access_log::AccessLogEntry;
 use crate::serve::h2::exchange::H2ExchangeState;
 use crate::serve::h2::response::OwedResponse;
 use crate::serve::h2::session::H2Session;
+use crate::serve::rare_events::log_failed_call;
 use crate::serve::refusal::Refusal;
 use crate::serve::response_body::BodyReader;
 use crate::serve::response_head::{Hpack, content_length, handler_block, is_without_content};
@@ -116,7 +117,7 @@ impl H2Session<'_> {
                 return true;
             }
             Poll::Ready(Some(Err(mut fault))) => {
-                fault.log();
+                log_failed_call(&self.context, &fault);
                 self.record_member(id, fault.member.take(), CacheOutcome::None);
                 self.grant(id, &granted);
                 self.fail_call(id, fault.reject, fault.after_seconds);

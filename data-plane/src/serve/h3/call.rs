@@ -14,6 +14,7 @@ use crate::serve::context::WorkerContext;
 use crate::serve::dispatch_context::Audience;
 use crate::serve::h3::exchange::{H3Exchange, H3ExchangeError, write_chunks};
 use crate::serve::h3::session::H3Session;
+use crate::serve::rare_events::log_failed_call;
 use crate::serve::refusal::Refusal;
 use crate::serve::response_body::BodyFill;
 use crate::serve::response_head::{Qpack, handler_block, is_without_content};
@@ -252,7 +253,7 @@ impl H3Call {
                     }
                 }
                 Poll::Ready(Some(Err(mut fault))) => {
-                    fault.log();
+                    log_failed_call(exchange.context(), &fault);
                     self.record.set_member(fault.member.take());
                     self.refuse(exchange, fault.reject, fault.after_seconds);
                 }

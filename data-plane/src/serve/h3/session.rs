@@ -338,7 +338,7 @@ impl H3Session {
             endpoints: EndpointLookup::Known(self.ends),
             now_ms: self.context.clock.millis(),
             may_wait: false,
-            rate: RateCheck::Pending,
+            rate: RateCheck::default(),
             has_disk_changes: false,
         }
     }
