@@ -711,7 +711,7 @@ impl Checker<'_> {
         let log = &self.config.log;
         for (skip, access) in skips.chain([(Some(&log.skip), Some(&log.access))]) {
             if skip.is_some_and(|rules| skips_all(rules)) {
-                let what = "`skip` leaves out every line of the access log: write access = \"off\" for no log";
+                let what = "`skip` leaves out every line without a refusal: write access = \"off\" for no log";
                 warnings.push(warn(access.map_or(0..0, Spanned::span), what.to_owned()));
             }
         }

@@ -445,7 +445,7 @@ fn settings_that_leave_nothing_are_warned_of() {
         ("skip = [{ path = \"*\", status = \"2xx\" }]", false),
     ] {
         let warnings = checked(&files, &format!("[log]\n{text}\n{site}"));
-        let what = "`skip` leaves out every line";
+        let what = "`skip` leaves out every line without a refusal";
         assert_eq!(warnings.contains(what), is_warned, "{text}: {warnings}");
     }
 }
