@@ -75,6 +75,9 @@ fn public_reason(reject: Reject) -> &'static str {
         | Reject::UPSTREAM_BUSY
         | Reject::UPSTREAM_UNREACHABLE
         | Reject::UPSTREAM_LOCAL => "the page can't be shown at the moment",
+        Reject::MANAGER_SECRET => {
+            "the login link is unknown, used or expired: run \u{201c}anthill manager login\u{201d} again"
+        }
         Reject::BODY_NOT_KEPT => "no room for the request",
         _ => reject.reason,
     }
