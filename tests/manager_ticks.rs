@@ -149,7 +149,10 @@ fn either_all_ticked_members_are_edited_or_none() {
     // The added member has no route, which the sessions need.
     let (status, _, page) = post(&editor, &[&a, "http://127.0.0.1:9"], &[]);
     assert_eq!(status, 400, "{page}");
-    assert!(page.contains("sticky sessions need a <b>route</b>"), "{page}");
+    assert!(
+        page.contains("sticky sessions need a <b>route</b>"),
+        "{page}"
+    );
     assert_eq!(editor.history(), entries);
     assert_eq!(states(&editor)[0], "disabled");
 }
