@@ -490,8 +490,8 @@ mod tests {
             let found = PageUrl::commit_in_path(format!("/commit/{path}").as_bytes(), None);
             found.map(|(view, id)| (view, id.digits().to_owned()))
         };
-        for (ending, view) in [("", "commit"), (".patch", "patch"), (".diff", "diff")] {
-            let expected = Some((view, FULL.to_owned()));
+        for (ending, page) in [("", "commit"), (".patch", "patch"), (".diff", "diff")] {
+            let expected = Some((page, FULL.to_owned()));
             assert_eq!(found(&format!("{FULL}{ending}")), expected);
             // An abbreviated name is unknown, and never the newest commit.
             assert_eq!(found(&format!("0123abc{ending}")), None);
