@@ -436,7 +436,9 @@ fn dangerous_edits_ask_on_a_terminal() {
     let said = on_a_terminal(&server, &["disable", "app", &first], "n");
     assert!(said.starts_with("0 ") && !said.contains("Go on?"), "{said}");
     let said = on_a_terminal(&server, &["drain", "app", &second], "n");
-    let question = format!("{second} is the last usable member of the balancer `app`. Go on?");
+    let question = format!(
+        "{second} is the last usable member of the balancer `app`: without a usable member, requests get 503. Go on?"
+    );
     assert!(said.starts_with("1 ") && said.contains(&question), "{said}");
     assert_eq!(contents(&server, 1), "b");
     let said = on_a_terminal(&server, &["drain", "--yes", "app", &second], "n");

@@ -536,7 +536,7 @@ fn warnings_name_likely_mistakes() {
     folder.write(
         "anthill.toml",
         server_table("")
-            + "[[site]]\nnames = [\"b.test\"]\nroot = \"public\"\ncertificate = \"one.pem\"\n\
+            + "[[site]]\nnames = [\"b.test\", \"www.b.test\"]\nroot = \"public\"\ncertificate = \"one.pem\"\n\
                http = \"serve\"\n[[site.route]]\npath = \"/x/\"\nusers = \"people\"\n",
     );
     let Ended {
@@ -546,7 +546,10 @@ fn warnings_name_likely_mistakes() {
     } = anthill(&folder.path("."), &["check", "anthill.toml"]);
     assert_eq!(
         (code, &*stdout),
-        (Some(0), "anthill.toml is valid: 1 site, for b.test\n")
+        (
+            Some(0),
+            "anthill.toml is valid: 1 site, for b.test and 1 more name\n"
+        )
     );
     assert!(stderr.contains("warning: "), "{stderr}");
     assert!(

@@ -205,7 +205,10 @@ fn forced_pushes_deleted_branches_and_other_branches() {
     commit(folder, "index.html", b"other");
     git(folder, &["-C", "seed", "tag", "main"]);
     let done = push(&server, &["refs/heads/other", "refs/tags/main"]);
-    assert!(!done.stderr.contains("deployed"), "{done:?}");
+    // The pusher learns why nothing is deployed.
+    let told =
+        "remote: not deployed: www.test takes the branch main, which the push did not change";
+    assert!(done.stderr.contains(told), "{done:?}");
     assert_served(&server, "/", "first");
     // A branch with the deployed branch's name as its prefix deploys nothing.
     git(
@@ -219,12 +222,17 @@ fn forced_pushes_deleted_branches_and_other_branches() {
         ],
     );
     let done = push(&server, &[":refs/heads/main"]);
-    assert!(!done.stderr.contains("deployed"), "{done:?}");
+    let told = "remote: not deployed: www.test takes the branch main, which does not exist";
+    assert!(done.stderr.contains(told), "{done:?}");
     push(&server, &["refs/heads/other:refs/heads/main/sub"]);
     assert_served(&server, "/", "first");
     let said = status(&server);
     assert!(said.contains(&format!("{} since", &first[..7])), "{said}");
     assert!(said.contains("the branch does not exist"), "{said}");
+    assert!(
+        said.contains("warning: www.test is not deployed: "),
+        "{said}"
+    );
     push(&server, &[":refs/heads/main/sub"]);
     push(&server, &["refs/heads/other:refs/heads/main"]);
     assert_served(&server, "/", "other");

@@ -303,9 +303,17 @@ fn a_restarted_backend_is_used() {
     server.errors.wait_for("the reason in the log", |line| {
         line.contains("GET /pid.php: unix:")
     });
+    // The status names the dead backend until a connection succeeds.
+    let has_fault = || {
+        let status = server.ask(&["status"]).stdout;
+        let fault = "error: the last connection to the backend unix:";
+        status.contains(fault)
+    };
+    assert!(has_fault());
     let php = Backend::php(&server.folder, 1);
     let after = wire.get("/pid.php", "");
     assert_eq!(after.status, 200, "{after:?}");
+    assert!(!has_fault());
     assert_ne!(after.text(), before);
     // The kept connection has ended with its process. The next connection is made without an error.
     let pid = after.text();

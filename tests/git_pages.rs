@@ -324,6 +324,13 @@ fn every_kind_of_page() {
         "new\nline.txt",
         "Not a text.",
     ]);
+    for (ending, page) in [("", "commit"), (".patch", "patch"), (".diff", "diff")] {
+        let path = format!("/git/a/commit/{first}{ending}");
+        let moved = ask(&server, &server.http(&path), &[]);
+        let location = format!("/git/a/{page}/?id={first}");
+        let led = (moved.status, moved.field("location"));
+        assert_eq!(led, (302, Some(&*location)), "{path}");
+    }
     get(&server, &format!("/git/a/diff/?id={main}&id2={first}")).has(&[
         "+Subproject commit",
         "was docs/use.md",
@@ -365,6 +372,8 @@ fn every_kind_of_page() {
         "commit/?id=0123456789012345678901234567890123456789",
         "commit/?id=0123",
         &format!("commit/?id={}", &first[..8]),
+        &format!("commit/{}", &first[..8]),
+        &format!("commit/{}.patch", &first[..8]),
         &format!("snapshot/a-{}.tar.gz", &first[..8]),
         &format!("log/{}", "a/".repeat(3_000)),
         "snapshot/b-main.tar.gz",

@@ -266,8 +266,24 @@ scenarios! {
         has 'Location: https://shop.example.org/' curl -si http://shop.example.org/
         kill $first; wait $first || true
         site "$(cat balancer.toml)"
+        # The first checks pass.
+        until anthill balancer --json > checks && [ "$(grep -o '"passed":true' checks | wc -l)" = 2 ]; do sleep 0.05; done
+        ! grep doubted "$M/error.log"
+        has 'no problems found' anthill status
         for i in 1 2 3 4; do has 'the shop' curl -s https://shop.example.org/; done
         kill $third; wait $third || true
         for i in 1 2 3 4; do has 'the shop' curl -s https://shop.example.org/; done
+    "#;
+
+    the_recipe_of_a_maintenance_runs_as_printed("recipes.md", false) = r#"
+        mkdir -p /srv/shop
+        echo '<h1>the shop</h1>' > /srv/shop/index.html
+        echo '<h1>back at six</h1>' > /srv/shop/maintenance.html
+        @file maintenance.toml [[site]]\nnames  = ["shop.example.org"]
+        site "$(cat maintenance.toml)"
+        for path in / /index.html /cart; do
+            curl -si https://shop.example.org$path > answer
+            grep -q 'HTTP/2 503' answer && grep -qi 'retry-after: 1' answer && grep -q 'back at six' answer
+        done
     "#;
 }

@@ -49,6 +49,22 @@ fn curl_over_tls_and_with_prior_knowledge() {
     }
 }
 
+/// curl 7.88 reports an error in place of the response if a reset follows the response at once.
+#[test]
+fn curl_gets_the_refusal_of_an_unfinished_upload() {
+    let server = server("limits = { body_bytes = 1000 }");
+    server.folder.write("body", vec![b'x'; 20_000_000]);
+    let file = format!("@{}", server.folder.path("body").display());
+    let more = ["--http2", "--data-binary", &file, "-o", "/dev/null"];
+    for path in ["/", "/echo"] {
+        let url = server.https(path);
+        let arguments = [&more[..], &["-w", "%{http_code}", &url]].concat();
+        let ran = server.curl(&arguments);
+        assert!(ran.success, "{path}: {}", ran.errors());
+        assert_eq!(ran.stdout, b"413", "{path}");
+    }
+}
+
 #[test]
 fn nghttp_and_h2load() {
     let server = server("");

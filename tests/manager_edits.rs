@@ -336,10 +336,20 @@ fn members_are_added_and_removed_after_a_confirmation() {
         for part in [
             "Confirm the edit",
             "name=confirmed value=\"1\"",
+            "<button class=danger>",
             &format!("name=\"w\" value=\"{member}\""),
         ] {
             assert!(asked.body.contains(part), "no {part}: {}", asked.body);
         }
+        assert!(!asked.body.contains('`'), "{}", asked.body);
+        let label = match field {
+            "w_status_D=1" => "Disable",
+            "w_status_N=1" => "Drain",
+            _ => "Remove",
+        };
+        let address = member.trim_start_matches("http://");
+        let button = format!(">{label} {address}</button>");
+        assert!(asked.body.contains(&button), "no {button}: {}", asked.body);
         let place = format!("<li>app: {member}: {change}</li>");
         assert!(asked.body.contains(&place), "no {place}: {}", asked.body);
         assert_eq!(editor.history(), before, "{field}");

@@ -126,8 +126,8 @@ fn a_form_without_members_or_with_an_unknown_member_changes_nothing() {
     let url = members[0].url();
     for (ticked, error) in [
         (&[][..], "error: no member is ticked"),
-        (&[&*url, "http://127.0.0.1:2"], "is no member of `app`"),
-        (&[""], "is no member of `app`"),
+        (&[&*url, "http://127.0.0.1:2"], "is no member of <b>app</b>"),
+        (&[""], "is no member of <b>app</b>"),
     ] {
         let (status, _, page) = post(&editor, ticked, &["w_status_D=1"]);
         assert_eq!(status, 400, "{page}");
@@ -149,7 +149,10 @@ fn either_all_ticked_members_are_edited_or_none() {
     // The added member has no route, which the sessions need.
     let (status, _, page) = post(&editor, &[&a, "http://127.0.0.1:9"], &[]);
     assert_eq!(status, 400, "{page}");
-    assert!(page.contains("sticky sessions need a `route`"), "{page}");
+    assert!(
+        page.contains("sticky sessions need a <b>route</b>"),
+        "{page}"
+    );
     assert_eq!(editor.history(), entries);
     assert_eq!(states(&editor)[0], "disabled");
 }

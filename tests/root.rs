@@ -770,7 +770,12 @@ fn a_server_that_stays_root_warns_and_works_in_a_folder_of_another_user() {
     let text = fs::read_to_string(folder.path("anthill.toml")).expect("readable");
     let text = text.replace("\"anthill.sock\"", "\"home/x.sock\"");
     let text = text.replace("\"state\"", "\"home/state\"") + "[log]\naccess = \"home/log\"\n";
+    fs::create_dir(folder.path("scripts")).expect("a new folder");
+    let text = text + "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n";
     let mut server = Server::start_in(folder, &text);
+    server.errors.wait_for("the warning about scripts", |line| {
+        line.contains("runs its scripts, git and hooks as root (name an account with `user`")
+    });
     server.errors.wait_for("the warning", |line| {
         line.contains("the state folder: root must not use")
     });

@@ -93,6 +93,16 @@ fn a_running_server_is_found_from_any_folder() {
     );
     let named = run_elsewhere(&elsewhere, &["status", "--control", &path]);
     assert!(named.stdout.starts_with("anthill "), "{named:?}");
+    // A folder with a configuration of its own gets no status of another server, but a list of the servers.
+    let own = Folder::new().with("anthill.toml", server_table(""));
+    let refused = run_elsewhere(&own, &["status"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let line = refused.stderr.lines().find(|line| line.contains(&path));
+    let line = line.unwrap_or_else(|| panic!("{path}: {refused:?}"));
+    assert!(
+        line.contains("--control ") && line.ends_with("anthill.toml"),
+        "{line}"
+    );
     // A command with an effect goes to no other server.
     let stopped = run_elsewhere(&elsewhere, &["stop"]);
     assert!(

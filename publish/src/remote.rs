@@ -19,6 +19,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 pub struct Remote {
     /// Host as named by the user.
     pub host: String,
+    /// Command in place of `ssh`.
+    ssh: String,
     /// Name of the site on the host.
     pub site: String,
     /// True if the user named the site. Otherwise the host names the site.
@@ -94,6 +96,7 @@ impl Remote {
             return Err(failed(io::ErrorKind::BrokenPipe.into()));
         };
         let mut remote = Remote {
+            ssh: ssh.to_owned(),
             host: host.to_owned(),
             site: site.unwrap_or_default().to_owned(),
             is_named: site.is_some(),
@@ -359,16 +362,20 @@ impl Remote {
     /// Returns the problem after the end of the connection.
     fn ended(&mut self) -> Problem {
         let status = self.child.wait();
-        let host = &self.host;
+        let (ssh, host) = (&self.ssh, &self.host);
         let code = status.as_ref().ok().and_then(|status| status.code());
         let (what, help) = match code {
             // ssh(1): 255 is an error of ssh itself.
             Some(255) => (
-                "ssh could not connect or log in".to_owned(),
-                format!("`ssh {host}` must work without a question; the lines above have the reason of ssh. A store in a new folder is written \
+                format!("{ssh} could not connect or log in"),
+                format!("`{ssh} {host}` must work without a question; the lines above have the reason of ssh. A store in a new folder is written \
                          ./{host}"),
             ),
             // The status of a shell for a missing program (POSIX, sh, 2.8.2).
+            Some(127) if ssh != "ssh" => (
+                format!("`{ssh}` is no command here, or the account has no program `anthill`"),
+                "correct `--ssh`, or the path in the line of authorized_keys".to_owned(),
+            ),
             Some(127) => (
                 "the account has no program `anthill` at the path of its command".to_owned(),
                 "correct the path in the line of authorized_keys; `anthill receive SITE --key-line` on the host prints \
@@ -377,7 +384,7 @@ impl Remote {
             ),
             _ => (
                 format!(
-                    "ssh ended too early ({})",
+                    "{ssh} ended too early ({})",
                     status.map_or_else(|error| error.to_string(), |status| status.to_string())
                 ),
                 "`ssh HOST anthill receive SITE` must run there; the line of `anthill receive SITE --key-line` in \

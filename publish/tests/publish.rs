@@ -446,7 +446,7 @@ fn refused_folders_leave_the_store_as_before() {
     );
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(
-        done.stderr.contains("pi@zero: ssh ended too early"),
+        done.stderr.contains("pi@zero: false ended too early"),
         "{done:?}"
     );
 }
@@ -680,9 +680,15 @@ fn a_failed_ssh_has_a_message_of_its_own() {
     let site = Site::new();
     site.write("index.html", "one");
     for (ssh, what) in [
-        ("sh -c 'exit 255'", "ssh could not connect or log in"),
-        ("sh -c 'exit 127'", "no program `anthill` at the path"),
-        ("sh -c 'exit 1'", "ssh ended too early"),
+        (
+            "sh -c 'exit 255'",
+            "sh -c 'exit 255' could not connect or log in",
+        ),
+        (
+            "sh -c 'exit 127'",
+            "`sh -c 'exit 127'` is no command here, or",
+        ),
+        ("sh -c 'exit 1'", "sh -c 'exit 1' ended too early"),
     ] {
         let mut command = support::program("publish");
         command

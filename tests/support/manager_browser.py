@@ -212,7 +212,7 @@ def ticks(browser, login, script):
         expect(page.get_by_role("listitem")).to_have_text(re.compile("state from enabled to disabled"))
         if script == "script":
             is_accessible(page, "question")
-        page.get_by_role("button", name="Confirm").click()
+        page.locator("section.question button").click()
         expect(page.get_by_role("button", name="Undo entry")).to_have_count(3)
         for box in boxes.all():
             box.check()
@@ -232,7 +232,7 @@ def moved(browser, login):
         with browser.page(browser.url, storage_state=page.context.storage_state()) as other:
             member_row(other).get_by_role("link").click()
             own(other).get_by_role("button", name="Remove the member").click()
-            other.get_by_role("button", name="Confirm").click()
+            other.locator("section.question button").click()
         expect(boxes).to_have_count(2)
         expect(boxes.nth(0)).not_to_be_checked()
         expect(boxes.nth(1)).to_have_attribute("value", last)

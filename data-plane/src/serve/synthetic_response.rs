@@ -2,7 +2,7 @@
 //! equal for all versions of HTTP.
 
 use crate::serve::dispatch_context::{Audience, MANAGER_FIELDS};
-use crate::site::{ERROR_PAGE_POLICY, error_page, plain_page};
+use crate::site::{ERROR_PAGE_POLICY, error_page, redirect_page};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 
@@ -47,7 +47,7 @@ impl SyntheticResponse {
         SyntheticResponse {
             status,
             fields: [b"Location: ", location, b"\r\n", HTML].concat(),
-            body: plain_page(status, "the Location field has the address"),
+            body: redirect_page(status, location),
         }
     }
 

@@ -15,15 +15,17 @@ pub fn error_page(reject: Reject) -> Vec<u8> {
         Reject::MANAGER_HOST,
     ]
     .contains(&reject);
-    page(reject.status, public_reason(reject), has_home)
+    let home = has_home.then_some((&b"/"[..], "Front page"));
+    page(reject.status, public_reason(reject), home)
 }
 
-/// Returns a small HTML page (UTF-8) with a status and a text.
-pub fn plain_page(status: Status, text: &str) -> Vec<u8> {
-    page(status, text, false)
+/// Returns a small HTML page (UTF-8) with a link to the target of a redirect.
+pub fn redirect_page(status: Status, location: &[u8]) -> Vec<u8> {
+    page(status, "", Some((location, "The page has moved here")))
 }
 
-fn page(status: Status, text: &str, has_home: bool) -> Vec<u8> {
+/// Returns a page with an optional link, given by its address and its text.
+fn page(status: Status, text: &str, link: Option<(&[u8], &str)>) -> Vec<u8> {
     let mut out = Vec::with_capacity(1_500);
     let title = format!("{} {}", status.0, status.reason());
     out.extend_from_slice(b"<!doctype html><html lang=en><meta charset=utf-8><title>");
@@ -41,8 +43,12 @@ fn page(status: Status, text: &str, has_home: bool) -> Vec<u8> {
         escape(text.as_bytes(), &mut out);
         out.extend_from_slice(b".</p>");
     }
-    if has_home {
-        out.extend_from_slice(b"<p><a href=\"/\">Front page</a></p>");
+    if let Some((address, text)) = link {
+        out.extend_from_slice(b"<p><a href=\"");
+        escape(address, &mut out);
+        out.extend_from_slice(b"\">");
+        out.extend_from_slice(text.as_bytes());
+        out.extend_from_slice(b"</a></p>");
     }
     out.extend_from_slice(b"</main>\n");
     out
@@ -61,8 +67,16 @@ fn public_reason(reject: Reject) -> &'static str {
         | Reject::HASHED_MISSING => "no page has this address",
         Reject::UNREADABLE | Reject::SCRIPT_NOT_EXECUTABLE => "the page is not public",
         Reject::CHANGING => "the page is being changed; try again in a moment",
-        Reject::CONTENT_WRONG | Reject::RELEASE_MISSING | Reject::RELEASE_WITHDRAWN => {
-            "the page can't be shown at the moment"
+        Reject::CONTENT_WRONG
+        | Reject::RELEASE_MISSING
+        | Reject::RELEASE_WITHDRAWN
+        | Reject::BACKEND_UNREACHABLE
+        | Reject::UPSTREAM_NONE_USABLE
+        | Reject::UPSTREAM_BUSY
+        | Reject::UPSTREAM_UNREACHABLE
+        | Reject::UPSTREAM_LOCAL => "the page can't be shown at the moment",
+        Reject::MANAGER_SECRET => {
+            "the login link is unknown, used or expired: run \u{201c}anthill manager login\u{201d} again"
         }
         Reject::BODY_NOT_KEPT => "no room for the request",
         _ => reject.reason,
@@ -95,9 +109,14 @@ mod tests {
 
     #[test]
     fn the_page_has_status_reason_and_a_way_home() {
-        let page = plain_page(Status::NOT_FOUND, "no <resource>");
+        let page = page(Status::NOT_FOUND, "no <resource>", None);
         let page = String::from_utf8(page).expect("text");
         assert!(page.contains("<h1>404 Not Found</h1><p>no &lt;resource&gt;.</p></main>"));
+        let page = redirect_page(Status::FOUND, b"https://a.test/?b=\"<c>&d");
+        let page = String::from_utf8(page).expect("text");
+        let link =
+            "<a href=\"https://a.test/?b=&quot;&lt;c&gt;&amp;d\">The page has moved here</a>";
+        assert!(page.contains(link), "{page}");
         let text = |reject| String::from_utf8(error_page(reject)).expect("text");
         let home = "<a href=\"/\">Front page</a>";
         assert!(text(Reject::NOT_FOUND).contains(home));

@@ -48,6 +48,8 @@ enum ListingView {
         number: usize,
         pages: usize,
         sort: ListingSort,
+        /// True if each column has the order opposite to its usual order.
+        is_reversed: bool,
     },
     /// All entries, by name.
     Json,
@@ -207,7 +209,10 @@ impl Listing {
     }
 
     fn opening(&self, out: &mut Vec<u8>) {
-        let ListingView::Page { sort, .. } = self.view else {
+        let ListingView::Page {
+            sort, is_reversed, ..
+        } = self.view
+        else {
             out.extend_from_slice(b"{\"path\":");
             json_string(&self.path, out);
             out.extend_from_slice(b",\"entries\":[");
@@ -250,17 +255,26 @@ impl Listing {
             depth = depth.saturating_sub(1);
         }
         out.extend_from_slice(b"</nav></header><main><table class=list><thead><tr>");
-        for (key, label, name, order) in [
-            (ListingSort::Name, "Name", "name", "ascending"),
-            (ListingSort::Size, "Size", "size", "descending"),
-            (ListingSort::Date, "Date (UTC)", "date", "descending"),
+        for (key, label, name, ascends) in [
+            (ListingSort::Name, "Name", "name", true),
+            (ListingSort::Size, "Size", "size", false),
+            (ListingSort::Date, "Date (UTC)", "date", false),
         ] {
-            out.extend_from_slice(b"<th");
-            if key == sort {
-                // Writing into a Vec never fails.
-                let _ = write!(out, " aria-sort={order}");
-            }
-            let _ = write!(out, "><a href=\"?sort={name}\">{label}</a>");
+            let (order, arrow) = match ascends != is_reversed {
+                true => (" aria-sort=ascending", " \u{2191}"),
+                false => (" aria-sort=descending", " \u{2193}"),
+            };
+            // The link of the sorted column reverses the order.
+            let (order, arrow, reverse) = match key == sort {
+                true if is_reversed => (order, arrow, ""),
+                true => (order, arrow, REVERSE),
+                false => ("", "", ""),
+            };
+            // Writing into a Vec never fails.
+            let _ = write!(
+                out,
+                "<th{order}><a href=\"?sort={name}{reverse}\">{label}{arrow}</a>"
+            );
         }
         out.extend_from_slice(b"<tbody>\n");
         if self.path != b"/" && self.inner != b"/" {
@@ -301,6 +315,7 @@ impl Listing {
             number,
             pages,
             sort,
+            is_reversed,
             ..
         } = self.view
         else {
@@ -316,11 +331,12 @@ impl Listing {
                 ListingSort::Size => "&amp;sort=size",
                 ListingSort::Date => "&amp;sort=date",
             };
+            let reverse = if is_reversed { REVERSE } else { "" };
             out.extend_from_slice(b"<nav class=pages>");
             if number > 1 {
                 let _ = write!(
                     out,
-                    "<a rel=prev href=\"?page={}{sort}\">previous</a> ",
+                    "<a rel=prev href=\"?page={}{sort}{reverse}\">previous</a> ",
                     number - 1
                 );
             }
@@ -328,7 +344,7 @@ impl Listing {
             if number < pages {
                 let _ = write!(
                     out,
-                    " <a rel=next href=\"?page={}{sort}\">next</a>",
+                    " <a rel=next href=\"?page={}{sort}{reverse}\">next</a>",
                     number + 1
                 );
             }
@@ -344,6 +360,8 @@ impl Listing {
     }
 }
 
+/// Query parameter of the reverse order, for a link.
+const REVERSE: &str = "&amp;order=reverse";
 /// Approximate bytes of the beginning of a page, generated before the first byte is sent.
 const OPENING_BYTES: usize = 5 * 1024;
 /// Approximate bytes of HTML for a byte of a README.
@@ -381,6 +399,7 @@ impl ListingView {
             Some(b"date") => ListingSort::Date,
             _ => ListingSort::Name,
         };
+        let is_reversed = parameter(query, b"order") == Some(b"reverse");
         let shown = folder
             .iter()
             .enumerate()
@@ -393,7 +412,8 @@ impl ListingView {
             .unwrap_or(1)
             .clamp(1, pages);
         let order = |one: &u32, other: &u32| {
-            compare(folder.at(*one as usize), folder.at(*other as usize), sort)
+            let (one, other) = (folder.at(*one as usize), folder.at(*other as usize));
+            compare(one, other, sort, is_reversed)
         };
         let start = (number - 1) * LISTING_PAGE_ENTRIES;
         if start > 0 {
@@ -410,6 +430,7 @@ impl ListingView {
             number,
             pages,
             sort,
+            is_reversed,
         }
     }
 }
@@ -417,11 +438,12 @@ impl ListingView {
 type NamedEntry<'a> = (&'a [u8], &'a super::folder::FolderEntry);
 
 /// Orders entries: folders first; then by size or date, descending, if selected; then by name, ignoring
-/// case, with numbers in names by their value.
+/// case, with numbers in names by their value. The reverse order has the folders first as well.
 fn compare(
     (one_name, one): NamedEntry<'_>,
     (other_name, other): NamedEntry<'_>,
     sort: ListingSort,
+    is_reversed: bool,
 ) -> Ordering {
     let mtime_ns = |file: &SiteFile| file.version.disk().map_or(0, |meta| meta.mtime_ns);
     let meta = |node: &FolderNode| match node {
@@ -436,12 +458,11 @@ fn compare(
         ListingSort::Size => other.1.cmp(&one.1),
         ListingSort::Date => other.2.cmp(&one.2),
     };
-    other
-        .0
-        .cmp(&one.0)
-        .then(key)
+    let order = key
         .then_with(|| compare_naturally(one_name, other_name))
-        .then_with(|| one_name.cmp(other_name))
+        .then_with(|| one_name.cmp(other_name));
+    let order = if is_reversed { order.reverse() } else { order };
+    other.0.cmp(&one.0).then(order)
 }
 
 /// Compares names as readers do: `file2` comes before `file10`, and case does not matter.

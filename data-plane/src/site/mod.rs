@@ -44,7 +44,7 @@ pub use crate::site::site_response::{ALLOW, SiteResponse};
 pub use crate::site::variant_response::{
     AgeAndLifetime, BodyPiece, BodySelection, Multipart, VariantResponse,
 };
-pub use error_page::{ERROR_PAGE_POLICY, error_page, plain_page};
+pub use error_page::{ERROR_PAGE_POLICY, error_page, redirect_page};
 pub use file::{FileError, FileMeta};
 pub use glob::{Glob, GlobError};
 pub use listing::Listing;

@@ -762,6 +762,7 @@ fn folders_are_listed_as_html_and_json() {
     };
     assert_eq!(order("/"), "sub/ %.txt ape Zebra ");
     assert_eq!(order("/?sort=size"), "sub/ Zebra %.txt ape ");
+    assert_eq!(order("/?sort=size&order=reverse"), "sub/ ape %.txt Zebra ");
     assert!(order("/?sort=date").ends_with("ape "));
     let head = match answer(&site, "HEAD /") {
         SiteResponse::Listing(listing) => listing.head_only(),

@@ -18,8 +18,10 @@ use crate::limits::{
 use crate::upstream::address::BackendAddress;
 use crate::upstream::conn::{Conn, IdleConn};
 use crate::upstream::handover::{HandoverCheck, HandoverState, IDLE_MAX};
+use rustix::io::Errno;
 use std::future::Future;
 use std::io;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -61,6 +63,7 @@ impl Backends {
         Arc::new(Backend {
             address: address.clone(),
             slots: Arc::new(slots),
+            connect_errno: AtomicI32::new(0),
             connections: Mutex::new(ConnPool {
                 keep,
                 idle: Vec::new(),
@@ -82,6 +85,24 @@ impl Backends {
             None => all.push((backend.address.clone(), Arc::downgrade(backend))),
             Some((_, known)) => debug_assert!(std::ptr::eq(known.as_ptr(), &raw const **backend)),
         }
+    }
+
+    /// Returns the backends whose last connection failed, each with the reason.
+    pub fn unreachable(&self) -> Vec<String> {
+        let all = self.lock();
+        let backends = all.iter().filter_map(|(_, backend)| backend.upgrade());
+        backends
+            .filter_map(|backend| {
+                let errno = backend.connect_errno.load(Ordering::Relaxed);
+                (errno != 0).then(|| {
+                    let error = io::Error::from_raw_os_error(errno);
+                    format!(
+                        "the last connection to the backend {} failed: {error}",
+                        backend.address
+                    )
+                })
+            })
+            .collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(BackendAddress, Weak<Backend>)>> {
@@ -136,6 +157,8 @@ pub struct Backend {
     pub address: BackendAddress,
     /// Slots for connections; each open connection holds a slot.
     slots: Arc<AdmissionControl>,
+    /// Error number of the last connection attempt; 0 after a success.
+    connect_errno: AtomicI32,
     connections: Mutex<ConnPool>,
 }
 
@@ -233,6 +256,7 @@ impl Backend {
             return None;
         }
         let (socket, _) = self.address.begin_connecting().ok()?;
+        self.record_connection(None);
         Some(IdleConn::new(socket, Instant::now()))
     }
 
@@ -329,8 +353,26 @@ impl Backend {
                 Err(error) if attempts < BACKEND_CONNECT_TRIES && is_transient(&error) => {
                     tokio::time::sleep(Duration::from_millis(BACKEND_RETRY_MILLISECONDS)).await;
                 }
-                other => return other,
+                other => {
+                    self.record_connection(other.as_ref().err());
+                    return other;
+                }
             }
+        }
+    }
+
+    /// Records the result of a connection attempt for the status. A full queue shows that the backend runs.
+    fn record_connection(&self, error: Option<&io::Error>) {
+        let errno = match error {
+            None => 0,
+            Some(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Some(error) => error
+                .raw_os_error()
+                .unwrap_or(Errno::TIMEDOUT.raw_os_error()),
+        };
+        // A busy backend has its state in the caches of all workers.
+        if self.connect_errno.load(Ordering::Relaxed) != errno {
+            self.connect_errno.store(errno, Ordering::Relaxed);
         }
     }
 

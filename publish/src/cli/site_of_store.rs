@@ -7,6 +7,7 @@ use crate::problem::Problem;
 use crate::release::{self, ReleaseFile};
 use crate::text;
 use anthill_data_plane::base::digest::hex;
+use anthill_data_plane::base::trusted_path::user_name;
 use anthill_data_plane::limits::{RELEASE_DIGITS_MIN, RELEASE_LABEL_BYTES_MAX};
 use anthill_data_plane::site::{ServerReport, served_folder, wait_until_served};
 use anthill_data_plane::store::{
@@ -253,7 +254,11 @@ pub(super) fn publisher() -> String {
     let user = ["USER", "LOGNAME"]
         .iter()
         .find_map(|name| std::env::var(name).ok());
-    let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
+    // cron and services set neither variable.
+    let uid = rustix::process::getuid().as_raw();
+    let user = user
+        .or_else(|| user_name(uid))
+        .unwrap_or_else(|| uid.to_string());
     let system = rustix::system::uname();
     let host = system.nodename().to_string_lossy();
     let visible = |text: &str| -> String {

@@ -341,10 +341,10 @@ impl EditPlan {
         match &urls[..] {
             [] => None,
             [last] => Some(format!(
-                "{last} is the last usable member of the balancer `{name}`."
+                "{last} is the last usable member of the balancer `{name}`: without a usable member, requests get 503."
             )),
             _ => Some(format!(
-                "the {} members are the last usable members of the balancer `{name}`.",
+                "the {} members are the last usable members of the balancer `{name}`: without a usable member, requests get 503.",
                 urls.len()
             )),
         }

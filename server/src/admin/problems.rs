@@ -24,8 +24,11 @@ pub fn members_down(balancers: &[BalancerReport]) -> Vec<(&str, &MemberReport)> 
         let members = balancer.members.iter();
         members.map(|member| (&*balancer.settings.name, member))
     });
-    let is_down = |state| matches!(state, MemberState::Ejected | MemberState::CheckFailed);
-    members.filter(|(_, it)| is_down(it.state)).collect()
+    let is_down = |it: &MemberReport| match it.state {
+        MemberState::Ejected => !it.awaits_trial,
+        state => state == MemberState::CheckFailed,
+    };
+    members.filter(|(_, it)| is_down(it)).collect()
 }
 
 /// Returns the problems of the server, without the members that are down.
@@ -85,15 +88,31 @@ fn of_balancer(balancer: &BalancerReport, found: &mut Vec<Problem>) {
         );
         found.push(Problem::Warning(text));
     }
+    // Without requests nothing can end the ejection of a member that works again.
+    let members = balancer.members.iter();
+    for member in members.filter(|it| it.state == MemberState::Ejected && it.awaits_trial) {
+        found.push(Problem::Warning(format!(
+            "{}: {}: ejected, and passes its checks again: the next request tries the member",
+            balancer.settings.name, member.url
+        )));
+    }
 }
 
 fn of_status(status: &Status, found: &mut Vec<Problem>) {
-    let refusals = status.edits_fault.iter().chain(&status.refusals);
-    found.extend(refusals.cloned().map(Problem::Error));
+    let faults = status.edits_fault.iter().chain(&status.refusals);
+    let faults = faults.chain(&status.unreachable_backends);
+    found.extend(faults.cloned().map(Problem::Error));
     for deployment in &status.deployments {
         if let Some((_, reason)) = &deployment.failure {
             let text = format!("the deployment of {} failed: {reason}", deployment.site);
             found.push(Problem::Error(text));
+        } else if !deployment.has_branch {
+            let (site, branch) = (&deployment.site, &deployment.branch);
+            let text = format!(
+                "{site} is not deployed: {} has no branch {branch}",
+                deployment.repository
+            );
+            found.push(Problem::Warning(text));
         }
     }
     for (name, reason) in &status.unmanaged_names {

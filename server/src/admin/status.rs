@@ -61,6 +61,8 @@ pub struct Status {
     pub edits_in_force: usize,
     /// Reason why edits are refused or cannot be stored.
     pub edits_fault: Option<String>,
+    /// Backends of scripts whose last connection failed, each with the reason.
+    pub unreachable_backends: Vec<String>,
     /// Refused releases, refused configuration and refused files, each with the reason. The former content stays in
     /// force.
     pub refusals: Vec<String>,
@@ -273,10 +275,11 @@ impl Status {
         );
         let _ = write!(
             out,
-            "\"edits\":{{\"in_force\":{},\"fault\":{}}},\"refusals\":[{}],",
+            "\"edits\":{{\"in_force\":{},\"fault\":{}}},\"refusals\":[{}],\"unreachable_backends\":[{}],",
             self.edits_in_force,
             or_null(self.edits_fault.as_deref().map(quoted)),
-            joined(self.refusals.iter().map(|it| quoted(it)))
+            joined(self.refusals.iter().map(|it| quoted(it))),
+            joined(self.unreachable_backends.iter().map(|it| quoted(it)))
         );
         let _ = writeln!(
             out,
@@ -560,6 +563,7 @@ pub(crate) mod tests {
             ],
             edits_in_force: 0,
             edits_fault: None,
+            unreachable_backends: Vec::new(),
             refusals: Vec::new(),
             unmanaged_names: vec![("*".into(), "a certificate cannot name every host")],
         }
@@ -579,7 +583,7 @@ pub(crate) mod tests {
             r#""content_bytes":8,"content_bytes_max":9,"log_lines_lost":15,"datagrams_lost":16,"#,
             r#""body_bytes":19,"body_bytes_max":20,"#,
             r#""kept_pages":10,"kept_page_bytes":11,"kept_page_bytes_max":12,"#,
-            r#""cache_calls":13,"cache_waits":14,"edits":{"in_force":0,"fault":null},"refusals":[],"shares":{"refused_calls":18},"#,
+            r#""cache_calls":13,"cache_waits":14,"edits":{"in_force":0,"fault":null},"refusals":[],"unreachable_backends":[],"shares":{"refused_calls":18},"#,
             r#""certificates":["#,
             certificate,
             r#"false,"acme":{"next":86400,"failed_at":null,"failure":null}},"#,

@@ -11,11 +11,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::parse::ParsedArguments;
-use super::running_servers::running_servers;
+use super::running_servers::{RunningServer, running_servers};
 use crate::admin::command::{Command, HitsFormat, StatusFormat};
 use crate::admin::metrics::MetricsFormat;
 use crate::base::visible_text::visible_lines;
-use crate::config::{ConfigSource, OperatorError, Overrides, control_sockets, reason};
+use crate::config::{ConfigSource, FILE_NAME, OperatorError, Overrides, control_sockets, reason};
 
 pub(super) fn reload(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     ask(typed, 0, &Command::Reload, Some(Duration::from_secs(120)))
@@ -169,23 +169,40 @@ fn only_running_server(error: OperatorError) -> Result<Vec<PathBuf>, OperatorErr
     let servers = running_servers();
     match &servers[..] {
         [] => Err(error),
-        [server] => {
-            let note = format!("(the server with the control socket {})", server.display());
+        // In a folder with a configuration the status of another server would pass for the status of this one.
+        [server] if !Path::new(FILE_NAME).exists() => {
+            let control = server.control.clone();
+            let note = format!("(the server with the control socket {})", control.display());
             super::print_message(&note);
-            Ok(servers)
+            Ok(vec![control])
         }
         _ => {
-            let what = format!(
-                "{} servers run on this machine, and none with the configuration of this folder",
-                servers.len()
-            );
-            let choices = servers
-                .iter()
-                .map(|it| format!("--control {}", it.display()));
+            let what = match servers.len() {
+                1 => "a server runs on this machine, but not with".to_owned(),
+                count => format!("{count} servers run on this machine, and none with"),
+            };
+            let choices = servers.iter().map(|server| {
+                let control = server.control.display();
+                match configuration_of(server) {
+                    Some(file) => format!("--control {control}  for {}", file.display()),
+                    None => format!("--control {control}"),
+                }
+            });
             let choices = choices.collect::<Vec<_>>().join("\n  ");
+            let what = format!("{what} the configuration of this folder");
             Err(OperatorError::failure(what).help(format!("name one of them:\n  {choices}")))
         }
     }
+}
+
+/// Returns the configuration of a running server.
+fn configuration_of(server: &RunningServer) -> Option<PathBuf> {
+    let stream = UnixStream::connect(&server.control).ok()?;
+    let command = Command::Status(StatusFormat::Json);
+    let status = exchange(stream, &command, Some(Duration::from_secs(1))).ok()?;
+    let (_, rest) = status.split_once("\"configuration\":\"")?;
+    let (name, _) = rest.split_once('"')?;
+    Some(server.folder.join(name))
 }
 
 /// Prints a response.

@@ -4,34 +4,50 @@
 //! descriptors of a process tell the sockets of the process. The system shows the descriptors to root and to the user of
 //! the process alone, and other users may not use the control socket anyway.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Name of the processes, as the kernel has it.
 const PROCESS_NAME: &str = "anthill";
 
-/// Returns the control sockets of the servers that run on this machine.
-pub(super) fn running_servers() -> Vec<PathBuf> {
+/// A server that runs on this machine.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RunningServer {
+    /// Control socket.
+    pub(super) control: PathBuf,
+    /// Working folder, which the configuration's name is relative to.
+    pub(super) folder: PathBuf,
+}
+
+/// Returns the servers that run on this machine.
+pub(super) fn running_servers() -> Vec<RunningServer> {
     let listening = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let sockets = descriptors_of_servers();
-    let mut found: Vec<PathBuf> = listening_sockets(&listening)
-        .filter(|(inode, _)| sockets.contains(*inode))
-        .map(|(_, path)| PathBuf::from(path))
+    let mut found: Vec<RunningServer> = listening_sockets(&listening)
+        .filter_map(|(inode, path)| {
+            Some(RunningServer {
+                control: PathBuf::from(path),
+                folder: sockets.get(inode)?.clone(),
+            })
+        })
         .collect();
     found.sort_unstable();
     found.dedup();
     found
 }
 
-/// Returns the inodes of the sockets of all processes with the name of the server.
-fn descriptors_of_servers() -> HashSet<String> {
-    let mut inodes = HashSet::new();
+/// Returns the inodes of the sockets of all processes with the name of the server, with the working folders of the
+/// processes.
+fn descriptors_of_servers() -> HashMap<String, PathBuf> {
+    let mut inodes = HashMap::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let process = process.path();
         let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
         if name.trim_end() == PROCESS_NAME {
-            inodes.extend(socket_inodes(&process.join("fd")));
+            let folder = fs::read_link(process.join("cwd")).unwrap_or_default();
+            let sockets = socket_inodes(&process.join("fd")).into_iter();
+            inodes.extend(sockets.map(|inode| (inode, folder.clone())));
         }
     }
     inodes

@@ -2,9 +2,11 @@
 
 use super::releases;
 use super::startup::new_manager;
-use crate::base::clock;
+use crate::base::{clock, sys};
 use crate::build::{self, SharedResources};
-use crate::config::{self, Config, ConfigSource, OperatorError, Overrides};
+use crate::config::{
+    self, Config, ConfigSource, OperatorError, Overrides, RouteConfig, ScriptsConfig, TargetConfig,
+};
 use crate::manager::manager_handler;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -26,7 +28,8 @@ pub struct CheckReport {
 /// Returns the warnings about a configuration, or all mistakes. The mistakes that only the construction of a World
 /// finds are added to other mistakes; alone, they appear when the World is built.
 pub(super) fn checked(config: &Config) -> Result<Vec<OperatorError>, OperatorError> {
-    let (mut errors, warnings) = config::inspect(config);
+    let (mut errors, mut warnings) = config::inspect(config);
+    warnings.extend(scripts_of_root(config));
     if errors.is_empty() {
         return Ok(warnings);
     }
@@ -44,6 +47,7 @@ pub(super) fn check(
 ) -> Result<CheckReport, OperatorError> {
     let config = chosen.read(overrides)?;
     let (mut errors, mut warnings) = config::inspect(&config);
+    warnings.extend(scripts_of_root(&config));
     let now = clock::unix_seconds_now();
     let supplies = SharedResources::in_memory(&config, now)?;
     let names: Vec<&str> = config
@@ -55,8 +59,14 @@ pub(super) fn check(
         })
         .collect();
     let sites = if names.len() == 1 { "site" } else { "sites" };
+    let all_names: usize = config.sites.iter().map(|it| it.all_names().count()).sum();
+    let more = match all_names - names.len() {
+        0 => String::new(),
+        1 => " and 1 more name".to_owned(),
+        more => format!(" and {more} more names"),
+    };
     let summary = format!(
-        "{} is valid: {} {sites}, for {}",
+        "{} is valid: {} {sites}, for {}{more}",
         config.shown,
         names.len(),
         names.join(", ")
@@ -86,6 +96,21 @@ pub(super) fn check(
         summary: hide(summary),
         warnings,
         notes: notes.into_iter().map(hide).collect(),
+    })
+}
+
+/// Returns a warning if programs for requests would run as root: a fault in one of them gives the whole machine away.
+fn scripts_of_root(config: &Config) -> Option<OperatorError> {
+    let mut routes = config.sites.iter().flat_map(|site| &site.routes);
+    let runs_programs = |route: &RouteConfig| {
+        matches!(
+            route.target,
+            Some(TargetConfig::Cgi(_) | TargetConfig::Git(_))
+        ) || matches!(route.scripts, Some(ScriptsConfig::Cgi { .. }))
+    };
+    (config.server.user.is_none() && sys::is_root() && routes.any(runs_programs)).then(|| {
+        OperatorError::new("a server started by root runs its scripts, git and hooks as root")
+            .help("name an account with `user` in [server]")
     })
 }
 

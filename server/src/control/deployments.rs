@@ -108,14 +108,21 @@ struct FailedDeployment {
 struct WaitingPush {
     began: Instant,
     words: RefCell<Vec<String>>,
+    /// Messages of the deployments whose branches the push left as they were.
+    unchanged: RefCell<Vec<String>>,
     done: RefCell<Option<oneshot::Sender<Vec<String>>>>,
 }
 
 impl Drop for WaitingPush {
     fn drop(&mut self) {
         if let Some(done) = self.done.take() {
+            // A push to one of several deployed branches concerns the other deployments only if none takes the push.
+            let words = match self.words.take() {
+                words if words.is_empty() => self.unchanged.take(),
+                words => words,
+            };
             // The client may have disconnected.
-            let _ = done.send(self.words.take());
+            let _ = done.send(words);
         }
     }
 }
@@ -254,6 +261,7 @@ impl Deployments {
         let waiting = Rc::new(WaitingPush {
             began: pushed.began,
             words: RefCell::default(),
+            unchanged: RefCell::default(),
             done: RefCell::new(Some(pushed.done)),
         });
         for nth in 0..self.all.len() {
@@ -533,7 +541,17 @@ impl DeploymentRecord {
         }
         // The response to a client is sent when its last deployment drops the client's record.
         for waiting in std::mem::take(&mut self.waiting) {
-            waiting.words.borrow_mut().extend(self.words_for(&waiting));
+            let words = self.words_for(&waiting);
+            if words.is_empty() {
+                let state = match self.has_branch {
+                    true => "which the push did not change",
+                    false => "which does not exist",
+                };
+                let (site, branch) = (&self.plan.site, &self.plan.branch);
+                let what = format!("not deployed: {site} takes the branch {branch}, {state}");
+                waiting.unchanged.borrow_mut().push(what);
+            }
+            waiting.words.borrow_mut().extend(words);
         }
     }
 

@@ -54,6 +54,7 @@ pub(super) fn status(
         deployments: rebuilder.deployments().status(),
         edits_in_force: edits.in_force(),
         edits_fault: edits.fault(),
+        unreachable_backends: supplies.backends.unreachable(),
         refusals: refusals(&releases, refused_reload, rebuilder),
         releases,
         unmanaged_names: publisher.config().unmanaged_names(),

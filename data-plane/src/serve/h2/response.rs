@@ -100,7 +100,7 @@ impl H2Session<'_> {
         // The response doesn't wait for the end of discarded content, unlike over HTTP/1.1, where the
         // framing of the content must prove sound first: a waiting head could be many times larger than
         // the client's field block (RFC 9113 §10.5.1).
-        owed.is_drained = attempt.content == ContentAction::Discard;
+        owed.is_drained = discards_content(&attempt, &head);
         progress.record_rate(&attempt);
         self.respond(owed, request, &head, attempt, progress, cx);
         Ok(())
@@ -287,7 +287,7 @@ impl H2Session<'_> {
         };
         let dispatched = dispatch(&world, &head, &facts, &self.context);
         let attempt = Attempt::of(dispatched, &world, &head, body, &progress);
-        if attempt.content == ContentAction::Discard
+        if discards_content(&attempt, &head)
             && let Some(stream) = self.h2.stream(id)
         {
             owed.is_drained = true;
@@ -691,6 +691,17 @@ impl H2Session<'_> {
             Some(held) => self.enter(owed, held),
             None => owed,
         }
+    }
+}
+
+/// Returns true if the content is read and discarded beside the response. The content of a refused request is discarded
+/// as well, up to the same bounds of bytes and time: curl 7.88 loses a response whose stream is reset at once. A client
+/// that waits for 100 (Continue) sends no content after a refusal, so its stream is reset at once.
+fn discards_content(attempt: &Attempt<'_>, head: &RequestHead<'_>) -> bool {
+    match attempt.content {
+        ContentAction::Discard => true,
+        ContentAction::Refuse => !head.expect_continue && matches!(attempt.step, Step::Send(_)),
+        _ => false,
     }
 }
 

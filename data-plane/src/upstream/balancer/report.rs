@@ -69,6 +69,8 @@ pub struct MemberReport {
     pub heartbeat: Option<Heartbeat>,
     /// Remaining pause of an ejected member in milliseconds; 0 for a member waiting for a trial.
     pub ejected_ms: Option<u64>,
+    /// True if an ejected member passed a check after its pause, so that only a request on trial is missing.
+    pub awaits_trial: bool,
     /// Percentage of the weight that a recovered member has; None after the slow start.
     pub slow_start_percent: Option<u32>,
     /// Checks of the member.
@@ -104,7 +106,8 @@ impl MemberReport {
         let share = member.weight_share(now_ms, slow_start_ms);
         let is_warming = share != WeightShare::WHOLE && member.state().is_usable();
         let counters = &member.counters;
-        member.read(|core| MemberReport {
+        member.read(|core| {
+            MemberReport {
             id: member.id(),
             url: member.url().clone(),
             state: member.state(),
@@ -132,6 +135,9 @@ impl MemberReport {
                 .ejection
                 .until_ms()
                 .map(|until_ms| until_ms.saturating_sub(now_ms)),
+            awaits_trial: core.ejection.until_ms().is_some_and(|until_ms| {
+                matches!(core.last_check, Some((CheckOutcome::Passed, at_ms)) if at_ms >= until_ms)
+            }),
             slow_start_percent: is_warming.then_some(share.thousandths() / 10),
             check: core.check.current().clone(),
             is_check_failed: core.streak.is_failed(),
@@ -140,6 +146,7 @@ impl MemberReport {
             last_check: core.last_check,
             state_since_ms: core.state_since_ms.unwrap_or(now_ms),
             changes: core.history.to_vec(),
+        }
         })
     }
 }

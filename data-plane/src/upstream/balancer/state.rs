@@ -96,6 +96,11 @@ impl fmt::Display for CheckFailure {
             CheckFailure::Connection => f.write_str("no connection"),
             CheckFailure::Timeout => f.write_str("timeout"),
             CheckFailure::BadAnswer => f.write_str("bad answer"),
+            // Servers with several sites answer a Host without a site with these statuses.
+            CheckFailure::Status(status @ (404 | 421)) => write!(
+                f,
+                "status {status} (a check sends the member's address as Host unless `health` has `host`)"
+            ),
             CheckFailure::Status(status) => write!(f, "status {status}"),
             CheckFailure::Text => f.write_str("expected text missing"),
         }

@@ -5,7 +5,7 @@
 //! wait for the same answer, and later requests find the answer in the ledger. An unknown login is a
 //! guess, and each client may guess wrong a limited number of times ([`LoginLimiter`]). Answers are keyed
 //! by an HMAC under a key of the process, so the ledger holds no password. An answer counts only for the
-//! exact file content of the check.
+//! hash of the check; an answer about an unknown user, only for the exact file content.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,7 +57,7 @@ pub struct UnverifiedLogin {
     now_ms: u64,
 }
 
-/// HMAC of user, password, file content and client; indistinguishable from random bytes without the key.
+/// HMAC of user, password, hash and client; indistinguishable from random bytes without the key.
 type LoginKey = [u8; 32];
 
 #[derive(Default)]
@@ -143,7 +143,7 @@ impl Logins {
     /// other clients would let a client over the limit test passwords without a hash.
     fn login(&self, users: &Users, credentials: &Credentials, client: ClientNetwork) -> LoginKey {
         let mut context = hmac::Context::with_key(&self.key);
-        context.update(&users.generation);
+        context.update(users.generation_of(&credentials.user));
         context.update(&client.octets());
         context.update(&(credentials.user.len() as u64).to_be_bytes());
         context.update(credentials.user.as_bytes());
@@ -323,7 +323,7 @@ impl LoginLedger {
     }
 
     /// Returns true if the login was right recently. A recently right login is no guess, because the key is
-    /// specific to the user, password and file.
+    /// specific to the user, password and hash.
     fn was_right(&self, login: &LoginKey, now_ms: u64) -> bool {
         let answer = self.answers.get(login);
         answer.is_some_and(|answer| answer.is_right && now_ms < answer.kept_until_ms())

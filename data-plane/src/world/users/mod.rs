@@ -12,8 +12,7 @@ mod logins;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-use aws_lc_rs::digest;
-
+use crate::base::digest::sha256;
 use crate::world::users::password_hash::PasswordHash;
 
 pub use crate::world::users::password_hash::{PasswordTooLong, hash_password};
@@ -25,8 +24,16 @@ pub use logins::{LoginLookup, Logins, UnverifiedLogin};
 pub struct Users {
     /// Index in `hashes` by user name.
     names: HashMap<Box<str>, usize>,
-    hashes: Vec<PasswordHash>,
-    /// Digest of the file's content. A remembered login is valid only for the same content.
+    hashes: Vec<UserHash>,
+    /// Digest of the file's content. A remembered login of an unknown user is valid only for the same content.
+    generation: [u8; 32],
+}
+
+/// Hash of a user's password.
+#[derive(Debug)]
+struct UserHash {
+    hash: PasswordHash,
+    /// Digest of the hash's text. A remembered login is valid only for the same hash.
     generation: [u8; 32],
 }
 
@@ -48,10 +55,8 @@ impl Users {
         let mut users = Users {
             names: HashMap::new(),
             hashes: Vec::new(),
-            generation: [0; 32],
+            generation: sha256(text),
         };
-        let content = digest::digest(&digest::SHA256, text);
-        users.generation.copy_from_slice(content.as_ref());
         for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
             users.add_line(line).map_err(|(what, help)| UsersError {
                 line: index + 1,
@@ -85,7 +90,10 @@ impl Users {
             let what = format!("the file has a second line for `{name}`");
             return Err((what, "one line for each user".to_owned()));
         }
-        self.hashes.push(hash);
+        self.hashes.push(UserHash {
+            hash,
+            generation: sha256(text.as_bytes()),
+        });
         Ok(())
     }
 
@@ -99,6 +107,13 @@ impl Users {
         self.names.contains_key(name)
     }
 
+    /// Returns the digest that a remembered login of the user depends on. Changes of other users' lines leave the digest
+    /// as it is.
+    fn generation_of(&self, name: &str) -> &[u8; 32] {
+        let known = self.names.get(name).and_then(|at| self.hashes.get(*at));
+        known.map_or(&self.generation, |user| &user.generation)
+    }
+
     /// Returns true if the password is right. The check is slow on purpose (a tenth of a second and more)
     /// and must not run on a worker. For an unknown user, the password is checked against the hash of a
     /// user selected by the name, so the check takes as long as for a known user.
@@ -109,7 +124,7 @@ impl Users {
             (random % self.hashes.len().max(1) as u64) as usize
         });
         let right = match self.hashes.get(index) {
-            Some(hash) => hash.verify(password),
+            Some(user) => user.hash.verify(password),
             None => PasswordHash::stand_in().verify(password),
         };
         right && known.is_some()

@@ -35,6 +35,7 @@ fn member(address: &str) -> MemberReport {
         latencies: LatencyBuckets::default(),
         heartbeat: None,
         ejected_ms: None,
+        awaits_trial: false,
         slow_start_percent: None,
         is_check_failed: false,
         check: MemberCheck::Balancer,

@@ -126,12 +126,22 @@ fn replaced(
     repository: &Repository,
 ) -> Option<Response> {
     let query = request.query.as_deref();
-    let (view, path) = PageUrl::replacement(&repository.rest, query)?;
+    let commit = PageUrl::commit_in_path(&repository.rest, query);
+    let replacement = match &commit {
+        Some((view, id)) => (*view, &b""[..], &[("id", id.digits())][..]),
+        None => {
+            let (view, path) = PageUrl::replacement(&repository.rest, query)?;
+            (view, path, &[][..])
+        }
+    };
     if !is_read(request) {
         return None;
     }
     let location = location(settings, request, &repository.name, Some(repository));
-    Some(redirect(location.plain_url(view, path, &[]), query))
+    let (view, path, more) = replacement;
+    // The path alone names the commit, so a query adds nothing.
+    let query = query.filter(|_| commit.is_none());
+    Some(redirect(location.plain_url(view, path, more), query))
 }
 
 /// Returns the requested page of a repository, and the location for its links.

@@ -175,6 +175,11 @@ impl PageUrl {
                 _ => {}
             }
         }
+        // A path that looks like a commit must not lead to the newest commit.
+        let names_no_commit = page.id.is_none() && page.head.is_none();
+        if page.aspect == PageKind::Commit && names_no_commit && is_like_commit(path) {
+            return None;
+        }
         let (part, text) = search;
         if matches!(page.aspect, PageKind::Log(_)) && !text.is_empty() {
             page.search = Some(LogSearch { part, text });
@@ -206,6 +211,25 @@ impl PageUrl {
         })
     }
 
+    /// Returns the page of a commit named in the path, as other servers of repositories name commits: `commit/ID`,
+    /// `commit/ID.patch` and `commit/ID.diff`.
+    pub fn commit_in_path(rest: &[u8], query: Option<&[u8]>) -> Option<(&'static str, ObjectId)> {
+        if pairs(query.unwrap_or_default()).any(|(name, _)| name == b"id") {
+            return None;
+        }
+        let path = rest.strip_prefix(b"/commit/")?;
+        for (view, ending) in [
+            ("patch", &b".patch"[..]),
+            ("diff", b".diff"),
+            ("commit", b""),
+        ] {
+            if let Some(id) = path.strip_suffix(ending) {
+                return ObjectId::parse(id).map(|id| (view, id));
+            }
+        }
+        None
+    }
+
     /// Returns true if the page needs expensive work by git.
     pub fn is_heavy(&self) -> bool {
         match &self.aspect {
@@ -230,6 +254,14 @@ impl PageUrl {
     }
 }
 
+/// Returns true for a path that looks like an abbreviated object name, with or without an ending.
+fn is_like_commit(path: &[u8]) -> bool {
+    let name = path.split(|byte| *byte == b'.').next().unwrap_or_default();
+    name.len() >= ABBREVIATED_DIGITS_MIN && name.iter().all(u8::is_ascii_hexdigit)
+}
+
+/// Least length of an abbreviated object name, as of git's `core.abbrev`.
+const ABBREVIATED_DIGITS_MIN: usize = 4;
 /// Number of commits that git skips quickly.
 const FAR_BACK: u64 = 1_000;
 
@@ -450,6 +482,23 @@ mod tests {
         }
         assert_eq!(view("/patch/"), Some(PageKind::Patch));
         assert_eq!(read("/patch/", &format!("id={FULL}&id2={FULL}")), None);
+    }
+
+    #[test]
+    fn commits_in_the_path_lead_to_the_pages_of_the_commits() {
+        let found = |path: &str| {
+            let found = PageUrl::commit_in_path(format!("/commit/{path}").as_bytes(), None);
+            found.map(|(view, id)| (view, id.digits().to_owned()))
+        };
+        for (ending, page) in [("", "commit"), (".patch", "patch"), (".diff", "diff")] {
+            let expected = Some((page, FULL.to_owned()));
+            assert_eq!(found(&format!("{FULL}{ending}")), expected);
+            // An abbreviated name is unknown, and never the newest commit.
+            assert_eq!(found(&format!("0123abc{ending}")), None);
+            assert_eq!(view(&format!("/commit/0123abc{ending}")), None);
+        }
+        assert_eq!(found(""), None);
+        assert_eq!(view("/commit/src/main.c"), Some(PageKind::Commit));
     }
 
     #[test]

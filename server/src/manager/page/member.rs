@@ -43,7 +43,7 @@ pub(super) fn push_selected(
             page.markup("<form method=post action=\"/\" class=bar>");
             form.push_selectors(page);
             push_hidden(page, "remove", "1");
-            page.markup("<button>Remove the member</button></form>");
+            page.markup("<button class=danger>Remove the member</button></form>");
         }
     }
     if let Some(member) = member {

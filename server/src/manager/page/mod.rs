@@ -24,7 +24,7 @@ use super::gzip::SharedText;
 use super::live_part::LivePart;
 use super::selection::Selection;
 use super::snapshot::Snapshot;
-use crate::admin::edit_ledger::EditChange;
+use crate::admin::edit_ledger::{EditChange, MEMBERSHIP};
 use crate::git::browse::render::html::Html;
 use crate::limits::{EDIT_HISTORY_ENTRIES_MAX, MANAGER_HISTORY_ENTRIES};
 use crate::upstream::settings::CheckKind;
@@ -158,7 +158,8 @@ impl Page<'_> {
         for change in changes {
             page.markup("<li>").text(change.line()).markup("</li>\n");
         }
-        page.markup("</ul><p>").text(question);
+        page.markup("</ul><p>");
+        push_marked(page, question);
         page.markup("</p><form method=post action=\"/\" class=bar>");
         let ticked = form.values("w").filter(|_| form.is_of_ticked());
         ticked.for_each(|url| push_named(page, "w", url));
@@ -170,7 +171,9 @@ impl Page<'_> {
         }
         push_hidden(page, "nonce", self.token.unwrap_or_default());
         push_hidden(page, "confirmed", "1");
-        page.markup("<button>Confirm</button>");
+        page.markup("<button class=danger>")
+            .text(confirmation(changes));
+        page.markup("</button>");
         page.link("/", "Cancel").markup("</form></section>\n");
     }
 
@@ -205,8 +208,39 @@ impl Page<'_> {
 /// Appends the reason of a refusal; nothing for an empty reason.
 fn push_error(page: &mut Html, error: &str) {
     if !error.is_empty() {
-        page.markup("<p class=error role=alert>").text(error);
+        page.markup("<p class=error role=alert>");
+        push_marked(page, error);
         page.markup("</p>\n");
+    }
+}
+
+/// Appends a message for terminals, with the words between backticks in bold type.
+fn push_marked(page: &mut Html, message: &str) {
+    for (nth, part) in message.split('`').enumerate() {
+        let [open, close] = [["", ""], ["<b>", "</b>"]][nth % 2];
+        page.markup(open).text(part).markup(close);
+    }
+}
+
+/// Returns the label of the button that confirms changes.
+fn confirmation(changes: &[EditChange]) -> String {
+    let verb = |change: &EditChange| match (&*change.target.value, &*change.new) {
+        (MEMBERSHIP, _) => "Remove",
+        (_, "disabled") => "Disable",
+        (_, "draining") => "Drain",
+        (_, "stopped") => "Stop",
+        _ => "Change",
+    };
+    match changes {
+        [one] => {
+            let member = &one.target.member;
+            let member = member.strip_prefix("http://").unwrap_or(member);
+            format!("{} {member}", verb(one))
+        }
+        [first, rest @ ..] if rest.iter().all(|it| verb(it) == verb(first)) => {
+            format!("{} {} members", verb(first), changes.len())
+        }
+        _ => "Confirm".to_owned(),
     }
 }
 

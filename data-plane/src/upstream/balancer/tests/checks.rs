@@ -420,3 +420,22 @@ fn the_report_has_the_last_check_and_the_time_of_the_state() {
     fixture.edit('b', MemberEdit::Check(MemberCheck::Off));
     assert_eq!(fixture.report_of('b').last_check, None);
 }
+
+#[test]
+fn a_passed_check_after_the_pause_shows_that_only_a_request_is_missing() {
+    let mut fixture = checked("ab");
+    fixture.run_checks("", 1_000);
+    fixture.fail_connection('a');
+    assert!(!fixture.report_of('a').awaits_trial);
+    // Checks during the pause prove nothing: the member may fail requests alone.
+    fixture.run_checks("", 900);
+    assert!(!fixture.report_of('a').awaits_trial);
+    fixture.run_checks("", 1_000);
+    assert!(fixture.report_of('a').awaits_trial);
+    assert_eq!(fixture.state('a'), MemberState::Ejected);
+    fixture.run_checks("a", 1_000);
+    assert!(!fixture.report_of('a').awaits_trial);
+    fixture.run_checks("", 1_000);
+    assert!(fixture.sequence(2).contains('a'));
+    assert!(!fixture.report_of('a').awaits_trial);
+}

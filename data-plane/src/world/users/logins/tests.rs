@@ -72,14 +72,20 @@ fn results_are_remembered_until_they_expire() {
     }
     drop(ask(&logins, &users, RIGHT, 61_000));
     drop(ask(&logins, &users, WRONG, 61_000));
-    // A file with equal text keeps the remembered login; a file with another text doesn't.
+    // A file with an equal line of the user keeps the remembered login. A file without the user does not.
     let again = Arc::new(Users::parse(FILE).unwrap());
     assert!(matches!(
         check(&logins, &again, RIGHT, 1, 2_000),
         LoginLookup::Known(_)
     ));
-    let changed = Arc::new(Users::parse(&[FILE, b"# changed\n"].concat()).unwrap());
-    drop(ask(&logins, &changed, RIGHT, 2_000));
+    let longer = Arc::new(Users::parse(&[FILE, b"# changed\n"].concat()).unwrap());
+    for (value, is_right) in [(RIGHT, true), (WRONG, false)] {
+        let known = check(&logins, &longer, value, 1, 2_000);
+        assert_eq!(matches!(known, LoginLookup::Known(_)), is_right);
+        assert_eq!(matches!(known, LoginLookup::Wrong), !is_right);
+    }
+    let without = Arc::new(Users::parse(b"bee:$1$K5F2asA3$TBWAhsdkL0PKWVjbGaqaQ.\n").unwrap());
+    drop(ask(&logins, &without, RIGHT, 2_000));
 }
 
 #[test]
