@@ -113,8 +113,19 @@ fn what(config: &Config) -> String {
     ) {
         ([], Some(root)) => root.get_ref().display().to_string(),
         ([], None) => config.shown.clone(),
-        (names, _) => names.join(", "),
+        (names, _) => shown_names(names, names.len()),
     }
+}
+
+/// Returns the first names of a list, and the number of further names among `all`.
+pub(super) fn shown_names(names: &[&str], all: usize) -> String {
+    let shown = &names[..names.len().min(NAMES_SHOWN_MAX)];
+    let more = match all - shown.len() {
+        0 => String::new(),
+        1 => " and 1 more name".to_owned(),
+        more => format!(" and {more} more names"),
+    };
+    shown.join(", ") + &more
 }
 
 fn port(scheme: &str, port: u16) -> String {

@@ -1,5 +1,6 @@
 //! `anthill check`: the mistakes and the warnings of a configuration, without serving.
 
+use super::banner::shown_names;
 use super::releases;
 use super::startup::new_manager;
 use crate::base::{clock, sys};
@@ -60,16 +61,11 @@ pub(super) fn check(
         .collect();
     let sites = if names.len() == 1 { "site" } else { "sites" };
     let all_names: usize = config.sites.iter().map(|it| it.all_names().count()).sum();
-    let more = match all_names - names.len() {
-        0 => String::new(),
-        1 => " and 1 more name".to_owned(),
-        more => format!(" and {more} more names"),
-    };
     let summary = format!(
-        "{} is valid: {} {sites}, for {}{more}",
+        "{} is valid: {} {sites}, for {}",
         config.shown,
         names.len(),
-        names.join(", ")
+        shown_names(&names, all_names)
     );
     let (mut notes, unmanaged) = certificates(&config);
     notes.extend(config.deployments().iter().map(|it| {
