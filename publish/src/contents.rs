@@ -130,10 +130,15 @@ impl<'s> ContentAdder<'s> {
     }
 
     fn add_file(&self, file: &SourceFile, buffer: &mut [u8]) -> Result<FileContents, Problem> {
-        let mut sum = Sum::default();
-        let mut open = Reader::open(file)?;
-        open.copy(&mut sum, buffer)?;
-        let content = sum.finish();
+        let content = match file.content {
+            Some(content) => content,
+            None => {
+                let mut sum = Sum::default();
+                let mut open = Reader::open(file)?;
+                open.copy(&mut sum, buffer)?;
+                sum.finish()
+            }
+        };
         if !self.has(&content)? {
             let mut out = self.begin()?;
             let mut open = Reader::open(file)?;

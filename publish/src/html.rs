@@ -3,7 +3,7 @@
 //! The reader is a tokenizer for tags, as in the HTML standard (§13.2.5) without its rare states. Scripts, styles and
 //! comments are skipped.
 
-use memchr::memmem;
+use memchr::{memchr_iter, memmem};
 
 /// Reference of a page: the value of `href` or `src`, without surrounding space.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -202,7 +202,7 @@ impl TagReader<'_> {
     fn advance(&mut self, count: usize) {
         let end = (self.at + count).min(self.text.len());
         let passed = &self.text[self.at..end];
-        self.line += passed.iter().filter(|byte| **byte == b'\n').count();
+        self.line += memchr_iter(b'\n', passed).count();
         self.at = end;
     }
 }

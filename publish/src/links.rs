@@ -2,14 +2,17 @@
 
 use crate::html::Page;
 use crate::site_rules::SiteRules;
-use crate::source::Source;
+use crate::source::{Source, SourceFile};
 use crate::text;
+use anthill_data_plane::base::digest::sha256;
+use anthill_data_plane::wire::manifest::BlobRef;
 use anthill_data_plane::wire::request_target::{encode_path, normalise};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::hash::{Hash as _, Hasher as _};
 use std::io;
+use std::thread;
 
 /// Largest page in bytes with a check of its links, 16 MiB. A page is in memory during the check.
 const PAGE_SIZE_MAX: u64 = 16 << 20;
@@ -25,12 +28,20 @@ pub struct DeadLink {
     pub what: &'static str,
 }
 
+/// Result of a check of links.
+pub struct CheckedLinks {
+    /// Dead links.
+    pub dead: Vec<DeadLink>,
+    /// Contents of the pages by the numbers of their files, so that no page is read twice.
+    pub contents: Vec<(usize, BlobRef)>,
+}
+
 /// Returns the dead links of all pages and redirects. Paths that begin with one of `elsewhere` are answered by routes.
 pub fn dead_links(
     source: &Source,
     rules: &SiteRules,
     elsewhere: &[String],
-) -> io::Result<Vec<DeadLink>> {
+) -> io::Result<CheckedLinks> {
     let mut check = LinkCheck {
         source,
         rules,
@@ -39,15 +50,57 @@ pub fn dead_links(
         identifiers: HashMap::new(),
         fragments: Vec::new(),
     };
-    for (number, file) in source.files.iter().enumerate() {
-        if is_page(&file.path) && file.size <= PAGE_SIZE_MAX {
-            let page = Page::read(&fs::read(&file.real)?);
+    let files = source.files.iter().enumerate();
+    let pages = files.filter(|(_, file)| is_page(&file.path) && file.size <= PAGE_SIZE_MAX);
+    let pages: Vec<_> = pages.collect();
+    let mut contents = Vec::with_capacity(pages.len());
+    for part in pages.chunks(PAGES_AT_ONCE) {
+        for (number, read) in read_pages(part) {
+            let (page, content) = read?;
             check.page(number, &page);
+            contents.push((number, content));
         }
     }
     check.redirects();
     check.fragments();
-    Ok(check.dead)
+    Ok(CheckedLinks {
+        dead: check.dead,
+        contents,
+    })
+}
+
+/// Pages that are read before their links are checked. The references of the pages are in memory.
+const PAGES_AT_ONCE: usize = 512;
+/// Most threads that read pages.
+const THREADS_MAX: usize = 8;
+
+/// Number of a file with its page and its content.
+type NumberedPage = (usize, io::Result<(Page, BlobRef)>);
+
+/// Reads pages in several threads, and returns the pages in their order.
+fn read_pages(pages: &[(usize, &SourceFile)]) -> Vec<NumberedPage> {
+    let threads = thread::available_parallelism().map_or(1, |count| count.get());
+    let part = pages.len().div_ceil(threads.min(THREADS_MAX)).max(1);
+    let read = |(number, file): &(usize, &SourceFile)| (*number, read_page(file));
+    thread::scope(|scope| {
+        let parts = pages.chunks(part);
+        let readers: Vec<_> = parts
+            .map(|part| scope.spawn(move || part.iter().map(read).collect::<Vec<_>>()))
+            .collect();
+        let failed = || vec![(0, Err(io::Error::other("a thread ended by a panic")))];
+        let read = readers.into_iter();
+        read.flat_map(|reader| reader.join().unwrap_or_else(|_| failed()))
+            .collect()
+    })
+}
+
+fn read_page(file: &SourceFile) -> io::Result<(Page, BlobRef)> {
+    let text = fs::read(&file.real)?;
+    let content = BlobRef {
+        size: text.len() as u64,
+        digest: sha256(&text),
+    };
+    Ok((Page::read(&text), content))
 }
 
 struct LinkCheck<'s> {
@@ -250,7 +303,7 @@ mod tests {
         let source = Source::read(folder.path()).expect("a source");
         let rules = SiteRules::read(&source).expect("rules");
         let elsewhere: Vec<String> = elsewhere.iter().map(|it| (*it).to_owned()).collect();
-        let dead = dead_links(&source, &rules, &elsewhere).expect("links");
+        let dead = dead_links(&source, &rules, &elsewhere).expect("links").dead;
         let line = |it: &DeadLink| format!("{}: {}: {}", it.place, it.target, it.what);
         dead.iter().map(line).collect()
     }

@@ -179,6 +179,7 @@ mod tests {
         let source = Source {
             folder: "site".into(),
             files: vec![crate::source::SourceFile {
+                content: None,
                 path,
                 real: "a".into(),
                 size: 1,

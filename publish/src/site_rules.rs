@@ -115,6 +115,7 @@ mod tests {
 
     fn source(paths: &[&str]) -> Source {
         let file = |path: &&str| SourceFile {
+            content: None,
             path: path.as_bytes().to_vec(),
             real: path.into(),
             size: 0,

@@ -6,7 +6,7 @@
 use crate::problem::Problem;
 use crate::text;
 use anthill_data_plane::limits::RELEASE_FILES_MAX;
-use anthill_data_plane::wire::manifest::compare_paths;
+use anthill_data_plane::wire::manifest::{BlobRef, compare_paths};
 use std::fs::{self, FileType};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,6 +21,8 @@ pub struct SourceFile {
     pub real: PathBuf,
     /// Size in bytes.
     pub size: u64,
+    /// Content, if the file has been read already.
+    pub content: Option<BlobRef>,
 }
 
 /// Folder to publish.
@@ -190,6 +192,7 @@ impl Scan<'_> {
             path: path.clone(),
             real: real.to_owned(),
             size: metadata.len(),
+            content: None,
         });
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::base::digest::hex;
 use crate::limits::{STORE_FILE_BYTES_MIN, STORE_FSYNC_MAX};
 use crate::wire::manifest::BlobRef;
 use rustix::fs::{AtFlags, FileType, renameat, statat, syncfs, unlinkat};
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,8 +49,10 @@ impl BlobFolder {
     /// Opens the folder of contents and the folder of drafts, and makes missing folders.
     pub(super) fn open(root: &OwnedFd, modes: StoreModes) -> Result<BlobFolder, StoreWriteError> {
         let make = |name: &str| make_folder(root, name, modes).map_err(StoreWriteError::at(name));
+        let blobs = make("blobs")?;
+        reserve_descriptors(&blobs);
         Ok(BlobFolder {
-            blobs: make("blobs")?,
+            blobs,
             drafts: make("drafts")?,
             modes,
             completed: Mutex::default(),
@@ -217,6 +219,17 @@ impl BlobFolder {
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Makes room for the descriptors of all folders. In a process with several threads, each growth of the kernel's table of
+/// descriptors waits for all processors (`synchronize_rcu`), which takes up to 20 ms. A publisher opens its store before it
+/// starts threads.
+fn reserve_descriptors(folder: &OwnedFd) {
+    // Without room for a high number, the table grows later.
+    drop(fcntl_dupfd_cloexec(folder, DESCRIPTORS));
+}
+
+/// Descriptors of the folders of contents, and of other files.
+const DESCRIPTORS: i32 = 384;
 
 /// Returns the bytes of a file on the disk.
 pub fn disk_bytes(size: u64) -> u64 {

@@ -23,6 +23,7 @@ use anthill_data_plane::store::{
     Flip, Publication, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError,
     StoreWriter, read_manifest, sweep,
 };
+use anthill_data_plane::wire::manifest::BlobRef;
 use anthill_data_plane::wire::release_pointer::{ReleasePointer, is_label};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -252,13 +253,15 @@ fn origin(path: &Path, parsed: &ParsedCommand) -> Result<Origin, Problem> {
         }
         return PackedRelease::open(path).map(Origin::Packed);
     }
-    let source = Source::read(path)?;
+    let mut source = Source::read(path)?;
     let rules = SiteRules::read(&source)?;
     if source.files.is_empty() && rules.redirects.is_empty() {
         let what = format!("{} has no files", text::file(&source.folder));
         return Err(Problem::usage(what).help("name the folder with the built site"));
     }
-    report_links(&source, &rules, parsed)?;
+    for (number, content) in report_links(&source, &rules, parsed)? {
+        source.files[number].content = Some(content);
+    }
     Ok(Origin::Folder(source, rules))
 }
 
@@ -273,10 +276,16 @@ fn build(command: &str) -> Result<(), Problem> {
     }
 }
 
-/// Prints the dead links and rules without effect. With `--strict` a dead link is an error.
-fn report_links(source: &Source, rules: &SiteRules, parsed: &ParsedCommand) -> Result<(), Problem> {
+/// Prints the dead links and rules without effect. With `--strict` a dead link is an error. Returns the contents of the
+/// pages by the numbers of their files.
+fn report_links(
+    source: &Source,
+    rules: &SiteRules,
+    parsed: &ParsedCommand,
+) -> Result<Vec<(usize, BlobRef)>, Problem> {
     let failed = |error| Problem::failure(format!("{}: {error}", text::file(&source.folder)));
-    let dead = dead_links(source, rules, &parsed.texts("elsewhere")?).map_err(failed)?;
+    let checked = dead_links(source, rules, &parsed.texts("elsewhere")?).map_err(failed)?;
+    let dead = checked.dead;
     for remark in &rules.warnings {
         warn(remark);
     }
@@ -293,7 +302,7 @@ fn report_links(source: &Source, rules: &SiteRules, parsed: &ParsedCommand) -> R
                 "correct the pages, or name paths that a route answers with --elsewhere /path/",
             ))
         }
-        _ => Ok(()),
+        _ => Ok(checked.contents),
     }
 }
 
