@@ -65,6 +65,7 @@ test       /usr/lib/uwsgi/plugins/python3_plugin.so  uwsgi-plugin-python3
 release    musl-gcc                musl-tools
 cross_arm64 aarch64-linux-gnu-gcc  gcc-aarch64-linux-gnu
 cross_armel arm-linux-gnueabi-gcc   gcc-arm-linux-gnueabi
+emulation   qemu-arm                qemu-user
 peers      nginx                   nginx-light
 peers      uwsgi-core              uwsgi-core
 peers      apache2                 apache2

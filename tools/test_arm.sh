@@ -1,0 +1,81 @@
+#!/bin/sh
+# Tests the program of a Raspberry Pi Zero under emulation: tools/test_arm.sh [BINARY] Publishes a folder to
+# `anthill receive` on an ARM1176 of QEMU, publishes a change, rolls back, and asks the emulated server for the page.
+# BINARY is a build for arm-unknown-linux-musleabi; without it, the script makes the build.
+set -eu
+. "$(dirname "$0")/setup.sh"
+
+setup build emulation
+binary=${1:-}
+if [ -z "$binary" ]; then
+    TARGET=arm-unknown-linux-musleabi sh tools/release.sh
+    binary=target/arm-unknown-linux-musleabi/release/anthill
+fi
+cargo build --locked --release -p anthill-publish
+publisher=$PWD/target/release/anthill-publish
+emulator="qemu-arm -cpu arm1176 $(realpath "$binary")"
+
+folder=$(mktemp -d)
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$folder"' EXIT
+cd "$folder"
+export XDG_CACHE_HOME="$folder/cache"
+mkdir site state state/releases state/served
+for page in 1 2 3; do
+    { echo '<!DOCTYPE html><title>page</title>'; seq "$page" 2000; } >"site/$page.html"
+done
+head -c 300000 /dev/urandom >site/photo.jpg
+echo one >site/index.html
+printf '#!/bin/sh\nexec %s receive www --store %s/state/releases --rights publish --publisher ann\n' "$emulator" "$folder" >ssh
+chmod +x ssh
+cat >anthill.toml <<'CONF'
+[server]
+https = []
+http = ["127.0.0.1:0"]
+state = "state"
+control = "control"
+[[site]]
+names = ["*"]
+http = "serve"
+release = "www"
+CONF
+
+# expect TEXT COMMAND...: runs a command, and fails unless its output has the text.
+expect() {
+    text=$1
+    shift
+    out=$("$@" 2>&1) || true
+    case $out in
+        *"$text"*) say "ok: $text" ;;
+        *) fail "$* printed no \`$text\`: $out" ;;
+    esac
+}
+
+$emulator serve anthill.toml >server.log 2>&1 &
+server=$!
+tries=0
+until url=$(grep -o 'http://[^ ]*' server.log); do
+    tries=$((tries + 1))
+    [ "$tries" -lt 300 ] || fail "the emulated server did not start: $(cat server.log)"
+    sleep 0.2
+done
+
+publish() { "$publisher" publish --ssh "$folder/ssh" site zero; }
+expect 'published, sequence 1, served by all workers' publish
+expect 'unchanged, sequence 1' publish
+expect 'one' curl -s "$url/"
+echo two >site/index.html
+expect 'published, sequence 2, served by all workers' publish
+expect 'two' curl -s "$url/"
+curl -s -o photo "$url/photo.jpg"
+cmp site/photo.jpg photo || fail 'the served photo differs'
+# The texts were decoded by the emulated receiver from their gzip contents.
+for page in 1 2 3; do
+    curl -s "$url/$page.html" | cmp - "site/$page.html" || fail "the served page $page differs"
+done
+expect 'contents 12' "$publisher" releases verify --ssh "$folder/ssh" zero
+id=$("$publisher" releases verify --ssh "$folder/ssh" zero | sed -n 's/^release //p' | tail -1)
+expect 'only the rights `all` withdraw releases' "$publisher" releases withdraw --ssh "$folder/ssh" zero "$id"
+expect 'served by all workers' "$publisher" rollback --ssh "$folder/ssh" zero
+expect 'one' curl -s "$url/"
+say 'the receiver and the server work on an ARM1176'
