@@ -1,8 +1,8 @@
 //! Table of redirects: exact paths, and paths with one `*`. Releases and the operator's redirects use one type.
 //!
 //! The first rule that matches a path decides. Exact paths are looked up by hash, and the beginnings of paths with a `*` by
-//! binary search. The cost of a look-up therefore depends on the number of rules whose beginnings the path has, and hardly
-//! on the number of all rules.
+//! binary search. The cost of a look-up therefore depends on the number of rules that match
+//! the beginning of the path, and hardly on the number of all rules.
 
 use crate::base::heap_sort::sort;
 use crate::wire::reject::Reject;

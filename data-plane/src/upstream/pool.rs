@@ -87,7 +87,7 @@ impl Backends {
         }
     }
 
-    /// Returns the backends whose last connection failed, each with the reason.
+    /// Returns the backends that the last connection did not reach, each with the reason.
     pub fn unreachable(&self) -> Vec<String> {
         let all = self.lock();
         let backends = all.iter().filter_map(|(_, backend)| backend.upgrade());

@@ -61,7 +61,7 @@ pub struct Status {
     pub edits_in_force: usize,
     /// Reason why edits are refused or cannot be stored.
     pub edits_fault: Option<String>,
-    /// Backends of scripts whose last connection failed, each with the reason.
+    /// Backends of scripts that the last connection did not reach, each with the reason.
     pub unreachable_backends: Vec<String>,
     /// Refused releases, refused configuration and refused files, each with the reason. The former content stays in
     /// force.

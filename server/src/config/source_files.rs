@@ -165,7 +165,7 @@ impl SourceFiles {
 }
 
 impl UsedVariable {
-    /// Replaces the text by the name in a message, whatever the case of the letters; and all parts of the text with at least
+    /// Replaces the text by the name in a message, in upper and lower case; and all parts of the text with at least
     /// `part_min` characters.
     fn hide(&self, message: &str, part_min: usize) -> String {
         // A message may recommend a scheme, which is no secret.

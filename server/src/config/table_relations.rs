@@ -51,7 +51,7 @@ pub(super) fn report_shared_names(source: &SourceText<'_>, sites: &[SiteConfig],
     }
 }
 
-/// Reports each log whose name the rotation gives to an older file of another log.
+/// Reports each log with a name that the rotation gives to an older file of another log.
 pub(super) fn report_rotated_names(source: &SourceText<'_>, log: &LogConfig, sites: &[SiteConfig]) {
     if log.rotate.is_none() {
         return;

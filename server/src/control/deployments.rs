@@ -108,7 +108,7 @@ struct FailedDeployment {
 struct WaitingPush {
     began: Instant,
     words: RefCell<Vec<String>>,
-    /// Messages of the deployments whose branches the push left as they were.
+    /// Messages of the deployments with a branch that the push did not change.
     unchanged: RefCell<Vec<String>>,
     done: RefCell<Option<oneshot::Sender<Vec<String>>>>,
 }

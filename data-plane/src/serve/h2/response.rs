@@ -695,7 +695,7 @@ impl H2Session<'_> {
 }
 
 /// Returns true if the content is read and discarded beside the response. The content of a refused request is discarded
-/// as well, up to the same bounds of bytes and time: curl 7.88 loses a response whose stream is reset at once. A client
+/// as well, up to the same bounds of bytes and time: curl 7.88 loses a response if its stream is reset at once. A client
 /// that waits for 100 (Continue) sends no content after a refusal, so its stream is reset at once.
 fn discards_content(attempt: &Attempt<'_>, head: &RequestHead<'_>) -> bool {
     match attempt.content {
