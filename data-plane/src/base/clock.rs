@@ -260,8 +260,14 @@ const MONTHS: [&[u8; 3]; 12] = [
 /// Returns milliseconds on a monotonic clock of the process, for times shared by threads. The value begins
 /// above 0 and never decreases.
 pub fn monotonic_ms() -> u64 {
+    monotonic_ms_at(Instant::now())
+}
+
+/// Returns the milliseconds of [`monotonic_ms`] at `now`, for a caller that has read the clock already.
+pub fn monotonic_ms_at(now: Instant) -> u64 {
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
-    1_000 + ORIGIN.get_or_init(Instant::now).elapsed().as_millis() as u64
+    let origin = *ORIGIN.get_or_init(|| now);
+    1_000 + now.saturating_duration_since(origin).as_millis() as u64
 }
 
 /// Returns the Unix time in milliseconds at which [`monotonic_ms`] was 0. The value stays the same until the system's

@@ -60,8 +60,14 @@ impl CoarseTimer {
         timeout: Duration,
         cx: &Context<'_>,
     ) -> Poll<()> {
-        let new = || CoarseTimer::new(Instant::now() + timeout, cx.waker());
-        match timer.get_or_insert_with(new).has_passed() {
+        let has_passed = match timer {
+            Some(timer) => timer.has_passed(),
+            None => {
+                *timer = Some(CoarseTimer::new(Instant::now() + timeout, cx.waker()));
+                timeout.is_zero()
+            }
+        };
+        match has_passed {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }

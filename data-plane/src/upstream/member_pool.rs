@@ -22,6 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+#[cfg(test)]
+mod tests;
+
 /// Connections to one member.
 pub(crate) struct MemberPool {
     /// Host and port of the member's URL.
@@ -39,6 +42,9 @@ pub(crate) struct MemberPool {
     /// those of HTTP/2 end once they are idle.
     is_closed: AtomicBool,
 }
+
+/// Time for which a connection beyond the largest number of idle connections waits for a request.
+const MEMBER_IDLE_SURPLUS: Duration = Duration::from_millis(MEMBER_IDLE_SWEEP_MILLISECONDS);
 
 /// Pools in use, so that idle connections to any member can make room for a request.
 static POOLS: Mutex<Vec<Weak<MemberPool>>> = Mutex::new(Vec::new());
@@ -188,12 +194,12 @@ impl MemberPool {
         None
     }
 
-    /// Keeps a connection without a request under way for the next request, if there is room. A connection
-    /// with a PROXY header belongs to one client and is closed.
+    /// Keeps a connection without a request under way for the next request. Connections beyond the largest number of
+    /// idle connections stay for a moment: requests that end together begin together again. A connection with a
+    /// PROXY header belongs to one client and is closed.
     pub(crate) fn put_idle(self: &Arc<Self>, mut conn: MemberConn, now: Instant) {
-        let is_full = self.idle_count.load(Ordering::Relaxed) >= self.settings.idle_max;
-        let is_closed = self.is_closed.load(Ordering::Relaxed);
-        if self.settings.send_proxy_header.is_some() || is_full || is_closed {
+        let is_kept = self.settings.idle_max > 0 && self.settings.send_proxy_header.is_none();
+        if !is_kept || self.is_closed() {
             return conn.close_with_reset();
         }
         conn.release_client();
@@ -273,25 +279,37 @@ impl MemberPool {
         }
     }
 
-    /// Closes connections of the current worker that the member closed or that were idle for too long,
-    /// until the worker has no idle connection.
+    /// Closes unused connections of the current worker once a second, until the worker has no idle connection.
     async fn sweep(self: Arc<Self>) {
         loop {
             tokio::time::sleep(Duration::from_millis(MEMBER_IDLE_SWEEP_MILLISECONDS)).await;
-            let now = Instant::now();
-            let idle_timeout = self.settings.idle_timeout;
-            let mut list = self.list();
-            self.remove(&mut list, |idle| {
-                now.duration_since(idle.since) >= idle_timeout || !idle.conn.is_quiet()
-            });
-            list.is_swept = !list.connections.is_empty();
-            if !list.is_swept {
+            if !self.close_unused(Instant::now()) {
                 return;
             }
         }
     }
 
-    fn remove(&self, list: &mut IdleList, is_removed: impl Fn(&mut IdleMemberConn) -> bool) {
+    /// Closes connections of the current worker that the member closed or that have been idle for too long, and
+    /// connections beyond the largest number of idle connections that no request has used for a moment. Returns true
+    /// if an idle connection remains.
+    fn close_unused(&self, now: Instant) -> bool {
+        let idle_timeout = self.settings.idle_timeout;
+        let idle_count = self.idle_count.load(Ordering::Relaxed);
+        let mut surplus = idle_count.saturating_sub(self.settings.idle_max);
+        let mut list = self.list();
+        // The longest idle connections are the first.
+        self.remove(&mut list, |idle| {
+            let idle_time = now.duration_since(idle.since);
+            let is_surplus = surplus > 0 && idle_time >= MEMBER_IDLE_SURPLUS;
+            let is_removed = is_surplus || idle_time >= idle_timeout || !idle.conn.is_quiet();
+            surplus -= usize::from(is_removed && surplus > 0);
+            is_removed
+        });
+        list.is_swept = !list.connections.is_empty();
+        list.is_swept
+    }
+
+    fn remove(&self, list: &mut IdleList, mut is_removed: impl FnMut(&mut IdleMemberConn) -> bool) {
         let removed = list.connections.extract_if(.., |idle| is_removed(idle));
         let closed = removed.map(|idle| idle.conn.close_with_reset()).count();
         self.idle_count.fetch_sub(closed, Ordering::Relaxed);

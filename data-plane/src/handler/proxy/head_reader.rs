@@ -1,6 +1,6 @@
 //! Head of a member's response on its way to the client, over any version of HTTP to the member.
 
-use crate::base::clock::monotonic_ms;
+use crate::base::clock::monotonic_ms_at;
 use crate::base::log::MemberCall;
 use crate::handler::interim::InterimResponse;
 use crate::handler::pipe::pipe;
@@ -74,8 +74,9 @@ impl HeadReader<'_> {
         times: &AttemptTimes,
     ) -> Option<Box<MemberCall>> {
         let lease = self.lease.as_mut()?;
-        let micros = times.started.elapsed().as_micros() as u64;
-        if let Some(change) = lease.record_answer(status.0, micros, monotonic_ms()) {
+        let now = Instant::now();
+        let micros = now.duration_since(times.started).as_micros() as u64;
+        if let Some(change) = lease.record_answer(status.0, micros, monotonic_ms_at(now)) {
             log_change(self.route, lease, change);
         }
         if let Some(value) = lease.new_cookie()
