@@ -109,6 +109,30 @@ fn a_rate_is_one_for_all_versions_and_workers() {
 }
 
 #[test]
+fn an_error_page_has_the_operators_retry_after_alone() {
+    let server = Server::start_in(
+        folder(),
+        &site(&format!(
+            "errors = {{ 429 = \"later.html\" }}\n\
+             headers = [{{ files = \"later.html\", set = {{ Retry-After = \"120\" }} }}]\n\
+             [[site.route]]\npath = \"/limited\"\n{}",
+            RATE.replace('3', "1")
+        )),
+    );
+    assert_eq!(get(&server, "/limited/").status, 200);
+    let mut h2 = H2::open(&server, Over::Tls);
+    // The first refusal loads the error page.
+    for _ in 0..2 {
+        for refused in [get(&server, "/limited/"), h2.get("/limited/")] {
+            assert_eq!(refused.status, 429);
+            assert_eq!(refused.field("retry-after"), Some("120"));
+        }
+    }
+    #[cfg(feature = "http3")]
+    assert_eq!(get_h3(&server, "/limited/"), (429, 120));
+}
+
+#[test]
 fn a_request_counts_once_in_each_rate_of_its_path() {
     let config = site(&format!(
         "{}\n[[site.route]]\npath = \"/limited/slow\"\n{RATE}\nusers = \"users\"\n\

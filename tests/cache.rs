@@ -1042,6 +1042,10 @@ fn configuration_errors_are_explained() {
             "`cache` must be true or a table",
         ),
         (
+            "test = \"page\"\ncache = \"10m\"",
+            "for example cache = { seconds = \"10m\" }",
+        ),
+        (
             "test = \"page\"\ncache = { second = 1 }",
             "did you mean `seconds`?",
         ),

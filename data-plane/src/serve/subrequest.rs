@@ -19,7 +19,7 @@ use crate::serve::forwarding::stated_client;
 use crate::serve::handler_request::handler_request;
 use crate::serve::redispatch;
 use crate::serve::response_body::{BodyFill, BodyReader};
-use crate::serve::synthetic_response::{SyntheticResponse, refusal_fields};
+use crate::serve::synthetic_response::{SyntheticResponse, lines_beside, refusal_fields};
 use crate::site::{SERVER, VariantResponse};
 use crate::wire::fields::Fields;
 use crate::wire::h1::request::{ParsedHead, parse_head};
@@ -394,7 +394,7 @@ pub(super) fn error_page(
     page: VariantResponse,
     reject: Reject,
 ) -> Response {
-    let more = refusal_fields(reject);
+    let more = lines_beside(&page, refusal_fields(reject));
     let whole = page.whole_memory().map(<[u8]>::to_vec);
     let mut response = streamed_page(context, page, more);
     if let Some(bytes) = whole.filter(|bytes| bytes.len() <= limits::PIPE_BYTES) {

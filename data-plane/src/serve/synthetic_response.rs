@@ -2,7 +2,7 @@
 //! equal for all versions of HTTP.
 
 use crate::serve::dispatch_context::{Audience, MANAGER_FIELDS};
-use crate::site::{ERROR_PAGE_POLICY, error_page, redirect_page};
+use crate::site::{ERROR_PAGE_POLICY, VariantResponse, error_page, redirect_page};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 
@@ -104,6 +104,16 @@ pub(super) fn refusal_fields(reject: Reject) -> &'static [u8] {
         Status::METHOD_NOT_ALLOWED => ALLOW,
         Status::SERVICE_UNAVAILABLE | Status::TOO_MANY_REQUESTS => RETRY_AFTER,
         _ => b"",
+    }
+}
+
+/// Returns the field lines of a refusal that go beside the site's error page: a Retry-After that the operator sets for
+/// the page stands for the server's.
+pub(super) fn lines_beside<'l>(page: &VariantResponse, refusal_lines: &'l [u8]) -> &'l [u8] {
+    let is_timed = refusal_lines.starts_with(b"Retry-After:");
+    match is_timed && page.has_field("Retry-After") {
+        true => b"",
+        false => refusal_lines,
     }
 }
 

@@ -368,15 +368,17 @@ const OPENING_BYTES: usize = 5 * 1024;
 const README_EXPANSION: usize = 4;
 
 /// File names of a README, in order of preference.
-const README_NAMES: [&str; 8] = [
+pub const README_NAMES: [&str; 10] = [
     "README.md",
     "readme.md",
     "Readme.md",
     "README.markdown",
     "README",
     "README.txt",
-    "readme.txt",
     "README.rst",
+    "README.adoc",
+    "README.org",
+    "readme.txt",
 ];
 
 /// Returns the README of a folder with its name, if the README is small enough for a listing.

@@ -47,7 +47,7 @@ pub use crate::site::variant_response::{
 pub use error_page::{ERROR_PAGE_POLICY, error_page, redirect_page};
 pub use file::{FileError, FileMeta};
 pub use glob::{Glob, GlobError};
-pub use listing::Listing;
+pub use listing::{Listing, README_NAMES};
 pub use load::FileLoad;
 pub use page_style::{FRAME_STYLE, PAGE_STYLE};
 pub use redirects::{RedirectMatch, RedirectRule, RedirectTable, Redirected, Redirects};

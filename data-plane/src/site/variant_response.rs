@@ -206,6 +206,11 @@ impl VariantResponse {
         scratch
     }
 
+    /// Returns true if the operator or the server has set the field for the file.
+    pub fn has_field(&self, field: &str) -> bool {
+        self.variant.heads.value(field).is_some()
+    }
+
     /// Returns the head as a field block for HTTP/2, without the fields of the driver.
     pub fn block<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         let heads = &self.variant.heads;

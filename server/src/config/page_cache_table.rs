@@ -5,7 +5,7 @@ use toml::Spanned;
 use crate::config::declared_table::{DeclaredTable, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::toml_reader::{FromToml, KeyedValue};
-use crate::config::value_types::{ByteSize, Seconds};
+use crate::config::value_types::{ByteSize, Seconds, seconds_of};
 use crate::limits::CACHE_PAGE_BYTES;
 use crate::wire::cache_control::SECONDS_MAX;
 
@@ -65,7 +65,12 @@ impl FromToml for PageCacheChoice {
                 item.source,
             )?))),
             None if !item.value.get_ref().is_table() => {
-                Err(item.mistyped("true or a table", "{ seconds = 10 }"))
+                let text = item.text().unwrap_or_default();
+                let example = match seconds_of(text) {
+                    Some(_) => format!("{{ seconds = \"{text}\" }}"),
+                    None => "{ seconds = 10 }".to_owned(),
+                };
+                Err(item.mistyped("true or a table", &example))
             }
             None => PageCacheTable::read(item).map(|table| PageCacheChoice(Some(table))),
         }

@@ -195,7 +195,13 @@ fn destination(
         }
         (_, other) => {
             let what = format!("{other} is not the status of a redirect");
-            let help = "write 301, 302, 303, 307 or 308, or 410 for a page that is gone";
+            let help = match other {
+                200 => {
+                    "write 301, 302, 303, 307 or 308; to serve another path at the same address, write `rewrite` in \
+                     a [[site.route]]"
+                }
+                _ => "write 301, 302, 303, 307 or 308, or 410 for a page that is gone",
+            };
             Err(source.error(status.span(), what, help))
         }
     }

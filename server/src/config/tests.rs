@@ -720,7 +720,12 @@ fn each_mistake_has_a_message_and_a_correction() {
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"\nredirect = { to = \"/b\", status = 200 }",
             "200 is not the status of a redirect",
-            "301",
+            "301, 302, 303, 307 or 308; to serve another path at the same address, write `rewrite`",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nredirect = { to = \"/b\", status = 304 }",
+            "304 is not the status of a redirect",
+            "410 for a page that is gone",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"\nredirect = { status = 301 }",

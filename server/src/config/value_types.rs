@@ -23,7 +23,7 @@ impl FromToml for Seconds {
         let Some(text) = item.text() else {
             return Err(item.mistyped("a duration", "\"30d\""));
         };
-        match parse_seconds(text).filter(|_| has_unit(text)) {
+        match seconds_of(text) {
             Some(seconds) => Ok(Seconds(seconds)),
             None => Err(item.refuse(
                 format!("`{text}` is not a duration"),
@@ -57,6 +57,11 @@ impl FromToml for Duration {
             }
         })
     }
+}
+
+/// Returns the seconds of a duration with a unit, such as `10m`.
+pub(super) fn seconds_of(text: &str) -> Option<u64> {
+    parse_seconds(text).filter(|_| has_unit(text))
 }
 
 /// Returns false for a text of digits alone, since a duration in quotes needs a unit.

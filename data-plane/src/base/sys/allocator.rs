@@ -92,7 +92,10 @@ impl HeapState {
 impl Heap {
     /// Turns the block cache of the calling thread on.
     pub fn enable_thread_cache() {
-        CACHE.with(|cache| cache.bytes_max.set(CACHE_BYTES));
+        CACHE.with(|cache| {
+            cache.small.max.set(SMALL_CACHE_BYTES);
+            cache.large.max.set(LARGE_CACHE_BYTES);
+        });
     }
 
     /// Returns free memory to the system, where at least `SLACK_BYTES_MAX` bytes are free. The call takes
@@ -101,7 +104,7 @@ impl Heap {
     /// Returns the bytes that the system got.
     pub fn trim() -> usize {
         let mapped = |shared: &HeapState| shared.blocks.allocator().mapped();
-        let cached = CACHE.with(|cache| cache.bytes.get());
+        let cached = CACHE.with(ThreadCache::bytes);
         let before = {
             let shared = LockedHeap::lock();
             let free = mapped(&shared).saturating_sub(shared.used) + cached;
@@ -133,10 +136,24 @@ impl Heap {
 /// Free blocks that one thread keeps.
 struct ThreadCache {
     bins: [UnsafeCell<Bin>; BINS + LINE_BINS],
-    /// Bytes of the blocks in the bins.
-    bytes: Cell<usize>,
-    /// Most bytes that the bins may hold; 0 while the cache is off.
-    bytes_max: Cell<usize>,
+    /// Bytes of the small blocks in the bins.
+    small: CachedBytes,
+    /// Bytes of the other blocks in the bins.
+    large: CachedBytes,
+}
+
+/// Bytes in a part of a cache, and their bound.
+struct CachedBytes {
+    held: Cell<usize>,
+    /// 0 while the cache is off.
+    max: Cell<usize>,
+}
+
+impl CachedBytes {
+    const OFF: CachedBytes = CachedBytes {
+        held: Cell::new(0),
+        max: Cell::new(0),
+    };
 }
 
 /// Linked list of free blocks of one size; each block holds the address of the next.
@@ -158,17 +175,21 @@ const LINE: usize = 128;
 const LINE_BINS: usize = 16;
 /// Largest cached block in bytes: a whole TLS record and the bytes before the record.
 const BLOCK_BYTES_MAX: usize = 20 * 1024;
-/// Most bytes in the cache of one thread, 4 MiB: the blocks of about 800 proxied requests that end in one turn
-/// of the worker. [`Heap::trim`] returns what a worker no longer needs.
-const CACHE_BYTES: usize = 4 << 20;
+/// Largest small block in bytes. A proxied request takes about 20 small blocks.
+const SMALL_BLOCK_BYTES_MAX: usize = 2 * 1024;
+/// Most bytes of small blocks in the cache of one thread, 1 MiB: the blocks of some hundred proxied requests that
+/// end in one turn of the worker. [`Heap::trim`] returns what a worker no longer needs.
+const SMALL_CACHE_BYTES: usize = 1 << 20;
+/// Most bytes of other blocks in the cache of one thread. The handshakes of 1,500 clients would leave several MiB.
+const LARGE_CACHE_BYTES: usize = 256 * 1024;
 
 thread_local! {
     // Initialized at compile time and without a destructor, so access to the cache allocates nothing.
     static CACHE: ThreadCache = const {
         ThreadCache {
             bins: [const { UnsafeCell::new(Bin { first: ptr::null_mut(), size: 0 }) }; BINS + LINE_BINS],
-            bytes: Cell::new(0),
-            bytes_max: Cell::new(0),
+            small: CachedBytes::OFF,
+            large: CachedBytes::OFF,
         }
     };
 }
@@ -199,6 +220,20 @@ impl ThreadCache {
         }
     }
 
+    /// Returns the part of the cache for blocks with the layout `kept`.
+    #[inline]
+    fn part(&self, kept: Layout) -> &CachedBytes {
+        match kept.size() <= SMALL_BLOCK_BYTES_MAX {
+            true => &self.small,
+            false => &self.large,
+        }
+    }
+
+    /// Returns the bytes of all blocks in the cache.
+    fn bytes(&self) -> usize {
+        self.small.held.get() + self.large.held.get()
+    }
+
     /// Takes a block with the layout `kept` out of the cache.
     #[inline]
     fn take(&self, kept: Layout) -> Option<*mut u8> {
@@ -211,7 +246,8 @@ impl ThreadCache {
                 return None;
             }
             (*bin).first = block.cast::<*mut u8>().read();
-            self.bytes.set(self.bytes.get() - kept.size());
+            let held = &self.part(kept).held;
+            held.set(held.get() - kept.size());
             Some(block)
         }
     }
@@ -220,8 +256,9 @@ impl ThreadCache {
     #[inline]
     fn put(&self, block: *mut u8, kept: Layout) -> bool {
         let bin = self.bin(kept).get();
-        let bytes = self.bytes.get() + kept.size();
-        if bytes > self.bytes_max.get() {
+        let part = self.part(kept);
+        let held = part.held.get() + kept.size();
+        if held > part.max.get() {
             return false;
         }
         // SAFETY: the cache belongs to the calling thread alone, as in `take`. The caller owns the block,
@@ -235,13 +272,14 @@ impl ThreadCache {
             block.cast::<*mut u8>().write((*bin).first);
             (*bin).first = block;
         }
-        self.bytes.set(bytes);
+        part.held.set(held);
         true
     }
 
     /// Returns all cached blocks to dlmalloc and turns the cache off. Returns true if the cache was on.
     fn release(&self) -> bool {
-        let was_on = self.bytes_max.replace(0) > 0;
+        let was_on = self.small.max.replace(0) > 0;
+        self.large.max.set(0);
         for (number, bin) in self.bins.iter().enumerate() {
             let align = if number < BINS { GRAIN } else { LINE };
             // SAFETY: the cache belongs to the calling thread alone, as in `take`. A bin holds blocks of its
@@ -385,19 +423,28 @@ mod tests {
     #[test]
     fn the_thread_cache_is_bounded() {
         Heap::enable_thread_cache();
-        let layout = layout(16_384);
-        // SAFETY: each block is freed once, with the layout of the allocation.
-        unsafe {
-            let blocks: Vec<_> = (0..300).map(|_| Heap.alloc(layout)).collect();
-            blocks.iter().for_each(|block| Heap.dealloc(*block, layout));
-        }
-        let cached = CACHE.with(|cache| cache.bytes.get());
+        let fill = |size: usize, count: usize| {
+            // SAFETY: each block is freed once, with the layout of the allocation.
+            unsafe {
+                let blocks: Vec<_> = (0..count).map(|_| Heap.alloc(layout(size))).collect();
+                let free = |block: &*mut u8| Heap.dealloc(*block, layout(size));
+                blocks.iter().for_each(free);
+            }
+        };
+        fill(16_384, 300);
+        let large = CACHE.with(|cache| cache.large.held.get());
         assert!(
-            cached > CACHE_BYTES / 2 && cached <= CACHE_BYTES,
-            "{cached}"
+            large > LARGE_CACHE_BYTES / 2 && large <= LARGE_CACHE_BYTES,
+            "{large}"
+        );
+        fill(1_024, 3_000);
+        let small = CACHE.with(|cache| cache.small.held.get());
+        assert!(
+            small > SMALL_CACHE_BYTES / 2 && small <= SMALL_CACHE_BYTES,
+            "{small}"
         );
         Heap::trim();
-        assert_eq!(CACHE.with(|cache| cache.bytes.get()), 0);
+        assert_eq!(CACHE.with(ThreadCache::bytes), 0);
         Heap::disable_thread_cache();
     }
 

@@ -13,7 +13,7 @@ use crate::serve::h1::session::{ConnectionStep, H1Session, RequestOutcome};
 use crate::serve::h1::unsent_response::UnsentResponse;
 use crate::serve::redispatch;
 use crate::serve::response_head::push_connection_lines;
-use crate::serve::synthetic_response::SyntheticResponse;
+use crate::serve::synthetic_response::{SyntheticResponse, lines_beside};
 use crate::site::{Listing, VariantResponse};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
@@ -151,7 +151,8 @@ impl H1Session {
                     Some(page) => {
                         let mut extra = self.connection.context.lead.take();
                         extra.clear();
-                        extra.extend_from_slice(exchange.line.refusal_fields(reject));
+                        let lines = exchange.line.refusal_fields(reject);
+                        extra.extend_from_slice(lines_beside(&page, lines));
                         self.finish_head(&mut extra, exchange, true);
                         self.send_stored(page, extra, exchange, cx)
                     }

@@ -18,7 +18,7 @@ use crate::serve::redispatch;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::response_body::BodyReader;
 use crate::serve::response_head::{Hpack, push_fields};
-use crate::serve::synthetic_response::SyntheticResponse;
+use crate::serve::synthetic_response::{SyntheticResponse, lines_beside};
 use crate::site::{Listing, VariantResponse};
 use crate::wire::field_section::FieldSection;
 use crate::wire::h1::body_decoder::BodyLength;
@@ -170,7 +170,10 @@ impl H2Session<'_> {
                     call.tunnel.is_none() && call.seen + bytes.len() as u64 > call.body_bytes_max;
                 if is_too_long {
                     self.cut_call(id, Reject::BODY_TOO_LARGE);
-                    self.h2.release_connection_capacity(bytes.len() as u32);
+                    match self.h2.stream(id) {
+                        Some(_) => self.drain(id, bytes.len(), ended, world),
+                        None => self.h2.release_connection_capacity(bytes.len() as u32),
+                    }
                 } else if !call.take(bytes, ended) {
                     // The handler takes no more content, so the stream's window stays closed.
                     self.h2.release_connection_capacity(bytes.len() as u32);
@@ -470,7 +473,10 @@ impl H2Session<'_> {
                 };
                 let fields = line.refusal_fields(reject);
                 match page {
-                    Some(page) => self.send_stored(owed, page, fields, &line, cx),
+                    Some(page) => {
+                        let lines = lines_beside(&page, fields);
+                        self.send_stored(owed, page, lines, &line, cx);
+                    }
                     None => {
                         let audience = self.who.audience;
                         let small = SyntheticResponse::refusal_with(fields, reject, audience);

@@ -20,7 +20,7 @@ use crate::serve::h3::session::{H3Session, now};
 use crate::serve::redispatch;
 use crate::serve::response_body::{BodyFill, BodyReader};
 use crate::serve::response_record::ResponseRecord;
-use crate::serve::synthetic_response::SyntheticResponse;
+use crate::serve::synthetic_response::{SyntheticResponse, lines_beside};
 use crate::site::{Listing, VariantResponse};
 use crate::wire::field_section::FieldSection;
 use crate::wire::h1::body_decoder::BodyLength;
@@ -247,7 +247,10 @@ impl H3Exchange {
                 };
                 let fields = line.refusal_fields(reject);
                 match page {
-                    Some(page) => self.send_stored(page, fields, &line),
+                    Some(page) => {
+                        let lines = lines_beside(&page, fields);
+                        self.send_stored(page, lines, &line)
+                    }
                     None => {
                         let audience = Audience::Public;
                         let small = SyntheticResponse::refusal_with(fields, reject, audience);

@@ -23,8 +23,10 @@ use crate::limits::{
     GIT_FEED_ENTRIES, GIT_FILE_BYTES_MAX, GIT_LOG_COMMITS, GIT_PAGE_BYTES_MAX,
     GIT_README_BYTES_MAX, GIT_REFS_MAX, GIT_SUMMARY_LINES,
 };
+use crate::site::README_NAMES;
 use crate::wire::cgi::CgiDocument;
 use crate::wire::reject::Reject;
+use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
 use std::sync::Arc;
 
@@ -291,7 +293,7 @@ impl PageBuilder {
     }
 
     async fn readme(&self, commit: &ObjectId) -> Result<Option<Html>, HandlerError> {
-        let input = readme::NAMES.map(|name| format!("{}:{name}\n", commit.digits()));
+        let input = README_NAMES.map(|name| format!("{}:{name}\n", commit.digits()));
         let command = GitCommand::new(&["cat-file", "--batch"]);
         let input = input.concat().into_bytes();
         let from = GitSource::objects_of(commit);
@@ -305,7 +307,7 @@ impl PageBuilder {
         let render = move || {
             let all = parse::contents(&output.bytes);
             Ok(all.first().map(|(nth, content)| {
-                let name = readme::NAMES[(*nth).min(readme::NAMES.len() - 1)];
+                let name = README_NAMES[(*nth).min(README_NAMES.len() - 1)];
                 readme::rendered(&location, &commit, name, content)
             }))
         };
@@ -503,15 +505,26 @@ impl PageBuilder {
             command = command.with(option.as_bytes());
         }
         command = command.with(commit.digits().as_bytes()).with(b"--");
+        let mut fields = fields("text/plain; charset=utf-8", FILE_POLICY);
+        let disposition = format!("inline; filename=\"{}.patch\"", commit.short());
+        fields.push(b"Content-Disposition", disposition.as_bytes());
+        self.send_output(commit, command, slots, fields).await
+    }
+
+    /// Sends the output of a command on the objects of a commit as a document with the fields.
+    async fn send_output(
+        &self,
+        commit: &ObjectId,
+        command: GitCommand,
+        slots: BrowseSlots,
+        fields: ResponseFields,
+    ) -> Result<Response, HandlerError> {
         let from = GitSource::objects_of(commit);
         let call = self
             .git
             .start(from, command, Vec::new(), OutputUse::Snapshot)
             .await?
             .with_slots(slots);
-        let mut fields = fields("text/plain; charset=utf-8", FILE_POLICY);
-        let disposition = format!("inline; filename=\"{}.patch\"", commit.short());
-        fields.push(b"Content-Disposition", disposition.as_bytes());
         let head = |_: &[u8]| CgiDocument {
             status: Status::OK.into(),
             fields,
@@ -535,23 +548,12 @@ impl PageBuilder {
         let slots = self.enter(BrowseWork::Snapshot).await?;
         let prefix = format!("--prefix={base}/");
         let command = GitCommand::new(&["archive", "--format=tar.gz", &prefix, commit.digits()]);
-        let from = GitSource::objects_of(commit);
-        let call = self
-            .git
-            .start(from, command, Vec::new(), OutputUse::Snapshot)
-            .await?
-            .with_slots(slots);
         let is_plain = |it: &char| it.is_ascii_alphanumeric() || "._-+".contains(*it);
         let file: String = base.chars().filter(is_plain).collect();
         let mut fields = fields("application/gzip", FILE_POLICY);
         let disposition = format!("attachment; filename=\"{file}.tar.gz\"");
         fields.push(b"Content-Disposition", disposition.as_bytes());
-        let head = |_: &[u8]| CgiDocument {
-            status: Status::OK.into(),
-            fields,
-            length: None,
-        };
-        call.send_on(head).await
+        self.send_output(commit, command, slots, fields).await
     }
 }
 

@@ -7,20 +7,6 @@ use crate::git::browse::render::links::{InnerLinks, file_of_commit};
 use crate::git::browse::url::ObjectId;
 use crate::limits::GIT_README_BYTES_MAX;
 
-/// File names of a README, in order of preference.
-pub(crate) const NAMES: [&str; 10] = [
-    "README.md",
-    "readme.md",
-    "Readme.md",
-    "README.markdown",
-    "README",
-    "README.txt",
-    "README.rst",
-    "README.adoc",
-    "README.org",
-    "readme.txt",
-];
-
 /// Renders a README with the given name and content.
 pub(crate) fn rendered(
     location: &PageLocation,
