@@ -150,10 +150,12 @@ struct CachedBytes {
 }
 
 impl CachedBytes {
-    const OFF: CachedBytes = CachedBytes {
-        held: Cell::new(0),
-        max: Cell::new(0),
-    };
+    const fn off() -> CachedBytes {
+        CachedBytes {
+            held: Cell::new(0),
+            max: Cell::new(0),
+        }
+    }
 }
 
 /// Linked list of free blocks of one size; each block holds the address of the next.
@@ -188,8 +190,8 @@ thread_local! {
     static CACHE: ThreadCache = const {
         ThreadCache {
             bins: [const { UnsafeCell::new(Bin { first: ptr::null_mut(), size: 0 }) }; BINS + LINE_BINS],
-            small: CachedBytes::OFF,
-            large: CachedBytes::OFF,
+            small: CachedBytes::off(),
+            large: CachedBytes::off(),
         }
     };
 }
