@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::h2::{large, server};
 use crate::support::member::{Member, ok};
-use crate::support::{Folder, Server, built_tool, finish, journal, run, server_table, site_table};
+use crate::support::{Server, built_tool, finish, journal, run, server_table, site_table};
 
 #[test]
 fn curl_over_tls_and_with_prior_knowledge() {
@@ -63,39 +63,6 @@ fn curl_gets_the_refusal_of_an_unfinished_upload() {
         assert!(ran.success, "{path}: {}", ran.errors());
         assert_eq!(ran.stdout, b"413", "{path}");
     }
-}
-
-/// The call of the script begins before the server knows the length of the upload.
-#[test]
-fn curl_gets_the_refusal_of_an_upload_without_a_length() {
-    let folder = Folder::new().with("public/index.html", "").with(
-        "public/count.sh",
-        "printf 'Content-Type: text/plain\\n\\n'\nwc -c\n",
-    );
-    let config = server_table("limits = { body_bytes = 100000 }")
-        + &site_table("")
-        + "[[site.route]]\npath = \"/count.sh\"\ninterpreter = { \".sh\" = \"/bin/sh\" }\n";
-    let server = Server::start_in(folder, &config);
-    let url = server.https("/count.sh");
-    let status = |bytes: usize| {
-        let upload = [
-            "-sSk",
-            "--max-time",
-            "120",
-            "--http2",
-            "-T",
-            "-",
-            "-X",
-            "POST",
-        ];
-        let shown = ["-o", "/dev/null", "-w", "%{http_code}", &url];
-        let ran = run("curl", &[&upload[..], &shown].concat(), &vec![b'x'; bytes]);
-        assert!(ran.success, "{bytes} bytes: {}", ran.errors());
-        ran.text()
-    };
-    assert_eq!(status(50_000), "200");
-    assert_eq!(status(200_000), "413");
-    assert_eq!(status(20_000_000), "413");
 }
 
 #[test]

@@ -155,15 +155,6 @@ impl StreamCall {
         granted
     }
 
-    /// Ends the body for the handler. Returns the window credit for the bytes that the handler has not taken.
-    pub(super) fn end_upload(&mut self) -> WindowCredit {
-        self.upload = None;
-        WindowCredit {
-            of_stream: std::mem::take(&mut self.held),
-            of_all: std::mem::take(&mut self.counted),
-        }
-    }
-
     /// Returns the time for which the peer may pause in the body.
     pub(super) fn patience(&self) -> Duration {
         let upload = self.upload.as_ref();

@@ -251,14 +251,7 @@ impl H2Session<'_> {
         let Some(stream) = self.h2.stream(id) else {
             return;
         };
-        if let H2ExchangeState::Call(call) = &mut stream.work.state
-            && call.answering.is_some()
-        {
-            // The rest of the content is discarded within bounds: curl 7.88 reports an error in place of the response
-            // if a reset follows the response at once.
-            let credit = call.end_upload();
-            stream.work.is_drained = true;
-            self.grant(id, &credit);
+        if matches!(&stream.work.state, H2ExchangeState::Call(call) if call.answering.is_some()) {
             return self.fail_call(id, reject, None);
         }
         stream.work.record.rule = reject.rule;

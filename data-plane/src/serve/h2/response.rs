@@ -170,10 +170,7 @@ impl H2Session<'_> {
                     call.tunnel.is_none() && call.seen + bytes.len() as u64 > call.body_bytes_max;
                 if is_too_long {
                     self.cut_call(id, Reject::BODY_TOO_LARGE);
-                    match self.h2.stream(id) {
-                        Some(_) => self.drain(id, bytes.len(), ended, world),
-                        None => self.h2.release_connection_capacity(bytes.len() as u32),
-                    }
+                    self.h2.release_connection_capacity(bytes.len() as u32);
                 } else if !call.take(bytes, ended) {
                     // The handler takes no more content, so the stream's window stays closed.
                     self.h2.release_connection_capacity(bytes.len() as u32);
