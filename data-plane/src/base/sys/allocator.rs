@@ -361,12 +361,20 @@ unsafe impl GlobalAlloc for Heap {
 mod tests {
     use super::*;
 
+    /// All threads share one heap. A test that counts the bytes of the heap holds this lock, and so does each test
+    /// that takes blocks.
+    fn heap_of_one_test() -> MutexGuard<'static, ()> {
+        static TESTS: Mutex<()> = Mutex::new(());
+        TESTS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn layout(size: usize) -> Layout {
         Layout::from_size_align(size, 8).unwrap()
     }
 
     #[test]
     fn free_memory_goes_back_to_the_system() {
+        let _alone = heap_of_one_test();
         let mapped = || LockedHeap::lock().blocks.allocator().mapped();
         let layout = layout(15_000);
         // SAFETY: each block is freed once, with the layout of the allocation.
@@ -383,6 +391,7 @@ mod tests {
 
     #[test]
     fn freed_blocks_are_reused_for_their_size() {
+        let _alone = heap_of_one_test();
         Heap::enable_thread_cache();
         // SAFETY: each block is freed once, with the layout of the allocation.
         unsafe {
@@ -404,6 +413,7 @@ mod tests {
 
     #[test]
     fn aligned_blocks_are_reused_as_well() {
+        let _alone = heap_of_one_test();
         let layout = |size| Layout::from_size_align(size, LINE).unwrap();
         Heap::enable_thread_cache();
         // SAFETY: each block is freed once, with the layout of the allocation.
@@ -424,6 +434,7 @@ mod tests {
 
     #[test]
     fn the_thread_cache_is_bounded() {
+        let _alone = heap_of_one_test();
         Heap::enable_thread_cache();
         let fill = |size: usize, count: usize| {
             // SAFETY: each block is freed once, with the layout of the allocation.
@@ -452,6 +463,7 @@ mod tests {
 
     #[test]
     fn resizing_keeps_the_content() {
+        let _alone = heap_of_one_test();
         Heap::enable_thread_cache();
         // SAFETY: each block is freed once with the layout of the allocation, and only written bytes are
         // read.
