@@ -7,6 +7,7 @@
 
 use crate::base::fair_share::ClientNetwork;
 use crate::base::hash::FastBuildHasher;
+use crate::base::sys::Heap;
 use crate::limits::{
     BODY_BATCH_BYTES_MAX, BODY_BATCH_DIVISOR, BODY_SHARE_BUCKETS, CALL_RESERVED_BYTES,
 };
@@ -116,6 +117,8 @@ pub struct WorkerBodyMemory {
     clients: Box<[Cell<usize>]>,
     /// Bytes of one client on the worker in the last quarter of the bound.
     client_bytes_max: usize,
+    /// Calls under way.
+    calls: Cell<usize>,
     hasher: FastBuildHasher,
 }
 
@@ -129,6 +132,7 @@ impl WorkerBodyMemory {
             batch: batch.min(BODY_BATCH_BYTES_MAX),
             clients: vec![Cell::new(0); BODY_SHARE_BUCKETS].into(),
             client_bytes_max: all.bytes_max / 8 / workers.max(1),
+            calls: Cell::new(0),
             hasher: FastBuildHasher::default(),
         })
     }
@@ -143,6 +147,8 @@ impl WorkerBodyMemory {
             return None;
         }
         self.clients[bucket].set(own);
+        self.calls.set(self.calls.get() + 1);
+        Heap::enlarge_thread_cache(self.calls.get());
         Some(BodyAccount(Some(Rc::new(CallBytes {
             worker: Rc::clone(self),
             bucket,
@@ -220,6 +226,7 @@ impl Drop for CallBytes {
         let bytes = self.bytes.get();
         self.count(bytes, usize::wrapping_sub);
         self.worker.release(bytes);
+        self.worker.calls.set(self.worker.calls.get() - 1);
     }
 }
 

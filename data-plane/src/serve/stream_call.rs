@@ -155,6 +155,15 @@ impl StreamCall {
         granted
     }
 
+    /// Ends the pipe to the handler, and returns the window credit for the bytes in the pipe.
+    pub(super) fn end_upload(&mut self) -> WindowCredit {
+        self.upload = None;
+        WindowCredit {
+            of_stream: std::mem::take(&mut self.held),
+            of_all: std::mem::take(&mut self.counted),
+        }
+    }
+
     /// Returns the time for which the peer may pause in the body.
     pub(super) fn patience(&self) -> Duration {
         let upload = self.upload.as_ref();

@@ -245,6 +245,22 @@ impl H2Session<'_> {
         }
     }
 
+    /// Ends a call whose content is longer than the handler's limit. As with an announced length, the rest of the
+    /// content is discarded beside the refusal: some clients report a reset stream in place of the response.
+    pub(super) fn cut_long_call(&mut self, id: u32) {
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        if let H2ExchangeState::Call(call) = &mut stream.work.state
+            && call.answering.is_some()
+        {
+            let granted = call.end_upload();
+            stream.work.is_drained = true;
+            self.grant(id, &granted);
+        }
+        self.cut_call(id, Reject::BODY_TOO_LARGE);
+    }
+
     /// Ends a call with an incomplete request. The client gets the refusal as the response, or a reset if
     /// the response has begun.
     pub(super) fn cut_call(&mut self, id: u32, reject: Reject) {

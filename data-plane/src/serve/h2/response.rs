@@ -169,8 +169,8 @@ impl H2Session<'_> {
                 let is_too_long =
                     call.tunnel.is_none() && call.seen + bytes.len() as u64 > call.body_bytes_max;
                 if is_too_long {
-                    self.cut_call(id, Reject::BODY_TOO_LARGE);
-                    self.h2.release_connection_capacity(bytes.len() as u32);
+                    self.cut_long_call(id);
+                    self.receive_rest(id, bytes.len(), ended, world);
                 } else if !call.take(bytes, ended) {
                     // The handler takes no more content, so the stream's window stays closed.
                     self.h2.release_connection_capacity(bytes.len() as u32);
@@ -188,6 +188,18 @@ impl H2Session<'_> {
             _ => {}
         }
         self.h2.release_capacity(id, bytes.len());
+    }
+
+    /// Processes a part of the content after the end of the call.
+    fn receive_rest(&mut self, id: u32, bytes: usize, ended: bool, world: &World) {
+        match self
+            .h2
+            .stream(id)
+            .is_some_and(|stream| stream.work.is_drained)
+        {
+            true => self.drain(id, bytes, ended, world),
+            false => self.h2.release_connection_capacity(bytes as u32),
+        }
     }
 
     /// Processes the trailers and the end of a request's content.

@@ -483,7 +483,12 @@ impl H2Session<'_> {
             stream.work.log(stream.work.sent, &self.context);
             stream.work.count(&self.context);
             stream.work.drain(now_ms);
-            return self.h2.answered_early();
+            let is_too_long = stream.work.drained > self.context.world().limits.body_discard_bytes;
+            self.h2.answered_early();
+            if is_too_long {
+                self.end_drain(id);
+            }
+            return;
         }
         if let Some(work) = self.h2.finish(id) {
             work.log(work.sent, &self.context);
