@@ -198,9 +198,11 @@ fn releases_with_publishers_are_not_restored() {
     let to = folder.path("files").display().to_string();
     let done = anthill(&["restore", &archive, "--to", &to]);
     assert_eq!(done.code, Some(0), "{done:?}");
-    assert!(done.stdout.contains("the rules of the release"), "{done:?}");
-    let page = fs::read(folder.path("files/root/index.html")).expect("a file");
-    assert_eq!(page, b"page");
+    let text = |name: &str| fs::read_to_string(folder.path(name)).expect("a file");
+    assert_eq!(text("files/root/index.html"), "page");
+    assert_eq!(text("files/root/_headers"), "/*\n  X-Rule: 1\n");
+    let redirects = "/* /lost.html 404\n/old/* /:splat 302\n";
+    assert_eq!(text("files/root/_redirects"), redirects);
 }
 
 #[test]
@@ -264,7 +266,7 @@ fn a_backup_has_the_served_release_in_place_of_a_refused_pointer() {
     let to = folder.path("unpacked").display().to_string();
     let done = anthill(&["restore", "--to", &to, &archive]);
     assert_eq!(done.code, Some(0), "{done:?}");
-    assert!(done.stdout.contains("Write them as _redirects"), "{done:?}");
+    assert!(done.stdout.contains("/_redirects"), "{done:?}");
     let page = fs::read_to_string(folder.path("unpacked/root/index.html"));
     assert_eq!(page.expect("a page"), "page");
     fs::remove_file(folder.path("state/served/www")).expect("removed");

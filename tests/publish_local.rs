@@ -60,6 +60,42 @@ fn the_summary_has_the_time_until_served_and_the_address() {
 }
 
 #[test]
+fn an_unpacked_backup_is_published_as_the_same_release() {
+    let folder = Folder::new()
+        .with("anthill.toml", CONFIG)
+        .with("site/index.html", "page")
+        .with("state/.keep", "")
+        .with("site/lost.html", "lost")
+        .with("site/a[1]/b.html", "page")
+        .with(
+            "site/_headers",
+            "/*\n  X-A: 1\n/a[1]/b\n  Link: </a.css>; rel=preload\n/:name/*\n  X-B: 1, 2\n",
+        )
+        .with(
+            "site/_redirects",
+            "/old%20page /a[1]/b\n/blog/* https://example.org/:splat? 302!\n/gone 410\n/* /lost 404\n",
+        );
+    publish(&folder, &["publish", "site", "./state/releases"]);
+    let path = |name: &str| folder.path(name).display().to_string();
+    let (archive, config) = (path("www.tar.gz"), path("anthill.toml"));
+    let run = |words: &[&str]| {
+        let done = crate::support::anthill(words);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        done.stdout
+    };
+    run(&["backup", "-o", &archive, "www.test", &config]);
+    let unpacked = run(&["restore", &archive, "--to", &path("unpacked")]);
+    for name in ["_headers", "_redirects"] {
+        let line = format!("rules of the release in {}", path("unpacked/root/"));
+        assert!(unpacked.contains(&(line + name)), "{unpacked}");
+    }
+    assert!(!unpacked.contains("left out"), "{unpacked}");
+    let words = ["publish", "unpacked/root", "./state/releases"];
+    let done = publish(&folder, &words);
+    assert!(done.stdout.contains("unchanged, sequence 1"), "{done:?}");
+}
+
+#[test]
 fn the_address_follows_a_reload() {
     let server = Server::start_in(Folder::new().with("site/index.html", "one"), CONFIG);
     let folder = &server.folder;

@@ -4,6 +4,7 @@
 
 mod restore_draft;
 mod restore;
+mod rule_files;
 mod save;
 mod save_release;
 

@@ -3,6 +3,7 @@
 
 use super::{ABOUT, BackupFolder, HITS, MAGIC, RULES, SUMS, at, folders, sum_line};
 use crate::backup::restore_draft::RestoreDraft;
+use crate::backup::rule_files::RuleFiles;
 use crate::base::digest::Digest;
 use crate::base::tar::{TarEntry, TarEntryKind, TarReader, invalid_data};
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath, user_name};
@@ -38,6 +39,10 @@ pub struct RestoreSummary {
     pub release: Option<FolderRelease>,
     /// True if rules of a release are left out, since a folder has none.
     pub has_unused_rules: bool,
+    /// Files that have the rules of a release.
+    pub rule_files: Vec<PathBuf>,
+    /// Rules that the files cannot express, in the format of the manifest.
+    pub left_out_rules: Vec<String>,
 }
 
 /// Restores the archive into the folders of the site that `choose` returns for the site name in the
@@ -102,6 +107,7 @@ pub fn unpack(archive: &Path, to: &Path, now: u64) -> Result<RestoreSummary, Ope
     };
     let unpacked = read(archive, place).and_then(|mut unpacked| {
         unpacked.swap(now)?;
+        unpacked.write_rule_files()?;
         Ok(std::mem::take(&mut unpacked.restored))
     });
     if unpacked.is_err() {
@@ -406,6 +412,29 @@ impl UnpackedBackup {
             let kept = kept.map(|name| destination.beside(&name));
             self.restored.kept.extend(kept);
         }
+        Ok(())
+    }
+
+    /// Writes the rules of a release into the unpacked folder of the release, for the next publication of the folder.
+    fn write_rule_files(&mut self) -> Result<(), OperatorError> {
+        let mut folders = self.manifest.folders.iter();
+        let (Some(rules), Some(root)) = (&self.rules, folders.find(|it| it.role == "root /"))
+        else {
+            return Ok(());
+        };
+        let files = RuleFiles::of(rules)
+            .map_err(|error| OperatorError::failure(format!("the rules of the backup: {error}")))?;
+        for (name, text) in [("_headers", files.headers), ("_redirects", files.redirects)] {
+            if text.is_empty() {
+                continue;
+            }
+            let path = root.place.join(name);
+            let written = File::create_new(&path).and_then(|mut it| it.write_all(text.as_bytes()));
+            written.map_err(|error| at(&path, error))?;
+            self.restored.rule_files.push(path);
+        }
+        self.restored.left_out_rules = files.left_out;
+        self.restored.has_unused_rules = false;
         Ok(())
     }
 

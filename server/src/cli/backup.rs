@@ -203,8 +203,15 @@ fn told(restored: &backup::RestoreSummary) -> String {
         text.push_str(&format!("\n{line}"));
     }
     if restored.has_unused_rules {
-        text.push_str("\nthe rules of the release (redirects, fields, error pages) are left out: a folder has none. \
-            Write them as _redirects and _headers before you publish the folder");
+        text.push_str("\nthe rules of the release (redirects, fields, error pages) are left out: a folder has none");
+    }
+    for file in &restored.rule_files {
+        text.push_str(&format!("\nrules of the release in {}", file.display()));
+    }
+    for rule in &restored.left_out_rules {
+        text.push_str(&format!(
+            "\nleft out, since _headers and _redirects cannot express the rule: {rule}"
+        ));
     }
     for kept in &restored.kept {
         text.push_str(&format!("\nthe old content is in {}", kept.display()));
