@@ -206,6 +206,33 @@ fn releases_with_publishers_are_not_restored() {
 }
 
 #[test]
+fn a_file_of_the_release_stays_in_place_of_its_rules() {
+    let folder = folder();
+    let store = TestStore::of(&folder);
+    let files = [
+        ("_headers", "own"),
+        ("index.html", "page"),
+        ("lost.html", ""),
+    ];
+    let rules = RULES.replace("fields", "error 410 index.html\nfields");
+    let release = store.manifest(&rules, &files);
+    store.point(&pointer(release, 8).text());
+    let archive = backup(&folder);
+    let to = folder.path("files").display().to_string();
+    let done = anthill(&["restore", &archive, "--to", &to]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    for line in [
+        "left out: `error 410 index.html`: _headers and _redirects cannot express the rule",
+        "left out: the rules of _headers: the release has a file of this name",
+    ] {
+        assert!(done.stdout.contains(line), "{done:?}");
+    }
+    let text = fs::read_to_string(folder.path("files/root/_headers"));
+    assert_eq!(text.expect("a file"), "own");
+    assert!(folder.path("files/root/_redirects").is_file());
+}
+
+#[test]
 fn a_release_and_a_folder_replace_each_other() {
     let folder = folder();
     let archive = backup(&folder);

@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use anthill::wire::h2::frame;
+
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Response, Wire};
 use crate::support::{Folder, Server, server_table, site_table, tool};
@@ -235,6 +237,98 @@ fn a_large_error_page_is_whole_after_a_cut_body() {
         let is_all = got.whole && got.body.len() == PAGE.len() * 200_000;
         assert!(is_all, "{status} over {over:?}: {}", got.body.len());
         assert_eq!(got.status, status, "{over:?}");
+    }
+}
+
+/// Checks that a refused call sends one response, also when the error page is in memory and longer than a pipe.
+#[test]
+fn a_long_error_page_in_memory_is_the_only_response_over_http2() {
+    let folder = folder(&[("reads", &format!("cat > /dev/null\n{PLAIN}"))]);
+    let page = PAGE.repeat(200_000 / PAGE.len());
+    folder.write("public/large.html", &page);
+    let site = "http = \"serve\"\nerrors = { 413 = \"large.html\" }\n";
+    let limits = "limits = { body_bytes = 1000 }";
+    let config = server_table(limits) + &site_table(site) + ROUTE;
+    let server = Server::start_in(folder, &config);
+    let mut h2 = H2::open(&server, Over::Tls);
+    // The first request loads the page.
+    for _ in 0..3 {
+        let id = h2.ask("POST", "/run/reads", &[], false);
+        h2.data(id, &[b'x'; 600], false);
+        h2.data(id, &[b'x'; 600], false);
+        let got = h2.response(id);
+        assert_eq!((got.status, got.whole), (413, true), "{got:?}");
+        assert_eq!(got.text(), page);
+        h2.data(id, &[b'x'; 600], true);
+    }
+    assert_eq!(server.counter("rejects"), 3);
+}
+
+/// Checks that the end of a request does not count before the last DATA frame has come whole.
+#[test]
+fn an_incomplete_last_frame_has_the_deadline_of_a_slow_body() {
+    let folder = folder(&[("reads", &format!("cat > /dev/null\n{PLAIN}"))]);
+    let limits = "limits = { body_bytes = 1000, body_rate_bytes_per_second = 1000 }";
+    let config = server_table(limits) + &site_table("http = \"serve\"\n") + ROUTE;
+    let server = Server::start_in(folder, &config);
+    let open = || {
+        let mut h2 = H2::open(&server, Over::Tls);
+        h2.wire.patience(Duration::from_secs(100));
+        let id = h2.ask("POST", "/run/reads", &[], false);
+        (h2, id)
+    };
+    let send_begin_of_frame = |h2: &mut H2, id| {
+        let mut bytes = Vec::new();
+        frame::header(&mut bytes, 1000, frame::DATA, frame::END_STREAM, id);
+        bytes.extend_from_slice(b"0123456789");
+        h2.wire.send(bytes);
+    };
+    let (mut live, live_id) = open();
+    send_begin_of_frame(&mut live, live_id);
+    let (mut refused, refused_id) = open();
+    refused.data(refused_id, &[b'x'; 1001], false);
+    assert_eq!(refused.response(refused_id).status, 413);
+    send_begin_of_frame(&mut refused, refused_id);
+    assert_eq!(live.response(live_id).status, 408);
+    let reset = refused.until(frame::RST_STREAM);
+    assert_eq!((reset.stream, reset.code()), (refused_id, 0));
+}
+
+/// Checks that content counts for `body_bytes` even if the content comes before the handler's call.
+#[test]
+fn content_during_a_login_is_bounded_over_http2() {
+    let folder = folder(&[("reads", &format!("cat > /dev/null\n{PLAIN}"))]);
+    // A hash of "open sesame" that is slow to check.
+    let user = "ant:$2b$10$nSB0DrjYQ0dAEUIB9xDSS.Je0gXeV54V.jgF0hX33wgG1INXwoheG\n";
+    folder.write("users", user);
+    let limits = "limits = { body_bytes = 1000 }";
+    let site = site_table("http = \"serve\"\n");
+    let config = server_table(limits) + &site + ROUTE + "users = \"users\"\n";
+    let server = Server::start_in(folder, &config);
+    let login = ("authorization", "Basic YW50Om9wZW4gc2VzYW1l");
+    // The password of the second request is known, so its call begins at once.
+    for _ in 0..2 {
+        let mut h2 = H2::open(&server, Over::Tls);
+        let block = H2::block(&[
+            (":method", "POST"),
+            (":scheme", "https"),
+            (":path", "/run/reads"),
+            (":authority", "localhost"),
+            login,
+        ]);
+        let mut bytes = Vec::new();
+        frame::header(
+            &mut bytes,
+            block.len(),
+            frame::HEADERS,
+            frame::END_HEADERS,
+            1,
+        );
+        bytes.extend_from_slice(&block);
+        frame::header(&mut bytes, 10_000, frame::DATA, frame::END_STREAM, 1);
+        bytes.extend_from_slice(&[b'x'; 10_000]);
+        h2.wire.send(bytes);
+        assert_eq!(h2.response(1).status, 413);
     }
 }
 

@@ -41,7 +41,7 @@ pub struct RestoreSummary {
     pub has_unused_rules: bool,
     /// Files that have the rules of a release.
     pub rule_files: Vec<PathBuf>,
-    /// Rules that the files cannot express, in the format of the manifest.
+    /// Rules in neither file, each a clause with the reason.
     pub left_out_rules: Vec<String>,
 }
 
@@ -103,11 +103,11 @@ pub fn unpack(archive: &Path, to: &Path, now: u64) -> Result<RestoreSummary, Ope
         for folder in &mut manifest.folders {
             folder.place = destination.path().join(&folder.name);
         }
+        manifest.has_rule_files = true;
         Ok(())
     };
     let unpacked = read(archive, place).and_then(|mut unpacked| {
         unpacked.swap(now)?;
-        unpacked.write_rule_files()?;
         Ok(std::mem::take(&mut unpacked.restored))
     });
     if unpacked.is_err() {
@@ -122,6 +122,8 @@ struct BackupManifest {
     site: String,
     time: u64,
     folders: Vec<BackupFolder>,
+    /// True if the rules of a release are written into its folder.
+    has_rule_files: bool,
 }
 
 fn parse_manifest(text: &str) -> Option<BackupManifest> {
@@ -158,6 +160,7 @@ fn parse_manifest(text: &str) -> Option<BackupManifest> {
         site,
         time,
         folders,
+        has_rule_files: false,
     })
 }
 
@@ -192,6 +195,9 @@ fn read(
             ));
         }
         Err(error) => return Err(at(archive, error)),
+    }
+    if unpacked.manifest.has_rule_files {
+        unpacked.write_rule_files()?;
     }
     unpacked.settle()?;
     Ok(unpacked)
@@ -372,6 +378,45 @@ impl UnpackedBackup {
         Ok(())
     }
 
+    /// Writes the rules of a release into the draft of the release's folder, for the next publication of the folder.
+    fn write_rule_files(&mut self) -> Result<(), OperatorError> {
+        let mut folders = self.manifest.folders.iter().zip(&mut self.drafts);
+        let root = folders.find(|(folder, _)| folder.role == "root /");
+        let (Some(rules), Some((_, draft))) = (self.rules.take(), root) else {
+            return Ok(());
+        };
+        let files = RuleFiles::of(&rules).map_err(|error| {
+            OperatorError::failure(format!("the rules of the backup: {error}"))
+                .help("nothing was unpacked; use another backup")
+        })?;
+        let cannot = "_headers and _redirects cannot express the rule";
+        let left_out = files
+            .left_out
+            .iter()
+            .map(|rule| format!("`{rule}`: {cannot}"));
+        self.restored.left_out_rules = left_out.collect();
+        for (name, text) in [("_headers", files.headers), ("_redirects", files.redirects)] {
+            if text.is_empty() {
+                continue;
+            }
+            let path = draft.destination.path().join(name);
+            let failed = |error: io::Error| at(&path, error);
+            let mut file = match draft.file(name.as_bytes()) {
+                Err(Errno::EXIST) => {
+                    let what = format!("the rules of {name}: the release has a file of this name");
+                    self.restored.left_out_rules.push(what);
+                    continue;
+                }
+                opened => opened.map_err(|error| failed(error.into()))?,
+            };
+            file.write_all(text.as_bytes()).map_err(failed)?;
+            let settled = draft.settle(&file, 0o644, self.manifest.time);
+            settled.map_err(|error| failed(error.into()))?;
+            self.restored.rule_files.push(path);
+        }
+        Ok(())
+    }
+
     /// Sets owners, modes and times of the folders, and syncs the file systems.
     fn settle(&mut self) -> Result<(), OperatorError> {
         for draft in &mut self.drafts {
@@ -412,29 +457,6 @@ impl UnpackedBackup {
             let kept = kept.map(|name| destination.beside(&name));
             self.restored.kept.extend(kept);
         }
-        Ok(())
-    }
-
-    /// Writes the rules of a release into the unpacked folder of the release, for the next publication of the folder.
-    fn write_rule_files(&mut self) -> Result<(), OperatorError> {
-        let mut folders = self.manifest.folders.iter();
-        let (Some(rules), Some(root)) = (&self.rules, folders.find(|it| it.role == "root /"))
-        else {
-            return Ok(());
-        };
-        let files = RuleFiles::of(rules)
-            .map_err(|error| OperatorError::failure(format!("the rules of the backup: {error}")))?;
-        for (name, text) in [("_headers", files.headers), ("_redirects", files.redirects)] {
-            if text.is_empty() {
-                continue;
-            }
-            let path = root.place.join(name);
-            let written = File::create_new(&path).and_then(|mut it| it.write_all(text.as_bytes()));
-            written.map_err(|error| at(&path, error))?;
-            self.restored.rule_files.push(path);
-        }
-        self.restored.left_out_rules = files.left_out;
-        self.restored.has_unused_rules = false;
         Ok(())
     }
 

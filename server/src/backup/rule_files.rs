@@ -1,8 +1,10 @@
 //! Rules of a release as the files `_headers` and `_redirects`, from which `anthill publish` reads the same rules.
 
+use crate::site::rules::valid_value;
 use crate::wire::manifest::{
     ManifestError, ManifestLine, ManifestReader, ManifestWriter, RedirectLine,
 };
+use crate::wire::redirect_map::{self, MappedRedirect};
 use crate::wire::request_target::encode_path;
 
 /// Texts of the two files.
@@ -16,23 +18,33 @@ pub(super) struct RuleFiles {
     pub(super) left_out: Vec<String>,
 }
 
+/// Begin of a section of `_headers`.
+#[derive(Default)]
+enum Section {
+    /// The path is written with the first field: `anthill publish` refuses a path without fields.
+    Pending(String),
+    Written,
+    /// No path of `_headers` names the files.
+    #[default]
+    LeftOut,
+}
+
 impl RuleFiles {
     /// Converts rules in the format of the manifest.
     pub(super) fn of(rules: &[u8]) -> Result<RuleFiles, ManifestError> {
         let manifest = [ManifestWriter::default().finish().as_bytes(), rules].concat();
         let lines = rules.split(|byte| *byte == b'\n');
         let mut files = RuleFiles::default();
-        // True while the fields belong to files that a path of `_headers` cannot name.
-        let mut is_left_out = false;
+        let mut section = Section::default();
         for (line, text) in ManifestReader::new(&manifest)?.zip(lines) {
-            let line = line?;
-            if let ManifestLine::Fields { files: glob } = &line {
-                is_left_out = files.add_section(glob).is_none();
-            }
-            let is_written = match line {
-                ManifestLine::Fields { .. } => !is_left_out,
-                ManifestLine::Field { .. } if is_left_out => false,
-                ManifestLine::Field { name, value } => files.add_field(&name, &value).is_some(),
+            let is_written = match line? {
+                ManifestLine::Fields { files: glob } => {
+                    section = path_of_glob(&glob).map_or(Section::LeftOut, Section::Pending);
+                    !matches!(section, Section::LeftOut)
+                }
+                ManifestLine::Field { name, value } => {
+                    files.add_field(&mut section, &name, &value).is_some()
+                }
                 ManifestLine::Redirect(redirect) => files.add_redirect(&redirect).is_some(),
                 ManifestLine::CacheAge {
                     seconds,
@@ -44,43 +56,53 @@ impl RuleFiles {
                 ManifestLine::File { .. } | ManifestLine::Coded { .. } => true,
             };
             if !is_written {
-                files
-                    .left_out
-                    .push(String::from_utf8_lossy(text).into_owned());
+                let text = String::from_utf8_lossy(text).into_owned();
+                files.left_out.push(text);
             }
         }
         Ok(files)
     }
 
-    fn add_section(&mut self, glob: &[u8]) -> Option<()> {
-        let path = path_of_glob(std::str::from_utf8(glob).ok()?)?;
-        self.headers.push_str(&format!("{path}\n"));
-        Some(())
-    }
-
-    fn add_field(&mut self, name: &[u8], value: &[u8]) -> Option<()> {
-        let (name, value) = (
-            std::str::from_utf8(name).ok()?,
-            std::str::from_utf8(value).ok()?,
-        );
+    fn add_field(&mut self, section: &mut Section, name: &[u8], value: &[u8]) -> Option<()> {
+        let name = std::str::from_utf8(name).ok()?;
+        let value = std::str::from_utf8(value).ok()?;
+        let is_comment = name.starts_with('#');
+        let is_readable = !value.is_empty() && value.trim() == value && valid_value(value);
+        if is_comment || name.eq_ignore_ascii_case("basic-auth") || !is_readable {
+            return None;
+        }
+        match std::mem::replace(section, Section::Written) {
+            Section::Pending(path) => self.headers.push_str(&format!("{path}\n")),
+            Section::Written => {}
+            Section::LeftOut => {
+                *section = Section::LeftOut;
+                return None;
+            }
+        }
         self.headers.push_str(&format!("  {name}: {value}\n"));
         Some(())
     }
 
-    /// The server sends the age of a release in the same field.
+    /// The server sends the age of a release in the same field. The first age of a file counts, and the last value of
+    /// a field, so each age is written before the ages so far. All ages come before the fields of a manifest.
     fn add_cache_age(&mut self, glob: &[u8], seconds: u64) -> Option<()> {
-        self.add_section(glob)?;
-        self.add_field(b"Cache-Control", format!("max-age={seconds}").as_bytes())
+        let path = path_of_glob(glob)?;
+        let section = format!("{path}\n  Cache-Control: max-age={seconds}\n");
+        self.headers.insert_str(0, &section);
+        Some(())
     }
 
     fn add_redirect(&mut self, redirect: &RedirectLine<'_>) -> Option<()> {
         let to = std::str::from_utf8(&redirect.to).ok()?;
         let forced = if redirect.is_forced { "!" } else { "" };
-        let (from, status) = (encoded(&redirect.from)?, redirect.status);
+        let from = encoded(&redirect.from)?;
         let space = if to.is_empty() { "" } else { " " };
-        self.redirects
-            .push_str(&format!("{from}{space}{to} {status}{forced}\n"));
-        Some(())
+        let line = format!("{from}{space}{to} {}{forced}\n", redirect.status);
+        self.add_line(&line, |read| {
+            read.from == *redirect.from
+                && read.to.as_bytes() == &*redirect.to
+                && (read.status, read.is_forced) == (redirect.status, redirect.is_forced)
+        })
     }
 
     fn add_error_page(&mut self, status: u16, path: &[u8]) -> Option<()> {
@@ -88,32 +110,49 @@ impl RuleFiles {
         if (status, path) == (404, b"404.html") {
             return Some(());
         }
-        // The line names the page as a file, so its path is not encoded, and a space would end the path.
-        let path = std::str::from_utf8(path)
-            .ok()
-            .filter(|it| !it.contains(char::is_whitespace))?;
-        if status != 404 || path.starts_with('#') {
-            return None;
+        let path = std::str::from_utf8(path).ok()?;
+        self.add_line(&format!("/* /{path} {status}\n"), |read| {
+            (read.status, read.to.strip_prefix('/')) == (404, Some(path))
+        })
+    }
+
+    /// Appends a line of `_redirects`, if the reader of the file finds the same rule and no other.
+    fn add_line(&mut self, line: &str, is_same: impl Fn(&MappedRedirect) -> bool) -> Option<()> {
+        match &redirect_map::read(line).ok()?[..] {
+            [read] if is_same(read) => self.redirects.push_str(line),
+            _ => return None,
         }
-        self.redirects.push_str(&format!("/* /{path} 404\n"));
         Some(())
     }
 }
 
-/// Returns the percent-encoded path of a redirect.
+/// Returns the percent-encoded path of a redirect. Only a `*` at the end stands for any text.
 fn encoded(path: &[u8]) -> Option<String> {
+    let (path, star) = match path.strip_suffix(b"*") {
+        Some(stem) => (stem, "*"),
+        None => (path, ""),
+    };
     let mut text = Vec::new();
     encode_path(path, &mut text);
-    String::from_utf8(text).ok()
+    let mut encoded = String::new();
+    for character in String::from_utf8(text).ok()?.chars() {
+        match character {
+            '*' | '$' | '(' | ')' | ':' => encoded.push_str(&format!("%{:02X}", character as u32)),
+            character => encoded.push(character),
+        }
+    }
+    Some(encoded + star)
 }
 
 /// Returns the path of `_headers` whose glob is `glob`: `*` stands for any text, and `:name` for one name. Returns
 /// None if no path has the glob.
-fn path_of_glob(glob: &str) -> Option<String> {
+fn path_of_glob(glob: &[u8]) -> Option<String> {
+    let glob = std::str::from_utf8(glob).ok()?;
     let glob = if glob == "**" { "/**" } else { glob };
     let names = glob.strip_prefix('/')?.split('/');
     let names: Option<Vec<String>> = names.map(name_of_glob).collect();
-    Some(format!("/{}", names?.join("/"))).filter(|path| path.trim() == path)
+    Some(format!("/{}", names?.join("/")))
+        .filter(|path| path.trim() == path && !path.contains(char::is_control))
 }
 
 fn name_of_glob(glob: &str) -> Option<String> {
@@ -130,7 +169,7 @@ fn name_of_glob(glob: &str) -> Option<String> {
         match character {
             '*' if characters.next() == Some('*') => name.push('*'),
             '\\' => name.push(characters.next().filter(|literal| *literal != '*')?),
-            '*' | '?' | '{' | '}' | '[' | ']' | '\n' => return None,
+            '*' | '?' | '{' | '}' | '[' | ']' => return None,
             literal => name.push(literal),
         }
     }
@@ -193,8 +232,46 @@ mod tests {
             ("/:a/b.html", None),
             ("a.html", None),
         ] {
-            assert_eq!(path_of_glob(glob).as_deref(), path, "{glob}");
+            assert_eq!(path_of_glob(glob.as_bytes()).as_deref(), path, "{glob}");
         }
+    }
+
+    #[test]
+    fn rules_that_would_be_read_otherwise_are_left_out() {
+        let left_out = [
+            "error 404 a%20b.html",
+            "fields /d/**",
+            "field #X 1",
+            "field X-A a%0Ab",
+            "fields /a\\%0A/**",
+            "field X-B 1",
+            "redirect 301 /o /n%20301%0A/q%20/z%20302!",
+            "redirect 301 /p /p",
+        ];
+        let rules = left_out.join("\n") + "\n";
+        let files = RuleFiles::of(rules.as_bytes()).expect("files");
+        assert_eq!((&*files.headers, &*files.redirects), ("", ""));
+        let fields: Vec<&str> = left_out
+            .into_iter()
+            .filter(|line| *line != "fields /d/**")
+            .collect();
+        assert_eq!(files.left_out, fields);
+    }
+
+    #[test]
+    fn redirects_of_odd_paths_keep_their_paths() {
+        let rules = b"redirect 301 /a*b /c\nredirect 301 /price$ /x\nredirect 301 /:id/(.)/* /y\n";
+        let files = RuleFiles::of(rules).expect("files");
+        let redirects = "/a%2Ab /c 301\n/price%24 /x 301\n/%3Aid/%28.%29/* /y 301\n";
+        assert_eq!(files.redirects, redirects);
+        assert_eq!(files.left_out, [""; 0]);
+    }
+
+    #[test]
+    fn the_first_age_of_a_file_counts() {
+        let files = RuleFiles::of(b"cache 60 /**.css\ncache 5 /**\n").expect("files");
+        let headers = "/*\n  Cache-Control: max-age=5\n/*.css\n  Cache-Control: max-age=60\n";
+        assert_eq!(files.headers, headers);
     }
 
     #[test]

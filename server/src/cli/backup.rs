@@ -209,9 +209,7 @@ fn told(restored: &backup::RestoreSummary) -> String {
         text.push_str(&format!("\nrules of the release in {}", file.display()));
     }
     for rule in &restored.left_out_rules {
-        text.push_str(&format!(
-            "\nleft out, since _headers and _redirects cannot express the rule: {rule}"
-        ));
+        text.push_str(&format!("\nleft out: {rule}"));
     }
     for kept in &restored.kept {
         text.push_str(&format!("\nthe old content is in {}", kept.display()));

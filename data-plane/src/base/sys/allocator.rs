@@ -117,6 +117,10 @@ impl Heap {
     /// Returns the bytes that the system got.
     pub fn trim() -> usize {
         let mapped = |shared: &HeapState| shared.blocks.allocator().mapped();
+        CACHE.with(|cache| {
+            let max = &cache.small.max;
+            max.set(max.get().min(SMALL_CACHE_BYTES));
+        });
         let cached = CACHE.with(ThreadCache::bytes);
         let before = {
             let shared = LockedHeap::lock();

@@ -285,6 +285,8 @@ impl H2Session<'_> {
         };
         stream.work.record.rule = reject.rule;
         call.upload = None;
+        // The refusal is the response, whatever the handler would return.
+        call.answering = None;
         match Refusal::new(
             &context,
             audience,

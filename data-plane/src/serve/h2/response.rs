@@ -247,6 +247,21 @@ impl H2Session<'_> {
         }
     }
 
+    /// Keeps a stream with a complete response open for the rest of the request's content, or ends the stream if more
+    /// than `body_discard_bytes` have come already: its window is closed.
+    pub(super) fn begin_drain(&mut self, id: u32) {
+        let now_ms = self.context.clock.millis();
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        stream.work.drain(now_ms);
+        let is_too_long = stream.work.drained > self.context.world().limits.body_discard_bytes;
+        self.h2.answered_early();
+        if is_too_long {
+            self.end_drain(id);
+        }
+    }
+
     /// Resets a stream with NO_ERROR after a complete response, because the rest of the request is not
     /// needed (RFC 9113 §8.1).
     pub(super) fn end_drain(&mut self, id: u32) {
@@ -319,6 +334,12 @@ impl H2Session<'_> {
         if let Some(stream) = self.h2.stream(owed.id) {
             match &mut stream.work.state {
                 _ if stream.work.is_drained => return self.drain(owed.id, bytes, false, world),
+                H2ExchangeState::Call(call)
+                    if call.tunnel.is_none() && bytes as u64 > call.body_bytes_max =>
+                {
+                    self.cut_long_call(owed.id);
+                    return self.receive_rest(owed.id, bytes, owed.ended, world);
+                }
                 H2ExchangeState::Call(call) => {
                     call.set_trailers(&early.trailers);
                     is_taken = call.take(&early.bytes, owed.ended);
@@ -684,10 +705,8 @@ impl H2Session<'_> {
         if owed.is_new {
             return self.h2.finish_unaccepted(owed.id, owed.ended);
         }
-        let now_ms = self.context.clock.millis();
-        if let Some(stream) = self.h2.stream(owed.id).filter(|_| drains) {
-            stream.work.drain(now_ms);
-            return self.h2.answered_early();
+        if drains && self.h2.stream(owed.id).is_some() {
+            return self.begin_drain(owed.id);
         }
         if let Some(work) = self.h2.finish(owed.id) {
             self.forget(&work);

@@ -474,7 +474,6 @@ impl H2Session<'_> {
     /// Closes a stream after the whole response was put into `out`. Where the client still sends the
     /// request body, the stream stays open to drain the body.
     pub(super) fn finish(&mut self, id: u32) {
-        let now_ms = self.context.clock.millis();
         if let Some(stream) = self.h2.stream(id)
             && stream.work.is_drained
             && stream.remote != RemoteState::Ended
@@ -482,13 +481,7 @@ impl H2Session<'_> {
             stream.ready = false;
             stream.work.log(stream.work.sent, &self.context);
             stream.work.count(&self.context);
-            stream.work.drain(now_ms);
-            let is_too_long = stream.work.drained > self.context.world().limits.body_discard_bytes;
-            self.h2.answered_early();
-            if is_too_long {
-                self.end_drain(id);
-            }
-            return;
+            return self.begin_drain(id);
         }
         if let Some(work) = self.h2.finish(id) {
             work.log(work.sent, &self.context);

@@ -101,6 +101,7 @@ impl H2Session<'_> {
                 ConnectionPhase::Write,
             );
         }
+        let unfinished = self.h2.unfinished_data();
         for stream in self.h2.streams() {
             if let Some(since_ms) = stalled_since(stream) {
                 sooner(
@@ -108,7 +109,7 @@ impl H2Session<'_> {
                     ConnectionPhase::Write,
                 );
             }
-            let due_ms = body_due(stream, limits).or(tunnel_due(stream, limits));
+            let due_ms = body_due(stream, unfinished, limits).or(tunnel_due(stream, limits));
             if let Some(at_ms) = due_ms {
                 sooner(at_ms, ConnectionPhase::Body);
             }
@@ -202,9 +203,10 @@ impl H2Session<'_> {
 
     /// Ends requests with bodies that arrive too slowly.
     fn end_slow_bodies(&mut self, limits: &Limits, now_ms: u64) {
+        let unfinished = self.h2.unfinished_data();
         let streams = self.h2.streams().iter();
         let slow: Vec<u32> = streams
-            .filter(|it| body_due(it, limits).is_some_and(|at_ms| now_ms >= at_ms))
+            .filter(|it| body_due(it, unfinished, limits).is_some_and(|at_ms| now_ms >= at_ms))
             .map(|it| it.id)
             .collect();
         for id in slow {
@@ -234,9 +236,14 @@ fn stalled_since(stream: &H2Stream<Box<H2Exchange>>) -> Option<u64> {
     stream.work.stall.since_ms().filter(|_| is_held)
 }
 
-/// Returns the deadline of a body that the peer still has to send.
-fn body_due(stream: &H2Stream<Box<H2Exchange>>, limits: &Limits) -> Option<u64> {
-    if stream.remote == RemoteState::Ended {
+/// Returns the deadline of a body that the peer still has to send. `unfinished` is the stream whose DATA frame is
+/// incomplete.
+fn body_due(
+    stream: &H2Stream<Box<H2Exchange>>,
+    unfinished: Option<u32>,
+    limits: &Limits,
+) -> Option<u64> {
+    if stream.remote == RemoteState::Ended && unfinished != Some(stream.id) {
         return None;
     }
     let (since_ms, seen, patience) = match &stream.work.state {

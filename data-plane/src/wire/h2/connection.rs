@@ -441,6 +441,15 @@ impl<T, R: H2Role> H2Connection<T, R> {
         matches!(self.expects, ExpectedInput::Data(_))
     }
 
+    /// Returns the stream whose DATA frame is incomplete. The stream has ended for flow control and the states of streams
+    /// if the frame has END_STREAM, and the peer still owes the rest of the content.
+    pub fn unfinished_data(&self) -> Option<u32> {
+        match &self.expects {
+            ExpectedInput::Data(data) => Some(data.id),
+            _ => None,
+        }
+    }
+
     /// Returns all streams that await a response.
     pub fn streams(&mut self) -> &mut [H2Stream<T>] {
         &mut self.streams
