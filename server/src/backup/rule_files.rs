@@ -144,7 +144,7 @@ fn encoded(path: &[u8]) -> Option<String> {
     Some(encoded + star)
 }
 
-/// Returns the path of `_headers` whose glob is `glob`: `*` stands for any text, and `:name` for one name. Returns
+/// Returns the path of `_headers` that means the files of `glob`: `*` stands for any text, and `:name` for one name. Returns
 /// None if no path has the glob.
 fn path_of_glob(glob: &[u8]) -> Option<String> {
     let glob = std::str::from_utf8(glob).ok()?;

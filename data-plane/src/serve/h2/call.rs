@@ -245,7 +245,7 @@ impl H2Session<'_> {
         }
     }
 
-    /// Ends a call whose content is longer than the handler's limit. As with an announced length, the rest of the
+    /// Ends a call after more content than the handler's limit. As with an announced length, the rest of the
     /// content is discarded beside the refusal: some clients report a reset stream in place of the response.
     pub(super) fn cut_long_call(&mut self, id: u32) {
         let Some(stream) = self.h2.stream(id) else {
@@ -285,7 +285,7 @@ impl H2Session<'_> {
         };
         stream.work.record.rule = reject.rule;
         call.upload = None;
-        // The refusal is the response, whatever the handler would return.
+        // A response of the handler would follow the refusal on the same stream.
         call.answering = None;
         match Refusal::new(
             &context,

@@ -236,8 +236,8 @@ fn stalled_since(stream: &H2Stream<Box<H2Exchange>>) -> Option<u64> {
     stream.work.stall.since_ms().filter(|_| is_held)
 }
 
-/// Returns the deadline of a body that the peer still has to send. `unfinished` is the stream whose DATA frame is
-/// incomplete.
+/// Returns the deadline of a body that the peer still has to send. `unfinished` is the stream with an
+/// incomplete DATA frame.
 fn body_due(
     stream: &H2Stream<Box<H2Exchange>>,
     unfinished: Option<u32>,

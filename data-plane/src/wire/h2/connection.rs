@@ -438,11 +438,11 @@ impl<T, R: H2Role> H2Connection<T, R> {
 
     /// Returns true if only the payload of a DATA frame is incomplete.
     pub fn is_within_data(&self) -> bool {
-        matches!(self.expects, ExpectedInput::Data(_))
+        self.unfinished_data().is_some()
     }
 
-    /// Returns the stream whose DATA frame is incomplete. The stream has ended for flow control and the states of streams
-    /// if the frame has END_STREAM, and the peer still owes the rest of the content.
+    /// Returns the stream with an incomplete DATA frame. If the frame has END_STREAM, the state of the stream is ended
+    /// already, and the peer still owes the rest of the content.
     pub fn unfinished_data(&self) -> Option<u32> {
         match &self.expects {
             ExpectedInput::Data(data) => Some(data.id),
