@@ -88,6 +88,7 @@ mod mirror;
 mod monitoring;
 mod open_files;
 mod papers;
+mod passed_content;
 mod path_parameters;
 mod pending;
 mod previews;

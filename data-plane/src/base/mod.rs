@@ -17,6 +17,7 @@ pub mod machine;
 pub mod sys;
 pub mod task;
 pub mod coarse_timer;
+pub mod kernel_pipe;
 pub mod worker_number;
 pub mod ip_endpoint;
 pub mod number_text;

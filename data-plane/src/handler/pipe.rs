@@ -5,6 +5,7 @@
 //! for a complete one. After the reader is dropped, the next write fails.
 
 use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
+use crate::base::kernel_pipe::PipeSink;
 use crate::limits::{BODY_GRACE_SECONDS, PIPE_BYTES_MIN};
 use crate::wire::reject::Reject;
 use std::cell::RefCell;
@@ -52,6 +53,7 @@ pub fn counted_pipe(capacity: usize, account: &BodyAccount) -> (PipeWriter, Pipe
         writer_gone: false,
         why: None,
         is_doubtful: false,
+        bypass: Bypass::default(),
         reader_gone: false,
         writer_waits: None,
         reader_waits: None,
@@ -98,9 +100,19 @@ struct PipeState {
     why: Option<Reject>,
     /// The body may be incomplete even though the writer finishes it.
     is_doubtful: bool,
+    bypass: Bypass,
     reader_gone: bool,
     writer_waits: Option<Waker>,
     reader_waits: Option<Waker>,
+}
+
+/// Way of bytes past the pipe.
+#[derive(Default)]
+struct Bypass {
+    /// Socket of the reader's peer, while nothing else waits for the socket.
+    sink: Option<Rc<dyn PipeSink>>,
+    /// Bytes that took the bypass and that the reader does not know of.
+    passed: u64,
 }
 
 impl PipeState {
@@ -242,6 +254,20 @@ impl PipeWriter {
         self.shared.borrow().bytes.is_empty()
     }
 
+    /// Returns the socket of the reader's peer, to which the writer may pass bytes beside the pipe. None if bytes
+    /// wait before, in the pipe or at the reader.
+    pub fn bypass(&self) -> Option<Rc<dyn PipeSink>> {
+        let shared = self.shared.borrow();
+        let sink = shared.bypass.sink.as_ref();
+        let sink = sink.filter(|sink| shared.bytes.is_empty() && sink.is_writable());
+        sink.map(Rc::clone)
+    }
+
+    /// Records that `bytes` bytes have left beside the pipe.
+    pub fn record_passed(&mut self, bytes: usize) {
+        self.shared.borrow_mut().bypass.passed += bytes as u64;
+    }
+
     /// Calls `fill` with the buffer of an empty pipe, and returns the result of `fill`. `fill` must append no
     /// more bytes than [`PipeWriter::poll_room`] returned.
     pub fn fill<T>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> T) -> T {
@@ -366,6 +392,17 @@ impl PipeReader {
         Poll::Ready(Ok(PipeRead::Bytes(taken)))
     }
 
+    /// Opens or closes the way past the pipe: `sink` takes bytes of the writer at once. The reader must have sent all
+    /// bytes that it has taken.
+    pub fn set_bypass(&mut self, sink: Option<Rc<dyn PipeSink>>) {
+        self.shared.borrow_mut().bypass.sink = sink;
+    }
+
+    /// Takes the number of bytes that have left beside the pipe since the last call.
+    pub fn take_passed(&mut self) -> u64 {
+        std::mem::take(&mut self.shared.borrow_mut().bypass.passed)
+    }
+
     /// Returns true if a read would not wait. Otherwise the task is woken as soon as bytes or the end
     /// arrive.
     pub fn is_ready(&mut self, cx: &mut Context<'_>) -> bool {
@@ -485,6 +522,38 @@ mod tests {
         assert_eq!((out.as_ptr(), out.as_slice()), (at, b"abcd".as_slice()));
         assert!(writer.is_empty());
         assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Ok(8)));
+    }
+
+    /// Sink that is writable or full.
+    struct Sink(bool);
+
+    impl PipeSink for Sink {
+        fn is_writable(&self) -> bool {
+            self.0
+        }
+
+        fn take(&self, _: std::os::fd::BorrowedFd<'_>, _: usize) -> usize {
+            0
+        }
+    }
+
+    #[test]
+    fn the_bypass_is_open_while_no_byte_waits_before() {
+        let (mut writer, mut reader) = pipe(8);
+        assert!(writer.bypass().is_none());
+        reader.set_bypass(Some(Rc::new(Sink(true))));
+        assert!(writer.bypass().is_some());
+        writer.write_some(b"ab").unwrap();
+        assert!(writer.bypass().is_none(), "bytes wait in the pipe");
+        let _ = reader.poll_take(&mut cx(), &mut Vec::new(), 8);
+        assert!(writer.bypass().is_some());
+        reader.set_bypass(Some(Rc::new(Sink(false))));
+        assert!(writer.bypass().is_none(), "the socket is full");
+        reader.set_bypass(None);
+        assert!(writer.bypass().is_none());
+        writer.record_passed(5);
+        writer.record_passed(2);
+        assert_eq!((reader.take_passed(), reader.take_passed()), (7, 0));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! that is answered and closed at once is never registered.
 
 use super::poller::{Poller, Readiness};
+use crate::base::kernel_pipe::{PipeSink, splice_to_socket};
 use crate::base::sys;
 use crate::handler::Endpoints;
 use crate::limits::{
@@ -164,8 +165,21 @@ impl TcpSocket {
         &self,
         cx: &mut Context<'_>,
         len: usize,
-        mut put: impl FnMut() -> rustix::io::Result<usize>,
+        put: impl FnMut() -> rustix::io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
+        match self.put(len, put) {
+            Some(taken) => Poll::Ready(taken),
+            None => self.wait(cx),
+        }
+    }
+
+    /// Calls `put`, which tries to send `len` bytes, while the socket is writable. Returns None if the socket is full.
+    #[inline(always)]
+    fn put(
+        &self,
+        len: usize,
+        mut put: impl FnMut() -> rustix::io::Result<usize>,
+    ) -> Option<io::Result<usize>> {
         while self.writable.get() {
             match put() {
                 Ok(taken) => {
@@ -173,14 +187,14 @@ impl TcpSocket {
                         self.writable.set(false);
                         self.was_filled();
                     }
-                    return Poll::Ready(Ok(taken));
+                    return Some(Ok(taken));
                 }
                 Err(Errno::AGAIN) => self.writable.set(false),
                 Err(Errno::INTR) => {}
-                Err(errno) => return Poll::Ready(Err(errno.into())),
+                Err(errno) => return Some(Err(errno.into())),
             }
         }
-        self.wait(cx)
+        None
     }
 
     /// Counts that the socket is full after the peer had made room. After [`FULL_TIMES`] the kernel may
@@ -274,6 +288,17 @@ impl TcpSocket {
     /// Makes the close of the socket reset the connection, and discard bytes still held by the kernel.
     pub fn reset_on_close(&self) -> io::Result<()> {
         Ok(sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO))?)
+    }
+}
+
+impl PipeSink for TcpSocket {
+    fn is_writable(&self) -> bool {
+        self.writable.get() && !self.narrow.get()
+    }
+
+    fn take(&self, pipe: BorrowedFd<'_>, max: usize) -> usize {
+        let taken = self.put(max, || splice_to_socket(pipe, self.fd.as_fd(), max));
+        taken.and_then(Result::ok).unwrap_or_default()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Connection to a member of a balancer, plain or over TLS.
 
 use crate::base::descriptors::MemberDescriptor;
+use crate::base::kernel_pipe::{PipeSink, Transferred};
 use crate::limits::MEMBER_RECEIVE_BYTES_MIN;
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::{BackendAddress, ConnectOptions};
@@ -184,6 +185,18 @@ impl MemberConn {
         max: usize,
     ) -> Poll<io::Result<usize>> {
         self.socket.poll_fill(cx, into, max)
+    }
+
+    /// Moves at most `max` bytes of a connection without TLS to `sink` without a copy, and the bytes that `sink` does
+    /// not take to `rest`. None if the bytes have to be read in the ordinary way.
+    pub(crate) fn poll_transfer(
+        &self,
+        cx: &mut Context<'_>,
+        sink: &dyn PipeSink,
+        max: usize,
+        rest: &mut Vec<u8>,
+    ) -> Poll<io::Result<Option<Transferred>>> {
+        self.socket.poll_transfer(cx, sink, max, rest)
     }
 
     /// Writes bytes and returns their number. Over TLS, the bytes may wait in a buffer of 32 KiB until

@@ -1,6 +1,7 @@
 //! Socket of a connection to a member. The socket stays registered with the runtime of its worker, also while
 //! the connection is idle, so the worker learns without a system call that bytes have arrived.
 
+use crate::base::kernel_pipe::{self, PipeSink, Transferred};
 use crate::base::sys;
 use crate::limits::{MEMBER_FAR_RECEIVE_BYTES, MEMBER_RECEIVE_BYTES};
 use crate::upstream::address::{BackendAddress, ConnectOptions};
@@ -147,6 +148,25 @@ impl MemberSocket {
                     return Poll::Ready(Ok(read));
                 }
                 Err(errno) => return Poll::Ready(Err(errno.into())),
+            }
+        }
+    }
+
+    /// Moves at most `max` bytes to `sink` without a copy, and the bytes that `sink` does not take to `rest`. None if
+    /// the bytes have to be read in the ordinary way.
+    pub(super) fn poll_transfer(
+        &self,
+        cx: &mut Context<'_>,
+        sink: &dyn PipeSink,
+        max: usize,
+        rest: &mut Vec<u8>,
+    ) -> Poll<io::Result<Option<Transferred>>> {
+        loop {
+            let mut ready = ready!(self.0.poll_read_ready(cx))?;
+            match kernel_pipe::transfer(self.0.get_ref().as_fd(), sink, max, rest) {
+                Err(Errno::AGAIN) => ready.clear_ready(),
+                // Fewer bytes than wanted may also mean that the pipe is full.
+                transferred => return Poll::Ready(transferred.map_err(io::Error::from)),
             }
         }
     }

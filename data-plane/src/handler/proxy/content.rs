@@ -3,6 +3,7 @@
 use crate::handler::proxy::exchange::{Exchange, SendError};
 use crate::handler::proxy::log::log_surplus;
 use crate::handler::proxy::transfer::{self, Transfer};
+use crate::limits::PASSED_REST_BYTES_MIN;
 use crate::upstream::with_receive_buffer;
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyStep};
 use crate::wire::reject::Reject;
@@ -75,6 +76,19 @@ impl ContentTransfer {
     /// Moves at most `room` bytes that arrived together with the head.
     fn take_rest(&mut self, room: usize) -> Option<TransferEnd> {
         let rest = std::mem::take(&mut self.rest);
+        if self.rest_at == 0
+            && rest.len() <= room
+            && self.transfer.writer.is_empty()
+            && let Some(decoder) = &mut self.decoder
+            && let Some(missing) = decoder.missing_bytes()
+            && missing >= rest.len() as u64
+        {
+            // All bytes are content of known length, and the buffer becomes the pipe's without a copy.
+            let _ = decoder.step(&rest);
+            let is_done = decoder.is_done();
+            self.transfer.writer.fill(|buffer| *buffer = rest);
+            return is_done.then(|| complete(false));
+        }
         let end = rest.len().min(self.rest_at + room);
         let step = self.decode(&rest[self.rest_at..end]);
         let is_surplus = end < rest.len();
@@ -92,8 +106,47 @@ impl ContentTransfer {
     fn poll_next(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<Option<TransferEnd>> {
         let missing = self.decoder.as_ref().and_then(BodyDecoder::missing_bytes);
         let missing = missing.filter(|_| self.transfer.writer.is_empty());
-        let filled = missing.and_then(|missing| self.poll_fill(cx, room, missing));
-        filled.unwrap_or_else(|| self.poll_receive(cx, room))
+        if let Some(missing) = missing {
+            let passed = self.poll_pass(cx, room, missing);
+            if let Some(step) = passed.or_else(|| self.poll_fill(cx, room, missing)) {
+                return step;
+            }
+        }
+        self.poll_receive(cx, room)
+    }
+
+    /// Moves the next bytes of a content of known length from the member's socket to the client's without a copy.
+    /// None if the bytes have to go through the pipe.
+    fn poll_pass(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: usize,
+        missing: u64,
+    ) -> Option<Poll<Option<TransferEnd>>> {
+        // The last bytes go through the pipe, which shows whether bytes follow the content.
+        let most = missing.checked_sub(PASSED_REST_BYTES_MIN)?;
+        let most = usize::try_from(most).map_or(room, |most| most.min(room));
+        let sink = self.transfer.writer.bypass().filter(|_| most > 0)?;
+        let exchange = &mut self.exchange;
+        let mut passed = 0;
+        let read = self.transfer.writer.fill(|rest| {
+            let transferred = exchange.poll_transfer(cx, &*sink, most, rest)?;
+            Some(transferred.map_ok(|bytes| {
+                passed = bytes.passed;
+                bytes.received
+            }))
+        })?;
+        self.transfer.writer.record_passed(passed);
+        Some(read.map(|read| {
+            self.transfer.end_silence();
+            match (read, &mut self.decoder) {
+                (Ok(received @ 1..), Some(decoder)) => {
+                    decoder.skip(received as u64);
+                    None
+                }
+                _ => Some(TransferEnd::Broken(Reject::UPSTREAM_BROKE_OFF)),
+            }
+        }))
     }
 
     /// Receives the next bytes of a content of known length directly into the empty pipe. None if the

@@ -1,5 +1,6 @@
 //! One request on one connection to a member: sends the head and the body of the request.
 
+use crate::base::kernel_pipe::{PipeSink, Transferred};
 use crate::handler::pipe::{PipeRead, PipeReader};
 use crate::handler::proxy::request_head::forwarded_trailers;
 use crate::handler::proxy::route::ProxyRoute;
@@ -191,6 +192,26 @@ impl Exchange {
             self.received_bytes += *read as u64;
         }
         Some(filled)
+    }
+
+    /// Moves at most `max` bytes of the member to `sink`, and the bytes that `sink` does not take to `rest`. None if
+    /// the connection needs a copy.
+    pub(super) fn poll_transfer(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &dyn PipeSink,
+        max: usize,
+        rest: &mut Vec<u8>,
+    ) -> Option<Poll<io::Result<Transferred>>> {
+        let conn = self.conn.as_ref().filter(|conn| conn.can_fill())?;
+        let transferred = match conn.poll_transfer(cx, sink, max, rest) {
+            Poll::Pending => return Some(Poll::Pending),
+            Poll::Ready(transferred) => transferred.transpose()?,
+        };
+        if let Ok(bytes) = &transferred {
+            self.received_bytes += bytes.received as u64;
+        }
+        Some(Poll::Ready(transferred))
     }
 
     /// Moves the exchange out, for the transfer of the response's content.

@@ -551,12 +551,33 @@ impl H1CallDriver<'_> {
         else {
             return Poll::Ready(true);
         };
+        let stream = &self.connection.stream;
+        let length = match framing {
+            ResponseFraming::Length(left) => Some(left),
+            _ => None,
+        };
+        // Bytes may pass the pipe only if no byte waits before them, and if they need neither framing nor TLS.
+        let is_open = self.out.is_empty() && stream.tls.is_none();
+        let passing = length.filter(|_| is_open);
+        if passing.is_some() {
+            reader.set_bypass(Some(stream.socket.clone()));
+        }
         if let Some(future) = work
             && future.as_mut().poll(cx).is_ready()
         {
             *work = None;
         }
-        reserve_socket_again(&self.call.memory, &self.connection.stream.socket);
+        if let Some(left) = passing {
+            reader.set_bypass(None);
+            let passed = reader.take_passed();
+            self.sent += passed;
+            self.out.taken += passed;
+            let Some(less) = left.checked_sub(passed) else {
+                return Poll::Ready(false);
+            };
+            *left = less;
+        }
+        reserve_socket_again(&self.call.memory, &stream.socket);
         let out = &mut self.out.bytes;
         // Into an empty buffer, all bytes of the pipe move without a copy.
         let max = match out.is_empty() {

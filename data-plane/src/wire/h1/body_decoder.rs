@@ -140,6 +140,19 @@ impl BodyDecoder {
         }
     }
 
+    /// Skips `count` bytes of payload that the caller has moved on unseen. The body must have a known length, of which at
+    /// least `count` bytes are missing.
+    pub fn skip(&mut self, count: u64) {
+        let missing = self
+            .missing_bytes()
+            .and_then(|left| left.checked_sub(count));
+        self.state = match missing {
+            Some(0) => BodyDecoderState::Done,
+            Some(left) => BodyDecoderState::Length { left },
+            None => BodyDecoderState::Failed(Reject::CHUNK_MALFORMED),
+        };
+    }
+
     /// Decodes framing up to and including the next run of payload, and drops the trailer section. The caller
     /// limits the total payload.
     pub fn step(&mut self, input: &[u8]) -> Result<BodyStep, Reject> {
@@ -405,6 +418,26 @@ mod tests {
                     return (payload, Err(reject.rule.to_string()));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn skipped_payload_counts_for_a_known_length() {
+        let mut decoder = BodyDecoder::new(BodyLength::Length(10));
+        decoder.skip(4);
+        assert_eq!(decoder.missing_bytes(), Some(6));
+        let data = BodyStep::Data {
+            consumed: 2,
+            payload: 0..2,
+        };
+        assert_eq!(decoder.step(b"ab"), Ok(data));
+        decoder.skip(4);
+        assert!(decoder.is_done());
+        assert_eq!(decoder.step(b"GET"), Ok(BodyStep::End { consumed: 0 }));
+        for (length, count) in [(BodyLength::Length(3), 4), (BodyLength::Chunked, 1)] {
+            let mut decoder = BodyDecoder::new(length);
+            decoder.skip(count);
+            assert!(decoder.step(b"abc").is_err());
         }
     }
 
