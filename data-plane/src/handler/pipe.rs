@@ -109,8 +109,9 @@ struct PipeState {
 /// Way of bytes past the pipe.
 #[derive(Default)]
 struct Bypass {
-    /// Socket of the reader's peer, while nothing else waits for the socket.
-    sink: Option<Rc<dyn PipeSink>>,
+    /// Socket of the reader's peer, while nothing else waits for the socket, and the largest number of bytes that the
+    /// reader wants.
+    sink: Option<(Rc<dyn PipeSink>, u64)>,
     /// Bytes that took the bypass and that the reader does not know of.
     passed: u64,
 }
@@ -254,16 +255,16 @@ impl PipeWriter {
         self.shared.borrow().bytes.is_empty()
     }
 
-    /// Returns the socket of the reader's peer, to which the writer may pass bytes beside the pipe. None if bytes
-    /// wait before, in the pipe or at the reader.
-    pub fn bypass(&self) -> Option<Rc<dyn PipeSink>> {
+    /// Returns the socket of the reader's peer, to which the writer may send bytes past the pipe, and the largest
+    /// number of the bytes. None if bytes wait before, in the pipe or at the reader.
+    pub fn bypass(&self) -> Option<(Rc<dyn PipeSink>, u64)> {
         let shared = self.shared.borrow();
-        let sink = shared.bypass.sink.as_ref();
-        let sink = sink.filter(|sink| shared.bytes.is_empty() && sink.is_writable());
-        sink.map(Rc::clone)
+        let (sink, max) = shared.bypass.sink.as_ref()?;
+        let is_open = shared.bytes.is_empty() && sink.is_writable();
+        is_open.then(|| (Rc::clone(sink), max.saturating_sub(shared.bypass.passed)))
     }
 
-    /// Records that `bytes` bytes have left beside the pipe.
+    /// Records that `bytes` bytes have left past the pipe.
     pub fn record_passed(&mut self, bytes: usize) {
         self.shared.borrow_mut().bypass.passed += bytes as u64;
     }
@@ -392,15 +393,15 @@ impl PipeReader {
         Poll::Ready(Ok(PipeRead::Bytes(taken)))
     }
 
-    /// Opens or closes the way past the pipe: `sink` takes bytes of the writer at once. The reader must have sent all
-    /// bytes that it has taken.
-    pub fn set_bypass(&mut self, sink: Option<Rc<dyn PipeSink>>) {
-        self.shared.borrow_mut().bypass.sink = sink;
+    /// Opens the way past the pipe: `sink` takes at most `max` bytes of the writer at once. The reader must have sent
+    /// all bytes that it has taken.
+    pub fn open_bypass(&mut self, sink: Rc<dyn PipeSink>, max: u64) {
+        self.shared.borrow_mut().bypass.sink = Some((sink, max));
     }
 
-    /// Takes the number of bytes that have left beside the pipe since the last call.
-    pub fn take_passed(&mut self) -> u64 {
-        std::mem::take(&mut self.shared.borrow_mut().bypass.passed)
+    /// Closes the way past the pipe. Returns the number of bytes that have taken the way.
+    pub fn close_bypass(&mut self) -> u64 {
+        std::mem::take(&mut self.shared.borrow_mut().bypass).passed
     }
 
     /// Returns true if a read would not wait. Otherwise the task is woken as soon as bytes or the end
@@ -541,19 +542,19 @@ mod tests {
     fn the_bypass_is_open_while_no_byte_waits_before() {
         let (mut writer, mut reader) = pipe(8);
         assert!(writer.bypass().is_none());
-        reader.set_bypass(Some(Rc::new(Sink(true))));
+        reader.open_bypass(Rc::new(Sink(true)), 10);
         assert!(writer.bypass().is_some());
         writer.write_some(b"ab").unwrap();
         assert!(writer.bypass().is_none(), "bytes wait in the pipe");
         let _ = reader.poll_take(&mut cx(), &mut Vec::new(), 8);
-        assert!(writer.bypass().is_some());
-        reader.set_bypass(Some(Rc::new(Sink(false))));
-        assert!(writer.bypass().is_none(), "the socket is full");
-        reader.set_bypass(None);
-        assert!(writer.bypass().is_none());
         writer.record_passed(5);
         writer.record_passed(2);
-        assert_eq!((reader.take_passed(), reader.take_passed()), (7, 0));
+        assert_eq!(writer.bypass().map(|(_, most)| most), Some(3));
+        assert_eq!(reader.close_bypass(), 7);
+        assert!(writer.bypass().is_none());
+        reader.open_bypass(Rc::new(Sink(false)), 10);
+        assert!(writer.bypass().is_none(), "the socket is full");
+        assert_eq!(reader.close_bypass(), 0);
     }
 
     #[test]

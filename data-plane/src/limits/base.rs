@@ -118,3 +118,9 @@ pub const BODY_SHARE_BUCKETS: usize = 512;
 /// Clients with a bucket under one request rate: 640 KiB of memory at most. Beyond the bound, buckets of clients that sent
 /// the fewest requests are forgotten first.
 pub const RATE_CLIENTS_MAX: usize = 16_384;
+
+// Transfers between sockets
+
+/// Received bytes that are moved without a copy, 16 KiB or more. A move of fewer bytes costs more than a copy, and keeps
+/// the whole pages of many small packets for a client that does not read.
+pub const PASSED_BYTES_MIN: usize = 16 * 1024;

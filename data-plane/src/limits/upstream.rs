@@ -104,7 +104,7 @@ pub const MEMBER_FAR_RECEIVE_BYTES: u32 = 256 * 1024;
 pub const MEMBER_FAR_WINDOW_BYTES: usize = 512 * 1024;
 /// Last bytes of a content of known length that are copied, 4 KiB. The bytes before go from the member's socket to a
 /// client without TLS in the kernel, without a copy. The copy shows whether bytes follow the content.
-pub const PASSED_REST_BYTES_MIN: u64 = 4 * 1024;
+pub const COPIED_REST_BYTES_MIN: u64 = 4 * 1024;
 /// Unsent bytes of a streamed request body in the kernel, 64 KiB for each connection to a member. Without a bound the
 /// kernel holds 2 to 4 MB for a member that does not read.
 pub const MEMBER_UNSENT_BYTES: u32 = 64 * 1024;

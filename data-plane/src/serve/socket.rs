@@ -165,21 +165,8 @@ impl TcpSocket {
         &self,
         cx: &mut Context<'_>,
         len: usize,
-        put: impl FnMut() -> rustix::io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        match self.put(len, put) {
-            Some(taken) => Poll::Ready(taken),
-            None => self.wait(cx),
-        }
-    }
-
-    /// Calls `put`, which tries to send `len` bytes, while the socket is writable. Returns None if the socket is full.
-    #[inline(always)]
-    fn put(
-        &self,
-        len: usize,
         mut put: impl FnMut() -> rustix::io::Result<usize>,
-    ) -> Option<io::Result<usize>> {
+    ) -> Poll<io::Result<usize>> {
         while self.writable.get() {
             match put() {
                 Ok(taken) => {
@@ -187,14 +174,14 @@ impl TcpSocket {
                         self.writable.set(false);
                         self.was_filled();
                     }
-                    return Some(Ok(taken));
+                    return Poll::Ready(Ok(taken));
                 }
                 Err(Errno::AGAIN) => self.writable.set(false),
                 Err(Errno::INTR) => {}
-                Err(errno) => return Some(Err(errno.into())),
+                Err(errno) => return Poll::Ready(Err(errno.into())),
             }
         }
-        None
+        self.wait(cx)
     }
 
     /// Counts that the socket is full after the peer had made room. After [`FULL_TIMES`] the kernel may
@@ -297,8 +284,22 @@ impl PipeSink for TcpSocket {
     }
 
     fn take(&self, pipe: BorrowedFd<'_>, max: usize) -> usize {
-        let taken = self.put(max, || splice_to_socket(pipe, self.fd.as_fd(), max));
-        taken.and_then(Result::ok).unwrap_or_default()
+        let mut taken = 0;
+        // A signal makes a call short although the socket has room, so only EAGAIN tells that the socket is full.
+        while taken < max {
+            match splice_to_socket(pipe, self.fd.as_fd(), max - taken) {
+                Ok(0) => break,
+                Ok(more) => taken += more,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.writable.set(false);
+                    self.was_filled();
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        taken
     }
 }
 

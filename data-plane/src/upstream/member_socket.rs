@@ -161,14 +161,11 @@ impl MemberSocket {
         max: usize,
         rest: &mut Vec<u8>,
     ) -> Poll<io::Result<Option<Transferred>>> {
-        loop {
-            let mut ready = ready!(self.0.poll_read_ready(cx))?;
-            match kernel_pipe::transfer(self.0.get_ref().as_fd(), sink, max, rest) {
-                Err(Errno::AGAIN) => ready.clear_ready(),
-                // Fewer bytes than wanted may also mean that the pipe is full.
-                transferred => return Poll::Ready(transferred.map_err(io::Error::from)),
-            }
-        }
+        // Fewer bytes than wanted, or none, do not tell that the socket is empty: the kernel's pipe may be full, and
+        // urgent data stops a transfer.
+        let _ = ready!(self.0.poll_read_ready(cx))?;
+        let transferred = kernel_pipe::transfer(self.0.get_ref().as_fd(), sink, max, rest);
+        Poll::Ready(transferred.map_err(io::Error::from))
     }
 
     /// Writes bytes and returns their number.

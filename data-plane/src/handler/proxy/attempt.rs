@@ -392,6 +392,7 @@ impl Attempt {
             keep_alive: head.keep_alive,
             rest: rest.to_vec(),
             rest_at: 0,
+            has_few: false,
             trailers: Vec::new(),
         };
         ResponseBody::Stream {

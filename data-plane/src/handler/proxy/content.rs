@@ -3,7 +3,7 @@
 use crate::handler::proxy::exchange::{Exchange, SendError};
 use crate::handler::proxy::log::log_surplus;
 use crate::handler::proxy::transfer::{self, Transfer};
-use crate::limits::PASSED_REST_BYTES_MIN;
+use crate::limits::{COPIED_REST_BYTES_MIN, PASSED_BYTES_MIN};
 use crate::upstream::with_receive_buffer;
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyStep};
 use crate::wire::reject::Reject;
@@ -24,6 +24,8 @@ pub(super) struct ContentTransfer {
     /// Received bytes that are not decoded, from `rest_at`.
     pub(super) rest: Vec<u8>,
     pub(super) rest_at: usize,
+    /// True if the member sends few bytes at once. A copy of few bytes is cheaper than a move.
+    pub(super) has_few: bool,
     /// Lines of the trailer section.
     pub(super) trailers: Vec<u8>,
 }
@@ -107,8 +109,8 @@ impl ContentTransfer {
         let missing = self.decoder.as_ref().and_then(BodyDecoder::missing_bytes);
         let missing = missing.filter(|_| self.transfer.writer.is_empty());
         if let Some(missing) = missing {
-            let passed = self.poll_pass(cx, room, missing);
-            if let Some(step) = passed.or_else(|| self.poll_fill(cx, room, missing)) {
+            let moved = self.poll_move(cx, room, missing);
+            if let Some(step) = moved.or_else(|| self.poll_fill(cx, room, missing)) {
                 return step;
             }
         }
@@ -117,19 +119,25 @@ impl ContentTransfer {
 
     /// Moves the next bytes of a content of known length from the member's socket to the client's without a copy.
     /// None if the bytes have to go through the pipe.
-    fn poll_pass(
+    fn poll_move(
         &mut self,
         cx: &mut Context<'_>,
         room: usize,
         missing: u64,
     ) -> Option<Poll<Option<TransferEnd>>> {
+        if self.has_few {
+            return None;
+        }
         // The last bytes go through the pipe, which shows whether bytes follow the content.
-        let most = missing.checked_sub(PASSED_REST_BYTES_MIN)?;
-        let most = usize::try_from(most).map_or(room, |most| most.min(room));
-        let sink = self.transfer.writer.bypass().filter(|_| most > 0)?;
+        let movable = missing.saturating_sub(COPIED_REST_BYTES_MIN);
+        let (sink, wanted) = self.transfer.writer.bypass()?;
+        let most = usize::try_from(movable.min(wanted)).map_or(room, |most| most.min(room));
+        if most < PASSED_BYTES_MIN {
+            return None;
+        }
         let exchange = &mut self.exchange;
         let mut passed = 0;
-        let read = self.transfer.writer.fill(|rest| {
+        let received = self.transfer.writer.fill(|rest| {
             let transferred = exchange.poll_transfer(cx, &*sink, most, rest)?;
             Some(transferred.map_ok(|bytes| {
                 passed = bytes.passed;
@@ -137,11 +145,12 @@ impl ContentTransfer {
             }))
         })?;
         self.transfer.writer.record_passed(passed);
-        Some(read.map(|read| {
+        Some(received.map(|received| {
             self.transfer.end_silence();
-            match (read, &mut self.decoder) {
-                (Ok(received @ 1..), Some(decoder)) => {
+            match (received, &mut self.decoder) {
+                (Ok(received), Some(decoder)) => {
                     decoder.skip(received as u64);
+                    self.has_few = received < PASSED_BYTES_MIN;
                     None
                 }
                 _ => Some(TransferEnd::Broken(Reject::UPSTREAM_BROKE_OFF)),
@@ -176,6 +185,9 @@ impl ContentTransfer {
             }
             Some(filled)
         })?;
+        if let Poll::Ready(Ok(read)) = filled {
+            self.has_few = read < PASSED_BYTES_MIN;
+        }
         Some(filled.map(|read| {
             self.transfer.end_silence();
             match read {

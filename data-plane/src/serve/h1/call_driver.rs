@@ -559,8 +559,8 @@ impl H1CallDriver<'_> {
         // Bytes may pass the pipe only if no byte waits before them, and if they need neither framing nor TLS.
         let is_open = self.out.is_empty() && stream.tls.is_none();
         let passing = length.filter(|_| is_open);
-        if passing.is_some() {
-            reader.set_bypass(Some(stream.socket.clone()));
+        if let Some(left) = &passing {
+            reader.open_bypass(stream.socket.clone(), **left);
         }
         if let Some(future) = work
             && future.as_mut().poll(cx).is_ready()
@@ -568,14 +568,10 @@ impl H1CallDriver<'_> {
             *work = None;
         }
         if let Some(left) = passing {
-            reader.set_bypass(None);
-            let passed = reader.take_passed();
+            let passed = reader.close_bypass();
+            *left = left.saturating_sub(passed);
             self.sent += passed;
             self.out.taken += passed;
-            let Some(less) = left.checked_sub(passed) else {
-                return Poll::Ready(false);
-            };
-            *left = less;
         }
         reserve_socket_again(&self.call.memory, &stream.socket);
         let out = &mut self.out.bytes;
