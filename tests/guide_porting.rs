@@ -62,7 +62,7 @@ scenarios! {
         diff expected actual
         [ "$(grep -c '^200' actual)" -ge 8 ]
         has 'HTTP/2 401' curl -si 'https://www.example.org/private/page.php?n=1'
-        grep -q 'GET /about' /var/log/anthill/access.log
+        until grep -q 'GET /about' /var/log/anthill/access.log; do sleep 0.05; done
     "#;
 
     a_site_of_caddy_answers_as_before("from-caddy.md", true) = r#"
