@@ -17,9 +17,6 @@ thread_local! {
 
 /// Receiver of bytes that wait in a pipe of the kernel.
 pub trait PipeSink {
-    /// Returns true if the receiver may take bytes now.
-    fn is_writable(&self) -> bool;
-
     /// Takes at most `max` bytes of `pipe` without waiting. Returns the number of bytes taken; 0 also after an
     /// error, which the next ordinary write reports.
     fn take(&self, pipe: BorrowedFd<'_>, max: usize) -> usize;
@@ -116,10 +113,6 @@ mod tests {
     }
 
     impl PipeSink for SlowSink {
-        fn is_writable(&self) -> bool {
-            self.most > 0
-        }
-
         fn take(&self, pipe: BorrowedFd<'_>, max: usize) -> usize {
             match self.most.min(max) {
                 0 => 0,

@@ -211,6 +211,12 @@ impl TcpSocket {
         let _ = sys::bound_unsent(self.fd.as_fd(), bytes);
     }
 
+    /// Returns true if the socket may take bytes past the buffers of its connection: the socket is not known to be full, and
+    /// the memory of the kernel's bytes is reserved.
+    pub(super) fn takes_moves(&self) -> bool {
+        self.writable.get() && !self.narrow.get()
+    }
+
     /// Returns true if the kernel holds only a few unsent bytes.
     pub(super) fn is_narrow(&self) -> bool {
         self.narrow.get()
@@ -279,10 +285,6 @@ impl TcpSocket {
 }
 
 impl PipeSink for TcpSocket {
-    fn is_writable(&self) -> bool {
-        self.writable.get() && !self.narrow.get()
-    }
-
     fn take(&self, pipe: BorrowedFd<'_>, max: usize) -> usize {
         let mut taken = 0;
         // A signal makes a call short although the socket has room, so only EAGAIN tells that the socket is full.

@@ -195,7 +195,7 @@ impl MemberConn {
         sink: &dyn PipeSink,
         max: usize,
         rest: &mut Vec<u8>,
-    ) -> Poll<io::Result<Option<Transferred>>> {
+    ) -> Poll<rustix::io::Result<Option<Transferred>>> {
         self.socket.poll_transfer(cx, sink, max, rest)
     }
 

@@ -160,12 +160,14 @@ impl MemberSocket {
         sink: &dyn PipeSink,
         max: usize,
         rest: &mut Vec<u8>,
-    ) -> Poll<io::Result<Option<Transferred>>> {
+    ) -> Poll<rustix::io::Result<Option<Transferred>>> {
         // Fewer bytes than wanted, or none, do not tell that the socket is empty: the kernel's pipe may be full, and
         // urgent data stops a transfer.
-        let _ = ready!(self.0.poll_read_ready(cx))?;
-        let transferred = kernel_pipe::transfer(self.0.get_ref().as_fd(), sink, max, rest);
-        Poll::Ready(transferred.map_err(io::Error::from))
+        Poll::Ready(match ready!(self.0.poll_read_ready(cx)) {
+            Ok(_) => kernel_pipe::transfer(self.0.get_ref().as_fd(), sink, max, rest),
+            // The ordinary read reports the error.
+            Err(_) => Ok(None),
+        })
     }
 
     /// Writes bytes and returns their number.

@@ -382,13 +382,21 @@ impl Attempt {
         };
         let bytes = length.map_or(0, |length| length.min(PIPE_BYTES as u64));
         writer.widen(bytes as usize);
+        let mut decoder = head.body.framed().map(BodyDecoder::new);
+        let mut rest = rest;
+        if let (Some(_), Some(decoder)) = (length, &mut decoder) {
+            // All bytes are content, fewer than the whole content and than the pipe holds.
+            let taken = writer.write_some(rest).unwrap_or_default();
+            decoder.skip(taken as u64);
+            rest = &rest[taken..];
+        }
         let balancer = call.route.balancer.name();
         let lease = call.lease.take();
         let transfer = Transfer::new(&self.pool, balancer, lease, writer, call.request);
         let transfer = ContentTransfer {
             transfer,
             exchange: self.exchange.take(),
-            decoder: head.body.framed().map(BodyDecoder::new),
+            decoder,
             keep_alive: head.keep_alive,
             rest: rest.to_vec(),
             rest_at: 0,

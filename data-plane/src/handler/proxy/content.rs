@@ -78,19 +78,6 @@ impl ContentTransfer {
     /// Moves at most `room` bytes that arrived together with the head.
     fn take_rest(&mut self, room: usize) -> Option<TransferEnd> {
         let rest = std::mem::take(&mut self.rest);
-        if self.rest_at == 0
-            && rest.len() <= room
-            && self.transfer.writer.is_empty()
-            && let Some(decoder) = &mut self.decoder
-            && let Some(missing) = decoder.missing_bytes()
-            && missing >= rest.len() as u64
-        {
-            // All bytes are content of known length, and the buffer becomes the pipe's without a copy.
-            let _ = decoder.step(&rest);
-            let is_done = decoder.is_done();
-            self.transfer.writer.fill(|buffer| *buffer = rest);
-            return is_done.then(|| complete(false));
-        }
         let end = rest.len().min(self.rest_at + room);
         let step = self.decode(&rest[self.rest_at..end]);
         let is_surplus = end < rest.len();
@@ -119,6 +106,7 @@ impl ContentTransfer {
 
     /// Moves the next bytes of a content of known length from the member's socket to the client's without a copy.
     /// None if the bytes have to go through the pipe.
+    #[cold] // A call moves up to 64 KiB, so small code counts for more than fast code.
     fn poll_move(
         &mut self,
         cx: &mut Context<'_>,

@@ -202,7 +202,7 @@ impl Exchange {
         sink: &dyn PipeSink,
         max: usize,
         rest: &mut Vec<u8>,
-    ) -> Option<Poll<io::Result<Transferred>>> {
+    ) -> Option<Poll<rustix::io::Result<Transferred>>> {
         let conn = self.conn.as_ref().filter(|conn| conn.can_fill())?;
         let transferred = match conn.poll_transfer(cx, sink, max, rest) {
             Poll::Pending => return Some(Poll::Pending),

@@ -557,7 +557,7 @@ impl H1CallDriver<'_> {
             _ => None,
         };
         // Bytes may pass the pipe only if no byte waits before them, and if they need neither framing nor TLS.
-        let is_open = self.out.is_empty() && stream.tls.is_none();
+        let is_open = self.out.is_empty() && stream.tls.is_none() && stream.socket.takes_moves();
         let passing = length.filter(|_| is_open);
         if let Some(left) = &passing {
             reader.open_bypass(stream.socket.clone(), **left);
