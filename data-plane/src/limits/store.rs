@@ -34,8 +34,9 @@ pub const RECEIVE_UNSYNCED_BYTES_MAX: u64 = 64 << 20;
 /// Completed contents, 4,096, after which a receiver writes the contents to the disk, even of few bytes. The names of the
 /// contents are in memory until then.
 pub const RECEIVE_UNSYNCED_CONTENTS_MAX: usize = 4_096;
-/// Seconds without a byte from a publisher after which a receiver ends the session, 30 minutes. A session that stays open
-/// keeps the store from being swept, and a publisher of a large site compresses texts for minutes between two requests.
+/// Seconds without a byte from a publisher, or without room for an answer, after which a receiver ends the session,
+/// 30 minutes. A session that stays open keeps the store from being swept, and a publisher of a large site compresses texts
+/// for minutes between two requests.
 pub const RECEIVE_IDLE_SECONDS_MAX: u64 = 30 * 60;
 /// Bytes that each file of a store counts for the quota at least, 4 KiB: a file takes a block of the disk.
 pub const STORE_FILE_BYTES_MIN: u64 = 4 * 1024;

@@ -9,7 +9,7 @@ use crate::base::clock;
 use crate::base::digest::hex;
 use crate::config::OperatorError;
 use crate::limits::RECEIVE_IDLE_SECONDS_MAX;
-use crate::receive::{self, IdleInput, ReceiveOptions, Rights};
+use crate::receive::{self, IdleInput, IdleOutput, ReceiveOptions, Rights};
 use crate::store::{
     ReleaseMark, ReleaseSupport, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError,
     StoreWriter, served_folder, sweep,
@@ -39,7 +39,8 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
         });
     }
     // The program that the publisher asked for (SSH_ORIGINAL_COMMAND) decides nothing: the account's own command does.
-    let done = receive::receive(&options, input, io::stdout().lock());
+    let output = IdleOutput::new(io::stdout(), RECEIVE_IDLE_SECONDS_MAX);
+    let done = receive::receive(&options, input, output);
     sweep_releases(&options);
     // The publisher has the reason of a refusal.
     Ok(match done {

@@ -5,7 +5,7 @@
 //! compared, and a pointer only after all contents of its release are in the store.
 
 mod error;
-mod idle_input;
+mod idle_streams;
 mod incoming;
 mod options;
 mod rights;
@@ -16,7 +16,7 @@ mod upload;
 mod tests;
 
 pub use error::ReceiveError;
-pub use idle_input::IdleInput;
+pub use idle_streams::{IdleInput, IdleOutput};
 pub use options::ReceiveOptions;
 pub use rights::Rights;
 
