@@ -261,7 +261,7 @@ impl Checker<'_> {
                 "give `https` in [server] an address, or remove `client_ca` and protect routes \
                  with `users` or `allow`",
             ),
-            (false, PlainHttp::Serve) => (
+            (false, PlainHttp::Serve) if !server.http.is_empty() => (
                 site.http_span.clone(),
                 format!(
                     "{name} requires client certificates, but http = \"serve\" serves the site \
