@@ -319,8 +319,8 @@ fn the_directory_requests_an_early_renewal() {
     wait_for_lines(&server.errors, "certificate until", 2);
     assert_ne!(first_certificate(&stored(&server, NAME)), old);
     wait_until_trusted(&server, NAME);
-    // DER puts a zero byte before a serial number with a set first bit. Pebble then knows no order of the certificate, and
-    // the server orders without the reference. Pebble's numbers have 63 bits, so this is rare.
+    // DER puts a zero byte before a serial number with a set first bit. Pebble then seems to find no order of the
+    // certificate, and the server orders without the reference. Pebble's numbers have 63 bits, so this is rare.
     let issued = wait_for_line(&pebble.output, "Issued certificate serial ");
     let serial = issued.rsplit_once("serial ").map(|(_, serial)| serial);
     let has_zero_byte = serial.is_some_and(|it| it.len() % 2 == 0 && it.as_bytes()[0] >= b'8');

@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(output.write(&answers).unwrap(), rustix::pipe::PIPE_BUF);
         let error = output.write_all(&[7; 1 << 20]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        // A reader that comes back later gets no half of an answer more.
+        // A reader that comes back later gets no further bytes, since a part of the answer would be missing.
         input.read_exact(&mut [0; 8192]).unwrap();
         let error = output.write(&answers).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
