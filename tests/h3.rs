@@ -104,6 +104,12 @@ impl Holder {
         Holder::start(server, &["hold_tunnel", path], "open")
     }
 
+    /// Opens a connection with a server name. Each [`Holder::echo`] requests the front page of the named host, and
+    /// returns the status; `goaway` waits for GOAWAY.
+    pub fn with_site(server: &Server, name: &str) -> Holder {
+        Holder::start(server, &["kept", name], "open")
+    }
+
     /// Requests pages on one connection, and takes no byte of the responses.
     pub fn with_requests(server: &Server, paths: &[&str]) -> Holder {
         Holder::start(server, &[&["hold_requests"], paths].concat(), "asked")
@@ -120,7 +126,7 @@ impl Holder {
         writeln!(input).expect("a client that reads");
     }
 
-    /// Sends a line through the tunnel, and returns the bytes from the tunnel.
+    /// Sends a line to the client, which a tunnel passes on, and returns the line that comes back.
     pub fn echo(&mut self, line: &str) -> String {
         let input = self.client.stdin.as_mut().expect("a pipe");
         writeln!(input, "{line}").expect("a client that reads");

@@ -59,6 +59,7 @@ mod hosts;
 mod http;
 mod interim;
 mod journal;
+mod kept_connections;
 mod layers;
 mod lifecycle;
 mod limits;

@@ -71,7 +71,16 @@ class Client(QuicConnectionProtocol):
         self.streams = {}
         self.over = asyncio.Event()
         self.code = None
-        self.goaways = []
+        # Set by the server's GOAWAY, which aioquic ignores.
+        self.left = asyncio.Event()
+        check = self.http._check_control_frame_type
+
+        def observe(kind):
+            if kind == 7:
+                self.left.set()
+            check(kind)
+
+        self.http._check_control_frame_type = observe
 
     def quic_event_received(self, event):
         if isinstance(event, ConnectionTerminated):
@@ -465,6 +474,21 @@ async def hold_tunnel(path):
             it.transmit()
             await until(tunnel, lambda got: len(got.body) >= len(line) or got.ended.is_set())
             print(tunnel.body.decode(), flush=True)
+
+
+async def kept(name):
+    """Requests the front page of a site over one connection for each line of the standard input, which names the host,
+    and prints the status. The line `goaway` waits for the server's GOAWAY."""
+    async with client(name) as it:
+        print("open", flush=True)
+        loop = asyncio.get_running_loop()
+        while line := (await loop.run_in_executor(None, sys.stdin.readline)).strip():
+            if line == "goaway":
+                await within(it.left.wait())
+                print(line, flush=True)
+                continue
+            got = await it.get("/", host=line)
+            print(f"{got.status} after goaway" if it.left.is_set() else got.status, flush=True)
 
 
 async def script(path, megabytes):

@@ -5,11 +5,12 @@ use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use socket2::{Domain, Socket, Type};
 
 use super::trust::client_config_with;
@@ -201,12 +202,16 @@ impl Wire {
 
     /// Begins TLS on a connected socket.
     pub fn tls_on(socket: TcpStream, name: &str, alpn: &[&[u8]]) -> Wire {
+        Wire::tls_by(socket, name, client_config_with(alpn))
+    }
+
+    /// Begins TLS on a connected socket with a configuration of the client.
+    pub fn tls_by(socket: TcpStream, name: &str, config: Arc<ClientConfig>) -> Wire {
         socket.set_nodelay(true).expect("no delay");
         let patience = Some(super::READ);
         socket.set_read_timeout(patience).expect("a read time-out");
         let name = ServerName::try_from(name.to_owned()).expect("a name");
-        let connection =
-            ClientConnection::new(client_config_with(alpn), name).expect("a TLS client");
+        let connection = ClientConnection::new(config, name).expect("a TLS client");
         let below = socket.try_clone().expect("a second descriptor");
         Wire {
             stream: Box::new(StreamOwned::new(connection, below)),

@@ -8,7 +8,7 @@ use crate::serve::context::WorkerContext;
 use crate::serve::dispatch_context::{Audience, DispatchContext, EndpointLookup, RateCheck};
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::serve::request_ledger::ConnectionAccount;
-use crate::tls::PairFingerprint;
+use crate::tls::ConnectionIdentity;
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ pub(super) struct Connection {
     pub(super) rest: Vec<u8>,
     /// Identity of the certificate used by the finished handshake; None before the end of the handshake and
     /// without TLS.
-    pub(super) identity: Option<PairFingerprint>,
+    pub(super) identity: Option<ConnectionIdentity>,
 }
 
 /// State of the connection after a response.

@@ -15,6 +15,7 @@ use crate::serve::ruled_request::RuledRequest;
 use crate::site::{
     FileLoad, Listing, RedirectTable, Redirected, ResolvedFile, Site, SiteResponse, VariantResponse,
 };
+use crate::tls::Acceptance;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
@@ -223,7 +224,7 @@ fn of_server(method: Method) -> DispatchOutcome {
 fn of_manager(world: &World, head: &RequestHead<'_>) -> DispatchOutcome {
     match &world.manager {
         // A reload has removed the manager, and the connection is older.
-        None => refuse(Reject::HOST_UNKNOWN_TLS),
+        None => refuse(Reject::CONNECTION_OUTDATED),
         Some(_) if head.method == Method::Connect => refuse(Reject::METHOD_NOT_ALLOWED),
         Some(handler) => DispatchOutcome::Call(HandlerCall {
             handler: handler.clone(),
@@ -246,11 +247,12 @@ fn before_site(
     let secure = facts.secure;
     // A connection serves another site only if a new connection for the site would use an equal certificate
     // and equal client certificate demands (RFC 9110 §15.5.20).
-    if facts
-        .identity
-        .is_some_and(|identity| identity != host.identity)
-    {
-        return Some(refuse(Reject::MISDIRECTED));
+    if let Some(identity) = facts.identity {
+        match host.identity.accepts(identity) {
+            Acceptance::Accepted => {}
+            Acceptance::Outdated => return Some(refuse(Reject::CONNECTION_OUTDATED)),
+            Acceptance::Foreign => return Some(refuse(Reject::MISDIRECTED)),
+        }
     }
     // A challenge is answered before any redirect: a redirect to https would lead to a certificate that
     // does not exist yet.

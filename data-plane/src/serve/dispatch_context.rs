@@ -1,7 +1,7 @@
 //! Facts about a request beside the request's header section.
 
 use crate::handler::Endpoints;
-use crate::tls::PairFingerprint;
+use crate::tls::ConnectionIdentity;
 use std::net::IpAddr;
 
 /// Content that a listener serves.
@@ -54,7 +54,7 @@ pub struct DispatchContext {
     /// Audience of the listener.
     pub audience: Audience,
     /// Identity of the certificate that the TLS handshake used; None without TLS.
-    pub identity: Option<PairFingerprint>,
+    pub identity: Option<ConnectionIdentity>,
     /// Address of the client. A v4-mapped IPv6 address is given as IPv4.
     pub peer: IpAddr,
     /// True if the client uses TLS: on the connection, or by the statement of a trusted proxy in front.

@@ -12,6 +12,7 @@ pub fn error_page(reject: Reject) -> Vec<u8> {
         Reject::HOST_UNKNOWN,
         Reject::HOST_UNKNOWN_TLS,
         Reject::MISDIRECTED,
+        Reject::CONNECTION_OUTDATED,
         Reject::MANAGER_HOST,
     ]
     .contains(&reject);

@@ -15,6 +15,7 @@ mod client_connection;
 mod der;
 mod error;
 mod handshake_failure;
+mod identity;
 mod connection;
 mod csr;
 mod server_names;
@@ -57,10 +58,12 @@ pub use crate::tls::traffic_secrets::TrafficSecrets;
 pub use challenges::{ACME_TLS_ALPN, PendingChallenges, PostedChallenge};
 pub use error::{TlsError, TlsPart};
 pub use handshake_failure::HandshakeFailure;
+pub use identity::{Acceptance, ConnectionIdentity, SiteIdentity};
 pub use provider::{Ciphers, aes_in_hardware, provider};
 pub use self_signed::SelfSigned;
 
 use crate::tls::certificate_pair::CertificatePair;
+use crate::tls::identity::{DemandFingerprint, PairFingerprint, authority_digests};
 use crate::tls::server_names::{NameMatch, ServerNames};
 
 /// Certificate and its server names, as configured by the operator.
@@ -123,38 +126,6 @@ impl TlsSettings {
     }
 }
 
-/// Identity of a set of certificate, key and client CAs. A connection may only be used for sites with the
-/// same fingerprint as the connection (else 421). The fingerprint is a hash of the names of the files and
-/// of the contents of the client CAs. A reload doesn't change the fingerprint, unless different clients may
-/// be admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PairFingerprint(pub u64);
-
-impl PairFingerprint {
-    /// Fingerprint for a server name without a certificate. Handshakes with such a name are refused.
-    pub const NONE: PairFingerprint = PairFingerprint(0);
-
-    fn of(
-        certificate: Option<&Path>,
-        key: Option<&Path>,
-        client_ca: Option<&Path>,
-        authorities: &[CertificateDer<'_>],
-    ) -> PairFingerprint {
-        let mut hash = digest::Context::new(&digest::SHA256);
-        for authority in authorities {
-            hash.update(digest::digest(&digest::SHA256, authority).as_ref());
-        }
-        for path in [certificate, key, client_ca] {
-            let bytes = path.map_or(&[][..], |path| path.as_os_str().as_encoded_bytes());
-            hash.update(&(bytes.len() as u64).to_be_bytes());
-            hash.update(bytes);
-        }
-        let hash = hash.finish();
-        let (first, _) = hash.as_ref().split_at(8);
-        PairFingerprint(u64::from_be_bytes(first.try_into().unwrap_or([1; 8])))
-    }
-}
-
 /// Status of a pair in `anthill status`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairSummary {
@@ -212,7 +183,8 @@ struct TlsShared {
     quic: Option<QuicTls>,
     /// True if a pair demands client certificates, so that the ClientHello must be read first.
     choosing: bool,
-    self_signed: PairFingerprint,
+    /// Number of the reload, for the identities of connections.
+    generation: u64,
     /// Self-signed pair used for missing certificates.
     stand_in: Arc<CertificatePair>,
     warnings: Vec<String>,
@@ -221,7 +193,7 @@ struct TlsShared {
 #[derive(Debug)]
 struct PairEntry {
     spec: PairSpec,
-    identity: PairFingerprint,
+    identity: SiteIdentity,
     pair: Arc<CertificatePair>,
     /// Configuration that demands a client certificate, or None if the pair doesn't.
     demanding: Option<Arc<ServerConfig>>,
@@ -266,6 +238,9 @@ impl Tls {
             }
             entries.push(entry);
         }
+        if let Some(previous) = previous {
+            previous.pass_identities(&names, &mut entries);
+        }
         let names = Arc::new(names);
         let resolver = CertificateByName {
             names: Arc::clone(&names),
@@ -283,7 +258,7 @@ impl Tls {
                 entries,
                 open,
                 quic,
-                self_signed: PairFingerprint::of(None, None, None, &[]),
+                generation: previous.map_or(1, |previous| previous.shared.generation + 1),
                 stand_in: Arc::clone(self_signed.pair()),
                 warnings,
             }),
@@ -295,14 +270,50 @@ impl Tls {
         self.shared.quic.as_ref()
     }
 
-    /// Returns the fingerprint of the pair for a server name. A site may answer on a connection if the
-    /// site's name and the server name of the connection have the same fingerprint. `name` is None for a
-    /// client without server name.
-    pub fn identity(&self, name: Option<&str>) -> PairFingerprint {
-        match self.shared.names.choose(name) {
-            NameMatch::Pair(index) => self.shared.entries[index].identity,
-            NameMatch::SelfSigned => self.shared.self_signed,
+    /// Returns the identity of a connection opened with a server name. `name` is None for a client without
+    /// server name.
+    pub fn identity(&self, name: Option<&str>) -> ConnectionIdentity {
+        let pair = match self.shared.names.choose(name) {
+            NameMatch::Pair(index) => self.shared.entries[index].identity.pair(),
+            NameMatch::SelfSigned => self_signed_fingerprint(),
             NameMatch::Unknown => PairFingerprint::NONE,
+        };
+        ConnectionIdentity::new(pair, self.shared.generation)
+    }
+
+    /// Returns the identities of the connections that the site of a server name accepts.
+    pub fn site_identity(&self, name: Option<&str>) -> SiteIdentity {
+        match self.shared.names.choose(name) {
+            NameMatch::Pair(index) => self.shared.entries[index].identity.clone(),
+            NameMatch::SelfSigned => {
+                SiteIdentity::new(self_signed_fingerprint(), DemandFingerprint::NONE)
+            }
+            NameMatch::Unknown => SiteIdentity::none(),
+        }
+    }
+
+    /// Passes the identities of the pairs on to the pairs that have the names now. A name may be one of a
+    /// wildcard before or after the reload, so both tables of names are asked.
+    fn pass_identities(&self, names: &ServerNames, entries: &mut [PairEntry]) {
+        let mut heirs = BTreeSet::new();
+        let former = &self.shared.entries;
+        for (index, entry) in former.iter().enumerate() {
+            for name in entry.spec.names.iter().map(|name| sample_name(name)) {
+                if let NameMatch::Pair(heir) = names.choose(name.as_deref()) {
+                    heirs.insert((heir, index));
+                }
+            }
+        }
+        for (heir, entry) in entries.iter().enumerate() {
+            for name in entry.spec.names.iter().map(|name| sample_name(name)) {
+                if let NameMatch::Pair(index) = self.shared.names.choose(name.as_deref()) {
+                    heirs.insert((heir, index));
+                }
+            }
+        }
+        for (heir, index) in heirs {
+            let identity = &mut entries[heir].identity;
+            identity.inherit(&former[index].identity, self.shared.generation);
         }
     }
 
@@ -311,10 +322,10 @@ impl Tls {
         self.shared.names.choose(name) != NameMatch::Unknown
     }
 
-    /// Returns the fingerprint of the pair for a server name over QUIC, or None if the pair demands client
+    /// Returns the identity of a connection over QUIC opened with a server name, or None if the pair demands client
     /// certificates, which a QUIC connection can't present. The handshake may have used an older
     /// configuration than `self`.
-    pub fn identity_over_quic(&self, name: Option<&str>) -> Option<PairFingerprint> {
+    pub fn identity_over_quic(&self, name: Option<&str>) -> Option<ConnectionIdentity> {
         let demands = match self.shared.names.choose(name) {
             NameMatch::Pair(index) => self.shared.entries[index].demanding.is_some(),
             NameMatch::SelfSigned | NameMatch::Unknown => false,
@@ -510,24 +521,28 @@ impl<'a> RustlsConfigBuilder<'a> {
         warnings
     }
 
-    fn entry(&self, spec: &PairSpec, pair: Arc<CertificatePair>) -> Result<PairEntry, TlsError> {
+    fn entry(
+        &self,
+        spec: &PairSpec,
+        certificate: Arc<CertificatePair>,
+    ) -> Result<PairEntry, TlsError> {
         let authorities = match &spec.client_ca {
             Some(path) => certificate_pair::certificates(path)?,
             None => Vec::new(),
         };
         let demanding = match &spec.client_ca {
-            Some(path) => Some(self.demanding(spec, path, &authorities, &pair)?),
+            Some(path) => Some(self.demanding(spec, path, &authorities, &certificate)?),
             None => None,
         };
+        let demand = match demanding {
+            Some(_) => DemandFingerprint::of(&authorities),
+            None => DemandFingerprint::NONE,
+        };
+        let pair = PairFingerprint::of(spec.certificate.as_deref(), spec.key.as_deref(), demand);
         Ok(PairEntry {
-            identity: PairFingerprint::of(
-                spec.certificate.as_deref(),
-                spec.key.as_deref(),
-                spec.client_ca.as_deref(),
-                &authorities,
-            ),
+            identity: SiteIdentity::new(pair, demand),
             spec: spec.clone(),
-            pair,
+            pair: certificate,
             demanding,
         })
     }
@@ -617,17 +632,29 @@ impl<'a> RustlsConfigBuilder<'a> {
 
 /// Returns the ticket scope of a pair that demands client certificates: the names and the contents of the
 /// CAs, so that a client of a removed CA can't resume by ticket. The scope contains nothing specific to the
-/// machine, so that other nodes compute the same scope.
+/// machine, so that other nodes compute the same scope, and does not depend on the order of names and CAs.
 fn scope(spec: &PairSpec, authorities: &[CertificateDer<'_>]) -> Vec<u8> {
     let mut hash = digest::Context::new(&digest::SHA256);
-    for name in &spec.names {
-        hash.update(name.to_ascii_lowercase().as_bytes());
+    let names = spec.names.iter().map(|name| name.to_ascii_lowercase());
+    for name in names.collect::<BTreeSet<_>>() {
+        hash.update(name.as_bytes());
         hash.update(b"\0");
     }
-    for authority in authorities {
-        hash.update(digest::digest(&digest::SHA256, authority).as_ref());
+    for authority in authority_digests(authorities) {
+        hash.update(&authority);
     }
     [b"client ", hash.finish().as_ref()].concat()
+}
+
+/// Returns the fingerprint of the self-signed pair, presented to clients without server name.
+fn self_signed_fingerprint() -> PairFingerprint {
+    PairFingerprint::of(None, None, DemandFingerprint::NONE)
+}
+
+/// Returns a server name of a client for a name of the configuration; None for `*`, which has the clients
+/// without server name.
+fn sample_name(name: &str) -> Option<String> {
+    (name != "*").then(|| name.replacen('*', "x", 1))
 }
 
 static TLS13_ALONE: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];

@@ -30,6 +30,12 @@ impl Reject {
         ]
         .contains(&self)
     }
+
+    /// Returns true if no further request of the site can succeed on the connection. The client gets GOAWAY
+    /// over HTTP/2 and HTTP/3, and `Connection: close` over HTTP/1.1.
+    pub fn ends_connection(self) -> bool {
+        self == Reject::CONNECTION_OUTDATED
+    }
 }
 
 macro_rules! rejects {
@@ -110,6 +116,7 @@ rejects! {
     MANAGER_EDIT_DENIED = 412 403 false "edit without a login that may edit";
     MANAGER_FORM = 413 400 false "malformed form";
     MANAGER_SECRET = 414 403 false "login secret is unknown, used or expired";
+    CONNECTION_OUTDATED = 415 421 true "connection was opened before a change of the configuration";
     // 5xx: the resource.
     NOT_FOUND = 501 404 false "no such resource";
     DOTFILE = 502 404 false "hidden name";

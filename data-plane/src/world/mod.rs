@@ -24,7 +24,7 @@ use crate::handler::script::cgi::has_ending;
 use crate::hits::{Hits, SiteHits};
 use crate::limits::Limits;
 use crate::site::{Redirects, ReleaseRules, Site, SiteRules};
-use crate::tls::{PairFingerprint, PendingChallenges, Tls, TlsClient};
+use crate::tls::{PendingChallenges, SiteIdentity, Tls, TlsClient};
 use crate::upstream::balancer::Balancers;
 use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt};
 use crate::wire::request_head::Method;
@@ -196,9 +196,9 @@ pub struct Host {
     pub request_rules: Option<Arc<RequestRules>>,
     /// Whether any route has `scripts`. If so, an opened file may have to be run.
     pub scripted: bool,
-    /// Fingerprint of the certificate files and the client CAs of the site, for connections reused by
-    /// requests for several sites.
-    pub identity: PairFingerprint,
+    /// Identity of the certificate files and the client CAs of the site, for connections reused by requests
+    /// for several sites and for connections from before a reload.
+    pub identity: SiteIdentity,
     /// Whether every client needs a certificate. If so, the site serves nothing over plain HTTP.
     pub demands_certificate: bool,
     /// Access log of the site.
@@ -595,7 +595,7 @@ impl PreviewHosts {
                 secure_fields: Arc::clone(&fields),
                 request_rules: rules.clone(),
                 site,
-                identity: previews.identity,
+                identity: previews.identity.clone(),
                 hits: None,
                 previews: None,
                 preview: Some(state),

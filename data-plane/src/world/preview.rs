@@ -9,7 +9,7 @@ use crate::base::digest::hex;
 use crate::limits::{PREVIEW_ID_DIGITS_MIN, PREVIEWS_OPEN_MAX};
 use crate::site::Site;
 use crate::store::SiteRecords;
-use crate::tls::PairFingerprint;
+use crate::tls::SiteIdentity;
 use crate::world::users::Users;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Previews {
     /// Names without the `*`, so beginning with a dot.
     pub parent: Box<[u8]>,
-    /// Fingerprint of the certificate for the names.
-    pub identity: PairFingerprint,
+    /// Identity of the certificate for the names.
+    pub identity: SiteIdentity,
     /// Users that may see the previews. Without users, a login for the whole site opens the labels.
     pub users: Option<Arc<Users>>,
     /// Whether the digits of a release need the login too.

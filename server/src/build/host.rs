@@ -19,7 +19,7 @@ use crate::site::{
     SiteError, SiteRules, Symlinks,
 };
 use crate::store::SiteRecords;
-use crate::tls::{PairFingerprint, Tls};
+use crate::tls::{SiteIdentity, Tls};
 use crate::world::allow_list::AllowList;
 use crate::world::preview::Previews;
 use crate::world::query_pattern::QueryPattern;
@@ -94,7 +94,7 @@ impl HostBuilder<'_> {
             guarded: has_limits || routes.iter().any(Route::has_guard),
             scripted: routes.iter().any(|route| route.scripts.is_some()),
             routes,
-            identity: tls.map_or(PairFingerprint::NONE, |tls| identity(&names, tls)),
+            identity: tls.map_or_else(SiteIdentity::none, |tls| identity(&names, tls)),
             demands_certificate: site.client_ca.is_some(),
             access: log,
             hits: self.hits(),
@@ -240,7 +240,7 @@ impl HostBuilder<'_> {
         let names = [name.get_ref().clone()];
         Ok(Some(Previews {
             parent: name.get_ref().trim_start_matches('*').as_bytes().into(),
-            identity: tls.map_or(PairFingerprint::NONE, |tls| identity(&names, tls)),
+            identity: tls.map_or_else(SiteIdentity::none, |tls| identity(&names, tls)),
             users: users.map(Arc::new),
             ids_need_login: !release.publishers.is_empty(),
             records: Arc::new(records),
@@ -322,12 +322,12 @@ fn canonical_name(names: &[String]) -> Option<Box<[u8]>> {
     (!has_wildcard).then(|| name.as_bytes().into())
 }
 
-/// Returns the fingerprint of the certificate that the first name of a site selects. `*` selects the
+/// Returns the identity of the certificate that the first name of a site selects. `*` selects the
 /// certificate for a client without SNI.
-fn identity(names: &[String], tls: &Tls) -> PairFingerprint {
+fn identity(names: &[String], tls: &Tls) -> SiteIdentity {
     let name = names.first().filter(|name| *name != "*");
     let name = name.map(|name| name.replacen('*', "x", 1));
-    tls.identity(name.as_deref())
+    tls.site_identity(name.as_deref())
 }
 
 /// Reads a user file of the configuration.

@@ -502,6 +502,9 @@ impl H2Session<'_> {
                     ..*line
                 };
                 let fields = line.refusal_fields(reject);
+                if reject.ends_connection() {
+                    self.begin_leaving();
+                }
                 match page {
                     Some(page) => {
                         let lines = lines_beside(&page, fields);

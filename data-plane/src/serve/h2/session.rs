@@ -159,9 +159,8 @@ impl H2Session<'_> {
             self.give_up();
         }
         self.budget = limits::TURN_REQUESTS_MAX;
-        if context.is_draining() && self.stage == H2ShutdownStage::Open {
-            self.h2.goaway_graceful();
-            self.stage = H2ShutdownStage::Leaving(context.clock.millis());
+        if context.is_draining() {
+            self.begin_leaving();
         }
         let end = match self.is_dead {
             true => Poll::Ready(AfterResponse::Reset),
@@ -366,6 +365,14 @@ impl H2Session<'_> {
             false => {
                 self.begun_ms.get_or_insert(now_ms);
             }
+        }
+    }
+
+    /// Sends the first GOAWAY: the client begins no further requests.
+    pub(super) fn begin_leaving(&mut self) {
+        if self.stage == H2ShutdownStage::Open {
+            self.h2.goaway_graceful();
+            self.stage = H2ShutdownStage::Leaving(self.context.clock.millis());
         }
     }
 

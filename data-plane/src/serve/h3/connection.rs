@@ -218,7 +218,7 @@ impl H3Session {
     }
 
     fn must_leave(&self) -> bool {
-        self.context.is_draining() || self.context.world().h3_port.is_none()
+        self.context.is_draining() || self.context.world().h3_port.is_none() || self.is_outdated()
     }
 
     fn idle_seconds(&self) -> Duration {

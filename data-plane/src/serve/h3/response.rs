@@ -246,6 +246,9 @@ impl H3Exchange {
                     ..line
                 };
                 let fields = line.refusal_fields(reject);
+                if reject.ends_connection() {
+                    self.session.end_use();
+                }
                 match page {
                     Some(page) => {
                         let lines = lines_beside(&page, fields);

@@ -10,7 +10,7 @@ use crate::serve::context::WorkerContext;
 use crate::serve::dispatch_context::{Audience, DispatchContext, EndpointLookup, RateCheck};
 use crate::serve::h3::pending_request::{PendingRequest, ShedWaker};
 use crate::serve::request_ledger::{ConnectionAccount, ShedOrder};
-use crate::tls::PairFingerprint;
+use crate::tls::ConnectionIdentity;
 use crate::wire::abuse_budget::AbuseBudget;
 use crate::wire::h3::{H3ConnectionError, H3ErrorCode, UnidirectionalState};
 use quinn::{Connection, VarInt};
@@ -30,7 +30,7 @@ pub(super) struct H3Session {
     pub(super) who: ClientInfo,
     ends: Endpoints,
     pub(super) quic: Connection,
-    identity: PairFingerprint,
+    identity: ConnectionIdentity,
     pub(super) control: RefCell<UnidirectionalState>,
     abuse_budget: RefCell<AbuseBudget>,
     /// Account of the connection in the ledger of requests under way.
@@ -52,7 +52,10 @@ pub(super) struct H3Session {
     /// Stream number expected for the next request.
     next_id: Cell<u64>,
     stage: Cell<H3ShutdownStage>,
-    /// Notified when the last request under way has ended.
+    /// True if no further request can succeed on the connection.
+    is_outdated: Cell<bool>,
+    /// Notified when the last request under way has ended, and when the client is to be asked for a new
+    /// connection.
     pub(super) rested: Notify,
 }
 
@@ -71,7 +74,7 @@ impl H3Session {
     pub(super) fn new(
         context: &Rc<WorkerContext>,
         quic: Connection,
-        identity: PairFingerprint,
+        identity: ConnectionIdentity,
         entry: Arc<ConnectionEntry>,
         peer: IpAddr,
     ) -> H3Session {
@@ -104,6 +107,7 @@ impl H3Session {
             idle_ms: Cell::new(context.clock.millis()),
             next_id: Cell::new(0),
             stage: Cell::new(H3ShutdownStage::Open),
+            is_outdated: Cell::new(false),
             rested: Notify::new(),
         }
     }
@@ -111,6 +115,17 @@ impl H3Session {
     /// Returns the stage of the shutdown.
     pub(super) fn stage(&self) -> H3ShutdownStage {
         self.stage.get()
+    }
+
+    /// Asks the client for a new connection by GOAWAY.
+    pub(super) fn end_use(&self) {
+        self.is_outdated.set(true);
+        self.rested.notify_one();
+    }
+
+    /// Returns true if no further request can succeed on the connection.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.is_outdated.get()
     }
 
     /// Continues the shutdown.
