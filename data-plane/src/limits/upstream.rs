@@ -197,8 +197,14 @@ pub const RESOLVE_AGAIN_SECONDS: u64 = 30;
 pub const RESOLVE_RETRY_SECONDS: u64 = 5;
 /// Interval at which the server looks for names that are due, while a name is in use.
 pub const RESOLVER_INTERVAL_SECONDS: u64 = 1;
-/// Addresses kept for one host name. Further addresses are ignored.
+/// Addresses of one host name to which connections are opened. Of further addresses, those in use are preferred.
 pub const RESOLVED_ADDRESSES_MAX: usize = 16;
+/// Addresses of one answer that are read. Connections to an address in the answer stay in use. The answer comes from a
+/// name server, and a name with more addresses is none that this server sends requests to.
+pub const ANSWERED_ADDRESSES_MAX: usize = 256;
+/// Look-ups for which an address of a rotating name stays in use after its last answer: 4 minutes. A name server that
+/// picks 8 of 30 addresses for each answer leaves an address out so often in 8 % of the cases.
+pub const ROTATION_LOOK_UPS: u32 = 8;
 /// Threads for look-ups of host names. A dead name server holds a thread for about 10 s.
 pub const RESOLVER_THREADS_MAX: usize = 4;
 /// Look-ups of host names that wait for a thread.

@@ -8,6 +8,8 @@ use crate::limits::{
 };
 use crate::upstream::h2_mailbox::{H2Failure, Mailbox, ResponsePart};
 use crate::upstream::h2_window::{H2ResponseWindow, is_long};
+use crate::upstream::member_address::ConnOrigin;
+use crate::upstream::member_pool::MemberPool;
 use crate::wire::field_section::FieldSection;
 use crate::wire::h2::{H2ClientConnection, UploadLength, hpack};
 use crate::wire::request_head::Method;
@@ -72,6 +74,8 @@ pub(super) struct H2ConnState {
     /// True if the content of the last complete response was longer than the window that each stream begins with.
     has_long_responses: bool,
     opened: Instant,
+    /// Address of the member.
+    pub(super) origin: ConnOrigin,
 }
 
 impl H2ConnState {
@@ -117,7 +121,7 @@ impl H2ConnState {
 
 impl H2MemberConn {
     /// Returns a connection without requests, for a single request with `is_exclusive`.
-    pub(super) fn new(is_exclusive: bool) -> H2MemberConn {
+    pub(super) fn new(is_exclusive: bool, origin: ConnOrigin) -> H2MemberConn {
         H2MemberConn(Rc::new(RefCell::new(H2ConnState {
             h2: H2ClientConnection::connect(PROXY_HEAD_BYTES_MAX),
             task: None,
@@ -133,6 +137,7 @@ impl H2MemberConn {
             answers: 0,
             has_long_responses: false,
             opened: Instant::now(),
+            origin,
         })))
     }
 
@@ -149,6 +154,15 @@ impl H2MemberConn {
         let is_open = !state.has_ended && !state.is_retired && state.h2.is_greeted();
         let has_room = state.h2.has_room_for(upload);
         is_new_enough && is_open && has_room && state.h2.can_open()
+    }
+
+    /// Lets no further request begin if the member has left the address of the connection.
+    pub(super) fn retire_if_left(&self, pool: &MemberPool) {
+        let mut state = self.0.borrow_mut();
+        if !state.is_retired && !pool.leads_to(&mut state.origin) {
+            state.is_retired = true;
+            state.wake_task();
+        }
     }
 
     /// Waits for SETTINGS of the member. Before, the number of requests that the member accepts is unknown.

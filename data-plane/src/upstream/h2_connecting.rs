@@ -228,6 +228,10 @@ impl H2Connecting {
         let connects_itself = self.connects_itself;
         let upload = self.needs.upload;
         let (usable, pending) = with_member(&self.pool, |member| {
+            member
+                .open
+                .iter()
+                .for_each(|conn| conn.retire_if_left(&self.pool));
             let usable = |conn: &&H2MemberConn| conn.is_usable(since, upload);
             let usable = member.open.iter().find(usable);
             let has_room =
@@ -269,7 +273,7 @@ impl H2Connecting {
     fn open(&mut self, mut conn: MemberConn) {
         // The windows of HTTP/2 bound the bytes that the member sends ahead.
         conn.widen(MemberWindow::Unbounded);
-        let shared = H2MemberConn::new(self.is_exclusive());
+        let shared = H2MemberConn::new(self.is_exclusive(), *conn.origin());
         let awaited = GreetingGuard::new(shared.clone());
         spawn_local(H2Driver::new(conn, shared, Arc::clone(&self.pool)));
         let before = std::mem::replace(&mut self.state, ConnectingState::Choosing);

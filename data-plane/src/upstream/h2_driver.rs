@@ -255,7 +255,8 @@ impl H2Driver {
         if state.awaits_greeting {
             return Poll::Pending;
         }
-        let is_needed = !state.is_retired && !state.h2.is_going_away();
+        let leads_to_member = self.pool.leads_to(&mut state.origin);
+        let is_needed = leads_to_member && !state.is_retired && !state.h2.is_going_away();
         // An idle connection holds no buffers.
         state.h2.shrink();
         state.h2.out = Vec::new();

@@ -40,7 +40,39 @@ impl MemberAddress {
     }
 }
 
+/// Address of an established connection, with the last comparison with the addresses of the host name.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ConnOrigin {
+    /// Address of the member; None for a Unix socket.
+    pub(super) address: Option<IpAddr>,
+    /// Number of [`ResolvedName::losses`] at the last comparison; 0 before.
+    compared_at: u64,
+}
+
+impl ConnOrigin {
+    /// Origin of a connection to `address`.
+    pub(super) fn new(address: &BackendAddress) -> ConnOrigin {
+        ConnOrigin {
+            address: match address {
+                BackendAddress::Tcp(address) => Some(address.ip()),
+                BackendAddress::Unix(_) => None,
+            },
+            compared_at: 0,
+        }
+    }
+}
+
 impl MemberAddress {
+    /// Returns true if a connection leads to the member: its address has not left the answers of the name server.
+    /// A request may begin on such a connection only.
+    #[inline]
+    pub(super) fn is_current(&self, origin: &mut ConnOrigin) -> bool {
+        match self {
+            MemberAddress::Fixed(_) => true,
+            MemberAddress::Named(named) => named.is_current(origin),
+        }
+    }
+
     /// Returns true for a Unix socket.
     pub(crate) fn is_unix(&self) -> bool {
         matches!(self, MemberAddress::Fixed(BackendAddress::Unix(_)))
@@ -48,6 +80,18 @@ impl MemberAddress {
 }
 
 impl NamedAddress {
+    fn is_current(&self, origin: &mut ConnOrigin) -> bool {
+        let losses = self.name.losses();
+        if origin.compared_at == losses {
+            return true;
+        }
+        let is_kept = origin.address.is_none_or(|it| self.name.keeps(it));
+        if is_kept {
+            origin.compared_at = losses;
+        }
+        is_kept
+    }
+
     /// Returns the addresses for one connection, and waits only for the end of the first look-up. With a local
     /// address `from`, the addresses are those of its family, IPv4 or IPv6. Fails if the name has no address.
     pub(super) fn poll_candidates(

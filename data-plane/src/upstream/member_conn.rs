@@ -5,6 +5,7 @@ use crate::base::kernel_pipe::{PipeSink, Transferred};
 use crate::limits::MEMBER_RECEIVE_BYTES_MIN;
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::{BackendAddress, ConnectOptions};
+use crate::upstream::member_address::ConnOrigin;
 use crate::upstream::member_socket::{MemberSocket, MemberWindow};
 use crate::upstream::member_tls::MemberTls;
 use std::io;
@@ -14,6 +15,8 @@ use std::task::{Context, Poll, Waker, ready};
 /// Connection to a member, between or during requests.
 pub(crate) struct MemberConn {
     socket: MemberSocket,
+    /// Address of the member.
+    origin: ConnOrigin,
     /// Bytes to be sent before all other bytes; empty once sent.
     first: Vec<u8>,
     /// TLS of the connection; None for a plain connection.
@@ -49,6 +52,7 @@ impl MemberConn {
         let is_established = is_ready && tls.is_none();
         let conn = MemberConn {
             socket,
+            origin: ConnOrigin::new(address),
             first,
             tls,
             window: MemberWindow::Narrow,
@@ -91,6 +95,11 @@ impl MemberConn {
             self.unsent_bytes_max = bytes;
             self.socket.bound_unsent(bytes);
         }
+    }
+
+    /// Returns the address of the member.
+    pub(super) fn origin(&mut self) -> &mut ConnOrigin {
+        &mut self.origin
     }
 
     /// Returns true if the connection uses TLS.

@@ -11,7 +11,7 @@ use crate::limits::{
 };
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::BackendAddress;
-use crate::upstream::member_address::MemberAddress;
+use crate::upstream::member_address::{ConnOrigin, MemberAddress};
 use crate::upstream::member_conn::MemberConn;
 use crate::upstream::member_socket::MemberWindow;
 use crate::upstream::settings::ConnectionSettings;
@@ -156,7 +156,7 @@ impl MemberPool {
     }
 
     /// Takes the idle connection of the current worker that was used last. Connections that the member
-    /// closed are dropped, and connections for which `reserve` finds no memory for the window.
+    /// closed are dropped, connections to an address that the member has left, and connections for which `reserve` finds no memory for the window.
     pub(crate) fn take_idle(
         &self,
         mut reserve: impl FnMut(MemberWindow) -> bool,
@@ -164,7 +164,7 @@ impl MemberPool {
         let mut list = self.list();
         while let Some(mut idle) = list.connections.pop() {
             self.idle_count.fetch_sub(1, Ordering::Relaxed);
-            if idle.conn.is_quiet() && reserve(idle.conn.window()) {
+            if self.is_usable(&mut idle.conn) && reserve(idle.conn.window()) {
                 return Some(idle.conn);
             }
         }
@@ -187,7 +187,8 @@ impl MemberPool {
                 return None;
             }
             self.idle_count.fetch_sub(1, Ordering::Relaxed);
-            if idle.conn.is_quiet() && idle.conn.is_alive() && reserve(idle.conn.window()) {
+            if self.is_usable(&mut idle.conn) && idle.conn.is_alive() && reserve(idle.conn.window())
+            {
                 return Some(idle.conn);
             }
         }
@@ -196,10 +197,10 @@ impl MemberPool {
 
     /// Keeps a connection without a request under way for the next request. Connections beyond the largest number of
     /// idle connections stay for a moment: requests that end together begin together again. A connection with a
-    /// PROXY header belongs to one client and is closed.
+    /// PROXY header belongs to one client and is closed, and so is a connection to an address that the member has left.
     pub(crate) fn put_idle(self: &Arc<Self>, mut conn: MemberConn, now: Instant) {
         let is_kept = self.settings.idle_max > 0 && self.settings.send_proxy_header.is_none();
-        if !is_kept || self.is_closed() {
+        if !is_kept || self.is_closed() || !self.leads_to(conn.origin()) {
             return conn.close_with_reset();
         }
         conn.release_client();
@@ -211,6 +212,17 @@ impl MemberPool {
         if !is_swept {
             spawn_local(Arc::clone(self).sweep());
         }
+    }
+
+    /// Returns true if the idle connection can take a request.
+    fn is_usable(&self, conn: &mut MemberConn) -> bool {
+        conn.is_quiet() && self.leads_to(conn.origin())
+    }
+
+    /// Returns true if a connection leads to an address of the member. The addresses of a host name change.
+    #[inline]
+    pub(super) fn leads_to(&self, origin: &mut ConnOrigin) -> bool {
+        self.address.is_current(origin)
     }
 
     /// Returns the scheme of the member's URL.
@@ -289,8 +301,8 @@ impl MemberPool {
         }
     }
 
-    /// Closes connections of the current worker that the member closed or that have been idle for too long, and
-    /// connections beyond the largest number of idle connections that no request has used for a moment. Returns true
+    /// Closes connections of the current worker that the member closed, that have been idle for too long or that lead to
+    /// an address that the member has left, and connections beyond the largest number of idle connections that no request has used for a moment. Returns true
     /// if an idle connection remains.
     fn close_unused(&self, now: Instant) -> bool {
         let idle_timeout = self.settings.idle_timeout;
@@ -301,7 +313,8 @@ impl MemberPool {
         self.remove(&mut list, |idle| {
             let idle_time = now.duration_since(idle.since);
             let is_surplus = surplus > 0 && idle_time >= MEMBER_IDLE_SURPLUS;
-            let is_removed = is_surplus || idle_time >= idle_timeout || !idle.conn.is_quiet();
+            let is_removed =
+                is_surplus || idle_time >= idle_timeout || !self.is_usable(&mut idle.conn);
             surplus -= usize::from(is_removed && surplus > 0);
             is_removed
         });

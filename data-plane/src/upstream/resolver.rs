@@ -11,6 +11,7 @@ pub use crate::upstream::name_state::NameAnswer;
 use crate::upstream::name_state::NameState;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub struct Resolver {
 /// A host name in use, with its addresses.
 pub struct ResolvedName {
     name: Box<str>,
+    /// Number of look-ups that took an address from the name, plus 1.
+    losses: AtomicU64,
     state: Mutex<WaitedName>,
 }
 
@@ -83,6 +86,7 @@ impl Resolver {
         }
         let new = Arc::new(ResolvedName {
             name: name.into(),
+            losses: AtomicU64::new(1),
             state: Mutex::default(),
         });
         names.push(Arc::downgrade(&new));
@@ -135,6 +139,16 @@ impl ResolvedName {
         self.lock().state.answer()
     }
 
+    /// Returns a number, above 0, that changes whenever an address leaves the name.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    /// Returns true if connections to the address may stay in use.
+    pub(super) fn keeps(&self, address: IpAddr) -> bool {
+        self.lock().state.keeps(address)
+    }
+
     /// Returns the addresses, and waits only for the end of the first look-up. None means that the name has
     /// no address.
     pub fn poll_addresses(&self, cx: &Context<'_>) -> Poll<Option<Arc<[IpAddr]>>> {
@@ -180,10 +194,13 @@ impl Drop for LookUpRun {
             Err(error) => error.to_string(),
         };
         let mut waited = self.name.lock();
-        let is_new_failure = waited.state.finish(found.ok());
+        let report = waited.state.finish(found.ok());
         let wakers = std::mem::take(&mut waited.wakers);
         drop(waited);
-        if is_new_failure {
+        if report.has_lost_address {
+            self.name.losses.fetch_add(1, Ordering::Release);
+        }
+        if report.is_new_failure {
             log::warn!("host name {}: {reason}", self.name.name);
         }
         wakers.into_iter().for_each(Waker::wake);

@@ -4,6 +4,7 @@ use crate::base::body_memory::{BodyAccount, BodyMemory, WorkerBodyMemory};
 use crate::limits::{CALL_RESERVED_BYTES, H2_MEMBER_STREAM_WINDOW_BYTES, Limits, PIPE_BYTES};
 use crate::upstream::h2_conn::{H2MemberConn, H2RequestStream};
 use crate::upstream::h2_mailbox::ResponsePart;
+use crate::upstream::member_address::ConnOrigin;
 use crate::wire::field_section::FieldSection;
 use crate::wire::h2::frame::{self, END_HEADERS, END_STREAM, H2FrameHeader, HEADER_BYTES};
 use crate::wire::h2::hpack::HpackScratch;
@@ -33,7 +34,7 @@ struct Member {
 impl Member {
     fn new() -> Member {
         let mut member = Member {
-            conn: H2MemberConn::new(false),
+            conn: H2MemberConn::new(false, ConnOrigin::default()),
             next: 1,
             window: 0,
             updates: 0,
