@@ -77,7 +77,7 @@ enum ConnectingState {
     /// Another request establishes the connection.
     Waiting(Rc<PendingConn>),
     /// The request establishes a connection itself.
-    Connecting(MemberConnecting, PendingGuard),
+    Connecting(Box<MemberConnecting>, PendingGuard),
     /// SETTINGS of the member are awaited on the new connection.
     Greeting {
         awaited: GreetingGuard,
@@ -258,6 +258,7 @@ impl H2Connecting {
         let pool = Arc::clone(&self.pool);
         let timeout = pool.settings.connect_timeout;
         let connecting = MemberConnecting::new(pool, timeout, std::mem::take(&mut self.first));
+        let connecting = Box::new(connecting);
         let pending = Rc::new(PendingConn::default());
         pending.requests.set(1);
         if !is_exclusive {
