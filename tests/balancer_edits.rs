@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::lifecycle::in_own_mounts;
@@ -11,7 +11,9 @@ use crate::support::fault::Fault;
 use crate::support::member::{Answer, Member, ok};
 use crate::support::programs::free_port;
 use crate::support::wire::Wire;
-use crate::support::{Done, Folder, Server, eventually, run, server_table, site_table, tool};
+use crate::support::{
+    Done, Folder, Server, eventually, run, server_table, site_table, spawn, tool,
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -312,6 +314,52 @@ fn requests_under_way_at_a_removed_member_complete() {
     slow.wait_for(1);
     edit(&server, &["remove", "app", &slow.url()]);
     assert_eq!(contents(&server, 3), "bbb");
+    release.send(()).expect("a waiting member");
+    assert_eq!(wire.response("GET").text(), "slow");
+}
+
+/// Ctrl-C ends the wait for a drained member, and the member stays drained.
+#[test]
+fn an_interrupted_wait_says_what_stays() {
+    let (release, gate) = std::sync::mpsc::channel::<()>();
+    let gate = std::sync::Mutex::new(gate);
+    let slow = Member::start(move |_| {
+        let _ = gate.lock().expect("the gate").recv();
+        ok("slow")
+    });
+    let other = member("b");
+    let server = Server::start(&config(&items(&[&slow, &other]), ""));
+    let mut wire = Wire::plain(&server);
+    wire.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    slow.wait_for(1);
+    let file = server.folder.path("anthill.toml");
+    let url = slow.url();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    command.args(["balancer", "drain", "app", &url, "--wait", "5m"]);
+    command
+        .arg(&file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let waiting = spawn(&mut command).expect("anthill");
+    let changes = |line: &str, states: &str| line.contains(&url) && line.contains(states);
+    server.errors.wait_for("a drained member", |line| {
+        changes(line, "changed from up to draining")
+    });
+    let pid = waiting.id().to_string();
+    assert!(run("kill", &["-INT", &pid], b"").success);
+    let done = waiting.wait_with_output().expect("the output");
+    assert_eq!(done.status.code(), Some(130), "{done:?}");
+    let said = String::from_utf8_lossy(&done.stderr);
+    let stays = format!("{url} of app stays draining");
+    assert!(said.contains(&stays), "{said}");
+    let (_, enable) = said.split_once("help: anthill ").expect("a command");
+    let enable: Vec<&str> = enable.trim().split(' ').collect();
+    assert_eq!(enable[..4], ["balancer", "enable", "app", &url], "{said}");
+    assert_eq!(enable[4], file.display().to_string());
+    edit(&server, &enable[1..4]);
+    server.errors.wait_for("an enabled member", |line| {
+        changes(line, "changed from draining to up")
+    });
     release.send(()).expect("a waiting member");
     assert_eq!(wire.response("GET").text(), "slow");
 }

@@ -213,6 +213,7 @@ fn a_value_out_of_range_is_refused_beside_its_field() {
         assert!(!raw.iter().any(|raw| answer.body.contains(raw)), "{field}");
         assert_eq!(editor.history(), Vec::<String>::new(), "{field}");
     }
+    let member = format!("w={url}");
     let both = editor.edit(Some(&url), &["w_status_H=1", "w_status_R=1"]);
     assert_eq!(both.status, 400, "{both:?}");
     assert!(
@@ -224,6 +225,20 @@ fn a_value_out_of_range_is_refused_beside_its_field() {
         &["b=nowhere", "b_max=1"][..],
         &["b=app", "w=nowhere", "w_lf=2"],
         &["undo=1"],
+        // Misspelt and misplaced keys, values that no flag has, and forms that would change nothing.
+        &["b=app", "b_maxx=2"],
+        &["b=app", &member, "w_status_Q=1"],
+        &["b=app", &member, "w_status_D=yes"],
+        &["b=app", &member, "w_status_D="],
+        &["b=app", &member, "was_w_lff=1", "w_lf=2"],
+        &["b=app", &member, "w_lf=2", "w_lf=3"],
+        &["b=app", "b=app2", "b_max=2"],
+        &["b=app", "w_status_D=1"],
+        &["b=app", &member, "b_max=2"],
+        &["b=app", &member, "remove=yes"],
+        &["b=app", "remove=1"],
+        &["b=app", "b_nwrkr=http://127.0.0.1:9", "b_wyes=maybe"],
+        &["b=app", "b_nwrkr=", "b_wyes=1"],
     ] {
         let answer = editor.post(fields);
         assert_eq!(answer.status, 400, "{fields:?} {answer:?}");

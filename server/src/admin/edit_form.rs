@@ -69,8 +69,14 @@ fn field<'f>(fields: &'f [(String, String)], key: &str) -> Option<&'f str> {
     Some(&found.1)
 }
 
-fn is_on(text: &str) -> bool {
+/// Returns true for the text of a set flag.
+pub fn is_on(text: &str) -> bool {
     matches!(text, "1" | "on" | "On")
+}
+
+/// Returns true for the text of a cleared flag.
+pub fn is_off(text: &str) -> bool {
+    matches!(text, "0" | "off" | "Off")
 }
 
 /// Returns the name of the state or role that a flag of a form stands for.

@@ -78,6 +78,20 @@ pub enum EditKind {
     Sticky,
 }
 
+impl EditKind {
+    /// Returns true if the fields of the value in a form are flags: 1 or 0.
+    pub fn is_flag(self) -> bool {
+        matches!(
+            self,
+            EditKind::State
+                | EditKind::Role
+                | EditKind::IgnoreErrors
+                | EditKind::CheckFailed
+                | EditKind::Strict
+        )
+    }
+}
+
 /// Declares a row of the table.
 const fn value(
     kind: EditKind,

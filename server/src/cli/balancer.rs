@@ -4,7 +4,11 @@ use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::control_client::{ask, exchange_with, print_response};
 use super::parse::ParsedArguments;
@@ -70,7 +74,22 @@ fn edit(typed: &ParsedArguments, action: &str) -> Result<ExitCode, OperatorError
         is_confirmed: typed.has("yes") || !is_interactive,
         wait_seconds,
     };
-    let outcome = send(typed, folder, command, wait_seconds);
+    let interrupt = match (&command.action, state, wait_seconds) {
+        (
+            EditAction::Set {
+                balancer,
+                member: Some(member),
+                ..
+            },
+            Some(state),
+            Some(_),
+        ) => {
+            let place = typed.path_at(folder);
+            InterruptNote::arm(interrupted_wait(balancer, member, state, place))
+        }
+        _ => InterruptNote::default(),
+    };
+    let outcome = send(typed, folder, command, wait_seconds, &interrupt);
     let last = typed.operand_at(folder - 1);
     let is_folder = last.is_some_and(|last| Path::new(last).exists());
     if matches!(action, "set" | "undo") || typed.operand_at(folder).is_some() || !is_folder {
@@ -87,6 +106,7 @@ fn send(
     folder: usize,
     command: EditCommand,
     wait_seconds: Option<u32>,
+    interrupt: &InterruptNote,
 ) -> Result<ExitCode, OperatorError> {
     let wait = Duration::from_secs(wait_seconds.unwrap_or(0).into());
     let line = |command: EditCommand| {
@@ -94,7 +114,8 @@ fn send(
         Command::edit(command).ok_or_else(help)
     };
     let patience = Some(PATIENCE + wait);
-    let response = exchange_with(typed, folder, &line(command.clone())?, patience)?;
+    let response =
+        interrupt.during(|| exchange_with(typed, folder, &line(command.clone())?, patience))?;
     let Some(question) = response.text.strip_prefix("ask\n") else {
         return print_response(&response);
     };
@@ -106,7 +127,67 @@ fn send(
         is_confirmed: true,
         ..command
     };
-    ask(typed, folder, &line(command)?, patience)
+    interrupt.during(|| ask(typed, folder, &line(command)?, patience))
+}
+
+/// Returns the note for an operator that no longer waits for the end of a member's requests.
+fn interrupted_wait(
+    balancer: &str,
+    member: &str,
+    state: AdminState,
+    place: Option<&Path>,
+) -> String {
+    let place = place.map_or_else(String::new, |place| format!(" {}", place.display()));
+    format!(
+        "\nthe wait was interrupted: {member} of {balancer} stays {}\n\
+         help: anthill balancer enable {balancer} {member}{place}\n",
+        state.name()
+    )
+}
+
+/// Note for an operator that interrupts a wait by Ctrl-C. The server keeps the edit.
+#[derive(Default)]
+struct InterruptNote {
+    /// True while the server has the edit.
+    is_sent: Arc<AtomicBool>,
+}
+
+impl InterruptNote {
+    /// Prints `note` if SIGINT arrives during [`InterruptNote::during`]. SIGINT ends the command at any time.
+    fn arm(note: String) -> InterruptNote {
+        let armed = InterruptNote::default();
+        let is_sent = Arc::clone(&armed.is_sent);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        // Without the thread, SIGINT ends the command without the note.
+        let Ok(runtime) = runtime else { return armed };
+        let (is_ready, ready) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            runtime.block_on(async {
+                let Ok(mut interrupts) = signal(SignalKind::interrupt()) else {
+                    return;
+                };
+                let _ = is_ready.send(());
+                let _ = interrupts.recv().await;
+                if is_sent.load(Ordering::Relaxed) {
+                    super::print_message(&note);
+                }
+                // The status of a program that SIGINT ends, as shells show it.
+                std::process::exit(130);
+            });
+        });
+        let _ = ready.recv();
+        armed
+    }
+
+    /// Runs an exchange with the server.
+    fn during<T>(&self, exchange: impl FnOnce() -> T) -> T {
+        self.is_sent.store(true, Ordering::Relaxed);
+        let answer = exchange();
+        self.is_sent.store(false, Ordering::Relaxed);
+        answer
+    }
 }
 
 /// Asks the operator on the terminal.

@@ -50,8 +50,13 @@ impl Form {
 
     /// Returns true if the form only selects a balancer and a member.
     pub(super) fn is_selection(&self) -> bool {
+        self.has_only(&SELECTORS)
+    }
+
+    /// Returns true if the form has no other keys than these.
+    pub(super) fn has_only(&self, keys: &[&str]) -> bool {
         let mut pairs = self.0.iter();
-        pairs.all(|(name, _)| SELECTORS.contains(&name.as_str()))
+        pairs.all(|(name, _)| keys.contains(&name.as_str()))
     }
 
     /// Returns the selected balancer, and the selected member if any.

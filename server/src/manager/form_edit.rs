@@ -4,7 +4,7 @@ use super::form::Form;
 use super::selection::Selection;
 use super::snapshot::Snapshot;
 use crate::admin::command::EditAction;
-use crate::admin::edit_form::{added_url, form_text, read_form};
+use crate::admin::edit_form::{added_url, form_text, is_off, is_on, read_form};
 use crate::admin::edit_ledger::EditChange;
 use crate::admin::edit_plan::EditView;
 use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope, EditableValue};
@@ -70,6 +70,11 @@ pub(super) fn edits(
     form: &Form,
     selection: &mut Selection<'_>,
 ) -> Result<Vec<EditAction>, FormRefusal> {
+    let scope = match selection.member.is_some() || form.is_of_ticked() {
+        true => EditScope::Member,
+        false => EditScope::Balancer,
+    };
+    check_fields(form, scope)?;
     let mut scratch = selection.edited.clone();
     if !form.is_of_ticked() {
         return edits_of_one(form, selection, &mut scratch);
@@ -99,6 +104,72 @@ pub(super) fn edits(
     }
     selection.member = None;
     Ok(actions)
+}
+
+/// Refuses a form with a field that the form can't have, or with a value that the field can't have. Without the check, a
+/// misspelt key or state would be answered like an edit that was made.
+fn check_fields(form: &Form, scope: EditScope) -> Result<(), FormRefusal> {
+    for (key, text) in form.fields() {
+        if let Err((what, help)) = check_field(form, &key, &text, scope) {
+            return Err(format!("error: {what}\nhelp: {help}\n").into());
+        }
+    }
+    // Without the confirmation, the URL adds no member, as in Apache's form.
+    let has_url = form.value("b_nwrkr").is_some_and(|url| !url.is_empty());
+    if form.value("b_wyes").is_some_and(is_on) && !has_url {
+        let what =
+            "error: the new member has no URL\nhelp: write a URL such as http://10.0.0.5:8080\n";
+        return Err(what.to_owned().into());
+    }
+    Ok(())
+}
+
+/// Checks one field with its last value. The error is the reason, and a help.
+fn check_field(
+    form: &Form,
+    key: &str,
+    text: &str,
+    scope: EditScope,
+) -> Result<(), (String, &'static str)> {
+    let plain = key.strip_prefix(FORMER).unwrap_or(key);
+    let mut all = EDITABLE_VALUES.iter();
+    let value = all.find(|value| value.form_keys.contains(&plain));
+    let is_own = value.is_none_or(|value| value.scope == scope);
+    if !is_own && key == plain {
+        let (what, help) = match scope {
+            EditScope::Balancer => ("a member", "name the member in `w`"),
+            EditScope::Member => ("a balancer", "leave `w` out"),
+        };
+        return Err((format!("`{key}` is a value of {what}"), help));
+    }
+    let is_flag = match value {
+        Some(value) => key == plain && value.kind.is_flag(),
+        None => match (key, scope) {
+            ("b" | "nonce" | "xml" | "confirmed", _) | ("b_nwrkr", EditScope::Balancer) => false,
+            ("w", _) => return Ok(()),
+            ("b_wyes", EditScope::Balancer) => true,
+            ("remove" | "ticked", EditScope::Member) if text == "1" => return Ok(()),
+            ("remove" | "ticked", EditScope::Member) => {
+                return Err((
+                    format!("`{key}` has the value `{text}`"),
+                    "write 1, or leave the field out",
+                ));
+            }
+            _ => {
+                let help = "the guide lists the keys of the manager's forms";
+                return Err((format!("the form has the unknown key `{key}`"), help));
+            }
+        },
+    };
+    if is_flag && !is_on(text) && !is_off(text) {
+        return Err((format!("`{key}` has the value `{text}`"), "write 1 or 0"));
+    }
+    // A checkbox comes after a hidden field that clears the flag, and the last value counts.
+    if !is_flag && form.values(key).any(|other| other != text) {
+        let help = "write each key once";
+        return Err((format!("`{key}` has two values"), help));
+    }
+    Ok(())
 }
 
 /// Effects of edits as far as a snapshot tells.

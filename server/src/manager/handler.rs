@@ -278,6 +278,9 @@ impl Manager {
             (None, Some((balancer, member))) => Some(snapshot.select(balancer, member)),
         };
         let (selected, actions) = match (undone, selected) {
+            (Some(_), _) if !form.has_only(&["undo", "nonce", "confirmed"]) => {
+                return Err(Reject::MANAGER_FORM);
+            }
             (Some(id), _) => (None, Ok(vec![undo(id).ok_or(Reject::MANAGER_FORM)?])),
             (None, Some(Ok(mut selection))) => {
                 let actions = form_edit::edits(form, &mut selection);
