@@ -2,6 +2,7 @@
 
 use crate::problem::Problem;
 use crate::text;
+use anthill_data_plane::base::atomic_file::BYTE_ORDER_MARK;
 use anthill_data_plane::base::digest::base64;
 use anthill_data_plane::store::Publication;
 use anthill_data_plane::wire::release_pointer::ReleasePointer;
@@ -22,7 +23,8 @@ impl PublisherKey {
         let help = "`anthill publish --new-key FILE` makes a key";
         let failed = |what: String| Problem::usage(format!("{}: {what}", text::file(path)));
         let pem = std::fs::read(path).map_err(|error| failed(error.to_string()).help(help))?;
-        let key = PrivatePkcs8KeyDer::from_pem_slice(&pem)
+        let pem = pem.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&pem);
+        let key = PrivatePkcs8KeyDer::from_pem_slice(pem)
             .map_err(|_| failed("this is no PEM file with a private key".to_owned()).help(help))?;
         Ed25519KeyPair::from_pkcs8_maybe_unchecked(key.secret_pkcs8_der())
             .map(PublisherKey)

@@ -72,6 +72,8 @@ impl Source {
             let file = files.remove(at);
             let text = fs::read_to_string(&file.real);
             let failed = |error| Problem::usage(format!("{}: {error}", text::file(&file.real)));
+            // Editors of Windows begin a text with a byte order mark.
+            let text = text.map(|text| text.trim_start_matches('\u{feff}').to_owned());
             text.map(Some).map_err(failed)
         };
         let (headers, redirects) = (take("_headers")?, take("_redirects")?);

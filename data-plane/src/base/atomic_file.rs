@@ -97,14 +97,22 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     read_regular(path, OFlags::NOFOLLOW, u64::MAX)
 }
 
-/// Reads a file of the operator, possibly by a link. A pipe or a device at the path is an error, so that the reader neither
-/// waits for a writer nor reads without an end.
+/// Reads a text file of the operator, possibly by a link. A pipe or a device at the path is an error, so that the reader
+/// neither waits for a writer nor reads without an end. A byte order mark, with which editors of Windows begin a text, is
+/// left out.
 ///
 /// # Errors
 /// A file with more than `bytes_max` bytes has the error [`io::ErrorKind::FileTooLarge`].
 pub fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    read_regular(path, OFlags::empty(), bytes_max)
+    let mut text = read_regular(path, OFlags::empty(), bytes_max)?;
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.drain(..BYTE_ORDER_MARK.len());
+    }
+    Ok(text)
 }
+
+/// UTF-8 of U+FEFF at the beginning of a text.
+pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 fn read_regular(path: &Path, flags: OFlags, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
@@ -183,6 +191,9 @@ mod tests {
         let mkfifo = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(mkfifo.unwrap().success());
         assert_eq!(read_bounded(&link, 5).unwrap(), b"12345");
+        let marked = folder.path().join("marked");
+        fs::write(&marked, b"\xef\xbb\xbfa\r\n\xef\xbb\xbf").unwrap();
+        assert_eq!(read_bounded(&marked, 9).unwrap(), b"a\r\n\xef\xbb\xbf");
         let kind = |path: &Path| read_bounded(path, 4).map_err(|error| error.kind());
         assert_eq!(kind(&link), Err(io::ErrorKind::FileTooLarge));
         assert_eq!(kind(folder.path()), Err(io::ErrorKind::IsADirectory));

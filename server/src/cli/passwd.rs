@@ -210,7 +210,9 @@ impl UserFile<'_> {
         if bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(broken("the file is too large for a user file"));
         }
-        String::from_utf8(bytes).map_err(|_| broken("the file is not UTF-8 text"))
+        let text = String::from_utf8(bytes).map_err(|_| broken("the file is not UTF-8 text"))?;
+        // An editor of Windows has begun the text with a byte order mark.
+        Ok(text.trim_start_matches('\u{feff}').to_owned())
     }
 
     /// Replaces the file atomically. A server that reads the file meanwhile sees the old or the new text.
