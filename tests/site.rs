@@ -165,7 +165,8 @@ fn conditional_requests() {
             ("If-None-Match: *".into(), 304),
             ("If-None-Match: \"x\"".into(), 200),
             (format!("If-Modified-Since: {date}"), 304),
-            (format!("If-Modified-Since: {NEW}"), 304),
+            // The file may have gone back to an earlier version.
+            (format!("If-Modified-Since: {NEW}"), 200),
             (format!("If-Modified-Since: {OLD}"), 200),
             ("If-Modified-Since: yesterday".into(), 200),
             (

@@ -247,7 +247,8 @@ pub fn is_text(file: &SourceFile) -> bool {
 
 /// Returns true if a path has a media type with worthwhile codings.
 pub fn is_text_path(path: &[u8]) -> bool {
-    mime::compressible(mime::of(path, &[]))
+    mime::built_in_coding(path) == ContentCoding::Identity
+        && mime::compressible(mime::of(path, &[]))
 }
 
 /// Returns the problem for an error of the store.

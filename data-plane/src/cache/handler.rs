@@ -14,7 +14,7 @@ use crate::handler::interim::InterimSender;
 use crate::handler::pipe::{self, pipe};
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits::{CACHE_CHUNK_BYTES, PIPE_BYTES};
-use crate::site::{PreconditionResult, VariantResponse, evaluate_with};
+use crate::site::{PreconditionResult, RepresentationDate, VariantResponse, evaluate_with};
 use crate::wire::date::parse_http_date;
 use crate::wire::fields::{ETag, FieldValues, Fields};
 use crate::wire::h1::body_decoder::BodyLength;
@@ -497,7 +497,11 @@ fn is_known(fields: &ResponseFields, request: &Request) -> bool {
     let value = |name| crate::cache::policy::values(fields, name).next();
     let tag = value("ETag").and_then(ETag::parse);
     // Without Last-Modified, the Date field counts (RFC 9111 §4.3.2).
-    let modified = || parse_http_date(value("Last-Modified").or_else(|| value("Date"))?);
+    let date = |name| value(name).and_then(parse_http_date);
+    let modified = || {
+        let modified = date("Last-Modified").map(RepresentationDate::Modified);
+        modified.or_else(|| date("Date").map(RepresentationDate::Sent))
+    };
     evaluate_with(&asks, tag, modified) == PreconditionResult::NotModified
 }
 

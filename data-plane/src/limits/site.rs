@@ -86,3 +86,8 @@ pub const LISTING_README_HTML_BYTES_MAX: usize = 128 * 1024;
 /// Size of one chunk of a directory listing, 16 KiB. A listing is generated chunk by chunk while the
 /// client reads.
 pub const LISTING_CHUNK_BYTES: usize = 16 * 1024;
+
+/// Earliest modification time that is sent as Last-Modified: the 2nd of January 1980. Tools for reproducible builds give
+/// all files one time, mostly the beginning of the Unix clock (1970) or of the DOS clock (1980), so the time does not
+/// tell two contents apart.
+pub const LAST_MODIFIED_SECONDS_MIN: u64 = 315_619_200;

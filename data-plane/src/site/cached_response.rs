@@ -1,6 +1,8 @@
 //! Responses from cached handler responses: evaluation of conditions and of a single range.
 
-use crate::site::preconditions::{PreconditionResult, evaluate_with, range_applies_by};
+use crate::site::preconditions::{
+    PreconditionResult, RepresentationDate, evaluate_with, range_applies_by,
+};
 use crate::site::variant::Variant;
 use crate::site::variant_response::{AgeAndLifetime, BodySelection, VariantResponse};
 use crate::wire::date::parse_http_date;
@@ -43,8 +45,11 @@ fn answer(variant: &Variant, head: &RequestHead<'_>) -> (Status, BodySelection) 
     // If-Modified-Since is compared with Date if the response has no Last-Modified (RFC 9111 §4.3.2).
     // If-Unmodified-Since is not compared with Date, because Date may be later than the last change of the
     // content.
-    let known =
-        || modified().or_else(|| date("Date").filter(|_| asks.if_unmodified_since.is_none()));
+    let sent = || date("Date").filter(|_| asks.if_unmodified_since.is_none());
+    let known = || {
+        let modified = modified().map(RepresentationDate::Modified);
+        modified.or_else(|| sent().map(RepresentationDate::Sent))
+    };
     match evaluate_with(asks, tag, known) {
         PreconditionResult::Failed => return (Status::PRECONDITION_FAILED, BodySelection::Nothing),
         PreconditionResult::NotModified => return (Status::NOT_MODIFIED, BodySelection::Nothing),

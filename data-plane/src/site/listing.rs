@@ -16,7 +16,7 @@ use crate::site::page_style::{FRAME_STYLE, PAGE_STYLE};
 use crate::site::prepared_heads::{SERVER, push_field};
 use crate::wire::date::civil;
 use crate::wire::request_head::{Method, RequestHead};
-use crate::wire::request_target::encode_path;
+use crate::wire::request_target::{encode_path, normalise};
 use std::cmp::Ordering;
 use std::io::Write;
 use std::sync::Arc;
@@ -285,6 +285,9 @@ impl Listing {
     /// Writes an entry; returns false if the entry is not shown.
     fn entry(&self, place: usize, first: bool, out: &mut Vec<u8>) -> bool {
         let (name, entry) = self.folder.at(place);
+        if !is_served(name, entry) {
+            return false;
+        }
         let (facts, slash) = match &entry.node {
             FolderNode::File(file) => (self.facts(file.version.size(), file.version.disk()), ""),
             FolderNode::Folder(folder) => (self.facts(0, Some(&folder.meta)), "/"),
@@ -322,7 +325,8 @@ impl Listing {
             return out.extend_from_slice(b"]}\n");
         };
         out.extend_from_slice(b"</table>");
-        if self.folder.len() == 0 {
+        let mut entries = self.folder.iter();
+        if !entries.any(|(name, entry)| is_served(name, entry)) {
             out.extend_from_slice(b"<p class=soft>The folder is empty.</p>");
         }
         if pages > 1 {
@@ -405,7 +409,7 @@ impl ListingView {
         let shown = folder
             .iter()
             .enumerate()
-            .filter(|(_, (_, entry))| !matches!(entry.node, FolderNode::Refused(_)));
+            .filter(|(_, (name, entry))| is_served(name, entry));
         let mut places: Vec<u32> = shown.map(|(place, _)| place as u32).collect();
         let pages = places.len().div_ceil(LISTING_PAGE_ENTRIES).max(1);
         let asked = parameter(query, b"page").and_then(|text| std::str::from_utf8(text).ok());
@@ -435,6 +439,20 @@ impl ListingView {
             is_reversed,
         }
     }
+}
+
+/// Returns true if a request can name the entry. A name with a backslash, for example, is refused in every path.
+fn is_served(name: &[u8], entry: &super::folder::FolderEntry) -> bool {
+    let is_plain = name
+        .iter()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-_. ".contains(byte));
+    !matches!(entry.node, FolderNode::Refused(_)) && (is_plain || can_be_requested(name))
+}
+
+fn can_be_requested(name: &[u8]) -> bool {
+    let mut path = b"/".to_vec();
+    encode_path(name, &mut path);
+    normalise(&path).is_ok_and(|read| read.strip_prefix(b"/") == Some(name))
 }
 
 type NamedEntry<'a> = (&'a [u8], &'a super::folder::FolderEntry);

@@ -10,12 +10,13 @@
 
 use super::SiteShared;
 use super::file::{FileError, FileMeta, FileVersion, SiteFile, VariantKind};
-use super::mime;
 use super::release::ReleaseRules;
 use super::variant::{DiskContent, FileWriting, Variant, VariantContent};
 use crate::base::digest::{Digest, base64url};
 use crate::base::sys::{self, OpenWriters};
-use crate::limits::{CONTENT_FILE_BYTES_MAX, DIGEST_FILE_BYTES_MAX, SENDFILE_BYTES_MIN};
+use crate::limits::{
+    CONTENT_FILE_BYTES_MAX, DIGEST_FILE_BYTES_MAX, LAST_MODIFIED_SECONDS_MIN, SENDFILE_BYTES_MIN,
+};
 use crate::site::prepared_heads::{HeadFacts, PreparedHeads};
 use crate::store::StoreError;
 use crate::wire::fields::ContentCoding;
@@ -93,11 +94,15 @@ impl FileLoad {
             modified,
         } = loaded;
         let size = disk.size();
+        let tag = coded_tag(&tag, coding);
         let facts = LoadedFacts {
             size,
             modified,
-            tag: &coded_tag(&tag, coding),
-            coding,
+            tag: &tag,
+            coding: match coding {
+                ContentCoding::Identity => self.shared.rules.coding(&self.path),
+                coding => coding,
+            },
             is_open: disk.is_open(),
         };
         let heads = heads(&self.shared, &self.file, &self.path, &facts);
@@ -173,7 +178,7 @@ impl FileLoad {
             disk: DiskContent::new(file, meta, writing),
             bytes: None,
             tag: String::new(),
-            modified: 0,
+            modified: None,
         })
     }
 
@@ -249,8 +254,8 @@ struct LoadedContent {
     bytes: Option<Box<[u8]>>,
     /// Opaque part of the entity tag, without the suffix of a coding.
     tag: String,
-    /// Value of Last-Modified, seconds since 1970.
-    modified: u64,
+    /// Value of Last-Modified, seconds since 1970; None without the field.
+    modified: Option<u64>,
 }
 
 impl From<StoreError> for FileError {
@@ -283,20 +288,22 @@ pub(super) fn coding_mark(coding: ContentCoding) -> &'static str {
     }
 }
 
-/// Returns the value of Last-Modified, which is never in the future (RFC 9110 §8.8.2.1).
-fn modified(meta: &FileMeta) -> u64 {
+/// Returns the value of Last-Modified, which is never in the future (RFC 9110 §8.8.2.1). A time that tools give to all
+/// files alike says nothing about the content, and is left out.
+fn modified(meta: &FileMeta) -> Option<u64> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    meta.mtime_seconds().min(now.as_secs())
+    let modified = meta.mtime_seconds().min(now.as_secs());
+    (modified >= LAST_MODIFIED_SECONDS_MIN).then_some(modified)
 }
 
 /// Facts of a loaded variant from which its heads are built.
 pub(super) struct LoadedFacts<'a> {
     /// Bytes of the content.
     pub size: u64,
-    /// Value of Last-Modified, seconds since 1970.
-    pub modified: u64,
+    /// Value of Last-Modified, seconds since 1970; None without the field.
+    pub modified: Option<u64>,
     /// Entity tag with quotes.
     pub tag: &'a str,
     pub coding: ContentCoding,
@@ -311,8 +318,7 @@ pub(super) fn heads(
     path: &[u8],
     facts: &LoadedFacts<'_>,
 ) -> PreparedHeads {
-    let has_codings =
-        file.sidecars.is_some() || mime::compressible(mime::of(path, &shared.rules.mime));
+    let has_codings = file.sidecars.is_some() || shared.rules.is_compressible(path);
     let varies = has_codings && !facts.is_open;
     PreparedHeads::new(
         &shared.rules,
@@ -349,14 +355,27 @@ fn wait_for_a_tick(known: &FileMeta) {
 /// Content, if small enough to be kept in memory, and the opaque part of the entity tag.
 type ReadContent = (Option<Box<[u8]>>, String);
 
-/// Reads a file. The entity tag is a digest of the content, or consists of size and modification time if
-/// the file is too large for a digest.
+/// Reads a file. The entity tag is a digest of the content, or of the metadata if the file is too large for a
+/// digest of the content.
 fn read(file: &File, known: &FileMeta) -> Result<ReadContent, FileError> {
     if known.size > DIGEST_FILE_BYTES_MAX {
-        return Ok((None, format!("{:x}-{:x}", known.size, known.mtime_ns)));
+        return Ok((None, metadata_tag(known)));
     }
     let (content, digest) = read_all(file, known.size)?;
     Ok((content, digest_tag(&digest)))
+}
+
+/// Returns the opaque part of the entity tag of a large file. Size and modification time alone do not tell two contents
+/// apart: files of reproducible builds have all the same time. Every change of the content changes the time of the last
+/// status change, which no program can set, or replaces the file by another inode. The numbers are hashed, so that the
+/// tag tells clients nothing about the disk.
+fn metadata_tag(meta: &FileMeta) -> String {
+    let mut digest = Digest::new();
+    for number in [meta.mtime_ns, meta.ctime_ns] {
+        digest.update(&number.to_be_bytes());
+    }
+    digest.update(&meta.ino.to_be_bytes());
+    format!("{:x}-{}", meta.size, digest_tag(&digest.finish()))
 }
 
 /// Returns the opaque part of an entity tag from the digest of the content. 120 bits in 20 characters make collisions

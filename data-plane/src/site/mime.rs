@@ -1,27 +1,84 @@
-//! Media types by file name extension, and the types worth compressing.
+//! Media types by file name, the types worth compressing, and files that are compressed already.
 //!
 //! The types follow the IANA registry, else the expectations of browsers. Text types carry the charset
 //! UTF-8. JSON has no charset parameter (RFC 8259 §11).
 
+use crate::site::glob::Glob;
+use crate::wire::fields::ContentCoding;
+
+/// Files to which the operator gives a media type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MediaPattern {
+    /// Names with an ending, given with its dot.
+    Ending(String),
+    /// Names or paths by a glob.
+    Files(Glob),
+}
+
+/// Media types of the operator. Of several globs that match, the first one decides.
+pub type MediaRules = Vec<(MediaPattern, String)>;
+
 /// Media type of files with an unknown extension.
 pub const UNKNOWN: &str = "application/octet-stream";
 
-/// Returns the media type for a file name. The operator's types in `own` (extension with dot, type) take
-/// precedence, and the longest matching extension wins, so that `.tar.gz` may differ from `.gz`.
-pub fn of<'a>(name: &[u8], own: &'a [(String, String)]) -> &'a str {
-    let ends = |extension: &str| {
-        name.len() >= extension.len()
-            && name[name.len() - extension.len()..].eq_ignore_ascii_case(extension.as_bytes())
-    };
-    let fitting = own.iter().filter(|(extension, _)| ends(extension));
-    if let Some((_, kind)) = fitting.max_by_key(|(extension, _)| extension.len()) {
+/// Returns the media type of the file at a path. The operator's types in `own` take precedence: first the globs, then
+/// the endings, of which the longest wins, so that `.tar.gz` may differ from `.gz`.
+pub fn of<'a>(path: &[u8], own: &'a [(MediaPattern, String)]) -> &'a str {
+    of_coded(path, ContentCoding::Identity, own)
+}
+
+/// Returns the media type of the file at a path whose content has a coding. The ending of the coding does not count:
+/// the content of `a.js.gz` with the coding gzip is a script.
+pub fn of_coded<'a>(
+    path: &[u8],
+    coding: ContentCoding,
+    own: &'a [(MediaPattern, String)],
+) -> &'a str {
+    let by_glob = own
+        .iter()
+        .find(|(pattern, _)| matches!(pattern, MediaPattern::Files(glob) if glob.matches(path)));
+    if let Some((_, kind)) = by_glob {
         return kind;
     }
-    let name = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
+    let path = without_ending_of(coding, path);
+    let by_ending = own.iter().filter_map(|(pattern, kind)| match pattern {
+        MediaPattern::Ending(ending) => ends_with(path, ending).then_some((ending.len(), kind)),
+        MediaPattern::Files(_) => None,
+    });
+    if let Some((_, kind)) = by_ending.max_by_key(|(length, _)| *length) {
+        return kind;
+    }
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
     match name.iter().rposition(|byte| *byte == b'.') {
         Some(dot) => known(&name[dot + 1..]).unwrap_or(UNKNOWN),
+        None if name == b"apple-app-site-association" => "application/json",
         None => UNKNOWN,
     }
+}
+
+/// Returns the coding of the content of a file as the file lies on disk: gzip for compressed SVG, whose media type is
+/// that of plain SVG.
+pub fn built_in_coding(path: &[u8]) -> ContentCoding {
+    match ends_with(path, ".svgz") {
+        true => ContentCoding::Gzip,
+        false => ContentCoding::Identity,
+    }
+}
+
+fn without_ending_of(coding: ContentCoding, path: &[u8]) -> &[u8] {
+    let endings: &[&str] = match coding {
+        ContentCoding::Identity => &[],
+        ContentCoding::Gzip => &[".gz"],
+        ContentCoding::Br => &[".br"],
+        ContentCoding::Zstd => &[".zst"],
+    };
+    let ending = endings.iter().find(|ending| ends_with(path, ending));
+    &path[..path.len() - ending.map_or(0, |ending| ending.len())]
+}
+
+fn ends_with(name: &[u8], ending: &str) -> bool {
+    name.len() >= ending.len()
+        && name[name.len() - ending.len()..].eq_ignore_ascii_case(ending.as_bytes())
 }
 
 /// Returns true if content of the media type is worth compressing. Parameters are ignored.
@@ -263,15 +320,25 @@ mod tests {
 
     #[test]
     fn types_of_the_operator_take_precedence() {
+        let ending = |text: &str| MediaPattern::Ending(text.into());
+        let files = |text: &str| MediaPattern::Files(Glob::parse(text).expect("valid"));
         let own = [
-            (".gz".into(), "a/gz".into()),
-            (".tar.gz".into(), "a/tar".into()),
+            (files("/.well-known/**"), "a/known".into()),
+            (files("client"), "a/client".into()),
+            (files("*.x.gz"), "a/x".into()),
+            (ending(".gz"), "a/gz".into()),
+            (ending(".tar.gz"), "a/tar".into()),
         ];
         for (name, kind) in [
             ("x/index.html", "text/html; charset=utf-8"),
             ("data.json", "application/json"),
             ("a.tar.gz", "a/tar"),
             ("a.GZ", "a/gz"),
+            ("dir/a.x.gz", "a/x"),
+            ("dir/client", "a/client"),
+            (".well-known/matrix/client", "a/known"),
+            (".well-known/apple-app-site-association", "a/known"),
+            ("apple-app-site-association", "application/json"),
             ("dir.css/README", UNKNOWN),
             ("README", UNKNOWN),
             ("a.", UNKNOWN),
@@ -279,6 +346,27 @@ mod tests {
         ] {
             assert_eq!(of(name.as_bytes(), &own), kind, "{name}");
         }
+    }
+
+    #[test]
+    fn the_ending_of_a_coding_does_not_count() {
+        let own = [
+            (MediaPattern::Ending(".gz".into()), "a/gz".to_owned()),
+            (MediaPattern::Ending(".js".into()), "a/js".to_owned()),
+        ];
+        for (name, coding, kind) in [
+            ("a.js.gz", ContentCoding::Gzip, "a/js"),
+            ("a.js.GZ", ContentCoding::Gzip, "a/js"),
+            ("a.js.gz", ContentCoding::Identity, "a/gz"),
+            ("a.wasm.br", ContentCoding::Br, "application/wasm"),
+            ("a.data.zst", ContentCoding::Zstd, UNKNOWN),
+            ("a.js", ContentCoding::Gzip, "a/js"),
+            ("a.svgz", ContentCoding::Gzip, "image/svg+xml"),
+        ] {
+            assert_eq!(of_coded(name.as_bytes(), coding, &own), kind, "{name}");
+        }
+        assert_eq!(built_in_coding(b"a/b.SVGZ"), ContentCoding::Gzip);
+        assert_eq!(built_in_coding(b"a/b.svg.gz"), ContentCoding::Identity);
     }
 
     #[test]

@@ -37,7 +37,7 @@ mod tests;
 pub use crate::site::content_budget::ContentBudget;
 pub use crate::site::escape::escape;
 pub use crate::site::gzip_queue::{GzipJob, GzipQueue, gzip};
-pub use crate::site::preconditions::{PreconditionResult, evaluate_with};
+pub use crate::site::preconditions::{PreconditionResult, RepresentationDate, evaluate_with};
 pub use crate::site::prepared_heads::{SERVER, is_content_field, operator_fields};
 pub use crate::site::secret_paths::{ResolvedSecrets, SecretPaths};
 pub use crate::site::site_response::{ALLOW, SiteResponse};
@@ -424,7 +424,7 @@ impl SiteShared {
         }
         let path = path();
         let in_range = (GZIP_FILE_BYTES_MIN..=GZIP_FILE_BYTES_MAX).contains(&file.version.size());
-        let text = mime::compressible(mime::of(&path, &self.rules.mime));
+        let text = self.rules.is_compressible(&path);
         if !in_range || !text || file.sidecar(ContentCoding::Gzip).is_some() {
             return file.give_up_gzip();
         }

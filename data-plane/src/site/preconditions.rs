@@ -16,22 +16,47 @@ pub enum PreconditionResult {
     Failed,
 }
 
+/// Date of a representation, in seconds since 1970.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RepresentationDate {
+    /// Value of Last-Modified.
+    Modified(u64),
+    /// Value of Date, for a response without Last-Modified.
+    Sent(u64),
+}
+
 /// Evaluates all conditions except If-Range. `tag` is a strong entity tag with quotes; `modified` is in
-/// seconds since 1970.
-pub fn evaluate(asks: &KnownFields<'_>, tag: &[u8], modified: u64) -> PreconditionResult {
-    evaluate_with(asks, Some(strong(tag)), || Some(modified))
+/// seconds since 1970, and None without Last-Modified.
+pub fn evaluate(asks: &KnownFields<'_>, tag: &[u8], modified: Option<u64>) -> PreconditionResult {
+    evaluate_with(asks, Some(strong(tag)), || {
+        modified.map(RepresentationDate::Modified)
+    })
 }
 
 /// Evaluates the conditions for a representation with an optional, possibly weak entity tag and an optional
 /// date. `modified` is called only if a condition needs the date.
+///
+/// If-Modified-Since must be exactly the Last-Modified of the representation. RFC 9110 §13.1.3 also takes a later date for
+/// a match, but a file that goes back to an earlier version gets an earlier date, and has other bytes. A client sends
+/// the Last-Modified that the client has received. A Date instead may be later than the date that a client knows
+/// (RFC 9111 §4.3.2).
 pub fn evaluate_with(
     asks: &KnownFields<'_>,
     tag: Option<ETag<'_>>,
-    modified: impl Fn() -> Option<u64>,
+    modified: impl Fn() -> Option<RepresentationDate>,
 ) -> PreconditionResult {
     let date = |value: Option<&[u8]>| value.and_then(parse_http_date);
-    let is_after = |since: u64| modified().is_some_and(|modified| modified > since);
-    let is_until = |since: u64| modified().is_some_and(|modified| modified <= since);
+    let is_after = |since: u64| {
+        modified().is_some_and(|date| match date {
+            RepresentationDate::Modified(date) | RepresentationDate::Sent(date) => date > since,
+        })
+    };
+    let is_known = |since: u64| {
+        modified().is_some_and(|date| match date {
+            RepresentationDate::Modified(date) => date == since,
+            RepresentationDate::Sent(date) => date <= since,
+        })
+    };
     if !asks.if_match.is_none() {
         if !any_of(&asks.if_match, tag, |asked, tag| asked.strong_eq(tag)) {
             return PreconditionResult::Failed;
@@ -43,7 +68,7 @@ pub fn evaluate_with(
         if any_of(&asks.if_none_match, tag, |asked, tag| asked.weak_eq(tag)) {
             return PreconditionResult::NotModified;
         }
-    } else if date(asks.if_modified_since).is_some_and(is_until) {
+    } else if date(asks.if_modified_since).is_some_and(is_known) {
         return PreconditionResult::NotModified;
     }
     PreconditionResult::Proceed
@@ -59,8 +84,8 @@ fn any_of(
 
 /// Returns true if If-Range permits a partial response: with a strong entity tag, or with exactly the date
 /// of the last change (RFC 9110 §13.1.5).
-pub fn range_applies(asks: &KnownFields<'_>, tag: &[u8], modified: u64) -> bool {
-    range_applies_by(asks, Some(strong(tag)), Some(modified))
+pub fn range_applies(asks: &KnownFields<'_>, tag: &[u8], modified: Option<u64>) -> bool {
+    range_applies_by(asks, Some(strong(tag)), modified)
 }
 
 /// Evaluates If-Range for a representation with an optional, possibly weak entity tag and an optional date.
@@ -119,7 +144,7 @@ mod tests {
             if_modified_since: one(fields[3]),
             ..KnownFields::default()
         };
-        evaluate(&asks, b"\"t\"", 784_111_777)
+        evaluate(&asks, b"\"t\"", Some(784_111_777))
     }
 
     #[test]
@@ -145,7 +170,8 @@ mod tests {
             ([b"", b"", b"\"x\"", b""], Proceed),
             ([b"", b"", b"", OLD], Proceed),
             ([b"", b"", b"", SAME], NotModified),
-            ([b"", b"", b"", NEW], NotModified),
+            // The file may have gone back to an earlier version.
+            ([b"", b"", b"", NEW], Proceed),
             ([b"", b"", b"", b"nonsense"], Proceed),
             // If-None-Match overrides If-Modified-Since.
             ([b"", b"", b"\"x\"", SAME], Proceed),
@@ -155,6 +181,18 @@ mod tests {
             let shown = fields.map(String::from_utf8_lossy);
             assert_eq!(verdict(fields), expected, "{shown:?}");
         }
+    }
+
+    #[test]
+    fn without_a_date_no_condition_by_date_holds() {
+        let asks = KnownFields {
+            if_modified_since: Some(b"Thu, 01 Jan 1970 00:00:00 GMT"),
+            if_range: Some(b"Thu, 01 Jan 1970 00:00:00 GMT"),
+            ..KnownFields::default()
+        };
+        let result = evaluate(&asks, b"\"t\"", None);
+        assert_eq!(result, PreconditionResult::Proceed);
+        assert!(!range_applies(&asks, b"\"t\"", None));
     }
 
     #[test]
@@ -193,11 +231,19 @@ mod tests {
             evaluate_with(&since, None, none),
             PreconditionResult::Proceed
         );
-        let dated = || Some(784_111_777);
+        let dated = || Some(RepresentationDate::Modified(784_111_777));
         assert_eq!(
             evaluate_with(&since, None, dated),
             PreconditionResult::NotModified
         );
+        // A page sent before the date of the client is the page of the client.
+        for (sent, result) in [
+            (784_111_776, PreconditionResult::NotModified),
+            (784_111_778, PreconditionResult::Proceed),
+        ] {
+            let date = || Some(RepresentationDate::Sent(sent));
+            assert_eq!(evaluate_with(&since, None, date), result, "{sent}");
+        }
     }
 
     #[test]
@@ -215,7 +261,7 @@ mod tests {
                 if_range: Some(value),
                 ..KnownFields::default()
             };
-            assert_eq!(range_applies(&asks, b"\"t\"", 784_111_777), applies);
+            assert_eq!(range_applies(&asks, b"\"t\"", Some(784_111_777)), applies);
         }
     }
 }

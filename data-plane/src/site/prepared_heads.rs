@@ -4,7 +4,6 @@
 //! A text head ends with the line end of the last field. The driver adds Date, Connection,
 //! Strict-Transport-Security and the empty line.
 
-use crate::site::mime;
 use crate::site::published_rules::PublishedRules;
 use crate::site::rules::{HeaderRules, SiteRules, valid_value};
 use crate::wire::date::format_imf;
@@ -31,8 +30,8 @@ pub struct HeadFacts<'a> {
     pub path: &'a [u8],
     /// Bytes of the content.
     pub size: u64,
-    /// Modification time in seconds since 1970.
-    pub modified: u64,
+    /// Modification time in seconds since 1970; None without Last-Modified.
+    pub modified: Option<u64>,
     /// Entity tag with quotes.
     pub tag: &'a str,
     pub coding: ContentCoding,
@@ -246,14 +245,14 @@ fn fields<'r>(
     if rules.server_field {
         fields.push(("Server", SERVER.into()));
     }
-    fields.push(("Content-Type", mime::of(facts.path, &rules.mime).into()));
+    fields.push(("Content-Type", rules.media_type(facts.path).into()));
     fields.push(("Content-Length", facts.size.to_string()));
     if !facts.is_open {
-        let modified = format_imf(facts.modified);
-        fields.push((
-            "Last-Modified",
-            String::from_utf8_lossy(&modified).into_owned(),
-        ));
+        if let Some(modified) = facts.modified {
+            let modified = format_imf(modified);
+            let modified = String::from_utf8_lossy(&modified).into_owned();
+            fields.push(("Last-Modified", modified));
+        }
         fields.push(("ETag", facts.tag.into()));
     }
     fields.push(("Accept-Ranges", "bytes".into()));
@@ -360,7 +359,7 @@ mod tests {
         let facts = HeadFacts {
             path: b"sub/a.css",
             size: 7,
-            modified: 784_111_777,
+            modified: Some(784_111_777),
             tag: "\"t-br\"",
             coding: ContentCoding::Br,
             varies: true,

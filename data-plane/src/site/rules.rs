@@ -1,8 +1,10 @@
 //! Rules of one site, derived from the configuration.
 
 use super::glob::Glob;
+use super::mime::{self, MediaRules};
 use crate::site::release::ReleaseRules;
 use crate::site::secret_paths::SecretPaths;
+use crate::wire::fields::ContentCoding;
 use std::path::PathBuf;
 
 /// Rules of one site; [`SiteRules::new`] has the defaults.
@@ -24,8 +26,10 @@ pub struct SiteRules {
     pub readme: Option<ReadmeRenderer>,
     /// Permitted targets of symbolic links.
     pub symlinks: Symlinks,
-    /// Media types by extension with dot.
-    pub mime: Vec<(String, String)>,
+    /// Media types by ending and by glob.
+    pub mime: MediaRules,
+    /// Codings of files that are compressed on disk. The first matching glob decides.
+    pub encodings: Vec<(Glob, ContentCoding)>,
     /// Rules for Cache-Control. The first matching glob decides.
     pub cache: Vec<(Glob, CacheControlRule)>,
     /// Files that processes append to. Such a file is served up to its length at the time of opening while a process
@@ -57,6 +61,7 @@ impl SiteRules {
             readme: None,
             symlinks: Symlinks::Inside,
             mime: Vec::new(),
+            encodings: Vec::new(),
             cache: Vec::new(),
             growing: Vec::new(),
             headers: Vec::new(),
@@ -79,6 +84,30 @@ impl SiteRules {
         let mut rules = self.cache.iter();
         let (_, rule) = rules.find(|(glob, _)| glob.matches(path))?;
         Some(*rule)
+    }
+
+    /// Returns the coding of the content of a file as the file lies on disk.
+    pub(super) fn coding(&self, path: &[u8]) -> ContentCoding {
+        let rule = self.encoding_rule(path);
+        rule.unwrap_or_else(|| mime::built_in_coding(path))
+    }
+
+    fn encoding_rule(&self, path: &[u8]) -> Option<ContentCoding> {
+        let mut rules = self.encodings.iter();
+        let (_, coding) = rules.find(|(glob, _)| glob.matches(path))?;
+        Some(*coding)
+    }
+
+    /// Returns the media type of a file.
+    pub(super) fn media_type(&self, path: &[u8]) -> &str {
+        mime::of_coded(path, self.coding(path), &self.mime)
+    }
+
+    /// Returns true if a file is worth compressing. A file with a rule of `encodings` is sent as the file lies on disk.
+    pub(super) fn is_compressible(&self, path: &[u8]) -> bool {
+        self.encoding_rule(path).is_none()
+            && mime::built_in_coding(path) == ContentCoding::Identity
+            && mime::compressible(self.media_type(path))
     }
 
     /// Returns true if processes append to the file at a path below the root.

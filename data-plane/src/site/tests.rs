@@ -4,6 +4,7 @@ use super::file::VariantKind;
 use super::folder::FolderEntry;
 use super::*;
 use crate::limits::Limits;
+use crate::wire::fields::ContentCoding;
 use crate::wire::h1::request::{ParsedHead, parse_head};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
@@ -549,6 +550,206 @@ fn conditions_select_304_and_412() {
     let head = "HTTP/1.1 412 Precondition Failed\r\nServer: anthill\r\nAccept-Ranges: bytes\r\nX-A: 1\r\n\
         Vary: Accept-Encoding\r\nContent-Length: 0\r\n";
     assert_eq!((failed.head.as_str(), failed.rule), (head, 506));
+}
+
+/// Sets the modification time of a file, in seconds since 1970.
+fn set_modified(place: &Place, name: &str, seconds: u64) {
+    let file = fs::File::options().write(true).open(place.path(name));
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    file.expect("there").set_modified(time).expect("set");
+}
+
+/// Contents of equal size and time, as reproducible builds make them.
+#[test]
+fn other_bytes_have_another_tag() {
+    for size in [1_000, 3_000_000] {
+        let place = Place::new();
+        let version = |byte: u8, name: &str| {
+            place.write(name, vec![byte; size]);
+            set_modified(&place, name, 1_000_000_000);
+        };
+        version(b'a', "f.bin");
+        let mut site = place.site();
+        let mut tags = vec![get(&site, "/f.bin").tag()];
+        // Another file takes the place of the file, and the file is overwritten in place.
+        version(b'b', "new");
+        fs::rename(place.path("new"), place.path("f.bin")).expect("renamed");
+        site = site.with_changes(&["f.bin".into()]);
+        let reply = get(&site, "/f.bin");
+        assert_eq!(reply.body[0], b'b', "{size}");
+        tags.push(reply.tag());
+        version(b'c', "f.bin");
+        site = site.with_changes(&["f.bin".into()]);
+        let reply = get(&site, "/f.bin");
+        assert_eq!(reply.body[0], b'c', "{size}");
+        tags.push(reply.tag());
+        assert!(tags.iter().all(|tag| tag.starts_with('"')), "{tags:?}");
+        for earlier in &tags[..2] {
+            let fields = format!("GET /f.bin\nIf-None-Match: {earlier}");
+            assert_eq!(ask(&site, &fields).status, 200, "{size} {tags:?}");
+            let fields = format!("GET /f.bin\nIf-Range: {earlier}\nRange: bytes=10-19");
+            assert_eq!(ask(&site, &fields).status, 200, "{size} {tags:?}");
+        }
+        let fields = format!("GET /f.bin\nIf-Range: {}\nRange: bytes=10-19", tags[2]);
+        assert_eq!(ask(&site, &fields).status, 206, "{size}");
+        let again = place.site();
+        assert_eq!(get(&again, "/f.bin").tag(), tags[2], "{size}");
+    }
+}
+
+/// The watch has not reported the change yet.
+#[test]
+fn an_overwritten_large_file_is_not_sent_with_the_former_tag() {
+    let place = Place::new();
+    let write = |byte: u8| {
+        place.write("f.bin", vec![byte; 3_000_000]);
+        set_modified(&place, "f.bin", 1_000_000_000);
+    };
+    write(b'a');
+    let site = place.site();
+    let first = get(&site, "/f.bin");
+    assert_eq!((first.status, first.body[0]), (200, b'a'));
+    write(b'b');
+    let second = get(&site, "/f.bin");
+    assert!(
+        second.status == 503 || second.tag() != first.tag(),
+        "{} {}",
+        second.status,
+        second.tag()
+    );
+}
+
+#[test]
+fn times_that_all_files_have_are_no_last_modified() {
+    let place = Place::new();
+    for (seconds, is_sent) in [
+        (0, false),
+        (1, false),
+        (315_532_800, false),
+        (315_619_200, true),
+        (1_000_000_000, true),
+    ] {
+        place.write("a.html", seconds.to_string());
+        set_modified(&place, "a.html", seconds);
+        let reply = get(&place.site(), "/a.html");
+        let sent = reply.field("Last-Modified");
+        assert_eq!(sent.is_some(), is_sent, "{seconds} {sent:?}");
+    }
+}
+
+#[test]
+fn a_page_that_goes_back_to_an_earlier_time_is_sent() {
+    let place = Place::new();
+    place.write("a.html", "new");
+    set_modified(&place, "a.html", 1_000_000_100);
+    let site = place.site();
+    let new = get(&site, "/a.html");
+    let date = new.field("Last-Modified").expect("a date").to_owned();
+    let fields = format!("GET /a.html\nIf-Modified-Since: {date}");
+    assert_eq!(ask(&site, &fields).status, 304);
+    place.write("a.html", "old page");
+    set_modified(&place, "a.html", 1_000_000_000);
+    let site = site.with_changes(&["a.html".into()]);
+    let reply = ask(&site, &fields);
+    assert_eq!((reply.status, &*reply.body), (200, &b"old page"[..]));
+}
+
+#[test]
+fn files_that_are_compressed_on_disk_have_their_coding() {
+    let place = Place::new();
+    let text = TEXT.repeat(20);
+    let coded = gzip(text.as_bytes(), 1 << 20).expect("smaller");
+    place
+        .write("a.svgz", &coded)
+        .write("Build/game.js.gz", &coded)
+        .write("Build/game.wasm.br", "not decoded by the server")
+        .write("down/load.svgz", &coded)
+        .write("plain.js.gz", &coded);
+    let glob = |text: &str| Glob::parse(text).expect("valid");
+    let site = place.site_with(|rules| {
+        rules.encodings = vec![
+            (glob("/Build/*.gz"), ContentCoding::Gzip),
+            (glob("*.wasm.br"), ContentCoding::Br),
+            (glob("/down/**"), ContentCoding::Identity),
+        ];
+    });
+    for (path, kind, coding) in [
+        ("/a.svgz", "image/svg+xml", Some("gzip")),
+        (
+            "/Build/game.js.gz",
+            "text/javascript; charset=utf-8",
+            Some("gzip"),
+        ),
+        ("/Build/game.wasm.br", "application/wasm", Some("br")),
+        ("/down/load.svgz", "image/svg+xml", None),
+        ("/plain.js.gz", "application/gzip", None),
+    ] {
+        for accept in [
+            "",
+            "Accept-Encoding: gzip, br",
+            "Accept-Encoding: identity;q=1, *;q=0",
+        ] {
+            let reply = ask(&site, &format!("GET {path}\n{accept}"));
+            assert_eq!(reply.status, 200, "{path}");
+            assert_eq!(reply.field("Content-Type"), Some(kind), "{path}");
+            assert_eq!(reply.field("Content-Encoding"), coding, "{path} {accept}");
+            // The server has no other coding of the file, so the response does not depend on the request.
+            assert_eq!(reply.field("Vary"), None, "{path}");
+            if path != "/Build/game.wasm.br" {
+                assert_eq!(reply.body, &coded[..], "{path}");
+            }
+        }
+        let tag = get(&site, path).tag();
+        let known = ask(&site, &format!("GET {path}\nIf-None-Match: {tag}"));
+        assert_eq!(known.status, 304, "{path}");
+    }
+    assert!(
+        site.shared.budget.gzip().try_next().is_none(),
+        "no second coding"
+    );
+}
+
+#[test]
+fn listings_link_only_what_a_request_can_name() {
+    let place = Place::new();
+    let odd = [
+        "100%",
+        "a+b",
+        "x#y",
+        "x?y",
+        "my:file",
+        "semi;v=1",
+        "and&amp;",
+        "new\nline",
+        "a b",
+        "~t",
+    ];
+    for name in odd {
+        place.write(&format!("d/{name}"), name);
+    }
+    place.write("d/c:\\win.txt", "x").write("e/only\\one", "x");
+    let site = place.site_with(|rules| rules.listing = true);
+    let json = String::from_utf8(get(&site, "/d/?format=json").body).expect("text");
+    let links: Vec<&str> = json
+        .split("\"href\":\"")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once('"')?.0))
+        .collect();
+    assert_eq!(links.len(), odd.len(), "{json}");
+    let mut contents: Vec<Vec<u8>> = Vec::new();
+    for link in &links {
+        let path = link.strip_prefix("./").expect("relative");
+        let reply = get(&site, &format!("/d/{path}"));
+        assert_eq!(reply.status, 200, "{link}");
+        contents.push(reply.body);
+    }
+    contents.sort();
+    let mut expected = odd.map(|name| name.as_bytes().to_vec());
+    expected.sort();
+    assert_eq!(contents, expected);
+    let html = |path: &str| String::from_utf8(get(&site, path).body).expect("text");
+    assert_eq!(html("/d/").matches("<a href=\"./").count(), odd.len());
+    assert!(html("/e/").contains("The folder is empty"));
 }
 
 #[test]

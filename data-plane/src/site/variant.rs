@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// Loaded representation of a file, or a cached response.
 pub struct Variant {
     pub(super) heads: PreparedHeads,
-    /// Value of Last-Modified, seconds since 1970.
-    pub modified: u64,
+    /// Value of Last-Modified, seconds since 1970; None without the field.
+    pub modified: Option<u64>,
     /// Content coding.
     pub coding: ContentCoding,
     /// Content in memory or on disk.
@@ -137,7 +137,16 @@ impl DiskContent {
     /// be as it was when it was loaded, and still be open for writing.
     fn is_current(&self) -> bool {
         match self.writing {
-            FileWriting::Closed | FileWriting::KeptBlob => self.unchanged(),
+            FileWriting::KeptBlob => self.unchanged(),
+            // A program may write into a file and set the modification time back, as rsync with `--inplace` does. The
+            // entity tag tells the two contents apart by the time of the last status change.
+            FileWriting::Closed => fstat(&self.file).is_ok_and(|stat| {
+                let is_removed = stat.st_nlink == 0;
+                let now = FileMeta::of(&stat);
+                now.size == self.known.size
+                    && now.mtime_ns == self.known.mtime_ns
+                    && (is_removed || now.ctime_ns == self.known.ctime_ns)
+            }),
             FileWriting::Blob => {
                 fstat(&self.file).is_ok_and(|stat| FileMeta::of(&stat) == self.known)
             }
@@ -173,7 +182,7 @@ impl DiskContent {
 impl Variant {
     pub(super) fn new(
         heads: PreparedHeads,
-        modified: u64,
+        modified: Option<u64>,
         coding: ContentCoding,
         content: VariantContent,
         kept: Option<DiskContent>,
@@ -206,7 +215,7 @@ impl Variant {
             status: **status,
             is_dated: true,
             _lease: Some(lease),
-            ..Variant::new(heads, 0, ContentCoding::Identity, content, None)
+            ..Variant::new(heads, None, ContentCoding::Identity, content, None)
         }
     }
 

@@ -81,7 +81,7 @@ impl DemandFingerprint {
     /// Fingerprint of a pair that needs no certificate of clients.
     pub(super) const NONE: DemandFingerprint = DemandFingerprint(0);
 
-    /// Fingerprint of a pair whose clients need a certificate of one of the authorities.
+    /// Fingerprint of a pair that demands a client certificate of one of the authorities.
     pub(super) fn of(authorities: &[CertificateDer<'_>]) -> DemandFingerprint {
         let mut hash = digest::Context::new(&digest::SHA256);
         for authority in authority_digests(authorities) {

@@ -14,6 +14,7 @@ use crate::handler::route_handler::CorsPaths;
 use crate::handler::script::cgi;
 use crate::hits::SiteHits;
 use crate::limits::USER_FILE_BYTES_MAX;
+use crate::site::mime::{MediaPattern, MediaRules};
 use crate::site::{
     CacheControlRule, Glob, HeaderRules, ReadmeRenderer, ReleaseRules, SecretPaths, Site,
     SiteError, SiteRules, Symlinks,
@@ -282,7 +283,11 @@ impl HostBuilder<'_> {
         rules.listing = site.listing;
         rules.readme = site.listing.then_some(ReadmeRenderer(folder_readme));
         rules.symlinks = self.symlinks();
-        rules.mime.clone_from(&site.mime);
+        rules.mime = media_rules(&site.mime);
+        for rule in &site.encodings {
+            let files = glob(self.config, &rule.files)?;
+            rules.encodings.push((files, rule.coding));
+        }
         for cache in &site.cache {
             let rule = CacheControlRule {
                 max_age_seconds: cache.max_age,
@@ -384,6 +389,25 @@ fn glob(config: &Config, glob: &Spanned<String>) -> Result<Glob, OperatorError> 
         let help = "`*` stands for any part of a name, `?` for one character, `{a,b}` for a or b, `**` for folders";
         config.point(glob.span(), format!("the pattern is invalid: {error}"), help)
     })
+}
+
+/// Returns the media types of the configuration in the order of precedence: patterns with a slash, then names and
+/// other patterns, the longer ones first. The table of the configuration has no order.
+fn media_rules(types: &[(String, String)]) -> MediaRules {
+    let mut types: Vec<&(String, String)> = types.iter().collect();
+    types.sort_by(|(one, _), (other, _)| {
+        let rank = |key: &str| (!key.contains('/'), std::cmp::Reverse(key.len()));
+        rank(one).cmp(&rank(other)).then_with(|| one.cmp(other))
+    });
+    let rules = types.into_iter().filter_map(|(key, media)| {
+        let pattern = match config::is_ending(key) {
+            true => MediaPattern::Ending(key.clone()),
+            // The reader of the configuration has refused invalid patterns.
+            false => MediaPattern::Files(Glob::parse(key).ok()?),
+        };
+        Some((pattern, media.clone()))
+    });
+    rules.collect()
 }
 
 /// Returns the file endings of the scripts with their dots.

@@ -1,4 +1,4 @@
-//! Rules of a site by file or by status: `cache`, `headers`, `mime` and `errors`.
+//! Rules of a site by file or by status: `cache`, `headers`, `mime`, `encodings` and `errors`.
 
 use toml::Spanned;
 
@@ -8,6 +8,8 @@ use crate::config::toml_reader::{FromToml, KeyedValue, TableReader, TableSchema}
 use crate::config::value_types::Seconds;
 use crate::config::values::{is_field_value, is_token, reserved_field};
 use crate::site::Glob;
+use crate::site::mime;
+use crate::wire::fields::ContentCoding;
 
 declare_table! {
     /// Keys of a rule in `cache`.
@@ -28,6 +30,57 @@ declare_table! {
         files: GlobText = required, also ["path", "match"], example "\"*\"";
         /// Names and values of the fields.
         set: FieldValues = required, also ["add"], example "{ \"X-Content-Type-Options\" = \"nosniff\" }";
+    }
+}
+
+declare_table! {
+    /// Keys of a rule in `encodings`.
+    pub(super) struct EncodingRuleTable: "a rule of `encodings`" {
+        /// [Glob](sites.md#files-by-glob) of the files.
+        files: GlobText = required, also ["path", "match"], example "\"*.js.gz\"";
+        /// Coding of the content: `"gzip"`, `"br"` or `"zstd"`; `"identity"` sends a file without `Content-Encoding`.
+        set: CodingName = required, also ["encoding", "coding"], example "\"gzip\"";
+    }
+}
+
+/// Coding of a rule in `encodings`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CodingName(ContentCoding);
+
+impl FromToml for CodingName {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        item.word(&[
+            ("gzip", ContentCoding::Gzip),
+            ("br", ContentCoding::Br),
+            ("zstd", ContentCoding::Zstd),
+            ("identity", ContentCoding::Identity),
+        ])
+        .map(CodingName)
+    }
+}
+
+/// Rule of `encodings` of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodingConfig {
+    /// Glob pattern of the files.
+    pub files: Spanned<String>,
+    /// Coding of the content on disk.
+    pub coding: ContentCoding,
+}
+
+/// Value of `encodings` of a site.
+#[derive(Clone, Debug)]
+pub(super) struct EncodingRules(pub(super) Vec<EncodingConfig>);
+
+impl FromToml for EncodingRules {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let example = "[{ files = \"*.js.gz\", set = \"gzip\" }]";
+        let rules = rules::<EncodingRuleTable>(item, example)?.into_iter();
+        let rules = rules.map(|rule| EncodingConfig {
+            files: Spanned::new(rule.files.span(), rule.files.into_inner().0),
+            coding: rule.set.get_ref().0,
+        });
+        Ok(EncodingRules(rules.collect()))
     }
 }
 
@@ -204,7 +257,7 @@ fn error_page(
     Ok((status, Spanned::new(page.span(), path.to_owned())))
 }
 
-/// Value of `mime` of a site: media types by ending.
+/// Value of `mime` of a site: media types by ending, name or glob.
 #[derive(Clone, Debug)]
 pub(super) struct MediaTypes(pub(super) Vec<(String, String)>);
 
@@ -221,10 +274,21 @@ fn media_type(
 ) -> Result<(String, String), OperatorError> {
     let source = item.source;
     let name = ending.get_ref();
-    if !name.starts_with('.') || name.len() < 2 || name.contains('/') {
+    if name.is_empty() || name == "." {
+        let what = format!("`{name}` names no file");
+        let help = "write an ending such as \".wasm\", a name, or a pattern such as \"/data/**\"";
+        return Err(source.error(ending.span(), what, help));
+    }
+    if let Err(error) = Glob::parse(name) {
+        let what = format!("the pattern `{name}` is invalid: {}", error.what);
+        let help = "write an ending such as \".wasm\", a name, or a pattern such as \"/data/**\"";
+        return Err(source.error(ending.span(), what, help));
+    }
+    // A word without a dot or a wildcard is a name, but most often an ending without its dot.
+    let is_word = !name.contains(['.', '/', '*', '?', '[', '{', '\\']);
+    if is_word && mime::of(format!("x.{name}").as_bytes(), &[]) != mime::UNKNOWN {
         let what = format!("`{name}` is not a file ending");
-        let right = name.trim_start_matches(['*', '.']).replace('/', "");
-        let help = format!("begin the file ending with a dot: \".{right}\"");
+        let help = format!("begin the file ending with a dot: \".{name}\"");
         return Err(source.error(ending.span(), what, help));
     }
     let media = <Spanned<String>>::read(item)?;
@@ -237,5 +301,14 @@ fn media_type(
         let help = "write a type such as \"text/html; charset=utf-8\"";
         return Err(source.error(media.span(), what, help));
     }
-    Ok((name.to_ascii_lowercase(), media.into_inner()))
+    let name = match is_ending(name) {
+        true => name.to_ascii_lowercase(),
+        false => name.clone(),
+    };
+    Ok((name, media.into_inner()))
+}
+
+/// Returns true if a key of `mime` is an ending: a dot, and no character of a glob.
+pub fn is_ending(key: &str) -> bool {
+    key.starts_with('.') && !key.contains(['/', '*', '?', '[', '{', '\\'])
 }

@@ -80,7 +80,7 @@ pub use configuration::Config;
 pub use deploy_table::DeployConfig;
 pub use deployments::{Deployment, DeploymentTarget, RootState, deployed_folder, inspect_root};
 pub use error::OperatorError;
-pub use file_rules::{CacheControlConfig, HeadersConfig};
+pub use file_rules::{CacheControlConfig, EncodingConfig, HeadersConfig, is_ending};
 pub use git_table::GitConfig;
 pub use log_table::{LogConfig, LogTarget, SiteLogConfig};
 pub use managed_certificates::ManagedCertificate;

@@ -19,7 +19,7 @@ use crate::config::declared_table::{
     DeclaredTable, KeyDefault, KeyDocumentation, TableDocumentation,
 };
 use crate::config::deploy_table::DeployTable;
-use crate::config::file_rules::{CacheRuleTable, HeaderRuleTable};
+use crate::config::file_rules::{CacheRuleTable, EncodingRuleTable, HeaderRuleTable};
 use crate::config::limits_table::LimitsTable;
 use crate::config::log_table::{LogTable, RotateTable, SiteLogTable, SkipTable};
 use crate::config::manager_table::ManagerTable;
@@ -50,6 +50,7 @@ fn documented_tables() -> Vec<TableDocumentation> {
         SiteTable::documentation(),
         CacheRuleTable::documentation(),
         HeaderRuleTable::documentation(),
+        EncodingRuleTable::documentation(),
         SiteRedirectTable::documentation(),
         RouteTable::documentation(),
         RouteRedirectTable::documentation(),

@@ -10,7 +10,8 @@ use crate::config::balancer::BalancerConfig;
 use crate::config::declared_table::{DeclaredTable, ShownValue, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::file_rules::{
-    CacheControlConfig, CacheRules, ErrorPages, HeaderRules, HeadersConfig, MediaTypes,
+    CacheControlConfig, CacheRules, EncodingConfig, EncodingRules, ErrorPages, HeaderRules,
+    HeadersConfig, MediaTypes,
 };
 use crate::config::log_table::{SiteLogConfig, SiteLogTable};
 use crate::config::paths;
@@ -75,9 +76,14 @@ declare_table! {
             example "\"clients-ca.pem\"";
         /// `Strict-Transport-Security`: `true` (one year) or a duration.
         hsts: Hsts = default(Hsts(None)), example "\"180d\"";
-        /// Media types by ending: `{ ".wasm" = "application/wasm" }`, before the built-in types.
+        /// Media types by ending, name or [glob](sites.md#media-types): `{ ".wasm" = "application/wasm" }`, before the
+        /// built-in types.
         mime: MediaTypes = optional("none"), also ["types", "mime_types", "AddType", "default_type"],
             example "{ \".wasm\" = \"application/wasm\" }";
+        /// Codings of files that are [compressed on disk](sites.md#compressed-files):
+        /// `{ files = "*.js.gz", set = "gzip" }`. The first matching rule applies; `.svgz` has gzip without a rule.
+        encodings: EncodingRules = optional("none"), also ["AddEncoding", "encoding", "content_encoding"],
+            example "[{ files = \"*.js.gz\", set = \"gzip\" }]";
         /// Rules for `Cache-Control`: `{ files = "*.jpg", max_age = "30d" }`, optionally with `immutable = true`. The
         /// first matching rule applies; a file without a rule has no such field.
         cache: CacheRules = optional("none"), also ["expires", "cache_control", "ExpiresByType"],
@@ -140,8 +146,10 @@ pub struct SiteConfig {
     pub client_ca: Option<Spanned<PathBuf>>,
     /// `max-age` of Strict-Transport-Security in seconds.
     pub hsts: Option<u64>,
-    /// Media types by file ending, the ending with its dot.
+    /// Media types by ending with its dot, by name, or by glob.
     pub mime: Vec<(String, String)>,
+    /// Codings of files that are compressed on disk; the first matching rule applies.
+    pub encodings: Vec<EncodingConfig>,
     /// Rules for Cache-Control by file; the first matching rule applies.
     pub cache: Vec<CacheControlConfig>,
     /// Patterns of files that processes append to.
@@ -294,6 +302,9 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
         mime: keys
             .mime
             .map_or_else(Vec::new, |types| types.into_inner().0),
+        encodings: keys
+            .encodings
+            .map_or_else(Vec::new, |rules| rules.into_inner().0),
         cache: keys
             .cache
             .map_or_else(Vec::new, |rules| rules.into_inner().0),

@@ -643,6 +643,16 @@ fn each_mistake_has_a_message_and_a_correction() {
             "\".wasm\"",
         ),
         (
+            "[[site]]\nmime = { \"/a/{b\" = \"a/b\" }",
+            "the pattern `/a/{b` is invalid",
+            "a pattern such as",
+        ),
+        (
+            "[[site]]\nencodings = [{ files = \"*.gz\", set = \"gz\" }]",
+            "",
+            "\"gzip\"",
+        ),
+        (
             "[[site]]\nmime = { \".wasm\" = \"wasm\" }",
             "not a media type",
             "text/html",

@@ -352,11 +352,10 @@ pub(super) fn is_field_value(text: &str) -> bool {
 }
 
 /// Returns the reason why a field can't be set by the operator, or `None` if the field can be set. The
-/// server derives the reserved fields from the connection, the file or `mime`.
+/// server derives the reserved fields from the connection, the file, `mime` or `encodings`.
 pub(super) fn reserved_field(name: &str) -> Option<&'static str> {
     let framing = [
         "connection",
-        "content-encoding",
         "content-length",
         "content-range",
         "date",
@@ -378,6 +377,9 @@ pub(super) fn reserved_field(name: &str) -> Option<&'static str> {
     }
     if name.eq_ignore_ascii_case("content-type") {
         return Some("use `mime = { \".ext\" = \"type/subtype\" }`");
+    }
+    if name.eq_ignore_ascii_case("content-encoding") {
+        return Some("use `encodings = [{ files = \"*.js.gz\", set = \"gzip\" }]`");
     }
     None
 }
