@@ -2,11 +2,12 @@
 //!
 //! The folder is removed at the end of the run. A folder left by a killed run is removed by the next run. A
 //! file lock marks folders in use; process ids would not do, since ids are reused, and containers that
-//! share a folder have separate ids.
+//! share a folder have separate ids. The process has a list of its work folders, for a second interrupt.
 
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, open};
 use tempfile::TempDir;
@@ -21,7 +22,11 @@ pub struct WorkFolder {
 impl WorkFolder {
     /// Creates a work folder below a folder for temporary files.
     pub fn create(below: &Path) -> io::Result<WorkFolder> {
+        // No folder exists outside of the list, not even for a moment: the list stays locked meanwhile.
+        let mut own = WorkFolder::all();
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(below)?;
+        own.push(folder.path().to_owned());
+        drop(own);
         // The lock file gets its final name only once locked: until then no other run may take the folder
         // for stale.
         let unnamed = folder.path().join("lock.new");
@@ -37,6 +42,12 @@ impl WorkFolder {
     /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Returns the work folders of the process. Until the drop of the result, no work folder is created, and a removed
+    /// folder stays in the list.
+    pub fn all() -> MutexGuard<'static, Vec<PathBuf>> {
+        OWN.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes the work folders of killed runs: folders with the kit's prefix and an unlocked lock file.
@@ -62,6 +73,19 @@ impl WorkFolder {
         }
     }
 }
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        let path = self.folder.path();
+        let _ = fs::remove_dir_all(path);
+        if !path.exists() {
+            WorkFolder::all().retain(|own| own != path);
+        }
+    }
+}
+
+/// Work folders of the process.
+static OWN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 const PREFIX: &str = "anthill-bench-";
 const LOCK: &str = "lock";
@@ -89,7 +113,8 @@ mod tests {
         assert!(used.path().exists() && strange.exists() && pipe.exists());
         assert!(!dead.exists());
         let path = used.path().to_owned();
+        assert!(WorkFolder::all().contains(&path));
         drop(used);
-        assert!(!path.exists());
+        assert!(!path.exists() && !WorkFolder::all().contains(&path));
     }
 }

@@ -31,6 +31,7 @@ impl Home {
             "die",
             "die-once",
             "never",
+            "stubborn",
         ] {
             catalogue.push_str(&format!(
                 "[[contender]]\nname = \"{how}\"\ntitle = \"{how}\"\n\
@@ -480,6 +481,50 @@ fn an_interruption_keeps_finished_rounds() {
     home.assert_nothing_is_left();
 }
 
+/// The server goes on after SIGTERM, and creates its folder anew after each removal, until it is killed.
+#[test]
+fn a_second_interrupt_leaves_no_work_folder_of_a_server_that_goes_on_writing() {
+    let home = Home::new();
+    let temporary = home.path().join("temporary");
+    fs::create_dir(&temporary).expect("a folder");
+    let mut running = home
+        .command(
+            "run hello --with stubborn --catalogue catalogue.toml --rounds 1000 --seconds 1 \
+             --warm-up 0 -o hello.json",
+        )
+        .env("TMPDIR", &temporary)
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the program");
+    let mut lines = BufReader::new(running.stderr.take().expect("standard error")).lines();
+    let mut until = |begin: &str| {
+        let line = lines.by_ref().find(|line| match line {
+            Ok(line) => line.starts_with(begin),
+            Err(_) => true,
+        });
+        line.expect("the line").expect("a line");
+    };
+    let pid = i32::try_from(running.id())
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .expect("a process number");
+    let interrupt = || {
+        let interrupt = rustix::process::Signal::INT;
+        rustix::process::kill_process(pid, interrupt).expect("a running process");
+    };
+    until("[1/1000]");
+    interrupt();
+    until("stopping: the figures so far are kept");
+    interrupt();
+    let status = running.wait().expect("an exit status");
+    assert_eq!(status.code(), Some(130));
+    let left = fs::read_dir(&temporary).expect("a folder").flatten();
+    let left: Vec<_> = left.map(|entry| entry.path()).collect();
+    assert_eq!(left, Vec::<PathBuf>::new());
+    home.assert_nothing_is_left();
+}
+
 #[test]
 fn a_run_is_resumed_by_the_same_command_only() {
     let home = Home::new();
@@ -864,13 +909,25 @@ fn installed(program: &str) -> bool {
 
 /// Server that serves the page at every path and misbehaves from the seventh request on.
 const MISBEHAVE: &str = r#"
-import os, socket, sys, threading, time
+import os, signal, socket, sys, threading, time
 how, host, port, page = sys.argv[1:5]
 body = open(page, "rb").read()
 marker = sys.argv[0] + ".died"
 if how == "never":
     sys.exit("no such luck")
 answered = 0
+
+def write_on():
+    while True:
+        try:
+            os.makedirs(os.path.dirname(page) + "/more", exist_ok=True)
+        except OSError:
+            pass
+        time.sleep(0.0002)
+
+if how == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=write_on, daemon=True).start()
 
 def answer(connection):
     global answered

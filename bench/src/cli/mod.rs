@@ -17,6 +17,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::interrupt;
 use crate::nearest::nearest;
 pub use problem::{INTERRUPTED, Problem};
 use table::{COMMANDS, Command};
@@ -42,6 +43,7 @@ fn carry_out(word: &str, arguments: Vec<OsString>) -> Done {
     match word {
         "-h" | "--help" | "help" => return print(&table::overview()),
         "-V" | "--version" | "version" => return print(&format!("{}\n", crate::TOOL)),
+        interrupt::CLEAN_UP => return Ok(interrupt::clean_up(&arguments)),
         _ => {}
     }
     let command = find(word)?;

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -36,8 +34,6 @@ use crate::work_folder::WorkFolder;
 
 /// Flag set by Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
-/// Work folder to remove on a second Ctrl-C.
-static WORK_FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
 pub(super) fn run(typed: &Typed) -> Done {
     let suite = find(&typed.operands[0])?;
@@ -58,25 +54,10 @@ pub(super) fn run(typed: &Typed) -> Done {
             Problem::usage(error.to_string()).help("without --resume the run starts anew")
         })?;
     }
-    interrupt::watch(&STOP, leave_nothing).map_err(failed)?;
+    interrupt::watch(&STOP, interrupt::leave_nothing).map_err(failed)?;
     process::raise_open_files();
     let ending = order.measure(&programme, &catalogue, &cast, &mut run)?;
     order.end(&ending, &mut run, &cast)
-}
-
-/// Removes the work folder. Processes that are being killed may still write into the folder or remove it,
-/// so the removal is retried for up to 500 ms. The next run removes any remainder.
-fn leave_nothing() {
-    let Some(folder) = WORK_FOLDER.get() else {
-        return;
-    };
-    for _ in 0..LAST_TRIES {
-        let _ = std::fs::remove_dir_all(folder);
-        if !folder.exists() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn find(name: &str) -> Result<&'static Suite, Problem> {
@@ -334,7 +315,6 @@ impl<'t> Order<'t> {
         WorkFolder::remove_stale(&std::env::temp_dir());
         let temporary = WorkFolder::create(&std::env::temp_dir())?;
         let path = temporary.path().to_owned();
-        let _ = WORK_FOLDER.set(path.clone());
         Ok((path, Some(temporary)))
     }
 
@@ -692,5 +672,3 @@ fn resolution(run: &Run, coarse: Option<&str>) -> String {
 const NODE_SHARE: f64 = 0.01;
 /// Estimated seconds to start and stop a server.
 const START_SECONDS: f64 = 0.7;
-/// Attempts to remove the work folder, 10 ms apart.
-const LAST_TRIES: usize = 50;
