@@ -177,7 +177,9 @@ fn gets_beyond_the_budget_wait_on_for_a_member_that_went_down() {
     let keys = "health = { path = \"/name\", every = \"200ms\", timeout = \"200ms\", fall = 2 }\n\
         retries = { budget = 0 }\n";
     let server = balance(&[quoted(&member), quoted(&other)], keys);
-    // One client may take 5 of the 10 retries that are always allowed.
+    // Beside another client, one client may take 5 of the 10 retries that are always allowed.
+    let mut another = Wire::of(&server, Ipv4Addr::new(127, 0, 0, 9).into());
+    assert_eq!(another.get("/name", "").status, 200);
     let mut gets: Vec<Wire> = (0..24).map(|_| Wire::plain(&server)).collect();
     for wire in &mut gets {
         wire.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -413,4 +415,34 @@ fn a_refusal_of_a_strict_session_names_its_member() {
     server
         .errors
         .wait_for("the session", |it| it.ends_with(&line));
+}
+
+/// A proxy in front of the server, or a NAT, gives all requests one address. Its requests leave the member that answers
+/// none, long before other clients' requests could eject the member.
+#[test]
+fn a_member_that_closes_every_connection_costs_one_client_no_request() {
+    let good = ["a", "b", "c", "d"].map(|name| Member::start(move |_| ok(name)));
+    let closing = Member::start(|_| Answer::Hang);
+    for count in [4, 2] {
+        for method in ["byrequests", "bybusyness", "p2c"] {
+            let mut members: Vec<String> = good[..count].iter().map(quoted).collect();
+            members.insert(1, quoted(&closing));
+            let server = balance(&members, &format!("method = \"{method}\""));
+            let before = closing.requests().len();
+            let failed: usize = thread::scope(|scope| {
+                let clients = (0..4).map(|_| scope.spawn(|| statuses(&server, "/", 500)));
+                let clients: Vec<_> = clients.collect();
+                let all = clients
+                    .into_iter()
+                    .flat_map(|it| it.join().expect("a client"));
+                all.filter(|status| *status != 200).count()
+            });
+            assert_eq!(failed, 0, "{method} of {count}");
+            let tried = closing.requests().len() - before;
+            assert!(
+                (1..100).contains(&tried),
+                "{method} of {count}: {tried} tried"
+            );
+        }
+    }
 }

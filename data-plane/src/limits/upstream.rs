@@ -148,7 +148,8 @@ pub const RETRY_WINDOW_SECONDS: u64 = 10;
 /// Retries within [`RETRY_WINDOW_SECONDS`] that a balancer may always make. A balancer with few requests
 /// would otherwise have no retry.
 pub const RETRIES_MIN: u32 = 10;
-/// Counts of retries by client, for the share of each client in the budget of retries: 1 KiB for each balancer.
+/// Counts of requests and retries by client, for the share of each client in the budget of retries: 2 KiB for each
+/// balancer.
 pub const RETRY_SHARES: usize = 256;
 /// Seconds without another request after which an upload tries an ejected member, and seconds in which the upload has
 /// to decide about the member. After that, the next request tries the member as well, so that a slow client cannot

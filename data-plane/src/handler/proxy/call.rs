@@ -16,8 +16,8 @@ use crate::handler::proxy::shortage::ShortageWait;
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits::GRPC_PAUSE_SECONDS;
 use crate::upstream::balancer::{
-    ChooseRequest, Lease, MemberId, NoMember, PlaceReport, QueueTicket, SessionUse, WaitRefused,
-    Waited, client_hash, session_value,
+    ChooseRequest, Lease, LeftRequest, MemberId, NoMember, PlaceReport, QueueTicket, SessionUse,
+    WaitRefused, Waited, client_hash, session_value,
 };
 use crate::upstream::{H2Connecting, MemberConnecting};
 use crate::wire::fields::Fields;
@@ -94,6 +94,8 @@ pub(super) struct ProxyCall {
     pub(super) lease: Option<Lease>,
     /// Members that failed to answer the request.
     pub(super) tried: Vec<MemberId>,
+    /// Attempts that a member left without a byte of an answer.
+    pub(super) left: Vec<LeftRequest>,
     /// Number of attempts, for the log.
     pub(super) tries: u32,
     /// Begin of the current connection attempt; None on a kept connection.
@@ -141,6 +143,7 @@ impl ProxyCall {
             state: CallState::Choosing,
             lease: None,
             tried: Vec::new(),
+            left: Vec::new(),
             tries: 0,
             connecting_since: None,
             last_failure: None,
@@ -341,7 +344,12 @@ impl Future for ProxyCall {
                 CallState::ConnectingH2(_) => ready!(call.poll_connected_h2(cx)),
                 CallState::Attempting(_) | CallState::AttemptingH2(_) => {
                     match ready!(call.poll_attempt(cx)) {
-                        Ok(response) => return Poll::Ready(Ok(response)),
+                        Ok(response) => {
+                            if !call.left.is_empty() {
+                                call.report_left(&response);
+                            }
+                            return Poll::Ready(Ok(response));
+                        }
                         Err(failure) => Err(failure),
                     }
                 }

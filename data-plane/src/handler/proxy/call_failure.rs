@@ -2,12 +2,12 @@
 
 use crate::base::clock::monotonic_ms;
 use crate::base::log::MemberCall;
-use crate::handler::HandlerError;
 use crate::handler::proxy::call::{CallState, ProxyCall};
 use crate::handler::proxy::cause;
 use crate::handler::proxy::log::{line, log_change, place};
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::NAME;
+use crate::handler::{HandlerError, Response};
 use crate::limits::PROXY_REFUSALS_MAX;
 use crate::upstream::balancer::{Member, MemberId, client_hash};
 use crate::wire::reject::Reject;
@@ -109,7 +109,22 @@ impl ProxyCall {
         if let Some(change) = change {
             log_change(&self.route, &lease, change);
         }
+        if failure.stage == FailureStage::BeforeResponse {
+            self.left.push(lease.left_request());
+        }
         Some(lease.member().id())
+    }
+
+    /// Reports to the balancer that a member answered a request that other members had left without an answer. An error
+    /// of the member proves nothing about the others.
+    #[cold]
+    pub(super) fn report_left(&self, response: &Response) {
+        if response.status.0 < 500 {
+            let now_ms = monotonic_ms();
+            self.left
+                .iter()
+                .for_each(|left| left.record_answer_elsewhere(now_ms));
+        }
     }
 
     /// Logs the failed attempt that the current attempt repeats, unless a line about the member was logged a short

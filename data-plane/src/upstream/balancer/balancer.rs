@@ -129,7 +129,7 @@ impl Balancer {
     pub fn choose(&self, request: &ChooseRequest<'_>) -> Result<Lease, NoMember> {
         let mut selection = self.lock();
         if request.tried.is_empty() {
-            selection.count_request(request.now_ms);
+            selection.count_request(request);
         }
         selection.choose(request)
     }

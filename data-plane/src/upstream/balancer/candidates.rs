@@ -174,8 +174,11 @@ impl Candidates {
         let standing = member.standing();
         let awaits_trial =
             standing.is_unproven && member.is_on_trial(terms.now_ms) && !terms.ignores_ejections;
+        let is_paused = standing.has_paused_clients
+            && !terms.ignores_ejections
+            && member.is_paused_for(terms.client_hash, terms.now_ms);
         let readiness = match standing.admin {
-            _ if awaits_trial => Readiness::Unusable,
+            _ if awaits_trial || is_paused => Readiness::Unusable,
             AdminState::Draining => Readiness::Unusable,
             AdminState::Enabled | AdminState::Disabled | AdminState::Stopped => {
                 terms.readiness(member, standing)

@@ -9,6 +9,10 @@
 //! any success. A request that took long does not count if the member answered another request meanwhile, because
 //! many slow requests fail at the same moment. A client with an earlier failure decides no trial for other clients: its
 //! failure keeps only its own requests away from the member.
+//!
+//! A request that the member left without a byte of an answer, and that another member then answered, proves the member
+//! bad as far as the client of the request is concerned. The client's requests stay away from the member at once, before
+//! the failures suffice for an ejection: a proxy in front of all clients would otherwise lose requests for seconds.
 
 use crate::limits::{
     EJECTION_CLIENT_MILLISECONDS, EJECTION_CLIENTS_MAX, EJECTION_ROW_MILLISECONDS,
@@ -162,6 +166,24 @@ impl Ejection {
             && took_ms > EJECTION_CLIENT_MILLISECONDS
             && answered_at_ms > failed.began_ms;
         !is_slow_request && self.is_new_client(failed)
+    }
+
+    /// Keeps a client's requests away from the member for a pause, after another member answered a request that the member
+    /// left. Requests of other clients, and of sessions with the member, are not concerned.
+    pub(super) fn pause_for(&mut self, client: u64, now_ms: u64, settings: &EjectionSettings) {
+        let ejections = self.ejections;
+        if let Some(known) = self.known_client(client)
+            && now_ms >= known.until_ms
+        {
+            let pause_ms = pause_ms(settings, ejections.saturating_add(known.trials));
+            known.until_ms = now_ms.saturating_add(pause_ms);
+            known.trials = known.trials.saturating_add(1);
+        }
+    }
+
+    /// Returns true if the requests of a client stay away from the member, or have stayed away.
+    pub(super) fn has_paused_clients(&self) -> bool {
+        self.clients.iter().any(|known| known.until_ms > 0)
     }
 
     /// Records the client of a failed trial. Returns false for a client with an earlier failure, and keeps the client's
@@ -384,6 +406,26 @@ mod tests {
         assert!(ejection.is_paused_for(4, now_ms));
         ejection.record_answer(now_ms);
         assert_eq!(ejection, Ejection::default());
+    }
+
+    #[test]
+    fn a_client_stays_away_from_a_member_that_left_its_request_to_another() {
+        let mut ejection = Ejection::default();
+        assert!(!fail_of(&mut ejection, Answer, 1, 1_000));
+        assert!(!ejection.has_paused_clients());
+        ejection.pause_for(1, 1_010, &settings());
+        assert!(ejection.has_paused_clients());
+        assert!(ejection.is_paused_for(1, 1_109) && !ejection.is_paused_for(1, 1_110));
+        assert!(!ejection.is_paused_for(2, 1_010));
+        assert_eq!(ejection.until_ms(), None);
+        // Further requests from before the pause change nothing, and the next pause doubles.
+        ejection.pause_for(1, 1_050, &settings());
+        assert!(!ejection.is_paused_for(1, 1_110));
+        ejection.pause_for(1, 1_120, &settings());
+        assert!(ejection.is_paused_for(1, 1_319) && !ejection.is_paused_for(1, 1_320));
+        // An answer to any client refutes the failures.
+        ejection.record_answer(1_200);
+        assert!(!ejection.is_paused_for(1, 1_200));
     }
 
     #[test]

@@ -27,6 +27,21 @@ pub struct Lease {
     watch: Option<WatchKey>,
 }
 
+/// A request that a member left without a byte of an answer.
+pub struct LeftRequest {
+    member: Arc<Member>,
+    ejections: u32,
+    client: u64,
+}
+
+impl LeftRequest {
+    /// Records that another member answered the request.
+    pub fn record_answer_elsewhere(&self, now_ms: u64) {
+        self.member
+            .record_answer_elsewhere(self.client, self.ejections, now_ms);
+    }
+}
+
 impl Lease {
     /// Creates the lease of a request that the caller has counted by [`Member::try_enter`].
     pub(super) fn of_counted(
@@ -57,6 +72,15 @@ impl Lease {
     /// Returns the member.
     pub fn member(&self) -> &Arc<Member> {
         &self.member
+    }
+
+    /// Returns the request, to be reported again once another member has answered it.
+    pub fn left_request(&self) -> LeftRequest {
+        LeftRequest {
+            member: Arc::clone(&self.member),
+            ejections: self.ejections,
+            client: self.requester.client,
+        }
     }
 
     /// Returns the relation between the session of the request and the member.

@@ -333,6 +333,12 @@ impl Member {
             && !self.lock().ejection.is_paused_for(client, now_ms)
     }
 
+    /// Returns true if the requests of a client stay away from the member.
+    #[cold]
+    pub(super) fn is_paused_for(&self, client: u64, now_ms: u64) -> bool {
+        self.lock().ejection.is_paused_for(client, now_ms)
+    }
+
     /// Returns true while a request is under way on trial, and its time for a verdict is not over.
     pub(super) fn is_on_trial(&self, now_ms: u64) -> bool {
         now_ms < self.trial_until_ms.load(Ordering::Acquire)
@@ -400,6 +406,18 @@ impl Member {
             }
         };
         self.publish(&mut core, reason, failed.now_ms)
+    }
+
+    /// Records that another member answered a request of a client that this member left without a byte of an answer,
+    /// after the last ejection.
+    pub(super) fn record_answer_elsewhere(&self, client: u64, ejections: u32, now_ms: u64) {
+        let mut core = self.lock();
+        if *core.ignores_errors.current() || self.ejections() != ejections {
+            return;
+        }
+        let settings = Arc::clone(&core.ejection_settings);
+        core.ejection.pause_for(client, now_ms, &settings);
+        self.store(&core);
     }
 
     /// Records the head of an answer to a request that was sent after the last ejection.
@@ -637,6 +655,7 @@ impl MemberCore {
             is_check_failed: self.streak.is_failed(),
             is_unproven: self.streak.is_unrefuted_failure() && !*self.ignores_errors.current(),
             is_ejected: self.ejection.until_ms().is_some(),
+            has_paused_clients: self.ejection.has_paused_clients(),
             set: *self.set.current(),
             weight: *self.weight.current(),
         }

@@ -48,7 +48,7 @@ pub use crate::upstream::balancer::balancer::{Balancer, ReconfigureReport};
 pub use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthReport, NextCheck};
 pub use crate::upstream::balancer::edit::{BalancerEdit, BalancerEdits, EditError, MemberEdit};
 pub use crate::upstream::balancer::latency_histogram::{LATENCY_BUCKET_MICROS, LatencyBuckets};
-pub use crate::upstream::balancer::lease::Lease;
+pub use crate::upstream::balancer::lease::{Lease, LeftRequest};
 pub use crate::upstream::balancer::member::{Member, MemberCheck};
 pub use crate::upstream::balancer::place_report::PlaceReport;
 pub use crate::upstream::balancer::random::client_hash;

@@ -86,8 +86,9 @@ impl Selection {
     }
 
     /// Counts a request for the budget of retries.
-    pub(super) fn count_request(&mut self, now_ms: u64) {
-        self.budget.record_request(now_ms);
+    pub(super) fn count_request(&mut self, request: &ChooseRequest<'_>) {
+        self.budget
+            .record_request(request.client_hash, request.now_ms);
     }
 
     /// Takes a retry of a client from the budget.

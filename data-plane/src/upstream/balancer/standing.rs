@@ -17,6 +17,8 @@ pub(super) struct Standing {
     pub(super) is_unproven: bool,
     /// True from an ejection to the next success, also after the pause.
     pub(super) is_ejected: bool,
+    /// True if the requests of a client may stay away from the member, although the member is usable.
+    pub(super) has_paused_clients: bool,
     /// Number of the set.
     pub(super) set: u8,
     /// Weight in hundredths.
@@ -39,7 +41,8 @@ impl Standing {
         };
         let flags = u64::from(self.is_check_failed)
             | u64::from(self.is_ejected) << 1
-            | u64::from(self.is_unproven) << 2;
+            | u64::from(self.is_unproven) << 2
+            | u64::from(self.has_paused_clients) << 3;
         u64::from(self.weight) << 32 | u64::from(self.set) << 16 | flags << 4 | role << 2 | admin
     }
 
@@ -60,6 +63,7 @@ impl Standing {
             is_check_failed: word >> 4 & 1 == 1,
             is_ejected: word >> 5 & 1 == 1,
             is_unproven: word >> 6 & 1 == 1,
+            has_paused_clients: word >> 7 & 1 == 1,
             set: (word >> 16) as u8,
             weight: (word >> 32) as u32,
         }
@@ -85,7 +89,7 @@ mod tests {
         #[test]
         fn a_packed_standing_is_read_unchanged(
             admin in 0..4_usize, role in 0..3_usize, is_check_failed: bool, is_ejected: bool,
-            is_unproven: bool, set: u8, weight: u32,
+            is_unproven: bool, has_paused_clients: bool, set: u8, weight: u32,
         ) {
             let admins = [
                 AdminState::Enabled, AdminState::Draining, AdminState::Disabled, AdminState::Stopped,
@@ -93,7 +97,7 @@ mod tests {
             let roles = [MemberRole::Regular, MemberRole::Spare, MemberRole::Standby];
             let standing = Standing {
                 admin: admins[admin], role: roles[role], is_check_failed, is_unproven,
-                is_ejected, set, weight,
+                is_ejected, has_paused_clients, set, weight,
             };
             prop_assert_eq!(Standing::unpack(standing.pack()), standing);
         }
