@@ -512,8 +512,9 @@ fn a_body_behind_the_first_request_for_a_page() {
     }
 }
 
+/// The rest of a larger body is not read before the response, so the connection ends behind the response.
 #[test]
-fn a_body_may_be_large_only_up_to_the_limit() {
+fn a_connection_stays_open_up_to_the_limit_of_a_discarded_body() {
     let server = server_with("limits = { body_discard_bytes = 100000 }", "");
     let length = |length: usize| format!("Content-Length: {length}\r\n\r\n");
     let post = "POST /page.html HTTP/1.1\r\nHost: localhost\r\n";
@@ -530,15 +531,15 @@ fn a_body_may_be_large_only_up_to_the_limit() {
         assert_eq!(wire.response("POST").status, 405);
         assert_eq!(wire.response("GET").text(), PAGE);
 
-        // The length is declared, so the refusal precedes the body.
+        // The length is declared, so the response precedes the body.
         wire.send(post.to_owned() + &length(100_001));
-        assert_eq!(refused(&mut wire, "a long body").status, 413);
+        assert_eq!(refused(&mut wire, "a long body").status, 405);
         let mut wire = Wire::over(&server, over);
         let chunks = chunk.repeat(25);
         wire.send(format!(
             "{post}Transfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n{NEXT}"
         ));
-        assert_eq!(refused(&mut wire, "long chunks").status, 413);
+        assert_eq!(refused(&mut wire, "long chunks").status, 405);
     }
 }
 

@@ -24,6 +24,7 @@ mod demands;
 mod deploy;
 mod deploy_release;
 mod disk;
+mod early_responses;
 mod encoded_slash;
 mod fail2ban;
 mod failing_members;

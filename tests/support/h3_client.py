@@ -927,6 +927,18 @@ async def withheld(path, length, *fields):
         print(got.status, bytes(got.body).decode())
 
 
+async def uploads(kind, length, *paths):
+    """Sends content to each path, and prints the status of the response and the code of a reset. The content is
+    announced by its length, or not (`open`), or with an expectation (`expect`)."""
+    for path in paths:
+        async with client() as it:
+            fields = [("expect", "100-continue")] if kind == "expect" else []
+            fields += [("content-length", length)] if kind != "open" else []
+            got = it.ask("PUT", path, fields, bytes(int(length)))
+            await within(got.ended.wait())
+            print(path, got.status, got.reset, flush=True)
+
+
 async def crowd(count):
     """Makes `count` handshakes at once. Some need an address validation first, and all succeed."""
     async def one():

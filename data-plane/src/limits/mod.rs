@@ -86,8 +86,8 @@ pub struct Limits {
     pub body_rate_bytes_per_second: u32,
 
     // serve and handler: request bodies
-    /// Bytes of an unwanted request body that are read and discarded to keep the connection. A longer body
-    /// is answered with 413.
+    /// Bytes of an unwanted request body that are read and discarded before the response over HTTP/1.1, to keep the
+    /// connection. A longer body is answered at once, and the connection ends after the response.
     pub body_discard_bytes: u64,
     /// Bytes of a request body for a handler. A longer body is answered with 413.
     pub body_bytes: u64,

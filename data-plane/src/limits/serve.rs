@@ -93,6 +93,23 @@ pub const SOCKET_STREAM_BYTES: usize = 192 * 1024;
 /// MB/s with 64 KiB.
 pub const SOCKET_UNSENT_BYTES_FAST: u32 = 256 * 1024;
 
+// Content behind an early response
+
+/// Seconds for which the server reads on and discards the content of a request behind its complete
+/// response, as `lingering_time` of nginx: 100 MB at 30 Mbit/s. Many clients (Python's http.client, Java, PHP)
+/// send the whole content before they read, and a reset or a close in between takes the response away from
+/// them (RFC 9112 §9.6). curl up to 7.88 loses the response of a stream of HTTP/2 that is reset while it sends.
+pub const LINGER_SECONDS: u64 = 30;
+/// Seconds without a byte after which a client behind an early response is taken to be done, as
+/// `lingering_timeout` of nginx: longer than the retransmission of a lost packet.
+pub const LINGER_SILENCE_SECONDS: u64 = 5;
+/// Bytes discarded behind one early response, 4 GiB: more than 1 Gbit/s brings within [`LINGER_SECONDS`]. The
+/// bound ends a client in the same machine or rack that sends for the sake of the server's CPU time.
+pub const LINGER_BYTES_MAX: u64 = 4 << 30;
+/// Reads of discarded content in one turn of a connection, 16: 512 KiB, which take about 100 microseconds.
+/// A client that sends as fast as the server reads would otherwise occupy the worker.
+pub const LINGER_READS_MAX: u32 = 16;
+
 // Tunnels
 
 /// Seconds of silence after which the kernel probes the client of a tunnel over TCP, and seconds between

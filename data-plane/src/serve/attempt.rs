@@ -33,7 +33,6 @@ pub(super) struct Progress {
     loads_and_logins: u8,
     /// The queue of login checks was full.
     logins_busy: bool,
-    has_checked_login: bool,
     has_waited_for_disk: bool,
     /// State towards the request rates, for the next dispatch.
     rate: RateCheck,
@@ -69,7 +68,6 @@ impl Progress {
     pub(super) fn record_login(&mut self, is_busy: bool) {
         self.loads_and_logins = self.loads_and_logins.saturating_add(1);
         self.logins_busy = is_busy;
-        self.has_checked_login = true;
     }
 
     /// Records the wait for changes on disk.
@@ -98,10 +96,11 @@ pub(super) enum ContentAction {
     Stream,
     /// The content waits for the next dispatch.
     Keep,
-    /// The content is read and discarded, up to the limit `body_discard_bytes`.
+    /// The content is read and discarded. Over HTTP/1.1, up to `body_discard_bytes` are read before the response, to
+    /// keep the connection.
     Discard,
-    /// The content is not read. After the response, the connection is closed over HTTP/1.1, the stream is
-    /// reset over HTTP/2, and reading of the stream stops over HTTP/3.
+    /// The response does not wait for the content. The server reads on behind the response for a while, and then
+    /// closes the connection of HTTP/1.1 or ends the stream.
     Refuse,
 }
 
@@ -152,8 +151,6 @@ enum OutcomeKind {
     Login,
     AwaitCatchUp,
     Call,
-    /// The login of the request was wrong, or the client had too many wrong logins.
-    LoginRefused,
     Response,
 }
 
@@ -194,10 +191,6 @@ impl<'w> Attempt<'w> {
             DispatchOutcome::Login(_) => OutcomeKind::Login,
             DispatchOutcome::AwaitCatchUp(_) => OutcomeKind::AwaitCatchUp,
             DispatchOutcome::Call(_) => OutcomeKind::Call,
-            DispatchOutcome::Refuse {
-                reject: Reject::LOGIN_WRONG | Reject::LOGINS_FAILED,
-                ..
-            } => OutcomeKind::LoginRefused,
             _ => OutcomeKind::Response,
         };
         let length = match head.body {
@@ -233,6 +226,10 @@ impl<'w> Attempt<'w> {
 /// Returns the rule that refuses the request instead of the outcome, if any, and the treatment of the
 /// content. `content` holds the state and the announced length of the content, and true if the client waits
 /// for 100 (Continue). `bytes_max` holds the largest content for a handler, and the largest content to be discarded.
+///
+/// Guards, redirects and methods are decided by dispatch, for content of any length. Only the call of a handler is
+/// refused for the length of the content, because only a handler reads the content: a client with too large a content
+/// learns first that the content needs a login, belongs elsewhere or has the wrong method.
 fn decide(
     kind: OutcomeKind,
     content: (RequestContent, Option<u64>, bool),
@@ -257,24 +254,18 @@ fn decide(
     if refused.is_some() {
         return (refused, ContentAction::Refuse);
     }
-    let (step, bytes_max) = match kind {
-        OutcomeKind::Call => (ContentAction::Stream, bytes_max.0),
+    let is_longer = |bytes_max| length.is_some_and(|length| length > bytes_max);
+    match kind {
+        OutcomeKind::Call if is_longer(bytes_max.0) => {
+            (Some(Reject::BODY_TOO_LARGE), ContentAction::Refuse)
+        }
+        OutcomeKind::Call => (None, ContentAction::Stream),
         // A login is decided before the content is read.
-        OutcomeKind::Login | OutcomeKind::AwaitCatchUp => (ContentAction::Keep, u64::MAX),
+        OutcomeKind::Login | OutcomeKind::AwaitCatchUp => (None, ContentAction::Keep),
         // A client that waits for 100 (Continue) gets the final response. Whether the content comes
         // nevertheless can't be known (RFC 9110 §10.1.1).
-        _ if expects_continue => (ContentAction::Refuse, u64::MAX),
-        _ => (ContentAction::Discard, bytes_max.1),
-    };
-    match length.is_some_and(|length| length > bytes_max) {
-        false => (None, step),
-        // A wrong login is answered with 401 for any length of the content.
-        true if kind == OutcomeKind::LoginRefused => (None, ContentAction::Refuse),
-        // The file may be the site's page for 401.
-        true if kind == OutcomeKind::Load && progress.has_checked_login => {
-            (None, ContentAction::Refuse)
-        }
-        true => (Some(Reject::BODY_TOO_LARGE), ContentAction::Refuse),
+        _ if expects_continue || is_longer(bytes_max.1) => (None, ContentAction::Refuse),
+        _ => (None, ContentAction::Discard),
     }
 }
 
@@ -304,7 +295,7 @@ fn step(outcome: DispatchOutcome) -> Step {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use OutcomeKind::{AwaitCatchUp, Call, Load, Login, LoginRefused, Response};
+    use OutcomeKind::{AwaitCatchUp, Call, Load, Login, Response};
     use RequestContent::{Discarded, None as NoContent, Pending};
 
     const SHORT: Option<u64> = Some(10);
@@ -316,11 +307,10 @@ mod tests {
     /// `body_bytes` and `body_discard_bytes`.
     const BYTES_MAX: (u64, u64) = (1_000, 100);
 
-    fn progress(loads_and_logins: u8, logins_busy: bool, has_checked_login: bool) -> Progress {
+    fn progress(loads_and_logins: u8, logins_busy: bool) -> Progress {
         Progress {
             loads_and_logins,
             logins_busy,
-            has_checked_login,
             has_waited_for_disk: false,
             rate: RateCheck::default(),
         }
@@ -329,12 +319,11 @@ mod tests {
     #[test]
     #[rustfmt::skip] // A table reads better in columns.
     fn every_row_of_the_policy() {
-        let new = progress(0, false, false);
-        let loaded = progress(1, false, false);
-        let busy = progress(1, true, true);
-        let checked = progress(1, false, true);
-        let last = progress(LOADS_AND_LOGINS_MAX - 1, false, false);
-        let spent = progress(LOADS_AND_LOGINS_MAX, false, false);
+        let new = progress(0, false);
+        let loaded = progress(1, false);
+        let busy = progress(1, true);
+        let last = progress(LOADS_AND_LOGINS_MAX - 1, false);
+        let spent = progress(LOADS_AND_LOGINS_MAX, false);
         let (logins_busy, changing, too_large) =
             (Some(Reject::LOGINS_BUSY), Some(Reject::CHANGING), Some(Reject::BODY_TOO_LARGE));
         use ContentAction::{Discard, Keep, Refuse, Stream};
@@ -373,27 +362,21 @@ mod tests {
             // Content that no handler reads.
             (Response,     (Pending, SHORT, false),     new,     None,        Discard),
             (Response,     (Pending, None, false),      new,     None,        Discard),
-            (Response,     (Pending, LONG, false),      new,     too_large,   Refuse),
-            (Response,     (Pending, LONG, false),      loaded,  too_large,   Refuse),
+            (Response,     (Pending, LONG, false),      new,     None,        Refuse),
+            (Response,     (Pending, LONG, false),      loaded,  None,        Refuse),
+            (Response,     (Pending, TOO_LONG, false),  new,     None,        Refuse),
+            (Response,     (Pending, TOO_LONG, true),   new,     None,        Refuse),
             (Response,     (Pending, SHORT, true),      new,     None,        Refuse),
             (Response,     (Pending, LONG, true),       new,     None,        Refuse),
             (Response,     (Discarded, LONG, false),    new,     None,        none),
             (Load,         (Pending, SHORT, false),     new,     None,        Discard),
-            (Load,         (Pending, LONG, false),      new,     too_large,   Refuse),
+            (Load,         (Pending, LONG, false),      new,     None,        Refuse),
             (Load,         (Pending, LONG, true),       new,     None,        Refuse),
             (Load,         (Discarded, SHORT, false),   new,     None,        none),
             // A login is decided first.
             (Login,        (Pending, SHORT, false),     new,     None,        Keep),
             (Login,        (Pending, TOO_LONG, false),  new,     None,        Keep),
             (Login,        (Pending, None, true),       new,     None,        Keep),
-            (LoginRefused, (NoContent, None, false),    new,     None,        none),
-            (LoginRefused, (Pending, SHORT, false),     new,     None,        Discard),
-            (LoginRefused, (Pending, None, false),      new,     None,        Discard),
-            (LoginRefused, (Pending, LONG, false),      new,     None,        Refuse),
-            (Load,         (Pending, LONG, false),      checked, None,        Refuse),
-            (Load,         (Pending, SHORT, false),     checked, None,        Discard),
-            (Response,     (Pending, LONG, false),      checked, too_large,   Refuse),
-            (LoginRefused, (Pending, SHORT, true),      loaded,  None,        Refuse),
             (AwaitCatchUp, (Pending, SHORT, false),     new,     None,        Keep),
         ];
         for (kind, content, progress, refused, body) in table {

@@ -1,11 +1,13 @@
 //! A TCP connection of a client, as the drivers of HTTP/1.1 and HTTP/2 share it.
 
 use crate::base::sys;
+use crate::limits::LINGER_READS_MAX;
 use crate::serve::accepted_connection::AcceptLoop;
 use crate::serve::access_log::{ClientInfo, tls_version};
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch_context::{Audience, DispatchContext, EndpointLookup, RateCheck};
+use crate::serve::linger::Linger;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::serve::request_ledger::ConnectionAccount;
 use crate::tls::ConnectionIdentity;
@@ -14,6 +16,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use tokio::task::yield_now;
 
 /// A connection, from accept to close. Dropping the connection closes the socket.
 pub(super) struct Connection {
@@ -137,10 +140,11 @@ impl Connection {
     }
 
     /// Closes the connection so that the client can read the last response: shuts down the write side, then
-    /// reads and discards input for a limited time. A close with unread bytes would reset the connection,
-    /// and the reset may overtake the response (RFC 9112 §9.6).
+    /// reads and discards input within the bounds of [`Linger`]. A close with unread bytes would reset the
+    /// connection, and the reset may overtake the response (RFC 9112 §9.6). The connection counts as idle from
+    /// the end of the response on, and gives way to other connections.
     pub(super) async fn linger(&mut self) {
-        self.phase(ConnectionPhase::Linger);
+        self.rest = Vec::new();
         poll_fn(|cx| {
             self.stream.close_notify(cx);
             Poll::Ready(())
@@ -149,21 +153,69 @@ impl Connection {
         if sys::shutdown_write(self.stream.socket.as_fd()).is_err() {
             return;
         }
-        let mut left = LINGER_BYTES_MAX;
-        while left > 0 {
-            let read = poll_fn(|cx| {
-                let context = self.context.clone();
-                let mut scratch = context.scratch.borrow_mut();
-                self.stream.socket.poll_read(cx, &mut scratch)
-            })
-            .await;
-            match read {
-                Ok(0) | Err(_) => return,
-                Ok(read) => left = left.saturating_sub(read),
+        // Neither TLS nor a place of the manager's listener is needed to discard bytes.
+        self.stream.tls = None;
+        self.place = None;
+        let mut linger = Linger::new(self.context.clock.millis());
+        self.phase(ConnectionPhase::Linger);
+        loop {
+            let discarded = poll_fn(|cx| match self.poll_discard(cx) {
+                Discarded {
+                    bytes: 0,
+                    is_open: true,
+                } => Poll::Pending,
+                discarded => Poll::Ready(discarded),
+            });
+            let discarded = discarded.await;
+            self.context.clock.tick();
+            let now_ms = self.context.clock.millis();
+            linger.note(discarded.bytes, now_ms);
+            if !discarded.is_open || linger.is_over(now_ms) {
+                return;
             }
+            self.context.linger_until(self.slot, linger.due_ms());
+            // Lets other connections run.
+            yield_now().await;
+        }
+    }
+
+    /// Reads and discards bytes of the client, sealed or not, for one turn of the connection. The task is woken for
+    /// further bytes.
+    pub(super) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Discarded {
+        let context = self.context.clone();
+        let mut scratch = context.scratch.borrow_mut();
+        let mut bytes = 0;
+        for _ in 0..LINGER_READS_MAX {
+            match self.stream.socket.poll_read(cx, &mut scratch) {
+                Poll::Pending => {
+                    return Discarded {
+                        bytes,
+                        is_open: true,
+                    };
+                }
+                Poll::Ready(Ok(0) | Err(_)) => {
+                    return Discarded {
+                        bytes,
+                        is_open: false,
+                    };
+                }
+                Poll::Ready(Ok(read)) => {
+                    context.stats.bytes_received.add(read as u64);
+                    bytes += read;
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Discarded {
+            bytes,
+            is_open: true,
         }
     }
 }
 
-/// Maximum of bytes read during a lingering close.
-const LINGER_BYTES_MAX: usize = 1 << 20;
+/// Result of one turn of discarding.
+pub(super) struct Discarded {
+    pub(super) bytes: usize,
+    /// False after the end of the client's direction, or after an error.
+    pub(super) is_open: bool,
+}

@@ -63,8 +63,6 @@ struct ConnectionRow {
 /// Value of [`ConnectionRow::progress_from`] before the kernel was asked for the bytes acknowledged by
 /// the client.
 const NOT_ASKED: u64 = u64::MAX;
-/// Maximum duration of a lingering close, in milliseconds.
-const LINGER_MS: u64 = 5_000;
 
 impl ConnectionPhase {
     /// Returns the activity for the ledger: idle where a connection in the phase may be evicted in favour
@@ -294,7 +292,7 @@ impl ConnectionTable {
                 row.progress_from = NOT_ASKED;
                 limits.write_stall_seconds
             }
-            ConnectionPhase::Linger => (LINGER_MS / 1_000) as u32,
+            ConnectionPhase::Linger => limits::LINGER_SILENCE_SECONDS as u32,
             ConnectionPhase::Busy | ConnectionPhase::Body => {
                 row.deadline_ms = u64::MAX;
                 return;
@@ -324,6 +322,12 @@ impl ConnectionTable {
         row.stand(Activity::Busy(now_ms));
         row.deadline_ms =
             row.since_ms + patience.as_millis() as u64 + (seen - row.progress_from) * 1_000 / rate;
+    }
+
+    /// Sets the deadline of a lingering close. The client has been idle since the beginning of the close, whatever
+    /// it sends, so that the connection gives way to other connections.
+    pub(super) fn set_linger_deadline(&mut self, index: usize, deadline_ms: u64) {
+        self.rows[index].deadline_ms = deadline_ms;
     }
 
     /// Marks the connection as busy before a task takes over. The task sets the phase when first polled;

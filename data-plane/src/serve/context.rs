@@ -335,6 +335,12 @@ impl WorkerContext {
         connections.set_body_phase(row, seen, patience, &world.limits, now_ms);
     }
 
+    /// See [`ConnectionTable::set_linger_deadline`].
+    pub(super) fn linger_until(&self, row: usize, deadline_ms: u64) {
+        let mut connections = self.connections.borrow_mut();
+        connections.set_linger_deadline(row, deadline_ms);
+    }
+
     /// See [`ConnectionTable::set_busy`].
     pub(super) fn stand_busy(&self, row: usize) {
         let now_ms = self.clock.millis();

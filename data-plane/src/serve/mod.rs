@@ -21,6 +21,7 @@ pub mod h3;
 #[path = "no_h3.rs"]
 pub mod h3;
 mod handler_request;
+mod linger;
 mod maybe_tls_stream;
 mod poller;
 mod proxy_header;

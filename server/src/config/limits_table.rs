@@ -55,7 +55,8 @@ declare_table! {
         /// Average bytes per second of a request body, after an initial grace period; not for
         /// [gRPC](proxy.md#http2-to-members-and-grpc).
         body_rate_bytes_per_second: u32 = default(usual().body_rate_bytes_per_second), example "0";
-        /// Bytes of a request body that no handler reads and the server discards; 413 beyond.
+        /// Bytes of a request body without a handler that are read before the response, to keep a connection of HTTP/1.1;
+        /// beyond, the connection ends after the response. See [early responses](#early-responses).
         body_discard_bytes: ByteSize = default(ByteSize(usual().body_discard_bytes)), example "0";
         /// Bytes of a request body for a handler; 413 beyond. A route may set [another size](routes.md#sizes-of-contents).
         body_bytes: ByteSize = default(ByteSize(usual().body_bytes)), also ["client_max_body_size"],

@@ -23,6 +23,8 @@ pub(super) struct Exchange {
     received_bytes: u64,
     /// True while the call waits for the client to send more of the body.
     waits_for_client: bool,
+    /// True if the member read no more before the end of the request, so that the connection can't be used again.
+    is_cut: bool,
 }
 
 /// Body that streams from the client to the member.
@@ -56,6 +58,7 @@ impl Exchange {
             sent_bytes: 0,
             received_bytes: 0,
             waits_for_client: false,
+            is_cut: false,
         }
     }
 
@@ -231,7 +234,7 @@ impl Exchange {
 
     /// Takes the connection after the end of the response. Returns None if the request isn't sent to its end.
     pub(super) fn take_finished(&mut self) -> Option<MemberConn> {
-        let is_sent = self.body.is_none() && self.out_at == self.out.len();
+        let is_sent = !self.is_cut && self.body.is_none() && self.out_at == self.out.len();
         let mut conn = self.conn.take_if(|conn| is_sent && !conn.has_unsent())?;
         conn.record_answer();
         Some(conn)
@@ -249,6 +252,7 @@ impl Exchange {
 
     /// Drops the rest of the request, because the member reads no more.
     pub(super) fn stop_sending(&mut self) {
+        self.is_cut = true;
         self.body = None;
         self.out_at = self.out.len();
     }

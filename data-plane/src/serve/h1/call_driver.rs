@@ -164,12 +164,17 @@ impl H1CallDriver<'_> {
         self.wants_body = false;
         loop {
             let room = match &mut self.call.upload {
-                // A refusal is being sent and ends the connection. Nothing more is read, not even the end
-                // of the peer's stream.
-                None if self.is_cut => return Poll::Pending,
+                // A refusal is being sent and ends the connection, whatever the client sends.
+                None if self.is_cut => {
+                    if self.has_begun() {
+                        self.connection.poll_discard(cx);
+                    }
+                    return Poll::Pending;
+                }
                 None => return self.poll_watch(cx),
                 Some(upload) => match upload.writer.poll_room(cx) {
                     Poll::Ready(Ok(room)) => room,
+                    Poll::Ready(Err(_)) if self.has_begun() => return self.poll_discard(cx),
                     // The handler is slow, or wants no more of the body. In the second case the remaining body
                     // stays unread, so the connection ends after the response.
                     Poll::Pending | Poll::Ready(Err(_)) => return self.poll_reset(cx),
@@ -186,10 +191,48 @@ impl H1CallDriver<'_> {
                     Poll::Ready(false) => return self.input_ended(),
                 }
             }
-            if let Err(reject) = self.decode(room) {
+            if let Err(reject) = self.decode(room, self.call.body_bytes_max) {
                 return self.broken(reject);
             }
         }
+    }
+
+    /// Returns true once the response has begun.
+    fn has_begun(&self) -> bool {
+        !matches!(self.download, H1Download::Waiting)
+    }
+
+    /// Discards the request body during the response, after the handler took no more. Many clients take no response
+    /// before they have sent the whole body.
+    #[cold]
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
+        for _ in 0..limits::LINGER_READS_MAX {
+            if self.connection.rest.is_empty() {
+                match self.poll_read(cx, limits::READ_BUFFER_BYTES) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(true) => {}
+                    Poll::Ready(false) => {
+                        self.cut_upload();
+                        return Poll::Pending;
+                    }
+                }
+            }
+            if self.decode(usize::MAX, u64::MAX).is_err() {
+                self.cut_upload();
+            }
+            if self.call.upload.is_none() {
+                break;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Gives up the framing of the request body. The connection can't be used for another request.
+    fn cut_upload(&mut self) {
+        self.call.upload = None;
+        self.is_cut = true;
+        self.after = AfterResponse::Linger;
     }
 
     /// Appends 100 (Continue) if the client waits for it. No interim response may follow the final head.
@@ -202,15 +245,15 @@ impl H1CallDriver<'_> {
         }
     }
 
-    /// Decodes up to `room` bytes of received data.
-    fn decode(&mut self, room: usize) -> Result<(), Reject> {
+    /// Decodes up to `room` bytes of received data. A body of more than `bytes_max` bytes is refused.
+    fn decode(&mut self, room: usize, bytes_max: u64) -> Result<(), Reject> {
         let Some(upload) = &mut self.call.upload else {
             return Ok(());
         };
         let rest = std::mem::take(&mut self.connection.rest);
         // The pipe has room for the whole payload, because the window is no larger than `room`.
         let window = &rest[..rest.len().min(room)];
-        let DecodedInput { consumed, is_end } = upload.decode(window, self.call.body_bytes_max)?;
+        let DecodedInput { consumed, is_end } = upload.decode(window, bytes_max)?;
         let connection = &*self.connection;
         if !upload.reserve_trailers(|| connection.account(connection.peer)) {
             return Err(Reject::REQUESTS_SHARE_TAKEN);
@@ -284,7 +327,7 @@ impl H1CallDriver<'_> {
 
     /// Handles an invalid request body: sends a refusal unless the response has begun.
     fn broken(&mut self, reject: Reject) -> Poll<AfterResponse> {
-        if !matches!(self.download, H1Download::Waiting) {
+        if self.has_begun() {
             self.call.record.rule = reject.rule;
             return Poll::Ready(self.broken_off());
         }
@@ -617,7 +660,7 @@ impl H1CallDriver<'_> {
                     ResponseFraming::Length(_) => return Poll::Ready(false),
                 }
                 self.download = H1Download::Last;
-                if self.call.upload.is_some() && self.after == AfterResponse::Keep {
+                if self.call.upload.is_some() {
                     // The request body was not read to the end after all.
                     self.after = AfterResponse::Linger;
                 }

@@ -69,6 +69,9 @@ struct DiscardedBody {
     decoder: BodyDecoder,
     seen: u64,
     done: bool,
+    /// True if the content is longer than `body_discard_bytes`. The request is answered without the rest of the
+    /// content, and the connection ends after the response.
+    is_too_long: bool,
 }
 
 /// Progress in discarding content.
@@ -199,6 +202,7 @@ impl H1Session {
                 AfterResponse::Keep => self.connection.phase(ConnectionPhase::Idle),
                 AfterResponse::Close => break,
                 AfterResponse::Linger => {
+                    self.unfinished = None;
                     Box::pin(self.connection.linger()).await;
                     break;
                 }
@@ -555,7 +559,7 @@ impl H1Session {
                 Ok(DiscardProgress::Done(end)) => {
                     match request::parse_head(bytes, &mut 0, &world.limits) {
                         Ok(ParsedHead::Complete { head, head_bytes }) => {
-                            self.body_read = true;
+                            self.body_read = !body.is_too_long;
                             let look = self.answer(&world, &head, head_bytes, end, cx);
                             if matches!(look, RequestOutcome::Waiting { .. }) {
                                 self.discarded_body = Some(body);
@@ -586,8 +590,8 @@ impl H1Session {
         }
     }
 
-    /// Answers a request with content. A handler reads the content; without a handler the content is read
-    /// and discarded before the response, so that its framing is known to be valid.
+    /// Answers a request with content. A handler reads the content. Without a handler, content of at most
+    /// `body_discard_bytes` is read and discarded before the response, so that the connection stays open.
     fn with_body(
         &mut self,
         world: &World,
@@ -618,6 +622,7 @@ impl H1Session {
             decoder: BodyDecoder::new(head.body),
             seen: 0,
             done: false,
+            is_too_long: false,
         });
         match self.discard(&mut body, bytes, world) {
             Ok(DiscardProgress::More(from)) => {
@@ -630,7 +635,7 @@ impl H1Session {
                 }
             }
             Ok(DiscardProgress::Done(end)) => {
-                self.body_read = true;
+                self.body_read = !body.is_too_long;
                 let look = self.respond(world, head, attempt, head_bytes, end, cx);
                 if matches!(look, RequestOutcome::Waiting { .. }) {
                     self.discarded_body = Some(body);
@@ -641,6 +646,8 @@ impl H1Session {
         }
     }
 
+    /// Discards the content in `bytes`, up to the limit `body_discard_bytes`. All bytes behind the limit belong to the
+    /// content.
     fn discard(
         &mut self,
         body: &mut DiscardedBody,
@@ -654,7 +661,8 @@ impl H1Session {
                     at += consumed;
                     body.seen += payload.len() as u64;
                     if body.seen > world.limits.body_discard_bytes {
-                        return Err(Reject::BODY_TOO_LARGE);
+                        body.is_too_long = true;
+                        body.done = true;
                     }
                 }
                 BodyStep::More { consumed } => {
@@ -670,10 +678,13 @@ impl H1Session {
                 }
             }
         }
-        Ok(DiscardProgress::Done(at))
+        match body.is_too_long {
+            true => Ok(DiscardProgress::Done(bytes.len())),
+            false => Ok(DiscardProgress::Done(at)),
+        }
     }
 
-    /// Answers a request that ends at offset `end`.
+    /// Answers a request that ends at offset `end`, without content or with discarded content.
     fn answer(
         &mut self,
         world: &World,
@@ -682,9 +693,9 @@ impl H1Session {
         end: usize,
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
-        let body = match self.body_read {
-            true => RequestContent::Discarded,
-            false => RequestContent::None,
+        let body = match head.body {
+            BodyLength::None | BodyLength::Length(0) => RequestContent::None,
+            _ => RequestContent::Discarded,
         };
         let facts = DispatchContext {
             may_wait: self.progress.may_wait(body),

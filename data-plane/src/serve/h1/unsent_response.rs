@@ -16,7 +16,8 @@ pub(in crate::serve) struct UnsentResponse {
 }
 
 impl UnsentResponse {
-    /// Sends the remaining bytes of a response, and waits for the socket and the disk.
+    /// Sends the remaining bytes of a response, and waits for the socket and the disk. Unread content is discarded
+    /// meanwhile, because many clients take no response before they have sent the whole content.
     pub(super) async fn send(mut self: Box<Self>, connection: &mut Connection) -> AfterResponse {
         let context = connection.context.clone();
         let mut stall = StallClock::default();
@@ -24,6 +25,9 @@ impl UnsentResponse {
             let progress = poll_fn(|cx| {
                 // Time has passed during the wait.
                 context.clock.tick();
+                if self.after == AfterResponse::Linger {
+                    connection.poll_discard(cx);
+                }
                 let now_us = context.clock.micros();
                 let (stream, disk) = (&mut connection.stream, &mut context.disk.borrow_mut());
                 let sent = self.outgoing.poll_send(stream, disk, now_us, cx);

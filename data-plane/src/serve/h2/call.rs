@@ -173,6 +173,7 @@ impl H2Session<'_> {
         let is_bodiless = call.is_head || is_without_content(status);
         let secure_fields = call.secure_fields.clone();
         stream.work.record.status = status;
+        let withheld = std::mem::take(&mut stream.work.withheld);
         stream.left = content_length(&response.body).unwrap_or(u64::MAX);
         let is_last = is_bodiless
             || match &response.body {
@@ -180,6 +181,8 @@ impl H2Session<'_> {
                 ResponseBody::Whole(bytes) => bytes.is_empty(),
                 ResponseBody::Stream { .. } => false,
             };
+        // The client may take no response before it has sent the whole content.
+        self.h2.release_stream_capacity(id, withheld);
         let block = handler_block::<Hpack>(&response, &self.context.clock.date_field());
         self.send_dated_head(id, &block, b"", secure_fields.as_deref(), None, is_last);
         match is_last {
@@ -196,15 +199,15 @@ impl H2Session<'_> {
         match (body, &mut stream.work.state) {
             // The handler has returned the whole content, so the call is replaced by the bytes.
             (ResponseBody::Whole(bytes), state) => {
-                let (counted, memory) = match state {
-                    H2ExchangeState::Call(call) => (call.counted, call.memory.clone()),
-                    _ => (0, BodyAccount::default()),
+                let (in_pipe, memory) = match state {
+                    H2ExchangeState::Call(call) => (call.end_upload(), call.memory.clone()),
+                    _ => (WindowCredit::default(), BodyAccount::default()),
                 };
                 reserve_whole(&memory, bytes.len());
                 let reader = BodyReader::bytes(bytes).with_memory(memory);
                 *state = H2ExchangeState::Body(reader);
                 stream.ready = true;
-                self.h2.release_connection_capacity(counted as u32);
+                self.grant(id, &in_pipe);
             }
             (body, H2ExchangeState::Call(call)) => {
                 let length = match &body {

@@ -5,6 +5,7 @@ use crate::base::thread_pool::ThreadPoolError;
 use crate::handler::LocalBoxFuture;
 use crate::serve::attempt::Progress;
 use crate::serve::context::WorkerContext;
+use crate::serve::linger::Linger;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::response_body::{BodyFill, BodyReader};
 use crate::serve::response_head::Hpack;
@@ -30,8 +31,8 @@ pub(super) struct H2Exchange {
     pub(super) stall: StallClock,
     /// True if the request's content is read and discarded, before and after the response.
     pub(super) is_drained: bool,
-    /// Number of discarded content bytes.
-    pub(super) drained: u64,
+    /// Content bytes that no handler took and that the stream's window does not have back yet.
+    pub(super) withheld: u32,
 }
 
 /// The event that an exchange waits for.
@@ -40,8 +41,8 @@ pub(super) enum H2ExchangeState {
     New,
     /// A wait, then another dispatch.
     AwaitingRedispatch(PendingRedispatch),
-    /// The end of discarded content, since `since_ms`; the response is complete.
-    Drain { since_ms: u64 },
+    /// The end of discarded content; the response is complete.
+    Drain(Linger),
     /// The socket and the flow-control windows, with content to send.
     Body(BodyReader),
     /// A read from disk, for the next part of the content.
@@ -99,7 +100,7 @@ impl H2Exchange {
             held,
             stall: StallClock::default(),
             is_drained: false,
-            drained: 0,
+            withheld: 0,
         })
     }
 
@@ -107,7 +108,8 @@ impl H2Exchange {
     /// the content.
     pub(super) fn drain(&mut self, now_ms: u64) {
         self.record = ResponseRecord::default();
-        self.state = H2ExchangeState::Drain { since_ms: now_ms };
+        self.state = H2ExchangeState::Drain(Linger::new(now_ms));
+        self.is_drained = true;
         // A smaller reservation always fits.
         let _ = self.held.resize(0);
     }

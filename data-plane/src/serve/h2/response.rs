@@ -18,6 +18,7 @@ use crate::serve::redispatch;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::response_body::BodyReader;
 use crate::serve::response_head::{Hpack, push_fields};
+use crate::serve::stream_call::WindowCredit;
 use crate::serve::synthetic_response::{SyntheticResponse, lines_beside};
 use crate::site::{Listing, VariantResponse};
 use crate::wire::field_section::FieldSection;
@@ -100,7 +101,7 @@ impl H2Session<'_> {
         // The response doesn't wait for the end of discarded content, unlike over HTTP/1.1, where the
         // framing of the content must prove sound first: a waiting head could be many times larger than
         // the client's field block (RFC 9113 §10.5.1).
-        owed.is_drained = discards_content(&attempt, &head);
+        owed.is_drained = discards_content(&attempt);
         progress.record_rate(&attempt);
         self.respond(owed, request, &head, attempt, progress, cx);
         Ok(())
@@ -156,12 +157,12 @@ impl H2Session<'_> {
     }
 
     /// Processes a part of a request's content.
-    pub(super) fn receive_body(&mut self, id: u32, bytes: &[u8], ended: bool, world: &World) {
+    pub(super) fn receive_body(&mut self, id: u32, bytes: &[u8], ended: bool) {
         let Some(stream) = self.h2.stream(id) else {
             return;
         };
         if stream.work.is_drained {
-            return self.drain(id, bytes.len(), ended, world);
+            return self.drain(id, bytes.len(), ended);
         }
         match &mut stream.work.state {
             H2ExchangeState::Call(call) => {
@@ -170,10 +171,9 @@ impl H2Session<'_> {
                     call.tunnel.is_none() && call.seen + bytes.len() as u64 > call.body_bytes_max;
                 if is_too_long {
                     self.cut_long_call(id);
-                    self.receive_rest(id, bytes.len(), ended, world);
+                    self.receive_rest(id, bytes.len(), ended);
                 } else if !call.take(bytes, ended) {
-                    // The handler takes no more content, so the stream's window stays closed.
-                    self.h2.release_connection_capacity(bytes.len() as u32);
+                    self.receive_rest(id, bytes.len(), ended);
                 }
                 return;
             }
@@ -190,20 +190,29 @@ impl H2Session<'_> {
         self.h2.release_capacity(id, bytes.len());
     }
 
-    /// Processes a part of the content after the end of the call.
-    fn receive_rest(&mut self, id: u32, bytes: usize, ended: bool, world: &World) {
-        match self
-            .h2
-            .stream(id)
-            .is_some_and(|stream| stream.work.is_drained)
-        {
-            true => self.drain(id, bytes, ended, world),
-            false => self.h2.release_connection_capacity(bytes as u32),
+    /// Processes a part of the content that the handler does not take. The stream's window stays closed until the
+    /// response begins; from then on the content is discarded, because the client may take no response before it has
+    /// sent the whole content. The window of a tunnel stays closed.
+    fn receive_rest(&mut self, id: u32, bytes: usize, ended: bool) {
+        let Some(stream) = self.h2.stream(id) else {
+            return self.h2.release_connection_capacity(bytes as u32);
+        };
+        let stays_closed = match &stream.work.state {
+            H2ExchangeState::Call(call) => call.answering.is_some() || call.tunnel.is_some(),
+            _ => false,
+        };
+        if stays_closed && !stream.work.is_drained {
+            stream.work.withheld += bytes as u32;
+            return self.h2.release_connection_capacity(bytes as u32);
         }
+        stream.work.is_drained = true;
+        let withheld = std::mem::take(&mut stream.work.withheld);
+        self.h2.release_stream_capacity(id, withheld);
+        self.drain(id, bytes, ended);
     }
 
     /// Processes the trailers and the end of a request's content.
-    pub(super) fn receive_trailers(&mut self, id: u32, section: &FieldSection, world: &World) {
+    pub(super) fn receive_trailers(&mut self, id: u32, section: &FieldSection) {
         let Some(stream) = self.h2.stream(id) else {
             return;
         };
@@ -222,44 +231,49 @@ impl H2Session<'_> {
             }
             stream.work.set_trailers(trailers);
         }
-        self.receive_body(id, b"", true, world);
+        self.receive_body(id, b"", true);
     }
 
-    /// Discards a part of the content. Beyond the limit `body_discard_bytes`, the stream's window stays
-    /// closed during the response, and a stream with a complete response is reset.
-    fn drain(&mut self, id: u32, bytes: usize, ended: bool, world: &World) {
+    /// Discards a part of the content. A stream with a complete response is reset beyond the bounds of
+    /// [`Linger`](crate::serve::linger::Linger).
+    fn drain(&mut self, id: u32, bytes: usize, ended: bool) {
+        let now_ms = self.context.clock.millis();
+        self.h2.release_capacity(id, bytes);
         let Some(stream) = self.h2.stream(id) else {
             return;
         };
-        stream.work.drained += bytes as u64;
-        let is_too_long = stream.work.drained > world.limits.body_discard_bytes;
-        let is_answered = matches!(stream.work.state, H2ExchangeState::Drain { .. });
-        match is_too_long {
-            true => self.h2.release_connection_capacity(bytes as u32),
-            false => self.h2.release_capacity(id, bytes),
-        }
-        if is_answered && ended {
+        let H2ExchangeState::Drain(linger) = &mut stream.work.state else {
+            return;
+        };
+        linger.note(bytes, now_ms);
+        if ended {
             if let Some(work) = self.h2.drained(id) {
                 self.forget(&work);
             }
-        } else if is_answered && is_too_long {
+        } else if linger.is_over(now_ms) {
             self.end_drain(id);
         }
     }
 
-    /// Keeps a stream with a complete response open for the rest of the request's content, or ends the stream if more
-    /// than `body_discard_bytes` have come already: its window is closed.
+    /// Keeps a stream with a complete response open for the rest of the request's content. curl up to 7.88 loses a
+    /// response if its stream is reset while it sends. The window opens for the bytes that no handler took, so that the
+    /// client can go on. The handler's call ends, and the stream counts no longer as busy.
     pub(super) fn begin_drain(&mut self, id: u32) {
         let now_ms = self.context.clock.millis();
         let Some(stream) = self.h2.stream(id) else {
             return;
         };
+        let in_pipe = match &mut stream.work.state {
+            H2ExchangeState::Call(call) => call.end_upload(),
+            _ => WindowCredit::default(),
+        };
+        let withheld = std::mem::take(&mut stream.work.withheld);
         stream.work.drain(now_ms);
-        let is_too_long = stream.work.drained > self.context.world().limits.body_discard_bytes;
         self.h2.answered_early();
-        if is_too_long {
-            self.end_drain(id);
-        }
+        let of_stream = withheld + in_pipe.of_stream as u32;
+        self.h2.release_connection_capacity(in_pipe.of_all as u32);
+        self.h2.release_stream_capacity(id, of_stream);
+        self.idle_ms = now_ms;
     }
 
     /// Resets a stream with NO_ERROR after a complete response, because the rest of the request is not
@@ -314,7 +328,7 @@ impl H2Session<'_> {
         };
         let dispatched = dispatch(&world, &head, &facts, &self.context);
         let attempt = Attempt::of(dispatched, &world, &head, body, &progress);
-        if discards_content(&attempt, &head)
+        if discards_content(&attempt)
             && let Some(stream) = self.h2.stream(id)
         {
             owed.is_drained = true;
@@ -323,22 +337,22 @@ impl H2Session<'_> {
         progress.record_rate(&attempt);
         self.respond(owed, &asked, &head, attempt, progress, cx);
         if owed.has_early_body {
-            self.give_early(owed, early, &world);
+            self.give_early(owed, early);
         }
     }
 
     /// Passes the content received before the call of the handler to the handler.
-    fn give_early(&mut self, owed: OwedResponse, early: EarlyBody, world: &World) {
+    fn give_early(&mut self, owed: OwedResponse, early: EarlyBody) {
         let bytes = early.bytes.len();
         let mut is_taken = false;
         if let Some(stream) = self.h2.stream(owed.id) {
             match &mut stream.work.state {
-                _ if stream.work.is_drained => return self.drain(owed.id, bytes, false, world),
+                _ if stream.work.is_drained => return self.drain(owed.id, bytes, owed.ended),
                 H2ExchangeState::Call(call)
                     if call.tunnel.is_none() && bytes as u64 > call.body_bytes_max =>
                 {
                     self.cut_long_call(owed.id);
-                    return self.receive_rest(owed.id, bytes, owed.ended, world);
+                    return self.receive_rest(owed.id, bytes, owed.ended);
                 }
                 H2ExchangeState::Call(call) => {
                     call.set_trailers(&early.trailers);
@@ -357,7 +371,7 @@ impl H2Session<'_> {
             }
         }
         if !is_taken {
-            self.h2.release_connection_capacity(bytes as u32);
+            self.receive_rest(owed.id, bytes, owed.ended);
         }
     }
 
@@ -700,7 +714,7 @@ impl H2Session<'_> {
     /// Counts and logs a response written completely, and finishes the stream.
     fn done(&mut self, owed: OwedResponse, status: Status, bytes: u64, line: &AccessLogEntry<'_>) {
         line.finish(status, bytes, &self.context, self.who);
-        let drains = owed.is_drained && !owed.ended;
+        let drains = !owed.ended;
         let owed = match drains && owed.is_new {
             true => self.enter_answered(owed),
             false => owed,
@@ -731,13 +745,12 @@ impl H2Session<'_> {
     }
 }
 
-/// Returns true if the content is read and discarded beside the response. The content of a refused request is discarded
-/// as well, up to the same bounds of bytes and time: curl 7.88 loses a response if its stream is reset at once. A client
-/// that waits for 100 (Continue) sends no content after a refusal, so its stream is reset at once.
-fn discards_content(attempt: &Attempt<'_>, head: &RequestHead<'_>) -> bool {
+/// Returns true if the content is read and discarded beside the response. A client that waits for 100 (Continue) may
+/// send the content all the same (RFC 9110 §10.1.1).
+fn discards_content(attempt: &Attempt<'_>) -> bool {
     match attempt.content {
         ContentAction::Discard => true,
-        ContentAction::Refuse => !head.expect_continue && matches!(attempt.step, Step::Send(_)),
+        ContentAction::Refuse => matches!(attempt.step, Step::Send(_)),
         _ => false,
     }
 }

@@ -325,8 +325,8 @@ impl H2Session<'_> {
                     self.idle_ms = now_ms;
                     self.receive_request(id, ended, &request, &world, cx)?;
                 }
-                H2Event::Data { id, bytes, ended } => self.receive_body(id, bytes, ended, &world),
-                H2Event::Trailers { id } => self.receive_trailers(id, &request, &world),
+                H2Event::Data { id, bytes, ended } => self.receive_body(id, bytes, ended),
+                H2Event::Trailers { id } => self.receive_trailers(id, &request),
                 H2Event::Reset {
                     cause, mut work, ..
                 } => {
@@ -436,7 +436,14 @@ impl H2Session<'_> {
             let streams = self.h2.streams().iter();
             let streams = streams.filter(|it| is_of_client(&it.work));
             let stalled = |work: &H2Exchange| work.stall.since_ms().unwrap_or(u64::MAX);
-            let worst = streams.min_by_key(|it| (stalled(&it.work), it.work.started_us));
+            let is_answered = |work: &H2Exchange| matches!(work.state, H2ExchangeState::Drain(_));
+            let worst = streams.min_by_key(|it| {
+                (
+                    !is_answered(&it.work),
+                    stalled(&it.work),
+                    it.work.started_us,
+                )
+            });
             let Some(id) = worst.map(|it| it.id) else {
                 break;
             };
@@ -469,7 +476,7 @@ impl H2Session<'_> {
         };
         stream.work.record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
         match stream.work.state {
-            H2ExchangeState::Drain { .. } => self.end_drain(id),
+            H2ExchangeState::Drain(_) => self.end_drain(id),
             // No work was done for the request, so the client may send the request again (RFC 9113 §8.7).
             H2ExchangeState::AwaitingRedispatch(_) => {
                 self.break_off(id, H2ErrorCode::REFUSED_STREAM)
@@ -482,8 +489,8 @@ impl H2Session<'_> {
     /// request body, the stream stays open to drain the body.
     pub(super) fn finish(&mut self, id: u32) {
         if let Some(stream) = self.h2.stream(id)
-            && stream.work.is_drained
             && stream.remote != RemoteState::Ended
+            && !stream.work.is_tunnel()
         {
             stream.ready = false;
             stream.work.log(stream.work.sent, &self.context);
@@ -609,9 +616,7 @@ impl H2Session<'_> {
                     true
                 }
             },
-            H2ExchangeState::Drain { .. } | H2ExchangeState::Body(_) | H2ExchangeState::New => {
-                false
-            }
+            H2ExchangeState::Drain(_) | H2ExchangeState::Body(_) | H2ExchangeState::New => false,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Deadlines of an HTTP/2 connection. The connection has one timer, set to the earliest of all deadlines.
 //! After a deadline, the late part is ended: only the stream where possible, else the connection.
 
-use crate::limits::{BODY_GRACE_SECONDS, Limits};
+use crate::limits::Limits;
 use crate::serve::connection::AfterResponse;
 use crate::serve::connection_ledger::Activity;
 use crate::serve::connection_table::ConnectionPhase;
@@ -11,7 +11,6 @@ use crate::wire::h2::stream::{H2Stream, RemoteState};
 use crate::wire::h2::{H2ConnectionError, H2ErrorCode};
 use crate::wire::reject::Reject;
 use std::task::Context;
-use std::time::Duration;
 
 /// Time for which the server waits for the peer to receive GOAWAY, in milliseconds.
 const LEAVE_MS: u64 = 1_000;
@@ -20,9 +19,9 @@ impl H2Session<'_> {
     /// Sets the timer to the earliest deadline, and records the activity of the connection.
     pub(super) fn set_deadline(&mut self, cx: &mut Context<'_>) {
         let world = self.context.world();
-        self.note_stalls(cx);
+        let is_answered = self.note_stalls(cx);
         let (at_ms, phase) = self.next_deadline(&world.limits);
-        let standing = match self.h2.open() == 0 && self.socket_stall.since_ms().is_none() {
+        let standing = match is_answered && self.socket_stall.since_ms().is_none() {
             true => Activity::Idle(self.idle_ms),
             false => Activity::Busy(self.context.clock.millis()),
         };
@@ -41,15 +40,18 @@ impl H2Session<'_> {
         }
     }
 
-    /// Records the responses that wait only for the client.
-    fn note_stalls(&mut self, cx: &mut Context<'_>) {
+    /// Records the responses that wait only for the client. Returns true if every request has its complete response,
+    /// so that the connection may give way to others.
+    fn note_stalls(&mut self, cx: &mut Context<'_>) -> bool {
         if self.h2.open() == 0 {
-            return;
+            return true;
         }
         let now_ms = self.context.clock.millis();
         let is_shut = self.h2.is_blocked();
         let (mut is_any_ready, mut longest_ms) = (false, u64::MAX);
+        let mut is_answered = true;
         for stream in self.h2.streams() {
+            is_answered &= matches!(stream.work.state, H2ExchangeState::Drain(_));
             is_any_ready |= stream.ready;
             let is_held = stream.is_blocked() || (is_shut && stream.ready);
             // A wait for the disk is not the client's fault, and is no progress of the client either.
@@ -62,6 +64,7 @@ impl H2Session<'_> {
             .note(is_shut && is_any_ready, self.body_bytes, now_ms);
         self.account.stalled_since(longest_ms);
         self.account.wake_by(cx.waker());
+        is_answered
     }
 
     fn next_deadline(&mut self, limits: &Limits) -> (u64, ConnectionPhase) {
@@ -212,7 +215,7 @@ impl H2Session<'_> {
         for id in slow {
             let state = self.h2.stream(id).map(|it| &mut it.work.state);
             match state {
-                Some(H2ExchangeState::Drain { .. }) => self.end_drain(id),
+                Some(H2ExchangeState::Drain(_)) => self.end_drain(id),
                 _ => self.cut_call(id, Reject::BODY_SLOW),
             }
         }
@@ -247,10 +250,7 @@ fn body_due(
         return None;
     }
     let (since_ms, seen, patience) = match &stream.work.state {
-        H2ExchangeState::Drain { since_ms } => {
-            let patience = Duration::from_secs(BODY_GRACE_SECONDS);
-            (*since_ms, stream.work.drained, patience)
-        }
+        H2ExchangeState::Drain(linger) => return Some(linger.due_ms()),
         // A body that the handler doesn't want yet is not late, and a tunnel may be silent.
         H2ExchangeState::Call(call) if call.is_body_held() || call.tunnel.is_some() => {
             return None;

@@ -180,6 +180,33 @@ impl H3Call {
             let _ = self.part.split_to(taken);
             self.call.note_moved(exchange.context().clock.millis());
         }
+        let is_unwanted = self.call.upload.is_none() && self.call.tunnel.is_none();
+        if is_unwanted && self.call.answering.is_none() && !self.client_ended {
+            return self.poll_discard(exchange, cx);
+        }
+        Ok(())
+    }
+
+    /// Discards content during the response, after the handler took no more. The client may take no response before
+    /// it has sent the whole content.
+    #[cold]
+    fn poll_discard(
+        &mut self,
+        exchange: &mut H3Exchange,
+        cx: &mut Context<'_>,
+    ) -> Result<(), H3ExchangeError> {
+        self.part = Bytes::new();
+        while let Poll::Ready(part) = exchange.poll_body(cx) {
+            match part {
+                Ok(Some(_)) => {}
+                // A client that resets its direction still takes the response.
+                Ok(None) | Err(H3ExchangeError::Gone) => {
+                    self.client_ended = true;
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use crate::limits::{self, Limits};
 use crate::serve::context::WorkerContext;
 use crate::serve::h3::pending_request::{PendingRequest, ShedError};
 use crate::serve::h3::session::{H3Session, now, varint};
+use crate::serve::linger::Linger;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::response_head::{Qpack, push_fields};
 use crate::wire::field_section::{FieldSection, SectionKind};
@@ -45,8 +46,6 @@ pub(super) struct H3Exchange {
     pub(super) seen: u64,
     /// True after the end or the reset of the stream.
     done: bool,
-    /// True if the request's content is read and discarded after the response.
-    pub(super) is_drained: bool,
     /// Reservation in the ledger of requests under way; present from the first wait on.
     held: Option<RequestReservation>,
     /// Entry in the connection's list of waiting requests. The entry is in the list as long as `held` is
@@ -115,7 +114,6 @@ impl H3Exchange {
             promised: None,
             seen: 0,
             done: false,
-            is_drained: false,
             held: None,
             waiting: Rc::new(PendingRequest::new()),
         }
@@ -431,6 +429,11 @@ impl H3Exchange {
         self.ended && !has_trailers
     }
 
+    /// Returns true if the stream is an open tunnel.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.receiver.is_tunnel()
+    }
+
     /// Records that the stream is an open tunnel.
     pub(super) fn open_tunnel(&mut self) {
         self.receiver.open_tunnel();
@@ -477,27 +480,26 @@ impl H3Exchange {
             .charge_abuse(points, "a flood of empty frames")?)
     }
 
-    /// Reads and discards the rest of the content, within the size limit and the minimum rate. Beyond
-    /// either limit, `end` sends STOP_SENDING to the client.
+    /// Reads and discards the rest of the content behind the response, within the bounds of [`Linger`]. Beyond the
+    /// bounds, `end` sends STOP_SENDING to the client (RFC 9114 §4.1).
     pub(super) async fn drain(&mut self) -> Result<(), H3ExchangeError> {
         if !self.take_up_answered() {
             return Ok(());
         }
         let context = self.context().clone();
-        let world = context.world();
-        let bounds = &world.limits;
         let waiting = Rc::clone(&self.waiting);
-        let since_ms = context.clock.millis();
-        let rate = u64::from(bounds.body_rate_bytes_per_second.max(1));
-        while self.seen <= bounds.body_discard_bytes {
-            let due_ms = since_ms + limits::BODY_GRACE_SECONDS * 1_000 + self.seen * 1_000 / rate;
-            let left_ms = due_ms.saturating_sub(context.clock.millis());
+        let mut linger = Linger::new(context.clock.millis());
+        while !linger.is_over(context.clock.millis()) {
+            let left_ms = linger.due_ms().saturating_sub(context.clock.millis());
             let part = timeout(
                 Duration::from_millis(left_ms),
                 poll_fn(|cx| self.poll_body(cx)),
             );
             match waiting.unless_shed(part).await {
-                Ok(Ok(Ok(Some(_)))) => context.clock.tick(),
+                Ok(Ok(Ok(Some(part)))) => {
+                    context.clock.tick();
+                    linger.note(part.len(), context.clock.millis());
+                }
                 Ok(Ok(Err(
                     stop @ (H3ExchangeError::Fatal(_)
                     | H3ExchangeError::Stream(_)

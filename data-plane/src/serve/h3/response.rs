@@ -7,9 +7,7 @@ use crate::base::active_requests::RequestPhase;
 use crate::handler::LocalBoxFuture;
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
-use crate::serve::attempt::{
-    Attempt, ContentAction, Progress, ReadyResponse, RequestContent, Step,
-};
+use crate::serve::attempt::{Attempt, Progress, ReadyResponse, RequestContent, Step};
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch::dispatch;
 use crate::serve::dispatch_context::{Audience, DispatchContext};
@@ -64,7 +62,7 @@ impl H3Exchange {
     /// Reads the request and sends the response.
     pub(super) async fn run(mut self) {
         let mut answered = self.answer().await;
-        if answered.is_ok() && self.is_drained && !self.ended {
+        if answered.is_ok() && !self.ended && !self.is_tunnel() {
             // The client gets the complete response before the server discards the rest of the content.
             let _ = self.send.finish();
             answered = self.drain().await;
@@ -145,7 +143,6 @@ impl H3Exchange {
         };
         let dispatched = dispatch(world, &head, &facts, self.context());
         let attempt = Attempt::of(dispatched, world, &head, body, progress);
-        self.is_drained = attempt.content == ContentAction::Discard;
         self.prioritise(request);
         let mut progress = *progress;
         progress.record_rate(&attempt);

@@ -202,6 +202,11 @@ impl RequestStreamReceiver {
         event(is_trailer, section)
     }
 
+    /// Returns true if the stream is an open tunnel.
+    pub fn is_tunnel(&self) -> bool {
+        self.is_tunnel
+    }
+
     /// Records that the stream is an open tunnel (RFC 9220): short DATA frames no longer count as idle.
     pub fn open_tunnel(&mut self) {
         self.is_tunnel = true;
