@@ -143,6 +143,32 @@ fn idle_connections_of_the_largest_holder_are_evicted() {
     }
 }
 
+/// No connection is idle, and each client has as few as the other clients.
+#[test]
+fn the_slowest_request_of_many_clients_ends_for_a_newcomer() {
+    for workers in [1, 2] {
+        let server = server(workers);
+        let begin = |last: u64| {
+            let from = Ipv4Addr::new(127, 0, 1, last as u8);
+            let mut wire = plain(&server, from);
+            wire.patience(PATIENCE);
+            wire.send(UNENDING);
+            wire.until(b"\r\n\r\n");
+            wire
+        };
+        let _held: Vec<Wire> = (0..ALL).map(begin).collect();
+        let mut new = plain(&server, NEW);
+        new.patience(PATIENCE);
+        assert_eq!(new.get("/", "").status, 200, "{workers} workers");
+        // While one request ends, the server may end another one.
+        let given_up = server.counter("connections_given_up");
+        assert!(
+            (1..ALL).contains(&given_up),
+            "{workers} workers: {given_up}"
+        );
+    }
+}
+
 /// The accepting worker and the worker with all connections differ.
 #[test]
 fn idle_connections_are_evicted_for_another_worker() {

@@ -2,7 +2,7 @@
 //! become a flood of processes or backend connections. A short queue holds calls that wait for a slot. All
 //! workers share the state.
 //!
-//! Clients share the slots and the queue fairly. A client alone may use all slots and the whole queue.
+//! Clients share the slots and the queue fairly ([`CallShares`]). A client alone may use all slots and the whole queue.
 //! When another client has to wait:
 //! - a free slot goes to the waiting client with the fewest slots. Between clients with equally many, the
 //!   client served longest ago goes first, with its oldest call;
@@ -11,18 +11,21 @@
 //!   slots. The waiting client must hold no slot, or at least 2 slots fewer than the slow client
 //!   ([`CallSlot::yield_to_other_clients`]);
 //! - for a minute after a client had to wait, the last quarter of the slots is reserved for clients with
-//!   few slots ([`may_take`]).
+//!   few slots ([`CallShares::may_take`]).
 
-use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit, may_take};
+use crate::base::call_shares::{CallShares, WaitRank};
+use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit};
 use crate::limits::{
     CALL_END_PAUSE_MILLISECONDS, CALL_SHARE_SECONDS, CALL_UNANSWERED_MILLISECONDS,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+
+pub use crate::base::call_shares::ClientPace;
 
 /// Admission of a running call. Dropping the value frees the slot.
 pub struct CallSlot {
@@ -53,17 +56,6 @@ pub enum WorkStart {
     /// With the beginning of the backend's response. Until the response begins, the call may wait in a
     /// queue of the backend.
     WithAnswer,
-}
-
-/// Class of the rate at which a client takes the response of a call.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum ClientPace {
-    /// Fast enough, or the call doesn't wait for the client.
-    Fast,
-    /// Too slow for a client over its share of the slots.
-    SlowForMany,
-    /// Too slow for any client.
-    Slow,
 }
 
 /// Slots for calls, with the queue of waiting calls.
@@ -128,12 +120,12 @@ impl AdmissionControl {
 
     /// Returns the number of slots in use.
     pub fn taken(&self) -> usize {
-        self.lock().all.taken
+        self.lock().shares.all().taken
     }
 
     /// Returns true if a call waits for a slot.
     pub fn has_queued(&self) -> bool {
-        self.lock().all.waiting > 0
+        self.lock().shares.all().waiting > 0
     }
 
     fn lock(&self) -> MutexGuard<'_, AdmissionState> {
@@ -179,7 +171,7 @@ impl AdmissionControl {
         self.grant_free_slots(&mut state, now);
         state.note_contention(client, now);
         let id = state.number();
-        if state.all.taken < state.max && state.may_take(client, now) {
+        if state.taken() < state.max && state.may_take(client, now) {
             state.take(client, id, self.work_start, now);
             return Ok(SlotOrQueue::Slot(self.slot(client, id)));
         }
@@ -195,7 +187,7 @@ impl AdmissionControl {
         }
         let (sender, outcome) = oneshot::channel();
         state.queue.push_back(QueueEntry { id, client, sender });
-        state.count(client, |counts| counts.waiting += 1);
+        state.shares.count(client, |counts| counts.waiting += 1);
         Ok(SlotOrQueue::Queue(QueueGuard {
             slots: Arc::clone(self),
             client,
@@ -218,7 +210,7 @@ impl AdmissionControl {
 
     /// Gives free slots to waiting calls.
     fn grant_free_slots(&self, state: &mut AdmissionState, now: Instant) {
-        while state.all.taken < state.max
+        while state.taken() < state.max
             && let Some(waiter) = state.next(now)
         {
             state.take(waiter.client, waiter.id, self.work_start, now);
@@ -257,7 +249,7 @@ impl QueueGuard {
     /// other clients.
     fn timeout_reason(self) -> AdmissionRefused {
         let state = self.slots.lock();
-        let has_reserved_slot = state.all.taken < state.max;
+        let has_reserved_slot = state.taken() < state.max;
         drop(state);
         if !has_reserved_slot {
             return AdmissionRefused::Full;
@@ -275,7 +267,9 @@ impl Drop for QueueGuard {
         let mut state = self.slots.lock();
         if let Some(at) = state.queue.iter().position(|it| it.id == self.id) {
             state.queue.remove(at);
-            state.count(self.client, |counts| counts.waiting -= 1);
+            state
+                .shares
+                .count(self.client, |counts| counts.waiting -= 1);
         } else if self.outcome.try_recv() == Ok(Ok(())) {
             // The call received a slot but was dropped before reading the message.
             let has_begun = self.slots.work_start == WorkStart::AtOnce;
@@ -299,7 +293,7 @@ impl CallSlot {
     pub fn yield_to_any_client(&mut self) -> bool {
         if !self.is_promised {
             let mut state = self.slots.lock();
-            self.is_promised = !state.is_full_limit_enough() && state.promised < state.all.waiting;
+            self.is_promised = !state.is_full_limit_enough() && state.promised < state.waiting();
             state.promised += usize::from(self.is_promised);
         }
         self.is_promised
@@ -317,7 +311,7 @@ impl CallSlot {
         }
         let mut state = self.slots.lock();
         if std::mem::replace(&mut self.is_slow, is_slow) != is_slow {
-            state.count(self.client, |counts| match is_slow {
+            state.shares.count(self.client, |counts| match is_slow {
                 true => counts.slow += 1,
                 false => counts.slow -= 1,
             });
@@ -337,7 +331,7 @@ impl Drop for CallSlot {
     fn drop(&mut self) {
         let mut state = self.slots.lock();
         if self.is_slow {
-            state.count(self.client, |counts| counts.slow -= 1);
+            state.shares.count(self.client, |counts| counts.slow -= 1);
         }
         state.free(self.client, self.id, self.has_begun);
         // The waiting call receives the slot before the promise is cleared, so no second slot is promised
@@ -354,10 +348,8 @@ struct AdmissionState {
     /// Number of slots under the temporary limit. More calls may be running: a surplus slot disappears
     /// when freed.
     max: usize,
-    /// Counts of all clients together.
-    all: CallCounts,
-    /// Counts of each client that has a slot or waits for a slot.
-    clients: HashMap<ClientNetwork, CallCounts>,
+    /// Calls of each client that has a slot or waits for a slot.
+    shares: CallShares,
     /// Waiting calls in order of arrival.
     queue: VecDeque<QueueEntry>,
     /// Calls sent to a backend that hasn't begun to respond.
@@ -369,27 +361,6 @@ struct AdmissionState {
     /// Time at which a slow call was last told to end.
     ended_at: Option<Instant>,
     last_number: u64,
-}
-
-/// Numbers of calls, of one client or of all clients.
-#[derive(Clone, Copy, Default)]
-struct CallCounts {
-    /// Calls with a slot.
-    taken: usize,
-    /// Calls waiting for a slot.
-    waiting: usize,
-    /// Calls with a slot that count as served ([`WorkStart`]).
-    begun: usize,
-    /// Calls with a client that takes the response too slowly.
-    slow: usize,
-    /// Sequence number of the client's latest slot. Numbers grow with each slot given to any client.
-    last_grant: u64,
-}
-
-impl CallCounts {
-    fn is_none(self) -> bool {
-        self.taken + self.waiting + self.begun + self.slow == 0
-    }
 }
 
 /// A call waiting for a slot.
@@ -420,8 +391,7 @@ impl AdmissionState {
         AdmissionState {
             full: max,
             max,
-            all: CallCounts::default(),
-            clients: HashMap::new(),
+            shares: CallShares::default(),
             queue: VecDeque::new(),
             unanswered: Vec::new(),
             promised: 0,
@@ -436,28 +406,19 @@ impl AdmissionState {
         self.last_number
     }
 
-    fn of(&self, client: ClientNetwork) -> CallCounts {
-        self.clients.get(&client).copied().unwrap_or_default()
+    /// Returns the number of calls with a slot.
+    fn taken(&self) -> usize {
+        self.shares.all().taken
     }
 
-    /// Changes the counts of a client and of all clients.
-    fn count(&mut self, client: ClientNetwork, change: impl Fn(&mut CallCounts)) {
-        change(&mut self.all);
-        let counts = self.clients.entry(client).or_default();
-        change(counts);
-        if counts.is_none() {
-            self.clients.remove(&client);
-        }
+    /// Returns the number of waiting calls.
+    fn waiting(&self) -> usize {
+        self.shares.all().waiting
     }
 
     fn take(&mut self, client: ClientNetwork, id: u64, work_start: WorkStart, since: Instant) {
         let has_begun = work_start == WorkStart::AtOnce;
-        let grant = self.number();
-        self.count(client, |counts| {
-            counts.taken += 1;
-            counts.begun += usize::from(has_begun);
-            counts.last_grant = grant;
-        });
+        self.shares.take(client, has_begun);
         if !has_begun {
             self.unanswered.push(UnansweredCall { id, client, since });
         }
@@ -465,22 +426,23 @@ impl AdmissionState {
 
     fn mark_begun(&mut self, client: ClientNetwork, id: u64) {
         self.unanswered.retain(|it| it.id != id);
-        self.count(client, |counts| counts.begun += 1);
+        self.shares.count(client, |counts| counts.begun += 1);
     }
 
     fn free(&mut self, client: ClientNetwork, id: u64, has_begun: bool) {
         if !has_begun {
             self.unanswered.retain(|it| it.id != id);
         }
-        self.count(client, |counts| {
-            counts.taken -= 1;
-            counts.begun -= usize::from(has_begun);
-        });
+        self.shares.leave(client, has_begun);
     }
 
     /// Removes the call to be served next from the queue: the oldest call of the client with the fewest
     /// slots. Between clients with equally many, the client served longest ago goes first.
     fn next(&mut self, now: Instant) -> Option<QueueEntry> {
+        if self.queue.is_empty() {
+            return None;
+        }
+        let large = self.shares.large(self.full);
         let mut best = None;
         let mut last = None;
         for (at, waiter) in self.queue.iter().enumerate() {
@@ -488,74 +450,57 @@ impl AdmissionState {
             if last.replace(waiter.client) == Some(waiter.client) {
                 continue;
             }
-            let counts = self.of(waiter.client);
-            let rank = (counts.taken, counts.last_grant);
+            let rank = self.shares.rank(waiter.client, &large);
             let is_better = best.is_none_or(|(_, least)| rank < least);
             if is_better && self.may_take(waiter.client, now) {
                 best = Some((at, rank));
             }
-            if best.is_some_and(|(_, least)| least == (0, 0)) {
+            if best.is_some_and(|(_, least)| least == WaitRank::FIRST) {
                 break;
             }
         }
         let waiter = self.queue.remove(best?.0)?;
-        self.count(waiter.client, |counts| counts.waiting -= 1);
+        self.shares
+            .count(waiter.client, |counts| counts.waiting -= 1);
         Some(waiter)
     }
 
     /// Returns true if `client` may take a free slot.
     fn may_take(&self, client: ClientNetwork, now: Instant) -> bool {
         let is_contended = self.contended_until.is_some_and(|until| now < until);
-        !is_contended || may_take(self.of(client).taken, self.all.taken, self.full)
+        !is_contended || self.shares.may_take(client, self.full)
     }
 
     /// Records contention at the arrival of a call of `client`, if another client holds more than a fair
     /// share and `client` has to wait, or would have to wait without reserved slots.
     fn note_contention(&mut self, client: ClientNetwork, now: Instant) {
-        let is_scarce = self.all.taken >= self.full - self.full / 4;
+        let is_scarce = self.taken() >= self.full - self.full / 4;
         let is_contended = self.contended_until.is_some_and(|until| now < until);
-        if !is_scarce || !(is_contended || self.all.taken >= self.max) {
+        if !is_scarce || !(is_contended || self.taken() >= self.max) {
             return;
         }
-        let is_new = !self.clients.contains_key(&client);
-        let share = self.all.taken / (self.clients.len() + usize::from(is_new));
-        let has_more_than_share = |counts: &CallCounts| counts.taken > share.max(1);
-        let mut others = self.clients.iter().filter(|(other, _)| **other != client);
-        if others.any(|(_, counts)| has_more_than_share(counts)) {
+        if self.shares.has_larger_than_equal(client, self.full) {
             self.contended_until = Some(now + Duration::from_secs(CALL_SHARE_SECONDS));
         }
-    }
-
-    /// Returns true if `own` exceeds an equal part of `all` for each client.
-    fn is_over_share(&self, own: usize, all: usize) -> bool {
-        own > (all / self.clients.len().max(1)).max(1)
     }
 
     /// Makes room in the queue for another call of `client`. A full queue drops a call of a client with at
     /// least 2 more waiting calls.
     fn make_room(&mut self, client: ClientNetwork, queue_max: usize) -> QueueRoom {
-        let most = self.full.max(self.all.taken).saturating_add(queue_max);
-        if self.all.taken + self.all.waiting < most {
+        let most = self.full.max(self.taken()).saturating_add(queue_max);
+        if self.taken() + self.waiting() < most {
             return QueueRoom::Free;
         }
-        let own = self.of(client).waiting;
-        let waiting = self
-            .clients
-            .iter()
-            .map(|(it, counts)| (counts.waiting, *it));
-        if let Some((largest, largest_client)) = waiting.max()
-            && largest > own + 1
-            && let Some(at) = self
-                .queue
-                .iter()
-                .rposition(|it| it.client == largest_client)
+        if let Some(loser) = self.shares.loser_to(client)
+            && let Some(at) = self.queue.iter().rposition(|it| it.client == loser)
             && let Some(newest) = self.queue.remove(at)
         {
-            self.count(largest_client, |counts| counts.waiting -= 1);
+            self.shares.count(loser, |counts| counts.waiting -= 1);
             let _ = newest.sender.send(Err(AdmissionRefused::ShareTaken));
             return QueueRoom::Evicted;
         }
-        match own > 0 && own < self.all.waiting {
+        let own = self.shares.of(client).waiting;
+        match own > 0 && own < self.waiting() {
             true => QueueRoom::None(AdmissionRefused::ShareTaken),
             false => QueueRoom::None(AdmissionRefused::Full),
         }
@@ -563,53 +508,28 @@ impl AdmissionState {
 
     /// Returns true if ending the temporary limit would serve all waiting calls.
     fn is_full_limit_enough(&self) -> bool {
-        let inside = self.all.taken + self.all.waiting;
-        self.full > self.max && inside <= self.full.max(self.all.taken)
+        let inside = self.taken() + self.waiting();
+        self.full > self.max && inside <= self.full.max(self.taken())
     }
 
-    /// Returns true if a call of `client` has to end because the client takes the response at `pace`.
+    /// Returns true if a call of `client` has to end because the client takes the response at `pace`, and a call of
+    /// another client waits here or in the backend's queue. The length of the backend's queue is unknown, so slow calls
+    /// are ended for it one at a time, with a pause between.
     fn must_yield(&self, client: ClientNetwork, pace: ClientPace, now: Instant) -> bool {
-        let own = self.of(client);
-        let is_enough = match self.is_over_share(own.begun, self.all.begun) {
-            true => ClientPace::SlowForMany,
-            false => ClientPace::Slow,
-        };
-        let has_more = |it: &CallCounts| it.slow > 0 && it.begun > own.begun;
-        pace >= is_enough
-            && self.is_wanted_by_others(client, own, now)
-            && !self.clients.values().any(has_more)
-    }
-
-    /// Returns true if a call of another client waits, here or in the backend's queue, and the other client
-    /// holds far fewer slots than `client`. A waiting client with more slots than `client` has its share
-    /// already.
-    fn is_wanted_by_others(&self, client: ClientNetwork, own: CallCounts, now: Instant) -> bool {
-        let entitled = |(other, it): &(&ClientNetwork, &CallCounts)| {
-            **other != client && is_entitled_against(it.taken, own.taken)
-        };
-        let waiting = self.clients.iter().filter(entitled);
-        let waiting: usize = waiting.map(|(_, counts)| counts.waiting).sum();
-        if !self.is_full_limit_enough() && self.promised < waiting {
-            return true;
-        }
-        // The length of the backend's queue is unknown, so slow calls are ended one at a time, with a pause
-        // between.
+        let yielding = self.shares.yielding(client, pace, self.full);
+        let entitled = self.queue.iter().map(|it| it.client);
+        let entitled = entitled.filter(|other| yielding.gives_way_to(*other));
+        let is_wanted = !self.is_full_limit_enough() && self.promised < entitled.count();
         let after = |then: Instant, pause| now.saturating_duration_since(then) >= pause;
-        let is_entitled = |it: &UnansweredCall| {
-            it.client != client
-                && after(it.since, UNANSWERED)
-                && is_entitled_against(self.of(it.client).begun, own.begun)
+        let is_wanted_by_unanswered = || {
+            let is_entitled = |it: &UnansweredCall| {
+                after(it.since, UNANSWERED) && yielding.gives_way_to_unanswered(it.client)
+            };
+            self.ended_at.is_none_or(|then| after(then, END_PAUSE))
+                && self.unanswered.iter().any(is_entitled)
         };
-        self.ended_at.is_none_or(|then| after(then, END_PAUSE))
-            && self.unanswered.iter().any(is_entitled)
+        (is_wanted || is_wanted_by_unanswered()) && yielding.is_first()
     }
-}
-
-/// Returns true if a client with `less` slots would still have fewer than a client with `more` after
-/// receiving one of the other client's slots. A client without slots is always far below: many addresses
-/// with a slow response each must not keep a new client out.
-fn is_entitled_against(less: usize, more: usize) -> bool {
-    less == 0 || less + 1 < more
 }
 
 const UNANSWERED: Duration = Duration::from_millis(CALL_UNANSWERED_MILLISECONDS);

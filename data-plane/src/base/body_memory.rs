@@ -7,6 +7,7 @@
 
 use crate::base::fair_share::ClientNetwork;
 use crate::base::hash::FastBuildHasher;
+use crate::base::network_table::WideNetwork;
 use crate::base::sys::Heap;
 use crate::limits::{
     BODY_BATCH_BYTES_MAX, BODY_BATCH_DIVISOR, BODY_SHARE_BUCKETS, CALL_RESERVED_BYTES,
@@ -140,20 +141,46 @@ impl WorkerBodyMemory {
     /// Admits a call of `client`. Returns None if the bound is reserved, or if the last quarter is left and the
     /// client has its share.
     pub fn admit(self: &Rc<Self>, client: IpAddr) -> Option<BodyAccount> {
-        let key = self.hasher.of(&ClientNetwork::from(client).octets());
-        let bucket = key as usize % self.clients.len();
-        let own = self.clients[bucket].get() + CALL_RESERVED_BYTES;
+        let buckets = self.buckets(client.into());
+        let own = self.most_of(&buckets) + CALL_RESERVED_BYTES;
         if !self.try_reserve(CALL_RESERVED_BYTES, self.purpose_of_call(own)) {
             return None;
         }
-        self.clients[bucket].set(own);
+        self.count(&buckets, CALL_RESERVED_BYTES, usize::wrapping_add);
         self.calls.set(self.calls.get() + 1);
         Heap::enlarge_thread_cache(self.calls.get());
         Some(BodyAccount(Some(Rc::new(CallBytes {
             worker: Rc::clone(self),
-            bucket,
+            buckets,
             bytes: Cell::new(CALL_RESERVED_BYTES),
         }))))
+    }
+
+    /// Returns the buckets of a client, and of the wide IPv6 networks of the client.
+    fn buckets(&self, client: ClientNetwork) -> ClientBuckets {
+        let bucket = |key: u64| (key % self.clients.len() as u64) as u16;
+        let mut buckets = ClientBuckets {
+            list: [bucket(self.hasher.of(&client.octets())); 3],
+            count: 1,
+        };
+        for network in WideNetwork::of(client) {
+            buckets.list[buckets.count] = bucket(self.hasher.of(&network.octets()));
+            buckets.count += 1;
+        }
+        buckets
+    }
+
+    /// Returns the bytes of the client or of the wide network with the most bytes.
+    fn most_of(&self, buckets: &ClientBuckets) -> usize {
+        let bytes = buckets.each().map(|bucket| self.clients[bucket].get());
+        bytes.max().unwrap_or(0)
+    }
+
+    fn count(&self, buckets: &ClientBuckets, bytes: usize, change: fn(usize, usize) -> usize) {
+        for bucket in buckets.each() {
+            let held = &self.clients[bucket];
+            held.set(change(held.get(), bytes));
+        }
     }
 
     /// Returns the purpose of a reservation after which a client has `own` bytes. Beyond the client's share, the last
@@ -215,9 +242,22 @@ impl Drop for WorkerBodyMemory {
 #[derive(Clone, Default)]
 pub struct BodyAccount(Option<Rc<CallBytes>>);
 
+/// Positions of a client's bytes among the buckets of a worker: one for IPv4, and three for IPv6.
+struct ClientBuckets {
+    list: [u16; 3],
+    count: usize,
+}
+
+impl ClientBuckets {
+    fn each(&self) -> impl Iterator<Item = usize> {
+        let list = self.list.iter().take(self.count);
+        list.map(|bucket| usize::from(*bucket))
+    }
+}
+
 struct CallBytes {
     worker: Rc<WorkerBodyMemory>,
-    bucket: usize,
+    buckets: ClientBuckets,
     bytes: Cell<usize>,
 }
 
@@ -233,8 +273,7 @@ impl Drop for CallBytes {
 impl CallBytes {
     fn count(&self, bytes: usize, change: fn(usize, usize) -> usize) {
         self.bytes.set(change(self.bytes.get(), bytes));
-        let client = &self.worker.clients[self.bucket];
-        client.set(change(client.get(), bytes));
+        self.worker.count(&self.buckets, bytes, change);
     }
 }
 
@@ -274,7 +313,7 @@ impl BodyAccount {
     #[must_use]
     pub fn try_extend(&self, bytes: usize) -> bool {
         let purpose = self.0.as_ref().map(|call| {
-            let own = call.worker.clients[call.bucket].get() + bytes;
+            let own = call.worker.most_of(&call.buckets) + bytes;
             call.worker.purpose_of_call(own)
         });
         self.try_reserve(bytes, purpose.unwrap_or(BodyPurpose::Call))

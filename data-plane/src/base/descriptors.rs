@@ -7,7 +7,7 @@
 //! bound, at most 512 descriptors, is for such connections alone: without a descriptor for the member, the
 //! client's own is of no use. Half of that part is for clients with few such connections.
 
-use crate::base::fair_share::{ClientHoldings, ClientNetwork, may_take};
+use crate::base::fair_share::{ClientHoldings, ClientNetwork};
 use crate::limits::{
     DESCRIPTOR_MEMBER_DIVISOR, DESCRIPTOR_MEMBER_MAX, DESCRIPTOR_RESERVE_DIVISOR,
     DESCRIPTOR_RESERVE_MAX, DESCRIPTOR_RESERVE_MIN, DESCRIPTOR_SMALL_DIVISOR,
@@ -128,7 +128,7 @@ impl DescriptorLedger {
         if let Some(client) = client {
             let max = self.max.load(Relaxed);
             let members_max = max - max / 4;
-            if !may_take(own, held.all(), members_max) {
+            if !held.may_take(client, 1, members_max) {
                 return Err(match held.all() >= members_max {
                     true => DescriptorRefused::Full,
                     false => DescriptorRefused::ShareTaken,

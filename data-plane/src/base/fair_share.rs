@@ -4,15 +4,16 @@
 //! [`SharedLimit`] lists every bound of the process or of a worker for which clients compete.
 //! docs/src/limits.md has the same table for operators.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
+use crate::base::network_table::{HolderRank, LargeNetworks, NetworkTable, share_of};
 use crate::base::stats::Counter;
 
 /// The key by which a client is counted: an IPv4 address, or the /64 network of an IPv6 address.
 ///
 /// A host with IPv6 usually has a /64 network of its own and may use any address in the network, so the
-/// number of IPv6 addresses says nothing about the number of clients.
+/// number of IPv6 addresses says nothing about the number of clients. Wider networks count as one client where they hold
+/// much ([`NetworkTable`]).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ClientNetwork(IpAddr);
 
@@ -37,6 +38,14 @@ impl ClientNetwork {
             IpAddr::V6(address) => address.octets(),
         }
     }
+
+    /// Returns the first 64 bits of an IPv6 network; None for an IPv4 address.
+    pub fn ipv6_prefix(self) -> Option<u64> {
+        match self.0 {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(address) => Some((address.to_bits() >> 64) as u64),
+        }
+    }
 }
 
 /// Returns true if a client that holds `own` units of a bound may take one more, while all clients together
@@ -53,7 +62,7 @@ pub fn may_take(own: usize, all: usize, bound: usize) -> bool {
 /// clients that hold at most an eighth of the bound, and at least one unit.
 pub fn may_take_more(own: usize, all: usize, more: usize, bound: usize) -> bool {
     let [own, all] = [own, all].map(|held| held.saturating_add(more));
-    all <= bound && (all <= bound - bound / 4 || own <= (bound / 8).max(1))
+    all <= bound && (all <= bound - bound / 4 || own <= share_of(bound))
 }
 
 macro_rules! shares {
@@ -117,7 +126,18 @@ impl RefusalCounters {
 #[derive(Default, Debug)]
 pub struct ClientHoldings {
     all: usize,
-    by_client: HashMap<ClientNetwork, usize>,
+    held: NetworkTable<usize>,
+}
+
+/// Holder that loses units to another client.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct LargestHolder {
+    /// Client with the most units in the largest network.
+    pub client: ClientNetwork,
+    /// Units as which the client counts beside the other client.
+    pub units: usize,
+    /// Units as which the other client counts beside the holder.
+    pub other: usize,
 }
 
 impl ClientHoldings {
@@ -128,34 +148,53 @@ impl ClientHoldings {
 
     /// Returns the units held by `client`.
     pub fn of(&self, client: ClientNetwork) -> usize {
-        self.by_client.get(&client).copied().unwrap_or(0)
+        self.held.of(client)
     }
 
     /// Returns the number of clients that hold units.
     pub fn clients(&self) -> usize {
-        self.by_client.len()
+        self.held.len()
     }
 
-    /// Returns the client that holds most units, with the number of units.
-    pub fn largest(&self) -> Option<(ClientNetwork, usize)> {
-        let held = self.by_client.iter().map(|(client, own)| (*client, *own));
-        held.max_by_key(|(client, own)| (*own, *client))
+    /// Returns true if `client` may take `more` units of `bound`. See [`may_take_more`], which holds for the wide
+    /// networks of the client too.
+    pub fn may_take(&self, client: ClientNetwork, more: usize, bound: usize) -> bool {
+        let units = |held: &usize| *held;
+        self.held.may_take(client, units, self.all, more, bound)
+    }
+
+    /// Returns the client that loses units of `bound` to `other`: the client with the most units, in the network that
+    /// counts as the largest client beside `other`.
+    pub fn largest_beside(&self, other: ClientNetwork, bound: usize) -> Option<LargestHolder> {
+        let large: LargeNetworks = self.held.large(share_of(bound), |held| *held);
+        let holders = self.held.iter().filter(|(client, _)| *client != other);
+        let ranked = holders.map(|(client, own)| {
+            let rank: HolderRank = large.rank(client, *own, Some(other));
+            (rank, client)
+        });
+        let (rank, client) = ranked.max()?;
+        Some(LargestHolder {
+            client,
+            units: rank[0],
+            other: large.counted(other, self.of(other), Some(client)),
+        })
     }
 
     /// Adds `units` to the account of `client`.
     pub fn add(&mut self, client: ClientNetwork, units: usize) {
         if units > 0 {
             self.all += units;
-            *self.by_client.entry(client).or_default() += units;
+            self.held.change(client, |own| *own += units);
         }
     }
 
-    /// Adds `units` to the account of `client`, or as many as [`may_take_more`] allows of `bound`.
+    /// Adds `units` to the account of `client`, or as many as [`ClientHoldings::may_take`] allows of `bound`.
     /// Returns the number of units added.
     pub fn add_up_to(&mut self, client: ClientNetwork, units: usize, bound: usize) -> usize {
-        let (own, all) = (self.of(client), self.all);
+        let own = self.held.each_of(client).max().unwrap_or(0);
+        let all = self.all;
         let for_any = (bound - bound / 4).saturating_sub(all);
-        let for_small = (bound / 8).max(1).saturating_sub(own);
+        let for_small = share_of(bound).saturating_sub(own);
         let free = for_any.max(for_small).min(bound.saturating_sub(all));
         let units = units.min(free);
         self.add(client, units);
@@ -164,14 +203,10 @@ impl ClientHoldings {
 
     /// Takes `units` from the account of `client`. A client without units leaves the table.
     pub fn remove(&mut self, client: ClientNetwork, units: usize) {
-        let Some(own) = self.by_client.get_mut(&client) else {
-            return;
-        };
-        let units = units.min(*own);
-        *own -= units;
-        self.all -= units;
-        if *own == 0 {
-            self.by_client.remove(&client);
+        let units = units.min(self.of(client));
+        if units > 0 {
+            self.all -= units;
+            self.held.change(client, |own| *own -= units);
         }
     }
 }
@@ -220,9 +255,14 @@ mod tests {
         held.add(one, 3);
         held.add(other, 2);
         held.add(other, 2);
-        assert_eq!((held.all(), held.largest()), (7, Some((other, 4))));
+        let third = client("192.0.2.3");
+        let largest = |held: &ClientHoldings| {
+            let largest = held.largest_beside(third, 16).expect("a holder");
+            (largest.client, largest.units, largest.other)
+        };
+        assert_eq!((held.all(), largest(&held)), (7, (other, 4, 0)));
         held.remove(other, 3);
-        assert_eq!(held.largest(), Some((one, 3)));
+        assert_eq!(largest(&held), (one, 3, 0));
         held.remove(other, 5);
         assert_eq!((held.all(), held.clients(), held.of(other)), (3, 1, 0));
     }

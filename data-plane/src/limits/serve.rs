@@ -19,6 +19,16 @@ pub const IDLE_EVICTIONS_CLIENT_DIVISOR: usize = 16;
 /// an eighth as many connections as the largest holder. Shares of requests and of calls have the same
 /// bound for small clients.
 pub const SMALL_HOLDER_DIVISOR: usize = 8;
+/// Connections of a client with few connections. A larger holder has at least eight times as many as a newcomer without
+/// connections ([`SMALL_HOLDER_DIVISOR`]). Browsers open at most 6 connections to a host.
+pub const FEW_CONNECTIONS_MAX: usize = SMALL_HOLDER_DIVISOR - 1;
+/// Time without progress after which a request of a client with few connections gives way to a client without a
+/// connection, while all connections are taken by such clients: 1 s. Requests of a quick member and transfers to most
+/// phones move more often.
+pub const SHORT_STALL_MILLISECONDS: u64 = 1_000;
+/// Wait of a client without a connection after which the slowest of all requests gives way, even if the request moves
+/// more often than once in [`SHORT_STALL_MILLISECONDS`]: 2 s. A client that drips bytes would otherwise keep its place.
+pub const ANY_STALL_WAIT_MILLISECONDS: u64 = 2_000;
 /// Time that a new HTTP/3 connection waits for another connection to close before the server refuses
 /// the connection. Closing takes less than a round trip, and the client retries after 1 s.
 pub const H3_ADMISSION_WAIT_MILLISECONDS_MAX: u64 = 900;

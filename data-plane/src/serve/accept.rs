@@ -6,12 +6,11 @@
 //! goes first. A client with nearly all connections therefore doesn't keep other clients waiting.
 
 use crate::base::descriptors::descriptors;
-use crate::base::fair_share::ClientNetwork;
 use crate::base::sys;
 use crate::base::task::spawn_local;
 use crate::limits::{ACCEPTED_WAITING_MAX, ACCEPTED_WAITING_SHORT_MAX, PROXY_HEADERS_AWAITED_MAX};
 use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
-use crate::serve::connection_ledger::{ConnectionLedger, Shortage};
+use crate::serve::connection_ledger::{ConnectionLedger, Newcomer, Shortage};
 use crate::serve::proxy_header;
 use crate::serve::sessions::{Eviction, Sessions};
 use crate::upstream::close_idle_members;
@@ -92,7 +91,10 @@ pub(super) async fn run(
     while let Ok((socket, peer)) = sys::accept(acceptor.listener.get_ref().as_fd()) {
         match acceptor.awaits_headers() {
             true => acceptor.await_header(socket, peer),
-            false => acceptor.open(AcceptedConnection::direct(socket, peer)),
+            false => {
+                let now_ms = acceptor.now_ms();
+                acceptor.open(AcceptedConnection::direct(socket, peer, now_ms));
+            }
         }
     }
     acceptor.open_with_header();
@@ -118,11 +120,15 @@ impl Acceptor {
         let context = self.sessions.context.clone();
         let accepting = self.accepting.clone();
         let mut stop = pin!(accepting.stop.notified());
+        let mut has_closed = false;
         loop {
             // Created before the check for room, so no later close is missed.
             let mut room = pin!(context.shared.ledger.connection_closed());
             let mut descriptor = pin!(descriptors().room());
             self.admit_waiting();
+            if std::mem::take(&mut has_closed) {
+                self.make_room_for_waiting(false);
+            }
             let may_accept = self.may_accept();
             let is_waiting = !self.queue.is_empty();
             let mut pause = pin!(is_waiting.then(|| tokio::time::sleep(ACCEPT_PAUSE)));
@@ -148,13 +154,16 @@ impl Acceptor {
             });
             match event.await {
                 AcceptEvent::Stop => return,
-                AcceptEvent::Room => {}
-                AcceptEvent::Waited => self.make_room_for_waiting(),
+                AcceptEvent::Room => has_closed = true,
+                AcceptEvent::Waited => self.make_room_for_waiting(true),
                 AcceptEvent::Header(read) => self.take_with_header(read),
                 AcceptEvent::Tried(Ok((socket, peer))) => {
                     match self.awaits_headers() {
                         true => self.await_header(socket, peer),
-                        false => self.take(AcceptedConnection::direct(socket, peer)),
+                        false => {
+                            let now_ms = self.now_ms();
+                            self.take(AcceptedConnection::direct(socket, peer, now_ms));
+                        }
                     }
                     if self.taken.is_multiple_of(ACCEPTS_MAX) {
                         tokio::task::yield_now().await;
@@ -172,12 +181,33 @@ impl Acceptor {
 
     /// Opens an accepted connection, or adds the connection to the queue.
     fn take(&mut self, connection: AcceptedConnection) {
-        if self.has_room_for(connection.peer, self.queue.is_empty()) {
+        if self.has_room_for(&connection, self.queue.is_empty()) {
             self.open(connection);
         } else {
             self.queue.push(connection);
         }
         self.taken += 1;
+    }
+
+    /// Returns the time in milliseconds of the worker's clock.
+    fn now_ms(&self) -> u64 {
+        self.sessions.context.clock.millis()
+    }
+
+    /// Gives up connections of any worker for a connection that finds no place.
+    fn make_room(&self, connection: &AcceptedConnection, wait_counts: bool) -> Eviction {
+        self.sessions.context.clock.tick();
+        let now_ms = self.now_ms();
+        let since_ms = match wait_counts {
+            true => connection.accepted_ms,
+            false => now_ms,
+        };
+        let newcomer = Newcomer {
+            client: connection.client(),
+            since_ms,
+            now_ms,
+        };
+        self.sessions.make_room(Shortage::Connections(newcomer))
     }
 
     fn open(&self, connection: AcceptedConnection) {
@@ -276,13 +306,13 @@ impl Acceptor {
         &self.sessions.context.shared.ledger
     }
 
-    /// Tries again to make room for the first waiting connection.
-    fn make_room_for_waiting(&self) {
+    /// Tries again to make room for the first waiting connection. The wait of the client counts only if `wait_counts`, so
+    /// that at most one request that moves ends in each `ACCEPT_PAUSE`.
+    fn make_room_for_waiting(&self, wait_counts: bool) {
         if self.sessions.context.is_full()
             && let Some(nth) = self.first_in_line()
         {
-            let client = self.queue[nth].client();
-            self.sessions.make_room(Shortage::Connections(client));
+            self.make_room(&self.queue[nth], wait_counts);
         }
     }
 
@@ -310,23 +340,20 @@ impl Acceptor {
         true
     }
 
-    /// Returns true if a connection from `peer` may be opened now, possibly in place of a connection given
-    /// up for the peer. While connections wait (`is_first` is false), a free place goes to the queue in
-    /// order.
-    fn has_room_for(&self, peer: SocketAddr, is_first: bool) -> bool {
+    /// Returns true if the connection may be opened now, possibly in place of a connection given up for its
+    /// client. While connections wait (`is_first` is false), a free place goes to the queue in order.
+    fn has_room_for(&self, connection: &AcceptedConnection, is_first: bool) -> bool {
         let context = &self.sessions.context;
         let is_full = context.is_full() && !self.accepting.has_reserved_place();
         if is_first && !is_full {
             return true;
         }
-        let client = ClientNetwork::from(peer.ip());
         // A connection of a client at the limit for each address is refused when opened, and takes no
         // place.
-        if !context.may_connect(peer.ip()) {
+        if !context.may_connect(connection.peer.ip()) {
             return true;
         }
-        let room = || self.sessions.make_room(Shortage::Connections(client));
-        is_full && room() == Eviction::Now && is_first
+        is_full && self.make_room(connection, true) == Eviction::Now && is_first
     }
 }
 

@@ -43,15 +43,18 @@ pub(super) struct AcceptedConnection {
     pub(super) peer: SocketAddr,
     /// Ends of the connection by its PROXY header; None for the ends known to the kernel.
     pub(super) ends: Option<Endpoints>,
+    /// Time of the acceptance in milliseconds of the worker's clock.
+    pub(super) accepted_ms: u64,
 }
 
 impl AcceptedConnection {
     /// Returns a connection without a PROXY header.
-    pub(super) fn direct(socket: OwnedFd, peer: SocketAddr) -> AcceptedConnection {
+    pub(super) fn direct(socket: OwnedFd, peer: SocketAddr, now_ms: u64) -> AcceptedConnection {
         AcceptedConnection {
             socket,
             peer,
             ends: None,
+            accepted_ms: now_ms,
         }
     }
 

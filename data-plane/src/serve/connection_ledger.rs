@@ -13,18 +13,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::base::descriptors::{ClientDescriptor, descriptors};
 use crate::base::fair_share::ClientNetwork;
+use crate::base::network_table::{HolderRank, LargeNetworks, WideTable};
 use crate::limits::{
-    IDLE_EVICTIONS_AT_ONCE_MAX, IDLE_EVICTIONS_CLIENT_DIVISOR, SMALL_HOLDER_DIVISOR,
+    ANY_STALL_WAIT_MILLISECONDS, FEW_CONNECTIONS_MAX, IDLE_EVICTIONS_AT_ONCE_MAX,
+    IDLE_EVICTIONS_CLIENT_DIVISOR, SHORT_STALL_MILLISECONDS, SMALL_HOLDER_DIVISOR,
 };
 use tokio::sync::Notify;
 
 /// The open connections of all clients.
 #[derive(Default)]
 pub struct ConnectionLedger {
-    by_client: Mutex<HashMap<ClientNetwork, Vec<Arc<ConnectionEntry>>>>,
+    state: Mutex<LedgerState>,
     /// Notified when any worker has closed a connection.
     room: Notify,
 }
+
+/// Connections of all clients, and the numbers of connections of the wide IPv6 networks.
+#[derive(Default)]
+struct LedgerState {
+    by_client: EntriesByClient,
+    wide: WideTable<usize>,
+}
+
+type EntriesByClient = HashMap<ClientNetwork, Vec<Arc<ConnectionEntry>>>;
 
 /// Ledger entry of a connection.
 pub struct ConnectionEntry {
@@ -72,10 +83,21 @@ pub enum Activity {
 /// Resource that is short.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Shortage {
-    /// All of `connections` are open, and the given client wants another connection.
-    Connections(ClientNetwork),
+    /// All of `connections` are open, and a client wants another connection.
+    Connections(Newcomer),
     /// The process has no descriptors left. Connections of HTTP/3 have no descriptors of their own.
     Descriptors,
+}
+
+/// Client that wants another connection.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Newcomer {
+    /// The client.
+    pub client: ClientNetwork,
+    /// Time since which the connection waits, in milliseconds of the workers' clocks.
+    pub since_ms: u64,
+    /// Current time in milliseconds.
+    pub now_ms: u64,
 }
 
 /// Guard of a connection's entry. Dropping the guard removes the entry from the ledger.
@@ -197,7 +219,7 @@ impl EvictionOrders {
 impl ConnectionLedger {
     /// Returns true if `client` may open another connection under a limit of `most`; 0 means no limit.
     pub fn may_enter(&self, client: ClientNetwork, most: usize) -> bool {
-        most == 0 || self.lock().get(&client).is_none_or(|own| own.len() < most)
+        most == 0 || self.lock().held_by(client) < most
     }
 
     /// Enters a connection of `client`, idle since `now_ms`. Returns `None` where the client has `most`
@@ -209,12 +231,11 @@ impl ConnectionLedger {
         owner: ConnectionOwner,
         now_ms: u64,
     ) -> Option<ConnectionEntryGuard> {
-        let mut by_client = self.lock();
-        let entries = by_client.entry(client).or_default();
-        if most > 0 && entries.len() >= most {
+        let mut state = self.lock();
+        if most > 0 && state.held_by(client) >= most {
             return None;
         }
-        Some(self.insert(entries, client, owner, now_ms, false))
+        Some(self.insert(&mut state, client, owner, now_ms, false))
     }
 
     /// Enters a connection of the trusted proxy `client`, idle since `now_ms`. A proxy may open any number of
@@ -225,19 +246,18 @@ impl ConnectionLedger {
         owner: ConnectionOwner,
         now_ms: u64,
     ) -> ConnectionEntryGuard {
-        let mut by_client = self.lock();
-        let entries = by_client.entry(client).or_default();
-        self.insert(entries, client, owner, now_ms, true)
+        self.insert(&mut self.lock(), client, owner, now_ms, true)
     }
 
     fn insert(
         self: &Arc<Self>,
-        entries: &mut Vec<Arc<ConnectionEntry>>,
+        state: &mut LedgerState,
         client: ClientNetwork,
         owner: ConnectionOwner,
         now_ms: u64,
         is_of_proxy: bool,
     ) -> ConnectionEntryGuard {
+        let entries = state.by_client.entry(client).or_default();
         let has_descriptor = matches!(owner, ConnectionOwner::Row(..));
         let entry = Arc::new(ConnectionEntry {
             client,
@@ -248,6 +268,7 @@ impl ConnectionLedger {
             is_of_proxy,
         });
         entries.push(entry.clone());
+        state.wide.change(client, |held| *held += 1);
         ConnectionEntryGuard {
             ledger: self.clone(),
             entry,
@@ -266,7 +287,8 @@ impl ConnectionLedger {
     }
 
     /// Chooses the connections to give up. A client is ranked by all of the client's connections: the
-    /// idle, the busy, and the chosen connections that have not ended yet.
+    /// idle, the busy, and the chosen connections that have not ended yet. A wide IPv6 network with more than
+    /// an eighth of all connections is ranked as one client ([`LargeNetworks`]).
     ///
     /// - A client loses an idle connection only to a client that holds fewer connections. Where no idle
     ///   connection meets the condition, the newcomer's client loses an idle connection of its own.
@@ -281,9 +303,13 @@ impl ConnectionLedger {
     ///   small clients would lose idle connections instead. The rule holds for a holder of more than
     ///   three quarters of all connections, and for a holder of more than an eighth if the small holder
     ///   has far less. Below an eighth a request is worth more than an idle connection.
+    /// - Where all holders have few connections and none is idle, the request that has not moved for longest
+    ///   ends in favour of a client without a connection, if the request has not moved for a second, or if the
+    ///   newcomer has waited for a while. Otherwise many clients with a hanging request each would keep all
+    ///   newcomers out.
     pub fn choose(&self, shortage: Shortage) -> Vec<Arc<ConnectionEntry>> {
-        let by_client = self.lock();
-        let chosen = to_give_up(&by_client, shortage);
+        let state = self.lock();
+        let chosen = state.to_give_up(shortage);
         for entry in &chosen {
             entry.chosen.store(entry.standing.load(Relaxed), Relaxed);
         }
@@ -294,33 +320,32 @@ impl ConnectionLedger {
     /// with most connections. Returns `None` where every waiting client holds no connection, or far less
     /// than the largest holder, because room can be made for the client.
     pub fn last_in_line(&self, clients: impl Iterator<Item = ClientNetwork>) -> Option<usize> {
-        let by_client = self.lock();
-        let most = by_client.values().map(Vec::len).max()?;
-        let held = clients.map(|client| held_by(&by_client, client));
-        let (nth, held) = held.enumerate().max_by_key(|(_, held)| *held)?;
-        (held > 0 && !is_far_less(held, most)).then_some(nth)
+        let state = self.lock();
+        let large = state.large();
+        let rank = |client| large.rank(client, state.held_by(client), None);
+        let most = state
+            .by_client
+            .keys()
+            .map(|client| rank(*client)[0])
+            .max()?;
+        let held = clients.map(|client| (rank(client), state.held_by(client)));
+        let (nth, (rank, own)) = held.enumerate().max_by_key(|(_, (rank, _))| *rank)?;
+        (own > 0 && !is_far_less(rank[0], most)).then_some(nth)
     }
 
     /// Returns the position of the client with the fewest connections; the first position between equals.
     pub fn smallest_holder(&self, clients: impl Iterator<Item = ClientNetwork>) -> Option<usize> {
-        let by_client = self.lock();
-        let held = clients.map(|client| held_by(&by_client, client));
+        let state = self.lock();
+        let large = state.large();
+        let held = clients.map(|client| large.rank(client, state.held_by(client), None));
         held.enumerate()
             .min_by_key(|(_, held)| *held)
             .map(|(nth, _)| nth)
     }
 
-    fn lock(&self) -> MutexGuard<'_, EntriesByClient> {
-        self.by_client
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LedgerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-type EntriesByClient = HashMap<ClientNetwork, Vec<Arc<ConnectionEntry>>>;
-
-fn held_by(by_client: &EntriesByClient, client: ClientNetwork) -> usize {
-    by_client.get(&client).map_or(0, Vec::len)
 }
 
 /// Returns true if a client with `held` connections, plus the wanted connection, holds at most an eighth of
@@ -329,64 +354,162 @@ fn is_far_less(held: usize, most: usize) -> bool {
     SMALL_HOLDER_DIVISOR * (held + 1) <= most
 }
 
-/// Chooses the connections by the rules of [`ConnectionLedger::choose`].
-fn to_give_up(by_client: &EntriesByClient, shortage: Shortage) -> Vec<Arc<ConnectionEntry>> {
-    let newcomer = match shortage {
-        Shortage::Connections(newcomer) => Some(newcomer),
-        Shortage::Descriptors => None,
-    };
-    let own = newcomer.map_or(0, |newcomer| held_by(by_client, newcomer));
-    let nothing: &[Arc<ConnectionEntry>] = &[];
-    // The largest holder of all, and the client that loses an idle connection.
-    let (mut largest, mut holder, mut most, mut all) = (nothing, None, 0, 0);
-    let (mut loser, mut rank) = (nothing, (0, Reverse(u64::MAX)));
-    for (client, entries) in by_client {
-        all += entries.len();
-        if entries.len() < rank.0 {
-            continue;
-        }
-        let (mut held, mut oldest) = (0, None);
-        for entry in entries.iter().filter(|entry| entry.helps(shortage)) {
-            held += 1;
-            if let Some(since_ms) = entry.idle_since_ms() {
-                oldest = Some(oldest.map_or(since_ms, |oldest: u64| oldest.min(since_ms)));
-            }
-        }
-        // A busy connection of a proxy belongs to any client of the proxy, not to the largest holder.
-        let is_of_proxy = entries.iter().any(|entry| entry.is_of_proxy);
-        if held > most && !is_of_proxy {
-            (largest, holder, most) = (entries, Some(*client), held);
-        }
-        if let Some(oldest) = oldest
-            && (held > own || newcomer == Some(*client))
-            && (held, Reverse(oldest)) > rank
-        {
-            (loser, rank) = (entries, (held, Reverse(oldest)));
-        }
+/// Client that may lose connections.
+#[derive(Copy, Clone)]
+struct Holder<'a> {
+    client: ClientNetwork,
+    entries: &'a [Arc<ConnectionEntry>],
+    rank: HolderRank,
+    /// Number of chosen connections that have not ended yet.
+    leaving: usize,
+}
+
+impl Holder<'_> {
+    /// Returns the key by which the largest holder is found. Between equals, a holder with a connection that is not chosen
+    /// yet comes first.
+    fn size(&self) -> (HolderRank, bool) {
+        (self.rank, self.leaving < self.entries.len())
     }
-    let idle = rank.0;
-    let is_excessive = 4 * most > 3 * all;
-    let is_larger = is_far_less(own.max(idle), most);
-    // Without an idle connection to spare, a lack of descriptors ends no request: the client that would
-    // gain isn't known.
-    let ends_request = match idle {
-        0 => newcomer.is_some() && holder != newcomer && (is_excessive || is_larger),
-        _ => {
-            let is_large = SMALL_HOLDER_DIVISOR * most > all;
-            idle < most && holder != newcomer && (is_excessive || is_larger && is_large)
-        }
-    };
-    if ends_request {
-        let leaving = largest.iter().filter(|entry| entry.is_chosen()).count();
+
+    /// Returns the request that has not moved for longest, unless enough connections of the holder are about to end.
+    /// `leaving` of the connections of all clients are about to end.
+    fn longest_request(&self, leaving: usize, shortage: Shortage) -> Vec<Arc<ConnectionEntry>> {
+        let is_network = self.rank[0] > self.entries.len();
+        let leaving = if is_network { leaving } else { self.leaving };
         // Each newcomer needs one connection. Later newcomers wait for connections that are about to end.
-        let wanted = usize::from(leaving < at_once(most));
-        longest(largest, wanted, shortage, |entry| {
+        let wanted = usize::from(leaving < at_once(self.rank[0]));
+        longest(self.entries, wanted, shortage, |entry| {
             Some(entry.standing().pack())
         })
-    } else {
-        longest(loser, at_once(idle), shortage, |entry| {
-            entry.idle_since_ms()
-        })
+    }
+}
+
+impl LedgerState {
+    fn held_by(&self, client: ClientNetwork) -> usize {
+        self.by_client.get(&client).map_or(0, Vec::len)
+    }
+
+    /// Returns the wide networks with more than an eighth of all connections.
+    fn large(&self) -> LargeNetworks {
+        if self.wide.is_empty() {
+            return LargeNetworks::default();
+        }
+        let all: usize = self.by_client.values().map(Vec::len).sum();
+        self.wide.large(all / SMALL_HOLDER_DIVISOR, |held| *held)
+    }
+
+    /// Chooses the connections by the rules of [`ConnectionLedger::choose`].
+    fn to_give_up(&self, shortage: Shortage) -> Vec<Arc<ConnectionEntry>> {
+        let newcomer = match shortage {
+            Shortage::Connections(newcomer) => Some(newcomer),
+            Shortage::Descriptors => None,
+        };
+        let client = newcomer.map(|newcomer| newcomer.client);
+        let networks = self.large();
+        let own = client.map_or(0, |client| self.held_by(client));
+        // Units as which the newcomer counts beside a holder.
+        let own_beside = |holder: ClientNetwork| match client {
+            Some(client) if !networks.is_empty() => networks.counted(client, own, Some(holder)),
+            _ => own,
+        };
+        // The largest holder of all, and of those beside which the newcomer has nothing; the client that loses an idle
+        // connection; and the request that has not moved for longest.
+        let mut largest: Option<Holder<'_>> = None;
+        let mut rival: Option<Holder<'_>> = None;
+        let mut loser: Option<(Holder<'_>, Reverse<u64>)> = None;
+        let (mut all, mut leaving, mut stalled) = (0, 0, None);
+        for (holder, entries) in &self.by_client {
+            all += entries.len();
+            let (mut held, mut going, mut oldest) = (0, 0, None);
+            // A busy connection of a proxy belongs to any client of the proxy, not to the largest holder.
+            let is_of_proxy = entries.iter().any(|entry| entry.is_of_proxy);
+            for entry in entries.iter().filter(|entry| entry.helps(shortage)) {
+                held += 1;
+                going += usize::from(entry.is_chosen());
+                match entry.standing() {
+                    _ if entry.is_chosen() => {}
+                    Activity::Idle(since_ms) => {
+                        oldest = Some(oldest.map_or(since_ms, |oldest: u64| oldest.min(since_ms)));
+                    }
+                    Activity::Busy(since_ms) if !is_of_proxy => {
+                        let is_longer = stalled.is_none_or(|(longest, _)| since_ms < longest);
+                        if is_longer && own_beside(*holder) == 0 {
+                            stalled = Some((since_ms, entry));
+                        }
+                    }
+                    Activity::Busy(_) => {}
+                }
+            }
+            leaving += going;
+            let rank = networks.rank(*holder, held, client);
+            let found = Holder {
+                client: *holder,
+                entries,
+                rank,
+                leaving: going,
+            };
+            if held > 0 && !is_of_proxy {
+                let is_larger = |than: Holder<'_>| found.size() > than.size();
+                if largest.is_none_or(is_larger) {
+                    largest = Some(found);
+                }
+                if own_beside(*holder) == 0 && rival.is_none_or(is_larger) {
+                    rival = Some(found);
+                }
+            }
+            if let Some(oldest) = oldest.map(Reverse)
+                && (rank[0] > own_beside(*holder) || client == Some(*holder))
+                && loser.is_none_or(|(loser, longest)| (rank, oldest) > (loser.rank, longest))
+            {
+                loser = Some((found, oldest));
+            }
+        }
+        let most = largest.map_or(0, |largest| largest.rank[0]);
+        let idle = loser.map_or(0, |(loser, _)| loser.rank[0]);
+        let own = largest.map_or(own, |largest| own_beside(largest.client));
+        let is_other = largest.is_some_and(|largest| client != Some(largest.client));
+        let is_excessive = 4 * most > 3 * all;
+        let is_larger = is_far_less(own.max(idle), most);
+        // Without an idle connection to spare, a lack of descriptors ends no request: the client that would
+        // gain isn't known.
+        let ends_request = match idle {
+            0 => client.is_some() && is_other && (is_excessive || is_larger),
+            _ => {
+                let is_large = SMALL_HOLDER_DIVISOR * most > all;
+                idle < most && is_other && (is_excessive || is_larger && is_large)
+            }
+        };
+        if let Some(largest) = largest.filter(|_| ends_request) {
+            return largest.longest_request(leaving, shortage);
+        }
+        if let Some((loser, _)) = loser {
+            let at_once_max = at_once(loser.entries.len());
+            return longest(loser.entries, at_once_max, shortage, |entry| {
+                entry.idle_since_ms()
+            });
+        }
+        let Some(newcomer) = newcomer else {
+            return Vec::new();
+        };
+        match (rival, stalled) {
+            (Some(rival), _) if rival.rank[0] > FEW_CONNECTIONS_MAX => {
+                rival.longest_request(leaving, shortage)
+            }
+            (_, Some((since_ms, entry)))
+                if leaving < at_once(all) && newcomer.is_before(since_ms) =>
+            {
+                vec![Arc::clone(entry)]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Newcomer {
+    /// Returns true if a request that last moved at `moved_ms` gives way to the newcomer.
+    fn is_before(&self, moved_ms: u64) -> bool {
+        self.now_ms >= moved_ms.saturating_add(SHORT_STALL_MILLISECONDS)
+            || self.now_ms >= self.since_ms.saturating_add(ANY_STALL_WAIT_MILLISECONDS)
     }
 }
 
@@ -433,10 +556,11 @@ impl ConnectionEntryGuard {
 
 impl Drop for ConnectionEntryGuard {
     fn drop(&mut self) {
-        let mut by_client = self.ledger.lock();
-        let hash_map::Entry::Occupied(mut held) = by_client.entry(self.entry.client) else {
+        let state = &mut *self.ledger.lock();
+        let hash_map::Entry::Occupied(mut held) = state.by_client.entry(self.entry.client) else {
             return;
         };
+        state.wide.change(self.entry.client, |held| *held -= 1);
         let entries = held.get_mut();
         let position = self.entry.position.load(Relaxed);
         entries.swap_remove(position);

@@ -56,8 +56,9 @@ pub(super) async fn read(
         }
     };
     let socket = socket.into_inner();
+    let accepted_ms = context.clock.millis();
     Some(match header {
-        ProxyHeader::Unknown => AcceptedConnection::direct(socket, peer),
+        ProxyHeader::Unknown => AcceptedConnection::direct(socket, peer, accepted_ms),
         ProxyHeader::Relayed {
             source,
             destination,
@@ -69,6 +70,7 @@ pub(super) async fn read(
                 server: Some(destination.address.into()),
                 server_port: Some(destination.port),
             }),
+            accepted_ms,
         },
     })
 }

@@ -7,11 +7,10 @@
 //! bound. A client over its share is refused. When another client finds the bound taken, the client with
 //! the largest holding loses the requests that have been stalled for longest.
 
-use crate::base::fair_share::{
-    ClientHoldings, ClientNetwork, RefusalCounters, SharedLimit, may_take_more,
-};
+use crate::base::fair_share::{ClientHoldings, ClientNetwork, RefusalCounters, SharedLimit};
+use crate::base::network_table::share_of;
 use crate::base::sys;
-use crate::limits::UNFINISHED_HEAD_BYTES_FREE;
+use crate::limits::{FEW_CONNECTIONS_MAX, UNFINISHED_HEAD_BYTES_FREE};
 use crate::serve::socket::TcpSocket;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -367,7 +366,7 @@ impl RequestLedgerState {
         more: usize,
         bound: usize,
     ) -> Result<(), SharedLimit> {
-        if more == 0 || may_take_more(self.requests.of(client), self.requests.all(), more, bound) {
+        if more == 0 || self.requests.may_take(client, more, bound) {
             return Ok(());
         }
         let accounts = largest_to_shed(&self.requests, client, more, bound)
@@ -377,11 +376,30 @@ impl RequestLedgerState {
             .flatten()
             .filter(|it| it.has_requests());
         let worst = left.min_by_key(|it| it.stalled_ms());
+        let worst = worst.or_else(|| self.longest_stalled(client, more, bound));
         worst.ok_or(SharedLimit::Streams)?.tell(ShedOrder {
             requests: more,
             head_bytes: 0,
         });
         Ok(())
+    }
+
+    /// Returns the connection with the request that has been stalled for longest, where all clients hold few requests
+    /// and `client` holds none. Otherwise many clients with a stalled request each would keep all newcomers out.
+    fn longest_stalled(
+        &self,
+        client: ClientNetwork,
+        more: usize,
+        bound: usize,
+    ) -> Option<&Rc<ConnectionAccount>> {
+        let largest = self.requests.largest_beside(client, bound)?;
+        let have_few = largest.other == 0 && largest.units <= FEW_CONNECTIONS_MAX;
+        if !have_few || !fits_for_a_moment(&self.requests, more, bound) {
+            return None;
+        }
+        let accounts = self.accounts.values().flatten();
+        let stalled = accounts.filter(|it| it.has_requests() && it.stalled_ms() != u64::MAX);
+        stalled.min_by_key(|it| it.stalled_ms())
     }
 
     fn room_for_bytes(
@@ -390,8 +408,7 @@ impl RequestLedgerState {
         more: usize,
         bound: usize,
     ) -> Result<(), SharedLimit> {
-        let (own, all) = (self.head_bytes.of(client), self.head_bytes.all());
-        if more == 0 || may_take_more(own, all, more, bound) {
+        if more == 0 || self.head_bytes.may_take(client, more, bound) {
             return Ok(());
         }
         let accounts = largest_to_shed(&self.head_bytes, client, more, bound)
@@ -432,11 +449,15 @@ fn largest_to_shed(
     more: usize,
     bound: usize,
 ) -> Option<ClientNetwork> {
-    let (largest, most) = held.largest()?;
-    let own = held.of(client) + more;
-    let is_small = own <= (bound / 8).max(1) && own < most && largest != client;
-    let fits = held.all() + more <= bound + (bound / 16).max(1);
-    (is_small && fits).then_some(largest)
+    let largest = held.largest_beside(client, bound)?;
+    let own = largest.other + more;
+    let is_small = own <= share_of(bound) && own < largest.units;
+    (is_small && fits_for_a_moment(held, more, bound)).then_some(largest.client)
+}
+
+/// Returns true if the bound may be exceeded by `more` until a request of another client has ended.
+fn fits_for_a_moment(held: &ClientHoldings, more: usize, bound: usize) -> bool {
+    held.all() + more <= bound + (bound / 16).max(1)
 }
 
 #[cfg(test)]

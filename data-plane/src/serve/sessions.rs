@@ -57,7 +57,9 @@ impl Sessions {
     /// Starts a connection of the listener.
     pub(super) fn open(self: &Rc<Self>, accepted: AcceptedConnection, listener: &AcceptLoop) {
         let secure = listener.secure;
-        let AcceptedConnection { socket, peer, ends } = accepted;
+        let AcceptedConnection {
+            socket, peer, ends, ..
+        } = accepted;
         let context = &self.context;
         let peer = peer.ip().to_canonical();
         let world = context.world();

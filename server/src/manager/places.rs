@@ -3,7 +3,7 @@
 //! On a loopback address all programs and all operators have one address, so a share by address alone would leave a
 //! login nothing. Clients without a login therefore take at most half of a bound.
 
-use crate::base::fair_share::{ClientHoldings, ClientNetwork, may_take_more};
+use crate::base::fair_share::{ClientHoldings, ClientNetwork};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -42,7 +42,7 @@ impl Places {
         };
         let units = units.min(self.bound / 8);
         let mut held = self.held();
-        let may = may_take_more(held.of(client), held.all(), units, bound);
+        let may = held.may_take(client, units, bound);
         may.then(|| held.add(client, units));
         may.then(|| Place {
             places: Arc::clone(self),

@@ -112,7 +112,7 @@ fn resized_slots() {
     drop(waits.into_slot());
     drop(held);
     assert_eq!(slots.taken(), 0);
-    assert!(slots.lock().clients.is_empty());
+    assert!(slots.lock().shares.clients() == 0);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn slow_calls_of_a_client_over_its_share_yield() {
     assert_eq!(refused(&slots), 3);
     drop(next);
     drop([other, new, last].map(QueueGuard::into_slot));
-    assert!(slots.lock().clients.is_empty());
+    assert!(slots.lock().shares.clients() == 0);
     assert_eq!(slots.lock().promised, 0);
 }
 
@@ -370,5 +370,5 @@ fn calls_without_an_answer_count_as_queued_in_the_backend() {
     other.mark_begun();
     assert!(!must_yield(&slots, UNANSWERED + END_PAUSE));
     drop((slow, other));
-    assert!(slots.lock().unanswered.is_empty() && slots.lock().clients.is_empty());
+    assert!(slots.lock().unanswered.is_empty() && slots.lock().shares.clients() == 0);
 }

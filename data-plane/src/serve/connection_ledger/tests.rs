@@ -23,9 +23,13 @@ impl Scene {
 
     /// Opens a TCP connection of the client, with the given activity.
     fn open(&mut self, last: u8, standing: Activity) -> ConnectionEntryGuard {
+        self.open_of(client(last), standing)
+    }
+
+    fn open_of(&mut self, client: ClientNetwork, standing: Activity) -> ConnectionEntryGuard {
         self.rows += 1;
         let owner = ConnectionOwner::Row(self.orders.clone(), self.rows);
-        let entered = self.ledger.enter(client(last), 0, owner, 0);
+        let entered = self.ledger.enter(client, 0, owner, 0);
         let entered = entered.expect("no limit for each address");
         entered.set_activity(standing);
         entered
@@ -33,8 +37,21 @@ impl Scene {
 
     /// Returns the rows of the connections to give up when the client wants a connection.
     fn chosen_for(&self, last: u8) -> Vec<usize> {
-        rows(self.ledger.choose(Shortage::Connections(client(last))))
+        self.chosen_at(client(last), 0)
     }
+
+    /// Returns the rows of the connections to give up for a connection of the client that arrives at `now_ms`.
+    fn chosen_at(&self, client: ClientNetwork, now_ms: u64) -> Vec<usize> {
+        rows(self.ledger.choose(newcomer(client, now_ms, now_ms)))
+    }
+}
+
+fn newcomer(client: ClientNetwork, since_ms: u64, now_ms: u64) -> Shortage {
+    Shortage::Connections(Newcomer {
+        client,
+        since_ms,
+        now_ms,
+    })
 }
 
 fn rows(chosen: Vec<Arc<ConnectionEntry>>) -> Vec<usize> {
@@ -64,7 +81,7 @@ fn a_closed_connection_makes_room_for_its_client() {
     let third = enter(1);
     assert!(third.is_some());
     drop((second, third));
-    assert!(ledger.lock().is_empty());
+    assert!(ledger.lock().by_client.is_empty());
 }
 
 #[test]
@@ -212,7 +229,7 @@ fn a_connection_without_a_descriptor_is_not_chosen_for_lack_of_descriptors() {
     let task = ConnectionOwner::Task(Box::default());
     let _quic = ledger.enter(client(2), 0, task, 0);
     assert_eq!(ledger.choose(Shortage::Descriptors).len(), 0);
-    let wanted = Shortage::Connections(client(3));
+    let wanted = newcomer(client(3), 0, 0);
     assert_eq!(ledger.choose(wanted).len(), 1);
 }
 
@@ -224,9 +241,9 @@ fn entries_keep_their_places_in_the_ledger() {
     drop(open.remove(3));
     drop(open.remove(0));
     let left = open.len();
-    assert_eq!(scene.ledger.lock()[&client(2)].len(), left);
+    assert_eq!(scene.ledger.lock().by_client[&client(2)].len(), left);
     drop(open);
-    assert!(scene.ledger.lock().is_empty());
+    assert!(scene.ledger.lock().by_client.is_empty());
 }
 
 #[test]
@@ -250,4 +267,106 @@ fn a_proxy_keeps_its_requests_and_may_open_any_number_of_connections() {
     drop(direct);
     own[7].set_activity(Idle(5));
     assert_eq!(scene.chosen_for(1), [108]);
+}
+
+/// Returns a client in 2001:db8:A::/48, with B as the last 16 bits of its /64 prefix.
+fn v6(a: u16, b: u16) -> ClientNetwork {
+    IpAddr::from(std::net::Ipv6Addr::new(0x2001, 0xdb8, a, b, 0, 0, 0, 1)).into()
+}
+
+#[test]
+fn many_networks_with_few_requests_leave_room_for_a_newcomer() {
+    for (networks, per_network) in [(40, 5), (100, 2), (200, 1)] {
+        let mut scene = Scene::new();
+        let mut open = Vec::new();
+        for nth in 0..networks {
+            for part in 0..per_network {
+                open.push(scene.open_of(v6(nth, 0), Busy(u64::from(nth + part))));
+            }
+        }
+        // A request that has just moved stays, until the newcomer has waited.
+        let moved = u64::from(networks + per_network);
+        assert_eq!(scene.chosen_at(client(1), 999), [], "{networks}");
+        assert_eq!(scene.chosen_at(client(1), 1_000), [1], "{networks}");
+        open[0].set_activity(Busy(moved));
+        let waited = |ms| scene.ledger.choose(newcomer(client(1), 0, ms)).len();
+        for entry in &open {
+            entry.set_activity(Busy(2_000));
+        }
+        assert_eq!((waited(1_999), waited(2_000)), (0, 1), "{networks}");
+        // A client with a connection waits for a free place.
+        assert_eq!(scene.chosen_at(v6(0, 0), 9_000), [], "{networks}");
+    }
+}
+
+#[test]
+fn a_wide_network_with_many_clients_is_one_client() {
+    let mut scene = Scene::new();
+    // 200 downloads that move, of 40 networks of one /56.
+    let mut open: Vec<_> = (0..200)
+        .map(|nth| scene.open_of(v6(0, 0x100 + nth % 40), Busy(990)))
+        .collect();
+    // Neighbours in the same /48, and clients elsewhere, are served at once.
+    assert_eq!(scene.chosen_at(v6(0, 0xcc00), 1_000).len(), 1);
+    assert_eq!(scene.chosen_at(client(1), 1_000).len(), 1);
+    // Another /64 of the flood is no newcomer to clients outside.
+    open.truncate(150);
+    let others: Vec<_> = (0..50).map(|nth| scene.open(nth, Busy(990))).collect();
+    assert_eq!(scene.chosen_at(v6(0, 0x1ff), 1_000), []);
+    // Its turn comes last among waiting clients.
+    let waiting = [v6(0, 0x1ff), v6(0, 0xcc00), v6(7, 0)];
+    assert_eq!(scene.ledger.smallest_holder(waiting.into_iter()), Some(2));
+    drop((open, others));
+    let state = scene.ledger.lock();
+    assert!(state.wide.is_empty() && state.by_client.is_empty());
+}
+
+mod properties {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Clients of a test: some with IPv4, and some in wide networks.
+    fn clients() -> impl Strategy<Value = ClientNetwork> {
+        prop_oneof![
+            (10..40_u8).prop_map(client),
+            (1..4_u16, 0..600_u16).prop_map(|(a, b)| v6(a, b)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_newcomer_is_always_served(
+            held in prop::collection::vec((clients(), any::<bool>(), 0..5_000_u64), 1..200),
+            from_flooded_prefix: bool,
+        ) {
+            let mut scene = Scene::new();
+            let mut open = Vec::new();
+            for (client, is_idle, ms) in held {
+                let standing = if is_idle { Idle(ms) } else { Busy(ms) };
+                open.push(scene.open_of(client, standing));
+            }
+            let client = if from_flooded_prefix { v6(1, 0xff00) } else { client(1) };
+            let chosen = scene.ledger.choose(newcomer(client, 3_000, 5_000));
+            prop_assert!(!chosen.is_empty());
+        }
+
+        #[test]
+        fn a_client_with_few_requests_loses_none_beside_a_large_holder(
+            few in prop::collection::vec((10..40_u8, 0..5_000_u64), 0..60),
+            many in 130..200_u64,
+            is_network: bool,
+        ) {
+            let mut scene = Scene::new();
+            let mut open = Vec::new();
+            for nth in 0..many {
+                let holder = if is_network { v6(1, nth as u16) } else { client(2) };
+                open.push(scene.open_of(holder, Busy(6_000 + nth)));
+            }
+            for (last, ms) in few {
+                open.push(scene.open(last, Busy(ms)));
+            }
+            let chosen = scene.chosen_at(client(1), 9_000);
+            prop_assert!(matches!(chosen[..], [row] if row <= many as usize), "{chosen:?}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use crate::base::fair_share::ClientNetwork;
 use crate::base::task::spawn_local;
 use crate::limits;
-use crate::serve::connection_ledger::{ConnectionOwner, Shortage};
+use crate::serve::connection_ledger::{ConnectionOwner, Newcomer, Shortage};
 use crate::serve::context::WorkerContext;
 use crate::serve::h3::connection;
 use crate::serve::h3::connection_guard::H3ConnectionGuard;
@@ -182,8 +182,13 @@ impl Sessions {
             }
             return None;
         }
-        let client = ClientNetwork::from(incoming.remote_address().ip());
-        match is_full.then(|| self.make_room(Shortage::Connections(client))) {
+        let now_ms = self.context.clock.millis();
+        let newcomer = Newcomer {
+            client: ClientNetwork::from(incoming.remote_address().ip()),
+            since_ms: now_ms,
+            now_ms,
+        };
+        match is_full.then(|| self.make_room(Shortage::Connections(newcomer))) {
             None | Some(Eviction::Now) => Some(incoming),
             Some(Eviction::Soon) => {
                 spawn_local(self.clone().assign_later(incoming));

@@ -5,8 +5,10 @@
 
 use crate::base::fair_share::ClientNetwork;
 use crate::limits::{
-    LOGIN_CLIENTS_MAX, LOGIN_FAILURE_SECONDS, LOGIN_FAILURES_MAX, LOGIN_TRUSTED_SECONDS,
+    LOGIN_CLIENTS_MAX, LOGIN_FAILED_SECONDS, LOGIN_FAILURE_SECONDS, LOGIN_FAILURES_MAX,
+    LOGIN_TRUSTED_SECONDS,
 };
+use crate::world::users::hash_queue::LoginStanding;
 use std::collections::HashMap;
 
 /// Limiter of failed logins, a single limiter for the process.
@@ -22,6 +24,8 @@ struct ClientRecord {
     full_at_ms: u64,
     /// End of the time for which a right login of the client counts.
     trusted_until_ms: u64,
+    /// End of the time for which a wrong login of the client counts; a right login ends the time.
+    failed_until_ms: u64,
 }
 
 const TOKEN_MS: u64 = LOGIN_FAILURE_SECONDS * 1_000;
@@ -29,7 +33,8 @@ const TOKENS_MS: u64 = LOGIN_FAILURES_MAX * TOKEN_MS;
 
 impl ClientRecord {
     fn is_worth_keeping(self, now_ms: u64) -> bool {
-        now_ms < self.full_at_ms || now_ms < self.trusted_until_ms
+        let until_ms = [self.full_at_ms, self.trusted_until_ms, self.failed_until_ms];
+        until_ms.into_iter().any(|until_ms| now_ms < until_ms)
     }
 
     /// Returns the time at which the bucket would be full again after another token is taken, or `None` if
@@ -68,8 +73,16 @@ impl LoginLimiter {
     /// Records that a login without a token was right.
     pub fn record_success(&mut self, client: ClientNetwork, now_ms: u64) {
         self.make_room(client, now_ms);
-        let trusted_until_ms = now_ms + LOGIN_TRUSTED_SECONDS * 1_000;
-        self.clients.entry(client).or_default().trusted_until_ms = trusted_until_ms;
+        let known = self.clients.entry(client).or_default();
+        known.trusted_until_ms = now_ms + LOGIN_TRUSTED_SECONDS * 1_000;
+        known.failed_until_ms = 0;
+    }
+
+    /// Records that a login was wrong.
+    pub fn record_failure(&mut self, client: ClientNetwork, now_ms: u64) {
+        self.make_room(client, now_ms);
+        let known = self.clients.entry(client).or_default();
+        known.failed_until_ms = now_ms + LOGIN_FAILED_SECONDS * 1_000;
     }
 
     /// Gives back the token of a login that was never hashed.
@@ -79,9 +92,22 @@ impl LoginLimiter {
         }
     }
 
-    /// Returns true if a login of the client was right in the last [`LOGIN_TRUSTED_SECONDS`].
-    pub fn trusts(&self, client: ClientNetwork, now_ms: u64) -> bool {
-        now_ms < self.of(client).trusted_until_ms
+    /// Returns the standing of the client: trusted if a login was right in the last [`LOGIN_TRUSTED_SECONDS`], and
+    /// failed if none was and a login was wrong in the last [`LOGIN_FAILED_SECONDS`].
+    pub(super) fn standing(&self, client: ClientNetwork, now_ms: u64) -> LoginStanding {
+        let known = self.of(client);
+        if now_ms < known.trusted_until_ms {
+            LoginStanding::Trusted
+        } else if now_ms < known.failed_until_ms {
+            LoginStanding::Failed
+        } else {
+            LoginStanding::Unknown
+        }
+    }
+
+    #[cfg(test)]
+    fn trusts(&self, client: ClientNetwork, now_ms: u64) -> bool {
+        self.standing(client, now_ms) == LoginStanding::Trusted
     }
 
     fn of(&self, client: ClientNetwork) -> ClientRecord {
@@ -99,7 +125,10 @@ impl LoginLimiter {
         if self.clients.len() < LOGIN_CLIENTS_MAX {
             return;
         }
-        let value = |known: &ClientRecord| (now_ms < known.trusted_until_ms, known.full_at_ms);
+        let value = |known: &ClientRecord| {
+            let is_trusted = now_ms < known.trusted_until_ms;
+            (is_trusted, known.full_at_ms, known.failed_until_ms)
+        };
         let least = self.clients.iter().min_by_key(|(_, known)| value(known));
         if let Some(least) = least.map(|(client, _)| *client) {
             self.clients.remove(&least);
@@ -158,6 +187,21 @@ mod tests {
         assert!(limiter.trusts(client(1), until - 1));
         assert!(!limiter.trusts(client(1), until) && !limiter.trusts(client(2), 7));
         assert_eq!(tries(&mut limiter, client(1), 7), LOGIN_FAILURES_MAX);
+    }
+
+    #[test]
+    fn a_wrong_login_counts_until_a_right_one() {
+        let mut limiter = LoginLimiter::default();
+        let standing = |limiter: &LoginLimiter, now_ms| limiter.standing(client(1), now_ms);
+        assert_eq!(standing(&limiter, 0), LoginStanding::Unknown);
+        limiter.record_failure(client(1), 5);
+        let until = 5 + LOGIN_FAILED_SECONDS * 1_000;
+        assert_eq!(standing(&limiter, until - 1), LoginStanding::Failed);
+        assert_eq!(standing(&limiter, until), LoginStanding::Unknown);
+        limiter.record_success(client(1), 6);
+        assert_eq!(standing(&limiter, 7), LoginStanding::Trusted);
+        let later = 6 + LOGIN_TRUSTED_SECONDS * 1_000;
+        assert_eq!(standing(&limiter, later), LoginStanding::Unknown);
     }
 
     #[test]

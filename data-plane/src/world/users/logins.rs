@@ -14,7 +14,7 @@ use aws_lc_rs::{hmac, rand};
 use tokio::sync::watch;
 
 use super::Users;
-use super::hash_queue::{HashQueue, PushOutcome};
+use super::hash_queue::{HashQueue, LoginStanding, PushOutcome};
 use super::login_limiter::LoginLimiter;
 use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit};
 use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
@@ -197,7 +197,10 @@ impl UnverifiedLogin {
         if is_guess && !ledger.limiter.tries(client, now_ms) {
             return Ok(None);
         }
-        let is_trusted = !is_guess || ledger.limiter.trusts(client, now_ms);
+        let standing = match is_guess {
+            true => ledger.limiter.standing(client, now_ms),
+            false => LoginStanding::Trusted,
+        };
         let (sender, answered) = watch::channel(None);
         ledger.asked.insert(self.login, answered.clone());
         drop(ledger);
@@ -213,7 +216,7 @@ impl UnverifiedLogin {
             users: self.users,
             credentials: self.credentials,
         };
-        self.logins.queue(client, is_trusted, hashing)?;
+        self.logins.queue(client, standing, hashing)?;
         Ok(Some((user, answered)))
     }
 }
@@ -223,10 +226,10 @@ impl Logins {
     fn queue(
         &self,
         client: ClientNetwork,
-        is_trusted: bool,
+        standing: LoginStanding,
         hashing: HashJob,
     ) -> Result<(), ThreadPoolError> {
-        let pushed = lock(&self.queue).push(client, is_trusted, hashing);
+        let pushed = lock(&self.queue).push(client, standing, hashing);
         match pushed {
             PushOutcome::In(number) => {
                 let queue = Arc::clone(&self.queue);
@@ -298,7 +301,7 @@ impl PendingHash {
         match (is_right, was_guess) {
             (true, true) => ledger.limiter.succeeded(self.client, self.now_ms),
             (true, false) => ledger.limiter.record_success(self.client, self.now_ms),
-            (false, _) => {}
+            (false, _) => ledger.limiter.record_failure(self.client, self.now_ms),
         }
         drop(ledger);
         // Sending fails if no request waits any more.

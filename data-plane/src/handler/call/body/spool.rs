@@ -9,6 +9,7 @@
 //! spool.
 
 use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit};
+use crate::base::network_table::{Holding, NetworkTable};
 use crate::base::sys;
 use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
 use crate::handler::call::body::error::BodyError;
@@ -20,7 +21,6 @@ use crate::limits::{
 use crate::wire::reject::Reject;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::fs::File;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -46,7 +46,7 @@ pub struct BodySpool {
 struct SpoolLedger {
     all: SpoolUsage,
     /// Usage of each client with a spooled body.
-    peers: HashMap<ClientNetwork, SpoolUsage>,
+    peers: NetworkTable<SpoolUsage>,
 }
 
 /// Number of bodies and their bytes.
@@ -54,6 +54,12 @@ struct SpoolLedger {
 struct SpoolUsage {
     count: usize,
     bytes: u64,
+}
+
+impl Holding for SpoolUsage {
+    fn is_none(&self) -> bool {
+        self.count == 0
+    }
 }
 
 /// A complete request body in a spool file.
@@ -149,12 +155,12 @@ impl BodySpool {
     /// share or the whole spool is used up.
     fn is_full(&self, peer: ClientNetwork, bytes_max: u64) -> bool {
         let ledger = self.ledger();
-        let own = ledger.peers.get(&peer).copied().unwrap_or_default();
         let is_full = |sum: SpoolUsage, parts: u64| {
             sum.count >= SPOOLS_MAX / parts as usize
                 || sum.bytes + BODY_BUFFER_BYTES as u64 > bytes_max / parts
         };
-        is_full(ledger.all, 1) || is_full(own, SPOOL_PEER_PARTS)
+        let mut own = ledger.peers.each_of(peer);
+        is_full(ledger.all, 1) || own.any(|own| is_full(own, SPOOL_PEER_PARTS))
     }
 
     fn ledger(&self) -> MutexGuard<'_, SpoolLedger> {
@@ -312,8 +318,8 @@ impl SpoolSlot {
     fn enter(spool: &Arc<BodySpool>, peer: IpAddr) -> Option<SpoolSlot> {
         let peer = peer.into();
         let mut ledger = spool.ledger();
-        let own = ledger.peers.get(&peer).map_or(0, |own| own.count);
-        if own >= SPOOLS_MAX / SPOOL_PEER_PARTS as usize {
+        let has_share = |own: SpoolUsage| own.count >= SPOOLS_MAX / SPOOL_PEER_PARTS as usize;
+        if ledger.peers.each_of(peer).any(has_share) {
             spool.refusals.increment(SharedLimit::SpooledBytes);
             return None;
         }
@@ -321,7 +327,7 @@ impl SpoolSlot {
             return None;
         }
         ledger.all.count += 1;
-        ledger.peers.entry(peer).or_default().count += 1;
+        ledger.peers.change(peer, |own| own.count += 1);
         drop(ledger);
         let spool = Arc::clone(spool);
         let held = SpoolFile {
@@ -350,10 +356,10 @@ impl SpoolSlot {
     fn grow(&mut self, bytes: u64, bytes_max: u64) -> bool {
         let mut ledger = self.held.spool.ledger();
         let SpoolLedger { all, peers } = &mut *ledger;
-        let own = peers.entry(self.held.peer).or_default();
         let fits =
             |sum: &SpoolUsage, max| sum.bytes.checked_add(bytes).is_some_and(|sum| sum <= max);
-        let fits_share = fits(own, bytes_max / SPOOL_PEER_PARTS);
+        let fits_own = |own: SpoolUsage| fits(&own, bytes_max / SPOOL_PEER_PARTS);
+        let fits_share = peers.each_of(self.held.peer).all(fits_own);
         if !fits_share {
             self.held
                 .spool
@@ -363,7 +369,7 @@ impl SpoolSlot {
         let has_room = fits_share && fits(all, bytes_max);
         if has_room {
             all.bytes += bytes;
-            own.bytes += bytes;
+            peers.change(self.held.peer, |own| own.bytes += bytes);
             self.held.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         has_room
@@ -409,13 +415,10 @@ impl Drop for SpoolRelease {
         let mut ledger = self.0.spool.ledger();
         ledger.all.count -= 1;
         ledger.all.bytes -= bytes;
-        if let Some(own) = ledger.peers.get_mut(&self.0.peer) {
+        ledger.peers.change(self.0.peer, |own| {
             own.count -= 1;
             own.bytes -= bytes;
-            if own.count == 0 {
-                ledger.peers.remove(&self.0.peer);
-            }
-        }
+        });
     }
 }
 
@@ -492,7 +495,7 @@ mod tests {
             "127.0.0.1",
             "127.0.0.2",
             "2001:db8::1",
-            "2001:db8:0:1::1",
+            "2001:db8:1:1::1",
             "127.0.0.5",
         ];
         let peers = peers.map(|peer| peer.parse().unwrap());
@@ -516,8 +519,11 @@ mod tests {
         for peer in &peers[..4] {
             all.extend((0..SPOOLS_MAX / 4).map(|_| spooled(*peer, b"").ok().unwrap()));
             if peers[2] == *peer {
-                let neighbour = "2001:db8::2".parse().unwrap();
-                assert_eq!(spooled(neighbour, b"").err(), Some(BodyError::SpoolFull));
+                // Of the same /64 network, and of the same /48.
+                for neighbour in ["2001:db8::2", "2001:db8:0:ff::1"] {
+                    let neighbour = neighbour.parse().unwrap();
+                    assert_eq!(spooled(neighbour, b"").err(), Some(BodyError::SpoolFull));
+                }
             }
         }
         assert_eq!(spooled(peers[4], b"").err(), Some(BodyError::SpoolFull));
