@@ -448,6 +448,7 @@ fn request_ours(
             session,
             tried: &tried,
             is_gathered: true,
+            is_tunnel: false,
             now_ms: 0,
         })?;
         let thread = members.find(&lease);

@@ -44,6 +44,10 @@ fn slow_member() -> Member {
                 Answer::Keep(head.into())
             }
             Some("/long") => ok(vec![b'x'; 20_000_000]),
+            Some("/events") => {
+                let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n";
+                Answer::Keep(head.into())
+            }
             Some("/silent") => Answer::Silence,
             _ => ok("short"),
         },
@@ -90,7 +94,8 @@ fn one_client_leaves_places_at_each_member_to_further_clients() {
     for request in [TUNNEL, &get("/long"), &get("/silent"), &upload] {
         let members = [slow_member(), slow_member()];
         let urls = members.each_ref().map(Member::url);
-        let server = Server::start(&balanced(&urls, "connections = 8\nqueue = 8\n"));
+        let keys = "connections = 8\ntunnels = 8\nqueue = 8\n";
+        let server = Server::start(&balanced(&urls, keys));
         let connections = || members.iter().map(Member::connections).sum::<usize>();
         let held: Vec<Wire> = (0..24)
             .map(|_| {
@@ -106,6 +111,90 @@ fn one_client_leaves_places_at_each_member_to_further_clients() {
         for address in [SMALL, OTHER, SMALL] {
             assert_eq!(status_of(&server, address, &get("/short")), 200);
         }
+        drop(held);
+    }
+}
+
+/// Reads the head of a response and returns its status line.
+fn status_line(wire: &mut Wire) -> String {
+    let head = wire.until(b"\r\n\r\n").unwrap_or_default();
+    String::from_utf8_lossy(&head)
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+#[test]
+fn tunnels_and_event_streams_of_one_client_end_for_a_waiting_client() {
+    for request in [TUNNEL, &get("/events")] {
+        let member = slow_member();
+        // The clients beside the large one hold the last place of the member.
+        let keys = "connections = 4\ntunnels = 4\nqueue = 8\nqueue_timeout = \"60s\"\n";
+        let server = Server::start(&balanced(&[member.url()], keys));
+        let mut held: Vec<Wire> = (0..3).map(|_| send_from(&server, LARGE, request)).collect();
+        held.push(send_from(&server, SMALL, request));
+        for wire in &mut held {
+            let line = status_line(wire);
+            assert!(line.contains(" 101 ") || line.contains(" 200 "), "{line}");
+        }
+        assert_eq!(status_of(&server, OTHER, &get("/short")), 200);
+        // The oldest one of the large client has ended, and no other.
+        match request.contains("Upgrade") {
+            true => drop(held.remove(0).rest()),
+            false => assert!(held.remove(0).until(b"\r\n0\r\n\r\n").is_some()),
+        }
+        assert_eq!(server.counter("member_places_refused"), 1);
+        assert_eq!(server.counter("connections_given_up"), 0);
+        let more = send_from(&server, OTHER, TUNNEL).until(b"\r\n\r\n");
+        assert!(more.is_some_and(|head| head.starts_with(b"HTTP/1.1 101")));
+    }
+}
+
+#[test]
+fn tunnels_have_half_of_the_places_and_those_of_many_clients_stay() {
+    let member = slow_member();
+    let keys = "connections = 8\nqueue = 8\nqueue_timeout = \"200ms\"\n";
+    let server = Server::start(&balanced(&[member.url()], keys));
+    let mut held: Vec<Wire> = (10..14)
+        .map(|last| send_from(&server, Ipv4Addr::new(127, 0, 0, last), TUNNEL))
+        .collect();
+    for wire in &mut held {
+        assert!(status_line(wire).contains(" 101 "));
+    }
+    // No place of tunnels is left, also for an event stream that shows only in the response.
+    assert_eq!(status_of(&server, SMALL, TUNNEL), 503);
+    assert_eq!(status_of(&server, SMALL, &get("/events")), 503);
+    assert_eq!(status_of(&server, SMALL, &get("/short")), 200);
+    assert_eq!(server.counter("member_places_refused"), 0);
+    drop(held.pop());
+    assert_eq!(
+        status_line(&mut send_from(&server, SMALL, TUNNEL)),
+        "HTTP/1.1 101 Switching Protocols"
+    );
+}
+
+#[test]
+fn slow_downloads_and_uploads_of_one_client_end_for_a_waiting_client() {
+    let upload = format!(
+        "POST /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n{}",
+        "x".repeat(70_000)
+    );
+    for request in [&get("/long"), &upload] {
+        let member = slow_member();
+        let keys = "connections = 4\nqueue = 8\nqueue_timeout = \"60s\"\n";
+        let server = Server::start(&balanced(&[member.url()], keys));
+        let slow = |address| {
+            let wire = send_from(&server, address, request);
+            wire.shrink_receive_buffer();
+            wire
+        };
+        let held = [LARGE, LARGE, LARGE, SMALL].map(slow);
+        wait_until(PATIENCE, "all places", || {
+            (member.connections() == 4).then_some(())
+        });
+        assert_eq!(status_of(&server, OTHER, &get("/short")), 200);
+        assert_eq!(server.counter("member_places_refused"), 1);
         drop(held);
     }
 }

@@ -141,6 +141,15 @@ pub struct MemberSettings {
     pub connections_max: Option<usize>,
 }
 
+impl BalancerSettings {
+    /// Returns true if a member has a bound of simultaneous requests.
+    pub fn is_bounded(&self) -> bool {
+        self.members
+            .iter()
+            .any(|member| member.connections_max.is_some())
+    }
+}
+
 /// Role of a member.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum MemberRole {
@@ -279,6 +288,9 @@ pub struct ConnectionSettings {
     pub queue: usize,
     /// Longest wait in the queue.
     pub queue_timeout: Duration,
+    /// Largest number of tunnels and event streams at a member with `connections_max`; None for half of
+    /// `connections_max`.
+    pub tunnels: Option<usize>,
     /// TLS for `https` members.
     pub tls: MemberTlsSettings,
     /// Local address of the connections.
@@ -339,6 +351,7 @@ impl Default for ConnectionSettings {
             idle_timeout: Duration::from_secs(60),
             queue: 256,
             queue_timeout: Duration::from_secs(10),
+            tunnels: None,
             tls: MemberTlsSettings::default(),
             from: None,
             send_proxy_header: None,

@@ -294,6 +294,7 @@ impl KeyEncoder {
             idle_timeout: _,
             queue: _,
             queue_timeout: _,
+            tunnels: _,
             tls,
             from,
             send_proxy_header,
@@ -551,7 +552,7 @@ members = ["http://10.0.0.1"]
         let text = with(PROXY);
         let changed = text.replacen(
             "host =",
-            "connections = 9, queue = 5, idle_timeout = \"1s\", host =",
+            "connections = 9, tunnels = 3, queue = 5, idle_timeout = \"1s\", host =",
             1,
         );
         assert_ne!(changed, text);

@@ -44,6 +44,10 @@ declare_table! {
         /// Number of simultaneous requests to one member. Further requests wait in the queue.
         connections: usize = optional("no bound"), within(1, CONFIG_MEMBER_CONNECTIONS_MAX),
             also ["max_conns", "maxconn"], example "64";
+        /// Number of tunnels (WebSocket) and event streams among the simultaneous requests to one member. Further ones
+        /// wait in the queue. Only with `connections`, and at most as many.
+        tunnels: usize = optional("half of `connections`"), within(1, CONFIG_MEMBER_CONNECTIONS_MAX),
+            example "16";
         /// Number of waiting requests for each member with `connections`; further requests get 503. Only with
         /// `connections`.
         queue: usize = default(usual().queue), within(0, CONFIG_MEMBER_CONNECTIONS_MAX),
@@ -106,6 +110,7 @@ impl ConnectionKeys {
             idle_timeout: *self.idle_timeout.get_ref(),
             queue: *self.queue.get_ref(),
             queue_timeout: *self.queue_timeout.get_ref(),
+            tunnels: self.tunnels.as_ref().map(|tunnels| *tunnels.get_ref()),
             tls: MemberTlsSettings {
                 authorities: path(&self.ca),
                 server_name: server_name.map(|name| name.get_ref().0.clone()),
@@ -117,18 +122,28 @@ impl ConnectionKeys {
         })
     }
 
-    /// Refuses keys about the queue if no member has a bound of simultaneous requests. A Unix socket has a
-    /// queue of its own in the kernel. A connection waits there for `queue_timeout` at most.
+    /// Refuses keys about the queue and tunnels if no member has a bound of simultaneous requests, and more tunnels than
+    /// requests. A Unix socket has a queue of its own in the kernel. A connection waits there for `queue_timeout` at most.
     fn refuse_useless_queue(
         &self,
         source: &SourceText<'_>,
         members: &[MemberSettings],
     ) -> Result<(), OperatorError> {
+        let tunnels = self.tunnels.as_ref();
         let keys = [
             ("queue", self.queue.span()),
             ("queue_timeout", self.queue_timeout.span()),
+            ("tunnels", tunnels.map_or(0..0, Spanned::span)),
         ];
         let is_bounded = members.iter().any(|it| it.connections_max.is_some());
+        let most = members.iter().filter_map(|it| it.connections_max).max();
+        if let (Some(tunnels), Some(most)) = (tunnels, most)
+            && *tunnels.get_ref() > most
+        {
+            let what = format!("`tunnels` is more than `connections` ({most})");
+            let help = "write fewer tunnels: they are among the simultaneous requests";
+            return Err(source.error(tunnels.span(), what, help));
+        }
         let has_backlog = |member: &MemberSettings| matches!(member.url.host, MemberHost::Unix(_));
         let times_backlog = |key: &str| key == "queue_timeout" && members.iter().any(has_backlog);
         let mut keys = keys

@@ -87,6 +87,7 @@ silence_timeout = "2m"
 idle = 8
 idle_timeout = "15s"
 queue = 9
+tunnels = 5
 queue_timeout = "3s"
 connections = 10
 ca = "ca.pem"
@@ -192,6 +193,7 @@ fn every_key_of_a_balancer_is_read() {
             idle_timeout: seconds(15),
             queue: 9,
             queue_timeout: seconds(3),
+            tunnels: Some(5),
             tls: MemberTlsSettings {
                 authorities: Some("/srv/ca.pem".into()),
                 server_name: Some("app.test".into()),
@@ -724,6 +726,18 @@ fn each_mistake_is_marked_with_a_correction() {
             "9",
             "`queue` has no effect without `connections`",
             "connections = 64",
+        ),
+        (
+            balancer("tunnels = 9"),
+            "9",
+            "`tunnels` has no effect without `connections`",
+            "connections = 64",
+        ),
+        (
+            balancer("connections = 8\ntunnels = 9"),
+            "9",
+            "`tunnels` is more than `connections` (8)",
+            "write fewer tunnels",
         ),
         (
             route("proxy = { url = \"http://a\", queue_timeout = \"1s\" }"),

@@ -5,7 +5,7 @@
 use crate::base::admission::{CallSlot, ClientPace};
 use crate::base::body_memory::BodyAccount;
 use crate::base::change_tracker::SiteChangeTracker;
-use crate::handler::call::body::rate::DownloadRate;
+use crate::handler::call::body::rate::TransferRate;
 use crate::handler::call::body::request_body::SpoolLimit;
 use crate::handler::call::request::{LocalRequestParts, ScriptRequest, line};
 use crate::handler::pipe::{PipeBroken, PipeWriter, counted_pipe};
@@ -129,7 +129,7 @@ pub struct ScriptCall<P> {
     content_left: Option<u64>,
     bounds: CallLimits,
     /// Rate at which the client takes the response.
-    download: DownloadRate,
+    download: TransferRate,
     /// Slots of the call in addition to the program's slot.
     more_slots: Vec<CallSlot>,
     /// Memory of the call's bodies.
@@ -183,7 +183,7 @@ impl<P: Transport> ScriptCall<P> {
             read: Vec::new(),
             content_left: None,
             bounds,
-            download: DownloadRate::new(),
+            download: TransferRate::new(),
             more_slots: Vec::new(),
             memory: BodyAccount::default(),
             started: now,

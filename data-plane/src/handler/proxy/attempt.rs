@@ -10,6 +10,7 @@ use crate::handler::proxy::exchange::{Exchange, SendError};
 use crate::handler::proxy::head_reader::{AttemptTimes, HeadReader, announced, with_member};
 use crate::handler::proxy::log::{line, log_surplus};
 use crate::handler::proxy::memory;
+use crate::handler::proxy::place;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
@@ -175,6 +176,11 @@ impl Attempt {
         })
     }
 
+    /// Returns true if the call waits for the client to send more of the request, and the bytes sent so far.
+    pub(super) fn upload(&self) -> (bool, u64) {
+        (self.exchange.waits_for_client(), self.exchange.sent_bytes())
+    }
+
     /// Returns true if the member has sent a part of an answer.
     pub(super) fn has_answer(&self) -> bool {
         !self.input.is_empty() || self.interim_responses > 0
@@ -202,6 +208,7 @@ impl Attempt {
             let failure = |reject| match reject {
                 // The member is not at fault.
                 Reject::BODY_MEMORY_FULL => AttemptFailure::none(reject),
+                Reject::UPSTREAM_BUSY => AttemptFailure::none(reject).because(cause::TUNNELS_FULL),
                 _ => AttemptFailure {
                     source: cause::malformed_head(&bytes[at..], reject).map(io::Error::other),
                     ..AttemptFailure::new(FailureStage::InResponse, reject)
@@ -277,7 +284,8 @@ impl Attempt {
         let from_client = std::mem::replace(&mut call.request.body, nothing);
         let (writer, reader) = counted_pipe(PIPE_BYTES, &call.request.memory);
         let lease = call.lease.take();
-        let tunnel = Tunnel::new(conn, lease, from_client, writer, rest.to_vec());
+        let refusals = Arc::clone(&call.route.refusals);
+        let tunnel = Tunnel::new(conn, lease, from_client, (writer, rest.to_vec()), refusals);
         let body = ResponseBody::Stream {
             length: None,
             reader,
@@ -318,11 +326,15 @@ impl Attempt {
         if whole.is_none() {
             self.reserve_content(call.request, head.body, rest.len())?;
         }
+        let is_event_stream = match whole {
+            None => place::begin_stream(call.lease.as_mut(), head)?,
+            Some(_) => false,
+        };
         let mut fields = call.fields(head, &self.pool.authority)?;
         let member = call.report_answer(head.status, &mut fields, &self.times);
         let status = StatusLine::new(head.status, head.reason);
         let Some(length) = whole else {
-            let body = self.stream(call, head, rest);
+            let body = self.stream(call, head, rest, is_event_stream);
             return Ok(with_member(Response::new(status, fields, body), member));
         };
         let has_surplus = length < rest.len();
@@ -374,6 +386,7 @@ impl Attempt {
         call: &mut HeadReader<'_>,
         head: &ResponseHead<'_>,
         rest: &[u8],
+        is_event_stream: bool,
     ) -> ResponseBody {
         let (mut writer, reader) = counted_pipe(PIPE_BYTES, &call.request.memory);
         let length = match head.body {
@@ -390,9 +403,9 @@ impl Attempt {
             decoder.skip(taken as u64);
             rest = &rest[taken..];
         }
-        let balancer = call.route.balancer.name();
         let lease = call.lease.take();
-        let transfer = Transfer::new(&self.pool, balancer, lease, writer, call.request);
+        let mut transfer = Transfer::new(&self.pool, call.route, lease, writer, call.request);
+        transfer.set_event_stream(is_event_stream);
         let transfer = ContentTransfer {
             transfer,
             exchange: self.exchange.take(),

@@ -9,6 +9,7 @@ use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::cause;
 use crate::handler::proxy::h2_attempt::H2Attempt;
 use crate::handler::proxy::head_reader::HeadReader;
+use crate::handler::proxy::place::{PlacePace, wants_tunnel};
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
@@ -114,6 +115,8 @@ pub(super) struct ProxyCall {
     pub(super) timer: Option<CoarseTimer>,
     /// Members without room for a connection, and the wait for room.
     pub(super) shortage: ShortageWait,
+    /// Rate at which the client sends the request.
+    upload: PlacePace,
 }
 
 pub(super) enum CallState {
@@ -152,6 +155,7 @@ impl ProxyCall {
             stays: false,
             timer: None,
             shortage: ShortageWait::default(),
+            upload: PlacePace::default(),
         }
     }
 
@@ -219,6 +223,7 @@ impl ProxyCall {
             session,
             tried: &self.tried,
             is_gathered: !self.body.has_rest(),
+            is_tunnel: settings.is_bounded() && wants_tunnel(&self.request),
             now_ms: monotonic_ms(),
         };
         ask(&route.balancer, &question)
@@ -294,6 +299,10 @@ impl ProxyCall {
             }
             _ => return Poll::Pending,
         };
+        if polled.is_pending() && self.gives_way(cx) {
+            let slow = AttemptFailure::new(FailureStage::Client, Reject::BODY_SLOW);
+            return Poll::Ready(Err(slow));
+        }
         let may_move = may_move && polled.is_pending() && !has_answer;
         if may_move && self.poll_member_down(cx) {
             self.stays = !self.takes_move();
@@ -304,6 +313,23 @@ impl ProxyCall {
             }
         }
         polled
+    }
+
+    /// Returns true if the client sends the request so slowly that a request of another client gets the place of the member. A
+    /// gRPC client may pause between two messages.
+    fn gives_way(&mut self, cx: &mut Context<'_>) -> bool {
+        let (waits, sent_bytes) = match &self.state {
+            CallState::Attempting(attempt) => attempt.upload(),
+            CallState::AttemptingH2(attempt) => attempt.upload(),
+            _ => return false,
+        };
+        let lease = self.lease.as_mut();
+        if waits && !is_grpc(&self.request) {
+            let refusals = &self.route.refusals;
+            return self.upload.wait(lease, sent_bytes, refusals, cx);
+        }
+        self.upload.progress(lease, sent_bytes);
+        false
     }
 
     /// Returns true if an idempotent request leaves a member that went down for another member, and takes the move

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// Cause of a request that leaves a member, because the checks took the member out.
 pub(super) const MEMBER_DOWN: &str = "the checks took the member out while the request waited";
 
+/// Cause of a refused event stream, known by its response alone.
+pub(super) const TUNNELS_FULL: &str = "every place of tunnels and event streams is taken";
+
 /// Returns the cause of a wait that ended by a timeout: its key, and its value as written in the configuration.
 pub(super) fn timeout(key: &str, timeout: Duration) -> String {
     format!("longer than `{key}` ({timeout:?})")

@@ -57,8 +57,13 @@ impl ContentTransfer {
                 SendError::Client => return Poll::Ready(TransferEnd::ClientGone),
             }
         }
+        let (waits, sent_bytes) = (self.exchange.waits_for_client(), self.exchange.sent_bytes());
+        if let Poll::Ready(end) = self.transfer.poll_upload(cx, waits, sent_bytes) {
+            return Poll::Ready(end);
+        }
         loop {
-            let room = match ready!(self.transfer.poll_room(cx)) {
+            let received_bytes = self.exchange.received_bytes();
+            let room = match ready!(self.transfer.poll_room(cx, received_bytes)) {
                 Ok(room) => room,
                 Err(end) => return Poll::Ready(end),
             };

@@ -3,10 +3,12 @@
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::counted_pipe;
 use crate::handler::proxy::body::OutgoingBody;
+use crate::handler::proxy::cause;
 use crate::handler::proxy::exchange::SendError;
 use crate::handler::proxy::h2_content::H2ContentTransfer;
 use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::head_reader::{AttemptTimes, HeadReader, announced, with_member};
+use crate::handler::proxy::place;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
@@ -96,6 +98,14 @@ impl H2Attempt {
         polled
     }
 
+    /// Returns true if the call waits for the client to send more of the request, and the bytes sent so far.
+    pub(super) fn upload(&self) -> (bool, u64) {
+        let running = self.running.as_ref();
+        running.map_or((false, 0), |(stream, upload)| {
+            (upload.waits_for_client(), stream.sent_bytes())
+        })
+    }
+
     /// Returns true if the member has sent a part of an answer.
     pub(super) fn has_answer(&self) -> bool {
         self.has_begun
@@ -131,7 +141,11 @@ impl H2Attempt {
                 // The answer has begun, so the request no longer goes to another member.
                 lease.end_watch();
             }
-            let malformed = |reject| AttemptFailure::new(FailureStage::InResponse, reject);
+            let malformed = |reject| match reject {
+                // The member is not at fault.
+                Reject::UPSTREAM_BUSY => AttemptFailure::none(reject).because(cause::TUNNELS_FULL),
+                _ => AttemptFailure::new(FailureStage::InResponse, reject),
+            };
             if let Some(response) = self.take_head(call, &section).map_err(malformed)? {
                 return Poll::Ready(Ok(response));
             }
@@ -183,7 +197,11 @@ impl H2Attempt {
                     None => ResponseBody::Whole(content),
                 }
             }
-            (None, _) => self.stream(call, head, stream, upload),
+            (None, _) => {
+                let is_event_stream = place::begin_stream(call.lease.as_mut(), head)?;
+                let body = self.stream(call, head, (stream, upload), is_event_stream);
+                return Ok(with_member(Response::new(status, fields, body), member));
+            }
         };
         Ok(with_member(Response::new(status, fields, body), member))
     }
@@ -193,8 +211,8 @@ impl H2Attempt {
         &mut self,
         call: &mut HeadReader<'_>,
         head: &ResponseHead<'_>,
-        mut stream: H2RequestStream,
-        upload: H2Upload,
+        (mut stream, upload): (H2RequestStream, H2Upload),
+        is_event_stream: bool,
     ) -> ResponseBody {
         let (writer, reader) = counted_pipe(PIPE_BYTES, &call.request.memory);
         let length = match (head.body, call.request.method) {
@@ -204,9 +222,9 @@ impl H2Attempt {
         };
         let has_content = call.request.method != Method::Head && head.status != Status(304);
         stream.expect_content(length.filter(|_| has_content));
-        let balancer = call.route.balancer.name();
         let lease = call.lease.take();
-        let transfer = Transfer::new(&self.pool, balancer, lease, writer, call.request);
+        let mut transfer = Transfer::new(&self.pool, call.route, lease, writer, call.request);
+        transfer.set_event_stream(is_event_stream);
         let transfer = H2ContentTransfer {
             transfer,
             stream,

@@ -35,8 +35,13 @@ impl H2ContentTransfer {
         if let Poll::Ready(Err(_)) = self.upload.poll_send(&mut self.stream, cx) {
             return Poll::Ready(TransferEnd::ClientGone);
         }
+        let (waits, sent_bytes) = (self.upload.waits_for_client(), self.stream.sent_bytes());
+        if let Poll::Ready(end) = self.transfer.poll_upload(cx, waits, sent_bytes) {
+            return Poll::Ready(end);
+        }
         loop {
-            let room = match ready!(self.transfer.poll_room(cx)) {
+            let received_bytes = self.stream.received_bytes();
+            let room = match ready!(self.transfer.poll_room(cx, received_bytes)) {
                 Ok(room) => room,
                 Err(end) => return Poll::Ready(end),
             };

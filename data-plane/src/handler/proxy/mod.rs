@@ -15,6 +15,7 @@ mod head_reader;
 mod log;
 mod memory;
 mod origin;
+mod place;
 pub mod proxy_handler;
 mod proxy_header;
 mod request_head;

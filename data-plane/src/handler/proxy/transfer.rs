@@ -3,9 +3,13 @@
 
 use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
+use crate::base::fair_share::RefusalCounters;
+use crate::base::fair_share::SharedLimit;
 use crate::handler::Request;
 use crate::handler::pipe::PipeWriter;
 use crate::handler::proxy::log::{line, log_broken_off};
+use crate::handler::proxy::place::PlacePace;
+use crate::handler::proxy::route::ProxyRoute;
 use crate::upstream::balancer::Lease;
 use crate::upstream::{self, MemberPool};
 use crate::wire::reject::Reject;
@@ -23,6 +27,12 @@ pub(super) struct Transfer {
     /// Start of the response's line for the log.
     pub(super) line: Box<str>,
     timer: Option<CoarseTimer>,
+    /// True for an event stream over a place of the member.
+    is_event_stream: bool,
+    /// Rates of the client, of the response and of the rest of the request.
+    download: PlacePace,
+    upload: PlacePace,
+    refusals: Arc<RefusalCounters>,
 }
 
 /// End of a transfer. `C` is the knowledge about complete content.
@@ -33,24 +43,35 @@ pub(super) enum TransferEnd<C> {
     ClientGone,
     /// The member broke the content off.
     Broken(Reject),
+    /// The place goes to a request of another client.
+    GivenUp(Reject),
 }
 
 impl Transfer {
     pub(super) fn new(
         pool: &Arc<MemberPool>,
-        balancer: &str,
+        route: &ProxyRoute,
         lease: Option<Lease>,
         writer: PipeWriter,
         request: &Request,
     ) -> Transfer {
         Transfer {
             pool: Arc::clone(pool),
-            balancer: balancer.into(),
+            balancer: route.balancer.name().into(),
+            is_event_stream: false,
+            download: PlacePace::default(),
+            upload: PlacePace::default(),
+            refusals: Arc::clone(&route.refusals),
             lease,
             writer,
             line: line(request).into(),
             timer: None,
         }
+    }
+
+    /// Marks the transfer as an event stream, or as an ordinary one.
+    pub(super) fn set_event_stream(&mut self, is_event_stream: bool) {
+        self.is_event_stream = is_event_stream;
     }
 
     /// Returns the name of the member, until the end of the transfer.
@@ -59,15 +80,26 @@ impl Transfer {
         Some(Arc::clone(lease.member().name()))
     }
 
-    /// Returns the room in the pipe, or the end if the client is gone.
+    /// Returns the room in the pipe, or the end if the client is gone. The member has sent `received_bytes` so far. A
+    /// client that takes the response too slowly loses the place of the member to a request of another client.
     pub(super) fn poll_room<C>(
         &mut self,
         cx: &mut Context<'_>,
+        received_bytes: u64,
     ) -> Poll<Result<usize, TransferEnd<C>>> {
         let room = self.writer.poll_room(cx);
+        let lease = self.lease.as_mut();
         if room.is_pending() {
             // The wait is for the client, and the client's connection has its own deadline.
             self.timer = None;
+            if self
+                .download
+                .wait(lease, received_bytes, &self.refusals, cx)
+            {
+                return Poll::Ready(Err(TransferEnd::GivenUp(Reject::CALL_SHARE_TAKEN)));
+            }
+        } else {
+            self.download.progress(lease, received_bytes);
         }
         let room = ready!(room);
         Poll::Ready(room.map_err(|_| TransferEnd::ClientGone))
@@ -78,8 +110,35 @@ impl Transfer {
         self.timer = None;
     }
 
-    /// Ends the transfer if the member has been silent for too long.
+    /// Ends the transfer if the client sends the rest of the request so slowly that a request of another client gets the
+    /// place of the member. `sent_bytes` of the request have been sent so far.
+    pub(super) fn poll_upload<C>(
+        &mut self,
+        cx: &mut Context<'_>,
+        waits_for_client: bool,
+        sent_bytes: u64,
+    ) -> Poll<TransferEnd<C>> {
+        let lease = self.lease.as_mut();
+        if waits_for_client {
+            if self.upload.wait(lease, sent_bytes, &self.refusals, cx) {
+                return Poll::Ready(TransferEnd::GivenUp(Reject::BODY_SLOW));
+            }
+        } else {
+            self.upload.progress(lease, sent_bytes);
+        }
+        Poll::Pending
+    }
+
+    /// Ends the transfer if the member has been silent for too long, or an event stream in favour of a request of another
+    /// client.
     pub(super) fn poll_silence<C>(&mut self, cx: &mut Context<'_>) -> Poll<TransferEnd<C>> {
+        if self.is_event_stream
+            && let Some(lease) = &mut self.lease
+            && lease.poll_told(cx).is_ready()
+        {
+            self.refusals.increment(SharedLimit::MemberPlaces);
+            return Poll::Ready(TransferEnd::GivenUp(Reject::CALL_SHARE_TAKEN));
+        }
         let timeout = self.pool.settings.silence_timeout;
         CoarseTimer::poll_timeout(&mut self.timer, timeout, cx)
             .map(|()| TransferEnd::Broken(Reject::UPSTREAM_SLOW))
@@ -101,6 +160,15 @@ impl Transfer {
                 Some(completion)
             }
             TransferEnd::ClientGone => None,
+            TransferEnd::GivenUp(reject) => {
+                drop(lease);
+                match self.is_event_stream {
+                    // An event stream has no end of its own, and the browser connects anew.
+                    true => self.writer.end(),
+                    false => self.writer.set_break_reason(reject),
+                }
+                None
+            }
             TransferEnd::Broken(reject) => {
                 self.break_off(lease, reject);
                 None

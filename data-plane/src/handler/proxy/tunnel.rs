@@ -1,6 +1,7 @@
 //! Tunnel between a client and a member after a protocol switch (RFC 9110 §7.8), for example to WebSocket. The
 //! bytes of both directions pass unchanged, each direction until its own end.
 
+use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::limits::PROXY_UNSENT_BYTES_MAX;
 use crate::upstream::balancer::Lease;
@@ -8,6 +9,7 @@ use crate::upstream::{MemberConn, with_receive_buffer};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// Future that moves the bytes of both directions. Each side may end its direction first. The other direction
@@ -31,6 +33,7 @@ pub(super) struct Tunnel {
     /// Received bytes that are not passed on, from `rest_at`.
     rest: Vec<u8>,
     rest_at: usize,
+    refusals: Arc<RefusalCounters>,
 }
 
 /// End of one direction of a tunnel.
@@ -43,13 +46,13 @@ enum DirectionEnd {
 }
 
 impl Tunnel {
-    /// Creates a tunnel. `rest` holds bytes that the member sent behind the head of its response.
+    /// Creates a tunnel. The pipe to the client comes with bytes that the member sent behind the head of its response.
     pub(super) fn new(
         conn: MemberConn,
         lease: Option<Lease>,
         reader: PipeReader,
-        writer: PipeWriter,
-        rest: Vec<u8>,
+        (writer, rest): (PipeWriter, Vec<u8>),
+        refusals: Arc<RefusalCounters>,
     ) -> Tunnel {
         Tunnel {
             conn,
@@ -62,7 +65,18 @@ impl Tunnel {
             has_member_ended: false,
             rest,
             rest_at: 0,
+            refusals,
         }
+    }
+
+    /// Returns true if the tunnel has to end, because a request of another client gets the place of the member.
+    fn gives_way(&mut self, cx: &mut Context<'_>) -> bool {
+        let lease = self.lease.as_mut();
+        let is_told = lease.is_some_and(|lease| lease.poll_told(cx).is_ready());
+        if is_told {
+            self.refusals.increment(SharedLimit::MemberPlaces);
+        }
+        is_told
     }
 
     /// Moves bytes from the client to the member, and then the end of the client's bytes.
@@ -151,6 +165,9 @@ impl Future for Tunnel {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.gives_way(cx) {
+            return Poll::Ready(());
+        }
         let to_client = self.poll_to_client(cx);
         if to_client == Poll::Ready(DirectionEnd::Lost) {
             return Poll::Ready(());

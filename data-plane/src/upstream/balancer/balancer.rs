@@ -13,7 +13,7 @@ use crate::upstream::balancer::report::{BalancerReport, MemberReport};
 use crate::upstream::balancer::request::{ChooseRequest, MemberId, NoMember, SessionUse};
 use crate::upstream::balancer::seat::{Load, Seat};
 use crate::upstream::balancer::selection::Selection;
-use crate::upstream::balancer::slot_queue::SlotQueue;
+use crate::upstream::balancer::slot_queue::{SlotQueue, WaitingRequest};
 use crate::upstream::balancer::state::{ChangeReason, CheckOutcome, MemberState, StateChange};
 use crate::upstream::balancer::sticky::SessionKey;
 use crate::upstream::balancer::ticket::{QueueTicket, WaitRefused};
@@ -86,6 +86,7 @@ impl Balancer {
         let shared = SharedSettings {
             check: settings.check.clone().map(Arc::new),
             ejection: Arc::new(settings.ejection.clone()),
+            tunnels: settings.connection.tunnels,
         };
         let mut changes = Vec::new();
         let mut seats = Vec::with_capacity(settings.members.len());
@@ -141,15 +142,21 @@ impl Balancer {
         request: &ChooseRequest<'_>,
         session_member: Option<MemberId>,
     ) -> Result<QueueTicket, WaitRefused> {
-        let (queue_max, is_sticky) = {
+        let (queue_max, is_sticky, usable) = {
             let selection = self.lock();
             let is_sticky = selection.policies.current().sticky.is_some();
-            (selection.queue_max(), is_sticky)
+            let members = selection.roster.seats().iter().map(|seat| &seat.member);
+            let usable = members.filter(|member| member.may_hand_over());
+            let usable: Vec<MemberId> = usable.map(|member| member.id()).collect();
+            (selection.queue_max(), is_sticky, usable)
         };
-        let client = request.client;
-        let number = self
-            .queue
-            .join(client, session_member, request.tried, queue_max);
+        let waiting = WaitingRequest {
+            client: request.client,
+            session_member,
+            tried: request.tried,
+            is_tunnel: request.is_tunnel,
+        };
+        let number = self.queue.join(&waiting, queue_max, &usable);
         let number = number.ok_or(WaitRefused::QueueFull)?;
         let session = match (session_member, is_sticky) {
             (Some(_), _) => SessionUse::Kept,
@@ -157,7 +164,7 @@ impl Balancer {
             (None, false) => SessionUse::None,
         };
         let requester = request.into();
-        let mut ticket = QueueTicket::waiting(&self.queue, client, number, session, requester);
+        let mut ticket = QueueTicket::waiting(&self.queue, &waiting, number, session, requester);
         // A place may have become free since the first choice, before the request joined the queue.
         let second_choice = self.lock().choose(request);
         match second_choice {
@@ -182,6 +189,7 @@ impl Balancer {
             held,
             places_max: member.map_or(places_max, |member| Some(member.place_use().busy_max)),
             is_session: member.is_some(),
+            is_tunnel: request.is_tunnel,
             queue_max: selection.queue_max(),
         }
     }

@@ -19,6 +19,8 @@ pub(super) struct UsableTerms<'a> {
     pub(super) client: ClientNetwork,
     /// Hash of the client's address.
     pub(super) client_hash: u64,
+    /// True for a request for a tunnel or an event stream.
+    pub(super) is_tunnel: bool,
     /// Members that failed to answer the request.
     pub(super) tried: &'a [MemberId],
     /// Milliseconds on the monotonic clock.
@@ -54,7 +56,7 @@ impl UsableTerms<'_> {
             || self.tried.contains(&member.id());
         match is_unusable {
             true => Readiness::Unusable,
-            false if member.is_full_for(self.client) => Readiness::Full,
+            false if member.is_full_for(self.client, self.is_tunnel) => Readiness::Full,
             false => Readiness::Ready,
         }
     }

@@ -1,5 +1,6 @@
 //! Lease of a member for one request: counts the request, and takes the reports of its outcome.
 
+use crate::base::call_shares::ClientPace;
 use crate::upstream::balancer::down_watch::WatchKey;
 use crate::upstream::balancer::ejection::{FailedRequest, RequestFailure};
 use crate::upstream::balancer::member::{Member, PlaceHolder, Trial};
@@ -193,6 +194,53 @@ impl Lease {
         }
     }
 
+    /// Returns true if the place of the request is accounted to the client, because the member has a bound.
+    pub fn has_place(&self) -> bool {
+        matches!(self.holder, PlaceHolder::Client(_))
+    }
+
+    /// Reports the pace of the client while the call waits for the client. Returns true if the place is promised to a
+    /// request of another client, and the call has to end.
+    pub fn gives_way(&mut self, pace: ClientPace) -> bool {
+        let place = self.member.place_use();
+        match &mut self.holder {
+            PlaceHolder::Client(held) => self.member.queue.promises(held, place, pace),
+            PlaceHolder::Uncounted => false,
+        }
+    }
+
+    /// Counts the request as a tunnel or an event stream. Returns false if the member has no place for another one.
+    pub fn begin_tunnel(&mut self) -> bool {
+        let place = self.member.place_use();
+        match &mut self.holder {
+            PlaceHolder::Client(held) => self.member.queue.begin_tunnel(held, place),
+            PlaceHolder::Uncounted => true,
+        }
+    }
+
+    /// Counts the request no longer as a tunnel, because the response is an ordinary one.
+    pub fn end_tunnel(&mut self) {
+        let PlaceHolder::Client(held) = &mut self.holder else {
+            return;
+        };
+        if held.is_tunnel {
+            self.member.queue.end_tunnel(held, self.member.id());
+            offer_free(&self.member);
+        }
+    }
+
+    /// Returns ready if the tunnel or the event stream has to end in favour of a request of another client.
+    pub fn poll_told(&mut self, cx: &Context<'_>) -> Poll<()> {
+        let PlaceHolder::Client(held) = &mut self.holder else {
+            return Poll::Pending;
+        };
+        let queue = &self.member.queue;
+        match queue.is_tunnel_told(held, self.member.id(), cx.waker()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
     fn end_trial(&mut self) {
         if let Some(trial) = self.trial.take() {
             self.member.end_trial(trial);
@@ -204,25 +252,38 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.end_watch();
         self.end_trial();
-        release_place(&self.member, self.holder);
+        let holder = std::mem::replace(&mut self.holder, PlaceHolder::Uncounted);
+        release_place(&self.member, holder);
     }
 }
 
 /// Hands the place of a request at a member to a waiting request, or frees the place.
 pub(super) fn release_place(member: &Arc<Member>, holder: PlaceHolder) {
     let queue = &member.queue;
-    if let PlaceHolder::Client(client) = holder {
-        queue.give_back(client, member.id());
+    let mut is_promised = false;
+    if let PlaceHolder::Client(mut held) = holder {
+        queue.give_back(&mut held, member.id());
+        is_promised = held.is_promised;
     }
     if !(queue.has_waiting() && member.may_hand_over() && hand_over(member)) {
         member.leave();
     }
+    if is_promised {
+        // The waiting request has the place now, so no second place is promised to the request.
+        queue.clear_promise();
+    }
+    // A request joined the queue in the meantime, or a client may take a reserved place, because the client has fewer
+    // places now.
+    offer_free(member);
+}
+
+/// Offers the free places of a member to waiting requests.
+fn offer_free(member: &Arc<Member>) {
+    let queue = &member.queue;
     if !queue.has_waiting() {
         return;
     }
     match member.may_hand_over() {
-        // A request joined the queue in the meantime, or a client may take a reserved place, because the
-        // client has fewer places now.
         true => {
             let take = || member.try_count().then(|| Arc::clone(member));
             while queue.offer(member.place_use(), take) {}

@@ -12,7 +12,7 @@ use crate::upstream::balancer::health::CheckStreak;
 use crate::upstream::balancer::heartbeat_table::LastHeartbeat;
 use crate::upstream::balancer::latency::LatencyAverage;
 use crate::upstream::balancer::latency_histogram::LatencyHistogram;
-use crate::upstream::balancer::place_ledger::PlaceUse;
+use crate::upstream::balancer::place_ledger::{HeldPlace, PlaceUse};
 use crate::upstream::balancer::request::MemberId;
 use crate::upstream::balancer::schedule::{CheckPlan, first_check_offset_ms};
 use crate::upstream::balancer::slot_queue::SlotQueue;
@@ -46,6 +46,8 @@ pub struct Member {
     busy: AtomicUsize,
     /// Largest number of requests under way.
     busy_max: AtomicUsize,
+    /// Largest number of tunnels and event streams among them.
+    tunnels_max: AtomicUsize,
     /// Time of the last success in milliseconds; 0 before the first success.
     answered_at_ms: AtomicU64,
     /// Time of the last recovery in milliseconds; 0 without a recovery.
@@ -78,12 +80,11 @@ pub struct Member {
 }
 
 /// Account of a request's place at a member.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum PlaceHolder {
     /// The member had no bound, so the place is not accounted to a client.
     Uncounted,
-    /// The place is accounted to the client.
-    Client(ClientNetwork),
+    /// The place is accounted to its client.
+    Client(HeldPlace),
 }
 
 /// Trial of a member, identified by the end of the time for its verdict.
@@ -148,6 +149,21 @@ pub(super) struct SharedSettings {
     pub(super) check: Option<Arc<CheckSettings>>,
     /// Passive ejection.
     pub(super) ejection: Arc<EjectionSettings>,
+    /// Largest number of tunnels and event streams at a member; None for half of the requests.
+    pub(super) tunnels: Option<usize>,
+}
+
+impl SharedSettings {
+    /// Returns the largest number of tunnels and event streams at a member.
+    fn tunnels_max(&self, settings: &MemberSettings) -> usize {
+        match settings.connections_max {
+            Some(connections) => {
+                let tunnels = self.tunnels.unwrap_or(connections / 2);
+                tunnels.clamp(1, connections.max(1))
+            }
+            None => usize::MAX,
+        }
+    }
 }
 
 impl Member {
@@ -168,6 +184,7 @@ impl Member {
             trial_until_ms: AtomicU64::new(0),
             busy: AtomicUsize::new(0),
             busy_max: AtomicUsize::new(settings.connections_max.unwrap_or(usize::MAX)),
+            tunnels_max: AtomicUsize::new(shared.tunnels_max(settings)),
             answered_at_ms: AtomicU64::new(0),
             recovered_at_ms: AtomicU64::new(0),
             ejections: AtomicU32::new(0),
@@ -264,25 +281,29 @@ impl Member {
             member: self.id,
             busy: self.busy.load(Ordering::SeqCst),
             busy_max: self.busy_max.load(Ordering::Relaxed),
+            tunnels_max: self.tunnels_max.load(Ordering::Relaxed),
         }
     }
 
     /// Returns true if the number of requests under way has reached its bound, or if the remaining places are
-    /// reserved for clients other than `client`.
-    pub(super) fn is_full_for(&self, client: ClientNetwork) -> bool {
+    /// reserved for clients other than `client`. For a tunnel, also if the number of tunnels has reached its bound.
+    pub(super) fn is_full_for(&self, client: ClientNetwork, is_tunnel: bool) -> bool {
         let place = self.place_use();
         place.busy_max != usize::MAX
-            && (place.busy >= place.busy_max || !self.queue.may_take(client, place))
+            && (place.busy >= place.busy_max || !self.queue.may_take(client, place, is_tunnel))
     }
 
     /// Counts a request of `client` under way unless the bound is reached. Places of a member without a bound
     /// are not accounted to clients.
-    pub(super) fn try_enter(&self, client: ClientNetwork) -> Option<PlaceHolder> {
+    pub(super) fn try_enter(&self, client: ClientNetwork, is_tunnel: bool) -> Option<PlaceHolder> {
         if !self.is_bounded() {
             return self.try_count().then_some(PlaceHolder::Uncounted);
         }
-        let is_taken = self.queue.take(client, self.id, || self.try_count());
-        is_taken.then_some(PlaceHolder::Client(client))
+        let place = self.place_use();
+        let is_taken = self
+            .queue
+            .take(client, place, is_tunnel, || self.try_count());
+        is_taken.then(|| PlaceHolder::Client(HeldPlace::new(client, is_tunnel)))
     }
 
     /// Counts a request under way unless the bound is reached, without a change of the clients' accounts.
@@ -530,6 +551,8 @@ impl Member {
     ) -> Option<StateChange> {
         let busy_max = settings.connections_max.unwrap_or(usize::MAX);
         self.busy_max.store(busy_max, Ordering::Relaxed);
+        self.tunnels_max
+            .store(shared.tunnels_max(settings), Ordering::Relaxed);
         let has_failure_statuses = !shared.ejection.statuses.is_empty();
         self.has_failure_statuses
             .store(has_failure_statuses, Ordering::Relaxed);

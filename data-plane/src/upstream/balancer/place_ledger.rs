@@ -1,43 +1,72 @@
 //! Places that each client holds at the members of a balancer, and the places for which each client waits.
 //! Pure.
 //!
-//! Only members with `connections_max` have places. The rule for shares is [`may_take`]: a client gets at most
-//! three quarters of the places of a member, and the last quarter is for clients with few places. Calls may
-//! last for hours (tunnels, clients that read slowly), so the last quarter stays reserved on a quiet server
-//! too.
+//! Only members with `connections_max` have places. The shares are those of scripts ([`CallShares`]), with one
+//! difference: a client gets at most three quarters of the places of a member, and the last quarter is for clients with
+//! few places, also on a quiet server. Calls may last for hours (tunnels, clients that read slowly), so the last quarter
+//! stays reserved.
+//!
+//! Tunnels and event streams have at most `tunnels_max` of the places of a member. Such a call is told to end where its
+//! client or wide network has more than an equal part of the places, and another client waits.
 
+use crate::base::call_shares::{CallShares, ClientPace, WaitRank};
 use crate::base::fair_share::{ClientNetwork, may_take};
+use crate::base::network_table::{LargeNetworks, NetworkTable};
 use crate::upstream::balancer::request::MemberId;
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 
 /// Places of all clients at the members of a balancer.
 #[derive(Default)]
 pub(super) struct PlaceLedger {
-    by_client: HashMap<ClientNetwork, ClientPlaces>,
-    /// Places held by all clients together.
-    held: usize,
-    /// Number of places given so far.
-    grants: u64,
+    shares: CallShares,
+    by_member: HashMap<MemberId, MemberPlaces>,
     /// Places of all members together; None if a member has no bound.
     places_max: Option<usize>,
+    /// Running tunnels and event streams by their numbers, the oldest first.
+    tunnels: BTreeMap<u64, RunningTunnel>,
+    last_tunnel: u64,
+    /// Places promised to waiting requests and not left yet.
+    promised: usize,
 }
 
-/// Places of one client.
+/// Places of one member.
 #[derive(Default)]
-struct ClientPlaces {
-    held: usize,
-    by_member: Vec<(MemberId, usize)>,
-    waiting: usize,
-    /// Sequence number of the client's latest place.
-    last_grant: u64,
+struct MemberPlaces {
+    held: NetworkTable<usize>,
+    /// Places of tunnels and event streams.
+    tunnels: usize,
 }
 
-/// Order in which clients get a free place: the client with the fewest places goes first, and between equals
-/// the client that got a place longest ago.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct ClientRank {
-    held: usize,
-    last_grant: u64,
+/// Tunnel or event stream that can be told to end.
+struct RunningTunnel {
+    client: ClientNetwork,
+    member: MemberId,
+    is_told: Arc<AtomicBool>,
+    waker: Waker,
+}
+
+/// Registration of a running tunnel or event stream.
+pub(super) struct TunnelWatch {
+    number: u64,
+    is_told: Arc<AtomicBool>,
+    waker: Waker,
+}
+
+/// Place that a request of a client holds.
+pub(super) struct HeldPlace {
+    /// The client.
+    pub(super) client: ClientNetwork,
+    /// True for a tunnel or an event stream.
+    pub(super) is_tunnel: bool,
+    /// True while the client is too slow.
+    pub(super) is_slow: bool,
+    /// True if the place is promised to a waiting request.
+    pub(super) is_promised: bool,
+    watch: Option<TunnelWatch>,
 }
 
 /// Use of a member's places.
@@ -49,14 +78,30 @@ pub(super) struct PlaceUse {
     pub(super) busy: usize,
     /// Largest number of requests under way; `usize::MAX` for no bound.
     pub(super) busy_max: usize,
+    /// Largest number of tunnels and event streams.
+    pub(super) tunnels_max: usize,
 }
 
-impl ClientRank {
-    /// Rank of a client without places, which no other client precedes.
-    pub(super) const FIRST: ClientRank = ClientRank {
-        held: 0,
-        last_grant: 0,
-    };
+impl HeldPlace {
+    /// Returns the place of a request that has just got it.
+    pub(super) fn new(client: ClientNetwork, is_tunnel: bool) -> HeldPlace {
+        HeldPlace {
+            client,
+            is_tunnel,
+            is_slow: false,
+            is_promised: false,
+            watch: None,
+        }
+    }
+
+    /// Returns true if the tunnel has been told to end. None means that `waker` is not registered.
+    pub(super) fn is_told(&self, waker: &Waker) -> Option<bool> {
+        let watch = self.watch.as_ref()?;
+        match watch.is_told.load(Ordering::Acquire) {
+            true => Some(true),
+            false => watch.waker.will_wake(waker).then_some(false),
+        }
+    }
 }
 
 impl PlaceLedger {
@@ -65,21 +110,34 @@ impl PlaceLedger {
         self.places_max = places_max;
     }
 
+    /// Returns the number of places of which an eighth is the share of a wide network.
+    fn bound(&self) -> usize {
+        self.places_max.unwrap_or(self.shares.all().taken)
+    }
+
     /// Returns true if `client` may take a place of the member.
-    pub(super) fn may_take(&self, client: ClientNetwork, place: PlaceUse) -> bool {
-        place.busy_max == usize::MAX
-            || may_take(
-                self.held_at(client, place.member),
-                place.busy,
-                place.busy_max,
-            )
+    pub(super) fn may_take(&self, client: ClientNetwork, place: PlaceUse, is_tunnel: bool) -> bool {
+        if place.busy_max == usize::MAX {
+            return true;
+        }
+        let (busy, max) = (place.busy, place.busy_max);
+        let is_within_share = match self.by_member.get(&place.member) {
+            Some(member) => member.held.may_take(client, |held| *held, busy, 1, max),
+            None => may_take(0, busy, max),
+        };
+        is_within_share && !(is_tunnel && self.are_tunnels_full(place))
+    }
+
+    /// Returns true if the member has no place for another tunnel.
+    pub(super) fn are_tunnels_full(&self, place: PlaceUse) -> bool {
+        let member = self.by_member.get(&place.member);
+        member.map_or(0, |member| member.tunnels) >= place.tunnels_max
     }
 
     /// Returns true if `client` may take a place of any member. The rule protects members with fewer than 4
     /// places, which have no quarter to reserve, as long as the balancer has at least 4 places.
     pub(super) fn may_take_any(&self, client: ClientNetwork) -> bool {
-        let held = self.by_client.get(&client).map_or(0, |own| own.held);
-        let may_take = |max| self.held >= max || may_take(held, self.held, max);
+        let may_take = |max| self.shares.all().taken >= max || self.shares.may_take(client, max);
         self.places_max.is_none_or(may_take)
     }
 
@@ -89,87 +147,185 @@ impl PlaceLedger {
         client: ClientNetwork,
         member: Option<MemberId>,
     ) -> (usize, Option<usize>) {
-        let own = self.by_client.get(&client).map_or(0, |own| own.held);
-        let held = member.map_or(own, |member| self.held_at(client, member));
+        let held = match member {
+            Some(member) => {
+                let places = self.by_member.get(&member);
+                places.map_or(0, |places| places.held.of(client))
+            }
+            None => self.shares.of(client).taken,
+        };
         (held, self.places_max)
     }
 
-    /// Returns the rank of a client among the clients that wait.
-    pub(super) fn rank(&self, client: ClientNetwork) -> ClientRank {
-        let own = self.by_client.get(&client);
-        own.map_or(ClientRank::FIRST, |own| ClientRank {
-            held: own.held,
-            last_grant: own.last_grant,
-        })
+    /// Returns the wide networks with more than their share of the places.
+    pub(super) fn large(&self) -> LargeNetworks {
+        self.shares.large(self.bound())
+    }
+
+    /// Returns the rank of a client among the clients that wait. `large` is the result of [`PlaceLedger::large`].
+    pub(super) fn rank(&self, client: ClientNetwork, large: &LargeNetworks) -> WaitRank {
+        self.shares.rank(client, large)
     }
 
     /// Records that `client` got a place of the member.
-    pub(super) fn add(&mut self, client: ClientNetwork, member: MemberId) {
-        self.grants += 1;
-        self.held += 1;
-        let own = self.by_client.entry(client).or_default();
-        own.held += 1;
-        own.last_grant = self.grants;
-        match own.by_member.iter_mut().find(|(id, _)| *id == member) {
-            Some((_, held)) => *held += 1,
-            None => own.by_member.push((member, 1)),
-        }
+    pub(super) fn add(&mut self, client: ClientNetwork, member: MemberId, is_tunnel: bool) {
+        self.shares.take(client, true);
+        let member = self.by_member.entry(member).or_default();
+        member.held.change(client, |held| *held += 1);
+        member.tunnels += usize::from(is_tunnel);
     }
 
-    /// Records that `client` left a place of the member.
-    pub(super) fn remove(&mut self, client: ClientNetwork, member: MemberId) {
-        let Some(own) = self.by_client.get_mut(&client) else {
-            return;
-        };
-        let Some(at) = own.by_member.iter().position(|(id, _)| *id == member) else {
-            return;
-        };
-        own.by_member[at].1 -= 1;
-        if own.by_member[at].1 == 0 {
-            own.by_member.swap_remove(at);
+    /// Records that a client left its place of the member.
+    pub(super) fn remove(&mut self, held: &mut HeldPlace, member: MemberId) {
+        let client = held.client;
+        self.end_tunnel(held, member);
+        if std::mem::take(&mut held.is_slow) {
+            self.shares.count(client, |counts| counts.slow -= 1);
         }
-        own.held -= 1;
-        self.held -= 1;
-        self.forget(client);
+        let Some(places) = self.by_member.get_mut(&member) else {
+            return;
+        };
+        if places.held.of(client) == 0 {
+            return;
+        }
+        places.held.change(client, |held| *held -= 1);
+        if places.held.is_empty() {
+            self.by_member.remove(&member);
+        }
+        self.shares.leave(client, true);
     }
 
     /// Records that a request of `client` waits.
     pub(super) fn begin_wait(&mut self, client: ClientNetwork) {
-        self.by_client.entry(client).or_default().waiting += 1;
+        self.shares.count(client, |counts| counts.waiting += 1);
     }
 
     /// Records that a request of `client` waits no more.
     pub(super) fn end_wait(&mut self, client: ClientNetwork) {
-        if let Some(own) = self.by_client.get_mut(&client) {
-            own.waiting = own.waiting.saturating_sub(1);
-            self.forget(client);
-        }
+        self.shares.count(client, |counts| {
+            counts.waiting = counts.waiting.saturating_sub(1);
+        });
     }
 
-    /// Returns the client that has to leave a full queue in favour of `newcomer`: the client with the most
-    /// waiting requests, if more requests of it wait even after the exchange.
+    /// Returns the client that has to leave a full queue in favour of `newcomer`.
     pub(super) fn loser_to(&self, newcomer: ClientNetwork) -> Option<ClientNetwork> {
-        let own = self.by_client.get(&newcomer).map_or(0, |own| own.waiting);
-        let waiting = self.by_client.iter();
-        let waiting = waiting.map(|(client, places)| (places.waiting, *client));
-        let (most, client) = waiting.max()?;
-        (most > own + 1).then_some(client)
+        self.shares.loser_to(newcomer)
     }
 
-    fn held_at(&self, client: ClientNetwork, member: MemberId) -> usize {
-        let own = self.by_client.get(&client);
-        let mut by_member = own.into_iter().flat_map(|own| &own.by_member);
-        by_member
-            .find(|(id, _)| *id == member)
-            .map_or(0, |(_, held)| *held)
-    }
-
-    /// Removes a client without places and without waiting requests.
-    fn forget(&mut self, client: ClientNetwork) {
-        let own = self.by_client.get(&client);
-        if own.is_some_and(|own| own.held + own.waiting == 0) {
-            self.by_client.remove(&client);
+    /// Records whether the client of the place is too slow.
+    pub(super) fn set_slow(&mut self, held: &mut HeldPlace, is_slow: bool) {
+        if std::mem::replace(&mut held.is_slow, is_slow) != is_slow {
+            self.shares.count(held.client, |counts| match is_slow {
+                true => counts.slow += 1,
+                false => counts.slow -= 1,
+            });
         }
+    }
+
+    /// Promises the place to a waiting request if its client is too slow at `pace`. `waiting` are the clients of the
+    /// requests that could use the place. Returns true if the place is promised.
+    pub(super) fn promise(
+        &mut self,
+        held: &mut HeldPlace,
+        pace: ClientPace,
+        waiting: impl Iterator<Item = ClientNetwork>,
+    ) -> bool {
+        let yielding = self.shares.yielding(held.client, pace, self.bound());
+        let entitled = waiting.filter(|other| yielding.gives_way_to(*other));
+        if self.promised < entitled.count() && yielding.is_first() {
+            held.is_promised = true;
+            self.promised += 1;
+        }
+        held.is_promised
+    }
+
+    /// Clears the promise of a place that was left.
+    pub(super) fn clear_promise(&mut self) {
+        self.promised = self.promised.saturating_sub(1);
+    }
+
+    /// Counts the place as one of a tunnel. Returns false if the member has no place for another tunnel.
+    pub(super) fn begin_tunnel(&mut self, held: &mut HeldPlace, place: PlaceUse) -> bool {
+        if held.is_tunnel {
+            return true;
+        }
+        if self.are_tunnels_full(place) {
+            return false;
+        }
+        if let Some(member) = self.by_member.get_mut(&place.member) {
+            member.tunnels += 1;
+            held.is_tunnel = true;
+        }
+        true
+    }
+
+    /// Counts the place no longer as one of a tunnel.
+    pub(super) fn end_tunnel(&mut self, held: &mut HeldPlace, member: MemberId) {
+        if std::mem::take(&mut held.is_tunnel)
+            && let Some(member) = self.by_member.get_mut(&member)
+        {
+            member.tunnels = member.tunnels.saturating_sub(1);
+        }
+        if let Some(watch) = held.watch.take() {
+            self.tunnels.remove(&watch.number);
+            held.is_promised |= watch.is_told.load(Ordering::Acquire);
+        }
+    }
+
+    /// Registers a running tunnel, or the tunnel's present waker.
+    pub(super) fn watch_tunnel(&mut self, held: &mut HeldPlace, member: MemberId, waker: &Waker) {
+        let known = held.watch.take();
+        let (number, is_told) = match known {
+            Some(watch) => (watch.number, watch.is_told),
+            None => {
+                self.last_tunnel += 1;
+                (self.last_tunnel, Arc::default())
+            }
+        };
+        let tunnel = RunningTunnel {
+            client: held.client,
+            member,
+            is_told: Arc::clone(&is_told),
+            waker: waker.clone(),
+        };
+        self.tunnels.insert(number, tunnel);
+        held.watch = Some(TunnelWatch {
+            number,
+            is_told,
+            waker: waker.clone(),
+        });
+    }
+
+    /// Tells a tunnel to end in favour of a waiting request of `client` that may use the members of `may_use`: the oldest
+    /// tunnel of the client with the most places, if the client has more than an equal part. Returns the waker of the
+    /// tunnel.
+    pub(super) fn tell_tunnel(
+        &mut self,
+        client: ClientNetwork,
+        may_use: impl Fn(MemberId) -> bool,
+    ) -> Option<Waker> {
+        if self.promised >= self.shares.all().waiting {
+            return None;
+        }
+        let large = self.large();
+        let rank = |tunnel: &RunningTunnel| {
+            let taken = self.shares.of(tunnel.client).taken;
+            large.rank(tunnel.client, taken, Some(client))
+        };
+        let is_untold = |tunnel: &RunningTunnel| !tunnel.is_told.load(Ordering::Relaxed);
+        let useful = self.tunnels.iter().filter(|(_, tunnel)| {
+            tunnel.client != client && is_untold(tunnel) && may_use(tunnel.member)
+        });
+        let (_, largest) =
+            useful.max_by_key(|(number, tunnel)| (rank(tunnel), Reverse(**number)))?;
+        let pace = ClientPace::SlowForMany;
+        let yielding = self.shares.yielding(largest.client, pace, self.bound());
+        if !yielding.gives_way_to(client) {
+            return None;
+        }
+        largest.is_told.store(true, Ordering::Release);
+        self.promised += 1;
+        Some(largest.waker.clone())
     }
 }
 
@@ -189,6 +345,7 @@ mod tests {
             member,
             busy,
             busy_max,
+            tunnels_max: busy_max / 2,
         }
     }
 
@@ -196,18 +353,18 @@ mod tests {
     fn a_client_gets_three_quarters_of_the_places_of_a_member() {
         let mut ledger = PlaceLedger::default();
         for busy in 0..6 {
-            assert!(ledger.may_take(client(1), place(A, busy, 8)));
-            ledger.add(client(1), A);
+            assert!(ledger.may_take(client(1), place(A, busy, 8), false));
+            ledger.add(client(1), A, false);
         }
-        assert!(!ledger.may_take(client(1), place(A, 6, 8)));
-        assert!(ledger.may_take(client(1), place(B, 0, 8)));
-        assert!(ledger.may_take(client(2), place(A, 6, 8)));
-        ledger.add(client(2), A);
-        assert!(!ledger.may_take(client(2), place(A, 7, 8)));
-        assert!(ledger.may_take(client(3), place(A, 7, 8)));
-        ledger.remove(client(2), A);
-        ledger.remove(client(1), A);
-        assert!(ledger.may_take(client(1), place(A, 5, 8)));
+        assert!(!ledger.may_take(client(1), place(A, 6, 8), false));
+        assert!(ledger.may_take(client(1), place(B, 0, 8), false));
+        assert!(ledger.may_take(client(2), place(A, 6, 8), false));
+        ledger.add(client(2), A, false);
+        assert!(!ledger.may_take(client(2), place(A, 7, 8), false));
+        assert!(ledger.may_take(client(3), place(A, 7, 8), false));
+        ledger.remove(&mut HeldPlace::new(client(2), false), A);
+        ledger.remove(&mut HeldPlace::new(client(1), false), A);
+        assert!(ledger.may_take(client(1), place(A, 5, 8), false));
     }
 
     #[test]
@@ -216,7 +373,7 @@ mod tests {
         ledger.set_places(Some(4));
         for member in [1, 2, 3].map(MemberId) {
             assert!(ledger.may_take_any(client(1)));
-            ledger.add(client(1), member);
+            ledger.add(client(1), member, false);
         }
         assert!(!ledger.may_take_any(client(1)));
         assert!(ledger.may_take_any(client(2)));
@@ -227,16 +384,17 @@ mod tests {
     #[test]
     fn the_client_with_the_fewest_places_goes_first() {
         let mut ledger = PlaceLedger::default();
-        ledger.add(client(1), A);
-        ledger.add(client(1), B);
-        ledger.add(client(2), A);
-        assert!(ledger.rank(client(2)) < ledger.rank(client(1)));
-        ledger.remove(client(1), A);
+        ledger.add(client(1), A, false);
+        ledger.add(client(1), B, false);
+        ledger.add(client(2), A, false);
+        let large = ledger.large();
+        assert!(ledger.rank(client(2), &large) < ledger.rank(client(1), &large));
+        ledger.remove(&mut HeldPlace::new(client(1), false), A);
         assert!(
-            ledger.rank(client(1)) < ledger.rank(client(2)),
+            ledger.rank(client(1), &large) < ledger.rank(client(2), &large),
             "served longer ago"
         );
-        assert_eq!(ledger.rank(client(3)), ClientRank::FIRST);
+        assert_eq!(ledger.rank(client(3), &large), WaitRank::FIRST);
     }
 
     #[test]
@@ -252,6 +410,85 @@ mod tests {
         ledger.end_wait(client(1));
         ledger.end_wait(client(1));
         ledger.end_wait(client(2));
-        assert!(ledger.by_client.is_empty());
+        assert_eq!(ledger.shares.clients(), 0);
+    }
+
+    /// Runs tunnels of the clients, and returns their places in order.
+    fn tunnels(ledger: &mut PlaceLedger, clients: &[u8]) -> Vec<HeldPlace> {
+        let begin = |last: &u8| {
+            ledger.add(client(*last), A, true);
+            let mut held = HeldPlace::new(client(*last), true);
+            ledger.watch_tunnel(&mut held, A, Waker::noop());
+            held
+        };
+        clients.iter().map(begin).collect()
+    }
+
+    fn told(tunnels: &[HeldPlace]) -> Vec<bool> {
+        let watches = tunnels.iter().filter_map(|held| held.watch.as_ref());
+        let told = watches.map(|watch| watch.is_told.load(Ordering::Acquire));
+        told.collect()
+    }
+
+    #[test]
+    fn the_oldest_tunnel_of_the_largest_client_is_told_to_end() {
+        let mut ledger = PlaceLedger::default();
+        ledger.set_places(Some(16));
+        let mut running = tunnels(&mut ledger, &[1, 2, 3, 3, 3]);
+        ledger.begin_wait(client(9));
+        assert!(
+            ledger
+                .tell_tunnel(client(9), |member| member == B)
+                .is_none()
+        );
+        assert!(ledger.tell_tunnel(client(9), |_| true).is_some());
+        assert_eq!(told(&running), [false, false, true, false, false]);
+        // One place is promised for each waiting request.
+        assert!(ledger.tell_tunnel(client(9), |_| true).is_none());
+        let mut gone = running.remove(2);
+        ledger.remove(&mut gone, A);
+        assert!(gone.is_promised);
+        ledger.clear_promise();
+        assert_eq!(ledger.by_member[&A].tunnels, 4);
+        for mut held in running {
+            ledger.remove(&mut held, A);
+        }
+        ledger.end_wait(client(9));
+        assert!(ledger.by_member.is_empty() && ledger.tunnels.is_empty());
+        assert_eq!((ledger.shares.clients(), ledger.promised), (0, 0));
+    }
+
+    #[test]
+    fn tunnels_of_many_visitors_stay() {
+        let mut ledger = PlaceLedger::default();
+        ledger.set_places(Some(16));
+        let running = tunnels(&mut ledger, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        ledger.begin_wait(client(9));
+        assert!(ledger.tell_tunnel(client(9), |_| true).is_none());
+        assert_eq!(told(&running), [false; 8]);
+        // No place is left for a further tunnel, and one for a request.
+        let place = place(A, 8, 16);
+        assert!(ledger.are_tunnels_full(place) && !ledger.may_take(client(9), place, true));
+        assert!(ledger.may_take(client(9), place, false));
+        let mut request = HeldPlace::new(client(9), false);
+        ledger.add(client(9), A, false);
+        assert!(!ledger.begin_tunnel(&mut request, place));
+    }
+
+    #[test]
+    fn a_slow_client_gives_a_promised_place_to_one_waiting_request() {
+        let mut ledger = PlaceLedger::default();
+        ledger.set_places(Some(8));
+        let mut held: Vec<HeldPlace> = (0..6).map(|_| HeldPlace::new(client(1), false)).collect();
+        held.iter()
+            .for_each(|held| ledger.add(held.client, A, false));
+        ledger.begin_wait(client(2));
+        let mut promise = |nth: usize, pace| {
+            let waiting = std::iter::once(client(2));
+            ledger.promise(&mut held[nth], pace, waiting)
+        };
+        assert!(!promise(0, ClientPace::Fast));
+        assert!(promise(1, ClientPace::SlowForMany));
+        assert!(!promise(2, ClientPace::Slow), "one waiting request");
     }
 }

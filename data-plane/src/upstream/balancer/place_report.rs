@@ -13,6 +13,8 @@ pub struct PlaceReport {
     pub places_max: Option<usize>,
     /// True if the request needs the member of its session.
     pub is_session: bool,
+    /// True if the request needs a place of tunnels.
+    pub is_tunnel: bool,
     /// Requests that may wait.
     pub queue_max: usize,
 }
@@ -28,6 +30,9 @@ impl fmt::Display for PlaceReport {
                 )
             }
             (true, None) => f.write_str("the client has its share of the places"),
+            (false, _) if self.is_tunnel => {
+                f.write_str("every place of tunnels and event streams is taken")
+            }
             (false, _) if self.is_session => {
                 f.write_str("every place of the session's member is taken")
             }

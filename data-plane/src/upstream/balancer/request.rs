@@ -23,6 +23,8 @@ pub struct ChooseRequest<'a> {
     /// True if the whole body of the request is in memory, or the request has no body. The time until the answer
     /// then depends on the member alone, so the request may be the trial of an ejected member.
     pub is_gathered: bool,
+    /// True for a request for a tunnel or an event stream, which takes one of the member's places for such requests.
+    pub is_tunnel: bool,
     /// Milliseconds on the monotonic clock of the process.
     pub now_ms: u64,
 }

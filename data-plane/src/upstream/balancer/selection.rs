@@ -101,7 +101,7 @@ impl Selection {
     pub(super) fn choose(&mut self, request: &ChooseRequest<'_>) -> Result<Lease, NoMember> {
         let choice = self.choose_seat(request)?;
         let seat = self.roster.seat(choice.index);
-        let Some(holder) = seat.member.try_enter(request.client) else {
+        let Some(holder) = seat.member.try_enter(request.client, request.is_tunnel) else {
             // A request of the queue took the last place in the meantime.
             return Err(NoMember::Busy {
                 session_member: None,
@@ -151,7 +151,11 @@ impl Selection {
         request: &ChooseRequest<'_>,
         only: Option<MemberId>,
     ) -> bool {
-        let terms = self.usable_terms(request);
+        // A lack of places for tunnels is no share of the client.
+        let terms = UsableTerms {
+            is_tunnel: false,
+            ..self.usable_terms(request)
+        };
         let is_reserved = |seat: &Seat| {
             let (member, place) = (&seat.member, seat.member.place_use());
             place.busy < place.busy_max
@@ -181,6 +185,7 @@ impl Selection {
         UsableTerms {
             client: request.client,
             client_hash: request.client_hash,
+            is_tunnel: request.is_tunnel,
             tried: request.tried,
             now_ms: request.now_ms,
             is_gathered: request.is_gathered,

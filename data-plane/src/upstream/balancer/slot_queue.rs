@@ -7,8 +7,9 @@
 //! longest ago. A full queue drops the newest request of the client with the most waiting requests, if the
 //! newcomer's client has fewer.
 
+use crate::base::call_shares::{ClientPace, WaitRank};
 use crate::base::fair_share::ClientNetwork;
-use crate::upstream::balancer::place_ledger::{ClientRank, PlaceLedger, PlaceUse};
+use crate::upstream::balancer::place_ledger::{HeldPlace, PlaceLedger, PlaceUse};
 use crate::upstream::balancer::request::MemberId;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,9 +36,23 @@ struct QueueEntry<T> {
     session_member: Option<MemberId>,
     /// Members that the request must not use.
     tried: Box<[MemberId]>,
+    /// True if the request needs the place of a tunnel.
+    is_tunnel: bool,
     waker: Option<Waker>,
     /// Outcome that the request has not taken yet.
     outcome: Option<WaitOutcome<T>>,
+}
+
+/// Request that joins the queue.
+pub(super) struct WaitingRequest<'a> {
+    /// Client of the request.
+    pub(super) client: ClientNetwork,
+    /// Member that the request needs; None for any member.
+    pub(super) session_member: Option<MemberId>,
+    /// Members that the request must not use.
+    pub(super) tried: &'a [MemberId],
+    /// True for a tunnel or an event stream.
+    pub(super) is_tunnel: bool,
 }
 
 /// Number of a waiting request.
@@ -87,8 +102,8 @@ impl<T> SlotQueue<T> {
     }
 
     /// Returns true if `client` may take a place of the member.
-    pub(super) fn may_take(&self, client: ClientNetwork, place: PlaceUse) -> bool {
-        self.lock().places.may_take(client, place)
+    pub(super) fn may_take(&self, client: ClientNetwork, place: PlaceUse, is_tunnel: bool) -> bool {
+        self.lock().places.may_take(client, place, is_tunnel)
     }
 
     /// Returns true if `client` may take a place of any member.
@@ -105,53 +120,128 @@ impl<T> SlotQueue<T> {
         self.lock().places.places(client, member)
     }
 
-    /// Records that `client` got a place of the member, if `enter` returns true.
+    /// Records that `client` got a place of the member, if `enter` returns true. A tunnel needs one of the places of
+    /// tunnels.
     pub(super) fn take(
         &self,
         client: ClientNetwork,
-        member: MemberId,
+        place: PlaceUse,
+        is_tunnel: bool,
         enter: impl FnOnce() -> bool,
     ) -> bool {
         let mut state = self.lock();
-        let is_taken = enter();
+        let is_full = is_tunnel && state.places.are_tunnels_full(place);
+        let is_taken = !is_full && enter();
         if is_taken {
-            state.places.add(client, member);
+            state.places.add(client, place.member, is_tunnel);
         }
         is_taken
     }
 
-    /// Records that `client` left a place of the member.
-    pub(super) fn give_back(&self, client: ClientNetwork, member: MemberId) {
-        self.lock().places.remove(client, member);
+    /// Records that a client left its place of the member.
+    pub(super) fn give_back(&self, held: &mut HeldPlace, member: MemberId) {
+        self.lock().places.remove(held, member);
     }
 
-    /// Adds a request to a queue of at most `queue_max` requests. None means that the queue is full.
+    /// Clears the promise of a place that was left.
+    pub(super) fn clear_promise(&self) {
+        self.lock().places.clear_promise();
+    }
+
+    /// Promises a place to a waiting request if the client of the place is too slow at `pace`. Returns true if the place is
+    /// promised.
+    pub(super) fn promises(&self, held: &mut HeldPlace, place: PlaceUse, pace: ClientPace) -> bool {
+        let is_slow = pace > ClientPace::Fast;
+        if held.is_promised || !(is_slow || held.is_slow) {
+            return held.is_promised;
+        }
+        let state = &mut *self.lock();
+        state.places.set_slow(held, is_slow);
+        if !is_slow {
+            return false;
+        }
+        let has_tunnels = !state.places.are_tunnels_full(place);
+        let entries = state.entries.iter();
+        let waiting = entries.filter(|entry| {
+            entry.is_waiting() && entry.may_use(place.member) && (has_tunnels || !entry.is_tunnel)
+        });
+        let clients = waiting.map(|entry| entry.client);
+        state.places.promise(held, pace, clients)
+    }
+
+    /// Counts a place as one of a tunnel. Returns false if the member has no place for another tunnel.
+    pub(super) fn begin_tunnel(&self, held: &mut HeldPlace, place: PlaceUse) -> bool {
+        self.lock().places.begin_tunnel(held, place)
+    }
+
+    /// Counts a place no longer as one of a tunnel.
+    pub(super) fn end_tunnel(&self, held: &mut HeldPlace, member: MemberId) {
+        self.lock().places.end_tunnel(held, member);
+    }
+
+    /// Returns true if a running tunnel has been told to end in favour of a waiting request. Otherwise `waker` is woken when
+    /// the tunnel is told.
+    pub(super) fn is_tunnel_told(
+        &self,
+        held: &mut HeldPlace,
+        member: MemberId,
+        waker: &Waker,
+    ) -> bool {
+        if let Some(is_told) = held.is_told(waker) {
+            return is_told;
+        }
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        state.places.watch_tunnel(held, member, waker);
+        // A request may have waited before the tunnel could be told.
+        let entries = state.entries.iter().filter(|entry| entry.is_waiting());
+        let mut told = Vec::new();
+        for entry in entries {
+            told.extend(
+                state
+                    .places
+                    .tell_tunnel(entry.client, |it| entry.may_use(it)),
+            );
+        }
+        drop(guard);
+        told.into_iter().for_each(Waker::wake);
+        held.is_told(waker).unwrap_or(false)
+    }
+
+    /// Adds a request to a queue of at most `queue_max` requests. None means that the queue is full. A tunnel at one of the
+    /// members in `usable` may be told to end in favour of the request.
     pub(super) fn join(
         &self,
-        client: ClientNetwork,
-        session_member: Option<MemberId>,
-        tried: &[MemberId],
+        request: &WaitingRequest<'_>,
         queue_max: usize,
+        usable: &[MemberId],
     ) -> Option<WaitNumber> {
-        let mut state = self.lock();
+        let client = request.client;
+        let mut guard = self.lock();
+        let state = &mut *guard;
         let mut dropped = None;
         if self.waiting.load(Ordering::SeqCst) >= queue_max {
-            dropped = Some(self.drop_for(client, &mut state)?);
+            dropped = Some(self.drop_for(client, state)?);
         }
         state.last_number += 1;
         let number = state.last_number;
-        state.entries.push_back(QueueEntry {
+        let entry = QueueEntry {
             number,
             client,
-            session_member,
-            tried: tried.into(),
+            session_member: request.session_member,
+            tried: request.tried.into(),
+            is_tunnel: request.is_tunnel,
             waker: None,
             outcome: None,
-        });
+        };
         state.places.begin_wait(client);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        drop(state);
-        dropped.flatten().into_iter().for_each(Waker::wake);
+        let may_use = |member| entry.may_use(member) && usable.contains(&member);
+        let told = state.places.tell_tunnel(client, may_use);
+        state.entries.push_back(entry);
+        drop(guard);
+        let wakers = dropped.flatten().into_iter().chain(told);
+        wakers.for_each(Waker::wake);
         Some(WaitNumber(number))
     }
 
@@ -226,8 +316,10 @@ impl<T> SlotQueue<T> {
         let Some(slot) = take_slot() else {
             return false;
         };
-        let client = state.entries[at].client;
-        state.places.add(client, place.member);
+        let QueueEntry {
+            client, is_tunnel, ..
+        } = state.entries[at];
+        state.places.add(client, place.member, is_tunnel);
         let waker = self.settle(&mut state, at, WaitOutcome::Slot(slot));
         drop(state);
         waker.into_iter().for_each(Waker::wake);
@@ -277,23 +369,28 @@ impl<T> QueueState<T> {
     /// Returns the position of the request that gets a free place of the member: the oldest request of the
     /// client with the lowest rank.
     fn first_in_turn(&self, place: PlaceUse) -> Option<usize> {
-        let mut best: Option<(usize, ClientRank)> = None;
+        let large = self.places.large();
+        let mut best: Option<(usize, WaitRank)> = None;
         let mut last = None;
         for (at, entry) in self.entries.iter().enumerate() {
             if !entry.is_waiting() || !entry.may_use(place.member) {
                 continue;
             }
             // An optimization: the requests of a client are often adjacent, and only the oldest matters.
-            let key = (entry.client, entry.session_member.is_some());
+            let key = (
+                entry.client,
+                entry.session_member.is_some(),
+                entry.is_tunnel,
+            );
             if last.replace(key) == Some(key) {
                 continue;
             }
-            let rank = self.places.rank(entry.client);
+            let rank = self.places.rank(entry.client, &large);
             let is_better = best.is_none_or(|(_, least)| rank < least);
             if is_better && self.may_take(entry, place) {
                 best = Some((at, rank));
             }
-            if best.is_some_and(|(_, least)| least == ClientRank::FIRST) {
+            if best.is_some_and(|(_, least)| least == WaitRank::FIRST) {
                 break;
             }
         }
@@ -303,7 +400,7 @@ impl<T> QueueState<T> {
     /// Returns true if the shares allow the client of a waiting request a place of the member.
     fn may_take(&self, entry: &QueueEntry<T>, place: PlaceUse) -> bool {
         let places = &self.places;
-        places.may_take(entry.client, place)
+        places.may_take(entry.client, place, entry.is_tunnel)
             && (entry.session_member.is_some() || places.may_take_any(entry.client))
     }
 }
@@ -330,20 +427,36 @@ mod tests {
         std::net::IpAddr::from([192, 0, 2, last]).into()
     }
 
+    fn join<T>(
+        queue: &SlotQueue<T>,
+        session_member: Option<MemberId>,
+        tried: &[MemberId],
+        queue_max: usize,
+    ) -> Option<WaitNumber> {
+        let request = WaitingRequest {
+            client: client(1),
+            session_member,
+            tried,
+            is_tunnel: false,
+        };
+        queue.join(&request, queue_max, &[])
+    }
+
     fn free(member: MemberId) -> PlaceUse {
         PlaceUse {
             member,
             busy: 0,
             busy_max: 9,
+            tunnels_max: 4,
         }
     }
 
     #[test]
     fn slots_go_to_the_first_request_that_may_use_the_member() {
         let queue = SlotQueue::default();
-        let only_b = queue.join(client(1), Some(B), &[], 9).unwrap();
-        let not_a = queue.join(client(1), None, &[A], 9).unwrap();
-        let any = queue.join(client(1), None, &[], 9).unwrap();
+        let only_b = join(&queue, Some(B), &[], 9).unwrap();
+        let not_a = join(&queue, None, &[A], 9).unwrap();
+        let any = join(&queue, None, &[], 9).unwrap();
         assert!(queue.offer(free(A), || Some("a")));
         assert!(queue.offer(free(B), || Some("b")));
         assert!(!queue.offer(free(A), || Some("a")));
@@ -359,18 +472,18 @@ mod tests {
     #[test]
     fn the_queue_is_bounded() {
         let queue: SlotQueue<()> = SlotQueue::default();
-        assert!(queue.join(client(1), None, &[], 0).is_none());
-        let first = queue.join(client(1), None, &[], 2).unwrap();
-        assert!(queue.join(client(1), None, &[], 2).is_some());
-        assert!(queue.join(client(1), None, &[], 2).is_none());
+        assert!(join(&queue, None, &[], 0).is_none());
+        let first = join(&queue, None, &[], 2).unwrap();
+        assert!(join(&queue, None, &[], 2).is_some());
+        assert!(join(&queue, None, &[], 2).is_none());
         queue.leave(first);
-        assert!(queue.join(client(1), None, &[], 2).is_some());
+        assert!(join(&queue, None, &[], 2).is_some());
     }
 
     #[test]
     fn a_request_that_leaves_returns_its_slot() {
         let queue = SlotQueue::default();
-        let number = queue.join(client(1), None, &[], 9).unwrap();
+        let number = join(&queue, None, &[], 9).unwrap();
         assert!(queue.offer(free(A), || Some(7)));
         assert_eq!(queue.leave(number), Some(WaitOutcome::Slot(7)));
         assert_eq!(queue.leave(number), None);
@@ -379,7 +492,7 @@ mod tests {
     #[test]
     fn a_slot_that_is_gone_changes_nothing() {
         let queue: SlotQueue<()> = SlotQueue::default();
-        queue.join(client(1), None, &[], 9).unwrap();
+        join(&queue, None, &[], 9).unwrap();
         assert!(!queue.offer(free(A), || None));
         assert!(queue.has_waiting());
     }
@@ -391,7 +504,7 @@ mod tests {
         let numbers: Vec<WaitNumber> = wakers
             .iter()
             .map(|counting| {
-                let number = queue.join(client(1), Some(B), &[], 9).unwrap();
+                let number = join(&queue, Some(B), &[], 9).unwrap();
                 let waker = counting.waker();
                 assert!(
                     queue

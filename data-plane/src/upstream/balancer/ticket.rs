@@ -3,8 +3,9 @@
 use crate::base::fair_share::ClientNetwork;
 use crate::upstream::balancer::lease::{Lease, release_place};
 use crate::upstream::balancer::member::{Member, PlaceHolder};
+use crate::upstream::balancer::place_ledger::HeldPlace;
 use crate::upstream::balancer::request::{NoMember, Requester, SessionUse};
-use crate::upstream::balancer::slot_queue::{SlotQueue, WaitNumber, WaitOutcome};
+use crate::upstream::balancer::slot_queue::{SlotQueue, WaitNumber, WaitOutcome, WaitingRequest};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use std::task::{Context, Poll};
 pub struct QueueTicket {
     queue: Arc<SlotQueue<Arc<Member>>>,
     client: ClientNetwork,
+    is_tunnel: bool,
     place: Place,
     session: SessionUse,
     requester: Requester,
@@ -50,14 +52,15 @@ impl QueueTicket {
     /// Creates the ticket of a request that waits.
     pub(super) fn waiting(
         queue: &Arc<SlotQueue<Arc<Member>>>,
-        client: ClientNetwork,
+        request: &WaitingRequest<'_>,
         number: WaitNumber,
         session: SessionUse,
         requester: Requester,
     ) -> QueueTicket {
         QueueTicket {
             queue: Arc::clone(queue),
-            client,
+            client: request.client,
+            is_tunnel: request.is_tunnel,
             place: Place::Waiting(number),
             session,
             requester,
@@ -75,8 +78,12 @@ impl QueueTicket {
             SessionUse::Changed => member.read(|core| core.cookie.clone()),
             SessionUse::None | SessionUse::Kept => None,
         };
-        let holder = PlaceHolder::Client(self.client);
+        let holder = self.holder();
         Lease::of_counted(member, holder, self.session, cookie, None, self.requester)
+    }
+
+    fn holder(&self) -> PlaceHolder {
+        PlaceHolder::Client(HeldPlace::new(self.client, self.is_tunnel))
     }
 
     fn leave(&mut self) {
@@ -85,7 +92,7 @@ impl QueueTicket {
         };
         match self.queue.leave(number) {
             Some(WaitOutcome::Slot(member)) => {
-                release_place(&member, PlaceHolder::Client(self.client));
+                release_place(&member, self.holder());
             }
             // The place that the request was told of is for the next request.
             Some(WaitOutcome::ChooseAgain) => self.queue.wake_all(),

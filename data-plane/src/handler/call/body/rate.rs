@@ -73,8 +73,9 @@ impl RatedPipe {
     }
 }
 
-/// Rate at which a client takes a response. Only the time in which the call waits for the client counts.
-pub(crate) struct DownloadRate {
+/// Rate at which a client takes a response, or sends a request to a member. Only the time in which the call waits for the
+/// client counts.
+pub(crate) struct TransferRate {
     /// Minimum rate of any client.
     bucket: TokenBucket,
     /// Minimum rate of a client over its share of the slots.
@@ -82,9 +83,9 @@ pub(crate) struct DownloadRate {
     waits: WaitClock,
 }
 
-impl DownloadRate {
-    /// Makes the state for a new response.
-    pub fn new() -> DownloadRate {
+impl TransferRate {
+    /// Makes the state for a new transfer.
+    pub fn new() -> TransferRate {
         const CHECKS_PER_SECOND: u64 = 1_000 / DOWNLOAD_RATE_CHECK_MILLISECONDS;
         let bucket = |bytes_per_second, grace_seconds| {
             TokenBucket::new(
@@ -92,7 +93,7 @@ impl DownloadRate {
                 grace_seconds * CHECKS_PER_SECOND,
             )
         };
-        DownloadRate {
+        TransferRate {
             bucket: bucket(DOWNLOAD_BYTES_PER_SECOND, DOWNLOAD_GRACE_SECONDS),
             bucket_over_share: bucket(
                 DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE,
@@ -120,7 +121,7 @@ impl DownloadRate {
         }
     }
 
-    /// Counts `bytes` taken by the client and returns the client's pace.
+    /// Counts `bytes` taken or sent by the client and returns the client's pace.
     pub fn take(&mut self, bytes: usize) -> ClientPace {
         self.waits.end();
         self.bucket.add(bytes as u64);

@@ -41,6 +41,7 @@ impl TestContest {
         let shared = SharedSettings {
             check: None,
             ejection: Arc::new(EjectionSettings::default()),
+            tunnels: None,
         };
         let seat = |(index, weight): (usize, &u32)| {
             let id = MemberId(index as u32);

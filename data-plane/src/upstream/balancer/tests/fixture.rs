@@ -129,6 +129,7 @@ impl Fixture {
             client: client(1),
             client_hash: self.clients.fetch_add(1, Ordering::Relaxed),
             is_gathered: true,
+            is_tunnel: false,
             session: None,
             tried: &[],
             now_ms: self.now_ms,

@@ -139,6 +139,7 @@ impl World {
             session,
             tried: &tried,
             is_gathered: !client_hash.is_multiple_of(4),
+            is_tunnel: client_hash.is_multiple_of(5),
             now_ms: self.fixture.now_ms,
         };
         let doubted = self.fixture.report().are_checks_doubted;

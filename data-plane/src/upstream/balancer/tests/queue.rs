@@ -1,6 +1,7 @@
 //! Bounds of simultaneous requests, and requests that wait for a busy member.
 
 use super::fixture::{Fixture, client, letter, member, settings, sticky};
+use crate::base::call_shares::ClientPace;
 use crate::upstream::balancer::test_waker::CountingWaker;
 use crate::upstream::balancer::{
     ChooseRequest, Lease, MemberEdit, NoMember, QueueTicket, WaitRefused, Waited,
@@ -366,4 +367,72 @@ fn a_lower_bound_counts_for_running_requests() {
     assert_eq!(served(&mut ticket), None);
     drop(second);
     assert_eq!(served(&mut ticket), Some('a'));
+}
+
+#[test]
+fn tunnels_have_half_of_the_places() {
+    let fixture = shared("ab", 8, 9);
+    let tunnel = |last| ChooseRequest {
+        is_tunnel: true,
+        ..fixture.request_of(last)
+    };
+    let mut held: Vec<Lease> = (10..18)
+        .map(|last| fixture.balancer.choose(&tunnel(last)).expect("a place"))
+        .collect();
+    assert_eq!(fixture.balancer.choose(&tunnel(1)).err(), Some(BUSY));
+    let mut waiting = fixture.balancer.wait(&tunnel(1), None).expect("room");
+    assert!(fixture.choose_of(2).is_ok());
+    assert_eq!(served(&mut waiting), None);
+    // A tunnel that turns out to be an ordinary response leaves the place to another tunnel.
+    held[0].end_tunnel();
+    let Poll::Ready(Waited::Lease(_lease)) = poll(&mut waiting) else {
+        panic!("no place");
+    };
+    assert!(!held[0].begin_tunnel(), "the place of tunnels is taken");
+    assert!(held[1].begin_tunnel());
+}
+
+#[test]
+fn a_tunnel_of_a_client_above_its_share_is_told_to_end() {
+    let fixture = shared("a", 4, 9);
+    let mut greedy = fixture.fill_of(1);
+    let _small = fixture.choose_of(2).expect("a place");
+    assert!(greedy.iter_mut().take(2).all(Lease::begin_tunnel));
+    let counting = CountingWaker::default();
+    let waker = counting.waker();
+    let cx = Context::from_waker(&waker);
+    assert!(greedy[0].poll_told(&cx).is_pending() && greedy[1].poll_told(&cx).is_pending());
+    let mut waiting = fixture.wait_of(3).unwrap();
+    assert_eq!(counting.count(), 1);
+    assert!(greedy[0].poll_told(&cx).is_ready() && greedy[1].poll_told(&cx).is_pending());
+    drop(greedy.remove(0));
+    assert_eq!(served(&mut waiting), Some('a'));
+}
+
+#[test]
+fn the_slow_call_of_the_largest_client_gives_way() {
+    let fixture = shared("a", 8, 9);
+    let mut greedy = fixture.fill_of(1);
+    let mut small = fixture.choose_of(2).expect("a place");
+    let _last = fixture.choose_of(3).expect("a place");
+    assert!(!greedy[0].gives_way(ClientPace::Slow), "no request waits");
+    let mut waiting = fixture.wait_of(4).unwrap();
+    assert!(!small.gives_way(ClientPace::SlowForMany), "an equal share");
+    assert!(
+        !small.gives_way(ClientPace::Slow),
+        "the largest client comes first"
+    );
+    assert!(greedy[1].gives_way(ClientPace::SlowForMany));
+    assert!(
+        !greedy[2].gives_way(ClientPace::Slow),
+        "one waiting request"
+    );
+    drop(greedy.remove(1));
+    assert_eq!(served(&mut waiting), Some('a'));
+    // A client that is fast again keeps its place, and with no slow call of a larger client a small one gives way.
+    let _next = fixture.choose_of(5).expect("a place");
+    let _waiting = fixture.wait_of(6).unwrap();
+    assert!(!greedy[0].gives_way(ClientPace::Fast));
+    assert!(!greedy[1].gives_way(ClientPace::Fast));
+    assert!(small.gives_way(ClientPace::Slow));
 }

@@ -1,0 +1,112 @@
+//! Place of a call at a member: the pace of its client, and the requests and responses that may be silent for any time.
+//!
+//! Places of members have the shares of scripts. While a request of another client waits, a call ends if its client takes
+//! the response or sends the request too slowly. Tunnels and event streams are silent by nature, so they end only where
+//! their client has more than an equal part of the places.
+
+use crate::base::call_shares::ClientPace;
+use crate::base::fair_share::{RefusalCounters, SharedLimit};
+use crate::handler::Request;
+use crate::handler::call::body::rate::TransferRate;
+use crate::upstream::balancer::Lease;
+use crate::wire::fields::Fields;
+use crate::wire::h1::response_head::ResponseHead;
+use crate::wire::reject::Reject;
+use std::task::Context;
+
+/// Media type of an event stream (HTML, server-sent events).
+const EVENT_STREAM: &[u8] = b"text/event-stream";
+
+/// Rate at which a client takes a response, or sends a request, over a place of a member.
+#[derive(Default)]
+pub(super) struct PlacePace {
+    /// The rate; None until the call waits for the client.
+    rate: Option<Box<TransferRate>>,
+    /// Bytes transferred so far.
+    bytes: u64,
+}
+
+impl PlacePace {
+    /// Records a wait for the client, after `bytes` transferred so far. Returns true if the place goes to a request of
+    /// another client, and the call has to end. Wakes the task for the next check.
+    pub(super) fn wait(
+        &mut self,
+        lease: Option<&mut Lease>,
+        bytes: u64,
+        refusals: &RefusalCounters,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let Some(lease) = lease.filter(|lease| lease.has_place()) else {
+            return false;
+        };
+        self.advance(lease, bytes);
+        let rate = self
+            .rate
+            .get_or_insert_with(|| Box::new(TransferRate::new()));
+        gives_way(lease, rate.wait(cx), refusals)
+    }
+
+    /// Records progress of a transfer of `bytes` so far. Nothing is measured before the first wait.
+    pub(super) fn progress(&mut self, lease: Option<&mut Lease>, bytes: u64) {
+        if self.rate.is_some()
+            && let Some(lease) = lease
+        {
+            self.advance(lease, bytes);
+        }
+    }
+
+    fn advance(&mut self, lease: &mut Lease, bytes: u64) {
+        let more = bytes.saturating_sub(std::mem::replace(&mut self.bytes, bytes));
+        if let Some(rate) = &mut self.rate
+            && more > 0
+        {
+            let pace = rate.take(usize::try_from(more).unwrap_or(usize::MAX));
+            lease.gives_way(pace);
+        }
+    }
+}
+
+/// Reports the pace to the balancer, and counts a place given up.
+fn gives_way(lease: &mut Lease, pace: ClientPace, refusals: &RefusalCounters) -> bool {
+    let gives_way = lease.gives_way(pace);
+    if gives_way {
+        refusals.increment(SharedLimit::MemberPlaces);
+    }
+    gives_way
+}
+
+/// Returns true for a request for a tunnel or an event stream.
+pub(super) fn wants_tunnel(request: &Request) -> bool {
+    request.upgrade.is_some()
+        || Fields(&request.fields)
+            .all("accept")
+            .any(|accept| accept.windows(EVENT_STREAM.len()).any(is_event_stream))
+}
+
+fn is_event_stream(text: &[u8]) -> bool {
+    text.eq_ignore_ascii_case(EVENT_STREAM)
+}
+
+/// Adapts the place of a call to the head of a streamed response: an event stream takes one of the places of tunnels,
+/// and another response none. Returns true for an event stream with a place.
+///
+/// # Errors
+/// The member has no place for another tunnel.
+pub(super) fn begin_stream(
+    lease: Option<&mut Lease>,
+    head: &ResponseHead<'_>,
+) -> Result<bool, Reject> {
+    let Some(lease) = lease.filter(|lease| lease.has_place()) else {
+        return Ok(false);
+    };
+    let media_type = head.fields.first("content-type");
+    let start = media_type.and_then(|it| it.get(..EVENT_STREAM.len()));
+    if !start.is_some_and(is_event_stream) {
+        lease.end_tunnel();
+        return Ok(false);
+    }
+    match lease.begin_tunnel() {
+        true => Ok(true),
+        false => Err(Reject::UPSTREAM_BUSY),
+    }
+}
