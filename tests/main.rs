@@ -92,6 +92,7 @@ mod open_files;
 mod papers;
 mod passed_content;
 mod path_parameters;
+mod path_rules;
 mod pending;
 mod previews;
 mod proxied_fields;

@@ -18,7 +18,8 @@ fn config(limits: &str) -> String {
     server_table(&format!("h2c = true\nlimits = {{ {limits} }}"))
         + &site_table("http = \"serve\"")
         + "[[site.route]]\npath = \"/tunnel\"\ntest = \"tunnel\"\n"
-        + "[[site.route]]\npath = \"/kept\"\ntest = \"tunnel\"\ncache = { seconds = 100 }\n"
+        + "[[site.route]]\npath = \"/kept\"\ntest = \"tunnel\"\ncache = { seconds = 100 }\nupgrade = true\n"
+        + "[[site.route]]\npath = \"/stored\"\ntest = \"tunnel\"\ncache = { seconds = 100 }\n"
         + "[[site.route]]\npath = \"/slow\"\ntest = \"slow\"\n"
         + "[[site.route]]\npath = \"/page\"\ntest = \"page\"\ncache = { seconds = 100 }\n"
         + "[[site.route]]\npath = \"/denied\"\ntest = \"tunnel\"\nallow = [\"192.0.2.1\"]\n"
@@ -228,7 +229,26 @@ fn a_request_without_a_tunnel_goes_on() {
     }
 }
 
-/// Checks that guards and rewrites apply to tunnels, and that the page cache is passed by.
+/// Checks that a request for a tunnel gets the stored page of a route with the page cache and without `upgrade`, and
+/// that an extended CONNECT is refused there.
+#[test]
+fn a_field_passes_no_page_cache_by() {
+    let server = server("");
+    for path in ["/page", "/stored"] {
+        for part in ["fwd=uri-miss", "hit"] {
+            let answer = Wire::plain(&server).get(path, SWITCH);
+            assert_eq!(answer.status, 200, "{path}: {answer:?}");
+            let told = answer.field("cache-status").expect("Cache-Status");
+            // The handler of tunnels makes no page for the cache.
+            assert!(path != "/page" || told.contains(part), "{path}: {told}");
+        }
+        let mut h2 = H2::open(&server, Over::Tls);
+        let id = connect(&mut h2, path);
+        assert_eq!(h2.response(id).status, 405, "{path}");
+    }
+}
+
+/// Checks that guards and rewrites apply to tunnels, and that `upgrade` passes the page cache by.
 #[test]
 fn tunnels_are_routed_and_guarded() {
     let server = server("");

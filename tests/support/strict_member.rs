@@ -234,7 +234,8 @@ fn check_line(line: &str) -> Result<(), &'static str> {
     }
     let path = target.split('?').next().unwrap_or_default();
     let lower = path.to_ascii_lowercase();
-    if ["%00", "%2f", "%5c", "\\", "//"]
+    // Doubled slashes are a part of the path as sent, unless a dot segment is behind them.
+    if ["%00", "%2f", "%5c", "\\"]
         .iter()
         .any(|part| lower.contains(part))
     {

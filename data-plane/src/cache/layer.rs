@@ -16,6 +16,8 @@ pub struct CacheLayer {
     pub site: Arc<str>,
     /// The number of the route in cache keys, distinct for each route and for each handler of a route.
     pub route: u64,
+    /// True if requests for a tunnel pass the cache by.
+    pub passes_tunnels: bool,
 }
 
 impl CacheLayer {
@@ -26,6 +28,7 @@ impl CacheLayer {
             rule,
             site,
             route,
+            passes_tunnels,
         } = self.clone();
         CachedHandler {
             cache,
@@ -33,15 +36,22 @@ impl CacheLayer {
             inner,
             site,
             route,
+            passes_tunnels,
         }
     }
 }
 
 impl CachedHandler {
     /// Returns the handler behind the cache, for a request that asks for a tunnel and is answered with a
-    /// tunnel.
+    /// tunnel. Without `upgrade` of the route, there is none: a client could otherwise pass the cache by with a field.
     pub fn tunnel_handler(&self) -> Option<&RouteHandler> {
-        Some(&self.inner).filter(|inner| inner.accepts_tunnels())
+        let passes = self.passes_tunnels && self.inner.accepts_tunnels();
+        passes.then_some(&self.inner)
+    }
+
+    /// Returns the handler behind the cache.
+    pub fn handler(&self) -> &RouteHandler {
+        &self.inner
     }
 }
 
@@ -54,4 +64,6 @@ pub struct CachedHandler {
     pub(super) site: Arc<str>,
     /// The number of the route in cache keys, distinct for each route and for each handler of a route.
     pub(super) route: u64,
+    /// True if requests for a tunnel pass the cache by.
+    pub(super) passes_tunnels: bool,
 }

@@ -22,6 +22,7 @@ pub use policy::PageCacheRule;
 
 use crate::limits::{CACHE_HIT_FOR_PASS_SECONDS, CACHE_HIT_FOR_PASS_URIS_MAX, CACHE_VARIANTS_MAX};
 use crate::site::{ContentBudget, gzip};
+use crate::wire::path_readings::merged_slashes;
 use fill::{CacheFill, FillBudget, FillPhase};
 use key::{Audience, PresentedRequest};
 use page::{CachedPage, CachedPageId};
@@ -125,9 +126,9 @@ impl PageCache {
     }
 
     /// Removes the pages of a site, by the site's first name, with the given path and any query. A path
-    /// with `*` at the end is a prefix. Returns the number of removed pages.
+    /// with `*` at the end is a prefix. Doubled slashes make no difference. Returns the number of removed pages.
     pub fn purge(&self, site: &str, path: &str) -> usize {
-        let path = path.as_bytes();
+        let path = merged_slashes(path.as_bytes());
         let is_meant = |place: &CachedPageId| {
             let is_path = match path.strip_suffix(b"*") {
                 Some(prefix) => place.path.starts_with(prefix),

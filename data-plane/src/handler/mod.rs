@@ -23,6 +23,7 @@ use crate::base::route_counters::CacheOutcome;
 use crate::handler::interim::InterimSender;
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::path_readings::{PathReadings, Slashes, has_parameters};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, Version};
 use crate::wire::response_fields::ResponseFields;
@@ -231,6 +232,16 @@ impl Request {
     /// Returns the path that the handler looks up: the path of the rewrite, or else the client's path.
     pub fn target_path(&self) -> &[u8] {
         self.rewrite.path.as_deref().unwrap_or(&self.path)
+    }
+
+    /// Returns the requested path, normalised, and its further readings by an application.
+    pub fn readings(&self) -> Vec<Vec<u8>> {
+        let mut paths = vec![self.path.clone()];
+        if self.raw_path != self.path || has_parameters(&self.path) {
+            let readings = PathReadings::of(&self.raw_path, &self.path, Slashes::Keep);
+            paths.extend(readings.iter().flat_map(|it| it.iter().map(<[u8]>::to_vec)));
+        }
+        paths
     }
 }
 

@@ -4,10 +4,11 @@ use crate::handler::Response;
 use crate::site::{HeaderRules, is_content_field, operator_fields};
 use crate::wire::status::Status;
 
-/// Applies the operator's fields for `path` to a handler's response. The operator's value replaces the
+/// Applies the operator's fields for any of the paths to a handler's response. The operator's value replaces the
 /// handler's, as for a file, except for values that only a handler can know.
-pub(super) fn apply(headers: &HeaderRules, path: &[u8], response: &mut Response) {
-    let path = path.strip_prefix(b"/").unwrap_or(path);
+pub(super) fn apply(headers: &HeaderRules, paths: &[Vec<u8>], response: &mut Response) {
+    let below_root = |path| <[u8]>::strip_prefix(path, b"/").unwrap_or(path);
+    let paths: Vec<&[u8]> = paths.iter().map(|path| below_root(path)).collect();
     let is_full = *response.status != Status::NOT_MODIFIED;
     // The operator's fields on privacy and lifetime are for pages. A 304 without such fields leaves
     // the values of the stored response as they are (RFC 9111 §4.3.4). A missing login or a failure
@@ -20,7 +21,7 @@ pub(super) fn apply(headers: &HeaderRules, path: &[u8], response: &mut Response)
             .fields
             .iter()
             .any(|(its, _)| is_one(its, LIFETIME_FIELDS));
-    for (name, value) in operator_fields(headers, path) {
+    for (name, value) in operator_fields(headers, &paths) {
         let bytes = name.as_bytes();
         let is_wanted = match () {
             () if is_one(bytes, LIFETIME_FIELDS) => gets_lifetime,
@@ -76,7 +77,7 @@ mod tests {
             fields.push(name.as_bytes(), value.as_bytes());
         }
         let mut response = Response::new(Status(status), fields, ResponseBody::Empty);
-        apply(&rules, b"/a", &mut response);
+        apply(&rules, &[b"/a".to_vec()], &mut response);
         let lines = String::from_utf8_lossy(response.fields.lines());
         lines.lines().map(str::to_owned).collect()
     }

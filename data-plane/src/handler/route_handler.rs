@@ -43,18 +43,22 @@ impl RouteHandler {
     }
 
     /// Calls the handler and applies the operator's fields to the response. The path of the script's file,
-    /// or else the path requested by the client, selects the fields. The target of an internal redirect
+    /// or else each reading of the path requested by the client, selects the fields. The target of an internal redirect
     /// keeps the target's own fields.
     pub(crate) fn call(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
-        let mut cors_paths = self.cors_paths.iter();
-        let has_cors = cors_paths.any(|prefix| is_below(&request.path, prefix));
         let headers = self.headers.clone();
+        if headers.is_none() && self.cors_paths.is_empty() {
+            return self.handler.handle(request);
+        }
+        let paths = request.readings();
+        let mut cors_paths = self.cors_paths.iter();
+        let has_cors = cors_paths.any(|prefix| paths.iter().any(|path| is_below(path, prefix)));
         if headers.is_none() && !has_cors {
             return self.handler.handle(request);
         }
-        let path = match &request.script {
-            Some(script) => script.name.clone(),
-            None => request.path.clone(),
+        let paths = match &request.script {
+            Some(script) => vec![script.name.clone()],
+            None => paths,
         };
         let response = self.handler.handle(request);
         Box::pin(async move {
@@ -64,7 +68,7 @@ impl RouteHandler {
                 response.fields.retain(|name, _| !is_of_cors(name));
             }
             if let Some(headers) = headers.filter(|_| !response.has_operator_fields) {
-                operator_fields::apply(&headers, &path, &mut response);
+                operator_fields::apply(&headers, &paths, &mut response);
             }
             Ok(response)
         })

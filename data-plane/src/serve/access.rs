@@ -2,6 +2,7 @@
 
 use crate::serve::dispatch_context::{DispatchContext, RateCheck};
 use crate::serve::ruled_request::RuledRequest;
+use crate::wire::path_readings::PathReadings;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::world::method_set::MethodSet;
@@ -73,7 +74,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
 
     fn pass_guards(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
         if let Some(rules) = &self.host.request_rules {
-            self.pass_limits(rules, path)?;
+            self.pass_limits(rules, path, None)?;
         }
         self.pass_addresses(path)?;
         let methods = |route: &Route| {
@@ -94,12 +95,19 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         Ok(())
     }
 
-    /// Takes a token of each rate of `path` that has not counted the request yet, and applies the largest content. The
-    /// requested path may raise the size above the limit of the server, and the other paths only lower the size.
+    /// Returns the largest content of a request for a path without a size of its own.
+    pub(super) fn body_bytes_usual(&self) -> u64 {
+        self.world.limits.body_bytes
+    }
+
+    /// Takes a token of each rate of `path` and of its further readings that has not counted the request yet, and applies
+    /// the largest content. The requested path may raise the size above the limit of the server, and the other paths only
+    /// lower the size.
     pub(super) fn pass_limits(
         &mut self,
         rules: &'w RequestRules,
         path: &[u8],
+        readings: Option<&PathReadings>,
     ) -> Result<(), AccessDenied> {
         let (client, now_ms) = (self.facts.peer.into(), self.facts.now_ms);
         let ruled = self.ruled.get_or_insert_default();
@@ -107,9 +115,17 @@ impl<'w, 'h> AccessGate<'w, 'h> {
             let largest = ruled.body_bytes.unwrap_or(self.world.limits.body_bytes);
             ruled.body_bytes = Some(bytes.min(largest));
         }
+        let all: Vec<&[u8]>;
+        let paths = match readings {
+            None => &[path][..],
+            Some(readings) => {
+                all = readings.iter().chain([path]).collect();
+                &all
+            }
+        };
         let taken = match self.facts.rate {
             RateCheck::Counted(counted) => rules
-                .take(path, client, now_ms, &mut ruled.rates, counted)
+                .take(paths, client, now_ms, &mut ruled.rates, counted)
                 .map(|()| counted.max(ruled.rates.len())),
             RateCheck::Refused { wait_ms } => Err(wait_ms),
         };

@@ -211,7 +211,7 @@ impl<'a> AccessLogEntry<'a> {
         let Some(access) = self.access(&world) else {
             return;
         };
-        if access.skips(self.path(), status.0) {
+        if access.skips(self.head, status.0) {
             return;
         }
         let who = self.client(&world, who);
@@ -266,7 +266,7 @@ impl<'a> AccessLogEntry<'a> {
             first: line.map(|line| line.first.to_vec()).unwrap_or_default(),
             skipped: access
                 .as_ref()
-                .and_then(|it| it.skipped_statuses(self.path())),
+                .and_then(|it| it.skipped_statuses(self.head)),
             access,
             view,
             who: client,

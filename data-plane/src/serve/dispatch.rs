@@ -17,6 +17,7 @@ use crate::site::{
 };
 use crate::tls::Acceptance;
 use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::path_readings::{self, PathReadings};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::request_target;
@@ -133,11 +134,13 @@ pub fn dispatch<'w>(
         );
     };
     let host: &Host = host;
-    if let Cow::Owned(path) = &head.path
-        && must_refuse_slash(host, head.raw_path, path)
-    {
-        return Dispatched::unguarded(Some(host), refuse(Reject::TARGET_SLASH));
-    }
+    let readings = match &head.path {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(path) => match host.readings(head.raw_path, path) {
+            Ok(readings) => readings,
+            Err(reject) => return Dispatched::unguarded(Some(host), refuse(reject)),
+        },
+    };
     let forwarded;
     let facts = match world.trust.is_empty() {
         true => facts,
@@ -159,13 +162,14 @@ pub fn dispatch<'w>(
         host,
         facts,
         head,
+        readings,
         request_builder,
         query: None,
     };
     let rules = host.request_rules.as_ref();
     let reply = match rules.and_then(|rules| site.apply_rules(rules)) {
         Some(reply) => reply,
-        None => match site.gate.pass(&head.path) {
+        None => match site.pass_requested() {
             Ok(()) => match &host.preview {
                 None => site.answer(),
                 Some(preview) => site.answer_preview(preview),
@@ -190,20 +194,6 @@ pub fn dispatch<'w>(
         counters: Some(route.map_or(&host.counters, |route| &route.counters)),
         ruled: site.gate.ruled,
     }
-}
-
-/// Returns true for an encoded slash in a path that is not for a route with `encoded_slash`. `path` is the
-/// decoded path with a separator in place of the encoded slash.
-#[inline(never)]
-fn must_refuse_slash(host: &Host, raw_path: &[u8], path: &[u8]) -> bool {
-    let passes = || {
-        // An application server may cut a parameter off before or after the decoding of a slash within the
-        // parameter, and one of the readings could lead past a guard.
-        !request_target::has_raw_parameters(raw_path)
-            && request_target::opaque_path(raw_path)
-                .is_ok_and(|opaque| host.passes_encoded_slash(path, &opaque))
-    };
-    request_target::has_encoded_slash(raw_path) && !passes()
 }
 
 /// Returns the outcome of a request for the server as a whole, with the target `*`.
@@ -292,7 +282,11 @@ pub(super) fn admit(
         return (Err(refuse(Reject::HOST_UNKNOWN)), true);
     };
     let mut gate = AccessGate::new(world, host, facts, head);
-    match gate.pass(path) {
+    // The handler may take parameters off the part of the path behind its file.
+    let readings = PathReadings::of_rewritten(path);
+    let readings = readings.iter().flat_map(|readings| readings.iter());
+    let passed = readings.chain([path]).try_for_each(|path| gate.pass(path));
+    match passed {
         Ok(()) => (Ok(gate.user), gate.is_guarded),
         Err(denied) => (Err(denied.into()), gate.is_guarded),
     }
@@ -404,6 +398,8 @@ struct SiteDispatcher<'w, 'h> {
     host: &'w Host,
     facts: &'h DispatchContext,
     head: &'h RequestHead<'h>,
+    /// Readings of the requested path beside the normalised path, by the application that may answer.
+    readings: Option<Box<PathReadings>>,
     request_builder: &'h dyn RequestBuilder,
     /// Query for the script in place of the requested query, if a rewrite or `try` sets a query.
     query: Option<Vec<u8>>,
@@ -416,12 +412,14 @@ impl<'w> SiteDispatcher<'w, '_> {
     fn apply_rules(&mut self, rules: &'w RequestRules) -> Option<DispatchOutcome> {
         let head = self.head;
         let path: &[u8] = &head.path;
-        let cors = rules.cors(path);
+        let readings = self.readings.as_deref();
+        let cors = rules.cors(path, readings);
         let origin = cors.and_then(|_| head.fields.first("origin"));
+        let usual_bytes = self.gate.body_bytes_usual();
         let ruled = self.gate.ruled.get_or_insert_default();
         ruled.secure_fields = cors.map(|cors| cors.fields(origin));
-        ruled.body_bytes = rules.body_bytes(path);
-        if let Err(denied) = self.gate.pass_limits(rules, path) {
+        ruled.body_bytes = rules.body_bytes(path, readings, usual_bytes);
+        if let Err(denied) = self.gate.pass_limits(rules, path, readings) {
             return Some(denied.into());
         }
         let (cors, origin) = cors.zip(origin)?;
@@ -429,20 +427,30 @@ impl<'w> SiteDispatcher<'w, '_> {
             return None;
         }
         head.fields.first("access-control-request-method")?;
-        Some(match self.gate.pass_addresses(path) {
-            Ok(()) => DispatchOutcome::Preflight(cors.preflight(origin)),
-            Err(denied) => denied.into(),
-        })
+        let readings = readings.into_iter().flat_map(PathReadings::iter);
+        for path in readings.chain([path]) {
+            if let Err(denied) = self.gate.pass_addresses(path) {
+                return Some(denied.into());
+            }
+        }
+        Some(DispatchOutcome::Preflight(cors.preflight(origin)))
+    }
+
+    /// Checks all guards of the requested path, in each of its readings.
+    #[inline]
+    fn pass_requested(&mut self) -> Result<(), AccessDenied> {
+        self.gate.pass(&self.head.path)?;
+        match &self.readings {
+            None => Ok(()),
+            Some(readings) => readings.iter().try_for_each(|path| self.gate.pass(path)),
+        }
     }
 
     fn answer(&mut self) -> DispatchOutcome {
         let path: &[u8] = &self.head.path;
-        if let Some(refusal) = self.parameters_refusal(path) {
-            return refusal;
-        }
         if let Some(redirects) = &self.host.redirects
             && !redirects.forced.is_empty()
-            && let Some(redirected) = self.redirected(&redirects.forced)
+            && let Some(redirected) = self.redirected_by_force(&redirects.forced)
         {
             return redirected;
         }
@@ -478,6 +486,24 @@ impl<'w> SiteDispatcher<'w, '_> {
                 }
             }
             Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
+        }
+    }
+
+    /// Returns the answer of the forced redirects for the requested path. A path with a redirect in another reading alone
+    /// is refused, since an application would show the page that the redirect hides.
+    #[inline(never)]
+    fn redirected_by_force(&self, table: &RedirectTable) -> Option<DispatchOutcome> {
+        let redirected = self.redirected(table);
+        let mut readings = self.readings.iter().flat_map(|readings| readings.merged());
+        let mut hides = || readings.any(|path| table.find(&path[1..]).is_some());
+        match redirected {
+            None if hides() => Some(refuse(
+                match path_readings::has_encoded_slash(self.head.raw_path) {
+                    true => Reject::TARGET_SLASH,
+                    false => Reject::TARGET_PARAMETER,
+                },
+            )),
+            redirected => redirected,
         }
     }
 
@@ -526,23 +552,22 @@ impl<'w> SiteDispatcher<'w, '_> {
         )
     }
 
-    /// Returns the refusal of a path with parameters, if a member could read the path as a path of another route or with
-    /// other guards. The rates of the path as the member may read the path count as well.
+    /// Checks all guards of a rewritten path in the further readings of the application that answers.
     #[inline]
-    fn parameters_refusal(&mut self, path: &[u8]) -> Option<DispatchOutcome> {
-        let has_parameters = !self.host.routes.is_empty() && request_target::has_parameters(path);
-        has_parameters.then(|| self.refusal_by_parameters(path))?
+    fn pass_rewritten(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
+        match path_readings::has_parameters(path) {
+            true => self.pass_rewritten_readings(path),
+            false => Ok(()),
+        }
     }
 
     #[inline(never)]
-    fn refusal_by_parameters(&mut self, path: &[u8]) -> Option<DispatchOutcome> {
-        let host = self.host;
-        let plain = host.path_of_member(path)?;
-        if !host.is_alike(path, &plain) {
-            return Some(refuse(Reject::TARGET_PARAMETER));
+    fn pass_rewritten_readings(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
+        let readings = self.host.rewritten_readings(path);
+        match readings.map_err(AccessDenied::Refuse)? {
+            None => Ok(()),
+            Some(readings) => readings.iter().try_for_each(|path| self.gate.pass(path)),
         }
-        let rules = host.request_rules.as_deref()?;
-        self.gate.pass_limits(rules, &plain).err().map(Into::into)
     }
 
     /// Returns the outcome for `path`, the target of a rewrite: from the handler or the folder of another
@@ -579,8 +604,8 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// matches.
     fn handler_at(&mut self, path: &[u8]) -> Option<DispatchOutcome> {
         let (target, rest) = self.host.target(path)?;
-        if let Some(refusal) = self.parameters_refusal(path) {
-            return Some(refusal);
+        if let Err(denied) = self.pass_rewritten(path) {
+            return Some(denied.into());
         }
         Some(match target {
             RouteTarget::Handler(handler) => self.call(handler, Some(path), None),
@@ -686,6 +711,9 @@ impl<'w> SiteDispatcher<'w, '_> {
                 None => {}
             }
         }
+        if self.head.method.is_safe() && self.has_uncached_reading() {
+            return self.call(cached.handler(), path, script);
+        }
         let caller = LookupContext {
             user: self.gate.user.as_deref(),
             secure: self.facts.secure,
@@ -702,6 +730,17 @@ impl<'w> SiteDispatcher<'w, '_> {
             CacheLookup::Kept(stored) => DispatchOutcome::Stored(stored),
             CacheLookup::Call(handler) => self.call(&handler.into(), path, script),
         }
+    }
+
+    /// Returns true if a reading of the requested path leads to a route without the page cache.
+    #[inline]
+    fn has_uncached_reading(&self) -> bool {
+        self.readings.as_ref().is_some_and(|readings| {
+            let mut routes = readings
+                .iter()
+                .filter_map(|path| self.host.target_route(path));
+            routes.any(|route| !route.has_cache())
+        })
     }
 
     /// Returns the wait for all changes of the site that were reported before the request; None if no
@@ -834,8 +873,18 @@ impl<'w> SiteDispatcher<'w, '_> {
             names.extend(site.aliases(&script.name));
         }
         for name in names {
-            if let Err(denied) = self.gate.pass(&[name, script.path_info.clone()].concat()) {
+            let path = [name, script.path_info.clone()].concat();
+            if let Err(denied) = self.gate.pass(&path) {
                 return Some(denied.into());
+            }
+            // The script may take parameters off the path info.
+            for path in PathReadings::of_rewritten(&path)
+                .iter()
+                .flat_map(|it| it.iter())
+            {
+                if let Err(denied) = self.gate.pass(path) {
+                    return Some(denied.into());
+                }
             }
         }
         Some(match &scripts.cache {

@@ -199,11 +199,14 @@ pub fn is_framing(name: &[u8]) -> bool {
     .any(|field| is(name, field))
 }
 
-/// Returns the fields that the operator's rules set for a path below the root. The last rule for a name
+/// Returns the fields that the operator's rules set for any of the paths below the root. The last rule for a name
 /// wins.
-pub fn operator_fields<'r>(headers: &'r HeaderRules, path: &[u8]) -> Vec<(&'r str, &'r str)> {
+pub fn operator_fields<'r>(headers: &'r HeaderRules, paths: &[&[u8]]) -> Vec<(&'r str, &'r str)> {
     let mut fields: Vec<(&str, &str)> = Vec::new();
-    for (_, set) in headers.iter().filter(|(glob, _)| glob.matches(path)) {
+    let applies = headers
+        .iter()
+        .filter(|(glob, _)| paths.iter().any(|path| glob.matches(path)));
+    for (_, set) in applies {
         for (name, value) in set {
             if is_settable(name) && valid_value(value) {
                 fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
@@ -222,7 +225,7 @@ pub fn set_fields<'r>(
 ) -> Vec<(&'r str, &'r str)> {
     let has_operators_age = rules.cache_control(path).is_some();
     let mut fields = published.fields(path, has_operators_age);
-    for (name, value) in operator_fields(&rules.headers, path) {
+    for (name, value) in operator_fields(&rules.headers, &[path]) {
         fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         fields.push((name, value));
     }

@@ -102,7 +102,7 @@ impl PublishedRules {
 
     /// Returns the response fields of a path, without Cache-Control if an operator's rule decides about caches.
     pub fn fields(&self, path: &[u8], has_operators_age: bool) -> Vec<(&str, &str)> {
-        let mut fields = operator_fields(&self.headers, path);
+        let mut fields = operator_fields(&self.headers, &[path]);
         fields.retain(|(name, _)| !(has_operators_age && is(name.as_bytes(), "Cache-Control")));
         fields
     }

@@ -22,7 +22,7 @@ pub struct MetaVariables<'a> {
     pub host: &'a [u8],
     /// Port in digits, as the client addressed the server.
     pub port: &'a str,
-    /// Path as sent by the client, still percent-encoded.
+    /// Path as sent by the client, still percent-encoded, with resolved dot segments.
     pub raw_path: &'a [u8],
     /// Query as sent by the client, without the `?`.
     pub query: Option<&'a [u8]>,

@@ -29,6 +29,7 @@ mod hpack_primitives;
 mod request_head_builder;
 pub mod location;
 pub mod origin_fields;
+pub mod path_readings;
 pub mod pkt_line;
 pub mod smart_http;
 pub mod priority;

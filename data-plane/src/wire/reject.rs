@@ -66,6 +66,7 @@ rejects! {
     TARGET_BACKSLASH = 115 400 true "backslash in the path";
     TARGET_DOT_PARAMETER = 116 400 false "parameter on a dot segment of the path";
     TARGET_PARAMETER = 117 400 false "path parameter that changes the route or the guards of the path";
+    TARGET_LEAVES_ROUTE = 118 400 false "path leaves the path of its route";
     // 2xx: fields.
     FIELD_MALFORMED = 201 400 true "malformed field line";
     FIELD_NAME = 202 400 true "malformed field name";

@@ -175,7 +175,8 @@ pub struct RequestHead<'a> {
     /// begin with `//`, and in a Location must follow a scheme and host.
     pub raw_path: &'a [u8],
     /// Decoded and normalised path: begins with `/`, has no `.` or `..` component, and no empty component
-    /// except the last. `*` for `OPTIONS *` and for CONNECT without `:protocol`.
+    /// except the last. `*` for `OPTIONS *` and for CONNECT without `:protocol`. A borrowed path has a single
+    /// [reading](crate::wire::path_readings).
     pub path: Cow<'a, [u8]>,
     /// Query without the `?`.
     pub query: Option<&'a [u8]>,

@@ -3,10 +3,11 @@
 //!
 //! Known means to bypass path comparisons are refused rather than repaired: `..` above the root, encoded
 //! slashes, backslashes and NUL. Only with [`EncodedSlash::Separator`] an encoded slash passes, and the caller
-//! then has to compare both readings of the path.
+//! then has to compare all [readings of the path](crate::wire::path_readings).
 
 use crate::limits::Limits;
 use crate::wire::byte_search;
+use crate::wire::path_readings;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use std::borrow::Cow;
@@ -19,7 +20,8 @@ pub struct RequestTarget<'a> {
     /// Path as sent by the client; `/` for an absolute form without a path, `*` for `OPTIONS *` and
     /// CONNECT.
     pub raw_path: &'a [u8],
-    /// Decoded and normalised path; `*` for `OPTIONS *` and CONNECT.
+    /// Decoded and normalised path; `*` for `OPTIONS *` and CONNECT. A borrowed path has a single
+    /// [reading](crate::wire::path_readings).
     pub path: Cow<'a, [u8]>,
     /// Query without the `?`, not decoded.
     pub query: Option<&'a [u8]>,
@@ -94,7 +96,7 @@ fn origin<'a>(
     let raw_path = if raw_path.is_empty() { b"/" } else { raw_path };
     let path = match normalise(raw_path) {
         Err(Reject::TARGET_SLASH) if slash == EncodedSlash::Separator => {
-            Cow::Owned(separated_path(raw_path)?)
+            Cow::Owned(path_readings::separated_path(raw_path)?)
         }
         path => path?,
     };
@@ -128,97 +130,6 @@ fn without_scheme(target: &[u8]) -> Option<&[u8]> {
         })
 }
 
-/// Returns true if the path has an encoded slash.
-pub fn has_encoded_slash(raw_path: &[u8]) -> bool {
-    raw_path.windows(ENCODED_SLASH.len()).any(is_encoded_slash)
-}
-
-/// Returns the decoded path in the reading of a recipient that takes an encoded slash for a separator. Errors:
-/// as for [`normalise`].
-fn separated_path(raw_path: &[u8]) -> Result<Vec<u8>, Reject> {
-    let mut separated = Vec::with_capacity(raw_path.len());
-    let mut rest = raw_path;
-    while let [first, after @ ..] = rest {
-        let is_slash = rest
-            .get(..ENCODED_SLASH.len())
-            .is_some_and(is_encoded_slash);
-        separated.push(if is_slash { b'/' } else { *first });
-        rest = if is_slash {
-            &rest[ENCODED_SLASH.len()..]
-        } else {
-            after
-        };
-    }
-    Ok(normalise(&separated)?.into_owned())
-}
-
-/// Returns the decoded path in the reading of a recipient that takes an encoded slash for a part of a name. The
-/// slash stays encoded. Errors: rules 110 to 115, without rule 114.
-pub fn opaque_path(raw_path: &[u8]) -> Result<Vec<u8>, Reject> {
-    let mut escaped = Vec::with_capacity(raw_path.len() + 8);
-    let mut rest = raw_path;
-    while let [first, after @ ..] = rest {
-        if rest
-            .get(..ENCODED_SLASH.len())
-            .is_some_and(is_encoded_slash)
-        {
-            // The encoded percent sign keeps the two digits through the decoding.
-            escaped.extend_from_slice(b"%25");
-        } else {
-            escaped.push(*first);
-        }
-        rest = after;
-    }
-    Ok(normalise(&escaped)?.into_owned())
-}
-
-/// Returns true if a segment of the path has a parameter before or after the decoding, as in `/a;x=1` and
-/// `/a%3Bx=1`.
-pub fn has_raw_parameters(raw_path: &[u8]) -> bool {
-    let is_encoded = |it: &[u8]| it.eq_ignore_ascii_case(b"%3b");
-    has_parameters(raw_path) || raw_path.windows(3).any(is_encoded)
-}
-
-/// Returns true if a segment of the path has a parameter, as in `/a;x=1`.
-pub fn has_parameters(path: &[u8]) -> bool {
-    byte_search::find(path, b';', 0).is_some()
-}
-
-/// Returns a decoded, normalised path without the parameters of its segments: `/a/b` for `/a;x=1/b`. Segments
-/// that become empty are merged, as in [`normalise`]; segments that become dots are resolved.
-pub fn without_parameters(path: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(path.len());
-    plain.push(b'/');
-    let mut segments = path.split(|byte| *byte == b'/').peekable();
-    while let Some(segment) = segments.next() {
-        let name = segment.split(|byte| *byte == b';').next();
-        match name.unwrap_or_default() {
-            b"" | b"." => {}
-            b".." => {
-                plain.pop();
-                let parent = plain.iter().rposition(|byte| *byte == b'/');
-                plain.truncate(parent.map_or(0, |slash| slash + 1));
-                if plain.is_empty() {
-                    plain.push(b'/');
-                }
-            }
-            name => {
-                plain.extend_from_slice(name);
-                if segments.peek().is_some() {
-                    plain.push(b'/');
-                }
-            }
-        }
-    }
-    plain
-}
-
-const ENCODED_SLASH: &[u8] = b"%2F";
-
-fn is_encoded_slash(text: &[u8]) -> bool {
-    text.eq_ignore_ascii_case(ENCODED_SLASH)
-}
-
 /// Returns true if a decoded path is `prefix`, or lies below `prefix` in whole components. The prefix has no final slash;
 /// all paths lie below the empty prefix.
 pub fn is_below(path: &[u8], prefix: &[u8]) -> bool {
@@ -241,7 +152,7 @@ pub fn normalise(raw_path: &[u8]) -> Result<Cow<'_, [u8]>, Reject> {
     let mut ends_with_name = false;
     for component in components.split(|&byte| byte == b'/') {
         let start = path.len();
-        decode(component, &mut path)?;
+        push_decoded(component, &mut path)?;
         ends_with_name = !matches!(path[start..], [] | [b'.'] | [b'.', b'.']);
         if ends_with_name {
             path.push(b'/');
@@ -262,13 +173,13 @@ pub fn normalise(raw_path: &[u8]) -> Result<Cow<'_, [u8]>, Reject> {
     Ok(Cow::Owned(path))
 }
 
-/// Returns true if `raw_path` has nothing to decode, resolve, merge or refuse. A name with a leading dot
-/// takes the slow path in `normalise`.
+/// Returns true if `raw_path` has nothing to decode, resolve, merge or refuse, and has no parameter. An application
+/// therefore reads the path as the server does. A name with a leading dot takes the slow path in `normalise`.
 fn is_normal(raw_path: &[u8]) -> bool {
     let mut after_slash = false;
     for &byte in raw_path {
         match byte {
-            b'%' | b'\\' | 0 => return false,
+            b'%' | b'\\' | b';' | 0 => return false,
             b'/' | b'.' if after_slash => return false,
             _ => after_slash = byte == b'/',
         }
@@ -276,8 +187,8 @@ fn is_normal(raw_path: &[u8]) -> bool {
     true
 }
 
-/// Appends one decoded component to `path`.
-fn decode(component: &[u8], path: &mut Vec<u8>) -> Result<(), Reject> {
+/// Appends one decoded component to `path`. Errors: rules 112 to 115.
+pub(super) fn push_decoded(component: &[u8], path: &mut Vec<u8>) -> Result<(), Reject> {
     let mut bytes = component.iter();
     while let Some(&byte) = bytes.next() {
         let decoded = match byte {

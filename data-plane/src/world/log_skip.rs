@@ -44,24 +44,25 @@ pub struct SkipRule {
 }
 
 impl SkipRule {
-    /// Returns true if the rule applies to a request. A request that the parser refused has no path.
-    fn covers(&self, path: Option<&[u8]>) -> bool {
-        self.paths.is_empty()
-            || path.is_some_and(|path| self.paths.iter().any(|glob| glob.matches(path)))
+    /// Returns true if the rule applies to a request with the path in all of its readings. A request that the parser
+    /// refused has no path.
+    fn covers(&self, readings: &[&[u8]]) -> bool {
+        let is_covered = |path: &&[u8]| self.paths.iter().any(|glob| glob.matches(path));
+        self.paths.is_empty() || (!readings.is_empty() && readings.iter().all(is_covered))
     }
 }
 
 /// Returns true if a rule leaves the response out.
-pub(super) fn skips(rules: &[SkipRule], path: Option<&[u8]>, status: u16) -> bool {
+pub(super) fn skips(rules: &[SkipRule], readings: &[&[u8]], status: u16) -> bool {
     rules
         .iter()
-        .any(|rule| rule.statuses.contains(status) && rule.covers(path))
+        .any(|rule| rule.statuses.contains(status) && rule.covers(readings))
 }
 
 /// Returns the statuses for which a response to the request is left out; `None` for none.
-pub(super) fn skipped_statuses(rules: &[SkipRule], path: Option<&[u8]>) -> Option<Box<StatusSet>> {
+pub(super) fn skipped_statuses(rules: &[SkipRule], readings: &[&[u8]]) -> Option<Box<StatusSet>> {
     let mut skipped = StatusSet::default();
-    for rule in rules.iter().filter(|rule| rule.covers(path)) {
+    for rule in rules.iter().filter(|rule| rule.covers(readings)) {
         skipped.merge(&rule.statuses);
     }
     (!skipped.is_empty()).then(|| Box::new(skipped))
@@ -105,14 +106,18 @@ mod tests {
             (None, 200, false),
         ] {
             let path = path.map(str::as_bytes);
-            assert_eq!(skips(&rules, path, status), is_skipped, "{path:?} {status}");
-            let kept = skipped_statuses(&rules, path);
+            assert_eq!(
+                skips(&rules, path.as_slice(), status),
+                is_skipped,
+                "{path:?} {status}"
+            );
+            let kept = skipped_statuses(&rules, path.as_slice());
             assert!(kept.is_some(), "the last rule covers every request");
             assert_eq!(kept.unwrap().contains(status), is_skipped, "{path:?}");
         }
-        assert_eq!(skipped_statuses(&rules[..2], Some(b"/")), None);
-        assert_eq!(skipped_statuses(&[], Some(b"/")), None);
+        assert_eq!(skipped_statuses(&rules[..2], &[b"/"]), None);
+        assert_eq!(skipped_statuses(&[], &[b"/"]), None);
         // The set has no bit for a status of four digits.
-        assert!(!skips(&rules, Some(b"/a.png"), 1024));
+        assert!(!skips(&rules, &[b"/a.png"], 1024));
     }
 }

@@ -27,7 +27,9 @@ use crate::site::{Redirects, ReleaseRules, Site, SiteRules};
 use crate::tls::{PendingChallenges, SiteIdentity, Tls, TlsClient};
 use crate::upstream::balancer::Balancers;
 use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt};
-use crate::wire::request_head::Method;
+use crate::wire::path_readings::{self, PathReadings, Slashes};
+use crate::wire::reject::Reject;
+use crate::wire::request_head::{Method, RequestHead};
 use crate::wire::request_target;
 use crate::wire::status::Status;
 use crate::world::allow_list::AllowList;
@@ -36,6 +38,7 @@ use crate::world::method_set::MethodSet;
 use crate::world::preview::{PreviewState, Previews};
 use crate::world::query_pattern::QueryPattern;
 use crate::world::request_rules::RequestRules;
+use std::borrow::Cow;
 use std::sync::Arc;
 use users::{Logins, Users};
 
@@ -237,8 +240,8 @@ pub struct Route {
     pub scripts: Option<SiteScripts>,
     /// Whether the handler gets paths with an encoded slash.
     pub has_encoded_slashes: bool,
-    /// Whether the handler passes requests to HTTP servers, which may read a path in another way.
-    pub is_proxied: bool,
+    /// Reader of the requested paths.
+    pub reader: PathReader,
     /// Counters of the responses.
     pub counters: Arc<RouteCounters>,
 }
@@ -319,6 +322,17 @@ pub enum RouteTarget {
     },
 }
 
+/// Program that reads the path of a request below a route, perhaps in another way than this server does.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum PathReader {
+    /// This server, or git, which opens the very path that the guards check.
+    Server,
+    /// A script or backend that gets the path decoded, and once more as sent by the client. A rewrite may lead to one.
+    Script,
+    /// HTTP servers behind a proxy, which get the path percent-encoded.
+    Member(Slashes),
+}
+
 /// Redirect of all paths below the prefix of a route.
 #[derive(Clone)]
 pub struct RouteRedirect {
@@ -355,16 +369,33 @@ fn add_query(location: &mut Vec<u8>, query: &[u8]) {
     location.extend_from_slice(&fragment);
 }
 
+/// Calls `use_readings` with all readings of the requested path; with none for a request that could not be parsed.
+fn with_readings<T>(head: Option<&RequestHead<'_>>, use_readings: impl FnOnce(&[&[u8]]) -> T) -> T {
+    let Some(head) = head else {
+        return use_readings(&[]);
+    };
+    let others = match &head.path {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(path) => PathReadings::of(head.raw_path, path, Slashes::Keep),
+    };
+    match others {
+        None => use_readings(&[&head.path]),
+        Some(others) => use_readings(&others.iter().chain([&*head.path]).collect::<Vec<_>>()),
+    }
+}
+
 impl AccessLog {
-    /// Returns true if a response has no line. `path` is the decoded path, if the request could be parsed.
-    pub fn skips(&self, path: Option<&[u8]>, status: u16) -> bool {
-        !self.skip.is_empty() && log_skip::skips(&self.skip, path, status)
+    /// Returns true if a response has no line. `head` is the head of the request, if the request could be parsed.
+    pub fn skips(&self, head: Option<&RequestHead<'_>>, status: u16) -> bool {
+        let skips = |readings: &[&[u8]]| log_skip::skips(&self.skip, readings, status);
+        !self.skip.is_empty() && with_readings(head, skips)
     }
 
-    /// Returns the statuses with which a response for `path` has no line, for a response that is sent later; `None`
+    /// Returns the statuses with which a response to a request has no line, for a response that is sent later; `None`
     /// for none.
-    pub fn skipped_statuses(&self, path: Option<&[u8]>) -> Option<Box<StatusSet>> {
-        log_skip::skipped_statuses(&self.skip, path)
+    pub fn skipped_statuses(&self, head: Option<&RequestHead<'_>>) -> Option<Box<StatusSet>> {
+        let skipped = |readings: &[&[u8]]| log_skip::skipped_statuses(&self.skip, readings);
+        (!self.skip.is_empty()).then(|| with_readings(head, skipped))?
     }
 }
 
@@ -383,6 +414,11 @@ impl Route {
     /// Returns true if `path` is the prefix, or lies below the prefix in whole components.
     pub fn covers(&self, path: &[u8]) -> bool {
         request_target::is_below(path, &self.prefix)
+    }
+
+    /// Returns the number of segments of the prefix.
+    pub fn depth(&self) -> usize {
+        self.prefix.iter().filter(|byte| **byte == b'/').count()
     }
 
     /// Returns true if the route has a guard or limits the methods.
@@ -416,23 +452,80 @@ impl Host {
             .max_by_key(|route| route.prefix.len())
     }
 
-    /// Returns true if a path with an encoded slash may pass: both readings of the path, with a separator and
-    /// with a name that contains the slash, lead to the same route with `encoded_slash` and the same guards.
-    pub fn passes_encoded_slash(&self, separated: &[u8], opaque: &[u8]) -> bool {
-        let route = self.target_route(separated);
-        route.is_some_and(|route| route.has_encoded_slashes) && self.is_alike(separated, opaque)
+    /// Returns the readings of a requested path beside the normalised path; None for an application without further
+    /// readings, and for paths that the server itself opens. `raw_path` is the path as sent by the client.
+    ///
+    /// # Errors
+    /// An encoded slash that the route does not pass, or a path that a member could read as a path of another route,
+    /// with other guards or outside of the path of the route.
+    pub fn readings(
+        &self,
+        raw_path: &[u8],
+        path: &[u8],
+    ) -> Result<Option<Box<PathReadings>>, Reject> {
+        let route = self.target_route(path);
+        let has_slash = path_readings::has_encoded_slash(raw_path);
+        // An application server may cut a parameter off before or after the decoding of a slash within the parameter.
+        let passes_slash = route.is_some_and(|route| route.has_encoded_slashes)
+            && !path_readings::has_raw_parameters(raw_path);
+        if has_slash && !passes_slash {
+            return Err(Reject::TARGET_SLASH);
+        }
+        let reader = match route {
+            Some(route) => route.reader,
+            // A script of the site, or the handler at the end of `try`, may answer.
+            None if self.scripted || self.fallback.is_some() => PathReader::Script,
+            None => PathReader::Server,
+        };
+        let slashes = match reader {
+            PathReader::Server => return Ok(None),
+            PathReader::Script => Slashes::Keep,
+            PathReader::Member(slashes) => slashes,
+        };
+        let Some(readings) = PathReadings::of(raw_path, path, slashes) else {
+            return Ok(None);
+        };
+        if let (PathReader::Member(_), Some(route)) = (reader, route) {
+            if readings.merged().any(|other| !self.is_alike(path, other)) {
+                return Err(match has_slash {
+                    true => Reject::TARGET_SLASH,
+                    false => Reject::TARGET_PARAMETER,
+                });
+            }
+            if has_slash && path_readings::leaves_route(raw_path, route.depth()) {
+                return Err(Reject::TARGET_LEAVES_ROUTE);
+            }
+        }
+        Ok(Some(readings))
     }
 
-    /// Returns `path` without its parameters, if `path` leads to a proxied route. Many application servers remove `;x`
-    /// from each segment before they look a path up.
-    pub fn path_of_member(&self, path: &[u8]) -> Option<Vec<u8>> {
-        let route = self.target_route(path)?;
-        let plain = || request_target::without_parameters(path);
-        route.is_proxied.then(plain)
+    /// Returns the readings of a path that the server has chosen, such as the target of a rewrite, beside the path
+    /// itself.
+    ///
+    /// # Errors
+    /// A member could read the path as a path of another route or with other guards.
+    pub fn rewritten_readings(&self, path: &[u8]) -> Result<Option<Box<PathReadings>>, Reject> {
+        let reader = self.target_route(path).map(|route| route.reader);
+        let readings = match reader {
+            None | Some(PathReader::Server) => None,
+            Some(_) => PathReadings::of_rewritten(path),
+        };
+        let is_unlike = |readings: &PathReadings| {
+            let mut merged = readings.merged();
+            merged.any(|other| !self.is_alike(path, other))
+        };
+        match readings {
+            Some(readings)
+                if matches!(reader, Some(PathReader::Member(_))) && is_unlike(&readings) =>
+            {
+                Err(Reject::TARGET_PARAMETER)
+            }
+            readings => Ok(readings),
+        }
     }
 
     /// Returns true if both paths lead to the same route and the same guards.
-    pub fn is_alike(&self, path: &[u8], other: &[u8]) -> bool {
+    fn is_alike(&self, path: &[u8], other: &[u8]) -> bool {
         let route = |path| self.target_route(path).map(std::ptr::from_ref);
         let guards = |path| self.guards(path).map(std::ptr::from_ref);
         route(path) == route(other) && guards(path).eq(guards(other))
@@ -582,7 +675,7 @@ impl PreviewHosts {
             methods: None,
             scripts: None,
             has_encoded_slashes: false,
-            is_proxied: false,
+            reader: PathReader::Server,
             counters: Arc::clone(&host.counters),
         });
         let fields = Arc::new(host.secure_fields.with_plain(PREVIEW_FIELDS));

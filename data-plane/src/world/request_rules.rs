@@ -3,6 +3,7 @@
 
 use crate::base::client_rate::ClientRate;
 use crate::base::fair_share::ClientNetwork;
+use crate::wire::path_readings::PathReadings;
 use crate::wire::request_target::is_below;
 use crate::world::cors::CorsRule;
 use crate::world::secure_fields::SecureFields;
@@ -55,14 +56,32 @@ impl RequestRules {
         RequestRules(rules.collect())
     }
 
-    /// Returns the cross-origin access of a path, by the longest prefix.
-    pub fn cors(&self, path: &[u8]) -> Option<&CorsRule> {
-        self.covering(path).find_map(|rule| rule.cors.as_ref())
+    /// Returns the cross-origin access of a path, by the longest prefix. If an application may read the path as a path
+    /// with another access, there is none.
+    pub fn cors(&self, path: &[u8], readings: Option<&PathReadings>) -> Option<&CorsRule> {
+        let of_one = |path| self.covering(path).find_map(|rule| rule.cors.as_ref());
+        let cors = of_one(path)?;
+        let is_same = |path| of_one(path).is_some_and(|other| std::ptr::eq(other, cors));
+        let mut readings = readings.into_iter().flat_map(PathReadings::iter);
+        readings.all(is_same).then_some(cors)
     }
 
-    /// Returns the largest content of a request for a path, by the longest prefix.
-    pub fn body_bytes(&self, path: &[u8]) -> Option<u64> {
-        self.covering(path).find_map(|rule| rule.body_bytes)
+    /// Returns the largest content of a request for a path, by the longest prefix. Among several readings of the path the
+    /// smallest size counts, and `usual` is the size for readings without a rule.
+    pub fn body_bytes(
+        &self,
+        path: &[u8],
+        readings: Option<&PathReadings>,
+        usual: u64,
+    ) -> Option<u64> {
+        let of_one = |path| self.covering(path).find_map(|rule| rule.body_bytes);
+        match readings {
+            None => of_one(path),
+            Some(readings) => {
+                let sizes = readings.iter().chain([path]).map(of_one);
+                sizes.map(|bytes| bytes.unwrap_or(usual)).min()
+            }
+        }
     }
 
     /// Returns the largest content of a request for the path `asked` that is answered by `path`, as far as the rule does
@@ -79,21 +98,22 @@ impl RequestRules {
         rules.any(|rule| rule.rate.is_some() || rule.body_bytes.is_some())
     }
 
-    /// Takes a token of the client for each rate that covers the path. Rates of several routes add up, as guards do. The
-    /// rates are added to `met`. A rate in `met`, and each of the first `counted` rates of `met`, has counted the request.
+    /// Takes a token of the client for each rate that covers one of the paths. Rates of several routes add up, as guards
+    /// do. The rates are added to `met`. A rate in `met`, and each of the first `counted` rates of `met`, has counted the request.
     ///
     /// # Errors
     /// The client is over a rate. The error is the longest wait in milliseconds. No rate has taken a token.
     pub fn take<'r>(
         &'r self,
-        path: &[u8],
+        paths: &[&[u8]],
         client: ClientNetwork,
         now_ms: u64,
         met: &mut Vec<&'r ClientRate>,
         counted: usize,
     ) -> Result<(), u64> {
         let counted = counted.max(met.len());
-        for rate in self.covering(path).filter_map(|rule| rule.rate.as_deref()) {
+        let rules = paths.iter().flat_map(|path| self.covering(path));
+        for rate in rules.filter_map(|rule| rule.rate.as_deref()) {
             if !met.iter().any(|it| std::ptr::eq(*it, rate)) {
                 met.push(rate);
             }
@@ -153,7 +173,7 @@ mod tests {
         ];
         let rules = RequestRules::new(rules).expect("rules");
         let sizes = ["/", "/ab", "/a", "/a/x", "/a/b", "/a/b/c", "/a/bc"];
-        let sizes = sizes.map(|path| rules.body_bytes(path.as_bytes()));
+        let sizes = sizes.map(|path| rules.body_bytes(path.as_bytes(), None, 0));
         assert_eq!(sizes, [1, 1, 2, 2, 3, 3, 2].map(Some));
         assert!(rules.rate_at(b"/a/b/c").is_some() && rules.rate_at(b"/a/b").is_none());
         assert!(RequestRules::new([rule("/a", None, None)]).is_none());
@@ -164,7 +184,7 @@ mod tests {
         let rules = [rule("", None, Some(5)), rule("/a", None, Some(2))];
         let rules = RequestRules::new(rules).expect("rules");
         let client = ClientNetwork::from(IpAddr::from([192, 0, 2, 1]));
-        let take = |path: &str| rules.take(path.as_bytes(), client, 0, &mut Vec::new(), 0);
+        let take = |path: &str| rules.take(&[path.as_bytes()], client, 0, &mut Vec::new(), 0);
         assert_eq!((take("/a"), take("/a")), (Ok(()), Ok(())));
         assert_eq!((take("/a"), take("/a/b")), (Err(2_000), Err(2_000)));
         assert_eq!((take("/"), take("/"), take("/")), (Ok(()), Ok(()), Ok(())));
@@ -181,7 +201,7 @@ mod tests {
             let mut met = Vec::new();
             let taken = paths
                 .iter()
-                .try_for_each(|path| rules.take(path.as_bytes(), client, 0, &mut met, counted));
+                .try_for_each(|path| rules.take(&[path.as_bytes()], client, 0, &mut met, counted));
             (taken, met.len())
         };
         assert_eq!(ask(&["/a", "/a/b", "/b"], 0), (Ok(()), 3));

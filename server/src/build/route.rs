@@ -28,7 +28,7 @@ use crate::site::{SecretPaths, SiteRoot};
 use crate::upstream::settings::BalancerSettings;
 use crate::wire::status::Status;
 use crate::world::query_pattern::QueryPattern;
-use crate::world::{Route, RouteRedirect, RouteTarget, SiteScripts};
+use crate::world::{PathReader, Route, RouteRedirect, RouteTarget, SiteScripts};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl HostBuilder<'_> {
             methods: route.methods.clone(),
             scripts,
             has_encoded_slashes: route.encoded_slash,
-            is_proxied: matches!(route.target, Some(config::TargetConfig::Proxy(_))),
+            reader: path_reader(route),
         })
     }
 
@@ -389,6 +389,7 @@ impl HostBuilder<'_> {
             cache: self.supplies.cache.clone(),
             rule,
             route: route_key(&site, self.site, route),
+            passes_tunnels: route.upgrade,
             site,
         }
     }
@@ -424,6 +425,28 @@ const PAGES_RULE: PageCacheRule = PageCacheRule {
     seconds_max: GIT_COMMIT_PAGE_RECHECK_SECONDS,
     client_fields: Vec::new(),
 };
+
+/// Returns the reader of the paths below a route.
+fn path_reader(route: &config::RouteConfig) -> PathReader {
+    match &route.target {
+        Some(config::TargetConfig::Proxy(proxy)) => PathReader::Member(proxy.forward.slashes),
+        Some(
+            config::TargetConfig::Cgi(_)
+            | config::TargetConfig::Backend(_)
+            | config::TargetConfig::Rewrite(_),
+        ) => PathReader::Script,
+        #[cfg(feature = "test-handlers")]
+        Some(config::TargetConfig::Test(_)) => PathReader::Script,
+        None if route.scripts.is_some() => PathReader::Script,
+        None
+        | Some(
+            config::TargetConfig::Redirect(_)
+            | config::TargetConfig::Root(_)
+            | config::TargetConfig::Git(_)
+            | config::TargetConfig::Hits(_),
+        ) => PathReader::Server,
+    }
+}
 
 /// Returns the names of the request fields to which a proxy route writes the client's address.
 fn client_fields(route: &config::RouteConfig) -> Vec<Box<str>> {

@@ -13,12 +13,13 @@ use crate::handler::proxy::settings::{ForwardSettings, ForwardedHost};
 use crate::upstream::settings::{
     ConnectionSettings, MemberHost, MemberTlsSettings, MemberUrl, ProxyHeaderVersion,
 };
+use crate::wire::path_readings::Slashes;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Version of the encoding, the first field of the key. A change of the encoding, or of the meaning of a
 /// field, needs the next version: pages of the old version are then not found.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// Returns the key of the pages of a route of the site with the first name `name`. The key depends on
 /// every setting that can change a page: the handler, the operator's fields, other paths to a handler and
@@ -259,6 +260,7 @@ impl KeyEncoder {
         let ForwardSettings {
             host,
             prefix,
+            slashes,
             request_fields,
             response_fields,
         } = forward;
@@ -271,6 +273,10 @@ impl KeyEncoder {
             }
         }
         self.option(prefix.as_ref(), |key, prefix| key.text(prefix));
+        self.number(match slashes {
+            Slashes::Keep => 0,
+            Slashes::Merge => 1,
+        });
         for fields in [request_fields, response_fields] {
             self.list(fields.iter(), |key, (name, value)| {
                 key.text(name);
@@ -440,16 +446,16 @@ members = ["http://10.0.0.1"]
         assert_eq!(
             keys,
             [
-                2_142_956_684_382_581_560,
-                5_655_050_193_982_379_197,
-                10_369_945_447_474_515_353,
-                9_646_199_909_907_458_787,
-                7_482_549_992_336_744_214,
-                8_860_665_632_581_511_641,
-                17_906_094_633_531_860_785,
-                1_503_111_354_526_428_149,
-                7_268_777_173_511_288_468,
-                13_095_899_097_733_747_577,
+                9_075_068_253_800_457_273,
+                2_036_138_819_322_258_687,
+                1_028_922_732_637_102_560,
+                18_277_629_316_012_915_334,
+                11_652_223_108_179_900_731,
+                11_812_918_580_851_349_620,
+                8_147_391_614_136_719_723,
+                10_127_984_702_370_246_653,
+                16_741_464_484_895_428_363,
+                7_064_506_728_160_413_621,
             ],
             "the encoding has changed: take the next VERSION, then the new keys"
         );
@@ -512,6 +518,7 @@ members = ["http://10.0.0.1"]
             (PROXY, "X-B = \"b\"", "X-C = \"b\""),
             (PROXY_UNIX, "app.sock", "other.sock"),
             (PROXY_ADDRESS, "9000", "9001"),
+            (PROXY_ADDRESS, "proxy =", "slashes = \"merge\"\nproxy ="),
             (BALANCE, "\"one\"", "\"two\""),
             (BALANCE, "\"one\"", "{ name = \"one\", host = \"member\" }"),
         ];

@@ -1,4 +1,4 @@
-//! Keys of the reverse proxy: `proxy`, `balance` and `encoded_slash` of a route, `trust` of `[server]`, and
+//! Keys of the reverse proxy: `proxy`, `balance`, `encoded_slash`, `slashes` and `upgrade` of a route, `trust` of `[server]`, and
 //! listeners with the PROXY protocol.
 
 use std::ops::Range;
@@ -17,6 +17,7 @@ use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableSchema};
 use crate::config::value_types::Network;
 use crate::config::values::{ListenAddress, reserved_request_field, reserved_response_field};
 use crate::handler::proxy::settings::{ForwardSettings, ForwardedHost};
+use crate::wire::path_readings::Slashes;
 
 declare_table! {
     /// Keys of `[server]` about proxies in front of the server.
@@ -53,6 +54,12 @@ declare_table! {
         /// `balance`.
         encoded_slash: EncodedSlash = default(EncodedSlash::Refuse),
             also ["AllowEncodedSlashes"], example "\"pass\"";
+        /// [Doubled slashes](proxy.md#doubled-slashes) in the path for the member: `"keep"` passes them as sent, `"merge"`
+        /// makes one of them. Only with `proxy` or `balance`.
+        slashes: Slashes = default(Slashes::default()), also ["merge_slashes", "MergeSlashes"], example "\"merge\"";
+        /// `true`: requests with `Upgrade`, as of [WebSockets](proxy.md#websocket-and-other-protocols), pass the page
+        /// cache by. Only with `cache`; without `cache` they always reach the member.
+        upgrade: bool = default(false), example "true";
     }
 }
 
@@ -188,10 +195,13 @@ impl RouteKeys {
         self,
         source: &SourceText<'_>,
     ) -> Result<(Vec<ProxyTarget>, bool), OperatorError> {
+        let slashes = self.slashes;
         let mut targets = Vec::new();
         if let Some(proxy) = self.proxy {
             let span = proxy.span();
-            targets.push(("proxy", span, proxy_target(source, proxy.into_inner())?));
+            let mut target = proxy_target(source, proxy.into_inner())?;
+            target.forward.slashes = *slashes.get_ref();
+            targets.push(("proxy", span, target));
         }
         if let Some(balance) = self.balance {
             let span = balance.span();
@@ -199,7 +209,10 @@ impl RouteKeys {
             let name = Spanned::new(name.span(), name.into_inner().0.into());
             let target = ProxyConfig {
                 balancer: BalancerRef::Named(name),
-                forward: forward.settings(),
+                forward: ForwardSettings {
+                    slashes: *slashes.get_ref(),
+                    ..forward.settings()
+                },
             };
             targets.push(("balance", span, target));
         }
@@ -208,6 +221,12 @@ impl RouteKeys {
             let what =
                 "`encoded_slash` has no effect without `proxy` or `balance` in the same route";
             return Err(source.error(slash.span(), what, "remove the key, or add `proxy`"));
+        }
+        if targets.is_empty() && !slashes.span().is_empty() {
+            let what = "`slashes` has no effect without `proxy` or `balance` in the same route";
+            let help =
+                "remove the key; files and scripts are found by the path with merged slashes";
+            return Err(source.error(slashes.span(), what, help));
         }
         Ok((targets, *slash.get_ref() == EncodedSlash::Pass))
     }
@@ -241,6 +260,7 @@ impl ForwardKeys {
         ForwardSettings {
             host: self.host.into_inner(),
             prefix: self.prefix.map(|prefix| prefix.into_inner().0),
+            slashes: Slashes::default(),
             request_fields: request_fields.unwrap_or_default(),
             response_fields: response_fields.unwrap_or_default(),
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::*;
 use crate::handler::proxy::settings::{ForwardSettings, ForwardedHost};
 use crate::upstream::settings::*;
+use crate::wire::path_readings::Slashes;
 
 fn read(text: &str) -> Result<Config, OperatorError> {
     parse(text, Path::new("/srv/anthill.toml"))
@@ -108,6 +109,8 @@ members = [
 path = "/app/"
 balance = { name = "app", host = "member", prefix = "/base", request_headers = { "X-A" = "1", Cookie = "" }, response_headers = { Server = "" } }
 encoded_slash = "pass"
+slashes = "merge"
+upgrade = true
 allow = ["10.0.0.0/8"]
 cache = { seconds = 5 }
 "#;
@@ -257,6 +260,7 @@ fn every_key_of_a_proxied_route_is_read() {
         ForwardSettings {
             host: ForwardedHost::Fixed("app.test".into()),
             prefix: Some("/".into()),
+            slashes: Slashes::Keep,
             request_fields: vec![("X-A".into(), "1".into())],
             response_fields: Vec::new(),
         }
@@ -273,7 +277,8 @@ fn every_key_of_a_proxied_route_is_read() {
     assert_eq!(member.connections_max, Some(5));
     assert_eq!(own.settings.connection.idle_max, 3);
     assert_eq!(own.settings.check, None);
-    assert!(!config.sites[0].routes[0].encoded_slash);
+    let route = &config.sites[0].routes[0];
+    assert!(!route.encoded_slash && !route.upgrade);
 
     let text = FULL
         .replace("sticky =", "# ")
@@ -293,12 +298,13 @@ fn every_key_of_a_proxied_route_is_read() {
         ForwardSettings {
             host: ForwardedHost::Member,
             prefix: Some("/base/".into()),
+            slashes: Slashes::Merge,
             request_fields: vec![("X-A".into(), "1".into()), ("Cookie".into(), "".into())],
             response_fields: vec![("Server".into(), "".into())],
         }
     );
     let route = &config.sites[0].routes[0];
-    assert!(route.encoded_slash);
+    assert!(route.encoded_slash && route.upgrade);
     assert!(route.allow.is_some() && route.cache.is_some());
     let trust: Vec<&str> = config
         .server
@@ -1085,6 +1091,30 @@ fn each_mistake_is_marked_with_a_correction() {
             "true",
             "must be \"pass\" or \"refuse\"",
             "encoded_slash = \"pass\"",
+        ),
+        (
+            route("root = \"x\"\nslashes = \"keep\""),
+            "\"keep\"",
+            "no effect without `proxy` or `balance`",
+            "files and scripts",
+        ),
+        (
+            route("proxy = \"http://a\"\nslashes = \"drop\""),
+            "\"drop\"",
+            "can't be \"drop\"",
+            "\"keep\" or \"merge\"",
+        ),
+        (
+            route("proxy = \"http://a\"\nupgrade = true"),
+            "true",
+            "no effect without `cache`",
+            "remove the key",
+        ),
+        (
+            route("fastcgi = \"127.0.0.1:9\"\ncache = true\nupgrade = true"),
+            "true",
+            "no effect without `proxy` or `balance`",
+            "add `proxy`",
         ),
         (
             route("proxy = \"http://a\"\nenv = { A = \"b\" }"),

@@ -9,6 +9,7 @@ use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::values::{InvalidValue, check_host, is_token, wrong};
 use crate::handler::proxy::settings::ForwardedHost;
 use crate::upstream::settings::{AdminState, BalancingMethod, ProxyHeaderVersion};
+use crate::wire::path_readings::Slashes;
 
 /// Implements the reading of an enum from words of the file, with words of other servers after the type.
 macro_rules! words {
@@ -49,6 +50,7 @@ words!(AdminState:
 );
 words!(ProxyHeaderVersion: "v1" => ProxyHeaderVersion::V1, "v2" => ProxyHeaderVersion::V2);
 words!(CheckMethod: "GET" => CheckMethod::Get, "HEAD" => CheckMethod::Head);
+words!(Slashes: "keep" => Slashes::Keep, "merge" => Slashes::Merge);
 words!(EncodedSlash: "pass" => EncodedSlash::Pass, "refuse" => EncodedSlash::Refuse);
 
 /// Method of the request of a check.

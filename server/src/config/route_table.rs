@@ -81,6 +81,8 @@ pub struct RouteConfig {
     pub cache: Option<PageCacheConfig>,
     /// Whether paths with an encoded slash (`%2F`) reach the members of a proxied route.
     pub encoded_slash: bool,
+    /// Whether requests for a tunnel pass the page cache by.
+    pub upgrade: bool,
 }
 
 impl RouteConfig {
@@ -247,6 +249,7 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     if let Some(test) = keys.test.test {
         targets.push(("test", test.span(), TargetConfig::Test(test.into_inner())));
     }
+    let upgrade = (keys.proxy.upgrade.span(), *keys.proxy.upgrade.get_ref());
     let proxied = kept(source, is_whole, keys.proxy.targets(source));
     let (proxied, encoded_slash) = proxied.unwrap_or_default();
     let proxied = proxied.into_iter();
@@ -326,6 +329,14 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         ))?;
         choice.into_inner().settings()
     });
+    if is_whole {
+        source.keep(refuse_useless_upgrade(
+            source,
+            upgrade.0,
+            target.as_ref(),
+            cache.is_some(),
+        ));
+    }
     Ok(RouteConfig {
         span,
         path: Spanned::new(keys.path.span(), keys.path.into_inner().0),
@@ -341,6 +352,7 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         scripts,
         cache,
         encoded_slash,
+        upgrade: upgrade.1,
     })
 }
 
@@ -409,6 +421,34 @@ fn refuse_useless_cache(
         return Err(source.error(span, what, help));
     }
     Ok(())
+}
+
+/// Refuses `upgrade`, with the position `key`, in a route without the page cache or without tunnels. An empty position
+/// stands for a missing key.
+fn refuse_useless_upgrade(
+    source: &SourceText<'_>,
+    key: Range<usize>,
+    target: Option<&TargetConfig>,
+    has_cache: bool,
+) -> Result<(), OperatorError> {
+    let has_tunnels = match target {
+        Some(TargetConfig::Proxy(_)) => true,
+        #[cfg(feature = "test-handlers")]
+        Some(TargetConfig::Test(_)) => true,
+        _ => false,
+    };
+    match () {
+        () if key.is_empty() => Ok(()),
+        () if !has_tunnels => {
+            let what = "`upgrade` has no effect without `proxy` or `balance` in the same route";
+            Err(source.error(key, what, "remove the key, or add `proxy`"))
+        }
+        () if !has_cache => {
+            let what = "`upgrade` has no effect without `cache`: requests with `Upgrade` reach the member anyway";
+            Err(source.error(key, what, "remove the key"))
+        }
+        () => Ok(()),
+    }
 }
 
 /// Refuses two routes of a site with targets for the same path.

@@ -146,7 +146,7 @@ fn a_panic_ends_only_the_connection_of_the_request() {
         users: None,
         scripts: None,
         has_encoded_slashes: false,
-        is_proxied: false,
+        reader: crate::world::PathReader::Server,
         counters: Arc::clone(&host.counters),
     });
     world.hosts = Hosts::new(vec![Arc::new(host)]);

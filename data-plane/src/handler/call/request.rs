@@ -7,6 +7,7 @@ use crate::handler::call::body::request_body::{RequestBody, SpoolLimit};
 use crate::handler::{Endpoints, Request, Subrequest, Subrequests};
 use crate::wire::cgi::MetaVariables;
 use crate::wire::fields::Fields;
+use crate::wire::path_readings::{Slashes, sent_path};
 use crate::wire::request_head::{Method, Version};
 use crate::wire::request_target::valid_host;
 use std::net::IpAddr;
@@ -133,12 +134,14 @@ impl ScriptRequest {
         let length = peer_port.end..text.len();
         let text = |part: Range<usize>| std::str::from_utf8(&text[part]).unwrap_or_default();
         let known = |part: Range<usize>| Some(text(part)).filter(|text| !text.is_empty());
+        // Programs that route by REQUEST_URI must not find a path behind `..` that the guards have not checked.
+        let raw_path = sent_path(&self.raw_path, Slashes::Keep);
         use_meta(&MetaVariables {
             method: self.method.name(),
             version: self.version,
             host: &self.host,
             port: text(port),
-            raw_path: &self.raw_path,
+            raw_path: &raw_path,
             query: self.query.as_deref(),
             rewritten_query: self.rewritten_query.as_deref(),
             fields: Fields(&self.fields),

@@ -11,6 +11,7 @@ use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::h2::hpack;
 use crate::wire::hop_by_hop::{TooManyConnectionOptions, copy_request_fields};
+use crate::wire::path_readings::sent_path;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::request_target::encode_path;
@@ -192,7 +193,7 @@ fn push_target(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
 }
 
 /// Appends the path for the member. The path keeps the client's percent-encoding, since members may
-/// distinguish `;` from `%3B`. Dot segments and empty segments are resolved as for the guards of the route.
+/// distinguish `;` from `%3B`. Dot segments are resolved as for the guards of the route.
 fn push_path(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
     if request.raw_path == b"*" {
         return out.push(b'*');
@@ -204,7 +205,7 @@ fn push_path(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
             Cow::Owned(encoded)
         }
         None if request.raw_path == request.path => Cow::Borrowed(&request.raw_path[..]),
-        None => Cow::Owned(resolved(&request.raw_path)),
+        None => sent_path(&request.raw_path, route.forward.slashes),
     };
     match &route.forward.prefix {
         None => out.extend_from_slice(&path),
@@ -215,62 +216,21 @@ fn push_path(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the path without its first `count` segments and without a slash at the start.
+/// Returns the path without its first `count` segments and the slash behind. Empty segments among the first do not
+/// count, since the route was found by the path without doubled slashes.
 fn after_segments(path: &[u8], count: usize) -> &[u8] {
     let mut rest = path.strip_prefix(b"/").unwrap_or(path);
-    for _ in 0..count {
+    let mut segments = 0;
+    while segments < count {
         rest = match rest.iter().position(|byte| *byte == b'/') {
-            Some(slash) => &rest[slash + 1..],
+            Some(slash) => {
+                segments += usize::from(slash > 0);
+                &rest[slash + 1..]
+            }
             None => return b"",
         };
     }
     rest
-}
-
-/// Resolves dot segments, also percent-encoded ones, and empty segments of a percent-encoded path. All other
-/// segments keep their encoding.
-fn resolved(raw_path: &[u8]) -> Vec<u8> {
-    let mut segments: Vec<&[u8]> = Vec::new();
-    let mut ends_with_name = false;
-    for segment in raw_path.split(|byte| *byte == b'/') {
-        ends_with_name = false;
-        match dots(segment) {
-            Some(2) => {
-                segments.pop();
-            }
-            Some(_) => {}
-            None => {
-                segments.push(segment);
-                ends_with_name = true;
-            }
-        }
-    }
-    let mut path = Vec::with_capacity(raw_path.len());
-    for segment in &segments {
-        path.push(b'/');
-        path.extend_from_slice(segment);
-    }
-    if !ends_with_name {
-        path.push(b'/');
-    }
-    path
-}
-
-/// Returns the number of dots of a segment of at most two dots, each a dot or `%2e`; None for another
-/// segment.
-fn dots(segment: &[u8]) -> Option<usize> {
-    let mut rest = segment;
-    let mut count = 0;
-    while !rest.is_empty() {
-        let dot = match rest {
-            [b'.', ..] => 1,
-            [b'%', b'2', b'e' | b'E', ..] => 3,
-            _ => return None,
-        };
-        rest = &rest[dot..];
-        count += 1;
-    }
-    (count <= 2).then_some(count)
 }
 
 /// Returns the host for the member.

@@ -1,5 +1,7 @@
 //! Settings of a route with a proxy.
 
+use crate::wire::path_readings::Slashes;
+
 /// Placeholder for the client's address in the values of [`ForwardSettings::request_fields`].
 pub const CLIENT_PLACEHOLDER: &str = "{client}";
 
@@ -11,6 +13,8 @@ pub struct ForwardSettings {
     /// Path that replaces the route's path, with slashes at both ends; None for the client's path. Location
     /// fields and cookie paths of responses are rewritten in the other direction.
     pub prefix: Option<Box<str>>,
+    /// Doubled slashes in the path for the members.
+    pub slashes: Slashes,
     /// Fields of the request that replace the client's fields and those of the proxy; an empty value removes the
     /// field. Values may contain [`CLIENT_PLACEHOLDER`].
     pub request_fields: Vec<(Box<str>, Box<str>)>,

@@ -18,6 +18,9 @@ use crate::wire::h1::response_head::{
 use crate::wire::hop_by_hop::copy_response_fields;
 use crate::wire::json::{Json, quoted};
 use crate::wire::manifest::{ManifestReader, ManifestWriter};
+use crate::wire::path_readings::{
+    PathReadings, Slashes, has_doubled_slash, has_encoded_slash, opaque_path, sent_path,
+};
 use crate::wire::pkt_line;
 use crate::wire::proxy_protocol::{self, ParsedProxyHeader, parse_proxy_header};
 use crate::wire::range::{Ranges, parse_ranges};
@@ -25,8 +28,7 @@ use crate::wire::reject::Reject;
 use crate::wire::release_pointer::ReleasePointer;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::request_target::{
-    EncodedSlash, encode_path, has_encoded_slash, normalise, opaque_path, parse_target,
-    parse_target_with, valid_host,
+    EncodedSlash, encode_path, normalise, parse_target, parse_target_with, valid_host,
 };
 
 /// Checks the filter for responses to a push: all bytes pass in order, and a message is inserted before a
@@ -234,6 +236,9 @@ pub fn target(bytes: &[u8]) {
     for method in Method::ALL {
         if let Ok(target) = parse_target(method, bytes) {
             normal_path(&target.path);
+            if *target.path != *b"*" {
+                readings(target.raw_path, &target.path);
+            }
             assert!(target.authority.is_none_or(|a| valid_host(a).is_some()));
             assert_eq!(
                 parse_target_with(method, bytes, EncodedSlash::Separator),
@@ -248,6 +253,7 @@ pub fn target(bytes: &[u8]) {
                 raw.windows(2).any(|it| it == b"..") || raw.windows(3).any(|it| it == b"%2e");
             let opaque = opaque_path(target.raw_path).expect("a second reading");
             assert!(may_remove || opaque != *target.path);
+            readings(target.raw_path, &target.path);
         }
     }
     if let Ok(path) = normalise(bytes) {
@@ -258,6 +264,21 @@ pub fn target(bytes: &[u8]) {
     }
     if let Some((name, _)) = valid_host(bytes) {
         assert_eq!(valid_host(name), Some((name, None)));
+    }
+}
+
+/// Checks that the further readings of a path are absolute, and have no doubled slashes where they should not.
+fn readings(raw_path: &[u8], path: &[u8]) {
+    let sent = sent_path(raw_path, Slashes::Keep);
+    assert!(sent.first() == Some(&b'/') && sent.len() <= raw_path.len());
+    if let Some(readings) = PathReadings::of(raw_path, path, Slashes::Keep) {
+        assert!(readings.merged().all(|reading| !has_doubled_slash(reading)));
+        assert!(
+            readings
+                .iter()
+                .all(|reading| reading.first() == Some(&b'/'))
+        );
+        assert!(readings.iter().all(|reading| reading != path));
     }
 }
 

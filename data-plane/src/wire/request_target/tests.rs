@@ -235,61 +235,6 @@ fn hosts_are_validated() {
     assert!(valid_host("a".repeat(255).as_bytes()).is_none());
 }
 
-#[test]
-#[rustfmt::skip]
-fn an_encoded_slash_has_two_readings() {
-    type Reading = Result<&'static str, u16>;
-    let table: &[(&str, Reading, Reading)] = &[
-        ("/a%2Fb", Ok("/a/b"), Ok("/a%2Fb")),
-        ("/a%2fb%20c", Ok("/a/b c"), Ok("/a%2fb c")),
-        ("/%2F", Ok("/"), Ok("/%2F")),
-        ("/a%2F%2F/b/", Ok("/a/b/"), Ok("/a%2F%2F/b/")),
-        ("/a%2F..%2Fb", Ok("/b"), Ok("/a%2F..%2Fb")),
-        ("/a/x%2F%2e%2e%2F%2e%2e%2Fb", Ok("/b"), Ok("/a/x%2F..%2F..%2Fb")),
-        ("/a%2F..%2F..%2Fb", Err(111), Ok("/a%2F..%2F..%2Fb")),
-        ("/a%2F../b", Ok("/b"), Ok("/a%2F../b")),
-        ("/a/../%2F", Ok("/"), Ok("/%2F")),
-        ("/a%252Fb", Ok("/a%2Fb"), Ok("/a%2Fb")),
-        ("/a%2Fb%5C", Err(115), Err(115)),
-        ("/a%2Fb%00", Err(113), Err(113)),
-        ("/a%2Fb%2", Err(112), Err(112)),
-        ("/%2F/../..", Err(111), Err(111)),
-    ];
-    for (raw, separated, opaque) in table {
-        let parsed = parse_target_with(Method::Get, raw.as_bytes(), EncodedSlash::Separator);
-        let expected = |reading: &Reading| reading.map(|path| path.as_bytes().to_vec());
-        let rules = |reading: Result<Vec<u8>, Reject>| reading.map_err(|reject| reject.rule);
-        assert_eq!(rules(parsed.map(|target| target.path.into_owned())), expected(separated), "{raw}");
-        assert_eq!(rules(opaque_path(raw.as_bytes())), expected(opaque), "{raw}");
-        assert_eq!(has_encoded_slash(raw.as_bytes()), !raw.contains("%25"), "{raw}");
-    }
-}
-
-#[test]
-#[rustfmt::skip]
-fn parameters_are_removed_from_segments() {
-    for (path, expected) in [
-        ("/", "/"),
-        ("/a/b", "/a/b"),
-        ("/a/b/", "/a/b/"),
-        ("/a;x/b", "/a/b"),
-        ("/a;x=1;y=2/b;z/", "/a/b/"),
-        ("/a;", "/a"),
-        ("/a/;x", "/a/"),
-        ("/a;/", "/a/"),
-        ("/;x/a", "/a"),
-        ("/;x", "/"),
-        ("/;x/;y/", "/"),
-        ("/a/.;x/b", "/a/b"),
-        ("/a/..;x/b", "/b"),
-        ("/a/b/..;", "/a/"),
-        ("/..;x/a", "/a"),
-        ("/a%3Bx/b", "/a%3Bx/b"),
-    ] {
-        assert_eq!(without_parameters(path.as_bytes()), expected.as_bytes(), "{path}");
-    }
-}
-
 proptest! {
     #[test]
     fn invariants_of_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
