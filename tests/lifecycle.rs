@@ -429,22 +429,36 @@ fn root_becomes_the_user_after_binding() {
         &format!("http = [\"127.0.0.1:{port}\"]"),
     ) + "[log]\naccess = \"logs/access.log\"\nerrors = \"logs/errors.log\"\n";
     let text = text.replace("control = \"anthill.sock\"\n", "");
-    // Files made by root in a run without `user` belong to the user only after a chown by the operator.
+    // A run without `user` makes the state folder for root, with the keys.
     let ran_as_root = text.replace("user = \"nobody\"", "").replace("logs/", "");
     let mut first = Server::start_in(folder, &ran_as_root);
     first.signal("TERM");
     assert_eq!(first.wait(PATIENCE), Some(0));
     let folder = first.into_folder();
     folder.write("anthill.toml", &text);
-    let refused = anthill(&["serve".as_ref(), folder.path("anthill.toml").as_os_str()]);
-    assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(
-        refused.stderr.contains("help: chown -R nobody "),
-        "{refused:?}"
-    );
-    fs::remove_dir_all(folder.path("state")).expect("removed");
+    let state = folder.path("state");
+    let refused = || {
+        let done = anthill(&["serve".as_ref(), folder.path("anthill.toml").as_os_str()]);
+        assert_eq!(done.code, Some(2), "{done:?}");
+        assert!(done.stderr.contains("help: chown -R nobody "), "{done:?}");
+    };
+    // Root gives away neither a folder that others may enter, which could be one of the system, nor a folder of
+    // another account.
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).expect("the mode");
+    refused();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).expect("the mode");
+    chown(&state, Some(12_345), None).expect("the owner");
+    refused();
+    // A file of root in the folder of the account could be a link that the account made, and stays root's.
+    chown(&state, Some(NOBODY), Some(NOBODY)).expect("the owner");
+    refused();
+    chown(&state, Some(0), Some(0)).expect("the owner");
+    let key = fs::read(state.join("self-signed.key")).expect("the key");
+    // A private folder of root is given to the account, with the keys.
     let mut server = Server::start_in(folder, &text);
     assert_eq!(server.http_port, port);
+    let kept = fs::read(server.folder.path("state/self-signed.key")).expect("the key");
+    assert!(kept == key, "another key");
     assert_eq!(server.keep_alive().get("/").status, 200);
     server.keep_alive_tls().get("/");
     let expected = [NOBODY.to_string().as_str(); 4].join(" ");

@@ -23,6 +23,7 @@ pub mod ip_endpoint;
 pub mod network_table;
 pub mod number_text;
 pub mod trusted_path;
+pub mod folder_owner;
 pub mod visible_text;
 pub mod atomic_file;
 pub mod call_shares;

@@ -34,7 +34,7 @@ use rustix::thread::{CapabilitySet, Gid, Uid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::limits::UDP_RECEIVE_BYTES;
+use crate::limits::{THREAD_END_LOOK_MILLISECONDS, THREAD_END_LOOKS_MAX, UDP_RECEIVE_BYTES};
 
 pub use crate::base::sys::allocator::Heap;
 pub use aead::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
@@ -769,6 +769,16 @@ fn drop_thread_privileges(user: &UserIds) -> io::Result<()> {
     Ok(())
 }
 
+/// Runs `work` in a thread of its own with the ids of `user`, and without root's capabilities apart from CAP_LEASE. The
+/// calling thread and all others stay root.
+pub fn with_user<T: Send>(user: &UserIds, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let ended = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| drop_thread_privileges(user).map(|()| work()));
+        thread.join()
+    });
+    ended.unwrap_or_else(|_| Err(io::Error::other("the thread of another user panicked")))
+}
+
 /// Withholds the process's capabilities from child processes, and keeps them usable in the process. A
 /// service manager passes CAP_NET_BIND_SERVICE as an ambient capability, which every child would inherit,
 /// and a reload needs the capability to bind ports below 1024. exec(2) passes on the ambient set, and the
@@ -784,18 +794,28 @@ pub fn keep_capabilities() -> io::Result<()> {
     let mut sets = rustix::thread::capabilities(None)?;
     if !sets.inheritable.is_empty() {
         sets.inheritable = CapabilitySet::empty();
-        rustix::thread::set_capabilities(None, sets)?;
+        match rustix::thread::set_capabilities(None, sets) {
+            // The system call filter of the service refuses capset(2). The empty ambient set is enough for usual
+            // programs: the inheritable set concerns only files that root marked with the same capability (setcap(8)).
+            Err(Errno::PERM) => {}
+            set => set?,
+        }
     }
     Ok(())
 }
 
+/// Fails if the process has a second thread. The kernel lists a thread for a moment after another thread has joined it,
+/// so the function looks again before it fails.
 fn must_be_single_threaded() -> io::Result<()> {
-    match fs::read_dir("/proc/self/task")?.count() {
-        1 => Ok(()),
-        many => Err(io::Error::other(format!(
-            "the process must have a single thread, but has {many}"
-        ))),
+    for _ in 0..THREAD_END_LOOKS_MAX {
+        if fs::read_dir("/proc/self/task")?.count() == 1 {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(THREAD_END_LOOK_MILLISECONDS));
     }
+    Err(io::Error::other(
+        "the process must have a single thread, but has several",
+    ))
 }
 
 /// Raises the limit of open files to the hard limit. Returns the new limit.

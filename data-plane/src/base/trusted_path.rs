@@ -439,13 +439,13 @@ fn root() -> io::Result<OwnedFd> {
 }
 
 /// Returns true if users other than the owner may add and remove names in a folder.
-fn is_shared(stat: &Stat) -> bool {
+pub(super) fn is_shared(stat: &Stat) -> bool {
     stat.st_mode & 0o022 != 0
 }
 
 /// Returns true if a folder has a POSIX ACL beyond the permission bits. A file system without extended attributes
 /// has no ACLs.
-fn has_acl(folder: &OwnedFd) -> bool {
+pub(super) fn has_acl(folder: &OwnedFd) -> bool {
     // fgetxattr(2) refuses a descriptor with `O_PATH`.
     let open = openat(folder, ".", FOLDER, Mode::empty());
     match open.and_then(|open| fgetxattr_query(open, "system.posix_acl_access")) {

@@ -42,6 +42,20 @@ pub const RARE_LINES_MAX: u32 = 5;
 /// Window of [`RARE_LINES_MAX`]: 1 minute, so that a flood writes at most 6 lines of a kind in a minute.
 pub const RARE_LINES_MILLISECONDS: u64 = 60_000;
 
+// Change of the user
+
+/// Milliseconds between two looks at the threads of the process before a change of the user.
+pub const THREAD_END_LOOK_MILLISECONDS: u64 = 10;
+/// Looks at the threads of the process before a change of the user, together 1 s. A thread that has ended disappears
+/// within microseconds; the bound allows for a busy machine.
+pub const THREAD_END_LOOKS_MAX: usize = 100;
+
+// Folders that change their owner
+
+/// Levels of folders below a state folder that get another owner with it, 32. The server itself makes at most 4 levels;
+/// the bound keeps a chain of folders from exhausting the stack.
+pub const OWNED_FOLDER_DEPTH_MAX: usize = 32;
+
 // Thread pools
 
 /// Seconds without a job after which a thread of a pool ends, so that an idle server has no such

@@ -4,8 +4,11 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
 use toml::Spanned;
 
 use crate::base::trusted_path::user_name;
@@ -16,13 +19,13 @@ use crate::config::deployments::{Deployment, RootState, deployed_folder, inspect
 use crate::config::error::OperatorError;
 use crate::config::git_table::GitConfig;
 use crate::config::log_table::LogTarget;
-use crate::config::paths::reason;
+use crate::config::paths::{is_given_away, reason};
 use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::script_table::{BackendAddressConfig, ScriptsConfig};
 use crate::config::site_table::{PlainHttp, SiteConfig};
 use crate::config::suggestion::suggest;
 use crate::config::table_relations::{denied_all, open_methods, shadowed_redirect, skips_all};
-use crate::config::unix_account::UnixAccount;
+use crate::config::unix_account::{UnixAccount, accessed};
 use crate::git::post_receive::git_folder;
 use crate::git::repository::is_repository;
 
@@ -41,6 +44,7 @@ pub fn inspect(config: &Config) -> (Vec<OperatorError>, Vec<OperatorError>) {
     let checker = Checker::new(config, true);
     checker.named_files();
     checker.keep(checker.state());
+    checker.keep(checker.control());
     let mut warnings = config.doubts.clone();
     warnings.extend(checker.warnings());
     (checker.errors.into_inner(), warnings)
@@ -80,7 +84,9 @@ fn account(config: &Config) -> Result<Option<UnixAccount>, OperatorError> {
         return Ok(None);
     }
     let what = format!("only root can switch to the account `{name}`");
-    Err(config.point(user.span(), what, "start anthill as root, or remove `user`"))
+    let help = "start anthill as root, or remove `user`; `anthill service install` gives an installed \
+                service another account";
+    Err(config.point(user.span(), what, help))
 }
 
 struct Checker<'c> {
@@ -456,7 +462,14 @@ impl Checker<'_> {
             None => {
                 let shown = path.get_ref().display();
                 let what = format!("the current user cannot {verb} {shown}");
-                let help = "change the owner or the mode";
+                let help = match accessed(path.get_ref(), bits, AtFlags::EACCESS) {
+                    // The unit of a service names the folders that the service may write to.
+                    Err(Errno::ROFS) => {
+                        "the file system is read-only for the server: run `anthill service install` again, so that the \
+                         unit of the service names the folder"
+                    }
+                    _ => "change the owner or the mode",
+                };
                 Err(self.config.point(path.span(), what, help))
             }
         }
@@ -472,6 +485,7 @@ impl Checker<'_> {
         verb: &str,
     ) -> OperatorError {
         let (shown, name) = (path.get_ref().display(), &account.name);
+        let certbot = kept_by_certbot(path.get_ref(), &account.group);
         let (what, help) = if stop == *path.get_ref() {
             let what = format!("user `{name}` cannot {verb} {shown}");
             let mode = match bits {
@@ -492,7 +506,8 @@ impl Checker<'_> {
                 format!("chmod o+x {stop}, or move the file elsewhere"),
             )
         };
-        self.config.point(path.span(), what, help)
+        self.config
+            .point(path.span(), what, certbot.unwrap_or(help))
     }
 
     /// Returns the account of the process, with the name in `user` where the uid is equal. An error at a
@@ -549,48 +564,109 @@ impl Checker<'_> {
         self.allowed(&folder, 2 | 1, "write")
     }
 
-    /// Checks that the state folder is writable, or that a missing state folder can be made at the start
-    /// (by root if root runs the check).
+    /// Checks that the state folder is writable, that root gives the folder to the account at the start, or that a
+    /// missing state folder can be made at the start (by root if root runs the check).
     fn state(&self) -> Result<(), OperatorError> {
         let state = &self.config.server.state;
-        if state.get_ref().is_dir() {
-            let Some(account) = &self.account else {
-                return self.allowed(state, 4 | 2 | 1, "write");
+        if !state.get_ref().is_dir() {
+            return self.may_be_made(state, "name a folder for certificates and keys");
+        }
+        let Some(account) = &self.account else {
+            self.allowed(state, 4 | 2 | 1, "write")?;
+            return match self.own_account() {
+                Some(us) if us.uid != 0 => self.state_of(&us),
+                _ => Ok(()),
             };
-            // Files made by root in the state folder (ticket keys, the self-signed key) must belong to the
-            // account as well.
-            if account.stopped_at(state.get_ref(), 4 | 2 | 1).as_ref() == Some(state.get_ref()) {
-                let (shown, name) = (state.get_ref().display(), &account.name);
-                let what = format!("user `{name}` cannot write to {shown}");
-                let help = format!("chown -R {name} {shown}");
-                return Err(self.config.point(state.span(), what, help));
-            }
-            return self.allowed(state, 4 | 2 | 1, "write");
+        };
+        let stop = account.stopped_at(state.get_ref(), 4 | 2 | 1);
+        let is_stopped_above = stop.as_ref().is_some_and(|stop| stop != state.get_ref());
+        if !is_stopped_above && is_given_away(state.get_ref()) {
+            return Ok(());
         }
-        if state.get_ref().exists() {
-            let what = format!("{} is not a folder", state.get_ref().display());
-            return Err(self.config.point(
-                state.span(),
-                what,
-                "name a folder for certificates and keys",
-            ));
+        // Files made by root in the state folder (ticket keys, the self-signed key) must belong to the
+        // account as well.
+        if stop.is_some() && !is_stopped_above {
+            let (shown, name) = (state.get_ref().display(), &account.name);
+            let what = format!("user `{name}` cannot write to {shown}");
+            let help = format!("chown -R {name} {shown}");
+            return Err(self.config.point(state.span(), what, help));
         }
-        let existing = state.get_ref().ancestors().find(|folder| folder.exists());
+        self.allowed(state, 4 | 2 | 1, "write")?;
+        self.state_of(account)
+    }
+
+    /// Refuses a state folder with a file of root that the account cannot read, left by a server or a command that ran as
+    /// root.
+    fn state_of(&self, account: &UnixAccount) -> Result<(), OperatorError> {
+        let state = &self.config.server.state;
+        let entries = std::fs::read_dir(state.get_ref()).into_iter().flatten();
+        let closed = entries.flatten().take(STATE_ENTRIES_MAX).find(|entry| {
+            let of_root = entry
+                .metadata()
+                .is_ok_and(|it| it.is_file() && it.uid() == 0);
+            of_root && account.stopped_at(&entry.path(), 4).is_some()
+        });
+        let Some(closed) = closed else { return Ok(()) };
+        let (shown, name) = (state.get_ref().display(), &account.name);
+        let closed = closed.path();
+        let what = format!(
+            "user `{name}` cannot read {}, a file of root in the state folder",
+            closed.display()
+        );
+        let help = format!("chown -R {name} {shown}");
+        Err(self.config.point(state.span(), what, help))
+    }
+
+    /// Checks that the account can make the control socket. The default place is in the state folder.
+    fn control(&self) -> Result<(), OperatorError> {
+        let control = &self.config.server.control;
+        let above = control.get_ref().parent().unwrap_or(Path::new("/"));
+        if control.span().is_empty() || above == self.config.server.state.get_ref() {
+            return Ok(());
+        }
+        let above = Spanned::new(control.span(), above.to_owned());
+        if !above.get_ref().is_dir() {
+            return self.may_be_made(&above, "name a socket in a folder");
+        }
+        self.allowed(&above, 2 | 1, "write").map_err(|error| {
+            let name = control.get_ref().file_name().unwrap_or_default();
+            let own = above.get_ref().join("anthill").join(name);
+            error.help(format!(
+                "name a socket in a folder of the account, such as {}",
+                own.display()
+            ))
+        })
+    }
+
+    /// Checks that a missing folder can be made at the start.
+    fn may_be_made(&self, folder: &Spanned<PathBuf>, advice: &str) -> Result<(), OperatorError> {
+        let refused = |what, help: String| Err(self.config.point(folder.span(), what, help));
+        let shown = folder.get_ref().display();
+        if folder.get_ref().exists() {
+            return refused(format!("{shown} is not a folder"), advice.to_owned());
+        }
+        let existing = folder.get_ref().ancestors().find(|above| above.exists());
         let existing = existing.unwrap_or(Path::new("/"));
         if !existing.is_dir() {
             let what = format!("{} is a file, not a folder", existing.display());
-            let help = "name a folder for certificates and keys";
-            return Err(self.config.point(state.span(), what, help));
+            return refused(what, advice.to_owned());
         }
-        if accessible(existing, 2 | 1) {
-            return Ok(());
+        if !accessible(existing, 2 | 1) {
+            let what = format!("the folder {shown} cannot be created");
+            let help = format!(
+                "{} is not writable: name another folder",
+                existing.display()
+            );
+            return refused(what, help);
         }
-        let what = format!("the folder {} cannot be created", state.get_ref().display());
-        let help = format!(
-            "{} is not writable: name another folder as `state`",
-            existing.display()
-        );
-        Err(self.config.point(state.span(), what, help))
+        let stop = self
+            .account
+            .as_ref()
+            .and_then(|it| Some((it, it.stopped_at(existing, 1)?)));
+        match stop {
+            Some((account, stop)) => Err(self.refused(folder, account, &stop, 1, "enter")),
+            None => Ok(()),
+        }
     }
 
     /// Refuses password files, keys and state in a served folder. The server hides the files from clients
@@ -854,6 +930,21 @@ fn leads_nowhere(site: &SiteConfig, route: &RouteConfig) -> Option<String> {
     })
 }
 
+/// Returns the help for a file of certbot, which keeps its folder for root: another mode would open all keys. A deploy hook
+/// copies the files at each renewal.
+pub(super) fn kept_by_certbot(path: &Path, group: &str) -> Option<String> {
+    path.starts_with(CERTBOT_FOLDER).then(|| {
+        format!(
+            "certbot keeps its files for root: name copies in /etc/anthill, which a deploy hook makes at each renewal; the \
+             hook is a program in {CERTBOT_FOLDER}/renewal-hooks/deploy with the lines `#!/bin/sh` and `install -m 640 -g \
+             {group} \"$RENEWED_LINEAGE\"/*.pem /etc/anthill/`"
+        )
+    })
+}
+
+/// Folder of certbot.
+const CERTBOT_FOLDER: &str = "/etc/letsencrypt";
+
 /// Returns the path without links, or the path itself if the path does not exist.
 fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
@@ -907,21 +998,13 @@ fn sibling(path: &Path, is_folder: bool) -> Option<PathBuf> {
     Some(folder.join(meant))
 }
 
+/// Maximum number of entries of the state folder to look at. The server makes fewer than 100 in the folder itself.
+const STATE_ENTRIES_MAX: usize = 1_000;
+
 /// Maximum number of files to compare in a folder when searching for a similar name.
 const SIBLINGS_MAX: usize = 1_000;
 
 /// Returns true if the kernel grants the process the rights in `bits` (4 read, 2 write, 1 enter).
 fn accessible(path: &Path, bits: u32) -> bool {
-    let mut access = rustix::fs::Access::EXISTS;
-    for (bit, flag) in [
-        (4, rustix::fs::Access::READ_OK),
-        (2, rustix::fs::Access::WRITE_OK),
-        (1, rustix::fs::Access::EXEC_OK),
-    ] {
-        if bits & bit != 0 {
-            access |= flag;
-        }
-    }
-    let cwd = rustix::fs::CWD;
-    rustix::fs::accessat(cwd, path, access, rustix::fs::AtFlags::EACCESS).is_ok()
+    accessed(path, bits, AtFlags::EACCESS).is_ok()
 }

@@ -87,7 +87,7 @@ pub use managed_certificates::ManagedCertificate;
 pub use manager_table::{ManagerConfig, speaks_tls};
 pub use member_url::{parse_member_url, shown_url};
 pub use page_cache_table::{PageCacheConfig, STALE_IF_ERROR_SECONDS};
-pub use paths::{FILE_NAME, prepare_folder, reason};
+pub use paths::{FILE_NAME, prepare_folder, prepare_state_folder, reason};
 pub use proxy_table::{BalancerRef, ProxyConfig};
 pub use redirect_table::RouteRedirectConfig;
 pub use release_table::ReleaseConfig;

@@ -1,21 +1,26 @@
 //! Locations: defaults for the state folder and the control socket, and paths of a configuration.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::{Mode, fstat};
+
 use crate::base::atomic_file;
+use crate::base::folder_owner::{FolderOwner, belongs_to_root_alone};
 use crate::base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
 use crate::config::error::OperatorError;
 
 /// Makes a folder for the user of the process alone (parents with the usual mode), or checks that an
 /// existing folder belongs to the user: in `/tmp`, another user may have made the folder first. Root
 /// accepts any owner, and gives a new folder to `owner`.
-pub fn prepare_folder(folder: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
+pub fn prepare_folder(folder: &Path, owner: Option<FolderOwner>) -> io::Result<()> {
     let way = TrustedPath::resolve(folder, LastLink::Follow, MissingFolder::Make)?;
     if way.stat()?.is_none() {
-        match trusted_path::make_private_folder(&way, owner) {
+        let ids = owner.map(|owner| (owner.uid, owner.gid));
+        match trusted_path::make_private_folder(&way, ids) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => return made,
         }
@@ -29,6 +34,40 @@ pub fn prepare_folder(folder: &Path, owner: Option<(u32, u32)>) -> io::Result<()
         io::ErrorKind::PermissionDenied,
         "the folder belongs to another user",
     ))
+}
+
+/// Makes the state folder for `owner`. Root gives an existing folder of root with its files to `owner`, for example the
+/// folder of a server that ran as root before the configuration named an account.
+pub fn prepare_state_folder(folder: &Path, owner: Option<FolderOwner>) -> io::Result<()> {
+    prepare_folder(folder, owner)?;
+    let Some(owner) = owner.filter(|owner| owner.uid != 0) else {
+        return Ok(());
+    };
+    match open_private_of_root(folder)? {
+        Some(open) => owner.take_over(open.as_fd()),
+        None => Ok(()),
+    }
+}
+
+/// Returns true for an existing folder that [`prepare_state_folder`] gives to another account.
+pub(super) fn is_given_away(folder: &Path) -> bool {
+    open_private_of_root(folder).is_ok_and(|open| open.is_some())
+}
+
+/// Opens a private folder of root, at a path that root alone can lead elsewhere. Returns None for another folder. A
+/// folder that every user may enter has to be empty, since `state` could name a folder of the system by mistake.
+fn open_private_of_root(folder: &Path) -> io::Result<Option<OwnedFd>> {
+    let way = TrustedPath::resolve(folder, LastLink::Follow, MissingFolder::Fail)?;
+    if way.must_be_controlled_by(0).is_err() {
+        return Ok(None);
+    }
+    let open = match way.open(trusted_path::FOLDER, Mode::empty()) {
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
+        open => open?,
+    };
+    let is_private = fstat(&open)?.st_mode & 0o007 == 0;
+    let is_meant = is_private || trusted_path::names(open.as_fd())?.is_empty();
+    Ok((is_meant && belongs_to_root_alone(&open)?).then_some(open))
 }
 
 /// Default locations for a configuration.

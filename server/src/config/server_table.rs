@@ -48,7 +48,7 @@ declare_table! {
         /// Store of [releases](releases.md), for the sites with `release`.
         releases: PathBuf = optional("`releases` in `state`"), example "\"/srv/releases\"";
         /// Socket for `reload`, `status`, `balancer`, `hits`, `purge` and `stop`.
-        control: PathBuf = optional("in `state`"), also ["pid", "socket"], example "\"/run/anthill.sock\"";
+        control: PathBuf = optional("in `state`"), also ["pid", "socket"], example "\"/run/anthill/control.sock\"";
         /// Table of [limits](limits.md).
         limits: LimitsTable = table, example "{ connections = 20000 }";
         ..trust: TrustKeys;
@@ -160,7 +160,7 @@ pub(super) fn server<'s>(
     {
         let max = paths::SOCKET_PATH_MAX;
         let what = format!("the control socket's path is longer than {max} bytes");
-        let help = "write a shorter path, such as \"/run/anthill.sock\"";
+        let help = "write a shorter path, such as \"/run/anthill/control.sock\"";
         source.report(source.error(control.span(), what, help));
     }
     let control = keys

@@ -1255,6 +1255,47 @@ fn files_unreadable_for_the_user_are_refused() {
 }
 
 #[test]
+fn a_key_of_certbot_is_refused_with_a_deploy_hook() {
+    let key = "/etc/letsencrypt/live/www.example.org/privkey.pem";
+    let help = super::check::kept_by_certbot(Path::new(key), "anthill").unwrap();
+    let copies = "`install -m 640 -g anthill \"$RENEWED_LINEAGE\"/*.pem /etc/anthill/`";
+    assert!(help.contains(copies), "{help}");
+    assert!(
+        help.contains("/etc/letsencrypt/renewal-hooks/deploy"),
+        "{help}"
+    );
+    let other = Path::new("/etc/ssl/private/privkey.pem");
+    assert_eq!(super::check::kept_by_certbot(other, "anthill"), None);
+}
+
+#[test]
+fn a_control_socket_needs_a_folder_of_the_account() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(folder.path().join("public")).unwrap();
+    let check_with = |control: &str| {
+        let text =
+            format!("[server]\nuser = \"54321\"\nstate = \"state\"\ncontrol = \"{control}\"\n");
+        let file = folder.path().join(FILE_NAME);
+        fs::write(&file, text).unwrap();
+        check(&load(&file).unwrap())
+    };
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // Root makes the missing folders for the account.
+    assert_eq!(check_with("sockets/control.sock"), Ok(Vec::new()));
+    assert_eq!(check_with("state/control.sock"), Ok(Vec::new()));
+    let message = check_with("control.sock").unwrap_err().to_string();
+    assert!(message.contains("user `54321` cannot write "), "{message}");
+    let advice = folder.path().join("anthill/control.sock");
+    assert!(
+        message.contains(&format!("such as {}", advice.display())),
+        "{message}"
+    );
+}
+
+#[test]
 fn an_unexported_repository_of_a_deployment_causes_a_warning() {
     let route = |more: &str| {
         let text = format!(

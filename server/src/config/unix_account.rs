@@ -1,10 +1,15 @@
-//! Accounts of the machine, and the rights that mode bits give to an account.
+//! Accounts of the machine, and the rights of an account to files.
 //!
 //! `/etc/passwd` and `/etc/group` are read directly: a static binary has no name service, and the
 //! accounts that servers run under are local.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+
+use crate::base::sys::{self, UserIds};
 
 /// Account to drop to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,24 +114,60 @@ impl UnixAccount {
     }
 
     /// Returns the first part of a path where the account lacks the rights, if any: a folder above that
-    /// the account can't enter, or the file itself without `bits` (4 read, 2 write, 1 enter or run).
+    /// the account can't enter, or the file itself without `bits` (4 read, 2 write, 1 enter or run). Root asks the
+    /// kernel with the ids of the account, so access control lists count too. Other users compare the mode bits.
     pub fn stopped_at(&self, path: &Path, bits: u32) -> Option<PathBuf> {
         // Links are resolved as by the kernel, unless the process may not enter the path.
         let real = match path.canonicalize() {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => path.to_owned(),
             real => real.ok()?,
         };
-        let mut above: Vec<&Path> = real.ancestors().skip(1).collect();
-        above.reverse();
-        for folder in above {
-            let metadata = std::fs::metadata(folder).ok()?;
-            if !self.may(&metadata, 1) {
-                return Some(folder.to_owned());
+        let first = |may: &dyn Fn(&Path, u32) -> Option<bool>| {
+            let mut above: Vec<&Path> = real.ancestors().skip(1).collect();
+            above.reverse();
+            for folder in above {
+                if !may(folder, 1)? {
+                    return Some(folder.to_owned());
+                }
             }
+            (!may(&real, bits)?).then(|| path.to_owned())
+        };
+        let ids = UserIds {
+            uid: self.uid,
+            gid: self.gid,
+            groups: self.groups.clone(),
+        };
+        let by_kernel = || first(&|path, bits| Some(is_granted(path, bits)));
+        if sys::is_root()
+            && self.uid != 0
+            && let Ok(stop) = sys::with_user(&ids, by_kernel)
+        {
+            return stop;
         }
-        let metadata = std::fs::metadata(&real).ok()?;
-        (!self.may(&metadata, bits)).then(|| path.to_owned())
+        first(&|path, bits| Some(self.may(&std::fs::metadata(path).ok()?, bits)))
     }
+}
+
+/// Returns false if the kernel refuses the calling thread the rights in `bits` (4 read, 2 write, 1 enter or run) for
+/// want of permissions.
+fn is_granted(path: &Path, bits: u32) -> bool {
+    let asked = accessed(path, bits, AtFlags::empty());
+    !matches!(asked, Err(Errno::ACCESS))
+}
+
+/// Asks the kernel for the rights in `bits` (4 read, 2 write, 1 enter or run).
+pub(super) fn accessed(path: &Path, bits: u32, flags: AtFlags) -> Result<(), Errno> {
+    let mut access = Access::EXISTS;
+    for (bit, flag) in [
+        (4, Access::READ_OK),
+        (2, Access::WRITE_OK),
+        (1, Access::EXEC_OK),
+    ] {
+        if bits & bit != 0 {
+            access |= flag;
+        }
+    }
+    accessat(CWD, path, access, flags)
 }
 
 /// Returns the name of a uid in the text of passwd(5).

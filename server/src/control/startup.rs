@@ -5,6 +5,7 @@ use crate::base::body_memory::BodyMemory;
 use crate::base::clock;
 use crate::base::descriptors::descriptors;
 use crate::base::fair_share::RefusalCounters;
+use crate::base::folder_owner::FolderOwner;
 use crate::base::log::{LogDestination, Sink, Sinks};
 use crate::base::route_counters::RouteLedger;
 use crate::base::sys;
@@ -57,8 +58,8 @@ pub(super) fn prepare_process() {
     sys::detect_cpu_features();
 }
 
-/// Makes the state folder before privileges drop, and gives a new folder to the account the server drops
-/// to. An existing folder keeps its owner, which was checked with the configuration.
+/// Makes the state folder before privileges drop, and gives a new folder, or a folder of root with its files, to the
+/// account the server drops to. Another folder keeps its owner, which was checked with the configuration.
 pub(super) fn prepare_state(
     config: &Config,
     user: Option<&sys::UserIds>,
@@ -72,7 +73,23 @@ pub(super) fn prepare_state(
         );
         config.point(state.span(), what, "a folder that the server may write to")
     };
-    config::prepare_folder(folder, user.map(|user| (user.uid, user.gid))).map_err(failed)?;
+    let owner = user.map(|user| FolderOwner {
+        uid: user.uid,
+        gid: user.gid,
+    });
+    config::prepare_state_folder(folder, owner).map_err(failed)?;
+    let control = &config.server.control;
+    // The account may have no right to make the folder of the control socket, for example below /run.
+    if let Some(above) = control.get_ref().parent().filter(|_| user.is_some()) {
+        config::prepare_folder(above, owner).map_err(|error| {
+            let what = format!("the folder {} can't be used: {error}", above.display());
+            config.point(
+                control.span(),
+                what,
+                "a folder that the server may write to",
+            )
+        })?;
+    }
     if user.is_none() {
         let inside = folder.join("git");
         let way =
