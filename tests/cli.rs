@@ -369,7 +369,7 @@ fn a_service_definition_is_printed_for_each_system() {
     folder.write("anthill.toml", server_table("") + &site_table("") + more);
     let unit = done_in(&folder, &["service", "print", "--init", "systemd"]).stdout;
     for written in ["sites", "repos"] {
-        let line = format!("\nReadWritePaths={}\n", folder.path(written).display());
+        let line = format!("\nReadWritePaths=-{}\n", folder.path(written).display());
         assert!(unit.contains(&line), "{unit}");
     }
     folder.write(

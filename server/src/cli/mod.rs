@@ -17,6 +17,7 @@ mod receive;
 mod running_servers;
 mod serve;
 mod service;
+mod service_folders;
 mod service_publisher;
 mod system_account;
 mod commands;

@@ -3,7 +3,6 @@
 //!
 //! The unit and the scripts are made from the templates in `packaging/`.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,18 +10,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::parse::ParsedArguments;
+use super::service_folders::ServiceFolders;
 use super::service_publisher::PublisherSetup;
 use super::system_account::{self, AccountSpec, Login, run_aloud};
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
-use crate::config::{
-    self, Config, ConfigSource, LogTarget, OperatorError, Overrides, TargetConfig, UnixAccount,
-    reason,
-};
+use crate::config::{self, Config, ConfigSource, OperatorError, Overrides, UnixAccount, reason};
 
 const SYSTEMD: &str = include_str!("../../../packaging/systemd/anthill.service.in");
 const OPENRC: &str = include_str!("../../../packaging/openrc/anthill.in");
 const SYSV: &str = include_str!("../../../packaging/sysv/anthill.in");
 
+/// Capabilities of a unit: ports below 1024, and the detection of other users' writes to a file.
+const CAPABILITIES: &str = "CAP_NET_BIND_SERVICE CAP_LEASE";
 /// Default account of the service.
 const USER: &str = "anthill";
 /// Time for closing and for the init system, added to the time for draining.
@@ -65,7 +64,7 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
         _ => {
             need_root("install a service")?;
             let service = ServiceDefinition::of(typed.path_at(1), init, name, user)?;
-            install(&service, publisher.as_ref())
+            install(service, publisher.as_ref())
         }
     }
 }
@@ -167,10 +166,10 @@ pub(super) struct ServiceDefinition {
     pub(super) target: PathBuf,
     /// Account of the server process.
     pub(super) user: String,
-    /// The configuration names an account to drop to, so the service starts as root.
-    pub(super) drops: bool,
-    /// Writable paths outside the state folder.
-    pub(super) writes: BTreeSet<PathBuf>,
+    /// Account that the configuration names, if any.
+    pub(super) configured_user: Option<String>,
+    /// Folders of the server that the service manager or the installation makes.
+    pub(super) folders: ServiceFolders,
     pub(super) stop_seconds: u32,
     /// The account doesn't exist yet and has to be made.
     pub(super) makes_user: bool,
@@ -190,8 +189,9 @@ impl ServiceDefinition {
             .user
             .as_ref()
             .map(|user| user.get_ref().clone());
-        let drops = configured.is_some() && user.is_none();
-        let user = user.or(configured).unwrap_or_else(|| USER.to_owned());
+        let user = user
+            .or_else(|| configured.clone())
+            .unwrap_or_else(|| USER.to_owned());
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
         if user.is_empty() || user.starts_with('-') || !user.bytes().all(plain) {
             return Err(OperatorError::new(format!(
@@ -216,7 +216,7 @@ impl ServiceDefinition {
         let service = ServiceDefinition {
             init,
             name,
-            writes: writes(&config),
+            folders: ServiceFolders::of(&config),
             stop_seconds: config
                 .server
                 .limits
@@ -226,7 +226,7 @@ impl ServiceDefinition {
             program,
             target,
             user,
-            drops,
+            configured_user: configured,
         };
         Ok(service)
     }
@@ -244,8 +244,13 @@ impl ServiceDefinition {
             program: program.into(),
             target: target.into(),
             user: user.to_owned(),
-            drops: false,
-            writes: ["/var/log/web".into()].into(),
+            configured_user: None,
+            folders: ServiceFolders {
+                state: Some("anthill".to_owned()),
+                runtime: None,
+                writes: ["/var/log/web".into()].into(),
+                shares_store: false,
+            },
             stop_seconds: 40,
             makes_user: false,
         }
@@ -269,6 +274,7 @@ impl ServiceDefinition {
             );
         }
         self.must_be_roots_own(&config)?;
+        self.must_be_readable(&config)?;
         let account = UnixAccount::find(&self.user);
         if let Some(stop) = account.and_then(|account| account.stopped_at(&self.program, 1)) {
             let (program, user, stop) = (self.program.display(), &self.user, stop.display());
@@ -282,15 +288,40 @@ impl ServiceDefinition {
         Ok(())
     }
 
+    /// Refuses a configuration that the account cannot read: a service of systemd runs with the account from the
+    /// beginning, and another service needs the files at a reload.
+    fn must_be_readable(&self, config: &Config) -> Result<(), OperatorError> {
+        let Some(account) = UnixAccount::find(&self.user) else {
+            return Ok(());
+        };
+        let mut files = config.source.paths();
+        let closed = files.find_map(|file| Some((file, account.stopped_at(file, 4)?)));
+        let Some((file, stop)) = closed else {
+            return Ok(());
+        };
+        let (user, group, shown) = (&self.user, &account.group, file.display());
+        let help = match stop == file {
+            true => format!("chgrp {group} {shown} && chmod g+r {shown}"),
+            false => format!(
+                "chmod o+x {}, or move the configuration to /etc/anthill",
+                stop.display()
+            ),
+        };
+        let what = format!("user `{user}` cannot read the configuration {shown}");
+        Err(OperatorError::new(what).help(help))
+    }
+
     /// Refuses a program started by root that another user can change. Also refuses a changeable
-    /// configuration that names the account to drop to. A unit with `User=` is exempt: systemd starts the
-    /// program with the account from the beginning.
+    /// configuration that names the account to drop to. A unit is exempt: systemd starts the program with the
+    /// account from the beginning.
     fn must_be_roots_own(&self, config: &Config) -> Result<(), OperatorError> {
-        let by_root = self.init != InitSystem::Systemd || self.drops;
-        let program = by_root.then_some(&*self.program);
+        if self.init == InitSystem::Systemd {
+            return Ok(());
+        }
+        let drops = self.configured_user.as_ref() == Some(&self.user);
         let included = config.source.paths().filter(|path| *path != self.target);
         let config = std::iter::once(&*self.target).chain(included);
-        for path in program.into_iter().chain(config.filter(|_| self.drops)) {
+        for path in std::iter::once(&*self.program).chain(config.filter(|_| drops)) {
             let failed = |error: std::io::Error| {
                 OperatorError::failure(format!("{}: {}", path.display(), reason(&error)))
             };
@@ -316,6 +347,16 @@ impl ServiceDefinition {
         Ok(())
     }
 
+    /// Prints the last lines of a service of systemd that did not start. The scripts print the lines themselves.
+    fn show_log(&self) {
+        if self.init == InitSystem::Systemd {
+            let lines = ["journalctl --unit NAME --lines 12 --output cat --no-pager"];
+            for command in words(&lines, &self.name) {
+                run_aloud(&command);
+            }
+        }
+    }
+
     /// Returns the text of the unit or script.
     pub(super) fn render(&self) -> String {
         let (program, target) = (
@@ -328,20 +369,15 @@ impl ServiceDefinition {
             InitSystem::OpenRc => (OPENRC, shell_quoted),
             InitSystem::SysV => (SYSV, shell_quoted),
         };
-        let identity = if self.drops {
-            // systemd starts the server as root, and the server drops to the configured account.
-            "CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_LEASE CAP_SETUID CAP_SETGID CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER".to_owned()
-        } else {
-            format!(
-                "User={}\nAmbientCapabilities=CAP_NET_BIND_SERVICE CAP_LEASE\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_LEASE",
-                self.user
-            )
+        let identity = format!(
+            "User={}\nAmbientCapabilities={CAPABILITIES}\nCapabilityBoundingSet={CAPABILITIES}",
+            self.user
+        );
+        // The account of the unit goes before another account in the configuration.
+        let option = match &self.configured_user {
+            Some(configured) if *configured != self.user => format!("--user {} ", self.user),
+            _ => String::new(),
         };
-        let writes: Vec<String> = self
-            .writes
-            .iter()
-            .map(|path| format!("ReadWritePaths={}", systemd_quoted(&path.to_string_lossy())))
-            .collect();
         let arguments = format!("serve --user {} {}", self.user, shell_quoted(&target));
         fill(
             template,
@@ -353,8 +389,17 @@ impl ServiceDefinition {
                 ("@USER@", &self.user),
                 ("@NAME@", &self.name),
                 ("@STOP_SECONDS@", &stop_seconds),
+                ("@USER_OPTION@", &option),
                 ("@IDENTITY@", &identity),
-                ("@WRITES@", &writes.join("\n")),
+                ("@FOLDERS@", &self.folders.as_unit_lines()),
+                (
+                    "@RESTRICT_SETGID@",
+                    if self.folders.shares_store {
+                        "no"
+                    } else {
+                        "yes"
+                    },
+                ),
             ],
         )
     }
@@ -382,41 +427,8 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
     text.replace("\n\n\n", "\n\n")
 }
 
-/// Returns the folders, besides the state folder, that a sandboxed service must be able to write to.
-fn writes(config: &Config) -> BTreeSet<PathBuf> {
-    let logs = config
-        .sites
-        .iter()
-        .filter_map(|site| site.log.access.as_ref());
-    let logs = logs.chain([&config.log.access, &config.log.errors]);
-    let mut folders = BTreeSet::new();
-    folders.extend(logs.filter_map(|log| match log.get_ref() {
-        LogTarget::File(path) => path.parent().map(Path::to_owned),
-        _ => None,
-    }));
-    let server = &config.server;
-    if !server.state.span().is_empty() {
-        folders.insert(server.state.get_ref().clone());
-    }
-    if !server.control.span().is_empty() {
-        folders.extend(server.control.get_ref().parent().map(Path::to_owned));
-    }
-    // A deployment makes its trees beside the root and replaces the root, a symbolic link, or writes to the store.
-    let deployments = config.deployments();
-    folders.extend(deployments.iter().filter_map(|it| match it.root() {
-        Some(root) => root.parent().map(Path::to_owned),
-        None => Some(server.releases_folder()),
-    }));
-    let routes = config.sites.iter().flat_map(|site| &site.routes);
-    folders.extend(routes.filter_map(|route| match &route.target {
-        Some(TargetConfig::Git(git)) if git.push => Some(git.folder.get_ref().clone()),
-        _ => None,
-    }));
-    folders
-}
-
 /// Quotes a word for a unit file (systemd.service(5), "Command lines").
-fn systemd_quoted(word: &str) -> String {
+pub(super) fn systemd_quoted(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_.:".contains(&b);
     if word.bytes().all(plain) {
         return word.to_owned();
@@ -430,7 +442,7 @@ fn shell_quoted(word: &str) -> String {
 }
 
 fn install(
-    service: &ServiceDefinition,
+    mut service: ServiceDefinition,
     publisher: Option<&PublisherSetup>,
 ) -> Result<ExitCode, OperatorError> {
     let config = ConfigSource::of(Some(&service.target))?.read(&Overrides::default())?;
@@ -445,8 +457,11 @@ fn install(
         })?;
     }
     service.check()?;
+    service.folders.prepare(&config, &service.user)?;
     if let Some(publisher) = publisher {
         publisher.set_up(&config, &service.user)?;
+        // The store belongs to a group from now on.
+        service.folders = ServiceFolders::of(&config);
     }
     let file = service.init.file(&service.name);
     write(&file, &service.render(), service.init.mode()).map_err(|error| {
@@ -455,6 +470,7 @@ fn install(
     super::print_message(&format!("wrote {}", file.display()));
     for command in service.init.install_commands(&service.name) {
         if !run_aloud(&command) {
+            service.show_log();
             let what = format!("`{}` failed", command.join(" "));
             return Err(OperatorError::failure(what).help(format!(
                 "{} is written; correct the cause of the failure, and run the command by hand",

@@ -457,15 +457,21 @@ fn services_are_written_for_each_system() {
         unit.contains("\nUser=web\nAmbientCapabilities=CAP_NET_BIND_SERVICE CAP_LEASE\n"),
         "{unit}"
     );
-    assert!(unit.contains("\nReadWritePaths=/var/log/web\n"), "{unit}");
+    assert!(unit.contains("\nReadWritePaths=-/var/log/web\n"), "{unit}");
+    assert!(unit.contains("\nStateDirectory=anthill\n"), "{unit}");
     assert!(unit.contains("\nTimeoutStopSec=40\n"), "{unit}");
-    let drops = ServiceDefinition {
-        drops: true,
+    // The account of the unit goes before another account of the configuration.
+    let configured = |name: &str| ServiceDefinition {
+        configured_user: Some(name.to_owned()),
         ..service(InitSystem::Systemd)
-    }
-    .render();
-    assert!(!drops.contains("User="), "{drops}");
-    assert!(drops.contains("CAP_SETUID"), "{drops}");
+    };
+    assert_eq!(configured("web").render(), unit);
+    let other = configured("other").render();
+    assert!(
+        other.contains("\nExecStart=/usr/local/bin/anthill serve --user web \"/srv/my"),
+        "{other}"
+    );
+    assert!(other.contains("\nUser=web\n"), "{other}");
 
     for init in [InitSystem::OpenRc, InitSystem::SysV] {
         let script = service(init).render();
