@@ -10,7 +10,7 @@ use crate::guide_examples::scenarios;
 scenarios! {
     a_site_of_nginx_answers_as_before("from-nginx.md", true) = r#"
         chmod 755 /srv; mkdir -p /srv/www/assets /srv/www/files /srv/www/intranet /srv/www/private /var/log/nginx /var/lib/nginx
-        install -d -o anthill /var/log/anthill
+        sed -i /anthill/d /etc/passwd /etc/group
         for page in index about not-found intranet/index private/index; do echo "<h1>$page</h1>" > /srv/www/$page.html; done
         echo 'a {}' > /srv/www/assets/a.css
         echo photo > /srv/www/files/ant.jpg
@@ -18,7 +18,7 @@ scenarios! {
         openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=example.org \
             -addext 'subjectAltName=DNS:example.org,DNS:www.example.org' \
             -keyout /etc/anthill/privkey.pem -out /etc/anthill/fullchain.pem 2> openssl.log
-        @run chgrp anthill
+        @run useradd
         # nginx knows no bcrypt.
         printf 'alice:%s\n' "$(openssl passwd -apr1 secret)" > /etc/anthill/users.htpasswd
         rm -f /etc/php/8.2/fpm/pool.d/*
@@ -67,7 +67,8 @@ scenarios! {
 
     a_site_of_caddy_answers_as_before("from-caddy.md", true) = r#"
         chmod 755 /srv; mkdir -p /srv/www/assets /srv/www/files /srv/www/intranet /srv/www/private /srv/www/shop
-        install -d -o anthill /var/log/anthill
+        sed -i /anthill/d /etc/passwd /etc/group
+        @run useradd
         for page in index about not-found manual intranet/index private/index; do echo "<h1>$page</h1>" > /srv/www/$page.html; done
         echo 'a {}' > /srv/www/assets/a.css
         echo photo > /srv/www/files/ant.jpg

@@ -116,6 +116,7 @@ mod site;
 mod slow_readers;
 mod status;
 mod support;
+mod systemd;
 mod tls;
 mod tls_fragments;
 mod tls_records;

@@ -62,6 +62,7 @@ test       php-cgi8.2              php8.2-cgi
 test       php-fpm8.2              php8.2-fpm
 test       uwsgi-core              uwsgi-core
 test       /usr/lib/uwsgi/plugins/python3_plugin.so  uwsgi-plugin-python3
+debian     mmdebstrap              mmdebstrap
 release    musl-gcc                musl-tools
 cross_arm64 aarch64-linux-gnu-gcc  gcc-aarch64-linux-gnu
 cross_armel arm-linux-gnueabi-gcc   gcc-arm-linux-gnueabi
@@ -233,6 +234,28 @@ setup_python() {
     python3 -m venv "$python" &&
         "$python/bin/python" -m pip --quiet --disable-pip-version-check install $python_packages >&2 ||
         fail "could not fetch $python_packages - pip has them from PyPI"
+}
+
+# setup_debian: makes a Debian system with systemd once, in target/tools, for the tests of the installed service. Only root
+# can make the system and start systemd in namespaces.
+debian_packages='systemd,systemd-sysv,dbus,passwd,acl,curl,iproute2,openssl,git,openssh-server,php8.2-fpm'
+setup_debian() {
+    if [ "$(id -u)" != 0 ]; then
+        say 'the tests with systemd need root, and test nothing without: sudo -E make test'
+        return 0
+    fi
+    system=${CARGO_TARGET_DIR:-target}/tools/debian
+    [ "$(cat "$system/packages" 2>/dev/null)" != "$debian_packages" ] || return 0
+    setup debian
+    say "making a Debian system with systemd, of about 300 MB"
+    rm -rf "$system" "$system.new"
+    mkdir -p "${system%/*}"
+    mmdebstrap --quiet --mode=root --variant=apt --include="$debian_packages" --dpkgopt=force-unsafe-io \
+        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+        --dpkgopt='path-exclude=/usr/share/locale/*' bookworm "$system.new" >&2 ||
+        fail "could not make a Debian system - mmdebstrap has its packages from Debian's servers"
+    echo "$debian_packages" >"$system.new/packages"
+    mv "$system.new" "$system"
 }
 
 # enabled_services: prints the services that systemd starts at boot, in one line; nothing without systemd.

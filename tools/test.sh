@@ -9,6 +9,7 @@ setup_h2spec
 setup_pebble
 setup_toxiproxy
 setup_python
+setup_debian
 
 # Limits of tools/prose.py for the whole repository. Lower a limit once the figure is lower; never raise one.
 prose_limits='--max-pro-forms 7 --max-people-words 0.5 --max-openings 10'

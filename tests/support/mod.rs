@@ -31,6 +31,7 @@ pub mod programs;
 pub mod python;
 pub mod release_store;
 pub mod strict_member;
+pub mod systemd_machine;
 pub mod toxiproxy;
 pub mod trust;
 pub mod wire;
@@ -103,11 +104,16 @@ pub fn tool(name: &str) -> PathBuf {
         })
 }
 
-/// Returns the path of a program that `tools/setup.sh` builds into target/tools.
-pub fn built_tool(name: &str) -> PathBuf {
+/// Returns the folder of the programs that `tools/setup.sh` builds.
+pub fn tools_folder() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
-    let file = target.join("tools").join(name);
+    target.join("tools")
+}
+
+/// Returns the path of a program that `tools/setup.sh` builds into target/tools.
+pub fn built_tool(name: &str) -> PathBuf {
+    let file = tools_folder().join(name);
     match file.is_file() {
         true => file,
         false => tool(name),
