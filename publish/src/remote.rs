@@ -9,7 +9,9 @@ use anthill_data_plane::store::{
 };
 use anthill_data_plane::wire::content_coding::ContentCoding;
 use anthill_data_plane::wire::manifest::{BlobRef, ManifestLine, ManifestReader, difference};
-use anthill_data_plane::wire::receive_frame::{ContentPlace, FrameKind, GzipAndText, HELLO};
+use anthill_data_plane::wire::receive_frame::{
+    ContentPlace, FrameKind, GzipAndText, HELLO, STATE_WITH_OWNERS,
+};
 use anthill_data_plane::wire::release_pointer::{is_label, is_publisher};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom};
@@ -27,6 +29,8 @@ pub struct Remote {
     pub is_named: bool,
     /// Name of the publisher that the receiver sets, if the receiver sets one.
     pub publisher: Option<String>,
+    /// True if the receiver takes pointers with the identity of a site. A receiver of an earlier version does not.
+    pub takes_site_ids: bool,
     /// Releases of the site.
     pub records: SiteRecords,
     /// Addresses of the site, as far as the host knows them.
@@ -101,6 +105,7 @@ impl Remote {
             site: site.unwrap_or_default().to_owned(),
             is_named: site.is_some(),
             publisher: None,
+            takes_site_ids: false,
             records: SiteRecords::default(),
             addresses: SiteAddresses::default(),
             report: ServerReport::default(),
@@ -109,7 +114,7 @@ impl Remote {
             output: FrameWriter::new(BufWriter::new(output)),
         };
         remote.write(FrameKind::Hello, HELLO.as_bytes())?;
-        remote.write(FrameKind::List, b"")?;
+        remote.write(FrameKind::List, STATE_WITH_OWNERS.as_bytes())?;
         remote.flush()?;
         let hello = remote.read(FrameKind::Hello)?;
         if hello != HELLO.as_bytes() {
@@ -126,6 +131,10 @@ impl Remote {
     fn take_state(&mut self, state: &[u8], wanted: Option<&str>) -> Result<(), Problem> {
         let malformed = |remote: &Remote| remote.problem("the host sent a malformed state");
         let mut text = std::str::from_utf8(state).map_err(|_| malformed(self))?;
+        if let Some((STATE_WITH_OWNERS, rest)) = text.split_once('\n') {
+            self.takes_site_ids = true;
+            text = rest;
+        }
         self.addresses = SiteAddresses::parse(text);
         self.report = ServerReport::parse(text);
         let mut word = |keyword: &str| {

@@ -349,6 +349,8 @@ fn a_key_signs_publications_and_rollbacks() {
         assert!(done.stdout.ends_with(&line), "{done:?}");
         from_hex(first.as_bytes()).expect("a key")
     };
+    let id = done.stdout.split('"').nth(1).map(str::to_owned);
+    assert!(done.stdout.contains("\nsite_id = \""), "{done:?}");
     assert_eq!(
         fs::metadata(&key).expect("a key").permissions().mode() & 0o777,
         0o600
@@ -363,6 +365,7 @@ fn a_key_signs_publications_and_rollbacks() {
         let (pointer, signature) = ReleasePointer::parse(&text).expect("a pointer");
         let signature = signature.expect("a signature");
         assert_eq!((pointer.sequence, signature.key), (sequence, public));
+        assert_eq!(pointer.site_id, id);
         let key = UnparsedPublicKey::new(&ED25519, signature.key);
         assert!(key.verify(signature.signed, &signature.signature).is_ok());
     };

@@ -105,6 +105,7 @@ pub fn write(path: &Path, content: &[u8]) {
 pub fn pointer(release: [u8; 32], sequence: u64) -> ReleasePointer {
     ReleasePointer {
         site: "www".to_owned(),
+        site_id: None,
         release,
         sequence,
         time: 1_763_899_200,

@@ -40,7 +40,8 @@ pub const RECEIVE_UNSYNCED_CONTENTS_MAX: usize = 4_096;
 pub const RECEIVE_IDLE_SECONDS_MAX: u64 = 30 * 60;
 /// Bytes that each file of a store counts for the quota at least, 4 KiB: a file takes a block of the disk.
 pub const STORE_FILE_BYTES_MIN: u64 = 4 * 1024;
-/// Labels of a site, and pins of a site, 1,000 each. The releases with a label or a pin are never swept.
+/// Labels of one owner for a site, and pins of a site, 1,000 each. The releases with a label or a pin are never swept. The
+/// bound counts the labels of each owner apart, so that no publisher takes the room of another one.
 pub const STORE_MARKS_MAX: usize = 1_000;
 /// Least number of hexadecimal digits that name a release in a command, 4. A label has another character, or fewer digits.
 pub const RELEASE_DIGITS_MIN: usize = 4;

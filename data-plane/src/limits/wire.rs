@@ -187,5 +187,7 @@ pub const RELEASE_CACHE_SECONDS_MAX: u64 = 10 * 366 * 24 * 60 * 60;
 pub const RELEASE_POINTER_BYTES_MAX: usize = 4 * 1024;
 /// Bytes of the name of a site, of a label or of a publisher in the store of releases. The names are file names.
 pub const RELEASE_LABEL_BYTES_MAX: usize = 63;
+/// Least bytes of the identity of a site in a signed pointer, 16. A shorter text could be the same on two sites by chance.
+pub const SITE_ID_BYTES_MIN: usize = 16;
 /// Bytes of the payload of a frame between a publisher and a receiver, 64 KiB.
 pub const RECEIVE_FRAME_BYTES_MAX: usize = 64 * 1024;

@@ -3,8 +3,8 @@
 //! Publishers may have another account than the server. The server therefore follows no link below the folder, and
 //! reads regular files only.
 
-use super::{ReleaseStore, StoreError};
-use crate::base::digest::{from_hex, hex};
+use super::{ReleaseLabel, ReleaseStore, StoreError};
+use crate::base::digest::hex;
 use crate::limits::RELEASE_POINTER_BYTES_MAX;
 use crate::wire::release_pointer::is_label;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
@@ -132,9 +132,9 @@ impl ReleaseStore for StoreFolder {
         let Some(text) = text else {
             return Ok(None);
         };
-        let digest = from_hex(text.trim_ascii_end());
-        digest
-            .map(Some)
+        let label = ReleaseLabel::parse(&text);
+        label
+            .map(|label| Some(label.release))
             .ok_or(StoreError::Corrupt("a label has no digest"))
     }
 

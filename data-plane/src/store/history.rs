@@ -3,7 +3,7 @@
 use super::folder::StoreFolder;
 use super::folder_access::{names, open_folder, read_small};
 use super::write_error::StoreWriteError;
-use super::{ReleaseStore as _, StoreError};
+use super::{ReleaseLabel, ReleaseStore as _, StoreError};
 use crate::base::digest::from_hex;
 use crate::wire::release_pointer::{ReleasePointer, is_label};
 use std::collections::{BTreeMap, HashSet};
@@ -28,6 +28,8 @@ pub struct SiteRecords {
     pub served: Option<u64>,
     /// Releases by their labels.
     pub labels: BTreeMap<String, [u8; 32]>,
+    /// Owners by their labels. A label without an owner belongs to nobody.
+    pub label_owners: BTreeMap<String, String>,
     /// Releases that are never swept.
     pub pins: Vec<[u8; 32]>,
     /// Releases that are never served again.
@@ -59,15 +61,23 @@ impl SiteRecords {
             }
         }
         for (name, text) in read_texts(store, site, "labels")? {
-            if let Some(release) = from_hex(text.trim_ascii_end())
+            if let Some(label) = ReleaseLabel::parse(&text)
                 && is_label(&name)
             {
-                records.labels.insert(name, release);
+                records.set_label(name, label);
             }
         }
         records.pins = read_marks(store, site, "pins")?;
         records.withdrawn = read_marks(store, site, "withdrawn")?;
         Ok(records)
+    }
+
+    /// Takes a label that was read.
+    pub(super) fn set_label(&mut self, name: String, label: ReleaseLabel) {
+        if let Some(owner) = label.owner {
+            self.label_owners.insert(name.clone(), owner);
+        }
+        self.labels.insert(name, label.release);
     }
 
     /// Returns the publication that the pointer names.

@@ -7,7 +7,7 @@
 //! drafts/                      incomplete contents, and records of received ones
 //! sites/NAME/pointer           pointer to the served release
 //! sites/NAME/pointers/42       each published pointer, named by its sequence
-//! sites/NAME/labels/LABEL      digest of the release with a label, for previews
+//! sites/NAME/labels/LABEL      digest of the release with a label, for previews, and the owner of the label
 //! sites/NAME/pins/ab34…        empty file for each release that is never swept
 //! sites/NAME/withdrawn/ab34…   empty file for each release that is never served again
 //! sites/NAME/lock              locked by the publisher that changes the site
@@ -36,6 +36,7 @@ mod folder;
 mod folder_access;
 mod frame_stream;
 mod history;
+mod label;
 mod manifest_text;
 mod publish;
 mod received;
@@ -56,9 +57,11 @@ pub use draft::Draft;
 pub use folder::StoreFolder;
 pub use frame_stream::{FrameReader, FrameWriter};
 pub use history::{Publication, SiteRecords, sites};
+pub use label::{LabelEditor, ReleaseLabel};
 pub use manifest_text::read_manifest;
 pub use publish::{Flip, ReleaseMark, SiteWriter};
 pub use received::{received_contents, record_received};
+pub use records_text::RecordsVersion;
 pub use release_contents::{has_contents, line_count, release_contents, verify_content};
 pub use release_support::ReleaseSupport;
 pub use served_release::{ServedRelease, served_folder};

@@ -5,6 +5,7 @@ use super::folder_access::{
     LockKind, each_name, lock, make_folder, open_folder, read_small, remove_file, replace_file,
 };
 use super::history::{Publication, SiteRecords};
+use super::label::{LabelEditor, ReleaseLabel};
 use super::write_error::StoreWriteError;
 use super::writer::StoreWriter;
 use crate::base::digest::hex;
@@ -98,6 +99,7 @@ impl<'s> SiteWriter<'s> {
         let sequence = last.unwrap_or(0).checked_add(1);
         let pointer = ReleasePointer {
             site: self.site.clone(),
+            site_id: None,
             release: flip.release,
             sequence: sequence.ok_or(StoreWriteError::SequenceEnd)?,
             time: flip.time,
@@ -128,20 +130,66 @@ impl<'s> SiteWriter<'s> {
         }
     }
 
-    /// Gives a label to a release, perhaps instead of another release.
-    pub fn set_label(&self, label: &str, release: &[u8; 32]) -> Result<(), StoreWriteError> {
-        let text = format!("{}\n", hex(release));
+    /// Gives a label to a release, perhaps instead of another release. The label belongs to the publisher from then on.
+    pub fn set_label(
+        &self,
+        label: &str,
+        release: &[u8; 32],
+        editor: LabelEditor<'_>,
+    ) -> Result<(), StoreWriteError> {
         // An id of a release begins with hexadecimal digits, and a label must never take its place.
         if label.len() >= RELEASE_DIGITS_MIN && label.bytes().all(|it| it.is_ascii_hexdigit()) {
             return Err(StoreWriteError::Digits(label.to_owned()));
         }
-        self.must_have_room("labels", self.checked(label)?)?;
-        self.replace(Some("labels"), label, text.as_bytes())
+        let label = self.checked(label)?;
+        let mut count = 0;
+        for (name, owner) in self.label_owners()? {
+            must_be_free(label, (&name, owner.as_deref()), editor)?;
+            count += usize::from(name != label && owner.as_deref() == editor.name);
+        }
+        if count >= STORE_MARKS_MAX {
+            let owner = editor.name.unwrap_or("nobody");
+            return Err(StoreWriteError::TooManyLabels(owner.to_owned()));
+        }
+        let content = ReleaseLabel {
+            release: *release,
+            owner: editor.name.map(str::to_owned),
+        };
+        self.replace(Some("labels"), label, content.text().as_bytes())
     }
 
     /// Removes a label. A missing label is no error.
-    pub fn remove_label(&self, label: &str) -> Result<(), StoreWriteError> {
-        self.remove("labels", self.checked(label)?)
+    pub fn remove_label(
+        &self,
+        label: &str,
+        editor: LabelEditor<'_>,
+    ) -> Result<(), StoreWriteError> {
+        let label = self.checked(label)?;
+        for (name, owner) in self.label_owners()? {
+            if name == label {
+                must_be_free(label, (&name, owner.as_deref()), editor)?;
+            }
+        }
+        self.remove("labels", label)
+    }
+
+    /// Returns all labels of the site with their owners.
+    fn label_owners(&self) -> Result<Vec<(String, Option<String>)>, StoreWriteError> {
+        let mut labels = Vec::new();
+        let listed = match open_folder(&self.folder, "labels") {
+            Err(StoreError::Missing) => return Ok(labels),
+            folder => folder.and_then(|folder| {
+                each_name(&folder, |name| {
+                    // A label that cannot be read belongs to nobody.
+                    let label = read_small(&folder, name).ok();
+                    let label = label.and_then(|text| ReleaseLabel::parse(&text));
+                    labels.push((name.to_owned(), label.and_then(|label| label.owner)));
+                    Ok::<(), StoreError>(())
+                })
+            }),
+        };
+        listed.map_err(StoreWriteError::at(self.path(Some("labels"), "")))?;
+        Ok(labels)
     }
 
     /// Marks a release.
@@ -157,7 +205,7 @@ impl<'s> SiteWriter<'s> {
         self.remove(ReleaseMark::Pinned.folder(), &hex(release))
     }
 
-    /// Refuses a new file in a folder with the largest number of files.
+    /// Refuses a new pin beyond the largest number.
     fn must_have_room(&self, below: &str, name: &str) -> Result<(), StoreWriteError> {
         let (mut count, mut is_present) = (0, false);
         let counted = match open_folder(&self.folder, below) {
@@ -215,4 +263,20 @@ impl<'s> SiteWriter<'s> {
             Some(below) => format!("sites/{}/{below}/{name}", self.site),
         }
     }
+}
+
+/// Refuses a label if the publisher may not change the present label `name`, which equals the label or differs in case
+/// alone: the host name of a preview has no case.
+fn must_be_free(
+    label: &str,
+    (name, owner): (&str, Option<&str>),
+    editor: LabelEditor<'_>,
+) -> Result<(), StoreWriteError> {
+    if !name.eq_ignore_ascii_case(label) || editor.may_change(owner) {
+        return Ok(());
+    }
+    Err(StoreWriteError::ForeignLabel {
+        label: name.to_owned(),
+        owner: owner.map(str::to_owned),
+    })
 }

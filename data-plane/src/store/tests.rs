@@ -170,19 +170,21 @@ fn labels_and_pins_are_set_and_removed() {
     let writer = StoreWriter::open(folder.path()).expect("a store");
     let one = release(&writer, b"one");
     let site = SiteWriter::lock(&writer, "www").expect("a lock");
-    site.set_label("next", &one).expect("a label");
+    site.set_label("next", &one, LabelEditor::LOCAL)
+        .expect("a label");
     site.mark(ReleaseMark::Pinned, &one).expect("a pin");
     let label = writer.reader().label("www", "next").expect("a label");
     assert_eq!(label, Some(one));
     let records = SiteRecords::read(writer.reader(), "www").expect("records");
     assert_eq!(records.pins, [one]);
     assert_eq!(records.releases(), [one]);
-    site.remove_label("next").expect("a removal");
+    site.remove_label("next", LabelEditor::LOCAL)
+        .expect("a removal");
     site.unpin(&one).expect("a removal");
     site.unpin(&one).expect("no pin");
     let records = SiteRecords::read(writer.reader(), "www").expect("records");
     assert_eq!(records, SiteRecords::default());
-    assert!(site.set_label("../x", &one).is_err());
+    assert!(site.set_label("../x", &one, LabelEditor::LOCAL).is_err());
     assert!(SiteWriter::lock(&writer, "../www").is_err());
 }
 
@@ -230,7 +232,7 @@ fn links_in_a_store_are_refused() {
         symlink(outside.path().join("x"), &path).expect("a link");
         let site = SiteWriter::lock(&writer, "www");
         let changed = site.and_then(|site| {
-            site.set_label("a", &one)?;
+            site.set_label("a", &one, LabelEditor::LOCAL)?;
             drop(site);
             flip(&writer, one, Some(1), 1)
         });
@@ -265,7 +267,8 @@ fn a_sweep_keeps_each_release_in_use() {
     }
     let labelled = release(&writer, b"labelled");
     let site = SiteWriter::lock(&writer, "www").expect("a lock");
-    site.set_label("next", &labelled).expect("a label");
+    site.set_label("next", &labelled, LabelEditor::LOCAL)
+        .expect("a label");
     site.mark(ReleaseMark::Pinned, &releases[0]).expect("a pin");
     site.mark(ReleaseMark::Withdrawn, &releases[13])
         .expect("a mark");
@@ -458,14 +461,16 @@ fn labels_and_pins_are_bounded_and_a_label_is_no_id() {
     let store = StoreWriter::open(folder.path()).expect("a store");
     let site = SiteWriter::lock(&store, "www").expect("a lock");
     for label in ["abcd", "0123456789", "DEADBEEF"] {
-        let refused = site.set_label(label, &[1; 32]);
+        let refused = site.set_label(label, &[1; 32], LabelEditor::LOCAL);
         assert!(
             matches!(refused, Err(StoreWriteError::Digits(_))),
             "{label}"
         );
     }
-    site.set_label("abc", &[1; 32]).expect("a short label");
-    site.set_label("v-1", &[1; 32]).expect("a label");
+    site.set_label("abc", &[1; 32], LabelEditor::LOCAL)
+        .expect("a short label");
+    site.set_label("v-1", &[1; 32], LabelEditor::LOCAL)
+        .expect("a label");
     let pins = folder.path().join("sites/www/pins");
     fs::create_dir(&pins).expect("a folder");
     for number in 0..STORE_MARKS_MAX {
@@ -478,6 +483,90 @@ fn labels_and_pins_are_bounded_and_a_label_is_no_id() {
     site.unpin(&[0; 32]).expect("done");
     site.mark(ReleaseMark::Pinned, &[0xff; 32])
         .expect("a pin with room");
+}
+
+#[test]
+fn a_label_of_another_owner_stays_without_the_right_to_change_all_labels() {
+    let folder = store();
+    let store = StoreWriter::open(folder.path()).expect("a store");
+    let site = SiteWriter::lock(&store, "www").expect("a lock");
+    let editor = |name: &'static str| LabelEditor {
+        name: Some(name),
+        may_change_all: false,
+    };
+    let labels = || SiteRecords::read(store.reader(), "www").expect("records");
+    let owner = |label: &str| labels().label_owners.get(label).cloned();
+    site.set_label("next", &[1; 32], editor("ann"))
+        .expect("a new label");
+    site.set_label("next", &[2; 32], editor("ann"))
+        .expect("an own label");
+    let refused = |done: Result<(), StoreWriteError>| {
+        matches!(done, Err(StoreWriteError::ForeignLabel { .. }))
+    };
+    assert!(refused(site.set_label("next", &[3; 32], editor("bob"))));
+    // A preview is found by its label in any case.
+    assert!(refused(site.set_label("NEXT", &[3; 32], editor("bob"))));
+    assert!(refused(site.remove_label("next", editor("bob"))));
+    assert_eq!(labels().labels["next"], [2; 32]);
+    assert_eq!(owner("next").as_deref(), Some("ann"));
+    // A label of an earlier version, and a label that cannot be read, belong to nobody.
+    let path = folder.path().join("sites/www/labels");
+    fs::write(path.join("old"), format!("{}\n", hex(&[4; 32]))).expect("a label");
+    fs::write(path.join("broken"), "x").expect("a label");
+    for label in ["old", "broken"] {
+        assert!(
+            refused(site.set_label(label, &[3; 32], editor("bob"))),
+            "{label}"
+        );
+        assert!(refused(site.remove_label(label, editor("bob"))), "{label}");
+    }
+    assert_eq!((labels().labels["old"], owner("old")), ([4; 32], None));
+    let chief = LabelEditor {
+        may_change_all: true,
+        ..editor("chief")
+    };
+    for label in ["next", "old", "broken"] {
+        site.set_label(label, &[5; 32], chief)
+            .expect("a taken label");
+        assert_eq!(owner(label).as_deref(), Some("chief"), "{label}");
+        assert!(
+            refused(site.set_label(label, &[3; 32], editor("ann"))),
+            "{label}"
+        );
+    }
+    assert_eq!(
+        store.reader().label("www", "next").expect("a label"),
+        Some([5; 32])
+    );
+    site.remove_label("next", chief).expect("removed");
+    site.set_label("next", &[6; 32], editor("bob"))
+        .expect("a free label");
+    site.remove_label("next", editor("bob")).expect("removed");
+}
+
+#[test]
+fn the_labels_of_each_owner_are_bounded_apart() {
+    let folder = store();
+    let store = StoreWriter::open(folder.path()).expect("a store");
+    let site = SiteWriter::lock(&store, "www").expect("a lock");
+    let labels = folder.path().join("sites/www/labels");
+    fs::create_dir(&labels).expect("a folder");
+    let text = format!("{}\nowner ann\n", hex(&[1; 32]));
+    for number in 0..STORE_MARKS_MAX {
+        fs::write(labels.join(format!("v-{number}")), &text).expect("a label");
+    }
+    let editor = |name| LabelEditor {
+        name,
+        may_change_all: false,
+    };
+    let refused = site.set_label("next", &[1; 32], editor(Some("ann")));
+    assert!(matches!(refused, Err(StoreWriteError::TooManyLabels(_))));
+    site.set_label("v-1", &[2; 32], editor(Some("ann")))
+        .expect("a present label");
+    site.set_label("next", &[1; 32], editor(Some("bob")))
+        .expect("room of another owner");
+    site.set_label("mine", &[1; 32], LabelEditor::LOCAL)
+        .expect("room of nobody");
 }
 
 #[test]

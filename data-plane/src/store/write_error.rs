@@ -31,6 +31,15 @@ pub enum StoreWriteError {
     Digits(String),
     /// The site has the largest number of files in one of its folders.
     TooMany(String),
+    /// The owner has the largest number of labels of the site.
+    TooManyLabels(String),
+    /// The label belongs to another owner, or to nobody.
+    ForeignLabel {
+        /// The label.
+        label: String,
+        /// Owner of the label; None for a label that belongs to nobody.
+        owner: Option<String>,
+    },
     /// The sequence has no next number.
     SequenceEnd,
 }
@@ -77,6 +86,16 @@ impl fmt::Display for StoreWriteError {
             StoreWriteError::TooMany(folder) => write!(
                 f,
                 "the site has {STORE_MARKS_MAX} {folder} already; remove one first"
+            ),
+            StoreWriteError::TooManyLabels(owner) => write!(
+                f,
+                "{STORE_MARKS_MAX} labels of the site belong to {owner} already; remove one first"
+            ),
+            StoreWriteError::ForeignLabel { label, owner } => write!(
+                f,
+                "the label `{label}` belongs to {}, and only the rights `publish` change labels of others; take \
+                 another label",
+                owner.as_deref().unwrap_or("nobody")
             ),
             StoreWriteError::SequenceEnd => f.write_str("the sequence has no next number"),
         }

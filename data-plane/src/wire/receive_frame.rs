@@ -6,7 +6,7 @@
 //!
 //! | request | frames of the publisher | answer |
 //! |---|---|---|
-//! | state of the site | `List` | `List` frames with text, the last one empty |
+//! | state of the site | `List`, perhaps with the version of the answer | `List` frames with text, the last one empty |
 //! | manifest | `Manifest` or `Difference` frames, then `Release` with the digest | `Need` frames, the last one empty |
 //! | content | `Blob` with the number of the content and the offset, then `Data` frames, the last one empty | none |
 //! | gzip content with its text | `GzipAndText` with the numbers of both, then `Data` frames of the gzip content, the last one empty | none |
@@ -22,6 +22,11 @@ use crate::limits::RECEIVE_FRAME_BYTES_MAX;
 
 /// Text of the first frame of both sides, with the version of the protocol.
 pub const HELLO: &str = "anthill receive 1";
+
+/// Payload of the request for the second version of the state of the site, and the first line of the answer. The state then
+/// has the owners of labels and the identities of sites, and the receiver takes pointers with the identity of a site. An
+/// earlier receiver does not read the payload, and answers with the first version.
+pub const STATE_WITH_OWNERS: &str = "state 2";
 
 /// Kind of a frame.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

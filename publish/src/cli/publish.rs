@@ -1,6 +1,6 @@
 //! Command `publish`: a folder becomes a release of a site.
 
-use super::command::{CommandSpec, ParsedCommand};
+use super::command::{CommandSpec, OptionSpec, ParsedCommand};
 use super::outcome::Outcome;
 use super::publish_hosts::{self, HostSite, HostsRun, open_lines, urls};
 use super::releases::refuse_digits;
@@ -20,8 +20,8 @@ use crate::text;
 use anthill_data_plane::base::digest::{hex, sha256};
 use anthill_data_plane::site::{ServerReport, SiteAddresses, rules_of};
 use anthill_data_plane::store::{
-    Flip, Publication, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError,
-    StoreWriter, read_manifest, sweep,
+    Flip, LabelEditor, Publication, Retention, SiteRecords, SiteWriter, StoreFolder,
+    StoreWriteError, StoreWriter, read_manifest, sweep,
 };
 use anthill_data_plane::wire::manifest::BlobRef;
 use anthill_data_plane::wire::release_pointer::{ReleasePointer, is_label};
@@ -64,11 +64,19 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
         (
             "new-key",
             "FILE",
-            "make a key, and print the public key and the line for anthill.toml",
+            "make a key, and print the public key and the lines for anthill.toml",
         ),
+        SITE_ID,
     ],
     run,
 };
+
+/// Option for the identity of the site in the signature.
+pub(super) const SITE_ID: OptionSpec = (
+    "site-id",
+    "TEXT",
+    "sign for the site with this `site_id`, in place of the one in the key file",
+);
 
 /// Dead links in the output. Further ones are counted.
 const DEAD_LINKS_SHOWN: usize = 20;
@@ -81,9 +89,12 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     let made = match parsed.value("new-key") {
         None => None,
         Some(file) => {
-            let key = PublisherKey::make(Path::new(file))?;
+            let key = PublisherKey::make(Path::new(file), parsed.text("site-id")?)?;
             let public = hex(&key.public());
-            print(&format!("{public}\npublishers = [\"{public}\"]\n"))?;
+            let id = key.site_id().unwrap_or_default();
+            print(&format!(
+                "{public}\nsite_id = \"{id}\"\npublishers = [\"{public}\"]\n"
+            ))?;
             Some(key)
         }
     };
@@ -98,10 +109,7 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         }
         refuse_digits(label)?;
     }
-    let key = match parsed.value("key") {
-        Some(file) => Some(PublisherKey::read(Path::new(file))?),
-        None => made,
-    };
+    let key = key(parsed)?.or(made);
     let source = Path::new(&operands[0]);
     let Destinations { hosts, file } = destinations(&operands[1..])?;
     if let Some(file) = &file {
@@ -156,6 +164,20 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     }
 }
 
+/// Reads the key of `--key`, with the identity of the site.
+pub(super) fn key(parsed: &ParsedCommand) -> Result<Option<PublisherKey>, Problem> {
+    let id = parsed.text("site-id")?;
+    let key = match parsed.value("key") {
+        Some(file) => Some(PublisherKey::read(Path::new(file), id)?),
+        None if id.is_some() && !parsed.has("new-key") => {
+            let what = "--site-id is a part of the signature, and needs --key";
+            return Err(Problem::usage(what).help("write --key FILE beside --site-id"));
+        }
+        None => None,
+    };
+    Ok(key)
+}
+
 /// Destinations of a publication: hosts, or a file for a packed release, or neither for a store.
 struct Destinations {
     hosts: Vec<HostSite>,
@@ -188,7 +210,7 @@ fn destinations(operands: &[OsString]) -> Result<Destinations, Problem> {
 /// Refuses a file for a packed release in the published folder, a packed release as the source, and options that belong
 /// to the publication of the file.
 fn refuse_for_file(file: &Path, source: &Path, parsed: &ParsedCommand) -> Result<(), Problem> {
-    for option in ["preview", "key"] {
+    for option in ["preview", "key", "site-id"] {
         if parsed.has(option) {
             let what = format!("--{option} has no effect on a packed release");
             let help = format!(
@@ -362,7 +384,8 @@ impl PublishRun {
         let done = match label {
             Some(label) => {
                 let site = SiteWriter::lock(&writer, &self.site.site).map_err(stored)?;
-                site.set_label(label, &release).map_err(stored)?;
+                let labelled = site.set_label(label, &release, LabelEditor::LOCAL);
+                labelled.map_err(stored)?;
                 Outcome::labelled(label)
             }
             None => self.flip(&writer, served.as_ref(), release)?,
@@ -411,9 +434,9 @@ impl PublishRun {
         if let Some(what) = withdrawn(&self.site.records()?, &release) {
             return Err(Problem::failure(what).help(CHANGE_A_FILE));
         }
-        let key = self.key.as_ref().map(PublisherKey::public);
         if let Some(served) = served {
-            if served.pointer.release == release && (key.is_none() || key == served.key) {
+            let is_alike = |key: &PublisherKey| key.is_bound_alike(served);
+            if served.pointer.release == release && self.key.as_ref().is_none_or(is_alike) {
                 let sequence = served.pointer.sequence;
                 let report = ServerReport::read(&self.site.acknowledgment(), &release, sequence);
                 return Ok(Outcome::unchanged(sequence, &report));

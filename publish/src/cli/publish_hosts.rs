@@ -215,9 +215,9 @@ impl HostsRun<'_> {
             return Err(remote.problem(&what).help(CHANGE_A_FILE));
         }
         let served = remote.records.served();
-        let key = self.run.key.as_ref().map(|key| key.public());
         if let Some(served) = served {
-            if served.pointer.release == *release && (key.is_none() || key == served.key) {
+            let is_alike = |key: &PublisherKey| key.is_bound_alike(served);
+            if served.pointer.release == *release && self.run.key.as_ref().is_none_or(is_alike) {
                 return Ok(Outcome::unchanged(served.pointer.sequence, &remote.report));
             }
             warn_of_unsigned(served, self.run.key.as_ref());
@@ -325,10 +325,18 @@ pub(super) fn next_pointer(
             .problem(&what)
             .help(format!("with --key, write {host}:{site}")));
     }
+    if key.is_some_and(|key| key.site_id().is_some()) && !remote.takes_site_ids {
+        let what =
+            "the host has an earlier version of anthill, which takes no pointer with a `site_id`";
+        return Err(remote
+            .problem(what)
+            .help("install the same version of anthill on the host"));
+    }
     let sequence = next_sequence(&remote.records)?;
     check_sequence(key, &remote.records, sequence)?;
     Ok(ReleasePointer {
         site: remote.site.clone(),
+        site_id: None,
         release,
         sequence,
         time: text::now(),

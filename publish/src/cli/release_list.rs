@@ -88,7 +88,12 @@ fn marks(records: &SiteRecords, release: &[u8; 32], state: Option<&str>) -> Vec<
         marks.push("withdrawn".to_owned());
     }
     let labels = records.labels.iter().filter(|(_, its)| *its == release);
-    marks.extend(labels.map(|(label, _)| format!("label {label}")));
+    marks.extend(
+        labels.map(|(label, _)| match records.label_owners.get(label) {
+            None => format!("label {label}"),
+            Some(owner) => format!("label {label} of {owner}"),
+        }),
+    );
     marks
 }
 

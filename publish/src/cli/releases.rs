@@ -1,7 +1,7 @@
 //! Command `releases`: lists, marks, verifies and sweeps the releases of a site.
 
 use super::command::{CommandSpec, ParsedCommand, utf8};
-use super::site_of_store::{SiteOfStore, find_release, short};
+use super::site_of_store::{SiteOfStore, find_release, refuse_foreign_label, short};
 use super::{print, release_list, releases_of_host};
 use crate::contents::{is_coding_of, stored};
 use crate::destination::Destination;
@@ -12,8 +12,8 @@ use crate::text;
 use anthill_data_plane::base::digest::hex;
 use anthill_data_plane::limits::RELEASE_DIGITS_MIN;
 use anthill_data_plane::store::{
-    ReleaseMark, ReleaseStore as _, Retention, SiteRecords, SiteWriter, StoreFolder, read_manifest,
-    release_contents, remove_content, sweep, verify_content,
+    LabelEditor, ReleaseMark, ReleaseStore as _, Retention, SiteRecords, SiteWriter, StoreFolder,
+    read_manifest, release_contents, remove_content, sweep, verify_content,
 };
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -24,6 +24,7 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
     usage: "releases [ACTION] HOST[:SITE]|STORE[:SITE] [LABEL] [ID]",
     about: "Lists the releases of a site, the newest first. ID is a label, or the first digits of an id.\n\
             In place of STORE, each action but sweep takes a host of your ssh.\n\
+            The label of another publisher is written with its owner: OWNER/LABEL.\n\
             \n\
             pin STORE ID           the release is never swept\n\
             unpin STORE ID         the release may be swept again\n\
@@ -162,12 +163,16 @@ fn label(place: &OsStr, label: &str, name: Option<&str>) -> Result<ExitCode, Pro
     let lock = SiteWriter::lock(&writer, &site.site).map_err(stored)?;
     let Some(name) = name else {
         must_have_label(&site.records()?, label)?;
-        lock.remove_label(label).map_err(stored)?;
+        let removed = lock.remove_label(label, LabelEditor::LOCAL);
+        removed.map_err(stored)?;
         return print(&format!("label {label} of {}: removed\n", site.site));
     };
     refuse_digits(label)?;
-    let release = find_release(&site.records()?, name)?;
-    lock.set_label(label, &release).map_err(stored)?;
+    let records = site.records()?;
+    refuse_foreign_label(&records, name, None)?;
+    let release = find_release(&records, name)?;
+    let labelled = lock.set_label(label, &release, LabelEditor::LOCAL);
+    labelled.map_err(stored)?;
     print(&format!(
         "release {} of {}: labelled {label}\n",
         short(&release),

@@ -2,7 +2,7 @@
 
 use super::command::{ParsedCommand, utf8};
 use super::releases::{must_have_label, refuse_digits};
-use super::site_of_store::{find_release, short};
+use super::site_of_store::{find_release, refuse_foreign_label, short};
 use super::{print, release_list};
 use crate::problem::Problem;
 use crate::release;
@@ -25,7 +25,9 @@ pub(super) fn run(
             let words = parsed.operands(4..=4)?;
             let label = utf8(&words[2])?;
             refuse_digits(label)?;
-            let release = find_release(&remote.records, utf8(&words[3])?)?;
+            let (name, own) = (utf8(&words[3])?, remote.publisher.as_deref());
+            refuse_foreign_label(&remote.records, name, own)?;
+            let release = find_release(&remote.records, name)?;
             remote.command(&format!("label {label} {}", hex(&release)))?;
             let answer = format!(
                 "release {} of {}: labelled {label}\n",

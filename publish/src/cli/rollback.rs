@@ -3,10 +3,10 @@
 use super::command::{CommandSpec, ParsedCommand, utf8};
 use super::outcome::Outcome;
 use super::print;
-use super::publish::{signed, warn_of_unsigned};
+use super::publish::{SITE_ID, key, signed, warn_of_unsigned};
 use super::publish_hosts::{next_pointer, open_lines, urls};
 use super::signed_records::{check_sequence, find_signed, next_sequence, signed_before};
-use super::site_of_store::{SiteOfStore, find_release, publisher, short};
+use super::site_of_store::{SiteOfStore, find_release, publisher, refuse_foreign_label, short};
 use crate::contents::stored;
 use crate::destination::Destination;
 use crate::key::PublisherKey;
@@ -16,7 +16,6 @@ use crate::text;
 use anthill_data_plane::site::SiteAddresses;
 use anthill_data_plane::store::{Flip, Publication, SiteRecords, SiteWriter, release_contents};
 use std::ffi::OsStr;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -24,10 +23,12 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
     name: "rollback",
     usage: "rollback [OPTIONS] HOST[:SITE]|STORE[:SITE] [ID]",
     about: "Serves the release before again, or the release with an id or a label. A second rollback\n\
-            undoes the first. ID is a label, or at least 4 digits of the release id, and no sequence.\n\
+            undoes the first. ID is a label, or at least 4 digits of the release id, and no sequence. The label of\n\
+            another publisher is written with its owner: OWNER/LABEL.\n\
             A rollback takes one host or store.",
     options: &[
         ("key", "FILE", "sign with an Ed25519 key"),
+        SITE_ID,
         (
             "ssh",
             "CMD",
@@ -40,10 +41,7 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
 fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     let operands = parsed.operands(1..=2)?;
     let name = operands.get(1).map(|name| utf8(name)).transpose()?;
-    let key = parsed
-        .value("key")
-        .map(|file| PublisherKey::read(Path::new(file)));
-    let key = key.transpose()?;
+    let key = key(parsed)?;
     match Destination::parse(&operands[0])? {
         Destination::Folder(..) | Destination::Packed(_) => {
             in_store(&operands[0], name, key.as_ref())
@@ -56,13 +54,17 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     }
 }
 
-/// Returns the publication of the pointer, and the release that takes its place.
+/// Returns the publication of the pointer, and the release that takes its place: the release with a name for the
+/// publisher `own`.
 fn choice<'r>(
     site: &str,
     records: &'r SiteRecords,
-    name: Option<&str>,
+    (name, own): (Option<&str>, Option<&str>),
     key: Option<&PublisherKey>,
 ) -> Result<(&'r Publication, [u8; 32]), Problem> {
+    if let Some(name) = name {
+        refuse_foreign_label(records, name, own)?;
+    }
     let Some(served) = records.served() else {
         let what = format!("the site {site} has no release");
         return Err(Problem::usage(what).help("`anthill publish DIR STORE` publishes one"));
@@ -106,7 +108,7 @@ fn in_store(
     let site = SiteOfStore::find_present(place)?;
     let writer = site.writer()?;
     let records = site.records()?;
-    let (served, release) = choice(&site.site, &records, name, key)?;
+    let (served, release) = choice(&site.site, &records, (name, None), key)?;
     for content in release_contents(writer.reader(), &release).map_err(stored)? {
         if !writer.has(&content).map_err(stored)? {
             let what = format!(
@@ -142,7 +144,8 @@ fn on_host(
 ) -> Result<ExitCode, Problem> {
     let start = Instant::now();
     let records = remote.records.clone();
-    let (served, release) = choice(&remote.site, &records, name, key)?;
+    let own = remote.publisher.as_deref();
+    let (served, release) = choice(&remote.site, &records, (name, own), key)?;
     warn_of_unsigned(served, key);
     let pointer = next_pointer(&remote, release, key)?;
     let flip = remote.flip(&signed(key, &pointer))?;

@@ -79,12 +79,14 @@ pub(super) fn find_signed(
 
 #[cfg(test)]
 mod tests {
+    use super::super::site_of_store::refuse_foreign_label;
     use super::*;
     use anthill_data_plane::wire::release_pointer::ReleasePointer;
 
     fn publication(sequence: u64, key: Option<&PublisherKey>) -> Publication {
         let pointer = ReleasePointer {
             site: "www".to_owned(),
+            site_id: None,
             release: [sequence as u8; 32],
             sequence,
             time: 1,
@@ -105,7 +107,7 @@ mod tests {
     #[test]
     fn a_key_signs_nothing_that_the_store_invents() {
         let folder = tempfile::tempdir().expect("a folder");
-        let key = PublisherKey::make(&folder.path().join("key.pem")).expect("a key");
+        let key = PublisherKey::make(&folder.path().join("key.pem"), None).expect("a key");
         let mut records = SiteRecords {
             served: Some(4),
             ..SiteRecords::default()
@@ -130,6 +132,19 @@ mod tests {
         // A label in place of an id is refused.
         records.labels.insert("0101".to_owned(), [0xee; 32]);
         assert!(find_release(&records, "0101").is_err());
+        records
+            .label_owners
+            .insert("good".to_owned(), "ann".to_owned());
+        assert!(matches!(find_release(&records, "ann/good"), Ok(it) if it == [1; 32]));
+        assert!(
+            find_release(&records, "bob/good").is_err()
+                && find_release(&records, "ann/evil").is_err()
+        );
+        // The owner may move the label after the user has looked at the release.
+        let foreign = |name, own| refuse_foreign_label(&records, name, own).is_err();
+        assert!(foreign("good", None) && foreign("good", Some("bob")));
+        assert!(!foreign("good", Some("ann")) && !foreign("evil", None));
+        assert!(!foreign("ann/good", None) && !foreign("0101", None));
         assert!(check_sequence(Some(&key), &records, 5).is_ok());
         assert!(check_sequence(Some(&key), &records, 1_000_005).is_err());
         assert!(check_sequence(None, &records, 1_000_005).is_ok());

@@ -221,10 +221,39 @@ pub(super) fn short(release: &[u8; 32]) -> String {
     digits
 }
 
-/// Finds a release by a label, or by the first digits of its id.
+/// Refuses a label of another publisher than `own` as the name of a release to serve: its owner may move the label to
+/// another release at any time. A label with its owner, as in `ann/next`, is what the user means.
+pub(super) fn refuse_foreign_label(
+    records: &SiteRecords,
+    name: &str,
+    own: Option<&str>,
+) -> Result<(), Problem> {
+    let owner = records.label_owners.get(name).map(String::as_str);
+    match (owner, records.labels.get(name)) {
+        (Some(owner), Some(release)) if Some(owner) != own => {
+            let release = &hex(release)[..SHORT_DIGITS];
+            let what = format!("the label `{name}` belongs to {owner}, and names {release} now");
+            Err(Problem::usage(what).help(format!(
+                "write {release} for this release, or {owner}/{name} for the one that {owner} names at the time"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Finds a release by a label, by a label with its owner, or by the first digits of its id.
 pub(super) fn find_release(records: &SiteRecords, name: &str) -> Result<[u8; 32], Problem> {
-    let label = records.labels.get(name);
     let help = "`anthill releases STORE` lists the releases";
+    if let Some((owner, label)) = name.rsplit_once('/') {
+        let is_owned = records
+            .label_owners
+            .get(label)
+            .is_some_and(|it| it == owner);
+        let release = records.labels.get(label).filter(|_| is_owned).copied();
+        let what = || format!("no release has the label `{label}` of {owner}");
+        return release.ok_or_else(|| Problem::usage(what()).help(help));
+    }
+    let label = records.labels.get(name);
     let all = records.releases();
     let found = all
         .iter()

@@ -315,6 +315,7 @@ pub fn release_rules(
         store: server.releases_folder(),
         site: name.clone(),
         publishers: release.publishers.clone(),
+        site_id: release.site_id.clone(),
         served: server.state.get_ref().join("served").join(name),
         support: release.support,
     }

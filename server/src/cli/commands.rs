@@ -449,7 +449,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
                 long: "publisher",
                 short: None,
                 value: Some(("NAME", ValueKind::Any)),
-                about: "Name of the publisher in the list of releases",
+                about: "Name of the publisher, the owner of its labels; needed with the rights preview",
             },
             CommandOption {
                 long: "quota",

@@ -78,14 +78,19 @@ fn options(typed: &ParsedArguments) -> Result<ReceiveOptions, OperatorError> {
                 .help("write at most 63 visible ASCII characters without a space"),
         );
     }
+    let rights = rights.as_deref().and_then(Rights::of);
+    let rights = rights.unwrap_or(Rights::Publish);
+    if rights == Rights::Preview && publisher.is_none() && typed.text("withdraw")?.is_none() {
+        return Err(OperatorError::new(
+            "--rights preview needs --publisher: the labels of previews belong to the publisher with the name",
+        )
+        .help("write --publisher NAME, with another name for each publisher"));
+    }
     Ok(ReceiveOptions {
         site,
         served: served_folder(&store),
         store,
-        rights: rights
-            .as_deref()
-            .and_then(Rights::of)
-            .unwrap_or(Rights::Publish),
+        rights,
         publisher,
         quota: quota(typed)?,
         support,

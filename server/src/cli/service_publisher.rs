@@ -141,7 +141,9 @@ impl PublisherSetup {
         let site = sites(config).pop_first().unwrap_or_default();
         let (program, shown) = (own_program()?, store.display());
         text.push_str(&format!(
-            "\neach site needs a key of its own; --publisher NAME after `receive {site}` sets the name in the list of releases\n\
+            "\neach site needs a key of its own; --publisher NAME after `receive {site}` sets the name in the list of releases, and \
+             the owner of labels\n\
+             for a publisher of previews alone, write --rights preview --publisher NAME, with a name for each publisher\n\
              on the machine of the publisher, with the name of this machine in place of HOST:\n  \
              anthill releases {name}@HOST\n  anthill publish public {name}@HOST\n\
              on this machine, to end a release for ever:\n  \

@@ -24,7 +24,9 @@ use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::script_table::{BackendAddressConfig, ScriptsConfig};
 use crate::config::site_table::{PlainHttp, SiteConfig};
 use crate::config::suggestion::suggest;
-use crate::config::table_relations::{denied_all, open_methods, shadowed_redirect, skips_all};
+use crate::config::table_relations::{
+    denied_all, open_methods, shadowed_redirect, skips_all, unbound_signatures,
+};
 use crate::config::unix_account::{UnixAccount, accessed};
 use crate::git::post_receive::git_folder;
 use crate::git::repository::is_repository;
@@ -779,6 +781,8 @@ impl Checker<'_> {
                 Some(warn(route.path.span(), what))
             };
             warnings.extend(site.routes.iter().filter_map(of_route));
+            let unbound = site.release.as_ref().and_then(unbound_signatures);
+            warnings.extend(unbound.map(|(span, what)| warn(span, what)));
             let shadowed = shadowed_redirect(site);
             warnings.extend(shadowed.map(|(span, what)| warn(span, what)));
         }

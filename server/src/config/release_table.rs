@@ -1,4 +1,4 @@
-//! Keys of `[[site]]` for releases: `release`, `publishers`, `preview` and `preview_users`.
+//! Keys of `[[site]]` for releases: `release`, `publishers`, `site_id`, `preview` and `preview_users`.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::config::route_table::RouteConfig;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::values::{site_name, wrong};
 use crate::store::ReleaseSupport;
-use crate::wire::release_pointer::is_label;
+use crate::wire::release_pointer::{is_label, is_site_id};
 
 declare_table! {
     /// Keys of `[[site]]` about releases.
@@ -24,6 +24,9 @@ declare_table! {
         /// [signed releases](releases.md#publishers) are served.
         publishers: Vec<PublisherKey> = optional("none"),
             example "[\"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a\"]";
+        /// Identity of the site in the signatures, as `anthill publish --new-key` prints it. With the identity, only
+        /// [signatures for this site](releases.md#publishers) count. Needs `publishers`.
+        site_id: SiteId = optional("none"), example "\"9f0c5ad24e8b41d7a3c6b1e2f4058d97\"";
         /// Wildcard name of the [previews](releases.md#previews), such as `"*.preview.example.org"`.
         preview: PreviewName = optional("none"), example "\"*.preview.example.org\"";
         /// [User file](routes.md) for previews by their labels.
@@ -31,13 +34,15 @@ declare_table! {
     }
 }
 
-/// Release of a site (`release`, `publishers`, `preview` and `preview_users`).
+/// Release of a site (`release`, `publishers`, `site_id`, `preview` and `preview_users`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseConfig {
     /// Name of the site in the store.
     pub name: Spanned<String>,
     /// Ed25519 public keys of the publishers. Empty = an unsigned pointer is accepted.
     pub publishers: Vec<[u8; 32]>,
+    /// Identity of the site in the signatures; `None` = a signature for any site of the name counts.
+    pub site_id: Option<String>,
     /// Wildcard name of the previews, such as `*.preview.example.org`; `None` = no previews.
     pub preview: Option<Spanned<String>>,
     /// File of the users that may see previews by their labels.
@@ -56,6 +61,7 @@ impl ReleaseKeys {
         let Some(name) = self.release else {
             let keys = [
                 ("publishers", self.publishers.map(|it| it.span())),
+                ("site_id", self.site_id.map(|it| it.span())),
                 ("preview", self.preview.map(|it| it.span())),
                 ("preview_users", self.preview_users.map(|it| it.span())),
             ];
@@ -76,10 +82,18 @@ impl ReleaseKeys {
             return Err(source.error(name.span(), "this build has no releases", help));
         };
         let publishers = self.publishers.map_or_else(Vec::new, Spanned::into_inner);
+        if let Some(id) = &self.site_id
+            && publishers.is_empty()
+        {
+            let what = "`site_id` is a part of signatures, and the site has no `publishers`";
+            let help = "write both lines that `anthill publish --new-key publisher.pem` prints, or remove `site_id`";
+            return Err(source.error(id.span(), what, help));
+        }
         let preview = self.preview;
         Ok(Some(ReleaseConfig {
             name: Spanned::new(name.span(), name.into_inner().0),
             publishers: publishers.into_iter().map(|key| key.0).collect(),
+            site_id: self.site_id.map(|id| id.into_inner().0),
             preview: preview.map(|it| Spanned::new(it.span(), it.into_inner().0)),
             preview_users: self.preview_users,
             support,
@@ -101,6 +115,25 @@ impl FromToml for ReleaseName {
             ),
         });
         name.map(ReleaseName)
+    }
+}
+
+/// Identity of a site in signatures.
+#[derive(Clone, Debug)]
+pub(super) struct SiteId(String);
+
+impl FromToml for SiteId {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let example = "\"9f0c5ad24e8b41d7a3c6b1e2f4058d97\"";
+        let id = item.parse("text in quotes", example, |text| match is_site_id(text) {
+            true => Ok(text.to_owned()),
+            false => wrong(
+                "`site_id` has a wrong form".to_owned(),
+                "write 16 to 63 letters, digits, hyphens and underscores; `anthill publish --new-key publisher.pem` prints a \
+                 random text",
+            ),
+        });
+        id.map(SiteId)
     }
 }
 

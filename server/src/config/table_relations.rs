@@ -10,6 +10,7 @@ use crate::base::heap_sort::sort;
 use crate::config::balancer::BalancerConfig;
 use crate::config::error::OperatorError;
 use crate::config::log_table::{LogConfig, LogTarget};
+use crate::config::release_table::ReleaseConfig;
 use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::server_table::ServerConfig;
 use crate::config::site_table::SiteConfig;
@@ -119,6 +120,18 @@ pub(super) fn report_unknown_balancers(
         };
         source.report(source.error(name.span(), what, help));
     }
+}
+
+/// Advises a site with `publishers` to set `site_id`, since the publishers may sign for other sites with the same name.
+pub(super) fn unbound_signatures(release: &ReleaseConfig) -> Option<(Range<usize>, String)> {
+    if release.publishers.is_empty() || release.site_id.is_some() {
+        return None;
+    }
+    let name = release.name.get_ref();
+    let what = format!(
+        "a release that a publisher signed for another site with the name `{name}` is valid here too: publish with a          `site_id` in the key file, and then write the same text as `site_id` of the site"
+    );
+    Some((release.name.span(), what))
 }
 
 /// Warns of the first redirect that never applies, because a route with a target answers for all of its paths.

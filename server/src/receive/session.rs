@@ -13,13 +13,13 @@ use crate::limits::{
 };
 use crate::site::{ServerReport, SiteAddresses, wait_until_served};
 use crate::store::{
-    Flip, FrameReader, FrameWriter, ReleaseMark, ReleaseStore as _, SiteRecords, SiteWriter,
-    StoreFolder, StoreWriteError, StoreWriter, disk_bytes, read_manifest, record_received,
-    release_contents, verify_content,
+    Flip, FrameReader, FrameWriter, LabelEditor, RecordsVersion, ReleaseMark, ReleaseStore as _,
+    SiteRecords, SiteWriter, StoreFolder, StoreWriteError, StoreWriter, disk_bytes, read_manifest,
+    record_received, release_contents, verify_content,
 };
 use crate::wire::content_coding::ContentCoding;
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader, apply_difference};
-use crate::wire::receive_frame::{ContentPlace, FrameKind, GzipAndText, HELLO};
+use crate::wire::receive_frame::{ContentPlace, FrameKind, GzipAndText, HELLO, STATE_WITH_OWNERS};
 use crate::wire::release_pointer::ReleasePointer;
 use flate2::bufread;
 use flate2::write::GzDecoder;
@@ -113,7 +113,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         pieces: ManifestPieces,
     ) -> Result<(), ReceiveError> {
         match kind {
-            FrameKind::List => self.list()?,
+            FrameKind::List => self.list(payload)?,
             FrameKind::Release => self.begin_upload(payload, pieces)?,
             FrameKind::Blob => return self.content(payload),
             FrameKind::GzipAndText => return self.gzip_and_text(payload),
@@ -128,12 +128,18 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         Ok(self.output.flush()?)
     }
 
-    /// Answers the request for the state of the site.
-    fn list(&mut self) -> Result<(), ReceiveError> {
+    /// Answers the request for the state of the site. A publisher that asks for the second version of the state gets the
+    /// line of the version first.
+    fn list(&mut self, wanted: &[u8]) -> Result<(), ReceiveError> {
         let records = self.records()?;
         self.seen = records.served;
-        let site = &self.options.site;
-        let mut text = format!("site {site}\nrights {}\n", self.options.rights.word());
+        let (mut text, version) = if wanted == STATE_WITH_OWNERS.as_bytes() {
+            (format!("{STATE_WITH_OWNERS}\n"), RecordsVersion::WithOwners)
+        } else {
+            (String::new(), RecordsVersion::First)
+        };
+        let (site, rights) = (&self.options.site, self.options.rights.word());
+        text.push_str(&format!("site {site}\nrights {rights}\n"));
         if let Some(publisher) = &self.options.publisher {
             text.push_str(&format!("publisher {publisher}\n"));
         }
@@ -144,7 +150,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
             let report = ServerReport::read(&file, &pointer.release, pointer.sequence);
             text.push_str(&report.text());
         }
-        text.push_str(&records.text());
+        text.push_str(&records.text(version));
         Ok(self.output.write_text(FrameKind::List, text.as_bytes())?)
     }
 
@@ -389,14 +395,17 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
                 return Ok(self.output.write_text(FrameKind::Manifest, &manifest)?);
             }
             ["label", label, digest] => {
-                let release = release(digest)?;
+                let (release, editor) = (release(digest)?, self.label_editor()?);
                 self.must_be_complete(&release)?;
                 let site = self.lock()?;
                 self.add_uploaded(&release)?;
-                site.set_label(label, &release)?;
+                site.set_label(label, &release, editor)?;
                 self.unrecorded.clear();
             }
-            ["unlabel", label] => self.lock()?.remove_label(label)?,
+            ["unlabel", label] => {
+                let editor = self.label_editor()?;
+                self.lock()?.remove_label(label, editor)?;
+            }
             ["pin", digest] => {
                 self.must_have(Rights::Publish, "pin releases")?;
                 let release = release(digest)?;
@@ -484,6 +493,22 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
                 hex(release)
             ))),
         }
+    }
+
+    /// Returns the publisher as the editor of labels. With the rights `preview`, the name of the publisher decides, so an
+    /// account without a name changes no label.
+    fn label_editor(&self) -> Result<LabelEditor<'s>, ReceiveError> {
+        let editor = LabelEditor {
+            name: self.options.publisher.as_deref(),
+            may_change_all: self.options.rights >= Rights::Publish,
+        };
+        if editor.name.is_none() && !editor.may_change_all {
+            return Err(ReceiveError::Refused(
+                "this account has the rights `preview` and no name; add --publisher NAME to its line in authorized_keys"
+                    .to_owned(),
+            ));
+        }
+        Ok(editor)
     }
 
     fn must_have(&self, rights: Rights, action: &str) -> Result<(), ReceiveError> {

@@ -6,7 +6,7 @@ use crate::base::digest::{hex, sha256};
 use crate::store::{ReleaseStore as _, ReleaseSupport, Retention, SiteRecords, StoreFolder, sweep};
 use crate::wire::content_coding::ContentCoding;
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestWriter, difference};
-use crate::wire::receive_frame::{ContentPlace, GzipAndText, HELLO};
+use crate::wire::receive_frame::{ContentPlace, GzipAndText, HELLO, STATE_WITH_OWNERS};
 use crate::wire::release_pointer::ReleasePointer;
 use std::borrow::Cow;
 use std::io::{Read as _, Write as _};
@@ -135,6 +135,7 @@ fn manifest(files: &[(&str, &[u8])]) -> String {
 fn pointer(manifest: &str, sequence: u64) -> ReleasePointer {
     ReleasePointer {
         site: "www".to_owned(),
+        site_id: None,
         release: sha256(manifest.as_bytes()),
         sequence,
         time: 1_763_899_200,
@@ -672,8 +673,99 @@ fn wrong_requests_are_refused() {
 }
 
 #[test]
+fn a_publisher_of_previews_changes_the_own_labels_alone() {
+    let mut receiver = Receiver::new(Rights::Publish);
+    let (reviewed, evil) = (manifest(&[("a", b"reviewed")]), manifest(&[("a", b"evil")]));
+    let upload = |text: &str, content: &[u8], command: &str| {
+        Frames::new()
+            .manifest(text)
+            .content(0, 0, content)
+            .command(command)
+    };
+    let label = |name: &str, text: &str| format!("label {name} {}", hex(&sha256(text.as_bytes())));
+    // The publisher without a name sets a label that belongs to nobody, and the publisher with a name an own one.
+    receiver.answers(upload(&reviewed, b"reviewed", &label("next", &reviewed)));
+    receiver.options.publisher = Some("chief".to_owned());
+    receiver.answers(Frames::new().command(&label("final", &reviewed)));
+    receiver.options.rights = Rights::Preview;
+    receiver.options.publisher = Some("ann".to_owned());
+    for (name, owner) in [("next", "nobody"), ("final", "chief"), ("FINAL", "chief")] {
+        let refusal = receiver.refusal(upload(&evil, b"evil", &label(name, &evil)));
+        assert!(
+            refusal.contains(&format!("belongs to {owner}, and only the rights")),
+            "{refusal}"
+        );
+    }
+    for name in ["next", "final"] {
+        let refusal = receiver.refusal(Frames::new().command(&format!("unlabel {name}")));
+        assert!(refusal.contains("belongs to"), "{refusal}");
+        assert_eq!(receiver.records().labels[name], sha256(reviewed.as_bytes()));
+    }
+    let own = upload(&evil, b"evil", &label("ann-1", &evil));
+    assert_eq!(receiver.answers(own).last(), Some(&done("")));
+    // Without a name, an account with the rights to previews has no labels.
+    receiver.options.publisher = None;
+    let refusal = receiver.refusal(Frames::new().command(&label("free", &reviewed)));
+    assert!(refusal.contains("add --publisher NAME"), "{refusal}");
+    receiver.options.rights = Rights::Publish;
+    let taken = receiver.answers(Frames::new().command(&label("ann-1", &reviewed)));
+    assert_eq!(taken.last(), Some(&done("")));
+    assert_eq!(receiver.records().label_owners.get("ann-1"), None);
+    receiver.answers(Frames::new().command("unlabel final"));
+    assert!(!receiver.records().labels.contains_key("final"));
+}
+
+#[test]
+fn the_state_has_owners_and_identities_for_publishers_that_ask() {
+    let mut receiver = Receiver::new(Rights::Publish);
+    receiver.options.publisher = Some("ann".to_owned());
+    let release = manifest(&[("a", b"abc")]);
+    let digest = hex(&sha256(release.as_bytes()));
+    let bound = ReleasePointer {
+        site_id: Some("9f0c5ad24e8b41d7a3c6".to_owned()),
+        publisher: "ann".to_owned(),
+        ..pointer(&release, 1)
+    };
+    let signed = bound.signed_text(&[1; 32], &[2; 64]);
+    let frames = Frames::new()
+        .add(FrameKind::List, STATE_WITH_OWNERS.as_bytes())
+        .manifest(&release)
+        .content(0, 0, b"abc")
+        .add(FrameKind::Pointer, signed.as_bytes())
+        .command(&format!("label next {digest}"));
+    let answers = receiver.answers(frames);
+    assert_eq!(answers.last(), Some(&done("")));
+    let state = |payload: &[u8]| {
+        let answers = receiver.answers(Frames::new().add(FrameKind::List, payload));
+        String::from_utf8(answers[0].1.clone()).expect("a text")
+    };
+    let new = state(STATE_WITH_OWNERS.as_bytes());
+    assert!(
+        new.starts_with("state 2\nsite www\nrights publish\npublisher ann\n"),
+        "{new}"
+    );
+    assert!(
+        new.contains(&format!(" 9f0c5ad24e8b41d7a3c6\nlabel next {digest} ann\n")),
+        "{new}"
+    );
+    // A publisher of an earlier version reads no further words.
+    let first = state(b"");
+    assert!(
+        first.starts_with("site www\n") && !first.contains("9f0c5ad2"),
+        "{first}"
+    );
+    assert!(
+        first.ends_with(&format!("\nlabel next {digest}\n")),
+        "{first}"
+    );
+    let record = receiver.options.store.join("sites/www/pointers/1");
+    assert_eq!(std::fs::read_to_string(record).expect("a record"), signed);
+}
+
+#[test]
 fn rights_bound_the_requests() {
-    let receiver = Receiver::new(Rights::Preview);
+    let mut receiver = Receiver::new(Rights::Preview);
+    receiver.options.publisher = Some("ann".to_owned());
     let release = manifest(&[("a", b"abc")]);
     let digest = hex(&sha256(release.as_bytes()));
     let frames = Frames::new()

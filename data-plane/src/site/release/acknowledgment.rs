@@ -187,6 +187,7 @@ mod tests {
         let file = folder.path().join("www");
         let pointer = ReleasePointer {
             site: "www".to_owned(),
+            site_id: None,
             release: [0xab; 32],
             sequence: 3,
             time: 0,

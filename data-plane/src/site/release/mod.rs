@@ -45,6 +45,8 @@ pub struct ReleaseRules {
     pub site: String,
     /// Ed25519 public keys of the publishers. Empty = an unsigned pointer is accepted.
     pub publishers: Vec<[u8; 32]>,
+    /// Identity of the site in the signatures; None = a signature for any site of the name counts.
+    pub site_id: Option<String>,
     /// File with the last served release, which is served after a restart with a damaged pointer. With `publishers`, an
     /// older pointer does not replace the release.
     pub served: PathBuf,

@@ -1,4 +1,4 @@
-//! Verification of a pointer: the site, the signature of a publisher, and the sequence.
+//! Verification of a pointer: the site, the signature of a publisher, the identity of the site, and the sequence.
 
 use super::{ReleaseRules, ServedRelease};
 use crate::base::atomic_file;
@@ -17,6 +17,7 @@ pub fn verify(rules: &ReleaseRules, text: &[u8]) -> Result<ServedRelease, String
     }
     if !rules.publishers.is_empty() {
         verify_signature(&rules.publishers, signature)?;
+        verify_site_id(rules, &pointer)?;
         refuse_older(rules, &pointer)?;
     }
     Ok(ServedRelease {
@@ -32,7 +33,8 @@ pub fn is_signed(rules: &ReleaseRules, text: &[u8], release: &[u8; 32]) -> bool 
         pointer.site == rules.site
             && pointer.release == *release
             && (rules.publishers.is_empty()
-                || verify_signature(&rules.publishers, signature).is_ok())
+                || verify_signature(&rules.publishers, signature).is_ok()
+                    && is_bound(rules, &pointer))
     })
 }
 
@@ -50,6 +52,32 @@ fn verify_signature(
     let key = UnparsedPublicKey::new(&ED25519, signature.key);
     let verified = key.verify(signature.signed, &signature.signature);
     verified.map_err(|_| "the signature of the pointer is wrong".to_owned())
+}
+
+/// Returns true if a pointer is for the identity of the site. A site without an identity takes the pointer of any site of
+/// its name.
+fn is_bound(rules: &ReleaseRules, pointer: &ReleasePointer) -> bool {
+    rules.site_id.is_none() || rules.site_id == pointer.site_id
+}
+
+/// Refuses the pointer of another site. The release that the server acknowledged last stays served if its pointer is from
+/// the time before the site got its identity.
+fn verify_site_id(rules: &ReleaseRules, pointer: &ReleasePointer) -> Result<(), String> {
+    let is_acknowledged = || {
+        let last = rules.acknowledged();
+        last.is_some_and(|last| {
+            (last.release, last.sequence) == (pointer.release, pointer.sequence)
+        })
+    };
+    if is_bound(rules, pointer) || is_acknowledged() {
+        return Ok(());
+    }
+    Err(match &pointer.site_id {
+        None => "the signature has no `site_id`, and the site has one; publish with --key, and with the site_id of anthill.toml \
+                 in the key file or in --site-id"
+            .to_owned(),
+        Some(id) => format!("the pointer is for the site with the `site_id` {id}"),
+    })
 }
 
 /// Refuses a pointer that is older than the last served pointer, since an attacker could restore an old release with its

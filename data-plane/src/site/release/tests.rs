@@ -27,6 +27,7 @@ impl TestStore {
             store: self.0.path().join("store"),
             site: "www".to_owned(),
             publishers: Vec::new(),
+            site_id: None,
             served: self.0.path().join("served"),
             support: ReleaseSupport::find().expect("the feature"),
         }
@@ -86,6 +87,7 @@ impl TestStore {
 fn pointer(release: [u8; 32], sequence: u64) -> ReleasePointer {
     ReleasePointer {
         site: "www".to_owned(),
+        site_id: None,
         release,
         sequence,
         time: 1_763_899_200,
@@ -570,6 +572,81 @@ fn with_publishers_only_newer_signed_pointers_are_served() {
     }
     put(sign(&publisher, &pointer(other, 6)));
     assert_eq!(text(&get(&served.reopened().site, "/")), (200, 0, "6"));
+}
+
+#[test]
+fn with_a_site_id_a_pointer_of_another_site_is_refused_and_the_served_release_stays() {
+    let store = TestStore::new();
+    let publisher = Ed25519KeyPair::generate().expect("a key");
+    let own = "9f0c5ad24e8b41d7a3c6b1e2f4058d97";
+    let site = |site_id: Option<&str>| {
+        store.site_with(|rules| {
+            rules.release = Some(ReleaseRules {
+                publishers: vec![key(&publisher)],
+                site_id: site_id.map(str::to_owned),
+                ..store.rules()
+            });
+        })
+    };
+    let put = |text: &str| fs::write(store.rules().pointer(), text).expect("written");
+    let bound = |release, sequence, id: &str| {
+        let site_id = Some(id.to_owned());
+        let pointer = ReleasePointer {
+            site_id,
+            ..pointer(release, sequence)
+        };
+        sign(&publisher, &pointer)
+    };
+    let first = store.publish(5, &["file {5} index.html"]);
+    let vulnerable = store.manifest(&["file {6} index.html"]);
+    let unbound = sign(&publisher, &pointer(first, 5));
+    put(&unbound);
+    // Before the first acknowledgment, a pointer without the identity is refused.
+    assert_eq!(get(&site(Some(own)), "/").status, 503);
+    let served = site(None);
+    let state = served.release_state().and_then(ReleaseState::last);
+    let acknowledgment = state.expect("a release").text();
+    atomic_file::write(&store.rules().served, acknowledgment.as_bytes(), 0o600).expect("written");
+    // The identity is added to the configuration: the served release stays, also over a restart.
+    let with_id = site(Some(own));
+    assert_eq!(text(&get(&with_id, "/")), (200, 0, "5"));
+    assert!(with_id.reopened().refused.is_none());
+    // The old signed pointer of another host with the same site name and publisher.
+    for (text_of_pointer, reason) in [
+        (
+            sign(&publisher, &pointer(vulnerable, 6)),
+            "the signature has no `site_id`",
+        ),
+        (
+            bound(vulnerable, 6, "0123456789abcdef"),
+            "the pointer is for the site with the `site_id` 0123456789abcdef",
+        ),
+    ] {
+        put(&text_of_pointer);
+        let refused = with_id.reopened().refused.expect("a refusal");
+        assert!(refused.what.starts_with(reason), "{refused}");
+        assert_eq!(text(&get(&with_id.reopened().site, "/")), (200, 0, "5"));
+        // A site without an identity verifies as before.
+        assert_eq!(text(&get(&served.reopened().site, "/")), (200, 0, "6"));
+    }
+    put(&bound(vulnerable, 6, own).replace("site_id 9f", "site_id 8f"));
+    let refused = with_id.reopened().refused.expect("a refusal");
+    assert_eq!(refused.what, "the signature of the pointer is wrong");
+    put(&bound(vulnerable, 6, own));
+    let published = with_id.reopened().site;
+    assert_eq!(text(&get(&published, "/")), (200, 0, "6"));
+    // From now on, the release from before the identity is refused too.
+    let state = published.release_state().and_then(ReleaseState::last);
+    let acknowledgment = state.expect("a release").text();
+    atomic_file::write(&store.rules().served, acknowledgment.as_bytes(), 0o600).expect("written");
+    put(&unbound.replace("sequence 5", "sequence 7"));
+    assert!(published.reopened().refused.is_some());
+    put(&sign(&publisher, &pointer(first, 7)));
+    let refused = published.reopened().refused.expect("a refusal");
+    assert!(
+        refused.what.starts_with("the signature has no `site_id`"),
+        "{refused}"
+    );
 }
 
 #[test]
