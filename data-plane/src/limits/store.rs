@@ -2,8 +2,8 @@
 
 /// Releases of a site that stay in the store: the served release and 9 older releases for a rollback.
 pub const RELEASES_KEPT_MAX: usize = 10;
-/// Seconds for which all releases of a site stay in the store, 1 day. A browser with an open page asks for contents of
-/// an older release within that time.
+/// Seconds for which each release of a site stays in the store after its replacement, 1 day. A browser with an open page
+/// asks for contents of an older release within that time.
 pub const RELEASES_KEPT_SECONDS: u64 = 24 * 60 * 60;
 /// Bytes of all retained releases of a site, 4 GiB, half of a small memory card. Beyond the bound only the served, the
 /// pinned and the labelled releases stay.
@@ -11,9 +11,14 @@ pub const RELEASES_KEPT_BYTES_MAX: u64 = 4 << 30;
 /// Files with a hash in the name of earlier releases that a site answers for open pages, 20,000 in all releases. The
 /// bound limits the memory.
 pub const RETAINED_FILES_MAX: usize = 20_000;
-/// Bytes of the manifests of earlier releases that are read at the start of a site, 16 MiB. The bound limits the time of
+/// Bytes of the paths of retained files of a site, 2 MiB: 100 bytes for each of 20,000 files. A path may have 4 KiB.
+pub const RETAINED_PATH_BYTES_MAX: usize = 2 << 20;
+/// Publications of the last day that the start of a site looks at for retained files, 10,000. With `publishers`, the
+/// signature of each one costs some 0.1 ms.
+pub const RETAINED_PUBLICATIONS_MAX: usize = 10_000;
+/// Bytes of the manifests of earlier releases that are read at the start of a site, 32 MiB. The bound limits the time of
 /// a start on a slow machine.
-pub const RETAINED_MANIFEST_BYTES_MAX: u64 = 16 << 20;
+pub const RETAINED_MANIFEST_BYTES_MAX: u64 = 32 << 20;
 /// Bytes of the buffer for reading and hashing of contents, 64 KiB.
 pub const STORE_BUFFER_BYTES: usize = 64 * 1024;
 /// Names of a folder of the store that are read, 1,000,000. A longer folder is an error.

@@ -69,7 +69,7 @@ use crate::wire::fields::ContentCoding;
 use file::{SiteFile, TICKS_PER_SECOND};
 use folder::{FolderNode, SiteFolder};
 use published_rules::PublishedRules;
-use release::RetainedRelease;
+use release::RetainedFiles;
 use root::PathResolver;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -105,7 +105,7 @@ struct SiteShared {
     /// Secret seed for multipart boundaries.
     seed: RandomState,
     /// Earlier releases with files for open pages; empty for a folder.
-    retained: Vec<RetainedRelease>,
+    retained: RetainedFiles,
 }
 
 /// Source of the files of a site.
@@ -185,7 +185,7 @@ impl Site {
             started: Instant::now(),
             stale: Mutex::default(),
             seed: RandomState::new(),
-            retained: Vec::new(),
+            retained: RetainedFiles::default(),
         };
         Ok(Site {
             shared: Arc::new(shared),

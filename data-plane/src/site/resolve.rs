@@ -4,11 +4,11 @@ use super::file::{FileError, FileMeta, FileVersion, SIDECARS, SiteFile};
 use super::folder::{FolderNode, SiteFolder};
 use super::listing::find_readme;
 use super::redirects::{RedirectMatch, RedirectTable};
-use super::release::find_retained;
 use super::root::SiteRoot;
 use super::rules::TryPath;
 use super::scan::hidden;
 use super::{Site, SiteSource};
+use crate::base::clock::unix_seconds_now;
 use crate::limits::FOLDER_DEPTH_MAX;
 use crate::wire::hashed_name::is_hashed;
 use crate::wire::reject::Reject;
@@ -322,7 +322,7 @@ impl Site {
                     is_retained: true,
                     ..LazyPath::new(bare, [b"", b""])
                 };
-                let file = find_retained(&self.shared.retained, bare);
+                let file = self.shared.retained.find(bare, unix_seconds_now);
                 file.map(|file| Resource::File(file, place)).ok_or(None)
             }
             TryPath::Fixed(fixed) => {

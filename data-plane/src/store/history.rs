@@ -111,6 +111,14 @@ impl SiteRecords {
     }
 }
 
+/// Returns the withdrawn releases of a site.
+pub fn withdrawn_releases(store: &StoreFolder, site: &str) -> Result<Vec<[u8; 32]>, StoreError> {
+    match read_marks(store, site, "withdrawn") {
+        Err(StoreWriteError::File { error, .. }) => Err(error),
+        marks => Ok(marks.unwrap_or_default()),
+    }
+}
+
 /// Returns the names of the sites of a store, sorted.
 pub fn sites(store: &StoreFolder) -> Result<Vec<String>, StoreWriteError> {
     let sites = match open_folder(store.root(), "sites") {

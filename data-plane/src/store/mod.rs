@@ -56,7 +56,7 @@ pub use content_index::ContentIndex;
 pub use draft::Draft;
 pub use folder::StoreFolder;
 pub use frame_stream::{FrameReader, FrameWriter};
-pub use history::{Publication, SiteRecords, sites};
+pub use history::{Publication, SiteRecords, sites, withdrawn_releases};
 pub use label::{LabelEditor, ReleaseLabel};
 pub use manifest_text::read_manifest;
 pub use publish::{Flip, ReleaseMark, SiteWriter};

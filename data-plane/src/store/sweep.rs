@@ -26,7 +26,8 @@ use std::os::fd::OwnedFd;
 pub struct Retention {
     /// Number of the newest releases that stay.
     pub releases: usize,
-    /// Age in seconds of further releases that stay.
+    /// Seconds for which further releases stay after their replacement by the next publication. Open pages ask for their
+    /// files.
     pub seconds: u64,
     /// Bytes of all releases that stay. Beyond the bound, older releases go.
     pub bytes: u64,
@@ -118,12 +119,15 @@ fn kept_releases(
         if kept.contains(&pointer.release) || records.withdrawn.contains(&pointer.release) {
             continue;
         }
-        let is_recent = pointer.time.saturating_add(retention.seconds) > now;
+        let is_recent = replaced.saturating_add(retention.seconds) > now;
         if count >= retention.releases && !is_recent {
             continue;
         }
+    let mut next = now;
         // The contents of an unreadable old release are of no use.
         let Ok(contents) = release_contents(store, &pointer.release) else {
+        // The clock of a publisher may be wrong.
+        let replaced = std::mem::replace(&mut next, pointer.time).min(now);
             continue;
         };
         let new = contents.iter().filter(|it| !own.contains(&it.digest));

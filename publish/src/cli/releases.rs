@@ -49,7 +49,7 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
         (
             "seconds",
             "NUMBER",
-            "sweep: age of further releases that stay (86400)",
+            "sweep: seconds for which further releases stay after their replacement (86400)",
         ),
         (
             "bytes",

@@ -19,7 +19,7 @@ pub use acknowledgment::{
 };
 pub use from_folder::{FolderRelease, rules_of};
 pub use open::ReopenedSite;
-pub use retained::{RetainedRelease, find_retained};
+pub use retained::RetainedFiles;
 pub use tree::ReleaseContent;
 
 use crate::base::atomic_file;
@@ -28,10 +28,12 @@ use crate::limits::RELEASES_REMEMBERED_MAX;
 use crate::site::folder::SiteFolder;
 use crate::site::published_rules::PublishedRules;
 use crate::store::{
-    ReleaseStore, ReleaseSupport, SiteRecords, StoreError, StoreFolder, has_contents, read_manifest,
+    ReleaseStore, ReleaseSupport, SiteRecords, StoreError, StoreFolder, has_contents,
+    read_manifest, withdrawn_releases,
 };
 use crate::wire::reject::Reject;
 use crate::wire::release_pointer::ReleasePointer;
+use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -171,6 +173,16 @@ impl ReleaseRules {
         let withdrawn = |store: Box<dyn ReleaseStore>| store.is_withdrawn(&self.site, release);
         let withdrawn = self.open_store().and_then(withdrawn);
         withdrawn.map_err(|error| refused(self.withdrawn(), &error))
+    }
+
+    /// Returns all withdrawn releases of the site.
+    fn withdrawn_releases(&self) -> Result<HashSet<[u8; 32]>, StoreError> {
+        let store = StoreFolder::open(&self.store)?;
+        let mut withdrawn: HashSet<_> = withdrawn_releases(&store, &self.site)?
+            .into_iter()
+            .collect();
+        withdrawn.extend(self.remembered());
+        Ok(withdrawn)
     }
 
     /// Returns the file with the releases that the server saw withdrawn. No site of a store has a plus sign in its name.

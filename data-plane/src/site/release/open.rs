@@ -1,9 +1,9 @@
 //! Opening of a site from a release, and the change to another release.
 
 use super::{
-    ReleaseContent, ReleaseError, ReleaseRules, ReleaseState, RetainedRelease, ServedRelease,
-    retained,
+    ReleaseContent, ReleaseError, ReleaseRules, ReleaseState, RetainedFiles, ServedRelease,
 };
+use crate::base::clock::unix_seconds_now;
 use crate::base::digest::hex;
 use crate::site::published_rules::PublishedRules;
 use crate::site::{ContentBudget, Site, SiteError, SiteRules, SiteShared, SiteSource, TryPath};
@@ -24,8 +24,8 @@ struct Lasting {
     budget: Arc<ContentBudget>,
     started: Instant,
     seed: RandomState,
-    /// Earlier releases with files for open pages.
-    retained: Vec<RetainedRelease>,
+    /// Files of earlier releases for open pages.
+    retained: RetainedFiles,
 }
 
 impl Site {
@@ -38,8 +38,8 @@ impl Site {
         budget: Arc<ContentBudget>,
         former: Option<&Site>,
     ) -> Result<Site, SiteError> {
-        let former = former.filter(|former| former.rules().release.as_ref() == Some(release));
-        let former = former.and_then(Site::release_state);
+        let same = former.filter(|former| former.rules().release.as_ref() == Some(release));
+        let former = same.and_then(Site::release_state);
         let former = former.and_then(ReleaseState::last).copied();
         let last = former.or_else(|| release.acknowledged());
         let read = |found: ServedRelease| {
@@ -69,10 +69,16 @@ impl Site {
             }
         };
         let retained = match &state {
-            ReleaseState::Served(served) => {
-                retained::read_history(release, &rules.index, served, &content)
+            // A reload keeps the files that the running server has.
+            ReleaseState::Served(_) if former == state.last().copied() && same.is_some() => {
+                let same = same.map(|same| same.shared.retained.clone());
+                same.unwrap_or_default()
             }
-            _ => Vec::new(),
+            ReleaseState::Served(served) => {
+                let served = (served, &content);
+                RetainedFiles::read_history(release, &rules.index, served, unix_seconds_now())
+            }
+            _ => RetainedFiles::default(),
         };
         let lasting = Lasting {
             budget,
@@ -90,9 +96,7 @@ impl Site {
         else {
             return ReopenedSite::same(self, None);
         };
-        for retained in &self.shared.retained {
-            retained.end_withdrawn(release);
-        }
+        self.shared.retained.end_withdrawn(release);
         let withdrawn = match state {
             ReleaseState::Served(served) => {
                 let is_withdrawn = release.is_withdrawn(&served.release).unwrap_or(false);
@@ -161,7 +165,7 @@ impl Site {
             budget: Arc::clone(&self.shared.budget),
             started: Instant::now(),
             seed: RandomState::new(),
-            retained: Vec::new(),
+            retained: RetainedFiles::default(),
         };
         let path = release_rules.blob(&release);
         Site::of_release(rules, lasting, ReleaseState::Served(found), content).map_err(|error| {
@@ -198,9 +202,10 @@ impl Site {
             retained: match self.release_state() {
                 Some(former) => {
                     let (former, next) = ((former, &*self.tree), (&state, &*content.tree));
-                    retained::after_change(&shared.retained, former, next)
+                    let retained = &shared.retained;
+                    retained.after_change(former, next, unix_seconds_now())
                 }
-                None => Vec::new(),
+                None => RetainedFiles::default(),
             },
         };
         // The rules were accepted before.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::base::atomic_file;
 use crate::base::digest::sha256;
+use crate::limits::{RETAINED_FILES_MAX, RETAINED_PATH_BYTES_MAX};
 use crate::site::file::{FileMeta, VariantKind};
 use crate::site::folder::FolderNode;
 use crate::site::glob::Glob;
@@ -778,4 +779,111 @@ fn redirects_apply_before_or_after_files() {
 fn a_file_of_a_release_is_small() {
     // A site has 100,000 files: 8 bytes for each file cost 0.8 MB.
     assert!(size_of::<crate::site::file::SiteFile>() <= size_of::<FileMeta>() + 40);
+}
+
+/// Publishes a release with hashed files and a record of the publication, each a minute after the one before.
+fn publish_assets(store: &TestStore, sequence: u64, paths: &[String]) -> [u8; 32] {
+    let digest = hex(&sha256(b"asset"));
+    store.blob(b"asset");
+    let mut lines = vec![format!("file {{home {sequence}}} index.html")];
+    let assets = paths.iter();
+    lines.extend(assets.map(|path| format!("hashed 5 {digest} {path}")));
+    lines.sort_by_key(|line| line.rsplit(' ').next().map(str::to_owned));
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let release = store.manifest(&lines);
+    let pointer = ReleasePointer {
+        time: FIRST_TIME + 60 * sequence,
+        ..pointer(release, sequence)
+    };
+    let record = store.rules().history_folder().join(sequence.to_string());
+    write(&record, pointer.text().as_bytes());
+    write(&store.rules().pointer(), pointer.text().as_bytes());
+    release
+}
+
+/// Time before the first publication of [`publish_assets`].
+const FIRST_TIME: u64 = 1_763_899_200;
+const DAY: u64 = 24 * 60 * 60;
+
+/// Returns the files that a starting server retains beside the release of the pointer.
+fn history(store: &TestStore, now: u64) -> RetainedFiles {
+    let rules = store.rules();
+    let served = rules
+        .read_pointer(None)
+        .expect("a pointer")
+        .expect("a release");
+    let content = rules.read_content(&served, &[], None).expect("a tree");
+    RetainedFiles::read_history(&rules, &[], (&served, &content), now)
+}
+
+#[test]
+fn each_asset_stays_for_a_day_after_its_replacement_whatever_the_number_of_publications() {
+    let store = TestStore::new();
+    let path = |sequence: u64| format!("app-{sequence:08x}.js");
+    let mut site = store.site();
+    for sequence in 1..=40 {
+        publish_assets(&store, sequence, &[path(sequence)]);
+        site = site.reopened().site;
+    }
+    let status = |path: &str| get(&site, &format!("/{path}")).status;
+    for sequence in 1..=40 {
+        assert_eq!(status(&path(sequence)), 200, "{sequence}");
+    }
+    // A start reads the same files. A release is replaced when the next one is published.
+    let started = history(&store, FIRST_TIME + 60 * 41);
+    for sequence in 1..=39 {
+        let replaced = FIRST_TIME + 60 * (sequence + 1);
+        let found = |now| started.find(path(sequence).as_bytes(), || now).is_some();
+        assert!(found(replaced + DAY - 1), "{sequence}");
+        assert!(!found(replaced + DAY), "{sequence}");
+    }
+    // The day of the first 20 releases is over.
+    let later = history(&store, FIRST_TIME + 60 * 21 + DAY);
+    let found = |sequence: u64| later.find(path(sequence).as_bytes(), || 0).is_some();
+    let found: Vec<u64> = (1..=39).filter(|sequence| found(*sequence)).collect();
+    assert_eq!(found, (21..=39).collect::<Vec<_>>());
+}
+
+#[test]
+fn retained_files_have_one_bound_in_a_running_and_in_a_starting_server() {
+    let store = TestStore::new();
+    let paths = |folder: &str, count: usize| -> Vec<String> {
+        let names = 0..count;
+        names
+            .map(|number| format!("{folder}/{number:05}.js"))
+            .collect()
+    };
+    let (first, second) = (paths("a", 15_000), paths("b", 15_000));
+    let mut site = store.site();
+    for (sequence, paths) in [(1, &first), (2, &second), (3, &Vec::new())] {
+        publish_assets(&store, sequence, paths);
+        site = site.reopened().site;
+    }
+    let started = history(&store, FIRST_TIME + 60 * 4);
+    for retained in [&site.shared.retained, &started] {
+        let count = |paths: &[String]| {
+            let found = paths.iter();
+            found
+                .filter(|path| retained.find(path.as_bytes(), || 0).is_some())
+                .count()
+        };
+        // The files that were replaced last stay.
+        assert_eq!(count(&second), second.len());
+        assert_eq!(count(&first), RETAINED_FILES_MAX - second.len());
+    }
+    // Long paths have a bound of their own.
+    let store = TestStore::new();
+    let folder = vec!["x".repeat(199); 10].join("/");
+    let long = paths(&folder, 1_500);
+    let mut site = store.site();
+    for (sequence, paths) in [(1, &long), (2, &Vec::new())] {
+        publish_assets(&store, sequence, paths);
+        site = site.reopened().site;
+    }
+    let started = history(&store, FIRST_TIME + 60 * 4);
+    for retained in [&site.shared.retained, &started] {
+        let found = long.iter();
+        let found = found.filter(|path| retained.find(path.as_bytes(), || 0).is_some());
+        assert_eq!(found.count(), RETAINED_PATH_BYTES_MAX / long[0].len());
+    }
 }
