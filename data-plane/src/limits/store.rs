@@ -8,8 +8,8 @@ pub const RELEASES_KEPT_SECONDS: u64 = 24 * 60 * 60;
 /// Bytes of all retained releases of a site, 4 GiB, half of a small memory card. Beyond the bound only the served, the
 /// pinned and the labelled releases stay.
 pub const RELEASES_KEPT_BYTES_MAX: u64 = 4 << 30;
-/// Files with a hash in the name of earlier releases that a site answers for open pages, 20,000 in all releases. The
-/// bound limits the memory.
+/// Files with a hash in the name of earlier releases that a site answers for open pages, 20,000 in all releases together,
+/// in a running server as after a start. The bound limits the memory to some 6 MB.
 pub const RETAINED_FILES_MAX: usize = 20_000;
 /// Bytes of the paths of retained files of a site, 2 MiB: 100 bytes for each of 20,000 files. A path may have 4 KiB.
 pub const RETAINED_PATH_BYTES_MAX: usize = 2 << 20;
@@ -40,8 +40,7 @@ pub const RECEIVE_UNSYNCED_BYTES_MAX: u64 = 64 << 20;
 /// contents are in memory until then.
 pub const RECEIVE_UNSYNCED_CONTENTS_MAX: usize = 4_096;
 /// Seconds without a byte from a publisher, or without room for an answer, after which a receiver ends the session,
-/// 30 minutes. A session that stays open keeps the store from being swept, and a publisher of a large site compresses texts
-/// for minutes between two requests.
+/// 30 minutes. A publisher of a large site compresses texts for minutes between two requests.
 pub const RECEIVE_IDLE_SECONDS_MAX: u64 = 30 * 60;
 /// Bytes that each file of a store counts for the quota at least, 4 KiB: a file takes a block of the disk.
 pub const STORE_FILE_BYTES_MIN: u64 = 4 * 1024;
@@ -52,3 +51,11 @@ pub const STORE_MARKS_MAX: usize = 1_000;
 pub const RELEASE_DIGITS_MIN: usize = 4;
 /// Withdrawn releases of a site that the server remembers beside the store, 1,000 in 65 KB.
 pub const RELEASES_REMEMBERED_MAX: usize = 1_000;
+/// Bytes of a manifest on its way, and of a difference on its way, that a session holds in memory, 512 KiB each. The rest
+/// goes to a draft until the digest of the manifest is verified.
+pub const RECEIVE_MANIFEST_MEMORY_BYTES_MAX: usize = 512 * 1024;
+/// Trials of a sweep to get the store for itself, 200, each [`SWEEP_PAUSE_MILLISECONDS`] after the one before: 1 s together.
+/// A session has the store for the time of one request.
+pub const SWEEP_TRIALS_MAX: usize = 200;
+/// Milliseconds between two trials of a sweep, 5 ms.
+pub const SWEEP_PAUSE_MILLISECONDS: u64 = 5;

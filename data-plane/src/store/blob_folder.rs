@@ -7,9 +7,10 @@
 
 use super::StoreError;
 use super::folder_access::{
-    StoreModes, create_unique, each_name, make_folder, make_unsynced_folder, open_file,
+    DRAFT, StoreModes, create_unique, each_name, make_folder, make_unsynced_folder, open_file,
     open_folder, sync_folder,
 };
+use super::quota_account::SESSION;
 use super::write_error::StoreWriteError;
 use crate::base::digest::hex;
 use crate::limits::{STORE_FILE_BYTES_MIN, STORE_FSYNC_MAX};
@@ -21,6 +22,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+/// Begin of the names of the drafts of a session. The name of the session and a hyphen follow.
+pub(super) const OF_SESSION: &str = "draft+";
 /// Kind of the marks of publishers that rename contents.
 const MARK: &str = "adding";
 
@@ -33,6 +36,8 @@ pub(super) struct BlobFolder {
     pub(super) modes: StoreModes,
     /// Names of the completed drafts by digests.
     completed: Mutex<BTreeMap<[u8; 32], CompletedDraft>>,
+    /// Kind of the drafts, with the name of the session if a session writes them.
+    draft_kind: OnceLock<String>,
     /// Folders with contents of the release, by the first byte of the digests.
     used: [AtomicBool; 256],
     /// Folders in use, by the first byte of the digests.
@@ -56,6 +61,7 @@ impl BlobFolder {
             drafts: make("drafts")?,
             modes,
             completed: Mutex::default(),
+            draft_kind: OnceLock::new(),
             used: [const { AtomicBool::new(false) }; 256],
             open: Box::new([const { OnceLock::new() }; 256]),
         })
@@ -103,6 +109,10 @@ impl BlobFolder {
         let mut sum: u64 = 0;
         let mut add = |folder: &OwnedFd| {
             each_name(folder, |name| {
+                // The file of a session is gone with the session.
+                if name.starts_with(SESSION) {
+                    return Ok::<(), StoreError>(());
+                }
                 // A content that a sweep removed meanwhile has no bytes.
                 let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
                 let bytes = stat.map_or(0, |stat| {
@@ -122,6 +132,17 @@ impl BlobFolder {
             added.map_err(StoreWriteError::at(format!("blobs/{prefix}")))?;
         }
         Ok(sum)
+    }
+
+    /// Gives the drafts the name of a session, once.
+    pub(super) fn name_drafts(&self, session: &str) {
+        self.draft_kind
+            .get_or_init(|| format!("{OF_SESSION}{session}"));
+    }
+
+    /// Returns the kind of the drafts.
+    pub(super) fn draft_kind(&self) -> &str {
+        self.draft_kind.get().map_or(DRAFT, |kind| kind)
     }
 
     /// Keeps a completed draft until the sync. Returns false if another draft has the content.

@@ -4,7 +4,7 @@
 
 use super::StoreError;
 use super::blob_folder::BlobFolder;
-use super::folder_access::{DRAFT, Missing, create_unique, open_locked};
+use super::folder_access::{Missing, create_unique, open_file, open_locked};
 use super::write_error::StoreWriteError;
 use crate::base::digest::{Digest, hex};
 use crate::limits::STORE_BUFFER_BYTES;
@@ -36,7 +36,7 @@ pub struct Draft<'s> {
 impl<'s> Draft<'s> {
     /// Begins a draft.
     pub(super) fn begin(folder: &'s BlobFolder) -> Result<Draft<'s>, StoreWriteError> {
-        let (file, name) = create_unique(&folder.drafts, DRAFT, folder.modes)
+        let (file, name) = create_unique(&folder.drafts, folder.draft_kind(), folder.modes)
             .map_err(StoreWriteError::at("drafts"))?;
         Ok(Draft {
             folder,
@@ -110,6 +110,14 @@ impl<'s> Draft<'s> {
         }
     }
 
+    /// Opens the written part for reading.
+    pub fn read_back(&self) -> io::Result<File> {
+        open_file(&self.folder.drafts, &self.name).map_err(|error| match error {
+            StoreError::Io(error) => error,
+            error => io::Error::other(error),
+        })
+    }
+
     /// Returns the size of the written part in bytes.
     pub fn size(&self) -> u64 {
         self.size
@@ -130,7 +138,8 @@ impl<'s> Draft<'s> {
     /// Completes a draft with the digest in its name under a unique name, so that no other publisher goes on with it.
     fn place_alone(&mut self, content: &BlobRef) -> Result<(), StoreWriteError> {
         let folder = self.folder;
-        let unique = create_unique(&folder.drafts, DRAFT, folder.modes).and_then(|(_, unique)| {
+        let kind = folder.draft_kind();
+        let unique = create_unique(&folder.drafts, kind, folder.modes).and_then(|(_, unique)| {
             renameat(&folder.drafts, &self.name, &folder.drafts, &unique)?;
             Ok(unique)
         });

@@ -290,6 +290,15 @@ pub(super) fn lock(
     }
 }
 
+/// Returns true if another holder has locked a file exclusively. A file that cannot be opened counts as locked.
+pub(super) fn is_locked(folder: &OwnedFd, name: &str) -> bool {
+    match openat(folder, name, OLD_FILE, Mode::empty()) {
+        Err(Errno::NOENT) => false,
+        Err(_) => true,
+        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+    }
+}
+
 /// Calls `see` for each name in a folder, in any order and with any number of names. Names outside of ASCII belong to no
 /// store, and are left out.
 pub(super) fn each_name<E: From<StoreError>>(

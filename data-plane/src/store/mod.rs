@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! blobs/ab/ab34…               contents and manifests, named by their SHA-256 in hexadecimal
-//! drafts/                      incomplete contents, and records of received ones
+//! drafts/                      incomplete contents, records of received ones, and a locked file for each session
 //! sites/NAME/pointer           pointer to the served release
 //! sites/NAME/pointers/42       each published pointer, named by its sequence
 //! sites/NAME/labels/LABEL      digest of the release with a label, for previews, and the owner of the label
@@ -12,6 +12,7 @@
 //! sites/NAME/withdrawn/ab34…   empty file for each release that is never served again
 //! sites/NAME/lock              locked by the publisher that changes the site
 //! lock                         locked for sharing while contents are added, and exclusively while contents are swept
+//! quota                        locked by the session that counts the bytes of the store and of all sessions
 //! ```
 //!
 //! A publisher writes in this order ([`StoreWriter`], [`SiteWriter`]):
@@ -27,6 +28,10 @@
 //! pointer with all contents of the new release. The next publisher writes a missing record of step 6, and the next
 //! sweep removes drafts. The sequence rises by 1 from the highest one in `pointer` and `pointers`.
 //!
+//! The session of a publisher on another machine ([`QuotaAccount`]) holds `lock` while it works on a request, and not while it
+//! waits for the publisher, so that a silent publisher keeps no sweep away. The drafts of a live session stay. Before the
+//! manifest is written, the session looks again for the contents that the store had at the begin.
+//!
 //! A sweep ([`sweep`]) removes records of old publications first, and then the contents without a release.
 
 mod blob_folder;
@@ -39,6 +44,7 @@ mod history;
 mod label;
 mod manifest_text;
 mod publish;
+mod quota_account;
 mod received;
 mod records_text;
 mod release_contents;
@@ -60,6 +66,7 @@ pub use history::{Publication, SiteRecords, sites, withdrawn_releases};
 pub use label::{LabelEditor, ReleaseLabel};
 pub use manifest_text::read_manifest;
 pub use publish::{Flip, ReleaseMark, SiteWriter};
+pub use quota_account::QuotaAccount;
 pub use received::{received_contents, record_received};
 pub use records_text::RecordsVersion;
 pub use release_contents::{has_contents, line_count, release_contents, verify_content};

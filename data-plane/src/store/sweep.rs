@@ -4,21 +4,30 @@
 //! in memory, 8 bytes for each content.
 
 use super::StoreError;
+use super::blob_folder::OF_SESSION;
 use super::draft::KEPT;
 use super::folder::StoreFolder;
-use super::folder_access::{LockKind, StoreModes, each_name, lock, open_folder, sync_folder};
+use super::folder_access::{
+    LockKind, StoreModes, each_name, is_locked, lock, open_folder, sync_folder,
+};
 use super::history::{SiteRecords, sites};
+use super::quota_account::SESSION;
 use super::received::{self, RECEIVED};
 use super::release_contents::release_contents;
 use super::served_release::ServedRelease;
 use super::write_error::StoreWriteError;
 use crate::base::digest::{from_hex, hex};
-use crate::limits::{RELEASES_KEPT_BYTES_MAX, RELEASES_KEPT_MAX, RELEASES_KEPT_SECONDS};
+use crate::limits::{
+    RELEASES_KEPT_BYTES_MAX, RELEASES_KEPT_MAX, RELEASES_KEPT_SECONDS, SWEEP_PAUSE_MILLISECONDS,
+    SWEEP_TRIALS_MAX,
+};
 use rustix::fs::{AtFlags, statat, syncfs, unlinkat};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Duration;
 
 /// Rule for the releases of a site that stay. The served, the labelled and the pinned releases always stay, and also the
 /// release that the server acknowledged last: the server may have refused the pointer to the served release.
@@ -114,8 +123,11 @@ fn kept_releases(
         }
     }
     let mut count = usize::from(served.is_some());
+    let mut next = now;
     for publication in records.publications.values().rev() {
         let pointer = &publication.pointer;
+        // The clock of a publisher may be wrong.
+        let replaced = std::mem::replace(&mut next, pointer.time).min(now);
         if kept.contains(&pointer.release) || records.withdrawn.contains(&pointer.release) {
             continue;
         }
@@ -123,11 +135,8 @@ fn kept_releases(
         if count >= retention.releases && !is_recent {
             continue;
         }
-    let mut next = now;
         // The contents of an unreadable old release are of no use.
         let Ok(contents) = release_contents(store, &pointer.release) else {
-        // The clock of a publisher may be wrong.
-        let replaced = std::mem::replace(&mut next, pointer.time).min(now);
             continue;
         };
         let new = contents.iter().filter(|it| !own.contains(&it.digest));
@@ -216,9 +225,10 @@ fn remove_contents(
     let drafts = open(store.root(), "drafts").map_err(StoreWriteError::at("drafts"))?;
     if let Some(drafts) = drafts {
         let mut is_empty = true;
+        let live = live_sessions(&drafts)?;
         let is_needed = |name: &str| {
             let stays = name.starts_with(KEPT) || name.starts_with(RECEIVED);
-            stays && is_recent(&drafts, name, now)
+            stays && is_recent(&drafts, name, now) || is_of_session(name, &live)
         };
         // The contents of a broken connection stay as long as their record.
         each_name(&drafts, |name| {
@@ -255,6 +265,36 @@ fn remove_contents(
     Ok(())
 }
 
+/// Returns the names of the sessions whose processes live, without the begin of the names of their files.
+fn live_sessions(drafts: &OwnedFd) -> Result<Vec<String>, StoreWriteError> {
+    let mut live = Vec::new();
+    each_name(drafts, |name| {
+        if let Some(session) = name.strip_prefix(SESSION)
+            && is_locked(drafts, name)
+        {
+            live.push(session.to_owned());
+        }
+        Ok::<(), StoreError>(())
+    })
+    .map_err(StoreWriteError::at("drafts"))?;
+    Ok(live)
+}
+
+/// Returns true for the file of a live session, and for its drafts.
+fn is_of_session(name: &str, live: &[String]) -> bool {
+    if let Some(session) = name.strip_prefix(SESSION) {
+        return live.iter().any(|it| it == session);
+    }
+    let Some(draft) = name.strip_prefix(OF_SESSION) else {
+        return false;
+    };
+    let mut live = live.iter();
+    live.any(|session| {
+        let number = draft.strip_prefix(session.as_str());
+        number.is_some_and(|number| number.starts_with('-'))
+    })
+}
+
 /// Returns true for a draft that a publisher may go on with: the draft was written within a day.
 fn is_recent(drafts: &OwnedFd, name: &str, now: u64) -> bool {
     let stat = statat(drafts, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -288,10 +328,15 @@ pub fn remove_content(store: &StoreFolder, digest: &[u8; 32]) -> Result<(), Stor
         })
 }
 
-/// Takes the exclusive lock of the store.
+/// Takes the exclusive lock of the store. A session leaves the lock between two requests, so the call waits for a moment.
 fn lock_alone(store: &StoreFolder) -> Result<File, StoreWriteError> {
     let modes = StoreModes::of(store.root()).map_err(StoreWriteError::at("."))?;
-    let lock = lock(store.root(), "lock", LockKind::ExclusiveNow, modes);
-    let lock = lock.map_err(StoreWriteError::at("lock"))?;
-    lock.ok_or(StoreWriteError::Busy)
+    for _ in 0..SWEEP_TRIALS_MAX {
+        let lock = lock(store.root(), "lock", LockKind::ExclusiveNow, modes);
+        if let Some(lock) = lock.map_err(StoreWriteError::at("lock"))? {
+            return Ok(lock);
+        }
+        thread::sleep(Duration::from_millis(SWEEP_PAUSE_MILLISECONDS));
+    }
+    Err(StoreWriteError::Busy)
 }

@@ -31,6 +31,13 @@ pub enum StoreWriteError {
     Digits(String),
     /// The site has the largest number of files in one of its folders.
     TooMany(String),
+    /// The bytes of the release do not fit into the quota.
+    Quota {
+        /// Bytes of the release, of the store and of all sessions.
+        needed: u64,
+        /// Bytes of the quota.
+        quota: u64,
+    },
     /// The owner has the largest number of labels of the site.
     TooManyLabels(String),
     /// The label belongs to another owner, or to nobody.
@@ -86,6 +93,11 @@ impl fmt::Display for StoreWriteError {
             StoreWriteError::TooMany(folder) => write!(
                 f,
                 "the site has {STORE_MARKS_MAX} {folder} already; remove one first"
+            ),
+            StoreWriteError::Quota { needed, quota } => write!(
+                f,
+                "the release needs {needed} bytes together with the older releases and the uploads under way, and the quota \
+                 is {quota} bytes"
             ),
             StoreWriteError::TooManyLabels(owner) => write!(
                 f,

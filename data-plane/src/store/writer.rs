@@ -8,20 +8,21 @@ use super::folder_access::{LockKind, Missing, StoreModes, lock, open_folder, ope
 use super::release_support::ReleaseSupport;
 use super::write_error::StoreWriteError;
 use crate::wire::manifest::BlobRef;
-use rustix::fs::{CWD, Mode, mkdirat};
+use rustix::fs::{CWD, FlockOperation, Mode, flock, mkdirat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Store in a plain folder, for adding contents. No sweep runs while a value exists.
+/// Store in a plain folder, for adding contents. No sweep runs while a value exists, except between
+/// [`StoreWriter::leave_lock`] and [`StoreWriter::take_lock`].
 pub struct StoreWriter {
     folder: StoreFolder,
     /// Descriptor of the folder, for syncing.
     root: OwnedFd,
     blobs: BlobFolder,
-    _shared: File,
+    shared: File,
     _support: ReleaseSupport,
 }
 
@@ -48,9 +49,30 @@ impl StoreWriter {
             blobs: BlobFolder::open(&root, modes)?,
             folder,
             root,
-            _shared: lock.ok_or(StoreWriteError::Busy)?,
+            shared: lock.ok_or(StoreWriteError::Busy)?,
             _support: support,
         })
+    }
+
+    /// Lets a sweep run until [`StoreWriter::take_lock`]. The drafts of a session with a [`super::QuotaAccount`] stay.
+    pub fn leave_lock(&self) {
+        // A lock that stays keeps sweeps away, and does no other harm.
+        let _ = flock(&self.shared, FlockOperation::Unlock);
+    }
+
+    /// Waits for the end of a sweep, and keeps further sweeps away.
+    pub fn take_lock(&self) -> Result<(), StoreWriteError> {
+        loop {
+            match flock(&self.shared, FlockOperation::LockShared) {
+                Err(Errno::INTR) => {}
+                locked => return locked.map_err(StoreWriteError::at("lock")),
+            }
+        }
+    }
+
+    /// Gives all further drafts the name of a session.
+    pub(super) fn name_drafts(&self, session: &str) {
+        self.blobs.name_drafts(session);
     }
 
     /// Returns the store for reading.

@@ -1,7 +1,7 @@
 //! Content on its way to the store.
 
 use super::error::ReceiveError;
-use crate::store::Draft;
+use crate::store::{Draft, QuotaAccount};
 use crate::wire::manifest::BlobRef;
 use std::io::{self, Write};
 
@@ -14,6 +14,10 @@ pub(super) struct IncomingContent<'s> {
     pub(super) content: BlobRef,
     /// Written part.
     pub(super) draft: Draft<'s>,
+    /// Account of the session.
+    pub(super) account: &'s QuotaAccount<'s>,
+    /// Bytes that are reserved for the content.
+    pub(super) reserved: u64,
 }
 
 impl Write for IncomingContent<'_> {
@@ -22,7 +26,14 @@ impl Write for IncomingContent<'_> {
             let what = "the content is longer than in the manifest";
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
-        self.draft.write(bytes)
+        self.account
+            .before_write(bytes.len() as u64)
+            .map_err(io::Error::other)?;
+        let count = self.draft.write(bytes)?;
+        self.account
+            .after_write(count as u64)
+            .map_err(io::Error::other)?;
+        Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {

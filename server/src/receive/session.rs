@@ -2,27 +2,28 @@
 
 use super::error::ReceiveError;
 use super::incoming::{Both, IncomingContent, not_written};
+use super::incoming_manifest::IncomingText;
 use super::options::ReceiveOptions;
 use super::rights::Rights;
 use super::upload::Upload;
 use crate::base::clock::unix_seconds_now;
 use crate::base::digest::{Digest, from_hex, hex};
 use crate::limits::{
-    MANIFEST_BYTES_MAX, RECEIVE_UNSYNCED_BYTES_MAX, RECEIVE_UNSYNCED_CONTENTS_MAX,
-    STORE_BUFFER_BYTES,
+    RECEIVE_UNSYNCED_BYTES_MAX, RECEIVE_UNSYNCED_CONTENTS_MAX, STORE_BUFFER_BYTES,
 };
 use crate::site::{ServerReport, SiteAddresses, wait_until_served};
 use crate::store::{
-    Flip, FrameReader, FrameWriter, LabelEditor, RecordsVersion, ReleaseMark, ReleaseStore as _,
-    SiteRecords, SiteWriter, StoreFolder, StoreWriteError, StoreWriter, disk_bytes, read_manifest,
-    record_received, release_contents, verify_content,
+    Flip, FrameReader, FrameWriter, LabelEditor, QuotaAccount, RecordsVersion, ReleaseMark,
+    ReleaseStore as _, SiteRecords, SiteWriter, StoreFolder, StoreWriteError, StoreWriter,
+    disk_bytes, read_manifest, record_received, release_contents, verify_content,
 };
 use crate::wire::content_coding::ContentCoding;
-use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader, apply_difference};
+use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
 use crate::wire::receive_frame::{ContentPlace, FrameKind, GzipAndText, HELLO, STATE_WITH_OWNERS};
 use crate::wire::release_pointer::ReleasePointer;
 use flate2::bufread;
 use flate2::write::GzDecoder;
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::path::PathBuf;
 
@@ -31,10 +32,19 @@ const PUSHER: &str = "push@";
 /// Seconds of a day.
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
-/// Session of one publisher.
+/// Settings, store and account of a session.
+#[derive(Copy, Clone)]
+pub(super) struct SessionResources<'s> {
+    pub(super) options: &'s ReceiveOptions,
+    pub(super) store: &'s StoreWriter,
+    pub(super) account: &'s QuotaAccount<'s>,
+}
+
+/// Session of one publisher. While the session waits for the publisher, a sweep may run.
 pub(super) struct Session<'s, R: Read, W: Write> {
     options: &'s ReceiveOptions,
     store: &'s StoreWriter,
+    account: &'s QuotaAccount<'s>,
     input: FrameReader<R>,
     output: &'s mut FrameWriter<W>,
     /// Sequence of the pointer that the publisher knows.
@@ -46,24 +56,28 @@ pub(super) struct Session<'s, R: Read, W: Write> {
     unrecorded: Vec<[u8; 32]>,
 }
 
-/// Manifest on its way.
-#[derive(Default)]
-struct ManifestPieces {
-    whole: Vec<u8>,
-    difference: Vec<u8>,
+/// Manifest on its way, whole or as a difference.
+struct ManifestPieces<'s> {
+    whole: IncomingText<'s>,
+    difference: IncomingText<'s>,
 }
 
 impl<'s, R: Read, W: Write> Session<'s, R, W> {
     /// Returns a session before its first frame.
     pub(super) fn new(
-        options: &'s ReceiveOptions,
-        store: &'s StoreWriter,
+        resources: SessionResources<'s>,
         input: FrameReader<R>,
         output: &'s mut FrameWriter<W>,
     ) -> Session<'s, R, W> {
+        let SessionResources {
+            options,
+            store,
+            account,
+        } = resources;
         Session {
             options,
             store,
+            account,
             input,
             output,
             seen: None,
@@ -80,7 +94,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
     }
 
     fn answer_all(&mut self) -> Result<(), ReceiveError> {
-        match self.input.read()? {
+        match next_frame(self.store, &mut self.input)? {
             Some((FrameKind::Hello, text)) if text == HELLO.as_bytes() => {}
             Some((FrameKind::Hello, _)) => {
                 return Err(ReceiveError::Protocol(
@@ -92,25 +106,34 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         }
         self.output.write(FrameKind::Hello, HELLO.as_bytes())?;
         self.output.flush()?;
-        let mut pieces = ManifestPieces::default();
-        while let Some((kind, payload)) = self.input.read()? {
+        let mut pieces = self.no_pieces();
+        while let Some((kind, payload)) = next_frame(self.store, &mut self.input)? {
             match kind {
-                FrameKind::Manifest => append(&mut pieces.whole, payload)?,
-                FrameKind::Difference => append(&mut pieces.difference, payload)?,
+                FrameKind::Manifest => pieces.whole.append(payload)?,
+                FrameKind::Difference => pieces.difference.append(payload)?,
                 kind => {
                     let payload = payload.to_vec();
-                    self.answer(kind, &payload, std::mem::take(&mut pieces))?;
+                    let none = self.no_pieces();
+                    self.answer(kind, &payload, std::mem::replace(&mut pieces, none))?;
                 }
             }
         }
         Ok(())
     }
 
+    fn no_pieces(&self) -> ManifestPieces<'s> {
+        let text = || IncomingText::new(self.store, self.account);
+        ManifestPieces {
+            whole: text(),
+            difference: text(),
+        }
+    }
+
     fn answer(
         &mut self,
         kind: FrameKind,
         payload: &[u8],
-        pieces: ManifestPieces,
+        pieces: ManifestPieces<'s>,
     ) -> Result<(), ReceiveError> {
         match kind {
             FrameKind::List => self.list(payload)?,
@@ -155,16 +178,27 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
     }
 
     /// Takes a manifest, and answers with the missing contents.
-    fn begin_upload(&mut self, release: &[u8], pieces: ManifestPieces) -> Result<(), ReceiveError> {
+    fn begin_upload(
+        &mut self,
+        release: &[u8],
+        pieces: ManifestPieces<'s>,
+    ) -> Result<(), ReceiveError> {
         let release = <[u8; 32]>::try_from(release)
             .map_err(|_| ReceiveError::Protocol("a release has a digest of 32 bytes"))?;
-        let manifest = match pieces.difference.is_empty() {
-            true => pieces.whole,
-            false => self.manifest_from(&pieces.difference)?,
+        let manifest = if pieces.difference.is_empty() {
+            pieces.whole
+        } else {
+            drop(pieces.whole);
+            let made = pieces.difference.apply(|base| self.open_manifest(base))?;
+            // The draft of the difference is no part of the release.
+            drop(pieces.difference);
+            made
         };
-        let upload = Upload::new(manifest, release, self.store, &self.options.site)?;
+        let manifest = manifest.into_manifest(&release)?;
+        let mut upload = Upload::new(manifest, release, self.store, &self.options.site)?;
         let needs = upload.needs(self.store, &self.options.site);
-        self.must_fit(upload.missing_bytes(&needs))?;
+        upload.unreceived = upload.missing_bytes(&needs);
+        self.account.reserve(upload.unreceived)?;
         let needs: Vec<u8> = needs.iter().flat_map(|place| place.bytes()).collect();
         self.upload = Some(upload);
         // A frame has whole entries.
@@ -174,28 +208,14 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         Ok(self.output.write(FrameKind::Need, b"")?)
     }
 
-    /// Refuses `bytes` beyond the quota, together with all contents and drafts of the store.
-    fn must_fit(&self, bytes: u64) -> Result<(), ReceiveError> {
-        let Some(quota) = self.options.quota else {
-            return Ok(());
-        };
-        let needed = bytes.saturating_add(self.store.used_bytes()?);
-        match needed <= quota {
-            true => Ok(()),
-            false => Err(ReceiveError::Refused(format!(
-                "the release needs {needed} bytes together with the older releases, and the quota is {quota} bytes"
-            ))),
-        }
-    }
-
-    /// Returns the manifest of a difference. The difference begins with the digest of the earlier manifest.
-    fn manifest_from(&self, difference: &[u8]) -> Result<Vec<u8>, ReceiveError> {
-        let malformed = ReceiveError::Protocol("the difference of the manifests is malformed");
-        let Some((base, steps)) = difference.split_first_chunk::<32>() else {
-            return Err(malformed);
-        };
-        let base = self.manifest(base)?;
-        apply_difference(&base, steps).ok_or(malformed)
+    /// Opens a manifest of the site. Its digest is not verified: the digest of the result of a difference is.
+    fn open_manifest(&self, release: &[u8; 32]) -> Result<BufReader<File>, ReceiveError> {
+        self.must_be_known(release)?;
+        let file = self.store.reader().open_blob(release);
+        let file = file.map_err(|error| {
+            ReceiveError::Refused(format!("the manifest {}: {error}", hex(release)))
+        })?;
+        Ok(BufReader::new(file))
     }
 
     /// Reads a manifest of the site.
@@ -253,17 +273,20 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
                 "another publisher sends the same content at the moment; publish again".to_owned(),
             ));
         }
+        let size = content.size.saturating_sub(place.offset);
         Ok(IncomingContent {
             number: place.number,
             content,
             draft,
+            account: self.account,
+            reserved: disk_bytes(size),
         })
     }
 
     /// Reads the pieces of a content.
     fn read_pieces(&mut self, out: &mut dyn Write) -> Result<(), ReceiveError> {
         loop {
-            match self.input.read()? {
+            match next_frame(self.store, &mut self.input)? {
                 Some((FrameKind::Data, b"")) => return Ok(()),
                 Some((FrameKind::Data, piece)) => out.write_all(piece).map_err(not_written)?,
                 Some(_) => return Err(ReceiveError::Protocol("a content has pieces alone")),
@@ -278,10 +301,12 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
 
     /// Compares a content with its digest. The content becomes a part of the store at the next sync.
     fn complete(&mut self, incoming: IncomingContent<'s>) -> Result<(), ReceiveError> {
-        let content = incoming.content;
+        let (content, reserved) = (incoming.content, incoming.reserved);
         incoming.draft.finish_as(&content)?;
         if let Some(upload) = &mut self.upload {
             upload.complete(incoming.number);
+            upload.unreceived = upload.unreceived.saturating_sub(reserved);
+            self.account.settle(upload.unreceived)?;
         }
         self.unrecorded.push(content.digest);
         self.unsynced += content.size;
@@ -291,8 +316,10 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
             self.unsynced = 0;
             self.record_contents()?;
             self.store.sync()?;
-            // Other sessions perhaps filled the store meanwhile.
-            self.must_fit(0)?;
+            // A publisher on the same machine reserves nothing, and perhaps filled the store meanwhile.
+            if let Some(upload) = &self.upload {
+                self.account.reserve(upload.unreceived)?;
+            }
         }
         Ok(())
     }
@@ -365,7 +392,9 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         self.unrecorded.clear();
         self.seen = Some(pointer.sequence);
         let file = self.acknowledgment();
+        self.store.leave_lock();
         let report = wait_until_served(&file, &pointer);
+        self.store.take_lock()?;
         let is_served = report.is_served(pointer.sequence);
         let state = if is_served { "served" } else { "waiting" };
         let (addresses, report) = (SiteAddresses::read(&file).text(), report.text());
@@ -433,12 +462,15 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         self.must_be_known(release)?;
         let mut answer = String::new();
         let contents = release_contents(self.store.reader(), release)?;
+        let codings = gzip_contents(&self.manifest(release)?);
+        // The digests of a large release take minutes.
+        self.store.leave_lock();
         for content in &contents {
             if let Err(error) = verify_content(self.store.reader(), content) {
                 answer.push_str(&format!("wrong {} {error}\n", hex(&content.digest)));
             }
         }
-        for (text, gzip) in gzip_contents(&self.manifest(release)?) {
+        for (text, gzip) in codings {
             if !is_gzip_of(self.store.reader(), &gzip, &text) {
                 let digest = hex(&gzip.digest);
                 answer.push_str(&format!(
@@ -446,16 +478,21 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
                 ));
             }
         }
+        self.store.take_lock()?;
+        // A sweep perhaps removed the release meanwhile.
+        self.must_be_known(release)?;
         answer.push_str(&format!("contents {}\n", contents.len()));
         Ok(answer)
     }
 
-    /// Adds the manifest of a complete upload, under the lock of the site. Other sessions perhaps filled the store since the
-    /// upload began.
+    /// Adds the manifest of a complete upload, under the lock of the site. A publisher on the same machine reserves nothing,
+    /// and perhaps filled the store since the upload began.
     fn add_uploaded(&self, release: &[u8; 32]) -> Result<(), ReceiveError> {
         if let Some(upload) = self.upload.as_ref().filter(|it| it.release == *release) {
-            self.must_fit(disk_bytes(upload.manifest.len() as u64))?;
+            self.account
+                .reserve(disk_bytes(upload.manifest.len() as u64))?;
             self.store.add_manifest(&upload.manifest)?;
+            self.account.settle(0)?;
         }
         Ok(())
     }
@@ -466,7 +503,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
             && upload.release == *release
         {
             return match upload.missing_count() {
-                0 => Ok(()),
+                0 => upload.must_be_whole(self.store),
                 missing => Err(ReceiveError::Refused(format!(
                     "{missing} contents of the release are missing"
                 ))),
@@ -581,13 +618,13 @@ fn is_gzip_of(store: &StoreFolder, gzip: &BlobRef, text: &BlobRef) -> bool {
     is_end && size == text.size && digest.finish() == text.digest
 }
 
-/// Appends a piece of a manifest.
-fn append(text: &mut Vec<u8>, piece: &[u8]) -> Result<(), ReceiveError> {
-    if text.len() + piece.len() > MANIFEST_BYTES_MAX {
-        return Err(ReceiveError::Refused(
-            "the manifest is longer than 32 MiB".to_owned(),
-        ));
-    }
-    text.extend_from_slice(piece);
-    Ok(())
+/// Waits for the next frame of the publisher; None at the end of the stream. A sweep may run meanwhile.
+fn next_frame<'f, R: Read>(
+    store: &StoreWriter,
+    input: &'f mut FrameReader<R>,
+) -> Result<Option<(FrameKind, &'f [u8])>, ReceiveError> {
+    store.leave_lock();
+    let frame = input.read();
+    store.take_lock()?;
+    Ok(frame?)
 }

@@ -1,5 +1,6 @@
 //! Tests of sessions, with the frames of a publisher in memory.
 
+use super::incoming_manifest::IncomingText;
 use super::*;
 use crate::base::clock::unix_seconds_now;
 use crate::base::digest::{hex, sha256};
@@ -689,8 +690,10 @@ fn a_publisher_of_previews_changes_the_own_labels_alone() {
     receiver.answers(Frames::new().command(&label("final", &reviewed)));
     receiver.options.rights = Rights::Preview;
     receiver.options.publisher = Some("ann".to_owned());
+    let own = upload(&evil, b"evil", &label("ann-1", &evil));
+    assert_eq!(receiver.answers(own).last(), Some(&done("")));
     for (name, owner) in [("next", "nobody"), ("final", "chief"), ("FINAL", "chief")] {
-        let refusal = receiver.refusal(upload(&evil, b"evil", &label(name, &evil)));
+        let refusal = receiver.refusal(Frames::new().command(&label(name, &evil)));
         assert!(
             refusal.contains(&format!("belongs to {owner}, and only the rights")),
             "{refusal}"
@@ -701,8 +704,6 @@ fn a_publisher_of_previews_changes_the_own_labels_alone() {
         assert!(refusal.contains("belongs to"), "{refusal}");
         assert_eq!(receiver.records().labels[name], sha256(reviewed.as_bytes()));
     }
-    let own = upload(&evil, b"evil", &label("ann-1", &evil));
-    assert_eq!(receiver.answers(own).last(), Some(&done("")));
     // Without a name, an account with the rights to previews has no labels.
     receiver.options.publisher = None;
     let refusal = receiver.refusal(Frames::new().command(&label("free", &reviewed)));
@@ -855,4 +856,240 @@ fn the_quota_and_the_name_of_the_publisher_are_the_receivers() {
     let frames = Frames::new().add(FrameKind::List, b"");
     let refusal = receiver.refusal(frames.add(FrameKind::Pointer, push.text().as_bytes()));
     assert!(refusal.contains("belong to pushes"), "{refusal}");
+}
+
+/// Session under way on pipes, for tests with several sessions.
+struct LiveSession {
+    publisher: FrameWriter<std::io::PipeWriter>,
+    answers: FrameReader<std::io::PipeReader>,
+    session: std::thread::JoinHandle<Result<(), ReceiveError>>,
+}
+
+impl LiveSession {
+    fn begin(options: &ReceiveOptions) -> LiveSession {
+        let (input, publisher) = std::io::pipe().expect("a pipe");
+        let (answers, output) = std::io::pipe().expect("a pipe");
+        let options = options.clone();
+        let session = std::thread::spawn(move || receive(&options, input, output));
+        let mut live = LiveSession {
+            publisher: FrameWriter::new(publisher),
+            answers: FrameReader::new(answers),
+            session,
+        };
+        live.send(FrameKind::Hello, HELLO.as_bytes());
+        assert_eq!(live.answer().0, FrameKind::Hello);
+        live
+    }
+
+    fn send(&mut self, kind: FrameKind, payload: &[u8]) {
+        self.publisher.write(kind, payload).expect("a session");
+    }
+
+    fn answer(&mut self) -> Answer {
+        let answer = self.answers.read().expect("a session");
+        let (kind, payload) = answer.expect("an answer");
+        (kind, payload.to_vec())
+    }
+
+    /// Sends a manifest, and returns the number of needed contents, or the reason of the refusal.
+    fn offer(&mut self, manifest: &str) -> Result<usize, String> {
+        self.send(FrameKind::Manifest, manifest.as_bytes());
+        self.send(FrameKind::Release, &sha256(manifest.as_bytes()));
+        let mut count = 0;
+        loop {
+            match self.answer() {
+                (FrameKind::Need, entries) if entries.is_empty() => return Ok(count),
+                (FrameKind::Need, entries) => count += entries.len() / ContentPlace::BYTES,
+                (_, reason) => return Err(String::from_utf8_lossy(&reason).into_owned()),
+            }
+        }
+    }
+
+    fn content(&mut self, bytes: &[u8]) {
+        let place = ContentPlace {
+            number: 0,
+            offset: 0,
+        };
+        self.send(FrameKind::Blob, &place.bytes());
+        self.send(FrameKind::Data, bytes);
+        self.send(FrameKind::Data, b"");
+    }
+
+    fn label(&mut self, manifest: &str) -> Answer {
+        let digest = hex(&sha256(manifest.as_bytes()));
+        self.send(
+            FrameKind::Command,
+            format!("label next {digest}").as_bytes(),
+        );
+        self.answer()
+    }
+
+    /// Breaks the connection.
+    fn end(self) {
+        drop(self.publisher);
+        let _ = self.session.join().expect("a session");
+    }
+}
+
+#[test]
+fn the_quota_holds_for_sessions_together_and_an_ended_session_gives_its_bytes_back() {
+    let mut receiver = Receiver::new(Rights::Publish);
+    receiver.options.quota = Some(100_000);
+    let contents = [b'a', b'b'].map(|byte| vec![byte; 60_000]);
+    let [one, two] = [0, 1].map(|at| manifest(&[("file", &contents[at])]));
+    let mut first = LiveSession::begin(&receiver.options);
+    assert_eq!(first.offer(&one), Ok(1));
+    let mut second = LiveSession::begin(&receiver.options);
+    let refusal = second.offer(&two).expect_err("a refusal");
+    assert!(refusal.contains("the quota is 100000 bytes"), "{refusal}");
+    second.end();
+    // The first session loses the half of its content with the connection, and its reservation.
+    first.end();
+    let mut second = LiveSession::begin(&receiver.options);
+    assert_eq!(second.offer(&two), Ok(1));
+    second.content(&contents[1]);
+    assert_eq!(second.label(&two), done(""));
+    // The written bytes count, and not the reservation as well.
+    let small = manifest(&[("file", &[b'c'; 20_000])]);
+    assert_eq!(second.offer(&small), Ok(1));
+    second.end();
+    // The file of a killed session has no lock, and no bytes.
+    let killed = receiver.options.store.join("drafts/session-1-2-3");
+    std::fs::write(&killed, u64::MAX.to_le_bytes()).expect("a file");
+    let mut third = LiveSession::begin(&receiver.options);
+    assert_eq!(third.offer(&small), Ok(1));
+    assert!(!killed.exists());
+    third.end();
+    let left = std::fs::read_dir(receiver.options.store.join("drafts")).expect("a folder");
+    let left: Vec<_> = left
+        .map(|entry| entry.expect("a file").file_name())
+        .collect();
+    assert_eq!(left, Vec::<std::ffi::OsString>::new());
+}
+
+#[test]
+fn the_same_content_of_two_sessions_fits_if_both_copies_fit() {
+    let mut receiver = Receiver::new(Rights::Publish);
+    receiver.options.quota = Some(150_000);
+    let content = vec![b'a'; 60_000];
+    let release = manifest(&[("file", &content)]);
+    let mut sessions = [(); 2].map(|()| LiveSession::begin(&receiver.options));
+    for session in &mut sessions {
+        assert_eq!(session.offer(&release), Ok(1));
+    }
+    for session in &mut sessions {
+        session.content(&content);
+        assert_eq!(session.label(&release), done(""));
+    }
+    let small = manifest(&[("file", &[b'c'; 60_000])]);
+    let [mut first, second] = sessions;
+    second.end();
+    assert_eq!(first.offer(&small), Ok(1));
+    first.end();
+}
+
+#[test]
+fn a_silent_session_keeps_no_sweep_away_and_loses_nothing_by_it() {
+    let receiver = Receiver::new(Rights::Publish);
+    let store = || StoreFolder::open(&receiver.options.store).expect("a store");
+    let sweep_all = || {
+        let retention = Retention {
+            releases: 1,
+            seconds: 0,
+            bytes: u64::MAX,
+        };
+        sweep(&store(), &retention, u64::MAX).expect("a sweep")
+    };
+    let old = manifest(&[("file", b"of an old release")]);
+    let new = manifest(&[("file", b"of a new release")]);
+    for (release, content, sequence) in [
+        (&old, &b"of an old release"[..], 1),
+        (&new, b"of a new release", 2),
+    ] {
+        let frames = Frames::new().add(FrameKind::List, b"");
+        let frames = frames.manifest(release).content(0, 0, content);
+        receiver.answers(frames.pointer(release, sequence));
+    }
+    // One session has sent a content that is in no release yet, and one counts on a content of the old release.
+    let own = manifest(&[("file", b"own content")]);
+    let mut sending = LiveSession::begin(&receiver.options);
+    assert_eq!(sending.offer(&own), Ok(1));
+    sending.content(b"own content");
+    let counting_on_old = manifest(&[("copy", b"of an old release")]);
+    let mut counting = LiveSession::begin(&receiver.options);
+    assert_eq!(counting.offer(&counting_on_old), Ok(0));
+    // An answered request behind the content shows that the session waits again.
+    sending.send(FrameKind::List, b"");
+    while !sending.answer().1.is_empty() {}
+    assert_eq!(sweep_all().publications, 1);
+    assert_eq!(sending.label(&own), done(""));
+    let (kind, reason) = counting.label(&counting_on_old);
+    let reason = String::from_utf8_lossy(&reason);
+    assert_eq!(kind, FrameKind::Failed);
+    assert!(
+        reason.contains("was swept from the store during the upload; publish again"),
+        "{reason}"
+    );
+    sending.end();
+    counting.end();
+    let mut again = LiveSession::begin(&receiver.options);
+    assert_eq!(again.offer(&counting_on_old), Ok(1));
+    again.content(b"of an old release");
+    assert_eq!(again.label(&counting_on_old), done(""));
+    again.end();
+}
+
+#[test]
+fn a_long_manifest_is_no_burden_before_its_digest_is_verified() {
+    let receiver = Receiver::new(Rights::Publish);
+    let store = StoreWriter::open(&receiver.options.store).expect("a store");
+    let account = QuotaAccount::begin(&store, None).expect("an account");
+    let text = || IncomingText::new(&store, &account);
+    let old: String = (0..60_000)
+        .map(|at| format!("line {at} of the manifest\n"))
+        .collect();
+    let new = old
+        .replace("line 7 ", "line seven ")
+        .replace("line 59999 ", "");
+    let mut blob = store.draft().expect("a draft");
+    blob.write_all(old.as_bytes()).expect("a write");
+    let (base, _) = blob.finish().expect("a content");
+    store.sync().expect("a sync");
+    let open = |digest: &[u8; 32]| {
+        assert_eq!(*digest, base.digest);
+        Ok(std::io::BufReader::new(
+            store.reader().open_blob(digest).expect("a blob"),
+        ))
+    };
+    let from = |steps: &[u8]| {
+        let mut text = text();
+        for piece in [&base.digest[..], steps].concat().chunks(65_536) {
+            text.append(piece).expect("a piece");
+        }
+        text.apply(open)
+    };
+    let made = from(difference(&old, &new).as_bytes()).expect("a manifest");
+    assert_eq!(made.memory_bytes(), 0, "a text of 1.5 MB is in a draft");
+    let whole = made.into_manifest(&sha256(new.as_bytes()));
+    assert!(whole.expect("the digest") == new.as_bytes());
+    let wrong = from(difference(&old, &new).as_bytes()).expect("a manifest");
+    assert!(wrong.into_manifest(&[0; 32]).is_err());
+    for steps in [
+        "=60001\n",
+        "=x\n",
+        "=1",
+        "*1\n",
+        "\n",
+        "= 1\n",
+        "=-1\n",
+        "=99999999999999999999999\n",
+    ] {
+        assert!(from(steps.as_bytes()).is_err(), "{steps:?}");
+    }
+    let mut long = text();
+    let piece = [b'x'; 65_536];
+    let refused = (0..=512).find_map(|_| long.append(&piece).err());
+    let refused = refused.expect("a refusal").to_string();
+    assert_eq!(refused, "the manifest is longer than 32 MiB");
+    assert_eq!(long.memory_bytes(), 0);
 }

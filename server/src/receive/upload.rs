@@ -5,7 +5,7 @@
 //! by a preview.
 
 use super::error::ReceiveError;
-use crate::base::digest::sha256;
+use crate::base::digest::{hex, sha256};
 use crate::store::{
     ContentIndex, SiteRecords, StoreWriteError, StoreWriter, disk_bytes, line_count, read_manifest,
     received_contents,
@@ -23,6 +23,8 @@ pub(super) struct Upload {
     contents: Vec<BlobRef>,
     /// Numbers of the contents that the publisher has to send, rising.
     missing: Vec<u32>,
+    /// Bytes of the manifest and of the missing contents that are reserved and not yet complete.
+    pub(super) unreceived: u64,
 }
 
 impl Upload {
@@ -43,6 +45,7 @@ impl Upload {
         let mut upload = Upload {
             contents: Vec::with_capacity(line_count(&manifest)),
             missing: Vec::new(),
+            unreceived: 0,
             release,
             manifest: Vec::new(),
         };
@@ -99,6 +102,19 @@ impl Upload {
         if let Ok(at) = self.missing.binary_search(&number) {
             self.missing.remove(at);
         }
+    }
+
+    /// Refuses the upload if the store lacks a content. A sweep perhaps removed one that the store had when the upload began.
+    pub(super) fn must_be_whole(&self, store: &StoreWriter) -> Result<(), ReceiveError> {
+        for content in &self.contents {
+            if !store.has(content)? {
+                return Err(ReceiveError::Refused(format!(
+                    "the content {} was swept from the store during the upload; publish again",
+                    hex(&content.digest)
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the number of missing contents.
