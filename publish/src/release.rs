@@ -4,6 +4,7 @@ use crate::contents::{CodedContents, FileContents, is_text_path};
 use crate::problem::Problem;
 use crate::site_rules::SiteRules;
 use crate::source::Source;
+use anthill_data_plane::base::visible_text::shortened;
 use anthill_data_plane::wire::hashed_name::is_hashed;
 use anthill_data_plane::wire::manifest::{
     BlobRef, ManifestError, ManifestLine, ManifestReader, ManifestWriter, RedirectLine,
@@ -68,7 +69,7 @@ pub fn manifest(
 
 fn out_of_bounds(text: &str, error: &ManifestError) -> Problem {
     let line = text.lines().nth(error.line.saturating_sub(1));
-    let line: String = line.unwrap_or_default().chars().take(200).collect();
+    let line = shortened(line.unwrap_or_default());
     let what = format!("the folder is no valid release: {}: {line}", error.what);
     Problem::usage(what).help("rename or remove the file")
 }

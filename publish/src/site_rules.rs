@@ -3,6 +3,9 @@
 use crate::netlify::headers::{self, PathFields};
 use crate::problem::Problem;
 use crate::source::Source;
+use anthill_data_plane::base::visible_text::shortened;
+use anthill_data_plane::limits::RELEASE_RULES_MAX;
+use anthill_data_plane::wire::manifest::RuleBounds;
 use anthill_data_plane::wire::redirect_map::{self, MappedRedirect};
 
 /// Rules of a release.
@@ -25,14 +28,24 @@ impl SiteRules {
         if source.has(b"404.html") {
             rules.error_page = Some(b"404.html".to_vec());
         }
+        let mut bounds = RuleBounds::default();
         for section in headers::read(source.headers.as_deref().unwrap_or_default())? {
-            match glob(&section, source) {
-                Some(glob) => rules.fields.push((glob, section.fields)),
-                None => rules.warnings.push(format!(
+            let Some(glob) = glob(&section, source) else {
+                rules.warnings.push(format!(
                     "_headers, line {}: no file answers for {}",
-                    section.line, section.path
-                )),
-            }
+                    section.line,
+                    shortened(&section.path)
+                ));
+                continue;
+            };
+            // The bounds of the server, with the line of the file in place of the line of the manifest.
+            bounds
+                .add_section(glob.as_bytes(), &section.fields)
+                .map_err(|what| {
+                    let what = format!("_headers, line {}: {what}", section.line);
+                    Problem::usage(what).help("shorten or remove rules")
+                })?;
+            rules.fields.push((glob, section.fields));
         }
         let redirects = redirect_map::read(source.redirects.as_deref().unwrap_or_default());
         let redirects = redirects.map_err(|mut errors| {
@@ -40,7 +53,19 @@ impl SiteRules {
             let what = format!("_redirects, line {}: {}", error.line, error.what);
             Problem::usage(what).help(error.help)
         });
+        let fields = rules.fields.iter().map(|(_, fields)| 1 + fields.len());
+        let mut rules_count: usize = 1 + fields.sum::<usize>();
         for rule in redirects? {
+            rules_count += 1;
+            if rules_count > RELEASE_RULES_MAX {
+                let what = format!(
+                    "_redirects, line {}: the release has too many rules, more than 20,000",
+                    rule.line
+                );
+                return Err(
+                    Problem::usage(what).help("join redirects with `*`: `/old/* /new/:splat`")
+                );
+            }
             if rule.status != 404 {
                 rules.redirects.push(rule);
                 continue;
@@ -48,7 +73,8 @@ impl SiteRules {
             let page = source.resolve(rule.to.as_bytes()).ok_or_else(|| {
                 let what = format!(
                     "_redirects, line {}: no file answers for {}",
-                    rule.line, rule.to
+                    rule.line,
+                    shortened(&rule.to)
                 );
                 Problem::usage(what).help("name a page of the site")
             })?;
@@ -111,7 +137,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::source::SourceFile;
-    use anthill_data_plane::site::glob::Glob;
+    use anthill_data_plane::wire::glob::Glob;
 
     fn source(paths: &[&str]) -> Source {
         let file = |path: &&str| SourceFile {
@@ -171,6 +197,37 @@ mod tests {
         assert!(matched("/b/*/**", "b/c/d.css") && !matched("/b/*/**", "b/index.html"));
         assert!(matched("/a\\[1\\].html", "a[1].html") && !matched("/index.html", "b/index.html"));
         assert!(matched("/**.css", "b/c/d.css"));
+    }
+
+    #[test]
+    fn rules_beyond_the_bounds_of_the_server_name_their_line() {
+        let mut source = source(&["index.html"]);
+        let refusal = |source: &Source| {
+            let refused = SiteRules::read(source).expect_err("a refusal");
+            refused.to_string().lines().next().map(str::to_owned)
+        };
+        source.headers = Some(format!("/*\n  X-A: 1\n/{}*\n  X-A: 1\n", "a".repeat(254)));
+        assert_eq!(
+            refusal(&source).as_deref(),
+            Some("error: _headers, line 3: the glob is longer than 256 bytes")
+        );
+        let sections: String = (0..129)
+            .map(|nth| format!("/{nth}/*\n  X-A: 1\n"))
+            .collect();
+        source.headers = Some(sections);
+        assert_eq!(
+            refusal(&source).as_deref(),
+            Some(
+                "error: _headers, line 257: the release has more than 128 globs with wildcards or braces"
+            )
+        );
+        source.headers = Some("/*\n  X-A: 1\n".to_owned());
+        let redirects: String = (0..19_998).map(|nth| format!("/a{nth} /b\n")).collect();
+        source.redirects = Some(redirects);
+        assert_eq!(
+            refusal(&source).as_deref(),
+            Some("error: _redirects, line 19998: the release has too many rules, more than 20,000")
+        );
     }
 
     #[test]

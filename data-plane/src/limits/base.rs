@@ -138,3 +138,8 @@ pub const RATE_CLIENTS_MAX: usize = 16_384;
 /// Received bytes that are moved without a copy, 16 KiB or more. A move of fewer bytes costs more than a copy, and keeps
 /// the whole pages of many small packets for a client that does not read.
 pub const PASSED_BYTES_MIN: usize = 16 * 1024;
+
+// Messages
+
+/// Characters of a text of a less trusted party that a log line, the status or an error quotes, 80: enough to find the text.
+pub const QUOTED_CHARACTERS_MAX: usize = 80;

@@ -38,11 +38,19 @@ pub const RELEASE_HASHED_SECONDS: u64 = 31_536_000;
 /// Previews of a site that are open at once, 4. Each open preview holds a tree, and the memory of the loaded files is
 /// shared with all sites.
 pub const PREVIEWS_OPEN_MAX: usize = 4;
+/// Bytes of all previews together that are open without a login, 64 MiB in all sites: a preview of 250,000 files takes
+/// 35 MB. Previews that a login opened do not count.
+pub const PREVIEWS_BYTES_MAX: usize = 64 << 20;
+/// Seconds after the last request for which an open preview without a login does not give way to another one, 60 s. Clients
+/// that want more previews than fit would otherwise have the server open previews all the time.
+pub const PREVIEW_NEEDED_SECONDS: u64 = 60;
+/// Sizes of previews that did not fit, 1,000 in 40 KB. A known size refuses a preview without another look at the store.
+pub const PREVIEW_SIZES_REMEMBERED_MAX: usize = 1_000;
 /// Least number of hexadecimal digits of a release in the name of a preview, 16: 64 bits cannot be guessed by requests.
 pub const PREVIEW_ID_DIGITS_MIN: usize = 16;
-/// Globs of two releases together up to which the rules are compared for each file. With more globs that differ, no
-/// file stays loaded over the change of the release: 64 globs cost 100,000 files some 0.1 s.
-pub const RELEASE_GLOBS_COMPARED_MAX: usize = 64;
+/// Steps of matching globs, 100 million, for which the rules of two releases are compared file by file. Files after
+/// that do not stay loaded over the change of the release.
+pub const RELEASE_COMPARED_STEPS_MAX: u64 = 100_000_000;
 
 // Scans and directory listings
 
@@ -73,9 +81,6 @@ pub const FILE_STAT_PERIOD_MILLISECONDS_LOG2: u32 = 12;
 /// Paths remembered as changed without a report by inotify, until the control plane rescans the paths.
 /// Further paths are not remembered. A later request finds the change again.
 pub const STALE_PATHS_MAX: usize = 64;
-/// Alternatives that the braces of one glob may multiply to. A glob with more alternatives is a
-/// configuration error.
-pub const GLOB_ALTERNATIVES_MAX: usize = 64;
 /// Entries on one page of a directory listing. The remaining entries follow on further pages.
 pub const LISTING_PAGE_ENTRIES: usize = 1_000;
 /// Largest README shown below a directory listing, 32 KiB. The README is rendered for each request.

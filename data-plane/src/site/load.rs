@@ -14,6 +14,7 @@ use super::release::ReleaseRules;
 use super::variant::{DiskContent, FileWriting, Variant, VariantContent};
 use crate::base::digest::{Digest, base64url};
 use crate::base::sys::{self, OpenWriters};
+use crate::base::visible_text::shortened;
 use crate::limits::{
     CONTENT_FILE_BYTES_MAX, DIGEST_FILE_BYTES_MAX, LAST_MODIFIED_SECONDS_MIN, SENDFILE_BYTES_MIN,
 };
@@ -193,10 +194,7 @@ impl FileLoad {
                 }
                 _ => "unreadable for the server",
             };
-            let (blob, path) = (
-                release.blob(&known.digest),
-                String::from_utf8_lossy(&self.path),
-            );
+            let (blob, path) = (release.blob(&known.digest), shortened(&self.path));
             log::error!("{}: the content of {path} is {what}", blob.display());
         })
     }

@@ -11,7 +11,7 @@ mod preconditions;
 mod error_page;
 mod file;
 mod folder;
-pub mod glob;
+
 mod gzip_queue;
 mod prepared_heads;
 mod escape;
@@ -44,9 +44,9 @@ pub use crate::site::site_response::{ALLOW, SiteResponse};
 pub use crate::site::variant_response::{
     AgeAndLifetime, BodyPiece, BodySelection, Multipart, VariantResponse,
 };
+pub use crate::wire::glob::{Glob, GlobError};
 pub use error_page::{ERROR_PAGE_POLICY, error_page, redirect_page};
 pub use file::{FileError, FileMeta};
-pub use glob::{Glob, GlobError};
 pub use listing::{Listing, README_NAMES};
 pub use load::FileLoad;
 pub use page_style::{FRAME_STYLE, PAGE_STYLE};

@@ -311,8 +311,8 @@ fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::glob::Glob;
     use crate::site::rules::CacheControlRule;
+    use crate::wire::glob::Glob;
 
     fn glob(text: &str) -> Glob {
         Glob::parse(text).expect("valid")

@@ -1,12 +1,14 @@
 //! Rules that come with the content of a release: error pages, cache ages, response fields and redirects. A rule of the
 //! operator for the same file, field or status wins.
 
-use crate::limits::{RELEASE_GLOBS_COMPARED_MAX, RELEASE_HASHED_SECONDS};
-use crate::site::glob::Glob;
+use crate::base::visible_text::shortened;
+use crate::limits::{RELEASE_COMPARED_STEPS_MAX, RELEASE_HASHED_SECONDS};
 use crate::site::prepared_heads::{is, operator_fields};
 use crate::site::redirects::{RedirectRule, Redirects};
 use crate::site::rules::{CacheControlRule, HeaderRules, valid_value};
+use crate::wire::glob::Glob;
 use crate::wire::manifest::{ManifestLine, RedirectLine};
+use std::cell::Cell;
 
 /// Rules of a release. A folder has none.
 #[derive(Default)]
@@ -68,15 +70,17 @@ impl<'m> PublishedRulesBuilder<'m> {
 }
 
 fn glob(text: &[u8]) -> Result<Glob, String> {
-    let shown = String::from_utf8_lossy(text);
-    Glob::parse(&shown).map_err(|error| format!("the pattern `{shown}` is invalid: {error}"))
+    Glob::parse_published(text)
+        .map_err(|error| format!("the pattern `{}` is invalid: {error}", shortened(text)))
 }
 
 fn field(name: &[u8], value: &[u8]) -> Result<(String, String), String> {
-    let shown = String::from_utf8_lossy(name);
     match (std::str::from_utf8(name), std::str::from_utf8(value)) {
         (Ok(name), Ok(value)) if valid_value(value) => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("the field `{shown}` has no valid value")),
+        _ => Err(format!(
+            "the field `{}` has no valid value",
+            shortened(name)
+        )),
     }
 }
 
@@ -107,15 +111,52 @@ impl PublishedRules {
         fields
     }
 
-    /// Returns a comparison that is true for each path that has the same heads under both sets of rules.
+    /// Returns a comparison that is true for each path that has the same heads under both sets of rules. After many steps
+    /// the comparison is false for all further paths.
     pub fn compare_heads<'r>(&'r self, other: &'r PublishedRules) -> impl Fn(&[u8]) -> bool + 'r {
         let is_equal = self.cache == other.cache && self.headers == other.headers;
-        let globs = |rules: &PublishedRules| rules.cache.len() + rules.headers.len();
-        let may_compare = globs(self) + globs(other) <= RELEASE_GLOBS_COMPARED_MAX;
-        let heads = |rules: &'r PublishedRules, path: &[u8]| {
-            let age = rules.cache_control(path, false);
-            (age, rules.fields(path, false))
+        let steps = Cell::new(0);
+        move |path| {
+            if is_equal {
+                return true;
+            }
+            let mut taken = steps.get();
+            if taken > RELEASE_COMPARED_STEPS_MAX {
+                return false;
+            }
+            let heads = self.matching(path, &mut taken) == other.matching(path, &mut taken);
+            steps.set(taken);
+            heads
+        }
+    }
+
+    /// Returns the published age and the fields of a path, and adds the steps of the matches to `steps`.
+    fn matching(&self, path: &[u8], steps: &mut u64) -> (Option<u64>, Vec<&(String, String)>) {
+        let mut cache = self.cache.iter();
+        let age = cache.find(|(glob, _)| glob.matches_counted(path, steps));
+        let age = age.map(|(_, seconds)| *seconds);
+        let mut fields = Vec::new();
+        for (glob, its) in &self.headers {
+            if glob.matches_counted(path, steps) {
+                fields.extend(its);
+            }
+        }
+        (age, fields)
+    }
+
+    /// Returns the bytes of memory of the rules.
+    pub fn memory_bytes(&self) -> usize {
+        let text = |text: &String| size_of::<String>() + text.len();
+        let fields = |fields: &[(String, String)]| {
+            let fields = fields.iter();
+            fields
+                .map(|(name, value)| text(name) + text(value))
+                .sum::<usize>()
         };
-        move |path| is_equal || (may_compare && heads(self, path) == heads(other, path))
+        let errors = self.errors.iter().map(|(_, page)| 32 + page.len());
+        let globs = self.cache.iter().map(|(glob, _)| (glob, 0));
+        let globs = globs.chain(self.headers.iter().map(|(glob, its)| (glob, fields(its))));
+        let globs = globs.map(|(glob, its)| 2 * size_of::<Glob>() + glob.memory_bytes() + its);
+        errors.sum::<usize>() + globs.sum::<usize>() + self.redirects.memory_bytes()
     }
 }

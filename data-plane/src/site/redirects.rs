@@ -46,6 +46,11 @@ impl Redirects {
             unforced: table(false)?,
         })
     }
+
+    /// Returns the bytes of memory of both tables.
+    pub fn memory_bytes(&self) -> usize {
+        self.forced.memory_bytes() + self.unforced.memory_bytes()
+    }
 }
 
 /// Answer of a table for a path.
@@ -104,6 +109,9 @@ struct TableRule {
     keeps_query: bool,
 }
 
+/// Bytes of an entry of a hash table, with the free places of a table that has just grown.
+const HASHED_BYTES: usize = 2 * size_of::<(Box<[u8]>, u32)>();
+
 /// Placeholder of a destination for the match of `*`.
 const SPLAT: &[u8] = b":splat";
 
@@ -139,6 +147,21 @@ impl RedirectTable {
         table.prefixes = PrefixRules::sorted(prefixes);
         table.rules = built.into_boxed_slice();
         Ok(table)
+    }
+
+    /// Returns the bytes of memory of the table.
+    fn memory_bytes(&self) -> usize {
+        let rule = |rule: &TableRule| {
+            let to_after = rule.to_after.as_ref().map_or(0, |after| after.len());
+            size_of::<TableRule>() + rule.after.len() + rule.to.len() + to_after
+        };
+        let prefix = |rules: &PrefixRules| {
+            size_of::<PrefixRules>() + rules.before.len() + 4 * rules.numbers.capacity()
+        };
+        let exact = self.exact.keys().map(|path| HASHED_BYTES + path.len());
+        self.rules.iter().map(rule).sum::<usize>()
+            + self.prefixes.iter().map(prefix).sum::<usize>()
+            + exact.sum::<usize>()
     }
 
     /// Returns true for a table without rules.

@@ -1,10 +1,10 @@
 //! Rules of one site, derived from the configuration.
 
-use super::glob::Glob;
 use super::mime::{self, MediaRules};
 use crate::site::release::ReleaseRules;
 use crate::site::secret_paths::SecretPaths;
 use crate::wire::fields::ContentCoding;
+use crate::wire::glob::Glob;
 use std::path::PathBuf;
 
 /// Rules of one site; [`SiteRules::new`] has the defaults.

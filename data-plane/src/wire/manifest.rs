@@ -25,6 +25,7 @@ mod difference;
 mod field_name;
 mod line;
 mod reader;
+mod rule_bounds;
 mod writer;
 
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub use difference::{apply_difference, difference};
 pub use field_name::{field_refusal, is_settable};
 pub use line::{BlobRef, ManifestLine, RedirectLine};
 pub use reader::ManifestReader;
+pub use rule_bounds::RuleBounds;
 pub use writer::ManifestWriter;
 
 use std::cmp::Ordering;

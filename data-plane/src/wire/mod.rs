@@ -18,6 +18,7 @@ pub mod forwarded;
 mod framing_fields;
 pub mod h2;
 pub mod h3;
+pub mod glob;
 pub mod hashed_name;
 pub mod heartbeat;
 pub mod hop_by_hop;

@@ -13,6 +13,8 @@
 //! query gets the query of the request, and a destination that ends with `?` gets no query. Conditions (`Country=de`),
 //! queries (`id=:id`), placeholders and rewrites (status 200) are refused, since a silent omission would change the site.
 
+use crate::base::visible_text::shortened;
+use crate::limits::{REDIRECT_DESTINATION_BYTES_MAX, RELEASE_PATH_BYTES_MAX};
 use crate::wire::request_target::normalise;
 use std::borrow::Cow;
 
@@ -77,12 +79,14 @@ fn parse_line(line: usize, words: &[&str]) -> Result<MappedRedirect, Mistake> {
     let mut to = "";
     if let Some(last) = words.last().filter(|word| word.ends_with(';')) {
         let line = words.join(" ");
-        let help = format!("write {}", line.trim_end_matches(';').trim_end());
-        return Err((format!("`{last}` ends with a semicolon"), help.into()));
+        let line = shortened(line.trim_end_matches(';').trim_end());
+        let what = format!("`{}` ends with a semicolon", shortened(last));
+        return Err((what, format!("write {line}").into()));
     }
     if let Some((from, to)) = rest.first().and_then(|to| without_regex(from, to)) {
-        let what = format!("`{}` is a regular expression", words[0]);
-        return Err((what, format!("write {from} {to}").into()));
+        let what = format!("`{}` is a regular expression", shortened(words[0]));
+        let help = format!("write {} {}", shortened(from), shortened(to));
+        return Err((what, help.into()));
     }
     parse_path(from)?;
     for (at, word) in rest.iter().enumerate() {
@@ -91,7 +95,8 @@ fn parse_line(line: usize, words: &[&str]) -> Result<MappedRedirect, Mistake> {
             Some(_) => return Err(condition(rest[at + 1])),
             None if to.is_empty() && !is_destination(word) && word.contains('=') => {
                 let help = "redirect the path without a query; the query is kept";
-                return Err((format!("the query `{word}` is not supported"), help.into()));
+                let what = format!("the query `{}` is not supported", shortened(word));
+                return Err((what, help.into()));
             }
             None if to.is_empty() => to = word,
             None => return Err(condition(word)),
@@ -147,16 +152,29 @@ impl MappedRedirect {
         if self.to.is_empty() {
             return refuse("the destination is missing", "write `/from /to 301`");
         }
+        if self.to.len() > REDIRECT_DESTINATION_BYTES_MAX {
+            return refuse(
+                "the destination is longer than 2 KiB",
+                "redirect to a shorter URL",
+            );
+        }
         if !is_destination(&self.to) {
             let name = self.to.split('/').next().unwrap_or_default();
             let help = match name.contains('.') {
-                true => format!("write https://{}", self.to.trim_start_matches('/')),
+                true => {
+                    let to = shortened(self.to.trim_start_matches('/'));
+                    format!("write https://{to}")
+                }
                 false => "write a path with an initial slash, or a URL".to_owned(),
             };
-            return Err((format!("`{}` is no destination", self.to), help.into()));
+            let what = format!("`{}` is no destination", shortened(&self.to));
+            return Err((what, help.into()));
         }
         if let Some(placeholder) = placeholder(&self.to) {
-            let what = format!("the placeholder `{placeholder}` is not supported");
+            let what = format!(
+                "the placeholder `{}` is not supported",
+                shortened(placeholder)
+            );
             let help = "write `:splat` for the match of `*`; the query of the request is kept without a placeholder";
             return Err((what, help.into()));
         }
@@ -228,9 +246,10 @@ pub fn without_regex(from: &str, to: &str) -> Option<(String, String)> {
 /// Returns the decoded path of a redirect.
 fn parse_path(word: &str) -> Result<Vec<u8>, Mistake> {
     let refuse = |what: String, help: &'static str| Err((what, help.into()));
+    let shown = shortened(word);
     if word.starts_with(['~', '^']) || word.contains("(.*)") {
         return refuse(
-            format!("`{word}` is a regular expression"),
+            format!("`{shown}` is a regular expression"),
             "write a path, perhaps with one `*` at the end for any rest: `/blog/*`",
         );
     }
@@ -241,14 +260,14 @@ fn parse_path(word: &str) -> Result<Vec<u8>, Mistake> {
                 "publish the other host as its own site",
             ),
             false => refuse(
-                format!("`{word}` is no path"),
+                format!("`{shown}` is no path"),
                 "begin the path with a slash",
             ),
         };
     }
     if word.contains(['?', '#']) {
         let help = "redirect the path without query and fragment";
-        return refuse(format!("`{word}` has a query or a fragment"), help);
+        return refuse(format!("`{shown}` has a query or a fragment"), help);
     }
     if word
         .split('/')
@@ -256,18 +275,22 @@ fn parse_path(word: &str) -> Result<Vec<u8>, Mistake> {
     {
         let help = "use one `*` at the end, and `:splat` in the destination";
         return refuse(
-            format!("the placeholder in `{word}` is not supported"),
+            format!("the placeholder in `{shown}` is not supported"),
             help,
         );
     }
     if word.strip_suffix('*').unwrap_or(word).contains('*') {
         let help = "use one `*` at the end";
-        return refuse(format!("`{word}` has a `*` before its end"), help);
+        return refuse(format!("`{shown}` has a `*` before its end"), help);
     }
     match normalise(word.as_bytes()) {
+        Ok(path) if path.len() > RELEASE_PATH_BYTES_MAX => refuse(
+            format!("the path `{shown}` is longer than 4,095 bytes"),
+            "no file has such a path",
+        ),
         Ok(path) => Ok(path.into_owned()),
         Err(_) => refuse(
-            format!("`{word}` is no valid path"),
+            format!("`{shown}` is no valid path"),
             "check the percent-encoding",
         ),
     }
@@ -292,12 +315,15 @@ fn condition(word: &str) -> Mistake {
         "permanent" => "write the status 301",
         "redirect" | "temporary" => "write the status 302",
         _ => {
-            let what = format!("the condition `{word}` is not supported");
+            let what = format!("the condition `{}` is not supported", shortened(word));
             let help = "remove the condition, or redirect in the application";
             return (what, help.into());
         }
     };
-    (format!("`{word}` is not a status"), status.into())
+    (
+        format!("`{}` is not a status", shortened(word)),
+        status.into(),
+    )
 }
 
 #[cfg(test)]
@@ -368,6 +394,28 @@ mod tests {
             assert_eq!(error.line, 2, "{text}: {error:?}");
             assert!(error.what.contains(part), "{text}: {error:?}");
             assert!(!error.help.is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn long_redirects_are_refused_and_quoted_in_part() {
+        let destination = |bytes: usize| read(&format!("/a /{}\n", "b".repeat(bytes - 1)));
+        assert!(destination(2 * 1024).is_ok());
+        let errors = destination(2 * 1024 + 1).expect_err("a long destination");
+        assert_eq!(errors[0].what, "the destination is longer than 2 KiB");
+        let path = |bytes: usize| read(&format!("/{} /a\n", "b".repeat(bytes - 1)));
+        assert!(path(4_095).is_ok());
+        let long = [
+            format!("/{} /a", "b".repeat(100_000)),
+            format!("{} /a", "b".repeat(100_000)),
+            format!("/a /b {}", "c".repeat(100_000)),
+            format!("/a {}", "c".repeat(2_000)),
+            format!("/a /b 301 {};", "c".repeat(100_000)),
+        ];
+        for line in long {
+            let errors = read(&line).expect_err("a mistake");
+            let length = errors[0].what.len() + errors[0].help.len();
+            assert!(length < 300, "{:?}", errors[0]);
         }
     }
 

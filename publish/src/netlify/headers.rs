@@ -12,6 +12,8 @@
 
 use super::refused;
 use crate::problem::Problem;
+use anthill_data_plane::base::visible_text::shortened;
+use anthill_data_plane::limits::{RELEASE_FIELD_NAME_BYTES_MAX, RELEASE_FIELD_VALUE_BYTES_MAX};
 use anthill_data_plane::site::rules::valid_value;
 use anthill_data_plane::wire::manifest::field_refusal;
 
@@ -52,7 +54,11 @@ pub fn read(text: &str) -> Result<Vec<PathFields>, Problem> {
                     .help("begin with a path such as `/*`"));
             };
             let (name, value) = field(line, words)?;
-            add(section, name, value);
+            if add(section, name, value) > RELEASE_FIELD_VALUE_BYTES_MAX {
+                let name = shortened(name);
+                let what = format!("the value of the field `{name}` is longer than 8 KiB");
+                return Err(refused(FILE, line, what).help("write a shorter value"));
+            }
         }
     }
     for section in &sections {
@@ -67,36 +73,48 @@ pub fn read(text: &str) -> Result<Vec<PathFields>, Problem> {
 fn field(line: usize, words: &str) -> Result<(&str, &str), Problem> {
     let Some((name, value)) = words.split_once(':') else {
         let help = "a line is a path with an initial slash, or `Name: value`";
-        return Err(refused(FILE, line, format!("`{words}` is no field")).help(help));
+        let what = format!("`{}` is no field", shortened(words));
+        return Err(refused(FILE, line, what).help(help));
     };
     let (name, value) = (name.trim_end(), value.trim_start());
     if name.eq_ignore_ascii_case("basic-auth") {
         return Err(refused(FILE, line, "Basic-Auth is not supported")
             .help("guard the route in anthill.toml with `users`"));
     }
+    let shown = shortened(name);
     if let Some(reason) = field_refusal(name.as_bytes()) {
-        let what = format!("a site cannot set the field `{name}`: {reason}");
+        let what = format!("a site cannot set the field `{shown}`: {reason}");
         return Err(refused(FILE, line, what)
             .help("remove the line; `headers` in anthill.toml sets fields of the operator"));
     }
+    if name.len() > RELEASE_FIELD_NAME_BYTES_MAX {
+        let what = format!("the name of the field `{shown}` is longer than 128 bytes");
+        return Err(refused(FILE, line, what).help("write a shorter name"));
+    }
     if value.is_empty() || !valid_value(value) {
-        return Err(
-            refused(FILE, line, format!("the field `{name}` has no valid value"))
-                .help("write visible characters after the colon"),
-        );
+        return Err(refused(
+            FILE,
+            line,
+            format!("the field `{shown}` has no valid value"),
+        )
+        .help("write visible characters after the colon"));
     }
     Ok((name, value))
 }
 
-/// Adds a field, or a value to a field of the section.
-fn add(section: &mut PathFields, name: &str, value: &str) {
+/// Adds a field, or a value to a field of the section. Returns the bytes of the whole value.
+fn add(section: &mut PathFields, name: &str, value: &str) -> usize {
     let mut known = section.fields.iter_mut();
     match known.find(|(known, _)| known.eq_ignore_ascii_case(name)) {
         Some((_, values)) => {
             values.push_str(", ");
             values.push_str(value);
+            values.len()
         }
-        None => section.fields.push((name.to_owned(), value.to_owned())),
+        None => {
+            section.fields.push((name.to_owned(), value.to_owned()));
+            value.len()
+        }
     }
 }
 
@@ -120,6 +138,27 @@ mod tests {
         assert_eq!(sections[1].path, "/a/:id/*");
         assert_eq!(sections[1].fields[0].1, "no-cache");
         assert_eq!(read("").expect("nothing"), []);
+    }
+
+    #[test]
+    fn long_fields_are_refused_with_their_line() {
+        let value = |bytes: usize| format!("/*\n  X-A: {}\n", "b".repeat(bytes));
+        assert!(read(&value(8 * 1024)).is_ok());
+        let parts = value(8 * 1024) + "  x-a: c\n";
+        let name = format!("/*\n  {}: b\n", "a".repeat(129));
+        for (text, line, part) in [
+            (value(8 * 1024 + 1), 2, "`X-A` is longer than 8 KiB"),
+            (parts, 3, "`x-a` is longer than 8 KiB"),
+            (name, 2, "longer than 128 bytes"),
+        ] {
+            let error = read(&text).expect_err("a refusal").to_string();
+            let start = format!("error: _headers, line {line}: ");
+            assert!(error.starts_with(&start) && error.contains(part), "{error}");
+        }
+        let error = read(&"a".repeat(100_000))
+            .expect_err("a refusal")
+            .to_string();
+        assert!(error.len() < 300, "{error}");
     }
 
     #[test]

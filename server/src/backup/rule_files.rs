@@ -1,5 +1,6 @@
 //! Rules of a release as the files `_headers` and `_redirects`, from which `anthill publish` reads the same rules.
 
+use crate::base::visible_text::shortened;
 use crate::site::rules::valid_value;
 use crate::wire::manifest::{
     ManifestError, ManifestLine, ManifestReader, ManifestWriter, RedirectLine,
@@ -56,8 +57,7 @@ impl RuleFiles {
                 ManifestLine::File { .. } | ManifestLine::Coded { .. } => true,
             };
             if !is_written {
-                let text = String::from_utf8_lossy(text).into_owned();
-                files.left_out.push(text);
+                files.left_out.push(shortened(text));
             }
         }
         Ok(files)

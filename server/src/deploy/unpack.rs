@@ -2,6 +2,7 @@
 //! symbolic link, no link leads out of the tree, and the tree is synced before the root leads to the tree.
 
 use crate::base::tar::{TarEntry, TarEntryKind, TarReader, invalid_data};
+use crate::base::visible_text::shortened;
 use crate::deploy::error::DeployError;
 use crate::limits::{DEPLOY_FSYNC_FILES_MAX, DEPLOY_LINKS_MAX, FOLDER_DEPTH_MAX};
 use crate::site::{FileError, SiteRoot, Symlinks};
@@ -220,7 +221,7 @@ impl TreeWriter<'_> {
                 Ok(_) | Err(FileError::NotFound) => {}
                 Err(FileError::LinkLeaves) => return Err(leaves(link, b"")),
                 Err(why) => {
-                    let shown = String::from_utf8_lossy(link);
+                    let shown = shortened(link);
                     return Err(DeployError::new(format!(
                         "{shown}: {}",
                         why.reject().reason
@@ -239,7 +240,7 @@ fn parent(name: &[u8]) -> &[u8] {
 }
 
 fn leaves(link: &[u8], to: &[u8]) -> DeployError {
-    let (link, to) = (String::from_utf8_lossy(link), String::from_utf8_lossy(to));
+    let (link, to) = (shortened(link), shortened(to));
     let to = if to.is_empty() {
         String::new()
     } else {

@@ -4,6 +4,7 @@
 //! inside of the folder followed. No content is coded.
 
 use crate::base::digest::hex;
+use crate::base::visible_text::shortened;
 use crate::site::file::FileError;
 use crate::site::folder::{FolderNode, SiteFolder};
 use crate::site::root::SiteRoot;
@@ -216,7 +217,7 @@ fn files(manifest: &[u8]) -> Result<Vec<ListedFile<'_>>, String> {
         let text = String::from_utf8_lossy(manifest);
         let line = text.lines().nth(error.line.saturating_sub(1));
         let path = line.and_then(|line| line.rsplit(' ').next());
-        let path = path.unwrap_or_default();
+        let path = shortened(path.unwrap_or_default());
         format!("{path}: the folder is no valid release: {}", error.what)
     };
     let mut files = Vec::new();
@@ -229,7 +230,7 @@ fn files(manifest: &[u8]) -> Result<Vec<ListedFile<'_>>, String> {
 }
 
 fn refused(path: &[u8], what: &dyn Display) -> String {
-    format!("{}: {what}", String::from_utf8_lossy(path))
+    format!("{}: {what}", shortened(path))
 }
 
 fn stored(error: impl Display) -> String {

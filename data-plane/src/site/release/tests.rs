@@ -6,9 +6,9 @@ use crate::base::digest::sha256;
 use crate::limits::{RETAINED_FILES_MAX, RETAINED_PATH_BYTES_MAX};
 use crate::site::file::{FileMeta, VariantKind};
 use crate::site::folder::FolderNode;
-use crate::site::glob::Glob;
 use crate::site::tests::{Reply, answer, ask, get};
 use crate::site::{CacheControlRule, ContentBudget, Site, SiteResponse, SiteRules};
+use crate::wire::glob::Glob;
 use crate::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use std::fs;
@@ -375,6 +375,11 @@ fn a_refused_release_leaves_the_last_good_release() {
     let field = store.manifest(&["fields **", "field Content-Length 1"]);
     let cookie = store.manifest(&["fields **", "field X-A 1", "field set-cookie a=b"]);
     let deep = store.manifest(&[&format!("file {{1}} {}x", "a/".repeat(64))]);
+    // An earlier version of the receiver accepted such manifests.
+    let long_glob = format!("cache 1 {}{}", "{,a}".repeat(6), "x".repeat(1_000_000));
+    let long_glob = store.manifest(&[&long_glob, "file {1} index.html"]);
+    let long_field = format!("field X-A {}", "b".repeat(8_000_000));
+    let long_field = store.manifest(&["fields **", &long_field, "file {1} index.html"]);
     let withdrawn = store.manifest(&["file {3} index.html"]);
     store.withdraw(withdrawn);
     for (text_of_pointer, reason) in [
@@ -404,7 +409,18 @@ fn a_refused_release_leaves_the_last_good_release() {
             pointer(cookie, 2).text(),
             "line 4 of the manifest: this field concerns the whole host, so only the operator sets the field",
         ),
-        (pointer(deep, 2).text(), "x lies below more than 64 folders"),
+        (
+            pointer(deep, 2).text(),
+            "a path lies below more than 64 folders",
+        ),
+        (
+            pointer(long_glob, 2).text(),
+            "line 2 of the manifest: the glob is longer than 256 bytes",
+        ),
+        (
+            pointer(long_field, 2).text(),
+            "line 3 of the manifest: the value of a field is longer than 8 KiB",
+        ),
         (pointer(withdrawn, 2).text(), "is withdrawn"),
     ] {
         fs::write(store.rules().pointer(), text_of_pointer).expect("written");

@@ -10,6 +10,7 @@ use crate::wire::cgi::{CgiHeadError, CgiResponse, MetaVariables, VariableSink};
 use crate::wire::fastcgi;
 use crate::wire::fields::{AcceptedCodings, FieldValues, Fields, entity_tags};
 use crate::wire::forwarded::{ForwardedLists, HopNode, Hops, OwnHop};
+use crate::wire::glob::Glob;
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use crate::wire::h1::request::{ParsedHead, first_line, parse_head};
 use crate::wire::h1::response_head::{
@@ -574,6 +575,35 @@ pub fn range(bytes: &[u8]) {
             .all(|&(first, last)| first <= last && last < size)
     );
     assert!(sorted.windows(2).all(|pair| pair[0].1 < pair[1].0));
+}
+
+/// Checks the matcher of globs with a glob and a path, divided by a zero byte: the steps of a match grow with the path, with
+/// a factor for the words of a set of states and for the braces.
+pub fn glob(bytes: &[u8]) {
+    let zero = bytes.iter().position(|byte| *byte == 0);
+    let (text, path) = bytes.split_at(zero.unwrap_or(bytes.len()));
+    let path = path.get(1..).unwrap_or_default();
+    let count = |wanted: &[u8]| text.iter().filter(|byte| wanted.contains(byte)).count() as u64;
+    let words = match text.len() {
+        0..=63 => 1,
+        64..=319 => 5,
+        _ => 17,
+    };
+    let published = Glob::parse_published(text).ok();
+    let operators = std::str::from_utf8(text).ok().map(Glob::parse);
+    let operators = operators.and_then(Result::ok);
+    for (glob, alternatives_max) in [(published, 8), (operators, 64)] {
+        let Some(glob) = glob else { continue };
+        let mut steps = 0;
+        let matches = glob.matches_counted(path, &mut steps);
+        assert_eq!(matches, glob.matches(path));
+        // A group of braces adds at least one alternative, and costs a position of the path at most two rounds.
+        let groups = count(b"{").min(alternatives_max - 1);
+        let of_position = (words + 2 * count(b"{,")) * (2 * groups + 3);
+        assert!(steps <= 1 + (path.len() as u64 + 1) * of_position);
+        let rows = 257 * 8 * words as usize;
+        assert!(glob.memory_bytes() <= 1_024 + rows + 16 * text.len());
+    }
 }
 
 /// Checks the readers of releases: a manifest or a pointer that is read is canonical, so the text is written as read.

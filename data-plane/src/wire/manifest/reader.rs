@@ -3,11 +3,13 @@
 
 use super::field_name::field_refusal;
 use super::line::{BlobRef, ManifestLine, RedirectLine};
+use super::rule_bounds::RuleBounds;
 use super::{HEADER, ManifestError, compare_paths};
 use crate::base::digest::from_hex;
 use crate::limits::{
-    MANIFEST_BYTES_MAX, RELEASE_BYTES_MAX, RELEASE_CACHE_SECONDS_MAX, RELEASE_FILES_MAX,
-    RELEASE_NAME_BYTES_MAX, RELEASE_PATH_BYTES_MAX, RELEASE_RULES_MAX,
+    FOLDER_DEPTH_MAX, MANIFEST_BYTES_MAX, RELEASE_BYTES_MAX, RELEASE_CACHE_SECONDS_MAX,
+    RELEASE_FILES_MAX, RELEASE_FOLDERS_MAX, RELEASE_NAME_BYTES_MAX, RELEASE_PATH_BYTES_MAX,
+    RELEASE_RULES_MAX,
 };
 use crate::wire::content_coding::ContentCoding;
 use crate::wire::framing_fields::content_length;
@@ -26,7 +28,9 @@ pub struct ManifestReader<'m> {
     /// Path of the last file.
     last_path: Vec<u8>,
     rules: usize,
+    bounds: RuleBounds,
     files: usize,
+    folders: usize,
     bytes: u64,
 }
 
@@ -46,7 +50,8 @@ enum Rank {
     End,
 }
 
-type Refusal = &'static str;
+/// Reason to refuse a line, as one clause.
+pub(super) type Refusal = &'static str;
 
 impl<'m> ManifestReader<'m> {
     /// Returns a reader of the lines after the first line.
@@ -66,7 +71,9 @@ impl<'m> ManifestReader<'m> {
             last_status: 0,
             last_path: Vec::new(),
             rules: 0,
+            bounds: RuleBounds::default(),
             files: 0,
+            folders: 0,
             bytes: 0,
         })
     }
@@ -105,7 +112,7 @@ impl<'m> ManifestReader<'m> {
         self.rules += 1;
         match self.rules <= RELEASE_RULES_MAX {
             true => Ok(()),
-            false => Err("the manifest has too many rules"),
+            false => Err("the manifest has too many rules, more than 20,000"),
         }
     }
 
@@ -131,12 +138,14 @@ impl<'m> ManifestReader<'m> {
             return Err("the cache age is longer than 10 years");
         }
         let files = words.text()?;
+        self.bounds.add_cache_age(&files)?;
         Ok(ManifestLine::CacheAge { seconds, files })
     }
 
     fn fields(&mut self, words: &mut Words<'m>) -> Result<ManifestLine<'m>, Refusal> {
         self.begin_rule(Rank::Fields)?;
         let files = words.text()?;
+        self.bounds.add_fields(&files)?;
         Ok(ManifestLine::Fields { files })
     }
 
@@ -146,10 +155,11 @@ impl<'m> ManifestReader<'m> {
         }
         self.begin_rule(Rank::Fields)?;
         let (name, value) = (words.text()?, words.text()?);
-        match field_refusal(&name) {
-            None => Ok(ManifestLine::Field { name, value }),
-            Some(refusal) => Err(refusal),
+        if let Some(refusal) = field_refusal(&name) {
+            return Err(refusal);
         }
+        self.bounds.add_field(&name, &value)?;
+        Ok(ManifestLine::Field { name, value })
     }
 
     fn redirect(
@@ -168,6 +178,7 @@ impl<'m> ManifestReader<'m> {
             410 => Cow::Borrowed(&b""[..]),
             _ => return Err("a redirect has the status 301, 302, 303, 307, 308 or 410"),
         };
+        self.bounds.add_redirect(&from, &to)?;
         Ok(ManifestLine::Redirect(RedirectLine {
             status,
             is_forced,
@@ -188,11 +199,15 @@ impl<'m> ManifestReader<'m> {
             follows(&self.last_path, &path)?;
         }
         self.last = Rank::File;
+        self.folders += new_folders(&self.last_path, &path);
         self.last_path.clear();
         self.last_path.extend_from_slice(&path);
         self.files += 1;
         if self.files > RELEASE_FILES_MAX {
-            return Err("the release has too many files");
+            return Err("the release has too many files, more than 250,000");
+        }
+        if self.folders > RELEASE_FOLDERS_MAX {
+            return Err("the release has too many folders, more than 250,000");
         }
         Ok(ManifestLine::File {
             path,
@@ -312,8 +327,9 @@ fn check_path(path: &[u8]) -> Result<(), Refusal> {
     if path.len() > RELEASE_PATH_BYTES_MAX {
         return Err("a path is longer than 4,095 bytes");
     }
-    for name in path.split(|byte| *byte == b'/') {
+    for (depth, name) in path.split(|byte| *byte == b'/').enumerate() {
         match name {
+            _ if depth >= FOLDER_DEPTH_MAX => return Err("a path lies below more than 64 folders"),
             b"" => return Err("a path is absolute, or has an empty name"),
             b"." | b".." => return Err("a path climbs, or has a dot for a name"),
             b".well-known" => {}
@@ -326,6 +342,14 @@ fn check_path(path: &[u8]) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+/// Returns the number of folders of `path` that `last`, the path before, does not have.
+fn new_folders(last: &[u8], path: &[u8]) -> usize {
+    let pairs = last.iter().zip(path);
+    let common = pairs.take_while(|(one, other)| one == other).count();
+    let rest = path[common..].iter();
+    rest.filter(|byte| **byte == b'/').count()
 }
 
 /// Checks that `path` comes after `last`, and is no folder and no entry of `last`.

@@ -1,7 +1,10 @@
 //! Tests of the reader and the writer of manifests.
 
 use super::*;
-use crate::limits::RELEASE_RULES_MAX;
+use crate::limits::{
+    RELEASE_CACHE_AGES_MAX, RELEASE_FOLDERS_MAX, RELEASE_INNER_STARS_MAX, RELEASE_PATTERNS_MAX,
+    RELEASE_RULES_MAX,
+};
 use crate::wire::content_coding::ContentCoding;
 use proptest::prelude::*;
 use std::borrow::Cow;
@@ -269,9 +272,136 @@ fn wrong_orders_are_refused() {
     let text = format!("anthill release 1\n{many}");
     let expected = ManifestError {
         line: RELEASE_RULES_MAX + 2,
-        what: "the manifest has too many rules",
+        what: "the manifest has too many rules, more than 20,000",
     };
     assert_eq!(read(&text), Err(expected));
+}
+
+/// Returns the place and the reason of the refusal of a manifest with the given lines.
+fn refusal(lines: &str) -> Option<(usize, &'static str)> {
+    let text = format!("anthill release 1\n{lines}").replace('D', DIGEST);
+    let error = read(&text).err()?;
+    Some((error.line, error.what))
+}
+
+#[test]
+fn globs_and_fields_of_a_manifest_are_bounded() {
+    let a = |count| "a".repeat(count);
+    assert_eq!(refusal(&format!("cache 1 {}\n", a(256))), None);
+    for (lines, line, what) in [
+        (
+            format!("cache 1 {}\n", a(257)),
+            2,
+            "the glob is longer than 256 bytes",
+        ),
+        (
+            format!("cache 1 a\nfields {}x\n", "{,a}".repeat(4)),
+            3,
+            "the braces of the glob expand to more than 8 alternatives",
+        ),
+        (
+            "fields a{b\n".to_owned(),
+            2,
+            "an opening brace without a closing brace",
+        ),
+        ("cache 1 a%FF\n".to_owned(), 2, "the glob is no UTF-8"),
+        (
+            format!("fields a\nfield {} b\n", a(129)),
+            3,
+            "the name of a field is longer than 128 bytes",
+        ),
+        (
+            format!("fields a\nfield X {}\n", a(8 * 1024 + 1)),
+            3,
+            "the value of a field is longer than 8 KiB",
+        ),
+    ] {
+        assert_eq!(refusal(&lines), Some((line, what)), "{what}");
+    }
+    // The fields of a file come from the globs with wildcards, and from the globs for its path and its name.
+    let field = |bytes: usize| format!("field X {}\n", a(bytes - 1));
+    let half = field(8 * 1024);
+    for (globs, what) in [
+        (
+            ["*", "*.{a,b}", "a/**"],
+            "the fields for globs with wildcards have more than 16 KiB",
+        ),
+        (
+            ["/a", "/a", "/a"],
+            "the fields for one path have more than 16 KiB",
+        ),
+    ] {
+        let [one, two, three] = globs;
+        let most = format!("fields {one}\n{half}fields {two}\n{half}");
+        assert_eq!(refusal(&most), None);
+        let more = format!("{most}fields {three}\n{}", field(2));
+        assert_eq!(refusal(&more), Some((7, what)));
+    }
+    let apart = format!("fields *\n{half}{half}fields /a\n{half}{half}fields a\n{half}{half}");
+    assert_eq!(refusal(&apart), None);
+}
+
+#[test]
+fn the_number_of_rules_of_each_kind_is_bounded() {
+    let many =
+        |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<String>();
+    for (most, line, what) in [
+        (
+            RELEASE_CACHE_AGES_MAX,
+            &(|nth| format!("cache 1 /a{nth}\n")) as &dyn Fn(usize) -> String,
+            "the release has more than 1,000 cache ages",
+        ),
+        (
+            RELEASE_PATTERNS_MAX,
+            &|nth| format!("fields /a{nth}/*\n"),
+            "the release has more than 128 globs with wildcards or braces",
+        ),
+        (
+            RELEASE_INNER_STARS_MAX,
+            &|nth| format!("redirect! 301 /*-{nth}x /n{nth}\n"),
+            "the release has more than 100 redirects with text behind the `*`",
+        ),
+    ] {
+        assert_eq!(refusal(&many(most, line)), None, "{what}");
+        assert_eq!(refusal(&many(most + 1, line)), Some((most + 2, what)));
+    }
+    assert_eq!(
+        refusal(&many(5_000, &|nth| format!("fields /a{nth}\n"))),
+        None
+    );
+    let to = format!("redirect 301 /a /{}\n", "b".repeat(2_047));
+    assert_eq!(refusal(&to), None);
+    assert_eq!(
+        refusal(&to.replace("/b", "/bb")),
+        Some((2, "the destination of a redirect is longer than 2 KiB"))
+    );
+    let from = format!("redirect 410 /{}\n", "b".repeat(4_095));
+    assert_eq!(
+        refusal(&from),
+        Some((2, "the path of a redirect is longer than 4,095 bytes"))
+    );
+}
+
+#[test]
+fn the_folders_of_a_manifest_are_bounded() {
+    // Each file brings 50 folders.
+    let below = "/x".repeat(49);
+    let file = |nth: usize| format!("file 1 D {nth:06}{below}/f\n");
+    let most: String = (0..RELEASE_FOLDERS_MAX / 50).map(file).collect();
+    assert_eq!(refusal(&most), None);
+    let more = format!("{most}file 1 D 9/f\n");
+    let what = "the release has too many folders, more than 250,000";
+    assert_eq!(refusal(&more), Some((RELEASE_FOLDERS_MAX / 50 + 2, what)));
+    // Entries of one folder bring no folder.
+    let shared = format!("{most}file 1 D 9\n");
+    assert_eq!(refusal(&shared), None);
+    let deep = format!("file 1 D {}f\n", "a/".repeat(63));
+    assert_eq!(refusal(&deep), None);
+    let what = "a path lies below more than 64 folders";
+    assert_eq!(
+        refusal(&format!("file 1 D {}f\n", "a/".repeat(64))),
+        Some((2, what))
+    );
 }
 
 #[test]
