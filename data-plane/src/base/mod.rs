@@ -6,6 +6,7 @@ pub mod digest;
 pub mod hash;
 pub mod change_tracker;
 pub mod log;
+pub mod job_end;
 pub mod thread_pool;
 pub mod fair_share;
 pub mod descriptors;

@@ -23,3 +23,11 @@ pub const HEARTBEAT_PAUSE_MILLISECONDS: u64 = 100;
 pub const WORLD_UPDATE_PAUSE_MILLISECONDS_MAX: u64 = 100;
 /// Bytes of the state file of edits that are read at most. A longer file is refused like a cut-off file.
 pub const EDIT_FILE_BYTES_MAX: usize = 16 << 20;
+/// Seconds of one read of a site or a store after which the read is given up and repeated later, 5 minutes. A slow disk
+/// reads a million files in that time.
+pub const SCAN_SECONDS_MAX: u64 = 300;
+/// Threads that read sites and stores. A disk that does not answer holds one, and the other reads the other sites.
+pub const SCAN_THREADS: usize = 2;
+/// Milliseconds that a command of the operator, such as a reload, leaves to the reads under way before the reads are given
+/// up, 1 s. Most reads take less, and need no repetition then.
+pub const URGENT_COMMAND_WAIT_MILLISECONDS: u64 = 1_000;

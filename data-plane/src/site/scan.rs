@@ -7,10 +7,12 @@
 use super::file::{FileError, FileMeta, FileVersion, SIDECARS, SidecarVersions, SiteFile};
 use super::folder::{FolderNode, SiteFolder, SymlinkTarget};
 use super::root::SiteRoot;
+use crate::base::job_end;
 use crate::base::sys::{self, OpenWriters};
+use crate::base::visible_text::shortened;
 use crate::limits::{FOLDER_DEPTH_MAX, LINKED_FOLDERS_MAX, OPEN_FILE_QUIET_SECONDS};
-use crate::site::glob::Glob;
 use crate::site::secret_paths::{ResolvedSecrets, SecretPaths};
+use crate::wire::glob::Glob;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, fstat, openat, statat};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -269,6 +271,9 @@ impl<'a> Scanner<'a> {
         let mut found = Vec::with_capacity(names.len());
         let none = ChangeTree::default();
         for name in names {
+            if job_end::is_over() {
+                return Err(FileError::Unreadable);
+            }
             let known = old.and_then(|old| old.find(&name)).map(|entry| &entry.node);
             let change = changes.below.get(&name[..]).unwrap_or(&none);
             let examined = self.examine(folder, &name, known, change, true);
@@ -292,6 +297,9 @@ impl<'a> Scanner<'a> {
         folder: BorrowedFd<'_>,
         changes: &ChangeTree<'_>,
     ) -> Result<Arc<SiteFolder>, FileError> {
+        if job_end::is_over() {
+            return Err(FileError::Unreadable);
+        }
         let meta = FileMeta::of(&fstat(folder)?);
         if changes.is_whole() || identity(&meta) != identity(&old.meta) {
             return self.read(folder, Some(old), changes);
@@ -587,8 +595,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn shown(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(&self.path)
+    fn shown(&self) -> String {
+        shortened(&self.path)
     }
 }
 

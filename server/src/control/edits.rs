@@ -256,7 +256,7 @@ impl Edits {
             return Err(format!("error: too many edits are in force\nhelp: {help}\n").into());
         }
         let prepared = match plan.changes_membership() {
-            true => Some(self.prepare(publisher, plan.at, &next)?),
+            true => Some(self.prepare(publisher, plan.at, &next).await?),
             false => None,
         };
         if let Err(error) = self.store(&next) {
@@ -291,7 +291,7 @@ impl Edits {
 
     /// Builds the World with the members of a ledger. Returns the World and the former balancers of the
     /// configuration, which has the new balancers already.
-    fn prepare(
+    async fn prepare(
         &self,
         publisher: &mut Publisher,
         at: usize,
@@ -306,7 +306,8 @@ impl Edits {
             balancer.set_members(members);
         }
         let former = publisher.swap_balancers(balancers);
-        match publisher.rebuild(publisher.world()) {
+        let served = Arc::clone(publisher.world());
+        match publisher.rebuild(served).await {
             Ok(world) => Ok((world, former)),
             Err(error) => {
                 publisher.swap_balancers(former);

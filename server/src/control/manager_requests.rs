@@ -71,7 +71,7 @@ fn snapshot(
         balancers: member_edit::list(publisher.world(), None).unwrap_or(nothing),
         requests: publisher.active_requests(),
         edits,
-        facts: metrics::facts(publisher),
+        facts: metrics::facts(publisher.world(), publisher.stats()),
         hits: hits.map(|hits| hits.views()).collect(),
         history: history.past(),
     })

@@ -8,18 +8,24 @@ use crate::admin::status::Status;
 use crate::base::clock::{monotonic_ms, unix_seconds_now};
 use crate::base::machine::{MachineFacts, ProcessFacts, resident_bytes};
 use crate::base::route_counters::RouteCounters;
+use crate::base::stats::Stats;
 use crate::limits::HISTORY_MEMBERS_MAX;
 use crate::world::World;
 use std::sync::Arc;
 
 /// Returns the metrics of the server in a format. `status` is the present status.
-pub(super) fn render(status: &Status, publisher: &Publisher, format: MetricsFormat) -> String {
-    with_metrics(status, publisher, &|metrics| metrics.render(format))
+pub(super) fn render(
+    status: &Status,
+    world: &World,
+    stats: &Stats,
+    format: MetricsFormat,
+) -> String {
+    with_metrics(status, world, stats, &|metrics| metrics.render(format))
 }
 
 /// Returns the state of the server at a glance.
-pub(super) fn overview(status: &Status, publisher: &Publisher, history: &History) -> String {
-    with_metrics(status, publisher, &|metrics| {
+pub(super) fn overview(status: &Status, world: &World, stats: &Stats, history: &History) -> String {
+    with_metrics(status, world, stats, &|metrics| {
         let samples = history.samples().copied().collect();
         Overview { metrics, samples }.text()
     })
@@ -27,24 +33,25 @@ pub(super) fn overview(status: &Status, publisher: &Publisher, history: &History
 
 fn with_metrics(
     status: &Status,
-    publisher: &Publisher,
+    world: &World,
+    stats: &Stats,
     render: &dyn Fn(Metrics<'_>) -> String,
 ) -> String {
     let now_ms = monotonic_ms();
-    let plans = publisher.world().balancers.iter();
+    let plans = world.balancers.iter();
     let balancers: Vec<_> = plans.map(|plan| plan.balancer().report(now_ms)).collect();
     render(Metrics {
         status,
         balancers: &balancers,
-        facts: &facts(publisher),
+        facts: &facts(world, stats),
     })
 }
 
 /// Returns the facts of the metrics beside the status and the balancers.
-pub(super) fn facts(publisher: &Publisher) -> MetricsFacts {
-    let totals = publisher.stats().totals();
+pub(super) fn facts(world: &World, stats: &Stats) -> MetricsFacts {
+    let totals = stats.totals();
     MetricsFacts {
-        routes: routes(publisher.world()),
+        routes: routes(world),
         latency: totals.latency,
         refusals: totals.refusals,
         process: ProcessFacts::read(),

@@ -16,6 +16,8 @@ mod plane;
 mod previews;
 mod publish;
 mod releases;
+mod scans;
+mod front;
 mod socket;
 mod startup;
 mod status;

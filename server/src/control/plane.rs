@@ -4,21 +4,23 @@
 use super::check::checked;
 use super::deployments::{DeploymentEvent, Deployments, FIRST_DEPLOY_WAIT_MAX, RootPlans};
 use super::edits::{self, EditRefusal, Edits};
+use super::front::{Front, Waited};
 use super::member_edit::EditAnswer;
 use super::publish::Publisher;
 use super::rebuild::{QUIET, Rebuilder, stamp_config_files};
+use super::scans::build_on_thread;
 use super::socket::{self, ControlRequest, ControlSocket};
 use super::startup::{
     bind, body_memory_bytes, compress_in_background, drop_privileges, load_pages, memory_auto,
     new_manager, open_error_sinks, pending_head_bytes, prepare_process, prepare_state,
     shared_resources, tls_supplies, user_ids, worker_count,
 };
+use super::status::{StatusFacts, StatusView};
 use super::watch::RESCAN;
-use super::{banner, deployment_events, manager_requests, member_edit, metrics, releases, status};
+use super::{banner, deployment_events, manager_requests, member_edit, metrics};
 use crate::acme::AcmeHandle;
 use crate::admin::command::{Command, EditBatch, HitsFormat, StatusFormat, UnknownCommand};
 use crate::admin::metrics::history::History;
-use crate::admin::status::Status;
 use crate::base::body_memory::BodyMemory;
 use crate::base::log::{ErrorLog, ReopenResults, Sinks};
 use crate::base::sys;
@@ -29,8 +31,10 @@ use crate::limits;
 use crate::manager::{EditOutcome, ManagerRequest};
 use crate::site::ContentBudget;
 use crate::world::Host;
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io::{self, Write};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
@@ -66,14 +70,13 @@ pub(super) struct ControlPlane {
     edits: Edits,
     /// Reason why the last reload was refused.
     refused_reload: Option<String>,
-    control: ControlSocket,
     /// Requests of the manager; `None` after the channel was closed for the drain.
     manager: Option<Receiver<ManagerRequest>>,
-    /// Requests to stop that wait for the end of the drain.
-    stopping_for: Vec<ControlRequest>,
     started: Instant,
     /// Past of the counters.
-    history: History,
+    history: Rc<RefCell<History>>,
+    /// Bound socket of the commands, until the loop begins.
+    pub(super) control: Option<ControlSocket>,
 }
 
 /// Reason why the loop woke up.
@@ -100,6 +103,25 @@ enum ControlEvent {
     Sample,
     WorkerEnded(usize),
     Deployments(DeploymentEvent),
+}
+
+impl ControlEvent {
+    /// Returns true if the event never waits for a disk or for other threads.
+    fn is_short(&self) -> bool {
+        matches!(
+            self,
+            ControlEvent::Stop
+                | ControlEvent::WatchReadable
+                | ControlEvent::DeploymentRetryDue
+                | ControlEvent::Sample
+                | ControlEvent::Manager(ManagerRequest::Snapshot(_))
+        )
+    }
+}
+
+/// Returns true for a command to stop the server.
+fn is_stop(request: &ControlRequest) -> bool {
+    matches!(Command::parse(&request.line), Ok(Command::Stop))
 }
 
 impl ControlPlane {
@@ -168,11 +190,10 @@ impl ControlPlane {
             error_log,
             edits,
             refused_reload: None,
-            control,
             manager: Some(manager_requests),
-            stopping_for: Vec::new(),
             started: Instant::now(),
-            history: History::default(),
+            history: Rc::default(),
+            control: Some(control),
         })
     }
 
@@ -188,11 +209,16 @@ impl ControlPlane {
             .build();
         let runtime =
             runtime.map_err(|error| OperatorError::failure(format!("can't start: {error}")))?;
+        let control = self.control.take().ok_or_else(|| {
+            OperatorError::failure("can't start: the control socket is in use".to_owned())
+        })?;
+        let mut front = Front::new(control, self.rebuilder.scans.urgency());
         let stopped = runtime.block_on(async {
             let failed =
                 |what: &str, error: io::Error| OperatorError::failure(format!("{what}: {error}"));
             let mut signals = Signals::new().map_err(|error| failed("signals", error))?;
-            self.control
+            front
+                .control
                 .open()
                 .map_err(|error| failed("the control socket", error))?;
             self.rebuilder.publisher.start_balancing();
@@ -210,10 +236,10 @@ impl ControlPlane {
                 tokio::time::sleep(START_COMPLETE_AFTER).await;
                 sys::release_code_pages();
             });
-            self.serve(&mut signals).await;
+            self.serve(&mut front, &mut signals).await;
             let _ = sys::notify("STOPPING=1");
-            self.drain(&mut signals).await;
-            for question in std::mem::take(&mut self.stopping_for) {
+            self.drain(&mut front, &mut signals).await;
+            for question in std::mem::take(&mut front.stopping_for) {
                 question.write(Ok("stopped\n".into())).await;
             }
             Ok(())
@@ -221,20 +247,50 @@ impl ControlPlane {
         stopped?;
         // The drop removes the file of the control socket. The system frees the remaining memory and
         // threads at the exit; an orderly release could wait for a busy thread.
-        drop(self.control);
+        drop(front);
         log::logger().flush();
         let _ = io::stdout().flush();
         sys::exit_at_once(0)
     }
 
-    async fn serve(&mut self, signals: &mut Signals) {
+    async fn serve(&mut self, front: &mut Front, signals: &mut Signals) {
         let mut timers = Timers::new();
         loop {
-            let event = self.next_event(signals, &mut timers).await;
-            if self.handle(event, &mut timers).await {
+            let event = match front.next_waited() {
+                Some(Waited::Hangup) => ControlEvent::Hangup,
+                Some(Waited::Asked(request)) => ControlEvent::Asked(request),
+                None => self.next_event(front, signals, &mut timers).await,
+            };
+            let stops = match event {
+                ControlEvent::Stop => true,
+                ControlEvent::Asked(request) if is_stop(&request) => {
+                    // The response is sent at the end of the drain.
+                    front.stopping_for.push(request);
+                    true
+                }
+                event if event.is_short() => self.handle(event, &mut timers).await,
+                event => {
+                    let view = self.view();
+                    let work = self.handle(event, &mut timers);
+                    front.attend(work, &view, signals).await
+                }
+            };
+            if stops {
+                front.refuse_waiting();
                 return;
             }
         }
+    }
+
+    /// Returns the present state for the status.
+    pub(super) fn view(&self) -> StatusView {
+        let facts = StatusFacts {
+            report: self.acme.report(),
+            refused_reload: self.refused_reload.clone(),
+            started: self.started,
+            history: Rc::clone(&self.history),
+        };
+        StatusView::new(&self.rebuilder, &self.edits, facts)
     }
 
     /// Handles an event. Returns true if the server is to stop.
@@ -286,7 +342,7 @@ impl ControlPlane {
             ControlEvent::Keys => self.renew_keys().await,
             ControlEvent::Hits => self.publisher().save_hits(),
             ControlEvent::Sample => {
-                metrics::sample(&mut self.history, &self.rebuilder.publisher);
+                metrics::sample(&mut self.history.borrow_mut(), &self.rebuilder.publisher);
                 self.publisher().log_left_out();
             }
             ControlEvent::WorkerEnded(index) => self.rebuilder.publisher.restart(index).await,
@@ -297,7 +353,12 @@ impl ControlPlane {
         false
     }
 
-    async fn next_event(&mut self, signals: &mut Signals, timers: &mut Timers) -> ControlEvent {
+    async fn next_event(
+        &mut self,
+        front: &mut Front,
+        signals: &mut Signals,
+        timers: &mut Timers,
+    ) -> ControlEvent {
         let rescans = self.rebuilder.needs_rescans();
         // Other events must not delay the look.
         timers.half_written_at = match self.rebuilder.has_half_written_files() {
@@ -332,7 +393,7 @@ impl ControlPlane {
             _ = signals.terminate.recv() => ControlEvent::Stop,
             _ = signals.hangup.recv() => ControlEvent::Hangup,
             _ = signals.reopen.recv() => ControlEvent::Reopen,
-            question = self.control.next_request() => ControlEvent::Asked(question),
+            question = front.control.next_request() => ControlEvent::Asked(question),
             request = manager_requests::next(&mut self.manager) => ControlEvent::Manager(request),
             () = files => ControlEvent::WatchReadable,
             () = sleep_until(timers.apply_at) => ControlEvent::ChangesDue,
@@ -366,24 +427,27 @@ impl ControlPlane {
     async fn try_reload(&mut self) -> Result<String, OperatorError> {
         // Known changes refer to sites of the present World, not of the next World.
         self.rebuilder.apply().await;
-        let mut config = self.chosen.read(&self.overrides)?;
-        let warnings = checked(&config)?.into_iter();
+        let (chosen, overrides) = (self.chosen.clone(), self.overrides.clone());
+        let read = move || {
+            let config = chosen.read(&overrides)?;
+            let warnings = checked(&config)?;
+            Ok((config, warnings))
+        };
+        let (mut config, warnings) = build_on_thread(read).await?;
+        let warnings = warnings.into_iter();
         let mut said: Vec<String> = warnings.map(|it| it.in_one_line()).collect();
         let served = &self.publisher().config().server;
         said.extend(keep_until_restart(served, &mut config.server));
         let edits = self.edits.followed_by(&mut config);
         let new = self.rebuilder.publisher.bind(&config)?;
         let seen = stamp_config_files(&config);
-        let prepared = match self.rebuilder.deploy_missing_roots(&config).await {
-            Ok(()) => self.publisher().prepare(&config, &self.error_log),
+        let deployed = self.rebuilder.deploy_missing_roots(&config).await;
+        let prepared = match deployed {
+            Ok(()) => self.publisher().prepare(config, &self.error_log).await,
             Err(error) => Err(error),
         };
-        let prepared = prepared.and_then(|prepared| {
-            releases::must_stay_served(self.publisher().world(), &prepared.1)?;
-            Ok(prepared)
-        });
         let publisher = &mut self.rebuilder.publisher;
-        let prepared = prepared.inspect_err(|_| publisher.unbind(&new))?;
+        let (config, prepared) = prepared.inspect_err(|_| publisher.unbind(&new))?;
         let changes = self.edits.replace(edits);
         self.edits.register(&publisher.resources().balancers);
         publisher.replace(config, prepared, &new).await;
@@ -420,11 +484,6 @@ impl ControlPlane {
                 task::spawn(async move { request.write(reopened(results).await).await });
                 return false;
             }
-            Ok(Command::Stop) => {
-                // The response is sent at the end of the drain.
-                self.stopping_for.push(request);
-                return true;
-            }
             Ok(Command::Edit(command)) => {
                 match self.edit(&command.into(), &request.user()).await {
                     // The wait for requests must not delay the control plane.
@@ -453,8 +512,9 @@ impl ControlPlane {
     async fn answer_manager(&mut self, request: ManagerRequest) {
         match request {
             ManagerRequest::Snapshot(answer) => {
-                let state = || (self.status(), self.edits.state());
-                manager_requests::send_snapshot(self.publisher(), &self.history, &state, answer);
+                let state = || (self.view().status(), self.edits.state());
+                let history = self.history.borrow();
+                manager_requests::send_snapshot(self.publisher(), &history, &state, answer);
             }
             ManagerRequest::Edit {
                 batch,
@@ -482,16 +542,9 @@ impl ControlPlane {
     /// Responds to a command that needs no change of the World.
     fn query(&self, command: Result<Command, UnknownCommand>) -> Result<String, String> {
         match command {
-            Ok(Command::Status(StatusFormat::Text)) => Ok(metrics::overview(
-                &self.status(),
-                self.publisher(),
-                &self.history,
-            )),
-            Ok(Command::Status(StatusFormat::Json)) => Ok(self.status().json()),
-            Ok(Command::Metrics(format)) => {
-                Ok(metrics::render(&self.status(), self.publisher(), format))
+            Ok(command @ (Command::Status(_) | Command::Metrics(_) | Command::History)) => {
+                Ok(self.view().answer(&command).unwrap_or_default())
             }
-            Ok(Command::History) => Ok(self.history.json()),
             Ok(Command::ManagerLogin) => manager_requests::login(self.publisher()),
             Ok(Command::Hits { format, site }) => self.hits(format, site.as_deref()),
             Ok(Command::Purge { site, path }) => self.purge(&site, &path),
@@ -525,16 +578,6 @@ impl ControlPlane {
             }
             Err(unknown) => Err(format!("error: {unknown}\n")),
         }
-    }
-
-    fn status(&self) -> Status {
-        status::status(
-            &self.rebuilder,
-            &self.acme.report(),
-            &self.edits,
-            self.refused_reload.as_deref(),
-            self.started,
-        )
     }
 
     /// Returns the hit counts of a site, or of all sites.
@@ -598,7 +641,7 @@ impl ControlPlane {
     }
 
     /// Waits for the end of requests under way. A second signal ends the drain at once.
-    async fn drain(&mut self, signals: &mut Signals) {
+    async fn drain(&mut self, front: &mut Front, signals: &mut Signals) {
         let seconds = self.publisher().config().server.limits.drain_seconds;
         let deadline = Duration::from_secs(seconds.into());
         log::info!("stopping: requests under way have {seconds} s to finish");
@@ -615,8 +658,8 @@ impl ControlPlane {
                 index = self.rebuilder.publisher.worker_ended() => {
                     self.rebuilder.publisher.join(index);
                 }
-                request = self.control.next_request() => match Command::parse(&request.line) {
-                    Ok(Command::Stop) => self.stopping_for.push(request),
+                request = front.control.next_request() => match Command::parse(&request.line) {
+                    Ok(Command::Stop) => front.stopping_for.push(request),
                     command => {
                         let answer = self.query(command);
                         request.answer(answer);
@@ -702,15 +745,16 @@ fn sample_interval() -> Interval {
     every
 }
 
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
+/// Signals of the operator and of the service manager.
+pub(super) struct Signals {
+    pub(super) interrupt: Signal,
+    pub(super) terminate: Signal,
+    pub(super) hangup: Signal,
     reopen: Signal,
 }
 
 impl Signals {
-    fn new() -> io::Result<Signals> {
+    pub(super) fn new() -> io::Result<Signals> {
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,

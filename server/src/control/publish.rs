@@ -3,6 +3,8 @@
 use super::banner;
 use super::heartbeats::HeartbeatLedgers;
 use super::listeners::{Listeners, RETIRE_DELAY};
+use super::releases;
+use super::scans::build_on_thread;
 use super::startup::{h3_port, https_port, open_error_sinks, tls_supplies};
 use crate::admin::active_requests::ActiveRequestList;
 use crate::base::active_requests::ActiveRequestLedger;
@@ -190,7 +192,7 @@ impl Publisher {
     }
 
     /// Returns the counters of the workers.
-    pub(super) fn stats(&self) -> &Stats {
+    pub(super) fn stats(&self) -> &Arc<Stats> {
         &self.stats
     }
 
@@ -203,6 +205,12 @@ impl Publisher {
                 .active_requests
                 .oldest(ACTIVE_REQUESTS_LISTED_MAX),
         }
+    }
+
+    /// Returns the present time in milliseconds of the workers' clocks.
+    #[cfg(feature = "releases")]
+    pub(super) fn now_ms(&self) -> u64 {
+        u64::try_from(self.process.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Returns the number of workers.
@@ -292,8 +300,11 @@ impl Publisher {
 
     /// Builds a World of the served configuration from the present files, and takes over sites of
     /// `previous`. The caller publishes the World.
-    pub(super) fn rebuild(&self, previous: &World) -> Result<World, OperatorError> {
-        build_and_open(&self.config, &self.resources, &self.manager, Some(previous))
+    pub(super) async fn rebuild(&self, previous: Arc<World>) -> Result<World, OperatorError> {
+        let (config, resources) = (self.config.clone(), self.resources.clone());
+        let manager = Arc::clone(&self.manager);
+        build_on_thread(move || build_and_open(&config, &resources, &manager, Some(&previous)))
+            .await
     }
 
     /// Publishes a World to every worker and waits until all workers serve the World. The ledgers get the
@@ -352,27 +363,33 @@ impl Publisher {
     }
 
     /// Builds the World of a new configuration. The served World stays as it is.
-    pub(super) fn prepare(
+    pub(super) async fn prepare(
         &self,
-        config: &Config,
+        config: Config,
         error_log: &ErrorLog,
-    ) -> Result<(SharedResources, World), OperatorError> {
+    ) -> Result<(Config, (SharedResources, World)), OperatorError> {
         let mut resources = self.resources.clone();
         let tickets = |config: &Config| {
             let file = config.tls.tickets.as_ref();
             file.map(|file| file.get_ref().clone())
         };
         if config.uses_tls()
-            && (resources.tickets.is_none() || tickets(config) != tickets(&self.config))
+            && (resources.tickets.is_none() || tickets(&config) != tickets(&self.config))
         {
-            (resources.tickets, resources.self_signed) = tls_supplies(config)?;
+            (resources.tickets, resources.self_signed) = tls_supplies(&config)?;
         }
-        resources.https_port = https_port(config, &self.listeners);
-        resources.h3_port = h3_port(config, &self.listeners);
-        let world = build_and_open(config, &resources, &self.manager, Some(&self.world))?;
-        let (errors, fallback) = open_error_sinks(config, &resources.sinks)?;
+        resources.https_port = https_port(&config, &self.listeners);
+        resources.h3_port = h3_port(&config, &self.listeners);
+        let (manager, served) = (Arc::clone(&self.manager), Arc::clone(&self.world));
+        let build = move || {
+            let world = build_and_open(&config, &resources, &manager, Some(&served))?;
+            releases::must_stay_served(&served, &world)?;
+            Ok((config, (resources, world)))
+        };
+        let (config, (resources, world)) = build_on_thread(build).await?;
+        let (errors, fallback) = open_error_sinks(&config, &resources.sinks)?;
         error_log.direct_to(errors, fallback);
-        Ok((resources, world))
+        Ok((config, (resources, world)))
     }
 
     /// Publishes the World of a new configuration, opens the new addresses and closes the addresses no

@@ -6,13 +6,13 @@
 //! ([`OPEN_FILE_QUIET_SECONDS`]), and a growing file at once.
 
 use super::deployments::{Deployments, FIRST_DEPLOY_WAIT_MAX, RootPlans};
-use super::publish::{POOL_QUEUE, Publisher};
+use super::publish::Publisher;
 use super::releases::ReleaseReports;
+use super::scans::Scans;
 use super::watch::{Changes, RESCAN, SiteId, Watch};
 use crate::admin::status::ReleaseStatus;
 use crate::base::change_tracker::ChangeTracker;
 use crate::base::sys::OpenWriters;
-use crate::base::thread_pool::ThreadPool;
 use crate::config::{self, Config, OperatorError};
 use crate::deploy::DeployPlan;
 use crate::limits::{OPEN_FILE_QUIET_SECONDS, OPEN_FILES_WATCHED_MAX};
@@ -47,8 +47,8 @@ pub(super) struct Rebuilder {
     pub(super) publisher: Publisher,
     /// Deployments of branches. The roots of the deployments are sites of the World.
     pub(super) deployments: Deployments,
-    /// Pool for scans of folders, apart from the reads of requests.
-    pub(super) scans: ThreadPool,
+    /// Threads that scan folders and read releases.
+    pub(super) scans: Scans,
     /// `None` if the system gave no inotify descriptor.
     pub(super) watch: Option<Watch>,
     /// Known changes that no World contains yet.
@@ -63,6 +63,8 @@ pub(super) struct Rebuilder {
     releases: ReleaseReports,
     /// Releases that could not be opened as previews.
     pub(super) refused_previews: HashSet<[u8; 32]>,
+    /// Bytes of releases for which the previews in use leave no room.
+    pub(super) preview_bytes: HashMap<[u8; 32], usize>,
     /// State of each file named in the configuration, to find changes of files without a watch.
     file_stamps: Vec<(PathBuf, Option<FileStamp>)>,
 }
@@ -99,7 +101,7 @@ impl Rebuilder {
         Rebuilder {
             publisher,
             deployments,
-            scans: ThreadPool::new("anthill-scan", 1, POOL_QUEUE),
+            scans: Scans::new(),
             watch: None,
             changes: Changes::default(),
             half_written: HashMap::new(),
@@ -107,6 +109,7 @@ impl Rebuilder {
             refused_file: None,
             releases: ReleaseReports::default(),
             refused_previews: HashSet::new(),
+            preview_bytes: HashMap::new(),
             file_stamps,
         }
     }
@@ -225,7 +228,8 @@ impl Rebuilder {
             true => FIRST_DEPLOY_WAIT_MAX,
             false => Duration::ZERO,
         };
-        let deployed = self.scans.run(move || plans.deploy_missing(patience)).await;
+        let deploy = move || plans.deploy_missing(patience);
+        let deployed = self.scans.finish(deploy).await;
         match deployed {
             Ok(deployed) => deployed.map_err(|failure| failure.in_config(config)),
             Err(gone) => Err(OperatorError::failure(format!("deploying: {gone}"))),
@@ -416,7 +420,7 @@ impl Rebuilder {
     /// Publishes a World with the changes. Returns the scanned sites in their new state.
     async fn renew(&mut self, changes: Changes) -> Vec<(SiteId, Arc<Site>)> {
         let rebuilt = if changes.files {
-            self.rebuild_from_files()
+            self.rebuild_from_files().await
         } else {
             None
         };
@@ -459,9 +463,11 @@ impl Rebuilder {
             world.hosts = Hosts::new(hosts);
             // The handlers of a site's scripts hold the path of the site's root.
             if has_moved {
-                match self.publisher.rebuild(&world) {
+                let scanned = Arc::new(world);
+                match self.publisher.rebuild(Arc::clone(&scanned)).await {
                     Ok(built) => world = built,
                     Err(error) => {
+                        world = World::clone(&scanned);
                         log::error!(
                             "the scripts of a moved folder still run in the old folder: {}",
                             error.in_one_line()
@@ -478,14 +484,15 @@ impl Rebuilder {
 
     /// Builds a World from the present state of the files named in the configuration. Returns `None` if the
     /// files are refused.
-    fn rebuild_from_files(&mut self) -> Option<World> {
+    async fn rebuild_from_files(&mut self) -> Option<World> {
         self.publisher.rotate_tickets();
         // A link on the path to a file may have another target now.
         if let Some(watch) = &mut self.watch {
             watch.files(self.file_stamps.iter().map(|(file, _)| file.as_path()));
         }
         self.file_stamps = stamp_config_files(self.publisher.config());
-        let built = self.publisher.rebuild(self.publisher.world());
+        let served = Arc::clone(self.publisher.world());
+        let built = self.publisher.rebuild(served).await;
         self.refused_file = built.as_ref().err().map(OperatorError::in_one_line);
         if let Some(error) = &self.refused_file {
             log::error!("a changed file is not taken over: {error}");
@@ -544,6 +551,10 @@ impl Rebuilder {
                 return Some(Arc::new(renewed));
             }
             Ok(Err(error)) => format!("a changed folder is not taken over: {error}"),
+            Err(error) if error.is_given_up() => {
+                self.missed.insert(place);
+                return None;
+            }
             Err(error) => format!("{}: not scanned: {error}", site.root().display()),
         };
         // The scan is repeated at intervals; the error is logged only once.
@@ -559,8 +570,10 @@ impl Rebuilder {
         let reopened = match self.scans.run(move || old.reopened()).await {
             Ok(reopened) => reopened,
             Err(error) => {
-                log::error!("{}: not read: {error}", site.root().display());
-                self.missed.insert(place);
+                // The look is repeated at intervals; the error is logged only once.
+                if self.missed.insert(place) && !error.is_given_up() {
+                    log::error!("{}: not read: {error}", site.root().display());
+                }
                 return None;
             }
         };

@@ -1,82 +1,152 @@
 //! Collects the status of the server.
 
 use super::edits::Edits;
+use super::metrics;
 use super::rebuild::Rebuilder;
 use crate::acme::AcmeReport;
-use crate::admin::status::{CertificateStatus, ReleaseStatus, RenewalStatus, Status};
+use crate::admin::command::{Command, StatusFormat};
+use crate::admin::metrics::history::History;
+use crate::admin::status::{
+    CertificateStatus, DeploymentStatus, ReleaseStatus, RenewalStatus, Status,
+};
 use crate::base::clock;
+use crate::base::stats::Stats;
+use crate::build::SharedResources;
 use crate::serve::worker::Audience;
 use crate::tls::PairSummary;
+use crate::world::World;
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
-/// Returns the status of the server. `refused_reload` is the reason why the last reload was refused, and `started` the
-/// time of the server's start.
-pub(super) fn status(
-    rebuilder: &Rebuilder,
-    report: &AcmeReport,
-    edits: &Edits,
-    refused_reload: Option<&str>,
-    started: Instant,
-) -> Status {
-    let publisher = rebuilder.publisher();
-    let now = clock::unix_seconds_now();
-    let totals = publisher.stats().totals();
-    let supplies = publisher.resources();
-    let world = publisher.world();
-    let pairs = world.tls.iter().flat_map(|tls| tls.summary());
-    let shares = supplies.refusals.each();
-    let releases = rebuilder.releases();
-    Status {
-        version: env!("CARGO_PKG_VERSION"),
-        pid: std::process::id(),
-        now,
-        up_seconds: started.elapsed().as_secs(),
-        generation: world.generation,
-        configuration: publisher.config().shown.clone(),
-        workers: publisher.workers_count(),
-        listening: publisher.listeners().bound(Audience::Public).collect(),
-        manager: publisher.listeners().bound(Audience::Manager).collect(),
-        connections: totals.connections(),
-        counters: totals
-            .each()
-            .map(|(name, _, value)| (name, value))
-            .collect(),
-        content_bytes: supplies.budget.bytes_used(),
-        content_bytes_max: supplies.budget.bytes_max(),
-        body_bytes: supplies.body_memory.bytes(),
-        body_bytes_max: supplies.body_memory.bytes_max(),
-        pages: supplies.cache.summary(),
-        log_lines_lost: supplies.sinks.lines_lost(),
-        datagrams_lost: publisher.listeners().datagrams_lost(),
-        shares: shares.map(|(share, count)| (share.name(), count)).collect(),
-        certificates: pairs.map(|pair| certificate(pair, report, now)).collect(),
-        renewed_elsewhere: report.elsewhere,
-        deployments: rebuilder.deployments().status(),
-        edits_in_force: edits.in_force(),
-        edits_fault: edits.fault(),
-        unreachable_backends: supplies.backends.unreachable(),
-        refusals: refusals(&releases, refused_reload, rebuilder),
-        releases,
-        unmanaged_names: publisher.config().unmanaged_names(),
-    }
+/// State of the server for its status, taken before a long work of the control plane. The counters and the certificates
+/// are read when a client asks.
+pub(super) struct StatusView {
+    world: Arc<World>,
+    stats: Arc<Stats>,
+    resources: SharedResources,
+    facts: StatusFacts,
+    configuration: String,
+    workers: usize,
+    listening: Vec<(SocketAddr, bool)>,
+    manager: Vec<(SocketAddr, bool)>,
+    datagrams_lost: u64,
+    deployments: Vec<DeploymentStatus>,
+    edits_in_force: usize,
+    edits_fault: Option<String>,
+    releases: Vec<ReleaseStatus>,
+    refused_file: Option<String>,
+    unmanaged_names: Vec<(String, &'static str)>,
 }
 
-/// Returns the refusals of releases and of new content of the operator's files, with the content in force.
-fn refusals(
-    releases: &[ReleaseStatus],
-    refused_reload: Option<&str>,
-    rebuilder: &Rebuilder,
-) -> Vec<String> {
-    let releases = releases.iter().filter_map(|it| it.refusal.clone());
-    let reload = refused_reload.map(|error| {
-        format!("the last reload is refused, so the former configuration stays in force: {error}")
-    });
-    let file = rebuilder.refused_file().map(|error| {
-        format!(
-            "a changed file is not taken over, so its former content (users, certificates, keys) stays valid: {error}"
-        )
-    });
-    releases.chain(reload).chain(file).collect()
+/// Parts of the state that neither the served World nor the edits have.
+pub(super) struct StatusFacts {
+    pub(super) report: AcmeReport,
+    /// Reason why the last reload was refused.
+    pub(super) refused_reload: Option<String>,
+    /// Time of the server's start.
+    pub(super) started: Instant,
+    pub(super) history: Rc<RefCell<History>>,
+}
+
+impl StatusView {
+    /// Takes the state.
+    pub(super) fn new(rebuilder: &Rebuilder, edits: &Edits, facts: StatusFacts) -> StatusView {
+        let publisher = rebuilder.publisher();
+        StatusView {
+            world: Arc::clone(publisher.world()),
+            stats: Arc::clone(publisher.stats()),
+            resources: publisher.resources().clone(),
+            facts,
+            configuration: publisher.config().shown.clone(),
+            workers: publisher.workers_count(),
+            listening: publisher.listeners().bound(Audience::Public).collect(),
+            manager: publisher.listeners().bound(Audience::Manager).collect(),
+            datagrams_lost: publisher.listeners().datagrams_lost(),
+            deployments: rebuilder.deployments().status(),
+            edits_in_force: edits.in_force(),
+            edits_fault: edits.fault(),
+            releases: rebuilder.releases(),
+            refused_file: rebuilder.refused_file().cloned(),
+            unmanaged_names: publisher.config().unmanaged_names(),
+        }
+    }
+
+    /// Returns the status.
+    pub(super) fn status(&self) -> Status {
+        let now = clock::unix_seconds_now();
+        let totals = self.stats.totals();
+        let supplies = &self.resources;
+        let pairs = self.world.tls.iter().flat_map(|tls| tls.summary());
+        let shares = supplies.refusals.each();
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            now,
+            up_seconds: self.facts.started.elapsed().as_secs(),
+            generation: self.world.generation,
+            configuration: self.configuration.clone(),
+            workers: self.workers,
+            listening: self.listening.clone(),
+            manager: self.manager.clone(),
+            connections: totals.connections(),
+            counters: totals
+                .each()
+                .map(|(name, _, value)| (name, value))
+                .collect(),
+            content_bytes: supplies.budget.bytes_used(),
+            content_bytes_max: supplies.budget.bytes_max(),
+            body_bytes: supplies.body_memory.bytes(),
+            body_bytes_max: supplies.body_memory.bytes_max(),
+            pages: supplies.cache.summary(),
+            log_lines_lost: supplies.sinks.lines_lost(),
+            datagrams_lost: self.datagrams_lost,
+            shares: shares.map(|(share, count)| (share.name(), count)).collect(),
+            certificates: pairs
+                .map(|pair| certificate(pair, &self.facts.report, now))
+                .collect(),
+            renewed_elsewhere: self.facts.report.elsewhere,
+            deployments: self.deployments.clone(),
+            edits_in_force: self.edits_in_force,
+            edits_fault: self.edits_fault.clone(),
+            unreachable_backends: supplies.backends.unreachable(),
+            refusals: self.refusals(),
+            releases: self.releases.clone(),
+            unmanaged_names: self.unmanaged_names.clone(),
+        }
+    }
+
+    /// Answers a command that reads the state alone; None for another command.
+    pub(super) fn answer(&self, command: &Command) -> Option<String> {
+        let (world, stats) = (&self.world, &self.stats);
+        Some(match command {
+            Command::Status(StatusFormat::Text) => {
+                metrics::overview(&self.status(), world, stats, &self.facts.history.borrow())
+            }
+            Command::Status(StatusFormat::Json) => self.status().json(),
+            Command::Metrics(format) => metrics::render(&self.status(), world, stats, *format),
+            Command::History => self.facts.history.borrow().json(),
+            _ => return None,
+        })
+    }
+
+    /// Returns the refusals of releases and of new content of the operator's files, with the content in force.
+    fn refusals(&self) -> Vec<String> {
+        let releases = self.releases.iter().filter_map(|it| it.refusal.clone());
+        let reload = self.facts.refused_reload.as_ref().map(|error| {
+            format!(
+                "the last reload is refused, so the former configuration stays in force: {error}"
+            )
+        });
+        let file = self.refused_file.as_ref().map(|error| {
+            format!(
+                "a changed file is not taken over, so its former content (users, certificates, keys) stays valid: {error}"
+            )
+        });
+        releases.chain(reload).chain(file).collect()
+    }
 }
 
 fn certificate(pair: PairSummary, report: &AcmeReport, now: u64) -> CertificateStatus {

@@ -1,7 +1,8 @@
 //! Tests of internal failures: the end of a worker, and a panic in a connection. The end-to-end tests cover
 //! the rest, with the real program.
 
-use super::plane::ControlPlane;
+use super::front::{Front, Waited};
+use super::plane::{ControlPlane, Signals};
 use crate::base::log::{ErrorLog, LogDestination};
 use crate::config::{ConfigSource, Overrides};
 use crate::handler::route_handler::RouteHandler;
@@ -11,6 +12,8 @@ use crate::upstream::{BackendAddress, ReusePolicy};
 use crate::world::{Host, Hosts, Route, RouteTarget, World};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -101,12 +104,11 @@ fn a_refused_reload_registers_nothing() {
         )
     };
     // The error log can't be opened after everything is built.
-    let refused = publisher.prepare(&read("/dev/null/x"), &ErrorLog::default());
+    let refused = wait(publisher.prepare(read("/dev/null/x"), &ErrorLog::default()));
     assert!(refused.is_err());
     assert_eq!(registered(), (false, false, false));
-    let (_, world) = publisher
-        .prepare(&read("errors.log"), &ErrorLog::default())
-        .unwrap();
+    let prepared = wait(publisher.prepare(read("errors.log"), &ErrorLog::default()));
+    let (_, (_, world)) = prepared.unwrap();
     assert_eq!(
         registered(),
         (false, false, true),
@@ -116,6 +118,86 @@ fn a_refused_reload_registers_nothing() {
     let resources = plane.rebuilder.publisher.resources();
     let counts = || resources.hits.find_or_new("a.test");
     assert!(Arc::ptr_eq(&counts(), &counts()));
+}
+
+/// Sends a command to the control socket, and returns the answer.
+fn ask(socket: &Path, command: &str) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stream.write_all(format!("{command}\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn the_status_is_answered_and_a_stop_ends_the_work_while_a_world_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut plane, _) = plane(&folder);
+    let socket = plane
+        .rebuilder
+        .publisher
+        .config()
+        .server
+        .control
+        .get_ref()
+        .clone();
+    let client = std::thread::spawn(move || {
+        [
+            "status json",
+            "metrics prometheus",
+            "metrics history",
+            "stop",
+        ]
+        .map(|command| ask(&socket, command))
+    });
+    let control = plane.control.take().unwrap();
+    let mut front = Front::new(control, plane.rebuilder.scans.urgency());
+    wait(async {
+        let mut signals = Signals::new().unwrap();
+        front.control.open().unwrap();
+        let work = std::future::pending();
+        assert!(front.attend(work, &plane.view(), &mut signals).await);
+        for request in std::mem::take(&mut front.stopping_for) {
+            request.write(Ok("stopped\n".to_owned())).await;
+        }
+    });
+    let answers = client.join().unwrap();
+    assert!(answers[0].contains("\"generation\":1"), "{}", answers[0]);
+    assert!(answers[1].contains("anthill_"), "{}", answers[1]);
+    assert!(answers[2].starts_with("ok\n"), "{}", answers[2]);
+    assert_eq!(answers[3], "ok\nstopped\n");
+}
+
+#[test]
+fn a_waiting_reload_ends_the_reads_under_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut plane, _) = plane(&folder);
+    let control = plane.control.take().unwrap();
+    let mut front = Front::new(control, plane.rebuilder.scans.urgency());
+    let (release, gate) = std::sync::mpsc::channel::<()>();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    // The virtual clock passes the wait of the command, and the deadline of a read comes much later.
+    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut signals = Signals::new().unwrap();
+        front.hang_up();
+        let scans = &plane.rebuilder.scans;
+        let work = async {
+            let read = scans.run(move || gate.recv()).await;
+            assert!(read.unwrap_err().is_given_up());
+            assert!(scans.run(|| 1).await.unwrap_err().is_given_up());
+            false
+        };
+        assert!(!front.attend(work, &plane.view(), &mut signals).await);
+        assert!(matches!(front.next_waited(), Some(Waited::Hangup)));
+        tokio::time::resume();
+        assert_eq!(scans.run(|| 1).await, Ok(1));
+        assert!(front.next_waited().is_none());
+    });
+    drop(release);
 }
 
 struct Panics;

@@ -1,7 +1,7 @@
 //! Tree of a site from the manifest of a release.
 
 use super::FormerContent;
-use crate::limits::FOLDER_DEPTH_MAX;
+use crate::base::job_end;
 use crate::site::file::{BlobVersion, FileMeta, FileVersion, SIDECARS, SidecarVersions, SiteFile};
 use crate::site::folder::{FolderNode, SiteFolder, SymlinkTarget};
 use crate::site::published_rules::{PublishedRules, PublishedRulesBuilder};
@@ -40,6 +40,9 @@ impl ReleaseContent {
         let mut first = None;
         // All rules stand before the first file.
         for line in lines.by_ref() {
+            if job_end::is_over() {
+                return Err("the reading was ended".to_owned());
+            }
             match line.map_err(|error| error.to_string())? {
                 file @ ManifestLine::File { .. } => {
                     first = Some(file);
@@ -54,7 +57,10 @@ impl ReleaseContent {
             let has_same_heads = |path: &[u8]| compare.as_ref().is_some_and(|same| same(path));
             let mut tree = TreeBuilder::new(index, former.map(|(tree, _)| tree), &has_same_heads);
             for line in first.map(Ok).into_iter().chain(lines) {
-                tree.push(line.map_err(|error| error.to_string())?)?;
+                if job_end::is_over() {
+                    return Err("the reading was ended".to_owned());
+                }
+                tree.push(line.map_err(|error| error.to_string())?);
             }
             tree.finish()
         };
@@ -112,7 +118,7 @@ impl<'m, 'a> TreeBuilder<'m, 'a> {
         }
     }
 
-    fn push(&mut self, line: ManifestLine<'m>) -> Result<(), String> {
+    fn push(&mut self, line: ManifestLine<'m>) {
         match line {
             ManifestLine::File {
                 path,
@@ -120,13 +126,6 @@ impl<'m, 'a> TreeBuilder<'m, 'a> {
                 is_hashed,
             } => {
                 self.close_file();
-                let depth = path.split(|byte| *byte == b'/').count();
-                if depth > FOLDER_DEPTH_MAX {
-                    let shown = String::from_utf8_lossy(&path);
-                    return Err(format!(
-                        "{shown} lies below more than {FOLDER_DEPTH_MAX} folders"
-                    ));
-                }
                 let file = PendingFile {
                     path,
                     version: BlobVersion { content, is_hashed },
@@ -139,7 +138,6 @@ impl<'m, 'a> TreeBuilder<'m, 'a> {
             // The reader refuses a rule behind a file.
             _ => {}
         }
-        Ok(())
     }
 
     fn add_coded(&mut self, coding: ContentCoding, content: BlobRef) {
