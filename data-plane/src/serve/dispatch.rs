@@ -544,7 +544,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         if !self.may_wait() {
             return refuse(Reject::PREVIEW_CLOSED);
         }
-        previews.wanted.push(found.release);
+        previews.wanted.push(found);
         let opened = self.host.change_tracker.request_recheck();
         opened.map_or(
             refuse(Reject::PREVIEW_CLOSED),

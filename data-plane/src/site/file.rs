@@ -237,6 +237,13 @@ pub const SIDECARS: [(ContentCoding, &str); 3] = [
 ];
 
 impl SiteFile {
+    /// Returns the bytes of memory of the file and its sidecars, without loaded contents.
+    pub fn memory_bytes(&self) -> usize {
+        // The allocator and the reference counts add 32 bytes.
+        let sidecars = self.sidecars.as_ref().map_or(0, |_| size_of::<Sidecars>());
+        32 + size_of::<SiteFile>() + sidecars
+    }
+
     /// Creates a file without loaded variants.
     pub fn new(version: FileVersion, sidecars: SidecarVersions) -> SiteFile {
         let sidecars = sidecars.iter().any(Option::is_some).then(|| {

@@ -22,6 +22,9 @@ pub struct SiteFolder {
     targets: Box<[(u32, Box<[u8]>)]>,
 }
 
+/// Bytes that the allocator and the reference counts add to the three allocations of a folder.
+const ALLOCATIONS_BYTES: usize = 64;
+
 /// Symbolic link state of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SymlinkTarget {
@@ -113,6 +116,23 @@ impl SiteFolder {
             is_index.then_some(at as u32)
         });
         folder
+    }
+
+    /// Returns the bytes of memory of the folder and of all folders and files below, without loaded contents.
+    pub fn memory_bytes(&self) -> usize {
+        let nodes = self.entries.iter().map(|entry| match &entry.node {
+            FolderNode::Folder(below) => below.memory_bytes(),
+            FolderNode::File(file) => file.memory_bytes(),
+            FolderNode::Refused(_) => 0,
+        });
+        let entries = self.entries.len() * size_of::<FolderEntry>();
+        let targets = self.targets.iter().map(|(_, target)| 24 + target.len());
+        ALLOCATIONS_BYTES
+            + size_of::<SiteFolder>()
+            + self.names.len()
+            + entries
+            + targets.sum::<usize>()
+            + nodes.sum::<usize>()
     }
 
     /// Returns the number of entries.

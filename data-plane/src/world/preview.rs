@@ -6,7 +6,9 @@
 //! waits for the next World. A World has a few open previews, so the memory is bounded.
 
 use crate::base::digest::hex;
-use crate::limits::{PREVIEW_ID_DIGITS_MIN, PREVIEWS_OPEN_MAX};
+use crate::limits::{
+    PREVIEW_ID_DIGITS_MIN, PREVIEW_NEEDED_SECONDS, PREVIEWS_BYTES_MAX, PREVIEWS_OPEN_MAX,
+};
 use crate::site::Site;
 use crate::store::SiteRecords;
 use crate::tls::SiteIdentity;
@@ -42,11 +44,15 @@ pub struct OpenPreview {
     pub site: Arc<Site>,
     /// Time of the last request in milliseconds of the workers' clocks.
     pub used_ms: Arc<AtomicU64>,
+    /// Whether a client with a login opened the release.
+    pub has_login: bool,
+    /// Memory of the files and the rules, without loaded contents.
+    pub bytes: usize,
 }
 
 /// Releases that requests want to be opened, at most [`PREVIEWS_OPEN_MAX`].
 #[derive(Default)]
-pub struct WantedPreviews(Mutex<Vec<[u8; 32]>>);
+pub struct WantedPreviews(Mutex<Vec<PreviewName>>);
 
 /// State of the preview that a host stands for.
 #[derive(Clone)]
@@ -68,15 +74,19 @@ pub struct PreviewName {
 
 impl WantedPreviews {
     /// Notes a release for the control plane.
-    pub fn push(&self, release: [u8; 32]) {
+    pub fn push(&self, name: PreviewName) {
         let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if wanted.len() < PREVIEWS_OPEN_MAX && !wanted.contains(&release) {
-            wanted.push(release);
+        let known = wanted.iter().position(|it| it.release == name.release);
+        match known {
+            // One client has a login, and another one names the release by its digits.
+            Some(known) => wanted[known].needs_login |= name.needs_login,
+            None if wanted.len() < PREVIEWS_OPEN_MAX => wanted.push(name),
+            None => {}
         }
     }
 
     /// Takes all noted releases.
-    pub fn take(&self) -> Vec<[u8; 32]> {
+    pub fn take(&self) -> Vec<PreviewName> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -128,8 +138,9 @@ impl Previews {
         }
     }
 
-    /// Opens a release. Beyond the bound, the release without requests for the longest time is closed.
-    pub fn add(&mut self, release: [u8; 32], site: Site) {
+    /// Opens a release. Beyond the bound, the release without requests for the longest time is closed. The request that
+    /// wants the release comes next, so the release counts as used now.
+    pub fn add(&mut self, preview: OpenPreview) {
         while self.open.len() >= PREVIEWS_OPEN_MAX {
             let used = |it: &(usize, &OpenPreview)| it.1.used_ms.load(Ordering::Relaxed);
             let Some((oldest, _)) = self.open.iter().enumerate().min_by_key(used) else {
@@ -137,18 +148,47 @@ impl Previews {
             };
             self.open.remove(oldest);
         }
-        let newest = self
-            .open
-            .iter()
-            .map(|it| it.used_ms.load(Ordering::Relaxed));
-        // The request that wants the release comes next, so the release counts as used last.
-        let used_ms = Arc::new(AtomicU64::new(newest.max().unwrap_or(0)));
-        self.open.push(OpenPreview {
-            release,
-            site: Arc::new(site),
-            used_ms,
-        });
+        self.open.push(preview);
     }
+
+    /// Closes a release.
+    pub fn close(&mut self, release: &[u8; 32]) {
+        self.open.retain(|it| it.release != *release);
+    }
+}
+
+/// Open preview of a site for the choice of previews to close: the number of the site, the release, the bytes, and the
+/// milliseconds since the last request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PreviewAge {
+    /// Number of the site.
+    pub host: usize,
+    /// SHA-256 of the manifest.
+    pub release: [u8; 32],
+    /// Memory of the preview.
+    pub bytes: usize,
+    /// Milliseconds since the last request.
+    pub idle_ms: u64,
+}
+
+/// Returns the previews that give way to a preview of `bytes`, so that all previews opened without a login have at most
+/// [`PREVIEWS_BYTES_MAX`]; None if the previews in use leave no room. The previews without requests for the longest time
+/// come first.
+pub fn make_room(open: &mut [PreviewAge], bytes: usize) -> Option<Vec<PreviewAge>> {
+    let mut total: usize = open.iter().map(|it| it.bytes).sum();
+    open.sort_unstable_by_key(|it| std::cmp::Reverse(it.idle_ms));
+    let mut closed = Vec::new();
+    for preview in open.iter() {
+        if total + bytes <= PREVIEWS_BYTES_MAX {
+            break;
+        }
+        if preview.idle_ms < PREVIEW_NEEDED_SECONDS * 1_000 {
+            return None;
+        }
+        total -= preview.bytes;
+        closed.push(*preview);
+    }
+    (total + bytes <= PREVIEWS_BYTES_MAX).then_some(closed)
 }
 
 /// Returns the releases of a site, some of them repeatedly.
@@ -158,4 +198,51 @@ fn releases(records: &SiteRecords) -> impl Iterator<Item = &[u8; 32]> {
     published
         .chain(records.labels.values())
         .chain(&records.pins)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(host: usize, bytes: usize, idle_seconds: u64) -> PreviewAge {
+        PreviewAge {
+            host,
+            release: [host as u8; 32],
+            bytes,
+            idle_ms: idle_seconds * 1_000,
+        }
+    }
+
+    fn closed(previews: &[PreviewAge], bytes: usize) -> Option<Vec<usize>> {
+        let closed = make_room(&mut previews.to_vec(), bytes)?;
+        Some(closed.iter().map(|it| it.host).collect())
+    }
+
+    #[test]
+    fn previews_without_requests_give_way_to_new_ones() {
+        let half = PREVIEWS_BYTES_MAX / 2;
+        assert_eq!(closed(&[], half), Some(vec![]));
+        assert_eq!(closed(&[open(1, half, 0)], half), Some(vec![]));
+        let two = [open(1, half, 61), open(2, half, 300)];
+        assert_eq!(closed(&two, half), Some(vec![2]));
+        assert_eq!(closed(&two, half + 1), Some(vec![2, 1]));
+        assert_eq!(closed(&two, 2 * half + 1), None, "more than the bound");
+        let used = [open(1, half, 59), open(2, half, 60)];
+        assert_eq!(closed(&used, half), Some(vec![2]));
+        assert_eq!(closed(&used, half + 1), None, "a preview in use stays");
+    }
+
+    #[test]
+    fn a_wish_with_a_login_counts_for_both_clients() {
+        let wanted = WantedPreviews::default();
+        let name = |needs_login| PreviewName {
+            release: [1; 32],
+            needs_login,
+        };
+        for needs_login in [false, true, false] {
+            wanted.push(name(needs_login));
+        }
+        assert_eq!(wanted.take(), [name(true)]);
+        assert_eq!(wanted.take(), []);
+    }
 }

@@ -2,21 +2,24 @@
 //! used.
 
 use super::rebuild::Rebuilder;
-use crate::site::Site;
+use crate::base::digest::hex;
+use crate::limits::{PREVIEW_ID_DIGITS_MIN, PREVIEW_SIZES_REMEMBERED_MAX, PREVIEWS_BYTES_MAX};
+use crate::site::{ReleaseError, Site};
 use crate::store::SiteRecords;
-use crate::world::preview::Previews;
+use crate::world::preview::{OpenPreview, PreviewAge, PreviewName, Previews, make_room};
 use crate::world::{Host, Hosts, World};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 impl Rebuilder {
     /// Opens the releases that requests want to see, and publishes a World with the previews.
     pub(super) async fn open_wanted_previews(&mut self) {
         let mut hosts: Vec<Arc<Host>> = self.publisher.world().hosts.iter().cloned().collect();
         let mut is_changed = false;
-        for host in &mut hosts {
-            if let Some(previews) = self.with_wanted(host).await {
-                *host = with_previews(host, previews);
-                is_changed = true;
+        for nth in 0..hosts.len() {
+            let wanted = hosts[nth].previews.as_ref().map(|it| it.wanted.take());
+            for name in wanted.into_iter().flatten() {
+                is_changed |= self.open_wanted(&mut hosts, nth, name).await;
             }
         }
         if is_changed {
@@ -27,36 +30,102 @@ impl Rebuilder {
         }
     }
 
-    /// Returns the previews of a site with the releases that requests want to see; None without a wish that can be
-    /// fulfilled.
-    async fn with_wanted(&mut self, host: &Host) -> Option<Previews> {
-        let (previews, site) = (host.previews.as_ref()?, host.site.as_ref()?);
-        let mut opened = None;
-        for release in previews.wanted.take() {
-            let previews = opened.as_ref().unwrap_or(previews);
-            let is_open = previews.open.iter().any(|it| it.release == release);
-            if is_open || previews.is_withdrawn(&release) {
-                continue;
-            }
-            let mut previews = Previews::clone(previews);
-            if let Some(site) = self.open_preview(site, release).await {
-                previews.add(release, site);
-                opened = Some(Arc::new(previews));
-            }
+    /// Opens a release as a preview of a site, and closes other previews if the memory needs it. Returns true if a host
+    /// has changed.
+    async fn open_wanted(
+        &mut self,
+        hosts: &mut [Arc<Host>],
+        nth: usize,
+        name: PreviewName,
+    ) -> bool {
+        let release = name.release;
+        let (Some(previews), Some(site)) = (&hosts[nth].previews, &hosts[nth].site) else {
+            return false;
+        };
+        let is_open = previews.open.iter().any(|it| it.release == release);
+        if is_open || previews.is_withdrawn(&release) {
+            return false;
         }
-        opened.map(Arc::unwrap_or_clone)
+        let site = Arc::clone(site);
+        let known_bytes = self.preview_bytes.get(&release).copied();
+        if !name.needs_login && self.room_for(hosts, known_bytes.unwrap_or(0)).is_none() {
+            self.refuse_preview(release);
+            return false;
+        }
+        let Some((site, bytes)) = self.open_preview(&site, release).await else {
+            return false;
+        };
+        let room = match name.needs_login {
+            true => Some(Vec::new()),
+            false => self.room_for(hosts, bytes),
+        };
+        let Some(closed) = room else {
+            if self.preview_bytes.len() >= PREVIEW_SIZES_REMEMBERED_MAX {
+                self.preview_bytes.clear();
+            }
+            self.preview_bytes.insert(release, bytes);
+            self.refuse_preview(release);
+            return false;
+        };
+        self.preview_bytes.remove(&release);
+        self.refused_previews.remove(&release);
+        for preview in closed {
+            change_previews(&mut hosts[preview.host], |previews| {
+                previews.close(&preview.release);
+            });
+        }
+        let preview = OpenPreview {
+            release,
+            site: Arc::new(site),
+            used_ms: Arc::new(AtomicU64::new(self.publisher.now_ms())),
+            has_login: name.needs_login,
+            bytes,
+        };
+        change_previews(&mut hosts[nth], |previews| previews.add(preview));
+        true
     }
 
-    /// Opens a release. Each release that can't be opened is reported once.
-    async fn open_preview(&mut self, site: &Arc<Site>, release: [u8; 32]) -> Option<Site> {
+    /// Returns the previews that give way to a preview of `bytes` without a login; None without room.
+    fn room_for(&self, hosts: &[Arc<Host>], bytes: usize) -> Option<Vec<PreviewAge>> {
+        let now_ms = self.publisher.now_ms();
+        let mut open = Vec::new();
+        for (nth, host) in hosts.iter().enumerate() {
+            let previews = host.previews.iter().flat_map(|previews| &previews.open);
+            open.extend(previews.filter(|it| !it.has_login).map(|it| PreviewAge {
+                host: nth,
+                release: it.release,
+                bytes: it.bytes,
+                idle_ms: now_ms.saturating_sub(it.used_ms.load(Ordering::Relaxed)),
+            }));
+        }
+        make_room(&mut open, bytes)
+    }
+
+    /// Reports once that the previews in use leave no room for a release.
+    fn refuse_preview(&mut self, release: [u8; 32]) {
+        if self.refused_previews.insert(release) {
+            log::warn!(
+                "the preview {} is not opened: the previews without a login would take more than {} MiB together; a login, \
+                 or the end of the use of other previews, opens the preview",
+                &hex(&release)[..PREVIEW_ID_DIGITS_MIN],
+                PREVIEWS_BYTES_MAX >> 20
+            );
+        }
+    }
+
+    /// Opens a release, and returns the bytes of its memory. Each release that can't be opened is reported once.
+    async fn open_preview(&mut self, site: &Arc<Site>, release: [u8; 32]) -> Option<(Site, usize)> {
         let served = Arc::clone(site);
-        let opened = self.scans.run(move || served.open_preview(release)).await;
-        let reason = match opened {
-            Ok(Ok(site)) => {
-                self.refused_previews.remove(&release);
-                return Some(site);
-            }
+        let open = move || {
+            let site = served.open_preview(release)?;
+            let bytes = site.memory_bytes();
+            Ok::<_, ReleaseError>((site, bytes))
+        };
+        let reason = match self.scans.run(open).await {
+            Ok(Ok(opened)) => return Some(opened),
             Ok(Err(error)) => error.to_string(),
+            // The next request for the preview opens the release.
+            Err(error) if error.is_given_up() => return None,
             Err(error) => error.to_string(),
         };
         if self.refused_previews.insert(release) {
@@ -70,7 +139,7 @@ impl Rebuilder {
     pub(super) async fn with_present_records(&self, host: &Host) -> Option<Arc<Host>> {
         let previews = host.previews.as_ref()?;
         let rules = host.site.as_ref()?.rules().release.clone()?;
-        let read = self.scans.run(move || rules.history()).await;
+        let read = self.scans.finish(move || rules.history()).await;
         let records: SiteRecords = match read {
             Ok(Ok(records)) => records,
             Ok(Err(error)) => {
@@ -84,6 +153,15 @@ impl Rebuilder {
         };
         let is_new = *previews.records != records;
         is_new.then(|| with_previews(host, previews.with_records(records)))
+    }
+}
+
+/// Changes the previews of a host.
+fn change_previews(host: &mut Arc<Host>, change: impl FnOnce(&mut Previews)) {
+    if let Some(previews) = &host.previews {
+        let mut previews = Previews::clone(previews);
+        change(&mut previews);
+        *host = with_previews(host, previews);
     }
 }
 

@@ -178,6 +178,11 @@ impl Site {
         })
     }
 
+    /// Returns the bytes of memory of the tree and the published rules, without loaded contents. Walks the whole tree.
+    pub fn memory_bytes(&self) -> usize {
+        self.tree.memory_bytes() + self.shared.published.memory_bytes()
+    }
+
     /// Returns the site with another release.
     fn with_release(
         &self,
