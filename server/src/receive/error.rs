@@ -18,7 +18,13 @@ pub enum ReceiveError {
 
 impl From<StoreWriteError> for ReceiveError {
     fn from(error: StoreWriteError) -> ReceiveError {
-        ReceiveError::Store(error)
+        match error {
+            // The store is in order, and the publisher has to act.
+            StoreWriteError::Quota { .. }
+            | StoreWriteError::ForeignLabel { .. }
+            | StoreWriteError::TooManyLabels(_) => ReceiveError::Refused(error.to_string()),
+            error => ReceiveError::Store(error),
+        }
     }
 }
 
