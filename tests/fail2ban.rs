@@ -85,8 +85,7 @@ fn the_filter_finds_the_addresses_of_refused_requests_in_each_format() {
             let answer = String::from_utf8(server.http_raw(request.as_bytes())).expect("UTF-8");
             assert!(answer.contains(&format!(" {status} ")), "{request}{answer}");
         }
-        // The method is unknown before the fields are read, so the log has the address of the connection.
-        let brew = "127.0.0.1".to_owned();
+        let brew = format!("{address}9");
         assert_eq!(command(&server, "reopen").code, Some(0));
         let filter = fs::canonicalize(repository().join(FILTER)).expect("a filter");
         let filter = filter.to_string_lossy();

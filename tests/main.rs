@@ -95,6 +95,7 @@ mod path_parameters;
 mod path_rules;
 mod pending;
 mod previews;
+mod proxied_applications;
 mod proxied_fields;
 mod proxy;
 mod proxy_protocol;

@@ -47,7 +47,7 @@ pub struct ActiveRequest {
     pub client: IpAddr,
     /// Version of HTTP, such as `HTTP/1.1`.
     pub version: &'static str,
-    /// Method of the request.
+    /// Method of the request; `other` for a method without a registration.
     pub method: &'static str,
     /// Progress of the request.
     pub phase: RequestPhase,

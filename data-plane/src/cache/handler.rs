@@ -366,6 +366,10 @@ impl Handler for BypassCall {
             Ok(response)
         })
     }
+
+    fn accepts_any_method(&self) -> bool {
+        self.cached.inner.accepts_any_method()
+    }
 }
 
 /// The first request of a shared call.

@@ -50,11 +50,17 @@ pub trait Handler: Send + Sync {
     fn accepts_tunnels(&self) -> bool {
         false
     }
+
+    /// Returns true if requests with a method without a registration, such as PURGE, reach the handler. For any other
+    /// handler such a request is refused with 501.
+    fn accepts_any_method(&self) -> bool {
+        false
+    }
 }
 
 /// A request in owned form.
 pub struct Request {
-    /// The method, limited to the methods known to the parser.
+    /// The method. A method without a registration reaches only handlers that accept any method.
     pub method: Method,
     /// HTTP version of the request.
     pub version: Version,

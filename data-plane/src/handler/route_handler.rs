@@ -42,6 +42,11 @@ impl RouteHandler {
         self.handler.accepts_tunnels()
     }
 
+    /// Returns true if the handler knows methods without a registration.
+    pub(crate) fn accepts_any_method(&self) -> bool {
+        self.handler.accepts_any_method()
+    }
+
     /// Calls the handler and applies the operator's fields to the response. The path of the script's file,
     /// or else each reading of the path requested by the client, selects the fields. The target of an internal redirect
     /// keeps the target's own fields.

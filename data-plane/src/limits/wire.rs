@@ -12,9 +12,17 @@ pub const TRAILER_BYTES_MAX: usize = 4 * 1024;
 /// Ranges in one request. A request with more ranges is answered with the whole representation: RFC
 /// 9110 §14.2 lets a server ignore the Range field.
 pub const RANGES_MAX: usize = 8;
+/// Bytes of the name of a method without a registration, 24. The longest registered name has 17 bytes, and the names in
+/// use, such as PURGE, BAN and M-SEARCH, are shorter. The name is copied with each request. A longer name is answered
+/// with 501.
+pub const METHOD_BYTES_MAX: usize = 24;
 /// Multiple of `head_bytes` at which a field section counts as a decompression bomb. The connection
 /// ends, while a section that is merely too large is answered with 431.
 pub const HEAD_BOMB_FACTOR: usize = 4;
+
+/// Resources named by the tags of If in one request (RFC 4918 §10.4). WebDAV clients name 1 or 2, the source and the
+/// destination. The guards of each resource are checked. A request with more is answered with 400.
+pub const RESOURCE_TAGS_MAX: usize = 16;
 
 /// Unusual fields listed in Connection, beside fields that a proxy always removes or never removes.
 /// Clients list none or one. The fields are compared with each line of the head. A message to be

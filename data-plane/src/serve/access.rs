@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Check of one request against the guards of one host.
 pub(super) struct AccessGate<'w, 'h> {
-    world: &'w World,
+    pub(super) world: &'w World,
     host: &'w Host,
     facts: &'h DispatchContext,
     authorization: Option<&'h [u8]>,

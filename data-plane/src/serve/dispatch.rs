@@ -9,20 +9,24 @@ use crate::base::route_counters::RouteCounters;
 use crate::cache::{CacheLookup, CachedHandler, LookupContext};
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Request, Rewrite, Script};
+use crate::limits::RESOURCE_TAGS_MAX;
 use crate::serve::access::{AccessDenied, AccessGate};
 use crate::serve::dispatch_context::{Audience, DispatchContext};
+use crate::serve::forwarding::stated_client;
 use crate::serve::ruled_request::RuledRequest;
 use crate::site::{
     FileLoad, Listing, RedirectTable, Redirected, ResolvedFile, Site, SiteResponse, VariantResponse,
 };
 use crate::tls::Acceptance;
+use crate::wire::effective_host;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::path_readings::{self, PathReadings};
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead};
-use crate::wire::request_target;
+use crate::wire::request_target::{self, EncodedSlash, encode_raw_text};
 use crate::wire::smart_http::{is_push, is_smart_http};
 use crate::wire::status::Status;
+use crate::wire::webdav::{own_reference, resource_tags};
 use crate::world::preview::PreviewState;
 use crate::world::request_rules::RequestRules;
 use crate::world::users::UnverifiedLogin;
@@ -216,6 +220,7 @@ fn of_manager(world: &World, head: &RequestHead<'_>) -> DispatchOutcome {
         // A reload has removed the manager, and the connection is older.
         None => refuse(Reject::CONNECTION_OUTDATED),
         Some(_) if head.method == Method::Connect => refuse(Reject::METHOD_NOT_ALLOWED),
+        Some(_) if head.method.is_unregistered() => refuse(Reject::METHOD_UNKNOWN),
         Some(handler) => DispatchOutcome::Call(HandlerCall {
             handler: handler.clone(),
             script: None,
@@ -646,7 +651,7 @@ impl<'w> SiteDispatcher<'w, '_> {
 
     /// Returns the call of a handler for a rewritten path, or for a script of the site.
     fn call(
-        &self,
+        &mut self,
         handler: &RouteHandler,
         path: Option<&[u8]>,
         script: Option<Script>,
@@ -654,11 +659,96 @@ impl<'w> SiteDispatcher<'w, '_> {
         if self.head.method == Method::Connect && !handler.accepts_tunnels() {
             return refuse(Reject::METHOD_NOT_ALLOWED);
         }
+        if self.head.method.is_unregistered() && !handler.accepts_any_method() {
+            return refuse(Reject::METHOD_UNKNOWN);
+        }
+        let known = &self.head.known_fields;
+        if (known.destination.is_some() || known.webdav_if.is_some())
+            && let Err(denied) = self.pass_references()
+        {
+            return denied.into();
+        }
         DispatchOutcome::Call(HandlerCall {
             handler: handler.clone(),
             script,
             rewrite: self.rewrite(path),
         })
+    }
+
+    /// Checks the resources that a request of WebDAV names beside its target: every rule by path holds for them as for a
+    /// target. A method of RFC 9110 has no Destination, and the field then has no meaning.
+    #[inline(never)]
+    fn pass_references(&mut self) -> Result<(), AccessDenied> {
+        let known = &self.head.known_fields;
+        let (destination, tags) = (known.destination, known.webdav_if);
+        if let Some(url) = destination.filter(|_| self.head.method.is_extension()) {
+            let Some(reference) = self.own_reference(url) else {
+                let is_empty = url.is_empty();
+                return Err(AccessDenied::Refuse(match is_empty {
+                    true => Reject::DESTINATION_MALFORMED,
+                    false => Reject::DESTINATION_ELSEWHERE,
+                }));
+            };
+            let path = self.pass_reference(reference)?;
+            // A member knows the paths of its own route alone.
+            let route = self.host.target_route(&path).map(std::ptr::from_ref);
+            if route != self.route.map(std::ptr::from_ref) {
+                return Err(AccessDenied::Refuse(Reject::DESTINATION_ELSEWHERE));
+            }
+        }
+        let Some(value) = tags else {
+            return Ok(());
+        };
+        let mut count = 0;
+        for tag in resource_tags(value) {
+            count += 1;
+            if let Some(reference) = self.own_reference(&value[tag]) {
+                self.pass_reference(reference)?;
+            }
+        }
+        match value.is_empty() || count > RESOURCE_TAGS_MAX {
+            true => Err(AccessDenied::Refuse(Reject::DESTINATION_MALFORMED)),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the path and the query of a URL with the host of the request; None for a URL of another host.
+    fn own_reference<'u>(&self, url: &'u [u8]) -> Option<&'u [u8]> {
+        let head = self.head;
+        let proxy = self.facts.forwarded_by;
+        let stated = proxy.and_then(|proxy| {
+            let client = stated_client(&self.gate.world.trust, proxy, head.fields);
+            client.ok()?.host
+        });
+        let hosts = [effective_host(head), stated.unwrap_or_default()];
+        own_reference(url, &hosts)
+    }
+
+    /// Checks a path and its query by the guards and the other rules of paths. Returns the decoded path.
+    fn pass_reference(&mut self, reference: &[u8]) -> Result<Vec<u8>, AccessDenied> {
+        let mut encoded = Vec::with_capacity(reference.len());
+        encode_raw_text(reference, &mut encoded);
+        let slash = EncodedSlash::of(&self.gate.world.limits);
+        let target = request_target::parse_target_with(Method::Get, &encoded, slash);
+        let target = target.map_err(|reject| {
+            AccessDenied::Refuse(Reject {
+                close: false,
+                ..reject
+            })
+        })?;
+        let path = target.path;
+        let readings = match &path {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(path) => {
+                let readings = self.host.readings(target.raw_path, path);
+                readings.map_err(AccessDenied::Refuse)?
+            }
+        };
+        self.gate.pass(&path)?;
+        if let Some(readings) = &readings {
+            readings.iter().try_for_each(|path| self.gate.pass(path))?;
+        }
+        Ok(path.into_owned())
     }
 
     /// Returns a rewritten path with its query.
@@ -697,7 +787,7 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Returns the stored page, or the call of the cached handler, for a rewritten path or for a script of
     /// the site. The request is copied only for a call.
     fn ask_cache(
-        &self,
+        &mut self,
         cached: &Arc<CachedHandler>,
         path: Option<&[u8]>,
         script: Option<Script>,

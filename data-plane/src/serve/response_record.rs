@@ -85,7 +85,7 @@ impl AccessLogEntry<'_> {
             request.started_us = self.started_us;
             request.client = client.peer;
             request.version = head.version.name();
-            request.method = head.method.name();
+            request.method = head.method.label();
             request.phase = phase;
             request.route = self.counters.cloned();
             request.target.set(head.host, &head.path);

@@ -225,8 +225,9 @@ impl AccessCheckTask {
 
     fn look(&self, progress: &Progress) -> Result<AccessCheckStep, HandlerError> {
         let world = self.context.world();
+        let mut copy = Vec::new();
         let Ok(ParsedHead::Complete { mut head, .. }) =
-            parse_head(&self.text, &mut 0, &world.limits)
+            parse_head(&self.text, &mut copy, &mut 0, &world.limits)
         else {
             return Err(refused(Reject::ADDRESS_DENIED));
         };
@@ -298,7 +299,8 @@ impl SubrequestTask {
 
     fn look(&self, progress: &Progress) -> SubrequestStep {
         let world = self.context.world();
-        let mut head = match parse_head(&self.text, &mut 0, &world.limits) {
+        let mut copy = Vec::new();
+        let mut head = match parse_head(&self.text, &mut copy, &mut 0, &world.limits) {
             Ok(ParsedHead::Complete { head, .. }) => head,
             // The malformed request comes from the script and not from the client.
             other => return SubrequestStep::Response(Err(self.malformed_location(other.err()))),

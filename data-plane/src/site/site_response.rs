@@ -64,6 +64,7 @@ impl Site {
         match head.method {
             Method::Get | Method::Head => {}
             Method::Options => return SiteResponse::Options,
+            Method::Unregistered(_) => return SiteResponse::Refuse(Reject::METHOD_UNKNOWN),
             _ => return SiteResponse::Refuse(Reject::METHOD_NOT_ALLOWED),
         }
         match resource {

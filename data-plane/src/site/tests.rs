@@ -101,7 +101,7 @@ pub(in crate::site) fn answer(site: &Site, request: &str) -> SiteResponse {
     let line = lines.next().expect("a request line");
     let fields: String = lines.map(|field| format!("{}\r\n", field.trim())).collect();
     let text = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-    match parse_head(text.as_bytes(), &mut 0, &Limits::default()) {
+    match parse_head(text.as_bytes(), &mut Vec::new(), &mut 0, &Limits::default()) {
         Ok(ParsedHead::Complete { head, .. }) => site.answer(&head, &head.path),
         Ok(ParsedHead::Partial) => panic!("a whole head"),
         Err(reject) => SiteResponse::Refuse(reject),
@@ -261,7 +261,9 @@ fn a_mount_without_slash_is_redirected() {
     place.write("index.html", "home");
     let site = place.site();
     let text = b"GET /docs HTTP/1.1\r\nHost: a\r\n\r\n";
-    let Ok(ParsedHead::Complete { head, .. }) = parse_head(text, &mut 0, &Limits::default()) else {
+    let mut copy = Vec::new();
+    let parsed = parse_head(text, &mut copy, &mut 0, &Limits::default());
+    let Ok(ParsedHead::Complete { head, .. }) = parsed else {
         panic!("a head")
     };
     assert_eq!(reply(site.answer(&head, b"")).location, "/docs/");

@@ -11,7 +11,7 @@ use crate::wire::priority::Priority;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::request_head_builder::{RequestHeadBuilder, RequestLine};
-use crate::wire::request_target::{EncodedSlash, parse_target_with};
+use crate::wire::request_target::{EncodedSlash, encode_raw_text, is_raw_text, parse_target_with};
 use crate::wire::trailers::allowed_trailers;
 use crate::wire::upgrade::{carries_requests, is_protocol};
 use std::ops::Range;
@@ -185,7 +185,12 @@ impl FieldSection {
             return Err(Reject::PSEUDO_FIELDS);
         }
         let start = self.text.len() as u32;
-        self.text.extend_from_slice(value);
+        match name == b"path" && is_raw_text(value) {
+            // The later stages meet a single spelling of a target.
+            true => encode_raw_text(value, &mut self.text),
+            false => self.text.extend_from_slice(value),
+        }
+        let end = self.text.len() as u32;
         let span = match (self.kind, name) {
             (SectionKind::Request, b"method") => &mut self.method,
             (SectionKind::Request, b"scheme") => &mut self.scheme,
@@ -195,7 +200,7 @@ impl FieldSection {
             (SectionKind::Response, b"status") => &mut self.status,
             _ => return Err(Reject::PSEUDO_FIELDS),
         };
-        match span.replace((start, start + value.len() as u32)) {
+        match span.replace((start, end)) {
             None => Ok(()),
             Some(_) => Err(Reject::PSEUDO_FIELDS),
         }

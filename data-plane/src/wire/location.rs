@@ -10,9 +10,11 @@ use crate::wire::request_target::valid_host;
 /// Rewriting of the URLs of a server behind a proxy.
 #[derive(Copy, Clone, Debug)]
 pub struct LocationScope<'a> {
-    /// Host of the client's request, perhaps with a port.
-    pub client_host: &'a [u8],
-    /// Other names under which the proxy addresses the server, each perhaps with a port.
+    /// Hosts of the client's request, each perhaps with a port: the Host field, and the host that a trusted proxy in
+    /// front states, or an empty text.
+    pub client_hosts: [&'a [u8]; 2],
+    /// Other names under which the proxy addresses the server, each perhaps with a port. The first is the host of the
+    /// server's URL.
     pub member_hosts: [&'a [u8]; 2],
     /// Path at the server and path at the proxy, each with slashes at both ends; None for equal paths.
     pub path: Option<(&'a [u8], &'a [u8])>,
@@ -92,21 +94,42 @@ impl LocationScope<'_> {
         authority: &[u8],
         origin: &'v [u8],
     ) -> Option<&'v [u8]> {
-        if is_same_host(authority, scheme, self.client_host) {
+        let mut client_hosts = self.client_hosts.iter();
+        if client_hosts.any(|host| is_same_host(authority, scheme, host)) {
+            // A server without knowledge of TLS writes http for a client with https.
+            let is_unaware = scheme == Some(Scheme::Http) && self.is_secure;
             // A redirect from http to https must not become a redirect to the requested URL.
             let is_to_https = scheme == Some(Scheme::Https) && !self.is_secure;
-            self.path?;
+            if self.path.is_none() && !is_unaware {
+                return None;
+            }
             return Some(if is_to_https { origin } else { b"" });
         }
         let mut hosts = self.member_hosts.iter();
         let is_own = hosts.any(|host| is_same_host(authority, scheme, host));
-        is_own.then_some(b"")
+        (is_own || self.has_port_of_member(authority, scheme)).then_some(b"")
+    }
+
+    /// Returns true for an authority of the client's host name with a port that a server takes for the port of the
+    /// client: the port on which the server listens, and 443 after http.
+    fn has_port_of_member(&self, authority: &[u8], scheme: Option<Scheme>) -> bool {
+        let Some((name, Some(port))) = valid_host(authority) else {
+            return false;
+        };
+        let member_port = valid_host(self.member_hosts[0]).and_then(|(_, port)| port);
+        let is_of_tls = scheme == Some(Scheme::Http) && self.is_secure && port == 443;
+        let mut client_hosts = self.client_hosts.iter().filter_map(|host| valid_host(host));
+        client_hosts.any(|(known, known_port)| {
+            let is_usual = known_port.is_none_or(|port| port == 443);
+            name.eq_ignore_ascii_case(known)
+                && (member_port == Some(port) || (is_of_tls && is_usual))
+        })
     }
 }
 
 /// Scheme of a URL.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Scheme {
+pub(super) enum Scheme {
     Http,
     Https,
 }
@@ -121,7 +144,7 @@ impl Scheme {
 }
 
 /// Splits a scheme and its colon off; None for a URL without a scheme or with another scheme.
-fn split_scheme(url: &[u8]) -> (Option<Scheme>, &[u8]) {
+pub(super) fn split_scheme(url: &[u8]) -> (Option<Scheme>, &[u8]) {
     for (text, scheme) in [(&b"http:"[..], Scheme::Http), (b"https:", Scheme::Https)] {
         if let Some((start, rest)) = url.split_at_checked(text.len())
             && start.eq_ignore_ascii_case(text)
@@ -133,13 +156,13 @@ fn split_scheme(url: &[u8]) -> (Option<Scheme>, &[u8]) {
 }
 
 /// Splits an authority from the path, the query and the fragment. Browsers end an authority at a backslash too.
-fn split_authority(text: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn split_authority(text: &[u8]) -> (&[u8], &[u8]) {
     let is_end = |byte: &u8| matches!(byte, b'/' | b'\\' | b'?' | b'#');
     text.split_at(text.iter().position(is_end).unwrap_or(text.len()))
 }
 
 /// Returns true if an authority of a URL equals a known host. The default port of the scheme equals no port.
-fn is_same_host(authority: &[u8], scheme: Option<Scheme>, known: &[u8]) -> bool {
+pub(super) fn is_same_host(authority: &[u8], scheme: Option<Scheme>, known: &[u8]) -> bool {
     let (Some((name, port)), Some((known_name, known_port))) =
         (valid_host(authority), valid_host(known))
     else {

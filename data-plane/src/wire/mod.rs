@@ -49,6 +49,7 @@ pub mod trailers;
 mod upgrade;
 pub mod request_target;
 pub mod via;
+pub mod webdav;
 pub mod h1;
 
 pub use crate::wire::request_head_builder::effective_host;

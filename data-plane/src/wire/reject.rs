@@ -88,6 +88,8 @@ rejects! {
     PROXY_HEADER_MALFORMED = 220 400 true "malformed PROXY header";
     PROXY_HEADER_MISSING = 221 400 true "no PROXY header";
     PROXY_HEADER_UNTRUSTED = 222 400 true "PROXY header of an untrusted address";
+    DESTINATION_MALFORMED = 223 400 false "malformed or repeated Destination or If";
+    DESTINATION_ELSEWHERE = 224 502 false "Destination on another host or in another route";
     // 3xx: the body.
     LENGTH_AND_CODING = 301 400 true "Content-Length together with Transfer-Encoding";
     LENGTH_DUPLICATE = 302 400 true "more than one Content-Length";

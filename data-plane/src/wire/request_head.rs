@@ -2,12 +2,15 @@
 //!
 //! A `RequestHead` borrows the worker's buffers and never crosses an await.
 
+use crate::limits::METHOD_BYTES_MAX;
+use crate::wire::byte_search;
 use crate::wire::fields::{FieldValues, Fields};
 use crate::wire::h1::body_decoder::BodyLength;
 use std::borrow::Cow;
+use std::fmt;
 
-/// Known request method: a method of RFC 9110 §9 or RFC 5789, or another registered method. The parser
-/// refuses any other method with 501.
+/// Request method: a method of RFC 9110 §9 or RFC 5789, another registered method, or any other name. The parser
+/// refuses names that no request to a member may have with 501.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "each variant has the name of its method")]
 pub enum Method {
@@ -22,6 +25,28 @@ pub enum Method {
     Connect,
     /// Extension method that only handlers understand, such as PROPFIND.
     Registered(RegisteredMethod),
+    /// Method without a registration, such as PURGE. Only members and scripts can know the meaning.
+    Unregistered(UnregisteredMethod),
+}
+
+/// Name of a method without a registration: a token (RFC 9110 §9.1) of at most [`METHOD_BYTES_MAX`] bytes.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub struct UnregisteredMethod {
+    bytes: [u8; METHOD_BYTES_MAX],
+    length: u8,
+}
+
+impl UnregisteredMethod {
+    fn name(&self) -> &str {
+        let name = self.bytes.get(..usize::from(self.length));
+        std::str::from_utf8(name.unwrap_or_default()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for UnregisteredMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// Extension method, as an index into the table of registered methods.
@@ -43,7 +68,8 @@ impl Method {
         Method::Registered(RegisteredMethod(0)),
     ];
 
-    /// Returns the method of this name; names are case-sensitive (RFC 9110 §9.1).
+    /// Returns the method of this name; names are case-sensitive (RFC 9110 §9.1). None for a name that no request
+    /// may have, and for a name that is too long or no token.
     pub fn from_name(name: &[u8]) -> Option<Method> {
         Some(match name {
             b"GET" => Method::Get,
@@ -55,16 +81,51 @@ impl Method {
             b"PATCH" => Method::Patch,
             b"TRACE" => Method::Trace,
             b"CONNECT" => Method::Connect,
-            name => return Method::registered(name),
+            name => return Method::extension(name),
         })
     }
 
     #[cold]
-    fn registered(name: &[u8]) -> Option<Method> {
+    fn extension(name: &[u8]) -> Option<Method> {
         let place = REGISTERED
             .iter()
-            .position(|(known, _)| known.as_bytes() == name)?;
-        Some(Method::Registered(RegisteredMethod(place as u8)))
+            .position(|(known, _)| known.as_bytes() == name);
+        match place {
+            Some(place) => Some(Method::Registered(RegisteredMethod(place as u8))),
+            None => Method::unregistered(name),
+        }
+    }
+
+    /// Returns the method of an unregistered name. A known name in other letters is refused: a member that folds the
+    /// letters would take `trace` for TRACE, past the rules of this server for the method.
+    fn unregistered(name: &[u8]) -> Option<Method> {
+        let is_token = !name.is_empty() && name.iter().all(|byte| byte_search::is_token(*byte));
+        let mut known = Method::known_names().chain(NEVER_FORWARDED);
+        if !is_token || known.any(|known| known.as_bytes().eq_ignore_ascii_case(name)) {
+            return None;
+        }
+        let mut bytes = [0; METHOD_BYTES_MAX];
+        bytes.get_mut(..name.len())?.copy_from_slice(name);
+        Some(Method::Unregistered(UnregisteredMethod {
+            bytes,
+            length: name.len() as u8,
+        }))
+    }
+
+    /// Returns the names of all methods with a meaning of their own: those of RFC 9110 and the registered ones.
+    pub fn known_names() -> impl Iterator<Item = &'static str> {
+        let common = Method::ALL.iter().map(|method| method.label());
+        common.chain(REGISTERED.iter().map(|(name, _)| *name))
+    }
+
+    /// Returns true for a method beyond those of RFC 9110 and RFC 5789.
+    pub fn is_extension(self) -> bool {
+        matches!(self, Method::Registered(_) | Method::Unregistered(_))
+    }
+
+    /// Returns true for a method without a registration.
+    pub fn is_unregistered(self) -> bool {
+        matches!(self, Method::Unregistered(_))
     }
 
     /// Returns true if the method is safe (RFC 9110 §9.2.1). Any other method may change the content of
@@ -78,8 +139,18 @@ impl Method {
     }
 
     /// Returns the name of the method in a request line.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
+            Method::Unregistered(method) => method.name(),
+            method => method.label(),
+        }
+    }
+
+    /// Returns a name out of a fixed set, for the status and for counters: `other` for every method without a
+    /// registration, since clients invent such names.
+    pub fn label(self) -> &'static str {
+        match self {
+            Method::Unregistered(_) => "other",
             Method::Get => "GET",
             Method::Head => "HEAD",
             Method::Options => "OPTIONS",
@@ -96,7 +167,7 @@ impl Method {
 
 /// Extension methods of the IANA registry, and whether each is safe: WebDAV (RFC 4918), versioning (RFC
 /// 3253), access control (RFC 3744), calendars (RFC 4791), search (RFC 5323) and further ones. `PRI` is
-/// missing because no request may use it.
+/// missing because no request may have the method.
 const REGISTERED: [(&str, bool); 30] = [
     ("PROPFIND", true),
     ("PROPPATCH", false),
@@ -129,6 +200,10 @@ const REGISTERED: [(&str, bool); 30] = [
     ("UPDATEREDIRECTREF", false),
     ("VERSION-CONTROL", false),
 ];
+
+/// Methods without a registration that no request may have: the connection preface of HTTP/2 (RFC 9113 §3.4), and the
+/// TRACE of Microsoft's servers.
+const NEVER_FORWARDED: [&str; 2] = ["PRI", "TRACK"];
 
 /// HTTP version of a request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -221,6 +296,10 @@ pub struct KnownFields<'a> {
     pub authorization: Option<&'a [u8]>,
     /// At least one Cookie line was sent.
     pub cookie: bool,
+    /// Destination of WebDAV, empty if sent twice.
+    pub destination: Option<&'a [u8]>,
+    /// If of WebDAV, empty if sent twice.
+    pub webdav_if: Option<&'a [u8]>,
     /// First Referer line, for the log.
     pub referer: Option<&'a [u8]>,
     /// First User-Agent line, for the log.
@@ -245,8 +324,25 @@ mod tests {
             );
             assert_eq!((method.name(), method.is_safe()), (*name, *is_safe));
         }
-        for name in ["", "get", "PropFind", "PRI", "BREW", "GETS", "*"] {
+        let long = "A".repeat(METHOD_BYTES_MAX + 1);
+        let refused = [
+            "", "get", "PropFind", "trace", "PRI", "pri", "TRACK", "A B", "A:", &long,
+        ];
+        for name in refused {
             assert_eq!(Method::from_name(name.as_bytes()), None, "{name}");
+        }
+        for name in [
+            "PURGE",
+            "BREW",
+            "GETS",
+            "purge",
+            "*",
+            "M-SEARCH",
+            &long[1..],
+        ] {
+            let method = Method::from_name(name.as_bytes()).expect("a method");
+            assert!(method.is_unregistered() && !method.is_safe(), "{name}");
+            assert_eq!((method.name(), method.label()), (name, "other"));
         }
         assert!(Method::Get.is_safe() && !Method::Post.is_safe() && !Method::Put.is_safe());
     }

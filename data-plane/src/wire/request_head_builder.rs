@@ -52,6 +52,7 @@ impl<'a> RequestHeadBuilder<'a> {
         let known = &mut self.known_fields;
         match name.len() {
             2 if byte_search::is_name(name, b"te") => self.add_te(value),
+            2 if byte_search::is_name(name, b"if") => single(&mut known.webdav_if, value),
             4 if byte_search::is_name(name, b"host") => {
                 once(&mut self.host, value, Reject::HOST_DUPLICATE)?
             }
@@ -66,6 +67,9 @@ impl<'a> RequestHeadBuilder<'a> {
             8 if byte_search::is_name(name, b"if-range") => single(&mut known.if_range, value),
             10 if byte_search::is_name(name, b"connection") => self.add_connection(value),
             10 if byte_search::is_name(name, b"user-agent") => first(&mut known.user_agent, value),
+            11 if byte_search::is_name(name, b"destination") => {
+                single(&mut known.destination, value);
+            }
             13 if byte_search::is_name(name, b"if-none-match") => {
                 list(&mut known.if_none_match, value, "if-none-match");
             }

@@ -244,6 +244,22 @@ pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Returns true for text with characters outside of US-ASCII, all in UTF-8. Browsers encode such characters in a target,
+/// and other programs often send the bytes as they are.
+pub fn is_raw_text(text: &[u8]) -> bool {
+    !text.is_ascii() && std::str::from_utf8(text).is_ok()
+}
+
+/// Appends text with each byte outside of US-ASCII percent-encoded.
+pub fn encode_raw_text(text: &[u8], out: &mut Vec<u8>) {
+    for &byte in text {
+        match byte.is_ascii() {
+            true => out.push(byte),
+            false => push_encoded(byte, out),
+        }
+    }
+}
+
 /// Percent-encodes the value of a query parameter. A slash stays unencoded.
 pub fn encode_value(value: &[u8], out: &mut Vec<u8>) {
     for &byte in value {

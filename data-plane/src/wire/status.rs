@@ -95,7 +95,7 @@ macro_rules! statuses {
 statuses! {
     100 "Continue";
     101 "Switching Protocols";
-    103 "Early Hints";
+    103 as EARLY_HINTS "Early Hints";
     200 as OK "OK";
     201 "Created";
     202 "Accepted";

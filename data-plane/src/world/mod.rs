@@ -432,7 +432,7 @@ impl Route {
     /// Returns true if `allow` and `users` apply to requests with the method.
     pub fn guards_method(&self, method: Method) -> bool {
         let methods = self.guard_methods.as_ref();
-        methods.is_none_or(|methods| methods.contains(method))
+        methods.is_none_or(|methods| method.is_unregistered() || methods.contains(method))
     }
 }
 

@@ -263,6 +263,9 @@ impl KeyEncoder {
             slashes,
             request_fields,
             response_fields,
+            passes_login,
+            // An interim response is no page.
+            has_h1_hints: _,
         } = forward;
         match host {
             ForwardedHost::Client => self.number(1),
@@ -282,6 +285,10 @@ impl KeyEncoder {
                 key.text(name);
                 key.text(value);
             });
+        }
+        // The keys of other routes stay as they were.
+        if *passes_login {
+            self.text("pass_login");
         }
     }
 

@@ -25,7 +25,7 @@ use crate::config::script_table::{BackendAddressConfig, ScriptsConfig};
 use crate::config::site_table::{PlainHttp, SiteConfig};
 use crate::config::suggestion::suggest;
 use crate::config::table_relations::{
-    denied_all, open_methods, shadowed_redirect, skips_all, unbound_signatures,
+    denied_all, open_methods, shadowed_redirect, skips_all, unbound_signatures, useless_login,
 };
 use crate::config::unix_account::{UnixAccount, accessed};
 use crate::git::post_receive::git_folder;
@@ -777,7 +777,8 @@ impl Checker<'_> {
                 let warning = warning.or_else(|| self.closed_socket(route));
                 let warning = warning.or_else(|| leads_nowhere(site, route));
                 let warning = warning.or_else(|| denied_all(route));
-                let what = warning.or_else(|| open_methods(route))?;
+                let warning = warning.or_else(|| open_methods(route));
+                let what = warning.or_else(|| useless_login(site, route))?;
                 Some(warn(route.path.span(), what))
             };
             warnings.extend(site.routes.iter().filter_map(of_route));

@@ -1,4 +1,4 @@
-//! Variables of other servers in the values of fields for members.
+//! Variables of other servers, and unknown placeholders, in the values of fields.
 
 /// Beginnings of variables of nginx, Caddy, HAProxy and Apache.
 static VARIABLES: &[&str] = &[
@@ -39,9 +39,39 @@ pub(super) fn foreign_variable(value: &str) -> Option<&str> {
     Some(&rest[..end + usize::from(closing)])
 }
 
+/// Returns the first placeholder in a value, such as `{name}`, that is not among the known ones. JSON in a value is no
+/// placeholder.
+pub(super) fn unknown_placeholder<'v>(value: &'v str, known: &[&str]) -> Option<&'v str> {
+    let starts = value.match_indices('{').map(|(at, _)| &value[at..]);
+    let mut placeholders = starts.filter_map(|rest| {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+        let end = 1 + rest[1..].find(|c| !is_part(c))?;
+        (end > 1 && rest[end..].starts_with('}')).then_some(&rest[..=end])
+    });
+    placeholders.find(|placeholder| !known.contains(placeholder))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn placeholders_are_names_in_braces() {
+        let table = [
+            ("{client}", None),
+            ("a {user}, b {clients}", Some("{clients}")),
+            ("{x.y-z_1}", Some("{x.y-z_1}")),
+            ("{{name}}", Some("{name}")),
+            ("{\"client\":1}", None),
+            ("{ a }", None),
+            ("{}{", None),
+            ("{a", None),
+        ];
+        for (value, found) in table {
+            let known = ["{client}", "{user}"];
+            assert_eq!(unknown_placeholder(value, &known), found, "{value}");
+        }
+    }
 
     #[test]
     fn variables_of_other_servers_are_found() {

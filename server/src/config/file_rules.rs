@@ -4,6 +4,7 @@ use toml::Spanned;
 
 use crate::config::declared_table::{DeclaredTable, declare_table};
 use crate::config::error::OperatorError;
+use crate::config::field_variables::unknown_placeholder;
 use crate::config::toml_reader::{FromToml, KeyedValue, TableReader, TableSchema};
 use crate::config::value_types::Seconds;
 use crate::config::values::{is_field_value, is_token, reserved_field};
@@ -133,9 +134,21 @@ impl FromToml for FieldValues {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
         let source = item.source;
         let entries = item.table(&SET)?.rest().into_iter();
-        source
-            .all(entries.map(|entry| field(entry, reserved_field)))
-            .map(FieldValues)
+        let read = |entry: (Spanned<String>, KeyedValue<'_, '_>)| {
+            let span = entry.1.value.span();
+            let (name, value) = field(entry, reserved_field)?;
+            match unknown_placeholder(&value, &[]) {
+                Some(placeholder) => {
+                    let what = format!(
+                        "the placeholder `{placeholder}` in `{name}` would reach clients as text"
+                    );
+                    let help = "write a fixed text: fields of responses have no placeholders";
+                    Err(source.error(span, what, help))
+                }
+                None => Ok((name, value)),
+            }
+        };
+        source.all(entries.map(read)).map(FieldValues)
     }
 }
 

@@ -193,7 +193,7 @@ fn the_help_for_requests_can_be_pasted() {
         ],
     );
     let error = refusal(&format!(
-        "{ROUTE}cors = {{ origins = \"*\", methods = [\"FOO\"] }}\n"
+        "{ROUTE}cors = {{ origins = \"*\", methods = [\"F;O\"] }}\n"
     ));
     assert!(error.contains("help: the methods are "), "{error}");
     assert!(error.contains("PROPFIND"), "{error}");

@@ -1,5 +1,5 @@
-//! Keys of the reverse proxy: `proxy`, `balance`, `encoded_slash`, `slashes` and `upgrade` of a route, `trust` of `[server]`, and
-//! listeners with the PROXY protocol.
+//! Keys of the reverse proxy: `proxy`, `balance`, `encoded_slash`, `slashes`, `upgrade` and `early_hints` of a route,
+//! `trust` of `[server]`, and listeners with the PROXY protocol.
 
 use std::ops::Range;
 
@@ -9,14 +9,18 @@ use crate::config::balancer::BalancerConfig;
 use crate::config::connection_table::ConnectionKeys;
 use crate::config::declared_table::declare_table;
 use crate::config::error::OperatorError;
-use crate::config::field_variables::foreign_variable;
+use crate::config::field_variables::{foreign_variable, unknown_placeholder};
 use crate::config::file_rules::field;
 use crate::config::member_url::ProxyUrl;
-use crate::config::proxy_values::{BalancerName, EncodedSlash, Prefix};
+use crate::config::proxy_values::{BalancerName, EarlyHints, EncodedSlash, Prefix};
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableSchema};
 use crate::config::value_types::Network;
-use crate::config::values::{ListenAddress, reserved_request_field, reserved_response_field};
-use crate::handler::proxy::settings::{ForwardSettings, ForwardedHost};
+use crate::config::values::{
+    InvalidValue, ListenAddress, reserved_request_field, reserved_response_field, wrong,
+};
+use crate::handler::proxy::settings::{
+    CLIENT_PLACEHOLDER, ForwardSettings, ForwardedHost, USER_PLACEHOLDER,
+};
 use crate::wire::path_readings::Slashes;
 
 declare_table! {
@@ -60,6 +64,9 @@ declare_table! {
         /// `true`: requests with `Upgrade`, as of [WebSockets](proxy.md#websocket-and-other-protocols), pass the page
         /// cache by. Only with `cache`; without `cache` they always reach the member.
         upgrade: bool = default(false), example "true";
+        /// Clients that get 103 (Early Hints) of the member: those with HTTP/2 and HTTP/3, or with `"http1"` also those
+        /// with HTTP/1.1. Only with `proxy` or `balance`.
+        early_hints: EarlyHints = default(EarlyHints::Http2), example "\"http1\"";
     }
 }
 
@@ -75,7 +82,8 @@ declare_table! {
         prefix: Prefix = optional("the client's path"), also ["path"],
             example "\"/base/\"";
         /// Fields for the member, instead of the client's and of those that the server writes; an empty value
-        /// removes the field. `{client}` in a value stands for the client's address.
+        /// removes the field. `{client}` in a value stands for the client's address, and `{user}` for the name with
+        /// which the client logged in; without a login, a field with `{user}` is removed.
         request_headers: RequestFields = optional("none"),
             also ["proxy_set_header", "request_header", "header_up", "headers"],
             example "{ \"X-Real-IP\" = \"{client}\", \"Accept-Encoding\" = \"\" }";
@@ -84,6 +92,9 @@ declare_table! {
         response_headers: ResponseFields = optional("none"),
             also ["add_header", "proxy_hide_header", "response_header", "header_down"],
             example "{ \"X-Powered-By\" = \"\" }";
+        /// `true`: the member gets the `Authorization` field of a client that logged in by `users`. Without the key, the
+        /// password stays with this server.
+        pass_login: bool = default(false), example "true";
     }
 }
 
@@ -139,13 +150,13 @@ pub(super) struct ResponseFields(FieldValues);
 
 impl FromToml for RequestFields {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        fields(item, reserved_request_field, foreign_variable).map(RequestFields)
+        fields(item, reserved_request_field, check_request_value).map(RequestFields)
     }
 }
 
 impl FromToml for ResponseFields {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        fields(item, reserved_response_field, |_| None).map(ResponseFields)
+        fields(item, reserved_response_field, check_response_value).map(ResponseFields)
     }
 }
 
@@ -155,12 +166,38 @@ static FIELDS: TableSchema = TableSchema::of_data("fields");
 const VARIABLE_HELP: &str = "write \"{client}\" for the client's address; the server itself writes Host, Forwarded, \
      X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host";
 
-/// Reads a table of field names and values. `reserved` returns the reason why a field cannot be set, and `variable`
-/// a variable of another server in a value.
+/// Refuses variables of other servers and unknown placeholders in the value of a field for members.
+fn check_request_value(name: &str, value: &str) -> Result<(), InvalidValue> {
+    if let Some(variable) = foreign_variable(value) {
+        let what = format!("the variable `{variable}` in `{name}` would reach members as text");
+        return wrong(what, VARIABLE_HELP);
+    }
+    match unknown_placeholder(value, &[CLIENT_PLACEHOLDER, USER_PLACEHOLDER]) {
+        Some(placeholder) => wrong(
+            format!("the placeholder `{placeholder}` in `{name}` would reach members as text"),
+            "the placeholders are {client}, the client's address, and {user}, the name of the login",
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Refuses placeholders in the value of a field for clients.
+fn check_response_value(name: &str, value: &str) -> Result<(), InvalidValue> {
+    match unknown_placeholder(value, &[]) {
+        Some(placeholder) => wrong(
+            format!("the placeholder `{placeholder}` in `{name}` would reach clients as text"),
+            "write a fixed text: fields of responses have no placeholders",
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Reads a table of field names and values. `reserved` returns the reason why a field cannot be set, and `check` refuses
+/// a value, by the name and the value.
 fn fields(
     item: KeyedValue<'_, '_>,
     reserved: fn(&str) -> Option<&'static str>,
-    variable: fn(&str) -> Option<&str>,
+    check: fn(&str, &str) -> Result<(), InvalidValue>,
 ) -> Result<FieldValues, OperatorError> {
     if !item.value.get_ref().is_table() {
         return Err(item.mistyped("a table of fields", "{ \"X-Site\" = \"a\" }"));
@@ -170,10 +207,7 @@ fn fields(
     for entry in item.table(&FIELDS)?.rest() {
         let (span, value_span) = (entry.0.span(), entry.1.value.span());
         let (name, value) = field(entry, reserved)?;
-        if let Some(variable) = variable(&value) {
-            let what = format!("the variable `{variable}` in `{name}` would reach members as text");
-            return Err(source.error(value_span, what, VARIABLE_HELP));
-        }
+        check(&name, &value).map_err(|wrong| source.error(value_span, wrong.what, wrong.help))?;
         if fields
             .iter()
             .any(|(other, _)| other.eq_ignore_ascii_case(&name))
@@ -216,11 +250,19 @@ impl RouteKeys {
             };
             targets.push(("balance", span, target));
         }
-        let slash = self.encoded_slash;
-        if targets.is_empty() && !slash.span().is_empty() {
+        let (slash, hints) = (self.encoded_slash, self.early_hints);
+        let keys = [
+            ("encoded_slash", slash.span()),
+            ("early_hints", hints.span()),
+        ];
+        let mut set = keys.into_iter().filter(|(_, span)| !span.is_empty());
+        if let Some((key, span)) = set.next().filter(|_| targets.is_empty()) {
             let what =
-                "`encoded_slash` has no effect without `proxy` or `balance` in the same route";
-            return Err(source.error(slash.span(), what, "remove the key, or add `proxy`"));
+                format!("`{key}` has no effect without `proxy` or `balance` in the same route");
+            return Err(source.error(span, what, "remove the key, or add `proxy`"));
+        }
+        for (.., target) in &mut targets {
+            target.forward.has_h1_hints = *hints.get_ref() == EarlyHints::Http1;
         }
         if targets.is_empty() && !slashes.span().is_empty() {
             let what = "`slashes` has no effect without `proxy` or `balance` in the same route";
@@ -263,6 +305,8 @@ impl ForwardKeys {
             slashes: Slashes::default(),
             request_fields: request_fields.unwrap_or_default(),
             response_fields: response_fields.unwrap_or_default(),
+            passes_login: *self.pass_login.get_ref(),
+            has_h1_hints: false,
         }
     }
 }

@@ -107,10 +107,11 @@ members = [
 [[site]]
 [[site.route]]
 path = "/app/"
-balance = { name = "app", host = "member", prefix = "/base", request_headers = { "X-A" = "1", Cookie = "" }, response_headers = { Server = "" } }
+balance = { name = "app", host = "member", prefix = "/base", request_headers = { "X-A" = "1", Cookie = "" }, response_headers = { Server = "" }, pass_login = true }
 encoded_slash = "pass"
 slashes = "merge"
 upgrade = true
+early_hints = "http1"
 allow = ["10.0.0.0/8"]
 cache = { seconds = 5 }
 "#;
@@ -263,6 +264,8 @@ fn every_key_of_a_proxied_route_is_read() {
             slashes: Slashes::Keep,
             request_fields: vec![("X-A".into(), "1".into())],
             response_fields: Vec::new(),
+            passes_login: false,
+            has_h1_hints: false,
         }
     );
     let own = own_of(&config);
@@ -301,6 +304,8 @@ fn every_key_of_a_proxied_route_is_read() {
             slashes: Slashes::Merge,
             request_fields: vec![("X-A".into(), "1".into()), ("Cookie".into(), "".into())],
             response_fields: vec![("Server".into(), "".into())],
+            passes_login: true,
+            has_h1_hints: true,
         }
     );
     let route = &config.sites[0].routes[0];
@@ -1043,6 +1048,24 @@ fn each_mistake_is_marked_with_a_correction() {
             "\"$remote_addr\"",
             "the variable `$remote_addr` in `X-Real-IP` would reach members as text",
             "\"{client}\"",
+        ),
+        (
+            route("proxy = { url = \"http://a\", request_headers = { X-User = \"{name}\" } }"),
+            "\"{name}\"",
+            "the placeholder `{name}` in `X-User` would reach members as text",
+            "{client}, the client's address, and {user}",
+        ),
+        (
+            route("proxy = { url = \"http://a\", response_headers = { X-User = \"{user}\" } }"),
+            "\"{user}\"",
+            "the placeholder `{user}` in `X-User` would reach clients as text",
+            "fixed text",
+        ),
+        (
+            route("root = \"x\"\nearly_hints = \"http1\""),
+            "\"http1\"",
+            "`early_hints` has no effect without `proxy` or `balance`",
+            "",
         ),
         (
             route("proxy = { url = \"http://a\", response_headers = { Upgrade = \"\" } }"),

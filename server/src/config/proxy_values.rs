@@ -52,6 +52,7 @@ words!(ProxyHeaderVersion: "v1" => ProxyHeaderVersion::V1, "v2" => ProxyHeaderVe
 words!(CheckMethod: "GET" => CheckMethod::Get, "HEAD" => CheckMethod::Head);
 words!(Slashes: "keep" => Slashes::Keep, "merge" => Slashes::Merge);
 words!(EncodedSlash: "pass" => EncodedSlash::Pass, "refuse" => EncodedSlash::Refuse);
+words!(EarlyHints: "http1" => EarlyHints::Http1, "http2" => EarlyHints::Http2);
 
 /// Method of the request of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,15 @@ pub(super) enum EncodedSlash {
     Refuse,
     /// The member gets the path unchanged.
     Pass,
+}
+
+/// First version of HTTP whose clients get 103 (Early Hints).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EarlyHints {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
 }
 
 /// Weight of a member in hundredths.

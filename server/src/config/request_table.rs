@@ -94,20 +94,24 @@ pub(super) struct MethodName(Method);
 impl FromToml for MethodName {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
         item.parse("a method in quotes", "\"GET\"", |text| {
-            if let Some(method) = Method::from_name(text.as_bytes()) {
+            let method = Method::from_name(text.as_bytes());
+            if let Some(method) = method.filter(|method| !method.is_unregistered()) {
                 return Ok(MethodName(method));
             }
-            let names = Method::ALL.iter().map(|method| method.name());
-            match suggest(text, names) {
-                Some(meant) => wrong(
-                    format!("`{text}` is not a method"),
-                    format!("did you mean \"{meant}\"?"),
-                ),
-                None => {
-                    let names: Vec<&str> = Method::ALL.iter().map(|it| it.name()).collect();
+            // A name near a known one is probably a typing mistake. Any other name in capitals may be a method that
+            // members know, such as PURGE.
+            let what = format!("`{text}` is not a method");
+            match (suggest(text, Method::known_names()), method) {
+                (Some(meant), _) => wrong(what, format!("did you mean \"{meant}\"?")),
+                (None, Some(method)) if !text.bytes().any(|byte| byte.is_ascii_lowercase()) => {
+                    Ok(MethodName(method))
+                }
+                (None, _) => {
+                    let names: Vec<&str> = Method::ALL.iter().map(|it| it.label()).collect();
+                    let names = names.join(", ");
                     wrong(
-                        format!("`{text}` is not a method"),
-                        format!("the methods are {}", names.join(", ")),
+                        what,
+                        format!("the methods are {names}, and others in capitals"),
                     )
                 }
             }

@@ -2,9 +2,11 @@
 
 use crate::config::declared_table::ShownValue;
 use crate::config::error::OperatorError;
+use crate::config::field_variables::unknown_placeholder;
 use crate::config::foreign_words::PHP;
 use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::values::{InvalidValue, is_regular_expression, wrong};
+use crate::wire::redirect_map;
 
 /// Name of a file without a folder.
 #[derive(Clone, Debug)]
@@ -89,6 +91,12 @@ fn try_path(entry: &str, is_last: bool) -> Result<String, InvalidValue> {
         let what = format!("`{text}` is not a path for `try`");
         return wrong(what, format!("did you mean \"{right}\"?"));
     }
+    if let Some(placeholder) = unknown_placeholder(entry, &[]) {
+        return wrong(
+            format!("the placeholder `{placeholder}` is not supported in `try`"),
+            "write \"$path\", \"$path.html\" or a page of the site such as \"/index.html\"",
+        );
+    }
     let fixed = text.strip_prefix("$path");
     let fixed = fixed.or_else(|| text.strip_suffix("$path"));
     let fixed = fixed.unwrap_or(text);
@@ -163,6 +171,14 @@ impl FromToml for RewritePath {
             let (path, query) = text.split_once('?').unwrap_or((text, ""));
             check_path(path)?;
             check_query(query)?;
+            let in_query = unknown_placeholder(query, &[]);
+            if let Some(placeholder) = redirect_map::placeholder(path).or(in_query) {
+                return wrong(
+                    format!("the placeholder `{placeholder}` is not supported in `rewrite`"),
+                    "end the path with a slash, and the rest of the path is appended; the query may have `$path`, \
+                     `$rest` and `$query`",
+                );
+            }
             Ok(text.to_owned())
         });
         path.map(RewritePath)

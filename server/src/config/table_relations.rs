@@ -16,6 +16,7 @@ use crate::config::server_table::ServerConfig;
 use crate::config::site_table::SiteConfig;
 use crate::config::suggestion::suggest;
 use crate::config::toml_reader::SourceText;
+use crate::handler::proxy::settings::USER_PLACEHOLDER;
 use crate::wire::request_head::Method;
 use crate::world::allow_list::AllowList;
 use crate::world::log_skip::SkipRule;
@@ -180,6 +181,31 @@ pub(super) fn skips_all(rules: &[SkipRule]) -> bool {
         let is_all = |path: &&[u8]| rule.paths.iter().any(|glob| glob.matches(path));
         samples.iter().all(is_all) && (200..400).all(|status| rule.statuses.contains(status))
     })
+}
+
+/// Warns of settings about a login in a route for members, if no route of the site asks for a login.
+pub(super) fn useless_login(site: &SiteConfig, route: &RouteConfig) -> Option<String> {
+    let Some(TargetConfig::Proxy(proxy)) = &route.target else {
+        return None;
+    };
+    if site.routes.iter().any(|route| route.users.is_some()) {
+        return None;
+    }
+    let mut fields = proxy.forward.request_fields.iter();
+    let of_user = fields.find(|(_, value)| value.contains(USER_PLACEHOLDER));
+    let path = route.path.get_ref();
+    match of_user {
+        Some((name, _)) => Some(format!(
+            "the field {name} of the route {path} never reaches the member, because no route of the site has `users`: \
+             add `users`, or remove {USER_PLACEHOLDER}"
+        )),
+        None => proxy.forward.passes_login.then(|| {
+            format!(
+                "`pass_login` of the route {path} has no effect, because no route of the site has `users`: add `users`, \
+                 or remove the key"
+            )
+        }),
+    }
 }
 
 /// Warns of methods that change a resource and are open to every client, since `guard_methods` leaves the methods out.

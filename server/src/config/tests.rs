@@ -607,6 +607,41 @@ fn each_mistake_has_a_message_and_a_correction() {
             "`#`",
         ),
         (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nrewrite = \"/b/{path}\"",
+            "the placeholder `{path}` is not supported in `rewrite`",
+            "end the path with a slash",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nrewrite = \"/b?q={path}\"",
+            "the placeholder `{path}` is not supported in `rewrite`",
+            "`$rest`",
+        ),
+        (
+            "[[site]]\ntry = [\"{path}\"]",
+            "the placeholder `{path}` is not supported in `try`",
+            "\"$path\"",
+        ),
+        (
+            "[[site]]\nheaders = [ { files = \"*\", set = { X-Host = \"{host}\" } } ]",
+            "the placeholder `{host}` in `X-Host` would reach clients as text",
+            "no placeholders",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nmethods = [\"PURGES \"]",
+            "`PURGES ` is not a method",
+            "others in capitals",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nmethods = [\"purge\"]",
+            "`purge` is not a method",
+            "others in capitals",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nmethods = [\"PROPFND\"]",
+            "`PROPFND` is not a method",
+            "did you mean \"PROPFIND\"?",
+        ),
+        (
             "[[site]]\ntry = [\"$uri\"]",
             "not a path for `try`",
             "$path",

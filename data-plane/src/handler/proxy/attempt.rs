@@ -11,7 +11,7 @@ use crate::handler::proxy::head_reader::{AttemptTimes, HeadReader, announced, wi
 use crate::handler::proxy::log::{line, log_surplus};
 use crate::handler::proxy::memory;
 use crate::handler::proxy::place;
-use crate::handler::proxy::request_head;
+use crate::handler::proxy::request_head::{self, MemberOrigin};
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::transfer::Transfer;
@@ -74,7 +74,8 @@ impl Attempt {
         body: &mut OutgoingBody,
     ) -> Result<Attempt, AttemptFailure> {
         let expects = request.expects_continue && body.has_rest();
-        let encoded = request_head::encode(request, route, &pool.authority, body.length(), expects);
+        let member = MemberOrigin::of(&pool);
+        let encoded = request_head::encode(request, route, member, body.length(), expects);
         let refused = |reject| AttemptFailure::new(FailureStage::Client, reject);
         let mut out = encoded.map_err(refused)?;
         let rest = body.take(&mut out, expects, route);

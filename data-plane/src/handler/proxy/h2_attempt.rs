@@ -9,7 +9,7 @@ use crate::handler::proxy::h2_content::H2ContentTransfer;
 use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::head_reader::{AttemptTimes, HeadReader, announced, with_member};
 use crate::handler::proxy::place;
-use crate::handler::proxy::request_head;
+use crate::handler::proxy::request_head::{self, MemberOrigin};
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::transfer::Transfer;
@@ -48,8 +48,8 @@ impl H2Attempt {
         body: &mut OutgoingBody,
     ) -> Result<H2Attempt, AttemptFailure> {
         let expects = request.expects_continue && body.has_rest();
-        let (scheme, host, length) = (pool.scheme(), &pool.authority, body.length());
-        let encoded = request_head::encode_h2(request, route, scheme, host, length, expects);
+        let member = MemberOrigin::of(&pool);
+        let encoded = request_head::encode_h2(request, route, member, body.length(), expects);
         let refused = |reject| AttemptFailure::new(FailureStage::Client, reject);
         let block = encoded.map_err(refused)?;
         let announced = body.upload_length();

@@ -11,6 +11,7 @@ use crate::handler::{Request, Response, ResponseBody};
 use crate::upstream::balancer::Lease;
 use crate::wire::h1::response_head::ResponseHead;
 use crate::wire::reject::Reject;
+use crate::wire::request_head::Version;
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
 use std::sync::Arc;
@@ -52,14 +53,19 @@ impl HeadReader<'_> {
         response_head::fields(head, self.request, self.route, member_host)
     }
 
-    /// Sends an interim response to the client.
+    /// Sends an interim response to the client. Many clients of HTTP/1.1 take 103 (Early Hints) for the final response,
+    /// as RFC 8297 §3 warns, so 103 reaches them only if the route says so.
     pub(super) fn send_interim(
         &self,
         head: &ResponseHead<'_>,
         member_host: &[u8],
     ) -> Result<(), Reject> {
-        let fields = self.fields(head, member_host)?;
         let status = head.status;
+        let has_hints = self.request.version != Version::Http11 || self.route.forward.has_h1_hints;
+        if status == Status::EARLY_HINTS && !has_hints {
+            return Ok(());
+        }
+        let fields = self.fields(head, member_host)?;
         self.request
             .interim
             .send(InterimResponse { status, fields });

@@ -3,10 +3,11 @@
 use crate::base::ip_endpoint::IpOctets;
 use crate::handler::Request;
 use crate::handler::proxy::route::ProxyRoute;
-use crate::handler::proxy::settings::CLIENT_PLACEHOLDER;
+use crate::handler::proxy::settings::{CLIENT_PLACEHOLDER, USER_PLACEHOLDER};
 use crate::wire::fields::Fields;
 use crate::wire::forwarded::{ForwardedLists, OwnHop};
 use crate::wire::origin_fields::states_origin;
+use crate::wire::request_target::push_encoded;
 use std::net::IpAddr;
 
 /// Appends the address of the client and the host and scheme of the client's request, which replace the
@@ -59,18 +60,44 @@ pub(super) fn push_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
-/// Appends a field that the route sets, with the client's address in place of the placeholder.
+/// Appends a field that the route sets, with the client's address and the name of the user in place of their
+/// placeholders. A field with the name of the user is left out of a request without a login.
 pub(super) fn push_configured(out: &mut Vec<u8>, name: &str, value: &str, request: &Request) {
-    let mut parts = value.split(CLIENT_PLACEHOLDER);
-    let first = parts.next().unwrap_or_default();
+    let start = out.len();
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
-    out.extend_from_slice(first.as_bytes());
-    for part in parts {
-        octets(request.peer).push(out);
-        out.extend_from_slice(part.as_bytes());
+    let mut rest = value;
+    while let Some(at) = rest.find('{') {
+        let (text, placeholder) = rest.split_at(at);
+        out.extend_from_slice(text.as_bytes());
+        rest = if let Some(after) = placeholder.strip_prefix(CLIENT_PLACEHOLDER) {
+            octets(request.peer).push(out);
+            after
+        } else if let Some(after) = placeholder.strip_prefix(USER_PLACEHOLDER) {
+            let Some(user) = &request.user else {
+                return out.truncate(start);
+            };
+            push_user(out, user);
+            after
+        } else {
+            out.push(b'{');
+            &placeholder[1..]
+        };
     }
+    out.extend_from_slice(rest.as_bytes());
     out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the name of a user. Letters, digits and `-._~@+` stay as they are. All other bytes are percent-encoded: a
+/// comma or a quote in a name can't begin another item of a list, and a member can decode the name without doubt.
+fn push_user(out: &mut Vec<u8>, user: &str) {
+    for byte in user.bytes() {
+        match byte {
+            b'-' | b'.' | b'_' | b'~' | b'@' | b'+' => out.push(byte),
+            byte if byte.is_ascii_alphanumeric() => out.push(byte),
+            byte => push_encoded(byte, out),
+        }
+    }
 }
 
 /// Returns true for a field about the client, or about the URL of the client's request, that only a trusted proxy

@@ -28,4 +28,8 @@ impl Handler for ProxyHandler {
     fn accepts_tunnels(&self) -> bool {
         !self.route.balancer.settings().connection.is_http2
     }
+
+    fn accepts_any_method(&self) -> bool {
+        true
+    }
 }

@@ -7,6 +7,7 @@ use crate::handler::Request;
 use crate::handler::proxy::origin::{is_forged, push_configured, push_field, push_origin};
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::settings::ForwardedHost;
+use crate::upstream::MemberPool;
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::h2::hpack;
@@ -14,9 +15,12 @@ use crate::wire::hop_by_hop::{TooManyConnectionOptions, copy_request_fields};
 use crate::wire::path_readings::sent_path;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
-use crate::wire::request_target::encode_path;
+use crate::wire::request_target::{
+    EncodedSlash, encode_path, encode_raw_text, is_below, parse_target_with,
+};
 use crate::wire::via;
-use std::borrow::Cow;
+use crate::wire::webdav::{own_reference, with_resource_tags};
+use std::cell::Cell;
 
 /// Bytes of the fields that the proxy adds to a request, about.
 const ADDED_BYTES: usize = 384;
@@ -25,7 +29,7 @@ const ADDED_BYTES: usize = 384;
 ///
 /// # Errors
 /// The request came through this server before, members could read the path in another way than the guards of
-/// the route, or the method is TRACE.
+/// the route, the method is TRACE, or Destination has no path at the member.
 pub(super) fn check(request: &Request, route: &ProxyRoute) -> Result<(), Reject> {
     // A response to TRACE would contain the request, including passwords.
     if request.method == Method::Trace {
@@ -41,7 +45,64 @@ pub(super) fn check(request: &Request, route: &ProxyRoute) -> Result<(), Reject>
     {
         return Err(Reject::TARGET_DOT_PARAMETER);
     }
+    if request.method.is_extension()
+        && let Some(destination) = Fields(&request.fields).first("destination")
+    {
+        // The target of a rewrite has no path for the client, and Destination names a path of the client.
+        let is_known = request.rewrite.path.is_none()
+            && member_reference(destination, request, route).is_some();
+        return is_known.then_some(()).ok_or(Reject::DESTINATION_ELSEWHERE);
+    }
     Ok(())
+}
+
+/// Returns the path at the member of a URL in a field of WebDAV; None for a URL outside of the route.
+fn member_reference(url: &[u8], request: &Request, route: &ProxyRoute) -> Option<Vec<u8>> {
+    let forwarding = request.forwarding.as_ref();
+    let stated = forwarding.and_then(|forwarding| forwarding.host.as_deref());
+    let host = Fields(&request.fields).first("host");
+    let hosts = [host.unwrap_or(&request.host), stated.unwrap_or_default()];
+    let mut encoded = Vec::with_capacity(url.len());
+    encode_raw_text(own_reference(url, &hosts)?, &mut encoded);
+    let target = parse_target_with(Method::Get, &encoded, EncodedSlash::Separator).ok()?;
+    let mut segments = target.path.split(|byte| *byte == b'/');
+    if !is_below(&target.path, &route.path) || segments.any(is_dots_with_parameter) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(encoded.len());
+    push_member_path(target.raw_path, &target.path, route, &mut out);
+    if let Some(query) = target.query {
+        out.push(b'?');
+        out.extend_from_slice(query);
+    }
+    Some(out)
+}
+
+/// Appends the fields of WebDAV with URLs, with the URLs of the route as URLs of the member. Apache's mod_dav takes only
+/// absolute URLs with the scheme and the host by which the request reached Apache.
+#[cold]
+fn push_references(
+    request: &Request,
+    route: &ProxyRoute,
+    member: MemberOrigin<'_>,
+    out: &mut Vec<u8>,
+) {
+    let host = host(request, route, member.host);
+    let fields = Fields(&request.fields).iter();
+    for (name, value) in fields.filter(|(name, _)| !is_set_by_route(name, route)) {
+        let rewrite = |url: &[u8]| {
+            let path = member_reference(url, request, route)?;
+            Some([member.scheme, b"://", host, &path].concat())
+        };
+        if name.eq_ignore_ascii_case(b"if") {
+            push_field(out, name, &with_resource_tags(value, rewrite));
+        } else if request.method.is_extension()
+            && name.eq_ignore_ascii_case(b"destination")
+            && let Some(url) = rewrite(value)
+        {
+            push_field(out, name, &url);
+        }
+    }
 }
 
 /// Returns true if the request may not go to a further server: OPTIONS with `Max-Forwards: 0` (RFC 9110
@@ -69,20 +130,37 @@ fn is_dots_with_parameter(segment: &[u8]) -> bool {
     segment.starts_with(b".;") || segment.starts_with(b"..;")
 }
 
+/// Scheme and host of a member's URL.
+#[derive(Copy, Clone)]
+pub(super) struct MemberOrigin<'p> {
+    scheme: &'p [u8],
+    host: &'p [u8],
+}
+
+impl MemberOrigin<'_> {
+    /// Returns the scheme and the host of the members with the pool.
+    pub(super) fn of(pool: &MemberPool) -> MemberOrigin<'_> {
+        MemberOrigin {
+            scheme: pool.scheme(),
+            host: &pool.authority,
+        }
+    }
+}
+
 /// Returns the head of the request for a member, in the form of HTTP/1.1. `length` is the length of the body
-/// as sent to the member, and `member_host` the host of the member's URL.
+/// as sent to the member.
 pub(super) fn encode(
     request: &Request,
     route: &ProxyRoute,
-    member_host: &[u8],
+    member: MemberOrigin<'_>,
     length: BodyLength,
     expects_continue: bool,
 ) -> Result<Vec<u8>, Reject> {
     let bytes = request.fields.len() + request.raw_path.len() + ADDED_BYTES;
     let mut out = Vec::with_capacity(bytes);
     push_request_line(request, route, &mut out);
-    push_field(&mut out, b"Host", host(request, route, member_host));
-    let accepts_trailers = push_client_fields(request, route, &mut out)?;
+    push_field(&mut out, b"Host", host(request, route, member.host));
+    let accepts_trailers = push_client_fields(request, route, member, &mut out)?;
     push_connection_fields(request, accepts_trailers, &mut out);
     push_proxy_fields(request, route, length, expects_continue, &mut out);
     if length == BodyLength::Chunked {
@@ -92,19 +170,17 @@ pub(super) fn encode(
     Ok(out)
 }
 
-/// Returns the head of the request for a member over HTTP/2, as a field block. `scheme` is the scheme of the
-/// member's URL; the further arguments are those of [`encode`].
+/// Returns the head of the request for a member over HTTP/2, as a field block. The arguments are those of [`encode`].
 pub(super) fn encode_h2(
     request: &Request,
     route: &ProxyRoute,
-    scheme: &[u8],
-    member_host: &[u8],
+    member: MemberOrigin<'_>,
     length: BodyLength,
     expects_continue: bool,
 ) -> Result<Vec<u8>, Reject> {
     let bytes = request.fields.len() + request.raw_path.len() + ADDED_BYTES;
     let mut lines = Vec::with_capacity(bytes);
-    let accepts_trailers = push_client_fields(request, route, &mut lines)?;
+    let accepts_trailers = push_client_fields(request, route, member, &mut lines)?;
     if accepts_trailers {
         // gRPC servers refuse a request without the field.
         lines.extend_from_slice(b"TE: trailers\r\n");
@@ -114,8 +190,8 @@ pub(super) fn encode_h2(
     push_target(request, route, &mut path);
     let mut block = Vec::with_capacity(bytes);
     hpack::push_field(b":method", request.method.name().as_bytes(), &mut block);
-    hpack::push_field(b":scheme", scheme, &mut block);
-    let host = host(request, route, member_host);
+    hpack::push_field(b":scheme", member.scheme, &mut block);
+    let host = host(request, route, member.host);
     hpack::push_field(b":authority", host, &mut block);
     hpack::push_field(b":path", &path, &mut block);
     hpack::push_lines(&lines, &mut block);
@@ -198,20 +274,31 @@ fn push_path(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
     if request.raw_path == b"*" {
         return out.push(b'*');
     }
-    let path = match &request.rewrite.path {
+    match &request.rewrite.path {
         Some(rewritten) => {
             let mut encoded = Vec::with_capacity(rewritten.len());
             encode_path(rewritten, &mut encoded);
-            Cow::Owned(encoded)
+            push_moved(&encoded, route, out);
         }
-        None if request.raw_path == request.path => Cow::Borrowed(&request.raw_path[..]),
-        None => sent_path(&request.raw_path, route.forward.slashes),
-    };
+        None => push_member_path(&request.raw_path, &request.path, route, out),
+    }
+}
+
+/// Appends a path of the client as a path of the member. `path` is the decoded form of `raw_path`.
+fn push_member_path(raw_path: &[u8], path: &[u8], route: &ProxyRoute, out: &mut Vec<u8>) {
+    match raw_path == path {
+        true => push_moved(raw_path, route, out),
+        false => push_moved(&sent_path(raw_path, route.forward.slashes), route, out),
+    }
+}
+
+/// Appends an encoded path with the path of the route replaced.
+fn push_moved(path: &[u8], route: &ProxyRoute, out: &mut Vec<u8>) {
     match &route.forward.prefix {
-        None => out.extend_from_slice(&path),
+        None => out.extend_from_slice(path),
         Some(prefix) => {
             out.extend_from_slice(prefix.as_bytes());
-            out.extend_from_slice(after_segments(&path, route.segments()));
+            out.extend_from_slice(after_segments(path, route.segments()));
         }
     }
 }
@@ -256,15 +343,36 @@ fn host<'a>(request: &'a Request, route: &'a ProxyRoute, member_host: &'a [u8]) 
 fn push_client_fields(
     request: &Request,
     route: &ProxyRoute,
+    member: MemberOrigin<'_>,
     out: &mut Vec<u8>,
 ) -> Result<bool, Reject> {
+    // The server has checked the login, and a member would take the password for a login of its own.
+    let hides_login = request.user.is_some() && !route.forward.passes_login;
+    let has_references = Cell::new(false);
     let copied = copy_request_fields(Fields(&request.fields), out, |name, _| {
         is_written_by_proxy(name, request.method)
+            || (hides_login && name.eq_ignore_ascii_case(b"authorization"))
             || is_forged(name, request)
             || is_set_by_route(name, route)
+            || (is_reference(name, request.method) && {
+                has_references.set(true);
+                true
+            })
     });
     let copied = copied.map_err(|TooManyConnectionOptions| Reject::CONNECTION_OPTIONS)?;
+    if has_references.get() {
+        push_references(request, route, member, out);
+    }
     Ok(copied.accepts_trailers)
+}
+
+/// Returns true for a field of WebDAV with URLs.
+fn is_reference(name: &[u8], method: Method) -> bool {
+    match name.len() {
+        2 => name.eq_ignore_ascii_case(b"if"),
+        11 => method.is_extension() && name.eq_ignore_ascii_case(b"destination"),
+        _ => false,
+    }
 }
 
 /// Returns true for a field that the route sets or removes.

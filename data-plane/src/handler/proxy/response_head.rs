@@ -103,16 +103,22 @@ impl Rewriter<'_> {
         rewrite: impl FnOnce(LocationScope<'_>) -> Option<Vec<u8>>,
     ) -> Option<Vec<u8>> {
         let path = self.moved_path();
-        let host = Fields(&self.request.fields).first("host");
+        let request = self.request;
+        let host = Fields(&request.fields).first("host");
+        let forwarding = request.forwarding.as_ref();
+        let forwarded_host = forwarding.and_then(|forwarding| forwarding.host.as_deref());
         let sent_host = match &self.route.forward.host {
             ForwardedHost::Fixed(host) => host.as_bytes(),
             ForwardedHost::Client | ForwardedHost::Member => self.member_host,
         };
         rewrite(LocationScope {
-            client_host: host.unwrap_or(&self.request.host),
+            client_hosts: [
+                host.unwrap_or(&request.host),
+                forwarded_host.unwrap_or_default(),
+            ],
             member_hosts: [self.member_host, sent_host],
             path: path.as_ref().map(|(prefix, path)| (*prefix, &path[..])),
-            is_secure: self.request.secure,
+            is_secure: request.secure,
         })
     }
 }

@@ -67,6 +67,10 @@ impl Handler for BackendHandler {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
         Box::pin(run(Arc::clone(&self.settings), request))
     }
+
+    fn accepts_any_method(&self) -> bool {
+        true
+    }
 }
 
 async fn run(

@@ -80,6 +80,10 @@ impl Handler for CgiHandler {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
         Box::pin(run(Arc::clone(&self.settings), request))
     }
+
+    fn accepts_any_method(&self) -> bool {
+        true
+    }
 }
 
 async fn run(settings: Arc<CgiSettings>, mut request: Request) -> Result<Response, HandlerError> {

@@ -544,6 +544,7 @@ impl H1Session {
     /// Answers one request, or returns the missing part.
     fn look(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> RequestOutcome {
         let world = self.connection.context.world();
+        let mut copy = Vec::new();
         if let Some(mut body) = self.discarded_body.take() {
             return match self.discard(&mut body, bytes, &world) {
                 Ok(DiscardProgress::More(from)) => {
@@ -557,7 +558,7 @@ impl H1Session {
                     }
                 }
                 Ok(DiscardProgress::Done(end)) => {
-                    match request::parse_head(bytes, &mut 0, &world.limits) {
+                    match request::parse_head(bytes, &mut copy, &mut 0, &world.limits) {
                         Ok(ParsedHead::Complete { head, head_bytes }) => {
                             self.body_read = !body.is_too_long;
                             let look = self.answer(&world, &head, head_bytes, end, cx);
@@ -575,7 +576,7 @@ impl H1Session {
                 Err(reject) => self.refused(reject, bytes, cx),
             };
         }
-        match request::parse_head(bytes, &mut self.scanned, &world.limits) {
+        match request::parse_head(bytes, &mut copy, &mut self.scanned, &world.limits) {
             Ok(ParsedHead::Partial) => RequestOutcome::More,
             Err(reject) => self.refused(reject, bytes, cx),
             Ok(ParsedHead::Complete { head, head_bytes }) => {

@@ -13,7 +13,7 @@ use crate::wire::h1::field_line::{LINE_END, MalformedFieldLine, ParsedFieldLine,
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::request_head_builder::{RequestHeadBuilder, RequestLine};
-use crate::wire::request_target::{EncodedSlash, parse_target_with};
+use crate::wire::request_target::{EncodedSlash, encode_raw_text, is_raw_text, parse_target_with};
 
 /// Result of parsing the bytes received so far.
 #[derive(Debug)]
@@ -33,13 +33,15 @@ pub enum ParsedHead<'a> {
     Partial,
 }
 
-/// Parses the head at the start of `buf`.
+/// Parses the head at the start of `buf`. A head with raw UTF-8 in its target is parsed from `copy`, an empty buffer that
+/// receives the head with the target percent-encoded: the later stages meet a single spelling.
 ///
 /// The caller keeps `scanned` between calls and sets 0 for a new head: the number of bytes already
 /// examined. A head that arrives byte by byte then costs one search for each byte and one parse for each
 /// line.
 pub fn parse_head<'a>(
     buf: &'a [u8],
+    copy: &'a mut Vec<u8>,
     scanned: &mut usize,
     limits: &Limits,
 ) -> Result<ParsedHead<'a>, Reject> {
@@ -48,11 +50,47 @@ pub fn parse_head<'a>(
         *scanned = buf.len();
         return verdict.map(|()| ParsedHead::Partial);
     }
-    let parsed = parse(buf, &bounds)?;
+    let parsed = match parse(buf, &bounds) {
+        Err(Reject::TARGET_MALFORMED) => parse_raw(buf, copy, &bounds)?,
+        parsed => parsed?,
+    };
     if matches!(parsed, ParsedHead::Partial) {
         *scanned = buf.len();
     }
     Ok(parsed)
+}
+
+/// Parses a head with a malformed target again, if the target is well-formed with its raw UTF-8 percent-encoded. The
+/// limits hold for the encoded head.
+#[cold]
+fn parse_raw<'a>(
+    buf: &[u8],
+    copy: &'a mut Vec<u8>,
+    bounds: &RequestHeadLimits,
+) -> Result<ParsedHead<'a>, Reject> {
+    let target = line_start(buf)?.and_then(|start| {
+        let window = &buf[start..];
+        let target = SplitRequestLine::new(window)?.target;
+        let target_start = start + byte_search::token_end(window, 0) + 1;
+        Some(target_start..target_start + target.len())
+    });
+    let Some(target) = target.filter(|target| is_raw_text(&buf[target.clone()])) else {
+        return Err(Reject::TARGET_MALFORMED);
+    };
+    let end = buf
+        .len()
+        .min(bounds.head_bytes.saturating_add(LINE_END.len()));
+    copy.extend_from_slice(&buf[..target.start]);
+    encode_raw_text(&buf[target.clone()], copy);
+    copy.extend_from_slice(&buf[target.end..end]);
+    let added = copy.len() - end;
+    Ok(match parse(copy, bounds)? {
+        ParsedHead::Complete { head, head_bytes } => ParsedHead::Complete {
+            head,
+            head_bytes: head_bytes - added,
+        },
+        ParsedHead::Partial => ParsedHead::Partial,
+    })
 }
 
 /// Returns the presumable request line of a refused head, for the log.
@@ -250,7 +288,7 @@ fn check_request_line(window: &[u8], bytes_max: usize) -> Result<(), Reject> {
     let line = &window[..line_feed.unwrap_or(window.len())];
     let text = line.strip_suffix(b"\r");
     if text.unwrap_or(line).len() > bytes_max {
-        // A method longer than every known method is answered with 501, even if the rest of the line is
+        // A method longer than every method that passes is answered with 501, even if the rest of the line is
         // invalid (RFC 9112 §3).
         let end = byte_search::token_end(line, 0);
         let is_method = matches!(line.get(end), None | Some(b' '));

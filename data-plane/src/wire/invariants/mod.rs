@@ -29,7 +29,8 @@ use crate::wire::reject::Reject;
 use crate::wire::release_pointer::ReleasePointer;
 use crate::wire::request_head::{Method, RequestHead, Version};
 use crate::wire::request_target::{
-    EncodedSlash, encode_path, normalise, parse_target, parse_target_with, valid_host,
+    EncodedSlash, encode_path, encode_raw_text, is_raw_text, normalise, parse_target,
+    parse_target_with, valid_host,
 };
 
 /// Checks the filter for responses to a push: all bytes pass in order, and a message is inserted before a
@@ -110,7 +111,8 @@ pub fn head_verdict(
     scanned: &mut usize,
     limits: &Limits,
 ) -> Result<Option<String>, Reject> {
-    match parse_head(bytes, scanned, limits)? {
+    let mut copy = Vec::new();
+    match parse_head(bytes, &mut copy, scanned, limits)? {
         ParsedHead::Partial => Ok(None),
         ParsedHead::Complete { head, head_bytes } => {
             assert!(head_bytes <= bytes.len().min(limits.head_bytes));
@@ -125,6 +127,8 @@ pub fn head_verdict(
 
 fn check_head(head: &RequestHead<'_>) {
     normal_path(&head.path);
+    assert!(head.line.is_ascii() && head.raw_path.is_ascii());
+    assert!(head.query.is_none_or(<[u8]>::is_ascii));
     if head.host.is_empty() {
         assert_eq!(head.version, Version::Http10);
     } else {
@@ -256,6 +260,14 @@ pub fn target(bytes: &[u8]) {
             assert!(may_remove || opaque != *target.path);
             readings(target.raw_path, &target.path);
         }
+    }
+    if is_raw_text(bytes) {
+        // The encoded text has the same meaning, and is not encoded again.
+        assert!(parse_target(Method::Get, bytes).is_err());
+        let mut encoded = Vec::new();
+        encode_raw_text(bytes, &mut encoded);
+        assert!(encoded.is_ascii() && !is_raw_text(&encoded));
+        assert_eq!(normalise(&encoded), normalise(bytes));
     }
     if let Ok(path) = normalise(bytes) {
         normal_path(&path);

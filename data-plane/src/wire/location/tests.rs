@@ -4,7 +4,7 @@ use proptest::prelude::*;
 /// Client at `www.test:8080`, and a member at `10.0.0.1:9000` that gets `app.test` as its host.
 fn scope<'a>(path: Option<(&'a str, &'a str)>, is_secure: bool) -> LocationScope<'a> {
     LocationScope {
-        client_host: b"www.test:8080",
+        client_hosts: [b"www.test:8080", b""],
         member_hosts: [b"10.0.0.1:9000", b"app.test"],
         path: path.map(|(from, to)| (from.as_bytes(), to.as_bytes())),
         is_secure,
@@ -126,7 +126,61 @@ fn a_route_without_another_path_hides_the_member() {
         ("//evil.test/", "//evil.test/"),
         ("http://www.test:8080/x", "http://www.test:8080/x"),
         ("https://www.test:8080/x", "https://www.test:8080/x"),
+        ("http://www.test/x", "http://www.test/x"),
+        ("https://www.test/x", "https://www.test/x"),
+        ("http://www.test:443/x", "http://www.test:443/x"),
     ]);
+}
+
+#[test]
+#[rustfmt::skip] // Keeps the columns of the table.
+fn a_member_without_knowledge_of_tls_leads_back_to_https() {
+    // The client sent its request by https to port 8080.
+    check(scope(None, true), &[
+        ("http://www.test:8080/x?y", "/x?y"),
+        ("http://WWW.test:8080", "/"),
+        ("http://www.test:8080//evil.test/", "/evil.test/"),
+        ("https://www.test:8080/x", "https://www.test:8080/x"),
+        ("//www.test:8080/x", "//www.test:8080/x"),
+        ("http://www.test/x", "http://www.test/x"),
+        ("http://www.test:443/x", "http://www.test:443/x"),
+        ("http://evil.test:8080/x", "http://evil.test:8080/x"),
+        ("http://www.test.evil.test:8080/x", "http://www.test.evil.test:8080/x"),
+        ("http://www.test:8080@evil.test/x", "http://www.test:8080@evil.test/x"),
+    ]);
+    let usual = LocationScope { client_hosts: [b"www.test", b"front.test"], ..scope(None, true) };
+    check(usual, &[
+        ("http://www.test/x", "/x"),
+        ("http://www.test:80/x", "/x"),
+        ("http://www.test:443/x", "/x"),
+        ("http://front.test/x", "/x"),
+        ("http://www.test:81/x", "http://www.test:81/x"),
+        ("https://www.test/x", "https://www.test/x"),
+    ]);
+    // A site may serve plain HTTP on purpose.
+    let plain = LocationScope { is_secure: false, ..usual };
+    check(plain, &[
+        ("http://www.test/x", "http://www.test/x"),
+        ("https://www.test/x", "https://www.test/x"),
+        ("http://www.test:443/x", "http://www.test:443/x"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip] // Keeps the columns of the table.
+fn the_port_of_the_member_behind_the_clients_host_leads_back() {
+    for is_secure in [false, true] {
+        check(scope(None, is_secure), &[
+            ("http://www.test:9000/docs/", "/docs/"),
+            ("//www.test:9000/docs/", "/docs/"),
+            ("http://www.test:9001/docs/", "http://www.test:9001/docs/"),
+            ("http://evil.test:9000/docs/", "http://evil.test:9000/docs/"),
+        ]);
+        check(scope(SHOP, is_secure), &[
+            ("http://www.test:9000/app/x", "/shop/x"),
+            ("http://www.test:9000/other", "http://www.test:9000/other"),
+        ]);
+    }
 }
 
 #[test]
