@@ -64,6 +64,7 @@ pub(super) struct Rebuilder {
     /// Releases that could not be opened as previews.
     pub(super) refused_previews: HashSet<[u8; 32]>,
     /// Bytes of releases for which the previews in use leave no room.
+    #[cfg(feature = "releases")]
     pub(super) preview_bytes: HashMap<[u8; 32], usize>,
     /// State of each file named in the configuration, to find changes of files without a watch.
     file_stamps: Vec<(PathBuf, Option<FileStamp>)>,
@@ -109,6 +110,7 @@ impl Rebuilder {
             refused_file: None,
             releases: ReleaseReports::default(),
             refused_previews: HashSet::new(),
+            #[cfg(feature = "releases")]
             preview_bytes: HashMap::new(),
             file_stamps,
         }

@@ -6,7 +6,8 @@ use super::incoming::not_written;
 use crate::base::digest::Digest;
 use crate::limits::{MANIFEST_BYTES_MAX, RECEIVE_MANIFEST_MEMORY_BYTES_MAX};
 use crate::store::{Draft, QuotaAccount, StoreWriter};
-use std::io::{self, BufRead, BufReader, Read as _, Write as _};
+use crate::wire::manifest::apply_difference;
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 
 /// Text on its way: in memory, or in a draft once it is long.
 pub(super) struct IncomingText<'s> {
@@ -90,31 +91,12 @@ impl<'s> IncomingText<'s> {
         let mut steps = self.reader()?;
         let mut base = [0; 32];
         steps.read_exact(&mut base).map_err(|_| malformed())?;
-        let mut base = open(&base)?;
         let mut made = IncomingText::new(self.store, self.account);
-        let mut kind = [0];
-        while steps.read(&mut kind)? > 0 {
-            if kind == *b"+" {
-                each_part(&mut steps, |part| made.append(part))?;
-                continue;
-            }
-            let is_copied = match &kind {
-                b"=" => true,
-                b"-" => false,
-                _ => return Err(malformed()),
-            };
-            for _ in 0..count(&mut steps)?.ok_or_else(malformed)? {
-                let has_line = if is_copied {
-                    each_part(&mut base, |part| made.append(part))?
-                } else {
-                    each_part(&mut base, |_| Ok(()))?
-                };
-                if !has_line {
-                    return Err(malformed());
-                }
-            }
+        if apply_difference(open(&base)?, steps, |part| made.append(part))? {
+            Ok(made)
+        } else {
+            Err(malformed())
         }
-        Ok(made)
     }
 
     /// Returns the whole text if it has a digest. Only then the text is in memory.
@@ -133,36 +115,3 @@ impl<'s> IncomingText<'s> {
         Ok(text)
     }
 }
-
-/// Calls `see` for the parts of the next line, with the line feed. Returns false at the end of the text. A line is never in
-/// memory as a whole.
-fn each_part(
-    text: &mut dyn BufRead,
-    mut see: impl FnMut(&[u8]) -> Result<(), ReceiveError>,
-) -> Result<bool, ReceiveError> {
-    let mut has_bytes = false;
-    loop {
-        let buffered = text.fill_buf()?;
-        let end = buffered.iter().position(|byte| *byte == b'\n');
-        let length = end.map_or(buffered.len(), |at| at + 1);
-        see(&buffered[..length])?;
-        has_bytes |= length > 0;
-        let is_last = length == 0 || end.is_some();
-        text.consume(length);
-        if is_last {
-            return Ok(has_bytes);
-        }
-    }
-}
-
-/// Reads a number of lines up to the line feed; None for another text.
-fn count(steps: &mut dyn BufRead) -> io::Result<Option<usize>> {
-    let mut digits = Vec::new();
-    steps.take(COUNT_BYTES_MAX).read_until(b'\n', &mut digits)?;
-    let digits = digits.strip_suffix(b"\n");
-    let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-    Ok(digits.and_then(|digits| digits.parse().ok()))
-}
-
-/// Bytes of a number of lines with its line feed.
-const COUNT_BYTES_MAX: u64 = 21;

@@ -4,8 +4,8 @@
 //! out the next N lines, and `+LINE` adds a line. The receiver compares the digest of the result with the digest of the
 //! release, so that a wrong difference does no harm.
 
-use crate::limits::MANIFEST_BYTES_MAX;
 use std::collections::HashMap;
+use std::io::{self, BufRead, Read as _};
 
 /// Returns the difference that makes `new` out of `old`. Lines of a manifest are unique and sorted, so one pass finds a
 /// short difference.
@@ -74,36 +74,89 @@ impl Steps {
     }
 }
 
-/// Returns the manifest that a difference makes out of `old`; None for a malformed difference, and for a result of more
-/// than 32 MiB.
-pub fn apply_difference(old: &[u8], steps: &[u8]) -> Option<Vec<u8>> {
-    let mut lines = old.split_inclusive(|byte| *byte == b'\n');
-    // A growing list would take up to three times the memory of the manifest.
-    let mut new = Vec::with_capacity(old.len() + steps.len());
-    for step in steps.split_inclusive(|byte| *byte == b'\n') {
-        let (kind, rest) = step.split_first()?;
-        if *kind == b'+' {
-            new.extend_from_slice(rest);
-        } else {
-            let count = std::str::from_utf8(rest.strip_suffix(b"\n")?).ok()?;
-            for _ in 0..count.parse::<usize>().ok()? {
-                let line = lines.next()?;
-                if *kind == b'=' {
-                    new.extend_from_slice(line);
-                }
+/// Passes the manifest that the difference `steps` makes out of `old` to `append`, in parts. Returns false for a malformed
+/// difference. Neither text nor any line of them is in memory as a whole. `append` bounds the length of the manifest: each
+/// line of `old` is read once, so a difference makes at most the bytes of both texts.
+pub fn apply_difference<E: From<io::Error>>(
+    mut old: impl BufRead,
+    mut steps: impl BufRead,
+    mut append: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<bool, E> {
+    let mut kind = [0];
+    while steps.read(&mut kind)? > 0 {
+        let is_copied = match kind {
+            [b'+'] => {
+                each_part(&mut steps, &mut append)?;
+                continue;
+            }
+            [b'='] => true,
+            [b'-'] => false,
+            _ => return Ok(false),
+        };
+        let Some(lines) = count(&mut steps)? else {
+            return Ok(false);
+        };
+        for _ in 0..lines {
+            let has_line = if is_copied {
+                each_part(&mut old, &mut append)?
+            } else {
+                each_part(&mut old, &mut |_| Ok::<(), E>(()))?
+            };
+            if !has_line {
+                return Ok(false);
             }
         }
-        if !matches!(kind, b'+' | b'-' | b'=') || new.len() > MANIFEST_BYTES_MAX {
-            return None;
+    }
+    Ok(true)
+}
+
+/// Calls `see` for the parts of the next line, with the line feed. Returns false at the end of the text.
+fn each_part<E: From<io::Error>>(
+    text: &mut impl BufRead,
+    see: &mut impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<bool, E> {
+    let mut has_bytes = false;
+    loop {
+        let buffered = text.fill_buf()?;
+        let end = buffered.iter().position(|byte| *byte == b'\n');
+        let length = end.map_or(buffered.len(), |at| at + 1);
+        see(&buffered[..length])?;
+        has_bytes |= length > 0;
+        let is_last = length == 0 || end.is_some();
+        text.consume(length);
+        if is_last {
+            return Ok(has_bytes);
         }
     }
-    Some(new)
 }
+
+/// Reads a number of lines up to the line feed; None for another text.
+fn count(steps: &mut impl BufRead) -> io::Result<Option<usize>> {
+    let mut digits = Vec::new();
+    steps.take(COUNT_BYTES_MAX).read_until(b'\n', &mut digits)?;
+    let digits = digits.strip_suffix(b"\n");
+    let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+    Ok(digits.and_then(|digits| digits.parse().ok()))
+}
+
+/// Bytes of a number of lines with its line feed.
+const COUNT_BYTES_MAX: u64 = 21;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Returns the text that a difference makes out of `old`; None for a malformed difference.
+    fn made(old: &str, steps: &str) -> Option<String> {
+        let mut text = Vec::new();
+        let append = |part: &[u8]| {
+            text.extend_from_slice(part);
+            Ok::<(), io::Error>(())
+        };
+        let is_right = apply_difference(old.as_bytes(), steps.as_bytes(), append).ok()?;
+        is_right.then(|| String::from_utf8(text).expect("UTF-8"))
+    }
 
     #[test]
     fn a_changed_file_is_a_short_difference() {
@@ -111,8 +164,7 @@ mod tests {
         let new = "h\na 1\nb 2\nc 1\nd 1\ne 1\n";
         let steps = difference(old, new);
         assert_eq!(steps, "=2\n+b 2\n-1\n=2\n+e 1\n");
-        let made = apply_difference(old.as_bytes(), steps.as_bytes());
-        assert_eq!(made.as_deref(), Some(new.as_bytes()));
+        assert_eq!(made(old, &steps).as_deref(), Some(new));
     }
 
     #[test]
@@ -127,21 +179,16 @@ mod tests {
             "=-1\n",
             "=99999999999999999999\n",
         ] {
-            assert_eq!(
-                apply_difference(b"a\nb\n", steps.as_bytes()),
-                None,
-                "{steps:?}"
-            );
+            assert_eq!(made("a\nb\n", steps), None, "{steps:?}");
         }
         // A difference that copies one part many times cannot grow beyond the earlier manifest: each line is read once.
-        assert_eq!(apply_difference(b"a\n", b"=1\n=1\n"), None);
+        assert_eq!(made("a\n", "=1\n=1\n"), None);
     }
 
     proptest! {
         #[test]
         fn each_difference_makes_the_new_text(old in "([a-d]\n){0,9}", new in "([a-d]\n){0,9}") {
-            let made = apply_difference(old.as_bytes(), difference(&old, &new).as_bytes());
-            prop_assert_eq!(made, Some(new.into_bytes()));
+            prop_assert_eq!(made(&old, &difference(&old, &new)), Some(new));
         }
     }
 }
