@@ -173,7 +173,7 @@ fn a_request_is_written_anew_for_a_member_with_http2() {
         (":method", &["GET"]),
         (":scheme", &["http"]),
         (":authority", &["www.example.org:80"]),
-        (":path", &["/a%3Bb/d/e?x=%2F"]),
+        (":path", &["/a%3Bb/d//e?x=%2F"]),
         ("host", &[]),
         ("x-own", &["1"]),
         ("cookie", &["a=b"]),

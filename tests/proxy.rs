@@ -50,7 +50,7 @@ fn members_receive_requests_written_anew() {
         (200, "hello".to_owned())
     );
     let request = member.wait_for(1);
-    assert_eq!(request.line(), "GET /a%3Bb/d/e?x=%2F HTTP/1.1");
+    assert_eq!(request.line(), "GET /a%3Bb/d//e?x=%2F HTTP/1.1");
     let expected: &[(&str, &[&str])] = &[
         ("host", &["www.example.org:80"]),
         ("x-own", &["1"]),

@@ -14,7 +14,8 @@
 //!   few slots ([`CallShares::may_take`]).
 
 use crate::base::call_shares::{CallShares, WaitRank};
-use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit};
+use crate::base::client_network::ClientNetwork;
+use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::limits::{
     CALL_END_PAUSE_MILLISECONDS, CALL_SHARE_SECONDS, CALL_UNANSWERED_MILLISECONDS,
 };

@@ -5,7 +5,7 @@
 //! read-ahead depends on the level of the ledger. A worker reserves bytes in batches, so most calls change no
 //! memory shared by workers.
 
-use crate::base::fair_share::ClientNetwork;
+use crate::base::client_network::ClientNetwork;
 use crate::base::hash::FastBuildHasher;
 use crate::base::network_table::WideNetwork;
 use crate::base::sys::Heap;

@@ -3,8 +3,8 @@
 //! The rules are the same for scripts, for connections to a backend and for places of members. A wide IPv6 network with
 //! more than an eighth of the places counts as one client ([`NetworkTable`]).
 
-use crate::base::fair_share::ClientNetwork;
-use crate::base::network_table::{HolderRank, Holding, LargeNetworks, NetworkTable, share_of};
+use crate::base::client_network::{ClientNetwork, share_of};
+use crate::base::network_table::{HolderRank, Holding, LargeNetworks, NetworkTable};
 
 /// Numbers of calls of all clients.
 #[derive(Default)]

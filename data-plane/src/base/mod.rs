@@ -21,6 +21,7 @@ pub mod coarse_timer;
 pub mod kernel_pipe;
 pub mod worker_number;
 pub mod ip_endpoint;
+pub mod client_network;
 pub mod network_table;
 pub mod number_text;
 pub mod trusted_path;

@@ -12,7 +12,7 @@
 //! Each client adds at most two sums, and a sum without holders leaves the table, so the table is bounded by the number
 //! of clients that hold something.
 
-use crate::base::fair_share::{ClientNetwork, may_take_more};
+use crate::base::client_network::{ClientNetwork, may_take_more};
 use std::collections::HashMap;
 
 /// IPv6 network of several clients: a /56 or a /48.
@@ -185,12 +185,6 @@ impl LargeNetworks {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-}
-
-/// Share of a bound beyond which a wide network counts as one client: an eighth, as the share of a client in the last
-/// quarter of the bound.
-pub fn share_of(bound: usize) -> usize {
-    (bound / 8).max(1)
 }
 
 /// Holdings of each client and of the wide networks.

@@ -1,6 +1,6 @@
 //! Listening sockets of a worker, and accepted connections before their first byte.
 
-use crate::base::fair_share::ClientNetwork;
+use crate::base::client_network::ClientNetwork;
 use crate::handler::Endpoints;
 use crate::limits::MANAGER_CONNECTIONS_RESERVED;
 use crate::serve::dispatch_context::Audience;

@@ -7,8 +7,9 @@
 //! bound. A client over its share is refused. When another client finds the bound taken, the client with
 //! the largest holding loses the requests that have been stalled for longest.
 
-use crate::base::fair_share::{ClientHoldings, ClientNetwork, RefusalCounters, SharedLimit};
-use crate::base::network_table::share_of;
+use crate::base::client_network::ClientNetwork;
+use crate::base::client_network::share_of;
+use crate::base::fair_share::{ClientHoldings, RefusalCounters, SharedLimit};
 use crate::base::sys;
 use crate::limits::{FEW_CONNECTIONS_MAX, UNFINISHED_HEAD_BYTES_FREE};
 use crate::serve::socket::TcpSocket;

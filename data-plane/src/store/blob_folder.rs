@@ -10,7 +10,6 @@ use super::folder_access::{
     DRAFT, StoreModes, create_unique, each_name, make_folder, make_unsynced_folder, open_file,
     open_folder, sync_folder,
 };
-use super::quota_account::SESSION;
 use super::write_error::StoreWriteError;
 use crate::base::digest::hex;
 use crate::limits::{STORE_FILE_BYTES_MIN, STORE_FSYNC_MAX};
@@ -21,6 +20,9 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Begin of the names of the files of sessions.
+pub(super) const SESSION: &str = "session-";
 
 /// Begin of the names of the drafts of a session. The name of the session and a hyphen follow.
 pub(super) const OF_SESSION: &str = "draft+";

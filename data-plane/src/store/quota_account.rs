@@ -10,6 +10,7 @@
 //! The lock also tells a sweep that the drafts with the name of the session are in use.
 
 use super::StoreError;
+use super::blob_folder::SESSION;
 use super::folder_access::{LockKind, create_unique, each_name, is_locked, lock, open_file};
 use super::write_error::StoreWriteError;
 use super::writer::StoreWriter;
@@ -17,9 +18,6 @@ use rustix::fs::{AtFlags, FlockOperation, flock, unlinkat};
 use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-
-/// Begin of the names of the files of sessions.
-pub(super) const SESSION: &str = "session-";
 
 /// Account of a session.
 pub struct QuotaAccount<'s> {

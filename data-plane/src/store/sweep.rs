@@ -4,14 +4,13 @@
 //! in memory, 8 bytes for each content.
 
 use super::StoreError;
-use super::blob_folder::OF_SESSION;
+use super::blob_folder::{OF_SESSION, SESSION};
 use super::draft::KEPT;
 use super::folder::StoreFolder;
 use super::folder_access::{
     LockKind, StoreModes, each_name, is_locked, lock, open_folder, sync_folder,
 };
 use super::history::{SiteRecords, sites};
-use super::quota_account::SESSION;
 use super::received::{self, RECEIVED};
 use super::release_contents::release_contents;
 use super::served_release::ServedRelease;

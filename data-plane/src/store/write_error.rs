@@ -1,6 +1,7 @@
 //! Failure of a change of a store.
 
 use super::StoreError;
+use crate::base::visible_text::shortened;
 use crate::limits::STORE_MARKS_MAX;
 use std::fmt;
 
@@ -83,12 +84,14 @@ impl fmt::Display for StoreWriteError {
             }
             StoreWriteError::Name(name) => write!(
                 f,
-                "`{name}` is no name: 1 to 63 letters, digits, dots, hyphens and underscores, with a letter or a \
-                 digit first"
+                "`{}` is no name: 1 to 63 letters, digits, dots, hyphens and underscores, with a letter or a \
+                 digit first",
+                shortened(name)
             ),
             StoreWriteError::Digits(label) => write!(
                 f,
-                "the label `{label}` could be the begin of a release id; take a label with another character"
+                "the label `{}` could be the begin of a release id; take a label with another character",
+                shortened(label)
             ),
             StoreWriteError::TooMany(folder) => write!(
                 f,
@@ -115,3 +118,18 @@ impl fmt::Display for StoreWriteError {
 }
 
 impl std::error::Error for StoreWriteError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_quotes_at_most_80_characters_of_a_name() {
+        for error in [
+            StoreWriteError::Name("k".repeat(60_000)),
+            StoreWriteError::Digits("a".repeat(300)),
+        ] {
+            assert!(error.to_string().chars().count() < 250, "{error}");
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Connection to a member while the connection is being established, for requests and for checks.
 
-use crate::base::fair_share::ClientNetwork;
+use crate::base::client_network::ClientNetwork;
 use crate::upstream::address::BackendAddress;
 use crate::upstream::member_address::{AddressCandidates, MemberAddress};
 use crate::upstream::member_conn::MemberConn;

@@ -1,8 +1,8 @@
 //! Idle connections to a member. Each worker keeps its own connections, so that a connection never changes
 //! its runtime.
 
+use crate::base::client_network::ClientNetwork;
 use crate::base::descriptors::{DescriptorRefused, MemberDescriptor, descriptors};
-use crate::base::fair_share::ClientNetwork;
 use crate::base::task::spawn_local;
 use crate::base::worker_number::worker_number;
 use crate::limits::{

@@ -9,7 +9,8 @@
 mod tests;
 
 use crate::base::admission::{AdmissionControl, AdmissionRefused, CallSlot, WorkStart};
-use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit};
+use crate::base::client_network::ClientNetwork;
+use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::base::task::spawn_local;
 use crate::limits::{
     BACKEND_CONNECT_SECONDS, BACKEND_CONNECT_TRIES, BACKEND_CONNECTIONS_MAX,

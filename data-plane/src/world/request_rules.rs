@@ -1,8 +1,8 @@
 //! Rules of a site that depend on more than the path of a request: request rates, cross-origin access, and the largest
 //! content of a request. A site without such rules has none of the look-ups.
 
+use crate::base::client_network::ClientNetwork;
 use crate::base::client_rate::ClientRate;
-use crate::base::fair_share::ClientNetwork;
 use crate::wire::path_readings::PathReadings;
 use crate::wire::request_target::is_below;
 use crate::world::cors::CorsRule;

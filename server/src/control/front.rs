@@ -4,7 +4,6 @@
 //! work at once, a command that only reads is answered from the state before the work, and any other command waits. After
 //! a second such a command ends the reads under way: a reload never waits for a disk.
 
-use super::plane::Signals;
 use super::scans::Urgency;
 use super::socket::{ControlRequest, ControlSocket};
 use super::status::StatusView;
@@ -12,8 +11,29 @@ use crate::admin::command::Command;
 use crate::limits::URGENT_COMMAND_WAIT_MILLISECONDS;
 use std::collections::VecDeque;
 use std::future::Future;
+use std::io;
 use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
+
+/// Signals of the operator and of the service manager.
+pub(super) struct Signals {
+    pub(super) interrupt: Signal,
+    pub(super) terminate: Signal,
+    pub(super) hangup: Signal,
+    pub(super) reopen: Signal,
+}
+
+impl Signals {
+    pub(super) fn new() -> io::Result<Signals> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+            reopen: signal(SignalKind::user_defined1())?,
+        })
+    }
+}
 
 /// Receiver of signals and commands.
 pub(super) struct Front {

@@ -4,7 +4,7 @@
 use super::check::checked;
 use super::deployments::{DeploymentEvent, Deployments, FIRST_DEPLOY_WAIT_MAX, RootPlans};
 use super::edits::{self, EditRefusal, Edits};
-use super::front::{Front, Waited};
+use super::front::{Front, Signals, Waited};
 use super::member_edit::EditAnswer;
 use super::publish::Publisher;
 use super::rebuild::{QUIET, Rebuilder, stamp_config_files};
@@ -38,7 +38,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -743,25 +742,6 @@ fn sample_interval() -> Interval {
     let mut every = interval(Duration::from_secs(limits::HISTORY_INTERVAL_SECONDS));
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     every
-}
-
-/// Signals of the operator and of the service manager.
-pub(super) struct Signals {
-    pub(super) interrupt: Signal,
-    pub(super) terminate: Signal,
-    pub(super) hangup: Signal,
-    reopen: Signal,
-}
-
-impl Signals {
-    pub(super) fn new() -> io::Result<Signals> {
-        Ok(Signals {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-            reopen: signal(SignalKind::user_defined1())?,
-        })
-    }
 }
 
 /// Waits until the log files are open again, and returns the answer of `anthill reopen`.

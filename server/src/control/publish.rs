@@ -3,8 +3,7 @@
 use super::banner;
 use super::heartbeats::HeartbeatLedgers;
 use super::listeners::{Listeners, RETIRE_DELAY};
-use super::releases;
-use super::scans::build_on_thread;
+use super::scans::{POOL_QUEUE, build_on_thread};
 use super::startup::{h3_port, https_port, open_error_sinks, tls_supplies};
 use crate::admin::active_requests::ActiveRequestList;
 use crate::base::active_requests::ActiveRequestLedger;
@@ -20,6 +19,7 @@ use crate::limits::{self, ACTIVE_REQUESTS_LISTED_MAX};
 use crate::manager::{ManagerContext, manager_handler};
 use crate::serve::h3;
 use crate::serve::worker::{self, ProcessContext, WorkerCommand};
+use crate::site::{ReleaseRules, ReleaseState};
 use crate::tls::SelfSigned;
 use crate::upstream::checker::Checker;
 use crate::world::World;
@@ -36,8 +36,6 @@ use tokio::sync::oneshot;
 const RENEW_SECONDS: u64 = 30 * 24 * 3600;
 /// Number of pool threads that read cold files.
 const POOL_THREADS: usize = 4;
-/// Maximum number of reads in the queue of the pool threads.
-pub(super) const POOL_QUEUE: usize = 10_000;
 /// Pause before the restart of an ended worker.
 const RESTART: Duration = Duration::from_millis(200);
 /// Index of the worker that reads the QUIC sockets for all workers.
@@ -383,7 +381,7 @@ impl Publisher {
         let (manager, served) = (Arc::clone(&self.manager), Arc::clone(&self.world));
         let build = move || {
             let world = build_and_open(&config, &resources, &manager, Some(&served))?;
-            releases::must_stay_served(&served, &world)?;
+            must_stay_served(&served, &world)?;
             Ok((config, (resources, world)))
         };
         let (config, (resources, world)) = build_on_thread(build).await?;
@@ -523,6 +521,32 @@ fn build_and_open(
     world.manager = manager_handler(config, &resources.logins, manager)?;
     build::open_access_logs(&world, config, &resources.sinks)?;
     Ok(world)
+}
+
+/// Refuses a new configuration whose `publishers` would end the service of a release: a served site would answer 503.
+fn must_stay_served(served: &World, new: &World) -> Result<(), OperatorError> {
+    let is_served = |rules: &ReleaseRules| {
+        let mut sites = served.hosts.iter().filter_map(|host| host.site.as_ref());
+        sites.any(|site| {
+            let its = site.rules().release.as_ref();
+            its.is_some_and(|its| its.pointer() == rules.pointer())
+                && matches!(site.release_state(), Some(ReleaseState::Served(_)))
+        })
+    };
+    let ends = new.hosts.iter().find_map(|host| {
+        let site = host.site.as_ref()?;
+        let rules = site.rules().release.as_ref()?;
+        let is_missing = matches!(site.release_state(), Some(ReleaseState::Missing));
+        let ends = is_missing && !rules.publishers.is_empty() && is_served(rules);
+        Some((&rules.site, site.reopened().refused.filter(|_| ends)?))
+    });
+    let Some((name, refused)) = ends else {
+        return Ok(());
+    };
+    let what = format!("the site {name} would answer 503 with these `publishers`: {refused}");
+    Err(OperatorError::failure(what).help(
+        "publish once with --key before you add `publishers`; the publication is served without `publishers` too",
+    ))
 }
 
 /// Logs the warnings about the certificates of a World, unless the World before had the same certificates.

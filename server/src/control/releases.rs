@@ -6,7 +6,6 @@ use super::watch::SiteId;
 use crate::admin::status::ReleaseStatus;
 use crate::base::digest::hex;
 use crate::base::{atomic_file, clock};
-use crate::config::OperatorError;
 use crate::site::{
     ACKNOWLEDGMENT_MODE, ReleaseError, ReleaseRules, ReleaseState, Site, SiteAddresses,
     record_refusal,
@@ -156,32 +155,6 @@ fn record(rules: &ReleaseRules, refused: Option<(&[u8; 32], u64, &str)>) {
         let file = rules.served.display();
         log::error!("{file}: the refusal of a release can't be recorded: {error}");
     }
-}
-
-/// Refuses a new configuration whose `publishers` would end the service of a release: a served site would answer 503.
-pub(super) fn must_stay_served(served: &World, new: &World) -> Result<(), OperatorError> {
-    let is_served = |rules: &ReleaseRules| {
-        let mut sites = served.hosts.iter().filter_map(|host| host.site.as_ref());
-        sites.any(|site| {
-            let its = site.rules().release.as_ref();
-            its.is_some_and(|its| its.pointer() == rules.pointer())
-                && matches!(site.release_state(), Some(ReleaseState::Served(_)))
-        })
-    };
-    let ends = new.hosts.iter().find_map(|host| {
-        let site = host.site.as_ref()?;
-        let rules = site.rules().release.as_ref()?;
-        let is_missing = matches!(site.release_state(), Some(ReleaseState::Missing));
-        let ends = is_missing && !rules.publishers.is_empty() && is_served(rules);
-        Some((&rules.site, site.reopened().refused.filter(|_| ends)?))
-    });
-    let Some((name, refused)) = ends else {
-        return Ok(());
-    };
-    let what = format!("the site {name} would answer 503 with these `publishers`: {refused}");
-    Err(OperatorError::failure(what).help(
-        "publish once with --key before you add `publishers`; the publication is served without `publishers` too",
-    ))
 }
 
 fn report(rules: &ReleaseRules, state: &ReleaseState) {

@@ -3,7 +3,6 @@
 //! A read has a deadline, and an urgent command of the operator ends a read: the end and the reload of the server wait
 //! neither for a disk nor for the files of a publisher.
 
-use super::publish::POOL_QUEUE;
 use crate::base::job_end::{JobEnd, JobOver};
 use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
 use crate::config::OperatorError;
@@ -15,6 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
+
+/// Maximum number of reads in the queue of the pool threads.
+pub(super) const POOL_QUEUE: usize = 10_000;
 
 /// Threads for reads of sites and stores, apart from the reads of requests.
 pub(super) struct Scans {

@@ -1,8 +1,9 @@
 //! Tests of internal failures: the end of a worker, and a panic in a connection. The end-to-end tests cover
 //! the rest, with the real program.
 
+use super::front::Signals;
 use super::front::{Front, Waited};
-use super::plane::{ControlPlane, Signals};
+use super::plane::ControlPlane;
 use crate::base::log::{ErrorLog, LogDestination};
 use crate::config::{ConfigSource, Overrides};
 use crate::handler::route_handler::RouteHandler;

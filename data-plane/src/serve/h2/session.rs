@@ -5,7 +5,8 @@
 //! file, a password, a live call, the peer's window) becomes an [`H2Exchange`] of its stream, and is polled
 //! whenever the connection is woken.
 
-use crate::base::fair_share::{ClientNetwork, SharedLimit};
+use crate::base::client_network::ClientNetwork;
+use crate::base::fair_share::SharedLimit;
 use crate::base::stats::ClosedCount;
 use crate::limits;
 use crate::serve::access_log::ClientInfo;

@@ -1,6 +1,6 @@
 //! QUIC endpoints: sockets, configuration, and the assignment of new connections to workers.
 
-use crate::base::fair_share::ClientNetwork;
+use crate::base::client_network::ClientNetwork;
 use crate::base::task::spawn_local;
 use crate::limits;
 use crate::serve::connection_ledger::{ConnectionOwner, Newcomer, Shortage};

@@ -1,7 +1,8 @@
 //! State of an HTTP/3 connection, shared by the tasks of its streams: requests under way, windows, and the
 //! abuse budget for traffic without use.
 
-use crate::base::fair_share::{ClientNetwork, SharedLimit};
+use crate::base::client_network::ClientNetwork;
+use crate::base::fair_share::SharedLimit;
 use crate::handler::Endpoints;
 use crate::limits;
 use crate::serve::access_log::ClientInfo;

@@ -5,7 +5,7 @@
 //! under way as it may have is usable but full: neither a spare nor a higher set takes its requests, which
 //! wait instead.
 
-use crate::base::fair_share::ClientNetwork;
+use crate::base::client_network::ClientNetwork;
 use crate::upstream::balancer::member::Member;
 use crate::upstream::balancer::request::MemberId;
 use crate::upstream::balancer::seat::Seat;

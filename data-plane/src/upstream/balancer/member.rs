@@ -3,7 +3,7 @@
 //! A choice and a successful request read and write atomics alone. Changes of state take the lock of the
 //! member, and publish the [`Standing`] anew.
 
-use crate::base::fair_share::ClientNetwork;
+use crate::base::client_network::ClientNetwork;
 use crate::limits::{RETRY_LINE_SECONDS, UPLOAD_TRIAL_SECONDS};
 use crate::upstream::balancer::down_watch::DownWatch;
 use crate::upstream::balancer::edited::Edited;

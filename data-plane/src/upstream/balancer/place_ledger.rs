@@ -10,7 +10,7 @@
 //! client or wide network has more than an equal part of the places, and another client waits.
 
 use crate::base::call_shares::{CallShares, ClientPace, WaitRank};
-use crate::base::fair_share::{ClientNetwork, may_take};
+use crate::base::client_network::{ClientNetwork, may_take};
 use crate::base::network_table::{LargeNetworks, NetworkTable};
 use crate::upstream::balancer::request::MemberId;
 use std::cmp::Reverse;

@@ -1,7 +1,7 @@
 //! Frozen list of the members of a balancer. A reload replaces the list whole, and members with known URLs
 //! keep their state.
 
-use crate::base::fair_share::ClientNetwork;
+use crate::base::client_network::ClientNetwork;
 use crate::limits::SESSION_REDIRECTS_MAX;
 use crate::upstream::balancer::candidates::{Candidates, Found, Readiness, SetOrder, UsableTerms};
 use crate::upstream::balancer::health::CheckCensus;

@@ -8,7 +8,7 @@
 //! newcomer's client has fewer.
 
 use crate::base::call_shares::{ClientPace, WaitRank};
-use crate::base::fair_share::ClientNetwork;
+use crate::base::client_network::ClientNetwork;
 use crate::upstream::balancer::place_ledger::{HeldPlace, PlaceLedger, PlaceUse};
 use crate::upstream::balancer::request::MemberId;
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! Place of a request in the queue for a busy member.
 
-use crate::base::fair_share::ClientNetwork;
+use crate::base::client_network::ClientNetwork;
 use crate::upstream::balancer::lease::{Lease, release_place};
 use crate::upstream::balancer::member::{Member, PlaceHolder};
 use crate::upstream::balancer::place_ledger::HeldPlace;

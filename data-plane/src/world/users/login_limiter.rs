@@ -3,7 +3,7 @@
 //! An unknown password takes a token before hashing, so simultaneous guesses count at once. A right
 //! password gives the token back. The module is pure: the caller passes the time.
 
-use crate::base::fair_share::ClientNetwork;
+use crate::base::client_network::ClientNetwork;
 use crate::limits::{
     LOGIN_CLIENTS_MAX, LOGIN_FAILED_SECONDS, LOGIN_FAILURE_SECONDS, LOGIN_FAILURES_MAX,
     LOGIN_TRUSTED_SECONDS,

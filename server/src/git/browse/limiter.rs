@@ -2,7 +2,8 @@
 //! rate of expensive requests per client address. All workers share one limiter.
 
 use crate::base::admission::{AdmissionControl, AdmissionRefused, CallSlot, WorkStart};
-use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit};
+use crate::base::client_network::ClientNetwork;
+use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
 use crate::git::browse::locate::RepositoryList;
 use crate::git::repository::GitSettings;

@@ -8,7 +8,8 @@
 //! number of bodies and their bytes, in total and for each client, so that a single client can't use up the
 //! spool.
 
-use crate::base::fair_share::{ClientNetwork, RefusalCounters, SharedLimit};
+use crate::base::client_network::ClientNetwork;
+use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::base::network_table::{Holding, NetworkTable};
 use crate::base::sys;
 use crate::base::thread_pool::{ThreadPool, ThreadPoolError};

@@ -1,6 +1,6 @@
 //! A balancer under a virtual clock. Members are named by letters, the first is `a`.
 
-use crate::base::fair_share::ClientNetwork;
+use crate::base::client_network::ClientNetwork;
 use crate::upstream::balancer::{
     Balancer, BalancerReport, CheckFailure, CheckOutcome, ChooseRequest, HealthReport, Lease,
     Member, MemberEdit, MemberId, MemberReport, MemberState, NextCheck, NoMember, SessionKey,
