@@ -188,7 +188,7 @@ fn a_refused_publication_is_told_to_the_publisher() {
     let done = run_publisher(folder, &["rollback", store]);
     assert!(
         done.stderr
-            .contains("warning: the release before is signed"),
+            .contains("warning: the previous release is signed"),
         "{done:?}"
     );
 }

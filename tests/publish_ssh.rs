@@ -271,6 +271,22 @@ fn a_key_has_the_rights_of_its_line() {
     let reason = "this account has the rights `preview`, and only the rights `publish` choose the served release";
     assert!(done.stderr.contains(reason), "{done:?}");
     assert_eq!(host.server.keep_alive().get("/").status, 503);
+    // Nothing was uploaded, and a dry run has the same advice. A signature would not help.
+    for done in [
+        done,
+        host.run(&["publish", "--dry-run", "site", host.destination()]),
+    ] {
+        assert_eq!(done.code, Some(1), "{done:?}");
+        assert!(
+            done.stderr.contains("\nhelp: add --preview LABEL"),
+            "{done:?}"
+        );
+        assert!(!done.stderr.contains("--key"), "{done:?}");
+    }
+    let mut contents = Command::new("find");
+    contents.arg(host.server.folder.path("state/releases"));
+    contents.args(["-path", "*/blobs/*", "-type", "f"]);
+    assert_eq!(finish(contents, b"").stdout, "");
     let done = host.run(&["publish", "--preview", "next", "site", host.destination()]);
     assert!(
         done.stdout.contains("labelled next"),

@@ -24,7 +24,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Begin of the file, up to the size of the manifest.
+/// Start of the file, up to the size of the manifest.
 const BEGIN: &str = "anthill packed release 1\nmanifest ";
 /// Bytes in which the two lines end.
 const HEAD_BYTES_MAX: u64 = 256;

@@ -13,6 +13,19 @@ pub use anthill_data_plane::wire::manifest::{Change, Changes};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+/// Checks the bounds of a release before the files are read. Codings of the contents are not known yet.
+pub fn check_bounds(source: &Source, rules: &SiteRules) -> Result<(), Problem> {
+    let contents = source.files.iter().map(|file| FileContents {
+        content: BlobRef {
+            size: file.size,
+            digest: [0; 32],
+        },
+        coded: Vec::new(),
+    });
+    let contents: Vec<FileContents> = contents.collect();
+    manifest(source, rules, &contents).map(drop)
+}
+
 /// Returns the manifest of a release. A release beyond the bounds of the format is an error.
 pub fn manifest(
     source: &Source,
@@ -63,15 +76,36 @@ pub fn manifest(
     let lines = ManifestReader::new(text.as_bytes());
     match lines.and_then(|mut lines| lines.try_for_each(|line| line.map(drop))) {
         Ok(()) => Ok(text),
-        Err(error) => Err(out_of_bounds(&text, &error)),
+        Err(error) => Err(out_of_bounds(&text, rules, &error)),
     }
 }
 
-fn out_of_bounds(text: &str, error: &ManifestError) -> Problem {
-    let line = text.lines().nth(error.line.saturating_sub(1));
-    let line = shortened(line.unwrap_or_default());
-    let what = format!("the folder is no valid release: {}: {line}", error.what);
-    Problem::usage(what).help("rename or remove the file")
+/// Returns the problem for a line of the manifest, with the file, or with the line of `_redirects`.
+fn out_of_bounds(text: &str, rules: &SiteRules, error: &ManifestError) -> Problem {
+    let what = error.what;
+    let lines = || text.lines().take(error.line);
+    let line = lines().last().unwrap_or_default();
+    let is_redirect = |line: &&str| line.starts_with("redirect");
+    let redirects = lines().filter(is_redirect).count();
+    if is_redirect(&line)
+        && let Some(rule) = rules.redirects.get(redirects.saturating_sub(1))
+    {
+        let what = format!("_redirects, line {}: {what}", rule.line);
+        return Problem::usage(what).help("correct or remove the line");
+    }
+    let is_file = line.starts_with("file ") || line.starts_with("hashed ");
+    let shown = match is_file {
+        true => line.rsplit(' ').next().unwrap_or_default().to_owned(),
+        false => shortened(line),
+    };
+    let is_of_all = ["the release has", "the contents have", "the manifest"]
+        .iter()
+        .any(|start| what.starts_with(start));
+    let what = format!("the folder is no valid release: {shown}: {what}");
+    Problem::usage(what).help(match is_of_all {
+        true => "divide the site into several sites",
+        false => "rename or remove the file",
+    })
 }
 
 /// File of a release.
@@ -172,6 +206,30 @@ mod tests {
             removed: 1,
         };
         assert_eq!(changes, expected);
+    }
+
+    #[test]
+    fn bounds_of_all_files_are_checked_before_the_files_are_read() {
+        let file = |nth: usize| crate::source::SourceFile {
+            content: None,
+            path: format!("{nth:06}").into_bytes(),
+            real: "missing".into(),
+            size: 1,
+        };
+        let source = |count: usize| Source {
+            folder: "site".into(),
+            files: (0..count).map(file).collect(),
+            headers: None,
+            redirects: None,
+        };
+        let rules = SiteRules::default();
+        let refused = check_bounds(&source(250_001), &rules).expect_err("a refusal");
+        assert_eq!(
+            refused.to_string(),
+            "error: the folder is no valid release: 250000: the release has too many files, more than 250,000\n\
+             help: divide the site into several sites"
+        );
+        assert!(check_bounds(&source(2), &rules).is_ok());
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct Remote {
     pub is_named: bool,
     /// Name of the publisher that the receiver sets, if the receiver sets one.
     pub publisher: Option<String>,
+    /// True if the key has the rights `preview`, and so cannot choose the served release.
+    pub makes_previews_alone: bool,
     /// True if the receiver takes pointers with the identity of a site. A receiver of an earlier version does not.
     pub takes_site_ids: bool,
     /// Releases of the site.
@@ -69,7 +71,7 @@ struct Transfer {
 }
 
 impl Transfer {
-    /// Returns the frame at the begin of the content.
+    /// Returns the frame at the start of the content.
     fn head(&self) -> (FrameKind, Vec<u8>) {
         match self.text {
             None => (FrameKind::Blob, self.place.bytes().to_vec()),
@@ -105,6 +107,7 @@ impl Remote {
             site: site.unwrap_or_default().to_owned(),
             is_named: site.is_some(),
             publisher: None,
+            makes_previews_alone: false,
             takes_site_ids: false,
             records: SiteRecords::default(),
             addresses: SiteAddresses::default(),
@@ -143,7 +146,8 @@ impl Remote {
             text = rest;
             Some(value.to_owned())
         };
-        let (site, _rights) = (word("site"), word("rights"));
+        let (site, rights) = (word("site"), word("rights"));
+        self.makes_previews_alone = rights.as_deref() == Some("preview");
         self.publisher = word("publisher");
         for keyword in ["address", "preview", "acknowledged", "refused"] {
             word(keyword);
@@ -159,7 +163,7 @@ impl Remote {
         if let Some(wanted) = wanted.filter(|wanted| *wanted != site) {
             let what = format!("the key publishes the site `{site}`, and not `{wanted}`");
             return Err(self.problem(&what).help(
-                "each site needs a key of its own: add a Host with the IdentityFile to ~/.ssh/config, as                  docs/src/publishing.md shows",
+                "each site needs a key of its own: add a Host with the IdentityFile to ~/.ssh/config, as docs/src/publishing.md shows",
             ));
         }
         let records = SiteRecords::parse(&site, text);

@@ -5,8 +5,10 @@ use crate::problem::Problem;
 use crate::source::Source;
 use anthill_data_plane::base::visible_text::shortened;
 use anthill_data_plane::limits::RELEASE_RULES_MAX;
+use anthill_data_plane::site::{RedirectRule, Redirected, Redirects};
 use anthill_data_plane::wire::manifest::RuleBounds;
 use anthill_data_plane::wire::redirect_map::{self, MappedRedirect};
+use anthill_data_plane::wire::request_target::normalise;
 
 /// Rules of a release.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -29,6 +31,8 @@ impl SiteRules {
             rules.error_page = Some(b"404.html".to_vec());
         }
         let mut bounds = RuleBounds::default();
+        // The page for status 404 is a rule too.
+        let mut rules_count = 1;
         for section in headers::read(source.headers.as_deref().unwrap_or_default())? {
             let Some(glob) = glob(&section, source) else {
                 rules.warnings.push(format!(
@@ -45,6 +49,11 @@ impl SiteRules {
                     let what = format!("_headers, line {}: {what}", section.line);
                     Problem::usage(what).help("shorten or remove rules")
                 })?;
+            rules_count += 1 + section.fields.len();
+            if rules_count > RELEASE_RULES_MAX {
+                return Err(too_many_rules("_headers", section.line)
+                    .help("join paths with `*`, or remove fields"));
+            }
             rules.fields.push((glob, section.fields));
         }
         let redirects = redirect_map::read(source.redirects.as_deref().unwrap_or_default());
@@ -53,18 +62,11 @@ impl SiteRules {
             let what = format!("_redirects, line {}: {}", error.line, error.what);
             Problem::usage(what).help(error.help)
         });
-        let fields = rules.fields.iter().map(|(_, fields)| 1 + fields.len());
-        let mut rules_count: usize = 1 + fields.sum::<usize>();
         for rule in redirects? {
             rules_count += 1;
             if rules_count > RELEASE_RULES_MAX {
-                let what = format!(
-                    "_redirects, line {}: the release has too many rules, more than 20,000",
-                    rule.line
-                );
-                return Err(
-                    Problem::usage(what).help("join redirects with `*`: `/old/* /new/:splat`")
-                );
+                return Err(too_many_rules("_redirects", rule.line)
+                    .help("join redirects with `*`: `/old/* /new/:splat`"));
             }
             if rule.status != 404 {
                 rules.redirects.push(rule);
@@ -80,6 +82,7 @@ impl SiteRules {
             })?;
             rules.error_page = Some(source.files[page].path.clone());
         }
+        refuse_circles(&rules.redirects, source)?;
         Ok(rules)
     }
 
@@ -92,6 +95,71 @@ impl SiteRules {
             None => trimmed(&rule.from) == trimmed(path),
         })
     }
+}
+
+fn too_many_rules(file: &str, line: usize) -> Problem {
+    Problem::usage(format!(
+        "{file}, line {line}: the release has too many rules, more than 20,000"
+    ))
+}
+
+/// Refuses redirects that lead back to a path from which they came, with the line of the first redirect. A browser would
+/// show an error in place of the page.
+fn refuse_circles(redirects: &[MappedRedirect], source: &Source) -> Result<(), Problem> {
+    let table = redirects.iter().map(|rule| RedirectRule {
+        status: rule.status,
+        is_forced: rule.is_forced,
+        from: &rule.from,
+        to: rule.to.as_bytes(),
+    });
+    let table = Redirects::new(&table.collect::<Vec<_>>()).map_err(|(nth, what)| {
+        let line = redirects.get(nth).map_or(0, |rule| rule.line);
+        Problem::usage(format!("_redirects, line {line}: {what}")).help("correct the destination")
+    })?;
+    for rule in redirects {
+        // The shortest path of a redirect with `*` stands for all of its paths.
+        let mut path = rule.from.strip_suffix(b"*").unwrap_or(&rule.from).to_vec();
+        let mut passed = vec![path.clone()];
+        while passed.len() <= REDIRECT_HOPS_MAX {
+            let Some(next) = next_path(&table, source, &path) else {
+                break;
+            };
+            let is_back = passed.iter().any(|path| trimmed(path) == trimmed(&next));
+            passed.push(next.clone());
+            if is_back {
+                let shown: Vec<String> = passed.iter().map(shortened).collect();
+                let what = format!(
+                    "_redirects, line {}: the redirects lead in a circle: {}",
+                    rule.line,
+                    shown.join(", ")
+                );
+                return Err(Problem::usage(what).help(
+                    "write a destination that no redirect matches, such as the path of a file",
+                ));
+            }
+            path = next;
+        }
+    }
+    Ok(())
+}
+
+/// Redirects that are followed from one path, 10. Browsers follow 20.
+const REDIRECT_HOPS_MAX: usize = 10;
+
+/// Returns the path of the site to which a redirect leads from a path.
+fn next_path(table: &Redirects, source: &Source, path: &[u8]) -> Option<Vec<u8>> {
+    let inner = path.strip_prefix(b"/")?;
+    let found = match table.forced.find(inner) {
+        Some(found) => found,
+        None if source.resolve(path).is_some() => return None,
+        None => table.unforced.find(inner)?,
+    };
+    let Redirected::To { location, .. } = found.answer(None) else {
+        return None;
+    };
+    let end = location.iter().position(|byte| b"?#".contains(byte));
+    let path = &location[..end.unwrap_or(location.len())];
+    Some(normalise(path).ok()?.into_owned())
 }
 
 /// Returns a path without a final slash: a redirect answers for both spellings.
@@ -221,12 +289,47 @@ mod tests {
                 "error: _headers, line 257: the release has more than 128 globs with wildcards or braces"
             )
         );
+        let paths: Vec<String> = (0..9_999).map(|nth| format!("a{nth}")).collect();
+        let mut large = self::source(&paths.iter().map(String::as_str).collect::<Vec<_>>());
+        large.files.sort_by(|one, other| one.path.cmp(&other.path));
+        large.headers = Some(
+            paths
+                .iter()
+                .map(|it| format!("/{it}\n  X-A: 1\n  X-B: 1\n"))
+                .collect(),
+        );
+        assert_eq!(
+            refusal(&large).as_deref(),
+            Some("error: _headers, line 19999: the release has too many rules, more than 20,000")
+        );
         source.headers = Some("/*\n  X-A: 1\n".to_owned());
         let redirects: String = (0..19_998).map(|nth| format!("/a{nth} /b\n")).collect();
         source.redirects = Some(redirects);
         assert_eq!(
             refusal(&source).as_deref(),
             Some("error: _redirects, line 19998: the release has too many rules, more than 20,000")
+        );
+    }
+
+    #[test]
+    fn redirects_in_a_circle_are_refused() {
+        let refusal = |paths: &[&str], text: &str| {
+            let mut source = source(paths);
+            source.redirects = Some(text.to_owned());
+            SiteRules::read(&source).err().map(|it| it.to_string())
+        };
+        let circle =
+            "error: _redirects, line 2: the redirects lead in a circle: /a, /b, /a\nhelp: ";
+        let text = "/c /d\n/a /b\n/b /a\n";
+        assert!(refusal(&["index.html"], text).is_some_and(|it| it.starts_with(circle)));
+        // A file ends the circle, unless the redirect is forced.
+        assert_eq!(refusal(&["b.html"], text), None);
+        assert!(refusal(&["b.html"], "/a /b\n/b /a 301!\n").is_some());
+        assert!(refusal(&["index.html"], "/old/* /old/new\n").is_some());
+        assert_eq!(refusal(&["old/new.html"], "/old/* /old/new\n"), None);
+        assert_eq!(
+            refusal(&["index.html"], "/a https://a.test/a\n/b /a\n"),
+            None
         );
     }
 

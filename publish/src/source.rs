@@ -70,11 +70,16 @@ impl Source {
                 return Ok(None);
             };
             let file = files.remove(at);
-            let text = fs::read_to_string(&file.real);
             let failed = |error| Problem::usage(format!("{}: {error}", text::file(&file.real)));
+            let text = String::from_utf8(fs::read(&file.real).map_err(failed)?);
+            let text = text.map_err(|error| {
+                let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+                let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+                Problem::usage(format!("{name}, line {line}: the text is not UTF-8"))
+                    .help("percent-encode the path, or save the file as UTF-8")
+            })?;
             // Editors of Windows begin a text with a byte order mark.
-            let text = text.map(|text| text.trim_start_matches('\u{feff}').to_owned());
-            text.map(Some).map_err(failed)
+            Ok(Some(text.trim_start_matches('\u{feff}').to_owned()))
         };
         let (headers, redirects) = (take("_headers")?, take("_redirects")?);
         Ok(Source {

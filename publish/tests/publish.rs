@@ -655,7 +655,7 @@ fn labels_are_no_digits_and_a_missing_label_is_an_error() {
     let done = site.publish(&["--preview", "beef"]);
     assert_eq!(done.code, Some(2), "{done:?}");
     assert!(
-        done.stderr.contains("could be the begin of a release id"),
+        done.stderr.contains("could be the start of a release id"),
         "{done:?}"
     );
     let done = site.publish(&["--preview", "next"]);
@@ -707,4 +707,69 @@ fn a_failed_ssh_has_a_message_of_its_own() {
             "{done:?}"
         );
     }
+}
+
+#[test]
+fn mistakes_of_the_folder_are_named_before_ssh_is_started() {
+    let site = Site::new();
+    site.write("index.html", "one");
+    let started = site.path("started");
+    let script = format!("#!/bin/sh\n: > {}\nexit 255\n", started.display());
+    fs::write(site.path("ssh"), script).expect("a program");
+    let publish = || {
+        let ssh = format!("sh {}", site.path("ssh").display());
+        let mut command = support::program("publish");
+        command.args(["--ssh", &ssh]).arg(site.source());
+        command.args(["zero", "one"]);
+        command.env("XDG_CACHE_HOME", site.path("cache"));
+        run(command)
+    };
+    let assert_refused = |place: &str| {
+        let done = publish();
+        assert_eq!(done.code, Some(2), "{place}: {done:?}");
+        assert!(done.stderr.contains(place), "{place}: {done:?}");
+        assert!(done.stderr.contains("\nhelp: "), "{place}: {done:?}");
+        assert!(!started.exists(), "{place}: ssh was started: {done:?}");
+    };
+    let glob = format!("/*\n  X-A: 1\n/{}*\n  X-A: 1\n", "a".repeat(254));
+    let long = format!("/a /b\n/c /{}\n", "b".repeat(2_048));
+    for (file, text, place) in [
+        ("_headers", &b"X-A b"[..], "_headers, line 1: "),
+        ("_headers", b"/*\n  X-A: 1\n  X-B b\n", "_headers, line 3: "),
+        ("_headers", glob.as_bytes(), "_headers, line 3: the glob"),
+        (
+            "_headers",
+            b"/*\n  X-A: \xe4\n",
+            "_headers, line 2: the text is not UTF-8",
+        ),
+        (
+            "_redirects",
+            b"/a /b\n/\xe4 /c\n",
+            "_redirects, line 2: the text is not UTF-8",
+        ),
+        ("_redirects", b"/a b", "_redirects, line 1: "),
+        ("_redirects", b"/a /b\n/b /c 200", "_redirects, line 2: "),
+        ("_redirects", b"/a /b 3O1", "_redirects, line 1: "),
+        ("_redirects", long.as_bytes(), "_redirects, line 2: "),
+        ("_redirects", b"/* /none 404", "_redirects, line 1: no file"),
+        (
+            "_redirects",
+            b"/a /b\n/b /a\n",
+            "_redirects, line 1: the redirects lead in a circle",
+        ),
+    ] {
+        fs::write(site.source().join(file), text).expect("a file");
+        assert_refused(place);
+        site.write(file, "");
+    }
+    let deep = "d/".repeat(64) + "page.html";
+    site.write(&deep, "deep");
+    assert_refused("page.html: a path lies below more than 64 folders");
+    fs::remove_dir_all(site.path("site/d")).expect("a removal");
+    symlink("/etc", site.path("site/link")).expect("a link");
+    assert_refused("link: the link leads out of the folder");
+    fs::remove_file(site.path("site/link")).expect("a removal");
+    let done = publish();
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(started.exists(), "{done:?}");
 }

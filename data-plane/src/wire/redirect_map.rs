@@ -158,6 +158,15 @@ impl MappedRedirect {
                 "redirect to a shorter URL",
             );
         }
+        if self.to.starts_with("//") || self.to.starts_with("/\\") {
+            let what = format!("`{}` leads to another host", shortened(&self.to));
+            let rest = self.to.trim_start_matches(['/', '\\']);
+            let help = format!(
+                "write https://{} for the other host, or one slash for a path of this host",
+                shortened(rest)
+            );
+            return Err((what, help.into()));
+        }
         if !is_destination(&self.to) {
             let name = self.to.split('/').next().unwrap_or_default();
             let help = match name.contains('.') {
@@ -314,6 +323,11 @@ fn condition(word: &str) -> Mistake {
     let status = match word {
         "permanent" => "write the status 301",
         "redirect" | "temporary" => "write the status 302",
+        _ if !word.contains('=') => {
+            let what = format!("`{}` is no status code", shortened(word));
+            let help = "write the status last: 301, 302, 303, 307, 308 or 410";
+            return (what, help.into());
+        }
         _ => {
             let what = format!("the condition `{}` is not supported", shortened(word));
             let help = "remove the condition, or redirect in the application";
@@ -363,6 +377,14 @@ mod tests {
             ("/a id=:id /b", "the query `id=:id`"),
             ("/a /b 302 Country=de", "the condition `Country=de`"),
             ("/a /b Role=admin", "the condition `Role=admin`"),
+            ("/a /b 3O1", "`3O1` is no status code"),
+            ("/a /b 301x!", "`301x!` is no status code"),
+            ("/a /b 301 /c", "`/c` is no status code"),
+            (
+                "/a //evil.example/",
+                "`//evil.example/` leads to another host",
+            ),
+            ("/a /\\evil.example/", "leads to another host"),
             ("/a/:id /b/:id", "the placeholder"),
             ("/*/a /b", "before its end"),
             ("/a?b /c", "a query or a fragment"),

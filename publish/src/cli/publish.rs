@@ -57,7 +57,7 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
         (
             "elsewhere",
             "PATH",
-            "begin of the paths that routes answer, without a check of links",
+            "start of the paths that routes answer, without a check of links",
         ),
         ("build", "CMD", "run a command of the shell first"),
         ("key", "FILE", "sign with an Ed25519 key"),
@@ -128,12 +128,15 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         build(command)?;
     }
     let start = Instant::now();
+    // Mistakes of the folder are named before ssh is started, which perhaps asks for a password or waits for a host.
+    let mut origin = origin(source, parsed)?;
     let ssh = parsed.text("ssh")?.unwrap_or("ssh");
     let is_dry_run = parsed.has("dry-run");
     let connected = publish_hosts::connect(&hosts, ssh, || {
+        check_links(&mut origin, parsed)?;
         let publication = PublishRun {
             site,
-            origin: origin(source, parsed)?,
+            origin,
             key,
             start,
         };
@@ -142,6 +145,9 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         Ok((publication, made))
     });
     let (remotes, (publication, made)) = connected?;
+    if label.is_none() {
+        publish_hosts::refuse_without_rights(&remotes)?;
+    }
     if let Some(file) = file {
         return match is_dry_run {
             true => publication.dry_run(),
@@ -261,7 +267,8 @@ pub(super) fn withdrawn(records: &SiteRecords, release: &[u8; 32]) -> Option<Str
 /// Advice for a withdrawn release.
 pub(super) const CHANGE_A_FILE: &str = "change a file, and publish again";
 
-/// Reads the folder to publish, or a packed release.
+/// Reads the names and the rules of the folder to publish, or a packed release. All bounds of a release are checked that do
+/// not depend on the contents of the files.
 fn origin(path: &Path, parsed: &ParsedCommand) -> Result<Origin, Problem> {
     if is_packed(path) {
         for option in ["build", "strict", "elsewhere"] {
@@ -275,16 +282,25 @@ fn origin(path: &Path, parsed: &ParsedCommand) -> Result<Origin, Problem> {
         }
         return PackedRelease::open(path).map(Origin::Packed);
     }
-    let mut source = Source::read(path)?;
+    let source = Source::read(path)?;
     let rules = SiteRules::read(&source)?;
     if source.files.is_empty() && rules.redirects.is_empty() {
         let what = format!("{} has no files", text::file(&source.folder));
         return Err(Problem::usage(what).help("name the folder with the built site"));
     }
-    for (number, content) in report_links(&source, &rules, parsed)? {
+    release::check_bounds(&source, &rules)?;
+    Ok(Origin::Folder(source, rules))
+}
+
+/// Reads the pages of a folder, reports their dead links, and keeps the digests of the pages.
+fn check_links(origin: &mut Origin, parsed: &ParsedCommand) -> Result<(), Problem> {
+    let Origin::Folder(source, rules) = origin else {
+        return Ok(());
+    };
+    for (number, content) in report_links(source, rules, parsed)? {
         source.files[number].content = Some(content);
     }
-    Ok(Origin::Folder(source, rules))
+    Ok(())
 }
 
 /// Runs a command of the shell.
@@ -546,7 +562,7 @@ impl PublishRun {
     }
 }
 
-/// Compares a release with the release before, whose manifest is empty if there is none. Returns the changes with a line
+/// Compares a release with the previous release, whose manifest is empty if there is none. Returns the changes with a line
 /// for each of the first ones.
 pub(super) fn shown_changes(before: &[u8], prepared: &Prepared) -> (Changes, String) {
     let files = release::files(before).unwrap_or_default();
@@ -578,7 +594,7 @@ pub(super) fn shown_changes(before: &[u8], prepared: &Prepared) -> (Changes, Str
 /// Warns of a publication without a signature after a signed one.
 pub(super) fn warn_of_unsigned(served: &Publication, key: Option<&PublisherKey>) {
     if served.key.is_some() && key.is_none() {
-        warn("the release before is signed, and this one is not; sign with --key FILE");
+        warn("the previous release is signed, and this one is not; sign with --key FILE");
     }
 }
 

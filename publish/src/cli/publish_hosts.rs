@@ -101,6 +101,20 @@ pub(super) fn connect<T>(
     })
 }
 
+/// Refuses a publication by a key that may only make previews, before anything is sent.
+pub(super) fn refuse_without_rights(remotes: &[Remote]) -> Result<(), Problem> {
+    let refused = remotes.iter().filter(|remote| remote.makes_previews_alone);
+    let problems = refused.map(|remote| {
+        let what = "this account has the rights `preview`, and only the rights `publish` choose the served release";
+        remote.problem(what).help("add --preview LABEL")
+    });
+    let names = remotes.iter().map(|remote| remote.host.as_str());
+    match Problem::all(problems.collect()) {
+        Some(problem) => Err(unchanged(problem, names)),
+        None => Ok(()),
+    }
+}
+
 /// Publication on hosts.
 pub(super) struct HostsRun<'r> {
     /// Publication into the local store.

@@ -145,7 +145,7 @@ fn mark(action: &str, place: &OsStr, name: &str) -> Result<ExitCode, Problem> {
         "pin" => "pinned",
         "unpin" => "not pinned",
         _ if is_served && site.records()?.before_served().is_some() => {
-            "withdrawn; the site has no release now, and `anthill rollback` serves the release before"
+            "withdrawn; the site has no release now, and `anthill rollback` serves the previous release"
         }
         _ if is_served => "withdrawn; the site has no release until the next publication",
         _ => "withdrawn",
@@ -191,7 +191,7 @@ pub(super) fn must_have_label(records: &SiteRecords, label: &str) -> Result<(), 
     }
 }
 
-/// Refuses a new label of hexadecimal digits alone, since such a name stands for the begin of a release id. Shorter
+/// Refuses a new label of hexadecimal digits alone, since such a name stands for the start of a release id. Shorter
 /// names never do.
 pub(super) fn refuse_digits(label: &str) -> Result<(), Problem> {
     let is_id =
@@ -199,7 +199,7 @@ pub(super) fn refuse_digits(label: &str) -> Result<(), Problem> {
     match is_id {
         false => Ok(()),
         true => Err(Problem::usage(format!(
-            "the label `{label}` could be the begin of a release id"
+            "the label `{label}` could be the start of a release id"
         ))
         .help("take a label with another character, such as v-1 or next")),
     }

@@ -5,15 +5,17 @@ use super::outcome::Outcome;
 use super::print;
 use super::publish::{SITE_ID, key, signed, warn_of_unsigned};
 use super::publish_hosts::{next_pointer, open_lines, urls};
-use super::signed_records::{check_sequence, find_signed, next_sequence, signed_before};
-use super::site_of_store::{SiteOfStore, find_release, publisher, refuse_foreign_label, short};
+use super::signed_records::{
+    check_sequence, current, find_named, find_signed, next_sequence, previous,
+};
+use super::site_of_store::{SiteOfStore, publisher, refuse_foreign_label, short};
 use crate::contents::stored;
 use crate::destination::Destination;
 use crate::key::PublisherKey;
 use crate::problem::Problem;
 use crate::remote::Remote;
 use crate::text;
-use anthill_data_plane::site::SiteAddresses;
+use anthill_data_plane::site::{ServerReport, SiteAddresses};
 use anthill_data_plane::store::{Flip, Publication, SiteRecords, SiteWriter, release_contents};
 use std::ffi::OsStr;
 use std::process::ExitCode;
@@ -22,7 +24,7 @@ use std::time::Instant;
 pub(super) const SPEC: CommandSpec = CommandSpec {
     name: "rollback",
     usage: "rollback [OPTIONS] HOST[:SITE]|STORE[:SITE] [ID]",
-    about: "Serves the release before again, or the release with an id or a label. A second rollback\n\
+    about: "Serves the previous release again, or the release with an id or a label. A second rollback\n\
             undoes the first. ID is a label, or at least 4 digits of the release id, and no sequence. The label of\n\
             another publisher is written with its owner: OWNER/LABEL.\n\
             A rollback takes one host or store.",
@@ -54,45 +56,58 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     }
 }
 
-/// Returns the publication of the pointer, and the release that takes its place: the release with a name for the
-/// publisher `own`.
-fn choice<'r>(
-    site: &str,
+/// State of a site before a rollback.
+struct SiteState<'r> {
+    site: &'r str,
     records: &'r SiteRecords,
+    report: &'r ServerReport,
+}
+
+impl SiteState<'_> {
+    /// Returns the outcome if the pointer names the release already, with a signature of the same kind.
+    fn unchanged(&self, release: &[u8; 32], key: Option<&PublisherKey>) -> Option<Outcome> {
+        let pointed = self.records.served()?;
+        let is_same = pointed.pointer.release == *release
+            && !self.records.withdrawn.contains(release)
+            && key.is_none_or(|key| key.is_bound_alike(pointed));
+        is_same.then(|| Outcome::unchanged(pointed.pointer.sequence, self.report))
+    }
+}
+
+/// Returns the publication that is served, and the release that takes its place: the release with a name for the
+/// publisher `own`, or the previous one.
+fn choice<'r>(
+    state: &SiteState<'r>,
     (name, own): (Option<&str>, Option<&str>),
     key: Option<&PublisherKey>,
 ) -> Result<(&'r Publication, [u8; 32]), Problem> {
+    let SiteState {
+        site,
+        records,
+        report,
+    } = *state;
     if let Some(name) = name {
         refuse_foreign_label(records, name, own)?;
     }
-    let Some(served) = records.served() else {
+    let Some(served) = current(records, report) else {
         let what = format!("the site {site} has no release");
         return Err(Problem::usage(what).help("`anthill publish DIR STORE` publishes one"));
     };
-    let before = match key {
-        Some(key) => signed_before(key, records),
-        None => records.before_served(),
-    };
     let find = |name| match key {
         Some(key) => find_signed(key, records, name),
-        None => find_release(records, name),
+        None => find_named(records, name),
     };
-    let release = match (name, before) {
-        (Some(name), _) => find(name).map_err(|problem| {
-            problem.help(
-                "a rollback takes one host or store, and then a label or at least 4 digits of an id; `anthill releases` \
-                 lists them",
-            )
-        })?,
-        (None, Some(before)) => before.pointer.release,
-        (None, None) if records.before_served().is_some() => {
+    let release = match (name, previous(key, records, served)) {
+        (Some(name), _) => find(name)?,
+        (None, Some(previous)) => previous.pointer.release,
+        (None, None) if previous(None, records, served).is_some() => {
             let what =
                 format!("the key signed no release of the site {site} before the served one");
             return Err(Problem::usage(what)
                 .help("write all 64 digits of the id, from a source that you trust"));
         }
         (None, None) => {
-            let what = format!("the site {site} has no release before");
+            let what = format!("the site {site} has no previous release");
             return Err(Problem::usage(what).help("`anthill releases` lists the releases"));
         }
     };
@@ -108,7 +123,13 @@ fn in_store(
     let site = SiteOfStore::find_present(place)?;
     let writer = site.writer()?;
     let records = site.records()?;
-    let (served, release) = choice(&site.site, &records, (name, None), key)?;
+    let report_before = site.report(&records);
+    let state = SiteState {
+        site: &site.site,
+        records: &records,
+        report: &report_before,
+    };
+    let (served, release) = choice(&state, (name, None), key)?;
     for content in release_contents(writer.reader(), &release).map_err(stored)? {
         if !writer.has(&content).map_err(stored)? {
             let what = format!(
@@ -119,6 +140,10 @@ fn in_store(
                 Problem::failure(what).help("`anthill releases verify STORE` lists the damage")
             );
         }
+    }
+    if let Some(done) = state.unchanged(&release, key) {
+        let addresses = SiteAddresses::read(&site.acknowledgment());
+        return report(&site.site, served, &release, &done, &addresses);
     }
     warn_of_unsigned(served, key);
     check_sequence(key, &records, next_sequence(&records)?)?;
@@ -145,11 +170,22 @@ fn on_host(
     let start = Instant::now();
     let records = remote.records.clone();
     let own = remote.publisher.as_deref();
-    let (served, release) = choice(&remote.site, &records, (name, own), key)?;
+    let (site, report_before) = (remote.site.clone(), remote.report.clone());
+    let state = SiteState {
+        site: &site,
+        records: &records,
+        report: &report_before,
+    };
+    let (served, release) = choice(&state, (name, own), key)?;
+    if let Some(done) = state.unchanged(&release, key) {
+        let addresses = remote.addresses.clone();
+        remote.end();
+        return report(&site, served, &release, &done, &addresses);
+    }
     warn_of_unsigned(served, key);
     let pointer = next_pointer(&remote, release, key)?;
     let flip = remote.flip(&signed(key, &pointer))?;
-    let (site, addresses) = (remote.site.clone(), remote.addresses.clone());
+    let addresses = remote.addresses.clone();
     remote.end();
     let done = Outcome::published(&site, flip.sequence, &flip.report, start);
     report(&site, served, &release, &done, &addresses)
@@ -167,11 +203,76 @@ fn report(
         true => String::new(),
         false => open_lines(urls(addresses, None, release)),
     };
+    let replaced = match before.pointer.release == *release || done.is_unserved {
+        true => String::new(),
+        false => format!("  in place of {}\n", short(&before.pointer.release)),
+    };
     print(&format!(
-        "release {} of {site}: {}\n  in place of {}\n{open}",
+        "release {} of {site}: {}\n{replaced}{open}",
         short(release),
-        done.clause,
-        short(&before.pointer.release)
+        done.clause
     ))?;
     Ok(Outcome::code(done.is_unserved))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anthill_data_plane::wire::release_pointer::ReleasePointer;
+
+    #[test]
+    fn a_rollback_counts_from_the_release_that_is_served() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let key = PublisherKey::make(&folder.path().join("key.pem"), None).expect("a key");
+        let mut records = SiteRecords {
+            served: Some(3),
+            ..SiteRecords::default()
+        };
+        // The server refuses the unsigned publication of the first release, and serves the second one.
+        for (sequence, release, key) in [(1, 1, Some(&key)), (2, 2, Some(&key)), (3, 1, None)] {
+            let pointer = ReleasePointer {
+                site: "www".to_owned(),
+                site_id: None,
+                release: [release; 32],
+                sequence,
+                time: 1,
+                publisher: "ann@laptop".to_owned(),
+            };
+            let text = signed(key, &pointer);
+            let (pointer, signature) = ReleasePointer::parse(text.as_bytes()).expect("a pointer");
+            let publication = Publication {
+                pointer,
+                key: signature.map(|it| it.key),
+                signature: signature.map(|it| it.signature),
+            };
+            records.publications.insert(sequence, publication);
+        }
+        let report = ServerReport {
+            acknowledged: Some(2),
+            refusal: Some("the pointer is not signed".to_owned()),
+        };
+        let state = SiteState {
+            site: "www",
+            records: &records,
+            report: &report,
+        };
+        let chosen = |state: &SiteState<'_>, key| {
+            let (served, release) = choice(state, (None, None), key).expect("a release");
+            (served.pointer.sequence, release)
+        };
+        assert_eq!(chosen(&state, Some(&key)), (2, [1; 32]));
+        assert_eq!(chosen(&state, None), (2, [1; 32]));
+        // Without a signature the pointer stays as it is, and the server still refuses it.
+        let unchanged = state.unchanged(&[1; 32], None).expect("an outcome");
+        assert!(unchanged.is_unserved && unchanged.clause.starts_with("unchanged, sequence 3"));
+        assert!(state.unchanged(&[1; 32], Some(&key)).is_none());
+        assert!(state.unchanged(&[2; 32], None).is_none());
+        // Without a server the pointer counts.
+        let report = ServerReport::default();
+        let state = SiteState {
+            report: &report,
+            ..state
+        };
+        assert_eq!(chosen(&state, None), (3, [2; 32]));
+    }
 }

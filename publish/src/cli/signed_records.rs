@@ -4,7 +4,8 @@
 use super::site_of_store::find_release;
 use crate::key::PublisherKey;
 use crate::problem::Problem;
-use anthill_data_plane::base::digest::from_hex;
+use anthill_data_plane::base::digest::{from_hex, hex};
+use anthill_data_plane::site::ServerReport;
 use anthill_data_plane::store::{Publication, SiteRecords};
 
 /// Largest distance of a signed sequence from the last one that the key signed, 1,000,000. After the signature of the
@@ -41,23 +42,44 @@ pub(super) fn next_sequence(records: &SiteRecords) -> Result<u64, Problem> {
     next.ok_or_else(|| Problem::failure("the sequence of the site has no next number"))
 }
 
-/// Returns the newest publication before the served one that the key signed, of another release that may be served.
-pub(super) fn signed_before<'r>(
-    key: &PublisherKey,
+/// Returns the publication that a rollback replaces: the one that the server serves, or the one of the pointer if no server
+/// has acknowledged any. The pointer perhaps names a publication that the server refuses.
+pub(super) fn current<'r>(
     records: &'r SiteRecords,
+    report: &ServerReport,
 ) -> Option<&'r Publication> {
-    let served = records.served()?;
+    let acknowledged = report.acknowledged;
+    let served = acknowledged.and_then(|sequence| records.publications.get(&sequence));
+    served.or_else(|| records.served())
+}
+
+/// Returns the newest publication before `current` of another release that may be served. With a key, the key signed it.
+pub(super) fn previous<'r>(
+    key: Option<&PublisherKey>,
+    records: &'r SiteRecords,
+    current: &Publication,
+) -> Option<&'r Publication> {
     let mut older = records.publications.values().rev();
     older.find(|older| {
-        older.pointer.sequence < served.pointer.sequence
-            && older.pointer.release != served.pointer.release
+        older.pointer.sequence < current.pointer.sequence
+            && older.pointer.release != current.pointer.release
             && !records.withdrawn.contains(&older.pointer.release)
-            && key.has_signed(older)
+            && key.is_none_or(|key| key.has_signed(older))
     })
 }
 
-/// Finds a release for a signature: by all digits of the id, or as [`find_release`] if the key signed a publication of
-/// the release before.
+/// Finds a release for a rollback, with advice about the arguments.
+pub(super) fn find_named(records: &SiteRecords, name: &str) -> Result<[u8; 32], Problem> {
+    find_release(records, name).map_err(|problem| {
+        problem.help(
+            "a rollback takes one host or store, and then a label or at least 4 digits of an id; `anthill releases` \
+             lists them",
+        )
+    })
+}
+
+/// Finds a release for a signature: by all digits of the id, or as [`find_named`] if the key signed an earlier
+/// publication of the release.
 pub(super) fn find_signed(
     key: &PublisherKey,
     records: &SiteRecords,
@@ -66,14 +88,17 @@ pub(super) fn find_signed(
     if let Some(release) = from_hex(name.as_bytes()) {
         return Ok(release);
     }
-    let release = find_release(records, name)?;
+    let release = find_named(records, name)?;
     let mut publications = records.publications.values();
     match publications.any(|it| it.pointer.release == release && key.has_signed(it)) {
         true => Ok(release),
         false => Err(Problem::usage(format!(
             "the key signed no publication of the release that the store names `{name}`"
         ))
-        .help("write all 64 digits of the id, from a source that you trust")),
+        .help(format!(
+            "write all 64 digits: {}; compare them first with the id that you published or looked at",
+            hex(&release)
+        ))),
     }
 }
 
@@ -120,12 +145,17 @@ mod tests {
             records.publications.insert(sequence, publication);
         }
         // The next older records are unsigned, and have the signature of another pointer.
-        let before = signed_before(&key, &records).map(|it| it.pointer.sequence);
-        assert_eq!(before, Some(1));
+        let before = |key| {
+            let current = current(&records, &ServerReport::default())?;
+            Some(previous(key, &records, current)?.pointer.sequence)
+        };
+        assert_eq!((before(Some(&key)), before(None)), (Some(1), Some(3)));
         records.labels.insert("good".to_owned(), [1; 32]);
         records.labels.insert("evil".to_owned(), [0xee; 32]);
         assert!(matches!(find_signed(&key, &records, "good"), Ok(it) if it == [1; 32]));
-        assert!(find_signed(&key, &records, "evil").is_err());
+        let error = find_signed(&key, &records, "evil").expect_err("an unsigned release");
+        let help = format!("\nhelp: write all 64 digits: {};", "ee".repeat(32));
+        assert!(error.to_string().contains(&help), "{error}");
         assert!(find_signed(&key, &records, "eeee").is_err());
         let whole = "ee".repeat(32);
         assert!(matches!(find_signed(&key, &records, &whole), Ok(it) if it == [0xee; 32]));

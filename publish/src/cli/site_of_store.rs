@@ -263,7 +263,7 @@ pub(super) fn find_release(records: &SiteRecords, name: &str) -> Result<[u8; 32]
     let is_both = name.len() >= RELEASE_DIGITS_MIN && !found.is_empty();
     match (label, found.as_slice()) {
         (Some(_), _) if is_both => {
-            let what = format!("`{name}` is a label and the begin of a release id");
+            let what = format!("`{name}` is a label and the start of a release id");
             Err(Problem::usage(what).help("write more digits of the id"))
         }
         (Some(release), _) => Ok(*release),

@@ -84,8 +84,11 @@ fn field(line: usize, words: &str) -> Result<(&str, &str), Problem> {
     let shown = shortened(name);
     if let Some(reason) = field_refusal(name.as_bytes()) {
         let what = format!("a site cannot set the field `{shown}`: {reason}");
-        return Err(refused(FILE, line, what)
-            .help("remove the line; `headers` in anthill.toml sets fields of the operator"));
+        let help = match name.is_ascii() && !name.contains(char::is_whitespace) {
+            true => "remove the line; `headers` in anthill.toml sets fields of the operator",
+            false => "write a name of letters, digits and hyphens",
+        };
+        return Err(refused(FILE, line, what).help(help));
     }
     if name.len() > RELEASE_FIELD_NAME_BYTES_MAX {
         let what = format!("the name of the field `{shown}` is longer than 128 bytes");
@@ -173,6 +176,11 @@ mod tests {
                 "`Set-Cookie`: this field concerns",
             ),
             ("/a\n  alt-svc: clear", 2, "concerns the whole host"),
+            (
+                "/*\n  X-\u{c4}: 1",
+                2,
+                "`X-\u{c4}`: the name of the field is invalid",
+            ),
             ("/*\n  X-A:", 2, "no valid value"),
             ("/*\n  X-A: \u{1}", 2, "no valid value"),
             ("/*\n  Basic-Auth: a:b", 2, "Basic-Auth"),

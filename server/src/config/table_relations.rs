@@ -130,7 +130,7 @@ pub(super) fn unbound_signatures(release: &ReleaseConfig) -> Option<(Range<usize
     }
     let name = release.name.get_ref();
     let what = format!(
-        "a release that a publisher signed for another site with the name `{name}` is valid here too: publish with a          `site_id` in the key file, and then write the same text as `site_id` of the site"
+        "a release that a publisher signed for another site with the name `{name}` is valid here too: publish with a `site_id` in the key file, and then write the same text as `site_id` of the site"
     );
     Some((release.name.span(), what))
 }

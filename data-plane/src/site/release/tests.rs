@@ -403,7 +403,7 @@ fn a_refused_release_leaves_the_last_good_release() {
         ),
         (
             pointer(field, 2).text(),
-            "line 3 of the manifest: only the server sets this field, or the name is invalid",
+            "line 3 of the manifest: only the server sets this field",
         ),
         (
             pointer(cookie, 2).text(),

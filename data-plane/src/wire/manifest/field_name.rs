@@ -28,15 +28,21 @@ const HOST_FIELDS: [&str; 4] = [
 
 /// Returns true if a rule may set the field.
 pub fn is_settable(name: &str) -> bool {
+    is_token(name) && !is_one_of(name, &SERVER_FIELDS)
+}
+
+/// Returns true for a valid name of a field (RFC 9110 §5.1).
+fn is_token(name: &str) -> bool {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !name.is_empty() && name.bytes().all(token) && !is_one_of(name, &SERVER_FIELDS)
+    !name.is_empty() && name.bytes().all(token)
 }
 
 /// Returns the reason why a manifest may not set a field, as one clause; None for a field that a manifest may set.
 pub fn field_refusal(name: &[u8]) -> Option<&'static str> {
     let name = std::str::from_utf8(name).unwrap_or_default();
     match name {
-        _ if !is_settable(name) => Some("only the server sets this field, or the name is invalid"),
+        _ if !is_token(name) => Some("the name of the field is invalid"),
+        _ if !is_settable(name) => Some("only the server sets this field"),
         _ if is_one_of(name, &HOST_FIELDS) => {
             Some("this field concerns the whole host, so only the operator sets the field")
         }

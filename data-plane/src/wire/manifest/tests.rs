@@ -199,9 +199,10 @@ fn fields_of_the_server_and_of_the_host_are_refused() {
     }
     for (names, what) in [
         (
-            &["Transfer-Encoding", "date", "a%20b", "%C3%A9"][..],
-            "only the server sets this field, or the name is invalid",
+            &["Transfer-Encoding", "date"][..],
+            "only the server sets this field",
         ),
+        (&["a%20b", "%C3%A9"], "the name of the field is invalid"),
         (
             &[
                 "Set-Cookie",
