@@ -169,7 +169,11 @@ fn a_refused_publication_is_told_to_the_publisher() {
         (Some("published"), Some("served")),
         "{list}"
     );
-    let done = run_publisher(folder, &["rollback", store]);
+    // A rollback counts from the served release, so the release is named here.
+    let served = list.lines().find(|line| line.starts_with("2 "));
+    let is_id = |word: &&str| word.len() == 16 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let served = served.and_then(|line| line.split_whitespace().find(is_id));
+    let done = run_publisher(folder, &["rollback", store, served.expect("a release")]);
     assert_eq!(done.code, Some(3), "{done:?}");
     assert!(
         done.stdout.contains("sequence 4, but not served: "),
