@@ -799,31 +799,38 @@ fn every_version_refuses_a_call_beyond_the_slots_in_the_same_way() {
     server.folder.write("scripts/go", "");
 }
 
-#[test]
-fn every_version_refuses_a_login_beyond_the_queue_in_the_same_way() {
+/// Starts a server on which the verification of a password takes longer than the test, so no place in the queue of logins
+/// becomes free.
+fn server_with_slow_logins() -> Server {
     let folder = folder();
-    // Verification of the hash takes longer than the test, so no place in the queue becomes free.
     let hash = format!("$6$rounds=900000000$saltsalt${}", "a".repeat(86));
     folder.write("users", format!("ant:{hash}\n"));
-    let server = Server::start_in(folder, &config(""));
+    Server::start_in(folder, &config(""))
+}
+
+/// Returns the number of refused logins.
+fn refused_logins(server: &Server) -> usize {
+    let lines = server.output.all();
+    lines
+        .iter()
+        .filter(|line| line.contains("\"rule\":604"))
+        .count()
+}
+
+/// Fills the queue of logins with guesses, `each` of them by one client. Returns the connections of the guesses.
+fn fill_logins(server: &Server, each: usize) -> Vec<Wire> {
     let admitted = anthill::limits::LOGIN_THREADS + anthill::limits::LOGIN_QUEUE_MAX;
     let mut guesses = Vec::new();
     // A thread may be slow to take its first guess from the queue, and a guess received meanwhile is
     // refused. All places are taken when all guesses but `admitted` are refused.
-    let is_refused = |line: &String| line.contains("\"rule\":604");
     eventually("a full queue", || {
-        let refused = server
-            .output
-            .all()
-            .iter()
-            .filter(|line| is_refused(line))
-            .count();
+        let refused = refused_logins(server);
         if guesses.len() > admitted && refused == guesses.len() - admitted {
             return Some(());
         }
         let nth = guesses.len();
         if nth <= admitted || refused > nth - admitted {
-            let mut wire = Wire::of(&server, [127, 0, 1, (nth / 8) as u8].into());
+            let mut wire = Wire::of(server, [127, 0, 1, (nth / each) as u8].into());
             let letters = [b"FJNR"[nth % 4], b'A' + (nth / 4) as u8].map(char::from);
             let login = format!("YW50Om{}{}", letters[0], letters[1]);
             wire.send(format!(
@@ -833,6 +840,33 @@ fn every_version_refuses_a_login_beyond_the_queue_in_the_same_way() {
         }
         None
     });
+    guesses
+}
+
+#[test]
+fn a_login_displaced_by_one_of_a_further_client_is_refused() {
+    let server = server_with_slow_logins();
+    let guesses = fill_logins(&server, 8);
+    let refused = refused_logins(&server);
+    let mut newcomer = Wire::plain(&server);
+    let (name, login) = RIGHT;
+    newcomer.send(format!(
+        "GET /private/newcomer HTTP/1.1\r\nHost: localhost\r\n{name}: {login}\r\n\r\n"
+    ));
+    eventually("a refusal", || {
+        (refused_logins(&server) > refused).then_some(())
+    });
+    let lines = server.output.all();
+    let of_newcomer = lines.iter().find(|line| line.contains("/private/newcomer"));
+    assert_eq!(of_newcomer, None);
+    drop(guesses);
+}
+
+#[test]
+fn every_version_refuses_a_login_beyond_the_queue_in_the_same_way() {
+    let server = server_with_slow_logins();
+    // Each client has a single guess, so that a login of a further client displaces none.
+    let _guesses = fill_logins(&server, 1);
     let rows: &[Row] = &[
         ("logins busy", "GET", "/private/", &[RIGHT], Nothing),
         ("logins busy, HEAD", "HEAD", "/private/", &[RIGHT], Nothing),

@@ -210,6 +210,8 @@ fn serve(mut stream: TcpStream, connection: usize, state: &State) {
             return;
         }
     }
+    // The state has a copy of the descriptor, so dropping the stream would not end the connection.
+    let _ = stream.shutdown(Shutdown::Both);
 }
 
 /// Reads a request; None at the end of the connection or after malformed bytes.
