@@ -468,6 +468,24 @@ fn webdav_moves_and_copies_behind_tls() {
             "{fields}"
         );
     }
+    for (fields, rule) in [
+        (to("https://localhost/dav/a b?space"), "R223"),
+        (to("/dav/%zz?percent"), "R223"),
+        (to("/dav/a#fragment"), "R223"),
+        (to(""), "R223"),
+        (
+            "If: <https://localhost/dav/%zz> ([\"a\"])\r\n".to_owned(),
+            "R223",
+        ),
+        (to("/dav/../../x"), "R111"),
+    ] {
+        let path = format!("/dav/b.txt?{}", fields.len());
+        assert_eq!(dav(&server, "COPY", &path, &fields), 400, "{fields}");
+        let line = server
+            .output
+            .wait_for("the rule", |line| line.contains(&path));
+        assert!(line.contains(&format!("rule={rule}")), "{fields} {line}");
+    }
     let at_secret = apache.folder.path("public/secret/x");
     assert!(!at_secret.exists() && !Path::new(&apache.folder.path("public/x")).exists());
     let fields = to("https://localhost/dav/login/x") + &login;

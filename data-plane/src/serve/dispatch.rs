@@ -731,9 +731,13 @@ impl<'w> SiteDispatcher<'w, '_> {
         let slash = EncodedSlash::of(&self.gate.world.limits);
         let target = request_target::parse_target_with(Method::Get, &encoded, slash);
         let target = target.map_err(|reject| {
-            AccessDenied::Refuse(Reject {
-                close: false,
-                ..reject
+            AccessDenied::Refuse(match reject {
+                // Rules of a malformed text, as opposed to a refused path, speak of the request's own target.
+                Reject::TARGET_MALFORMED | Reject::TARGET_PERCENT => Reject::DESTINATION_MALFORMED,
+                reject => Reject {
+                    close: false,
+                    ..reject
+                },
             })
         })?;
         let path = target.path;
