@@ -308,4 +308,13 @@ fn the_configuration_of_previews_is_checked() {
     let path = folder.path("anthill.toml");
     let done = anthill(&["check".as_ref(), path.as_os_str()]);
     assert!(!done.stderr.contains("answer no labels"), "{done:?}");
+    // The members of a preview learn the name of its user.
+    let route = "[[site.route]]\npath = \"/app/\"\nproxy = { url = \"http://127.0.0.1:9\", \
+                 request_headers = { Remote-User = \"{user}\" } }";
+    for (users, is_warned) in [("", true), ("preview_users = \"team\"\n", false)] {
+        folder.write("anthill.toml", config(&format!("{users}{route}")));
+        let done = anthill(&["check".as_ref(), path.as_os_str()]);
+        let warns = done.stderr.contains("never reaches the member");
+        assert_eq!((done.code, warns), (Some(0), is_warned), "{done:?}");
+    }
 }

@@ -183,12 +183,13 @@ pub(super) fn skips_all(rules: &[SkipRule]) -> bool {
     })
 }
 
-/// Warns of settings about a login in a route for members, if no route of the site asks for a login.
+/// Warns of settings about a login in a route for members, if neither a route nor the previews of the site ask for a login.
 pub(super) fn useless_login(site: &SiteConfig, route: &RouteConfig) -> Option<String> {
     let Some(TargetConfig::Proxy(proxy)) = &route.target else {
         return None;
     };
-    if site.routes.iter().any(|route| route.users.is_some()) {
+    // Previews answer the routes of the site too.
+    if site.preview_users().is_some() || site.routes.iter().any(|route| route.users.is_some()) {
         return None;
     }
     let mut fields = proxy.forward.request_fields.iter();
