@@ -93,6 +93,79 @@ fn a_login_stays_with_the_server() {
 }
 
 #[test]
+fn a_password_stays_with_the_server_for_methods_without_a_guard() {
+    let member = member();
+    let folder = Folder::new()
+        .with("public/index.html", "hello")
+        .with("users", format!("ant:{HASH}\n"))
+        .with(
+            "scripts/told",
+            "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s|%s' \"$HTTP_AUTHORIZATION\" \"$REMOTE_USER\"\n",
+        )
+        .with("scripts/go", "#!/bin/sh\nprintf 'Location: /after/go\\n\\n'\n");
+    for script in ["scripts/told", "scripts/go"] {
+        set_permissions(folder.path(script), Permissions::from_mode(0o755)).expect("a mode");
+    }
+    let posts = "users = \"users\"\nguard_methods = [\"POST\"]";
+    let routes = format!(
+        "[[site.route]]\npath = \"/after/\"\nproxy = \"MEMBER\"\n\
+         [[site.route]]\npath = \"/half/\"\nproxy = {{ url = \"MEMBER\", request_headers = {{ X-User = \"{{user}}\" }} }}\n{posts}\n\
+         [[site.route]]\npath = \"/half/pass/\"\nproxy = {{ url = \"MEMBER\", pass_login = true }}\n\
+         [[site.route]]\npath = \"/half/kept/\"\nproxy = \"MEMBER\"\ncache = {{ seconds = 9 }}\n\
+         [[site.route]]\npath = \"/old/\"\nrewrite = \"/half/\"\n\
+         [[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n{posts}\n\
+         [[site.route]]\npath = \"/free\"\ncgi = \"scripts\"\n"
+    )
+    .replace("MEMBER", &member.url());
+    let site = site_table("http = \"serve\"");
+    let server = Server::start_in(folder, &(server_table("h2c = true") + &site + &routes));
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+    for (path, login, expected) in [
+        ("/half/a", LOGIN, &[][..]),
+        ("/half/a", "bASIC  YW50OndyZW5n", &[]),
+        ("/half/kept/a", LOGIN, &[]),
+        ("/old/a", LOGIN, &[]),
+        // The script of a path with users leads to a path without.
+        ("/run/go", LOGIN, &[]),
+        ("/free/go", LOGIN, &[LOGIN]),
+        ("/half/pass/a", LOGIN, &[LOGIN]),
+        ("/half/a", "Bearer token", &["Bearer token"]),
+    ] {
+        let seen = forwarded(
+            &server,
+            &member,
+            path,
+            &[("Authorization", login), ("X-User", "root")],
+        );
+        assert_eq!(seen.len(), 2, "{path}");
+        for request in seen {
+            assert_eq!(request.fields("authorization"), expected, "{path} {login}");
+            let is_open = !path.starts_with("/half/a") && path != "/old/a";
+            assert_eq!(request.fields("x-user").is_empty(), !is_open, "{path}");
+        }
+    }
+    let login = format!("Authorization: {LOGIN}\r\n");
+    let got = Wire::plain(&server).get("/half/socket", &(login.clone() + upgrade));
+    assert_eq!(got.status, 200);
+    let seen = member.requests_with(" /half/socket ");
+    assert_eq!(seen[0].fields("upgrade"), ["websocket"]);
+    assert!(seen[0].fields("authorization").is_empty());
+    for (method, path, expected) in [
+        ("GET", "/run/told", "|"),
+        ("POST", "/run/told", "|ant"),
+        ("GET", "/free/told", &format!("{LOGIN}|")),
+    ] {
+        let length = "Content-Length: 0\r\n";
+        let got = Wire::plain(&server).ask(method, path, &(login.clone() + length));
+        assert_eq!(
+            (got.status, got.text().as_str()),
+            (200, expected),
+            "{method} {path}"
+        );
+    }
+}
+
+#[test]
 fn members_learn_the_name_of_the_user() {
     let member = member();
     let proxy = "proxy = { url = \"MEMBER\", request_headers = { X-User = \"{user}\", X-Both = \"u={user};c={client}\" } }";

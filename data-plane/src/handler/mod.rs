@@ -88,6 +88,9 @@ pub struct Request {
     pub forwarding: Option<Forwarding>,
     /// Name of the authenticated user, if the route requires a login.
     pub user: Option<String>,
+    /// True if a guard of the path has users, whatever the guarded methods. The password of the client belongs to this
+    /// server then, also in a request that was not checked: browsers send the password of a POST with each later GET.
+    pub hides_login: bool,
     /// Framing of the body according to the head.
     pub length: BodyLength,
     /// True if the client waits for 100 (Continue) before it sends the body (RFC 9110 §10.1.1).
@@ -146,10 +149,8 @@ pub trait Subrequests {
     /// an optional query). The same guards and the same World apply; the request has no body.
     fn fetch(&self, subrequest: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>>;
 
-    /// Checks if the guards of the site allow the client to access a path. Returns the user authenticated
-    /// for the path.
-    fn authorize(&self, check: AccessCheck)
-    -> LocalBoxFuture<Result<Option<String>, HandlerError>>;
+    /// Checks if the guards of the site allow the client to access a path.
+    fn authorize(&self, check: AccessCheck) -> LocalBoxFuture<Result<Admission, HandlerError>>;
 
     /// Returns a handle that sets `guarded` to true when a response comes from a guarded path. A page with
     /// a guarded response must not be sent to every client with access to the page's own path.
@@ -169,6 +170,15 @@ pub struct AccessCheck {
     pub method: Method,
 }
 
+/// Result of a check of paths that grants access.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Admission {
+    /// Name of the authenticated user, if a guard of a path required a login.
+    pub user: Option<String>,
+    /// True if a guard of a path has users, as in [`Request::hides_login`].
+    pub hides_login: bool,
+}
+
 impl AccessCheck {
     /// Creates the check of `path` with the host and the credentials of a request.
     pub fn new(path: Vec<u8>, request: &Request) -> AccessCheck {
@@ -182,21 +192,23 @@ impl AccessCheck {
     }
 }
 
-/// Checks paths against the guards of the site. All guards must allow the access. Returns the authenticated
-/// user. A request without access to the server is refused for every path.
+/// Checks paths against the guards of the site. All guards must allow the access. A request without access to the server
+/// is refused for every path.
 pub async fn check_access(
     request: &Request,
     paths: Vec<Vec<u8>>,
-) -> Result<Option<String>, HandlerError> {
-    let mut user = None;
+) -> Result<Admission, HandlerError> {
+    let mut all = Admission::default();
     for path in paths {
         let Some(subrequests) = &request.subrequests else {
             return Err(HandlerError::new("guard", Reject::ADDRESS_DENIED));
         };
         let check = AccessCheck::new(path, request);
-        user = subrequests.authorize(check).await?.or(user);
+        let admission = subrequests.authorize(check).await?;
+        all.user = admission.user.or(all.user);
+        all.hides_login |= admission.hides_login;
     }
-    Ok(user)
+    Ok(all)
 }
 
 /// A request made inside the server on behalf of a client.
@@ -211,6 +223,8 @@ pub struct Subrequest {
     pub path: Vec<u8>,
     /// The client's field lines.
     pub fields: Vec<u8>,
+    /// True if the client's password stays with this server, as in [`Request::hides_login`].
+    pub hides_login: bool,
     /// Number of internal redirects, including the subrequest.
     pub hops: u8,
 }
@@ -235,6 +249,12 @@ pub struct Rewrite {
 }
 
 impl Request {
+    /// Adds the result of a check of further paths.
+    pub fn record_admission(&mut self, admission: Admission) {
+        self.user = self.user.take().or(admission.user);
+        self.hides_login |= admission.hides_login;
+    }
+
     /// Returns the path that the handler looks up: the path of the rewrite, or else the client's path.
     pub fn target_path(&self) -> &[u8] {
         self.rewrite.path.as_deref().unwrap_or(&self.path)

@@ -106,6 +106,8 @@ pub struct HandlerCall {
     pub script: Option<Script>,
     /// Path and query replacing the client's path and query.
     pub rewrite: Rewrite,
+    /// True if the client's password stays with this server, as in [`Request::hides_login`].
+    pub hides_login: bool,
 }
 
 impl HandlerCall {
@@ -114,6 +116,7 @@ impl HandlerCall {
         self.handler.call(Request {
             script: self.script,
             rewrite: self.rewrite,
+            hides_login: self.hides_login,
             ..request
         })
     }

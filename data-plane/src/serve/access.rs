@@ -22,6 +22,8 @@ pub(super) struct AccessGate<'w, 'h> {
     method: Method,
     /// User that logged in.
     pub(super) user: Option<String>,
+    /// True if a guard of a checked path has users, whatever the guarded methods.
+    pub(super) hides_login: bool,
     /// True if at least one guard applied to a checked path.
     pub(super) is_guarded: bool,
     /// Effect of the rules by request, if any.
@@ -57,6 +59,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
                 method => method,
             },
             user: None,
+            hides_login: facts.hides_login,
             is_guarded: false,
             ruled: None,
         }
@@ -87,10 +90,14 @@ impl<'w, 'h> AccessGate<'w, 'h> {
             return Err(AccessDenied::Refuse(Reject::METHOD_NOT_ALLOWED));
         }
         let method = self.method;
-        let routes = self.host.guards(path);
-        let routes = routes.filter(|route| route.guards_method(method));
-        for users in routes.filter_map(|route| route.users.as_ref()) {
-            self.log_in(users)?;
+        for route in self.host.guards(path) {
+            let Some(users) = &route.users else {
+                continue;
+            };
+            self.hides_login = true;
+            if route.guards_method(method) {
+                self.log_in(users)?;
+            }
         }
         Ok(())
     }

@@ -112,6 +112,7 @@ impl Connection {
             may_wait: false,
             rate: RateCheck::default(),
             has_disk_changes: false,
+            hides_login: false,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::base::change_tracker::CatchUp;
 use crate::base::route_counters::RouteCounters;
 use crate::cache::{CacheLookup, CachedHandler, LookupContext};
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
-use crate::handler::{Request, Rewrite, Script};
+use crate::handler::{Admission, Request, Rewrite, Script};
 use crate::limits::RESOURCE_TAGS_MAX;
 use crate::serve::access::{AccessDenied, AccessGate};
 use crate::serve::dispatch_context::{Audience, DispatchContext};
@@ -225,6 +225,7 @@ fn of_manager(world: &World, head: &RequestHead<'_>) -> DispatchOutcome {
             handler: handler.clone(),
             script: None,
             rewrite: Rewrite::default(),
+            hides_login: false,
         }),
     }
 }
@@ -275,14 +276,14 @@ fn before_site(
 }
 
 /// Checks the guards of a path that a handler is about to open, with the client and the login of `head`.
-/// Returns the user that logged in, or the outcome that denies access or checks the login first; and true
-/// if at least one guard applied.
+/// Returns the admission, or the outcome that denies access or checks the login first; and true if at least one guard
+/// applied.
 pub(super) fn admit(
     world: &World,
     head: &RequestHead<'_>,
     facts: &DispatchContext,
     path: &[u8],
-) -> (Result<Option<String>, DispatchOutcome>, bool) {
+) -> (Result<Admission, DispatchOutcome>, bool) {
     let Some(host) = world.hosts.find(head.host) else {
         return (Err(refuse(Reject::HOST_UNKNOWN)), true);
     };
@@ -292,7 +293,13 @@ pub(super) fn admit(
     let readings = readings.iter().flat_map(|readings| readings.iter());
     let passed = readings.chain([path]).try_for_each(|path| gate.pass(path));
     match passed {
-        Ok(()) => (Ok(gate.user), gate.is_guarded),
+        Ok(()) => {
+            let admission = Admission {
+                user: gate.user,
+                hides_login: gate.hides_login,
+            };
+            (Ok(admission), gate.is_guarded)
+        }
         Err(denied) => (Err(denied.into()), gate.is_guarded),
     }
 }
@@ -672,6 +679,7 @@ impl<'w> SiteDispatcher<'w, '_> {
             handler: handler.clone(),
             script,
             rewrite: self.rewrite(path),
+            hides_login: self.gate.hides_login,
         })
     }
 
@@ -816,6 +824,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         let request = || Request {
             script: script.clone(),
             rewrite: self.rewrite(path),
+            hides_login: self.gate.hides_login,
             ..self
                 .request_builder
                 .build(self.head, self.facts, self.gate.user.clone())

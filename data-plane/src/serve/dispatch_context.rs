@@ -73,6 +73,9 @@ pub struct DispatchContext {
     pub rate: RateCheck,
     /// True if the worker's poller has reported changes on disk that the control plane has not read.
     pub has_disk_changes: bool,
+    /// True for a subrequest of a request whose password stays with this server, as in
+    /// [`Request::hides_login`](crate::handler::Request::hides_login).
+    pub hides_login: bool,
 }
 
 /// Source of a connection's addresses. Stored pages need no addresses, and a query costs system calls.

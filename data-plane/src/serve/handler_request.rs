@@ -40,6 +40,7 @@ pub(super) fn handler_request(
             .forwarded_by
             .map(|proxy| Forwarding { proxy, host: None }),
         user,
+        hides_login: facts.hides_login,
         length: head.body,
         expects_continue: head.expect_continue,
         body,

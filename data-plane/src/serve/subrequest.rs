@@ -7,8 +7,8 @@ use crate::base::body_memory::BodyAccount;
 use crate::handler::pipe::{PipeReader, PipeWriter, pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{
-    self, AccessCheck, Endpoints, HandlerError, LocalBoxFuture, Request, Response, Subrequest,
-    Subrequests,
+    self, AccessCheck, Admission, Endpoints, HandlerError, LocalBoxFuture, Request, Response,
+    Subrequest, Subrequests,
 };
 use crate::limits;
 use crate::serve::attempt::{Attempt, Progress, ReadyResponse, RequestContent, Step};
@@ -108,7 +108,10 @@ impl Subrequests for WorkerSubrequests {
     fn fetch(&self, subrequest: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>> {
         let asking = SubrequestTask {
             context: Rc::clone(&self.context),
-            facts: self.facts,
+            facts: DispatchContext {
+                hides_login: subrequest.hides_login,
+                ..self.facts
+            },
             ends: self.ends,
             text: text(&subrequest),
             version: subrequest.version,
@@ -120,10 +123,7 @@ impl Subrequests for WorkerSubrequests {
         Box::pin(asking.answer())
     }
 
-    fn authorize(
-        &self,
-        admission: AccessCheck,
-    ) -> LocalBoxFuture<Result<Option<String>, HandlerError>> {
+    fn authorize(&self, admission: AccessCheck) -> LocalBoxFuture<Result<Admission, HandlerError>> {
         let admitting = AccessCheckTask {
             context: Rc::clone(&self.context),
             facts: DispatchContext {
@@ -213,11 +213,11 @@ struct AccessCheckTask {
 }
 
 impl AccessCheckTask {
-    async fn answer(self) -> Result<Option<String>, HandlerError> {
+    async fn answer(self) -> Result<Admission, HandlerError> {
         let mut progress = Progress::default();
         loop {
             match self.look(&progress)? {
-                AccessCheckStep::Admitted(user) => return Ok(user),
+                AccessCheckStep::Admitted(admission) => return Ok(admission),
                 AccessCheckStep::Wait(work) => progress = work.await,
             }
         }
@@ -241,7 +241,7 @@ impl AccessCheckTask {
             note.set(true);
         }
         let denied = match admitted {
-            Ok(user) => return Ok(AccessCheckStep::Admitted(user)),
+            Ok(admission) => return Ok(AccessCheckStep::Admitted(admission)),
             Err(denied) => Dispatched::unguarded(None, denied),
         };
         let attempt = Attempt::of(denied, &world, &head, RequestContent::None, progress);
@@ -258,8 +258,8 @@ impl AccessCheckTask {
 
 /// Result of one check against the guards.
 enum AccessCheckStep {
-    /// Access is granted, with the user that logged in.
-    Admitted(Option<String>),
+    /// Access is granted.
+    Admitted(Admission),
     /// Wait, then check again.
     Wait(LocalBoxFuture<Progress>),
 }

@@ -5,7 +5,7 @@
 //! response.
 
 use super::date::parse_http_date;
-use super::fields::{Fields, items};
+use super::fields::{Fields, is_basic_login, items};
 use super::status::{Status, StatusLine};
 use crate::limits::{CGI_FIELDS_MAX, CGI_HEAD_BYTES_MAX};
 use crate::wire::byte_search;
@@ -40,6 +40,8 @@ pub struct MetaVariables<'a> {
     pub secure: bool,
     /// Authenticated user.
     pub user: Option<&'a str>,
+    /// The password of the client stays with this server.
+    pub hides_login: bool,
     /// Length of the body in digits, if the request has a body of known length.
     pub length: Option<&'a str>,
     /// Path of the script on the site.
@@ -127,7 +129,7 @@ impl MetaVariables<'_> {
             let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
             let is_same = |other: &[u8]| other.eq_ignore_ascii_case(name);
             let is_dropped = DROPPED.iter().any(|other| is_same(other.as_bytes()))
-                || self.user.is_some() && is_same(b"authorization");
+                || self.hides_login && is_basic_login(name, value);
             let came_before = lines().take(nth).any(|(other, _)| is_same(other));
             if is_dropped || came_before || !name.iter().all(is_plain) {
                 continue;

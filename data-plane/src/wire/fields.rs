@@ -53,6 +53,16 @@ impl<'a> IntoIterator for Fields<'a> {
     }
 }
 
+/// Returns true for the field line of a login with a password (RFC 7617). Every scheme that a lenient application could
+/// take for `Basic` counts.
+pub fn is_basic_login(name: &[u8], value: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"authorization")
+        && value.split_at_checked(5).is_some_and(|(scheme, rest)| {
+            scheme.eq_ignore_ascii_case(b"basic")
+                && !rest.first().is_some_and(u8::is_ascii_alphanumeric)
+        })
+}
+
 /// Iterator over (name, trimmed value).
 #[derive(Clone, Debug)]
 pub struct FieldLines<'a> {

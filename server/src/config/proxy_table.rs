@@ -92,8 +92,8 @@ declare_table! {
         response_headers: ResponseFields = optional("none"),
             also ["add_header", "proxy_hide_header", "response_header", "header_down"],
             example "{ \"X-Powered-By\" = \"\" }";
-        /// `true`: the member gets the `Authorization` field of a client that logged in by `users`. Without the key, the
-        /// password stays with this server.
+        /// `true`: the member gets `Authorization: Basic` of a client on paths with `users`. Without the key, the password
+        /// stays with this server, also with methods that `guard_methods` leaves out.
         pass_login: bool = default(false), example "true";
     }
 }

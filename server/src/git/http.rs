@@ -66,8 +66,8 @@ async fn run(settings: Arc<GitSettings>, mut request: Request) -> Result<Respons
         };
         let rest = service.service_path.as_bytes();
         let paths = ExportedRepository::guarded_paths(&found.names, &settings.prefix, rest);
-        let user = check_access(&request, paths).await?;
-        request.user = request.user.or(user);
+        let admission = check_access(&request, paths).await?;
+        request.record_admission(admission);
         repository = Some(found);
     }
     if service.is_push && request.user.is_none() {

@@ -40,6 +40,8 @@ pub struct ScriptRequest {
     pub secure: bool,
     /// Name of the authenticated user.
     pub user: Option<String>,
+    /// True if the client's password stays with this server, as in [`Request::hides_login`].
+    pub hides_login: bool,
     /// Length of the body; None without a body or with an unknown length.
     pub length: Option<u64>,
     /// Number of internal redirects before the request.
@@ -97,6 +99,7 @@ impl ScriptRequest {
             ends: request.ends,
             secure: request.secure,
             user: request.user,
+            hides_login: request.hides_login,
             length,
             hops: request.hops,
         };
@@ -150,6 +153,7 @@ impl ScriptRequest {
             server: known(server),
             secure: self.secure,
             user: self.user.as_deref(),
+            hides_login: self.hides_login,
             length: known(length),
             script_name: location.name,
             path_info: location.path_info,
@@ -174,6 +178,7 @@ impl ScriptRequest {
             host: self.host.clone(),
             path,
             fields: self.fields.clone(),
+            hides_login: self.hides_login,
             hops: self.hops + 1,
         }
     }

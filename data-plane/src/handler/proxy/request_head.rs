@@ -8,7 +8,7 @@ use crate::handler::proxy::origin::{is_forged, push_configured, push_field, push
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::settings::ForwardedHost;
 use crate::upstream::MemberPool;
-use crate::wire::fields::Fields;
+use crate::wire::fields::{Fields, is_basic_login};
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::h2::hpack;
 use crate::wire::hop_by_hop::{TooManyConnectionOptions, copy_request_fields};
@@ -346,12 +346,12 @@ fn push_client_fields(
     member: MemberOrigin<'_>,
     out: &mut Vec<u8>,
 ) -> Result<bool, Reject> {
-    // The server has checked the login, and a member would take the password for a login of its own.
-    let hides_login = request.user.is_some() && !route.forward.passes_login;
+    // A member would take the password for a login of its own.
+    let hides_login = request.hides_login && !route.forward.passes_login;
     let has_references = Cell::new(false);
-    let copied = copy_request_fields(Fields(&request.fields), out, |name, _| {
+    let copied = copy_request_fields(Fields(&request.fields), out, |name, value| {
         is_written_by_proxy(name, request.method)
-            || (hides_login && name.eq_ignore_ascii_case(b"authorization"))
+            || (hides_login && is_basic_login(name, value))
             || is_forged(name, request)
             || is_set_by_route(name, route)
             || (is_reference(name, request.method) && {

@@ -94,8 +94,8 @@ async fn run(settings: Arc<CgiSettings>, mut request: Request) -> Result<Respons
     if settings.is_guarded && script.is_none() {
         let (path, looking) = (request.target_path().to_vec(), Arc::clone(&settings));
         let located = programs.look(move || looking.located(&path)).await?;
-        let user = check_access(&request, located.guarded_paths).await?;
-        request.user = request.user.or(user);
+        let admission = check_access(&request, located.guarded_paths).await?;
+        request.record_admission(admission);
         admitted = Some(located.file);
     } else if request.length == BodyLength::Chunked {
         // The body may be spooled to the disk, but not for a missing script.

@@ -356,6 +356,7 @@ impl H3Session {
             may_wait: false,
             rate: RateCheck::default(),
             has_disk_changes: false,
+            hides_login: false,
         }
     }
 }

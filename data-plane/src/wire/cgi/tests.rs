@@ -229,6 +229,7 @@ fn meta<'a>(fields: &'a str) -> MetaVariables<'a> {
         server: Some("192.0.2.1"),
         secure: true,
         user: None,
+        hides_login: false,
         length: Some("5"),
         script_name: b"/cgi-bin/a.cgi",
         path_info: b"/x y",
@@ -297,10 +298,28 @@ fn fields_become_variables_that_cannot_be_forged() {
     // A password checked by the server never reaches the script.
     let mut known = meta(fields);
     known.user = Some("alice");
+    known.hides_login = true;
     let all = Environment::of(&known);
     assert_eq!(variable(&all, "HTTP_AUTHORIZATION"), None);
     assert_eq!(variable(&all, "REMOTE_USER").as_deref(), Some("alice"));
     assert_eq!(variable(&all, "AUTH_TYPE").as_deref(), Some("Basic"));
+    // The same for a password that was not checked, because the guards leave the method out. Other logins are the script's.
+    for (field, reaches_script) in [
+        ("authorization: basic eDp5", false),
+        ("Authorization: BASIC\teDp5", false),
+        ("Authorization: Basic", false),
+        ("Authorization: Basics eDp5", true),
+        ("Authorization: Bearer eDp5", true),
+        ("X-Authorization: Basic eDp5", true),
+    ] {
+        let fields = format!("{field}\r\n");
+        let mut unchecked = meta(&fields);
+        unchecked.hides_login = true;
+        let all = variables(&Environment::of(&unchecked));
+        let has_field = all.iter().any(|(name, _)| name.starts_with("HTTP_"));
+        assert_eq!(has_field, reaches_script, "{field}");
+        assert!(!all.iter().any(|(name, _)| name == "REMOTE_USER"));
+    }
 }
 
 #[test]

@@ -497,6 +497,7 @@ fn variables(bytes: &[u8]) {
         server: None,
         secure: false,
         user: None,
+        hides_login: false,
         length: None,
         script_name: bytes,
         path_info: bytes,

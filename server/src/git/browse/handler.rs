@@ -70,8 +70,8 @@ async fn answer(
         Ok(found)
     };
     let found = browse.limiter.look(lookup).await?;
-    let user = check_access(&request, guarded_paths(&settings, &found)).await?;
-    request.user = request.user.or(user);
+    let admission = check_access(&request, guarded_paths(&settings, &found)).await?;
+    request.record_admission(admission);
     let repository = match found {
         PathLookup::Repository(repository) => *repository,
         _ if !is_read => return Err(refused(Reject::METHOD_NOT_ALLOWED)),
