@@ -28,7 +28,7 @@ pub enum StoreWriteError {
     Busy,
     /// The name of a site or label is not valid.
     Name(String),
-    /// The label could be the begin of a release id.
+    /// The label could be the beginning of a release id.
     Digits(String),
     /// The site has the largest number of files in one of its folders.
     TooMany(String),
@@ -90,7 +90,7 @@ impl fmt::Display for StoreWriteError {
             ),
             StoreWriteError::Digits(label) => write!(
                 f,
-                "the label `{}` could be the begin of a release id; take a label with another character",
+                "the label `{}` could be the beginning of a release id; take a label with another character",
                 shortened(label)
             ),
             StoreWriteError::TooMany(folder) => write!(

@@ -479,7 +479,7 @@ impl UnpackedBackup {
         let published = FolderRelease::publish(&draft, store, site, rules, PUBLISHER, now);
         let published = published.map_err(|error| {
             let what = format!("{}: {error}", store.display());
-            OperatorError::failure(what).help("nothing was published; the release before stays")
+            OperatorError::failure(what).help("nothing was published; the previous release stays")
         })?;
         self.restored.release = Some(published);
         Ok(())

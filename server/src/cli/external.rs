@@ -32,7 +32,7 @@ const fn publisher(word: &'static str, about: &'static str) -> SharedCommand {
 pub(super) const SHARED_COMMANDS: [SharedCommand; 3] = [
     publisher("publish", "Publish a folder as a release of a site"),
     publisher("releases", "List, label, pin and verify releases"),
-    publisher("rollback", "Serve the release before again"),
+    publisher("rollback", "Serve the previous release again"),
 ];
 
 /// Replaces the process with the program `anthill-WORD`. Returns only on failure: `None` if no program is

@@ -117,7 +117,7 @@ pub(super) fn own_program() -> Result<String, OperatorError> {
     Ok(program.display().to_string())
 }
 
-/// Returns the begin of a line for `authorized_keys` (sshd(8)): the key that follows may run this command alone.
+/// Returns the beginning of a line for `authorized_keys` (sshd(8)): the key that follows may run this command alone.
 pub(super) fn key_line(options: &ReceiveOptions) -> Result<String, OperatorError> {
     let store = std::path::absolute(&options.store).unwrap_or_else(|_| options.store.clone());
     let mut words = vec![
@@ -151,7 +151,7 @@ fn shell_word(word: &str) -> String {
     }
 }
 
-/// Withdraws the release with an id, or with the begin of an id.
+/// Withdraws the release with an id, or with the beginning of an id.
 fn withdraw(options: &ReceiveOptions, id: &str) -> Result<ExitCode, OperatorError> {
     let failed = |error: StoreWriteError| {
         OperatorError::failure(format!("{}: {error}", options.store.display()))
@@ -165,7 +165,7 @@ fn withdraw(options: &ReceiveOptions, id: &str) -> Result<ExitCode, OperatorErro
         .filter(|release| hex(*release).starts_with(id));
     let (Some(release), None) = (found.next(), found.next()) else {
         return Err(OperatorError::new(format!(
-            "`{id}` is not the begin of the id of exactly one release of the site `{}`",
+            "`{id}` is not the beginning of the id of exactly one release of the site `{}`",
             options.site
         ))
         .help("`anthill releases` lists the ids"));

@@ -43,7 +43,7 @@ declare_table! {
         /// Seconds for a whole TLS handshake. The ClientHello may have at most 16 KiB.
         handshake_seconds: Seconds = default(Seconds(usual().handshake_seconds.into())), within(SECOND, YEAR),
             example "5";
-        /// Seconds from the first byte of a head, or of the TLS record with the begin of the head, to the end of the
+        /// Seconds from the first byte of a head, or of the TLS record with the start of the head, to the end of the
         /// head.
         head_seconds: Seconds = default(Seconds(usual().head_seconds.into())), within(SECOND, YEAR), example "5";
         /// Seconds of silence of a kept-alive connection between requests, and of a [tunnel](#tunnels) after one side

@@ -61,8 +61,8 @@ declare_table! {
         /// [Doubled slashes](proxy.md#doubled-slashes) in the path for the member: `"keep"` passes them as sent, `"merge"`
         /// makes one of them. Only with `proxy` or `balance`.
         slashes: Slashes = default(Slashes::default()), also ["merge_slashes", "MergeSlashes"], example "\"merge\"";
-        /// `true`: requests with `Upgrade`, as of [WebSockets](proxy.md#websocket-and-other-protocols), pass the page
-        /// cache by. Only with `cache`; without `cache` they always reach the member.
+        /// `true`: requests with `Upgrade`, such as those of [WebSockets](proxy.md#websocket-and-other-protocols), bypass
+        /// the page cache. Only with `cache`; without `cache` they always reach the member.
         upgrade: bool = default(false), example "true";
         /// Clients that get 103 (Early Hints) of the member: those with HTTP/2 and HTTP/3, or with `"http1"` also those
         /// with HTTP/1.1. Only with `proxy` or `balance`.

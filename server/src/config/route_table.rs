@@ -81,7 +81,7 @@ pub struct RouteConfig {
     pub cache: Option<PageCacheConfig>,
     /// Whether paths with an encoded slash (`%2F`) reach the members of a proxied route.
     pub encoded_slash: bool,
-    /// Whether requests for a tunnel pass the page cache by.
+    /// Whether requests for a tunnel bypass the page cache.
     pub upgrade: bool,
 }
 
