@@ -128,14 +128,19 @@ impl RetainedFiles {
         let older = records.publications.range(..served.sequence).rev();
         for (_, publication) in older.take(RETAINED_PUBLICATIONS_MAX) {
             let pointer = &publication.pointer;
+            // The clock of a publisher may be wrong. A release was not replaced before its own publication, and one wrong
+            // time does not end the files of the releases before.
+            let replaced_at = replaced.max(pointer.time).min(now);
+            let until = replaced_at.saturating_add(RELEASES_KEPT_SECONDS);
+            if until <= now {
+                continue;
+            }
             // With publishers, a release without a signature was never served.
             if is_signed(pointer).is_none() {
                 continue;
             }
-            // The clock of a publisher may be wrong.
-            let until = replaced.min(now).saturating_add(RELEASES_KEPT_SECONDS);
             replaced = pointer.time;
-            if until <= now || bytes > RETAINED_MANIFEST_BYTES_MAX {
+            if bytes > RETAINED_MANIFEST_BYTES_MAX {
                 break;
             }
             if !known.insert(pointer.release) {
