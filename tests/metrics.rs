@@ -165,7 +165,8 @@ fn requests_add_no_samples() {
         server.http_raw(format!("BAD{number} / HTTP/1.1\r\n\r\n").as_bytes());
     }
     let after = samples(&server);
-    assert_eq!(requests(&after, NO_SITE, "1.1", "4xx"), 50.0);
+    // 50 requests have an unknown host. 50 have no host, and a method without a registration, which is no error by itself.
+    assert_eq!(requests(&after, NO_SITE, "1.1", "4xx"), 100.0);
     assert_eq!(after.into_keys().collect::<Vec<_>>(), before);
 }
 
