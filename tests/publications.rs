@@ -19,8 +19,9 @@ use crate::support::release_store::publisher;
 use crate::support::wire::Over;
 use crate::support::{Done, EndOnDrop, Folder, Server, eventually, finish, spawn, tool};
 
+/// The downloads stand still on purpose, on a slow machine for longer than the 30 s of `write_stall_seconds`.
 const CONFIG: &str = "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\n\
-    control = \"anthill.sock\"\nworkers = 2\nlimits = { idle_seconds = 600 }\n\
+    control = \"anthill.sock\"\nworkers = 2\nlimits = { idle_seconds = 600, write_stall_seconds = 600 }\n\
     [[site]]\nnames = [\"*\"]\nhttp = \"serve\"\nrelease = \"www\"\n";
 
 /// Returns a folder with an empty state folder.
