@@ -224,7 +224,7 @@ impl FileLoad {
             None => FileWriting::Blob,
         };
         let disk = DiskContent::new(file, meta, writing);
-        if digest != known.digest || !disk.unchanged() {
+        if digest != known.digest || !disk.is_current() {
             return Err(FileError::WrongContent);
         }
         // All codings of a file have one time.

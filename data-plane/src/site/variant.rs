@@ -72,7 +72,8 @@ pub(super) enum FileWriting {
     /// opening.
     Growing,
     /// Content of a release, compared with its digest. A publisher that owns the file could change it and set the
-    /// modification time back, but not the time of the last status change: a difference leads to another comparison.
+    /// modification time back, but not the time of the last status change: before the next response, a difference leads to
+    /// another comparison.
     Blob,
     /// Content of a release that is in memory as well. After any change of the file, the content is sent from memory.
     KeptBlob,
@@ -98,31 +99,19 @@ impl DiskContent {
         self.known.size
     }
 
-    /// Returns true if size and modification time equal the metadata in the head, and for a content of a release the time
-    /// of the last status change too. The check runs before and
+    /// Returns true if size and modification time equal the metadata in the head. The check runs before and
     /// after sending; after a failure, the connection must be closed. A renamed, replaced or deleted file
-    /// keeps the content, so other metadata is not compared. A growing file keeps its first part.
+    /// keeps the content, so other metadata is not compared: a sweep, a backup with hard links and a change of the mode
+    /// cut no download. A growing file keeps its first part.
     pub fn unchanged(&self) -> bool {
         fstat(&self.file).is_ok_and(|stat| {
             let now = FileMeta::of(&stat);
             match self.writing {
                 FileWriting::Growing => now.size >= self.known.size,
-                FileWriting::Closed | FileWriting::Open => {
+                FileWriting::Closed | FileWriting::Open | FileWriting::Blob => {
                     now.size == self.known.size && now.mtime_ns == self.known.mtime_ns
                 }
-                // The end of an old release removes its files, and a download under way goes on.
-                FileWriting::Blob => {
-                    let is_removed = stat.st_nlink == 0;
-                    let expected = FileMeta {
-                        ctime_ns: if is_removed {
-                            now.ctime_ns
-                        } else {
-                            self.known.ctime_ns
-                        },
-                        ..self.known
-                    };
-                    now == expected
-                }
+                // The response goes on from memory.
                 FileWriting::KeptBlob => now == self.known,
             }
         })
@@ -135,7 +124,7 @@ impl DiskContent {
 
     /// Returns true if a new response may be sent from the content. A file that a process had open for writing must
     /// be as it was when it was loaded, and still be open for writing.
-    fn is_current(&self) -> bool {
+    pub(super) fn is_current(&self) -> bool {
         match self.writing {
             FileWriting::KeptBlob => self.unchanged(),
             // A program may write into a file and set the modification time back, as rsync with `--inplace` does. The

@@ -12,7 +12,7 @@ use crate::wire::glob::Glob;
 use crate::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use tempfile::TempDir;
 
 /// Store in a temporary folder.
@@ -503,6 +503,38 @@ fn a_content_that_changes_with_its_old_time_is_never_sent() {
         "the file is not sent"
     );
     assert_eq!(get(&site, "/b.txt").body, small.as_bytes());
+}
+
+#[test]
+fn new_links_modes_and_removals_cut_no_download_of_a_content() {
+    let store = TestStore::new();
+    let large = "large ".repeat(40_000);
+    store.publish(1, &[&format!("file {{{large}}} a.txt")]);
+    let site = store.site();
+    assert_eq!(get(&site, "/a.txt").body, large.as_bytes());
+    let SiteResponse::Stored(stored) = answer(&site, "GET /a.txt") else {
+        panic!("a loaded content")
+    };
+    let content = stored.variant.disk().expect("a file");
+    let path = store.rules().blob(&sha256(large.as_bytes()));
+    let link = path.with_extension("backup");
+    type Change<'a> = &'a dyn Fn() -> std::io::Result<()>;
+    let changes: [(&str, Change); 4] = [
+        ("another link", &|| fs::hard_link(&path, &link)),
+        ("another mode", &|| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o400))
+        }),
+        ("a removal beside a link", &|| fs::remove_file(&path)),
+        ("the last removal", &|| fs::remove_file(&link)),
+    ];
+    for (what, change) in changes {
+        change().expect(what);
+        assert!(content.unchanged(), "{what}");
+        assert!(
+            !content.is_current(),
+            "{what}: the next response compares the content again"
+        );
+    }
 }
 
 #[test]
