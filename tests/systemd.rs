@@ -15,7 +15,7 @@ use crate::support::systemd_machine::SystemdMachine;
 const PRELUDE: &str = r#"
 M=/var/tmp/test; mkdir -p $M
 if ! grep -q example.org /etc/hosts; then
-    echo insecure > /root/.curlrc
+    echo insecure > ~/.curlrc
     for name in www new shop git files app blog cloud home wiki; do names="${names-example.org} $name.example.org"; done
     echo "127.0.0.1 localhost $names" > /etc/hosts
     git config --global user.name operator

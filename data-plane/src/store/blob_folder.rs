@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Begin of the names of the files of sessions.
+/// Prefix of the names of the files of sessions.
 pub(super) const SESSION: &str = "session-";
 
 /// Begin of the names of the drafts of a session. The name of the session and a hyphen follow.

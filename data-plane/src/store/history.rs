@@ -28,7 +28,7 @@ pub struct SiteRecords {
     pub served: Option<u64>,
     /// Releases by their labels.
     pub labels: BTreeMap<String, [u8; 32]>,
-    /// Owners by their labels. A label without an owner belongs to nobody.
+    /// Owners by their labels. A label without an owner is not in the map.
     pub label_owners: BTreeMap<String, String>,
     /// Releases that are never swept.
     pub pins: Vec<[u8; 32]>,

@@ -264,7 +264,7 @@ fn remove_contents(
     Ok(())
 }
 
-/// Returns the names of the sessions whose processes live, without the begin of the names of their files.
+/// Returns the names of the sessions of running processes, without the prefix of the names of their files.
 fn live_sessions(drafts: &OwnedFd) -> Result<Vec<String>, StoreWriteError> {
     let mut live = Vec::new();
     each_name(drafts, |name| {
