@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::h2::H2;
-use crate::support::member::{Answer, Member};
+use crate::support::member::{Answer, Member, ok};
 use crate::support::wire::{BOTH, Over, Response, Wire, wait_until};
 use crate::support::{Folder, Server, eventually, run, server_table, site_table, tool};
 
@@ -747,6 +747,44 @@ fn unsafe_requests_invalidate_a_page() {
     Wire::plain(&server).ask("POST", post, "");
     assert_eq!(call_number(&wire.response("GET")), 1);
     assert_eq!(call_number(&get(&server, slow)), 2);
+}
+
+/// Checks that a change removes a page, however the client of the change wrote the path, and that no page is stored for
+/// a path with dot segments or an encoded letter, which would stay after a change of the page.
+#[test]
+fn other_spellings_of_a_path_name_the_page_of_the_path() {
+    let member = Member::start(|request| match request.line() {
+        line if line.contains("/made") => Answer::Keep(
+            b"HTTP/1.1 201 Created\r\nLocation: /x/../k\r\nContent-Length: 0\r\n\r\n".to_vec(),
+        ),
+        line => ok(line),
+    });
+    let route = format!(
+        "[[site.route]]\npath = \"/\"\nproxy = \"{}\"\ncache = {KEPT}\n",
+        member.url()
+    );
+    let server = Server::start(&(server_table("") + &site_table("http = \"serve\"") + &route));
+    let is_hit = |path: &str| cache_status(&get(&server, path)).starts_with("anthill; hit");
+    for over in BOTH {
+        for spelling in ["/x/../k", "/./k", "/x/%2e%2E/k", "/%6B"] {
+            for _ in 0..2 {
+                let response = Wire::over(&server, over).get(spelling, "");
+                assert_eq!(cache_status(&response), "anthill; fwd=bypass", "{spelling}");
+            }
+            get(&server, "/k");
+            assert!(is_hit("/k"), "{spelling}");
+            let post = Wire::over(&server, over).ask("POST", spelling, "Content-Length: 0\r\n");
+            assert_eq!(post.status, 200, "{spelling}");
+            assert!(!is_hit("/k"), "{spelling}");
+        }
+    }
+    assert!(is_hit("/k"));
+    Wire::plain(&server).ask("POST", "/made", "Content-Length: 0\r\n");
+    assert!(!is_hit("/k"));
+    // Members may answer these spellings with pages of their own.
+    for path in ["/a%2Bb", "/a+b", "/%c3%A4", "/a;x", "/.well-known/a"] {
+        assert!(!is_hit(path) && is_hit(path), "{path}");
+    }
 }
 
 #[test]

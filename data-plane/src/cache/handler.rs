@@ -18,10 +18,12 @@ use crate::site::{PreconditionResult, RepresentationDate, VariantResponse, evalu
 use crate::wire::date::parse_http_date;
 use crate::wire::fields::{ETag, FieldValues, Fields};
 use crate::wire::h1::body_decoder::BodyLength;
+use crate::wire::path_readings::page_path;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::{KnownFields, Method, RequestHead};
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::{Status, StatusLine};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The result of a cache lookup.
@@ -64,7 +66,9 @@ impl CachedHandler {
             authorized: head.known_fields.authorization.is_some() && caller.user.is_none(),
             personal: head.known_fields.cookie && !self.rule.ignores_cookies,
         };
-        let key = CacheKey::of(self.route, head);
+        let Some(key) = CacheKey::of(self.route, head) else {
+            return self.pass_by("bypass");
+        };
         let mut shard = self.cache.shard(key.bytes());
         let found = shard.slots.get_mut(key.bytes()).map(|slot| {
             let page = slot.pages.iter().find(|page| page.suits(&asker));
@@ -135,12 +139,11 @@ impl CachedHandler {
     fn place(&self, request: &Request) -> CachedPageId {
         let host = Fields(&request.fields).first("host");
         let host = host.unwrap_or(&request.host);
-        let key = CacheKey::new(
-            self.route,
-            host,
-            &request.raw_path,
-            request.query.as_deref(),
-        );
+        let path = match request.raw_path == request.path {
+            true => Cow::Borrowed(&*request.raw_path),
+            false => page_path(&request.raw_path),
+        };
+        let key = CacheKey::new(self.route, host, &path, request.query.as_deref());
         CachedPageId {
             site: self.site.clone(),
             // A purge names the path as requested.
@@ -256,7 +259,7 @@ impl CachedHandler {
                 Some(at) => (&place[..at], Some(&place[at + 1..])),
                 None => (place, None),
             };
-            let key = CacheKey::new(self.route, &target.host, path, query);
+            let key = CacheKey::new(self.route, &target.host, &page_path(path), query);
             self.cache.invalidate(key.bytes());
         }
     }

@@ -1,5 +1,4 @@
-//! Cache keys: the target URI as requested, and the other properties of a request that select among stored
-//! responses.
+//! Cache keys: the target URI, and the other properties of a request that select among stored responses.
 //!
 //! The key holds the Host value as sent, including the port, because a handler may write the value into a
 //! page. Without the value in the key, a client with a forged Host could determine the page for all other
@@ -8,8 +7,10 @@
 use super::policy::{self, varied};
 use crate::wire::effective_host;
 use crate::wire::fields::{Fields, items};
+use crate::wire::path_readings::page_path;
 use crate::wire::request_head::RequestHead;
 use crate::wire::response_fields::ResponseFields;
+use std::borrow::Cow;
 
 /// The key of one URI of one route. A short key needs no allocation.
 pub struct CacheKey {
@@ -24,16 +25,23 @@ const SHORT_BYTES: usize = 256;
 impl CacheKey {
     /// Creates the key of a request to the route with the number `route`, made by
     /// `route_key` of the package `anthill`. The number stays the same over reloads and restarts while the settings
-    /// of the route stay the same, so that pages on disk are found again.
-    pub fn of(route: u64, head: &RequestHead<'_>) -> CacheKey {
-        CacheKey::new(route, effective_host(head), head.raw_path, head.query)
+    /// of the route stay the same, so that pages on disk are found again. Returns None for a path with dot segments or
+    /// with an encoded letter: the key is that of another path, and the handler may answer with a redirect to that path.
+    pub fn of(route: u64, head: &RequestHead<'_>) -> Option<CacheKey> {
+        let path = match &head.path {
+            Cow::Borrowed(path) => path,
+            Cow::Owned(_) if page_path(head.raw_path).len() < head.raw_path.len() => return None,
+            Cow::Owned(_) => head.raw_path,
+        };
+        let host = effective_host(head);
+        Some(CacheKey::new(route, host, path, head.query))
     }
 
-    /// Creates a key from the parts of a URI as sent.
-    pub fn new(route: u64, host: &[u8], raw_path: &[u8], query: Option<&[u8]>) -> CacheKey {
+    /// Creates a key from the parts of a URI, with the path by [`page_path`].
+    pub fn new(route: u64, host: &[u8], path: &[u8], query: Option<&[u8]>) -> CacheKey {
         let mut key = CacheKey {
             short: [0; SHORT_BYTES],
-            length: 16 + host.len() + raw_path.len() + query.map_or(0, |query| 1 + query.len()),
+            length: 16 + host.len() + path.len() + query.map_or(0, |query| 1 + query.len()),
             long: Vec::new(),
         };
         let out = match key.length {
@@ -43,7 +51,7 @@ impl CacheKey {
                 &mut key.long
             }
         };
-        let written = write(out, route, host, raw_path, query);
+        let written = write(out, route, host, path, query);
         debug_assert!(written.is_some());
         key
     }
@@ -59,16 +67,10 @@ impl CacheKey {
 
 /// Writes the bytes of a key to the beginning of `out`. Returns None if `out` is too short.
 #[inline]
-fn write(
-    out: &mut [u8],
-    route: u64,
-    host: &[u8],
-    raw_path: &[u8],
-    query: Option<&[u8]>,
-) -> Option<()> {
+fn write(out: &mut [u8], route: u64, host: &[u8], path: &[u8], query: Option<&[u8]>) -> Option<()> {
     let (place, mut rest) = out.split_first_chunk_mut()?;
     *place = route.to_le_bytes();
-    for part in [host, raw_path] {
+    for part in [host, path] {
         let (length, after) = rest.split_first_chunk_mut()?;
         *length = (part.len() as u32).to_le_bytes();
         let (place, after) = after.split_at_mut_checked(part.len())?;

@@ -10,7 +10,7 @@
 //! the server resolves `x%2Fy/../c` to `c`, and readings of the longer text would miss the readings of the shorter.
 
 use crate::wire::reject::Reject;
-use crate::wire::request_target::{normalise, push_decoded};
+use crate::wire::request_target::{hex_digit, normalise, push_decoded};
 use std::borrow::Cow;
 
 /// Treatment of doubled slashes in the path for an application.
@@ -132,6 +132,23 @@ pub fn sent_path(raw_path: &[u8], slashes: Slashes) -> Cow<'_, [u8]> {
     Cow::Owned(merged)
 }
 
+/// Returns the path in the keys of the page cache: the path for an application, with letters, digits, `-`, `.`, `_` and
+/// `~` decoded (RFC 3986 §6.2.2.2). The path is shorter than `raw_path` if the client wrote the path in another way.
+pub fn page_path(raw_path: &[u8]) -> Cow<'_, [u8]> {
+    let sent = sent_path(raw_path, Slashes::Keep);
+    if !sent.contains(&b'%') {
+        return sent;
+    }
+    let mut path = Vec::with_capacity(sent.len());
+    let mut rest = &*sent;
+    while let [first, after @ ..] = rest {
+        let encoded = rest.get(..3).and_then(unreserved);
+        path.push(encoded.unwrap_or(*first));
+        rest = encoded.map_or(after, |_| &rest[3..]);
+    }
+    Cow::Owned(path)
+}
+
 /// Returns the normalised path of a path with encoded slashes, in the reading that takes the slashes for separators.
 ///
 /// # Errors
@@ -188,6 +205,15 @@ pub fn has_raw_parameters(raw_path: &[u8]) -> bool {
 /// Returns true if the path has an empty segment before its end.
 pub fn has_doubled_slash(path: &[u8]) -> bool {
     path.windows(2).any(|pair| pair == b"//")
+}
+
+/// Returns the character of a percent-encoding of three bytes, if the character means the same without the encoding.
+fn unreserved(encoding: &[u8]) -> Option<u8> {
+    let [b'%', high, low] = encoding else {
+        return None;
+    };
+    let byte = hex_digit(high)? << 4 | hex_digit(low)?;
+    (byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)).then_some(byte)
 }
 
 const ENCODED_SLASH: &[u8] = b"%2F";

@@ -212,7 +212,8 @@ pub(super) fn push_decoded(component: &[u8], path: &mut Vec<u8>) -> Result<(), R
     Ok(())
 }
 
-fn hex_digit(byte: &u8) -> Option<u8> {
+/// Returns the value of a hexadecimal digit.
+pub(super) fn hex_digit(byte: &u8) -> Option<u8> {
     let digit = char::from(*byte).to_digit(16)?;
     u8::try_from(digit).ok()
 }

@@ -16,6 +16,24 @@ fn readings(raw: &str, slashes: Slashes) -> Option<Vec<String>> {
 }
 
 #[test]
+fn spellings_that_name_one_page_have_one_path_in_the_page_cache() {
+    for (raw, expected) in [
+        ("/a/b", "/a/b"),
+        ("/x/../a/./b", "/a/b"),
+        ("/x/%2e%2E/a/b", "/a/b"),
+        ("/%61/%62%7e%7E", "/a/b~~"),
+        ("/a%2Bb%c3%A4%20%2Fc;d//e%", "/a%2Bb%c3%A4%20%2Fc;d//e%"),
+        ("/a%2561", "/a%2561"),
+        ("*", "*"),
+    ] {
+        assert_eq!(
+            String::from_utf8_lossy(&page_path(raw.as_bytes())),
+            expected
+        );
+    }
+}
+
+#[test]
 #[rustfmt::skip]
 fn a_path_has_a_reading_for_each_habit_of_applications() {
     for (raw, expected) in [
