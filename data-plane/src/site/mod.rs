@@ -170,7 +170,7 @@ impl Site {
         let tries = tries(&rules)?;
         let wrong = |error| SiteError::Root(rules.root.clone(), error);
         let root = SiteRoot::open(&rules.root, rules.symlinks, resolver).map_err(wrong)?;
-        let tree = scan::scan(&root, &rules.index, &rules.secrets).map_err(|why| {
+        let tree = scan::scan(&root, &rules).map_err(|why| {
             wrong(match why {
                 FileError::Unreadable => io::ErrorKind::PermissionDenied.into(),
                 why => io::Error::other(why.reject().reason),
@@ -223,9 +223,8 @@ impl Site {
         };
         let read = scan::ScanInput {
             root,
-            index: &rules.index,
+            rules,
             secrets: &rules.secrets.resolve(),
-            growing: &rules.growing,
         };
         let (tree, unsettled) = scan::rescan(&read, &self.tree, paths, settled_ns);
         let site = Site {

@@ -92,6 +92,12 @@ impl SiteRules {
         rule.unwrap_or_else(|| mime::built_in_coding(path))
     }
 
+    /// Returns true if every client gets the content as the file lies on disk: the content has a coding already, or a
+    /// rule of `encodings` gives the file none.
+    pub(super) fn is_sent_as_stored(&self, path: &[u8]) -> bool {
+        self.encoding_rule(path).is_some() || mime::built_in_coding(path) != ContentCoding::Identity
+    }
+
     fn encoding_rule(&self, path: &[u8]) -> Option<ContentCoding> {
         let mut rules = self.encodings.iter();
         let (_, coding) = rules.find(|(glob, _)| glob.matches(path))?;
@@ -103,11 +109,9 @@ impl SiteRules {
         mime::of_coded(path, self.coding(path), &self.mime)
     }
 
-    /// Returns true if a file is worth compressing. A file with a rule of `encodings` is sent as the file lies on disk.
+    /// Returns true if a file is worth compressing.
     pub(super) fn is_compressible(&self, path: &[u8]) -> bool {
-        self.encoding_rule(path).is_none()
-            && mime::built_in_coding(path) == ContentCoding::Identity
-            && mime::compressible(self.media_type(path))
+        !self.is_sent_as_stored(path) && mime::compressible(self.media_type(path))
     }
 
     /// Returns true if processes append to the file at a path below the root.

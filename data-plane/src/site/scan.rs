@@ -11,8 +11,8 @@ use crate::base::job_end;
 use crate::base::sys::{self, OpenWriters};
 use crate::base::visible_text::shortened;
 use crate::limits::{FOLDER_DEPTH_MAX, LINKED_FOLDERS_MAX, OPEN_FILE_QUIET_SECONDS};
-use crate::site::secret_paths::{ResolvedSecrets, SecretPaths};
-use crate::wire::glob::Glob;
+use crate::site::rules::SiteRules;
+use crate::site::secret_paths::ResolvedSecrets;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, fstat, openat, statat};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -41,31 +41,24 @@ pub fn hidden(name: &[u8]) -> bool {
     name.first() == Some(&b'.') && name != b".well-known"
 }
 
-/// Input of a scan: the root and the rules for names.
+/// Input of a scan: the root and the rules.
 #[derive(Copy, Clone)]
 pub struct ScanInput<'a> {
     /// Root of the site.
     pub root: &'a SiteRoot,
-    /// Names of index files, in order of precedence.
-    pub index: &'a [String],
+    /// Rules of the site.
+    pub rules: &'a SiteRules,
     /// Files and folders to leave out.
     pub secrets: &'a ResolvedSecrets,
-    /// Files that processes append to.
-    pub growing: &'a [Glob],
 }
 
 /// Reads the whole tree.
-pub fn scan(
-    root: &SiteRoot,
-    index: &[String],
-    secrets: &SecretPaths,
-) -> Result<Arc<SiteFolder>, FileError> {
+pub fn scan(root: &SiteRoot, rules: &SiteRules) -> Result<Arc<SiteFolder>, FileError> {
     let folder = root.open_folder(b"")?;
     let read = ScanInput {
         root,
-        index,
-        secrets: &secrets.resolve_for_build(),
-        growing: &[],
+        rules,
+        secrets: &rules.secrets.resolve_for_build(),
     };
     Scanner::new(read).read(folder.as_fd(), None, &ChangeTree::default())
 }
@@ -388,9 +381,8 @@ impl<'a> Scanner<'a> {
                     std::thread::sleep(CLOSING_PAUSE);
                     writers = writers_of(folder, name);
                 }
-                let slash: &[u8] = if self.path.is_empty() { b"" } else { b"/" };
-                let path = [&self.path, slash, name].concat();
-                let is_growing = || self.read.growing.iter().any(|glob| glob.matches(&path));
+                let path = self.path_of(name);
+                let is_growing = || self.read.rules.is_growing(&path);
                 let taken = match &writers {
                     OpenWriters::None(stat) => FileMeta::of_file(stat),
                     OpenWriters::Unknown if report == WriteReport::Closed => Some(meta),
@@ -571,7 +563,9 @@ impl<'a> Scanner<'a> {
         found: Vec<ScannedEntry<'_>>,
         old: Option<&Arc<SiteFolder>>,
     ) -> Arc<SiteFolder> {
-        let sidecars = sidecars(&found);
+        let rules = self.read.rules;
+        let mut sidecars = sidecars(&found);
+        sidecars.retain(|at, _| !rules.is_sent_as_stored(&self.path_of(&found[*at].name)));
         let entries = found.iter().enumerate().map(|(at, found)| {
             let node = match &found.node {
                 ScannedNode::Folder(folder) => FolderNode::Folder(Arc::clone(folder)),
@@ -588,11 +582,17 @@ impl<'a> Scanner<'a> {
             };
             (&found.name[..], found.link.clone(), node)
         });
-        let folder = SiteFolder::new(meta, entries.collect(), self.read.index);
+        let folder = SiteFolder::new(meta, entries.collect(), &rules.index);
         match old {
             Some(old) if folder.same_entries(old) => Arc::clone(old),
             _ => Arc::new(folder),
         }
+    }
+
+    /// Returns the path below the root of a name in the current folder.
+    fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        let slash: &[u8] = if self.path.is_empty() { b"" } else { b"/" };
+        [&self.path, slash, name].concat()
     }
 
     fn shown(&self) -> String {

@@ -711,6 +711,40 @@ fn files_that_are_compressed_on_disk_have_their_coding() {
     );
 }
 
+/// Checks that a response never has two codings: the coding of the file on disk, and that of a file beside it.
+#[test]
+fn files_that_are_compressed_on_disk_have_no_sidecars() {
+    let place = Place::new();
+    place
+        .write("a.svgz", "stored")
+        .write("a.svgz.br", "br")
+        .write("b.js", "stored")
+        .write("b.js.gz", "gz");
+    place
+        .write("sub/c.css", "stored")
+        .write("sub/c.css.zst", "zst");
+    let glob = |text: &str| Glob::parse(text).expect("valid");
+    let site = place.site_with(|rules| {
+        rules.encodings = vec![
+            (glob("*.js"), ContentCoding::Br),
+            (glob("/sub/**"), ContentCoding::Identity),
+        ];
+    });
+    for (path, coding) in [
+        ("/a.svgz", Some("gzip")),
+        ("/b.js", Some("br")),
+        ("/sub/c.css", None),
+    ] {
+        let reply = ask(
+            &site,
+            &format!("GET {path}\nAccept-Encoding: gzip, br, zstd"),
+        );
+        assert_eq!(reply.body, b"stored", "{path}");
+        assert_eq!(reply.field("Content-Encoding"), coding, "{path}");
+        assert_eq!(reply.field("Vary"), None, "{path}");
+    }
+}
+
 #[test]
 fn listings_link_only_what_a_request_can_name() {
     let place = Place::new();

@@ -125,8 +125,9 @@ fn kept_releases(
     let mut next = now;
     for publication in records.publications.values().rev() {
         let pointer = &publication.pointer;
-        // The clock of a publisher may be wrong.
-        let replaced = std::mem::replace(&mut next, pointer.time).min(now);
+        // The clock of a publisher may be wrong. A release was not replaced before its own publication.
+        let replaced = std::mem::replace(&mut next, pointer.time);
+        let replaced = replaced.max(pointer.time).min(now);
         if kept.contains(&pointer.release) || records.withdrawn.contains(&pointer.release) {
             continue;
         }

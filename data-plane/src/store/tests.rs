@@ -320,6 +320,35 @@ fn a_sweep_keeps_each_release_in_use() {
 }
 
 #[test]
+fn a_wrong_time_of_a_publication_does_not_end_the_releases_before() {
+    let folder = store();
+    let writer = StoreWriter::open(folder.path()).expect("a store");
+    let times = [100, 90_000, 0, 90_010];
+    let releases: Vec<[u8; 32]> = (times.iter().zip(0..))
+        .map(|(time, seen)| {
+            let one = release(&writer, format!("content {seen}").as_bytes());
+            flip(&writer, one, Some(seen).filter(|it| *it > 0), *time).expect("a flip");
+            one
+        })
+        .collect();
+    drop(writer);
+    let store = StoreFolder::open(folder.path()).expect("a store");
+    let retention = Retention {
+        releases: 1,
+        seconds: 1_000,
+        bytes: u64::MAX,
+    };
+    // The first release was replaced at 90,000 s, the second not before 90,000 s, and the third at 90,010 s.
+    for (now, left) in [(90_999, &releases[..]), (91_000, &releases[2..])] {
+        sweep(&store, &retention, now).expect("a sweep");
+        let records = SiteRecords::read(&store, "www").expect("records");
+        let published = records.publications.values();
+        let kept: Vec<_> = published.map(|it| it.pointer.release).collect();
+        assert_eq!(kept, left, "{now}");
+    }
+}
+
+#[test]
 fn a_sweep_keeps_the_acknowledged_release() {
     let above = store();
     let path = above.path().join("releases");

@@ -9,7 +9,7 @@ use crate::site::file::FileError;
 use crate::site::folder::{FolderNode, SiteFolder};
 use crate::site::root::SiteRoot;
 use crate::site::scan::scan;
-use crate::site::{SecretPaths, Symlinks};
+use crate::site::{SiteRules, Symlinks};
 use crate::store::{Flip, SiteRecords, SiteWriter, StoreWriter, read_manifest};
 use crate::wire::hashed_name::is_hashed;
 use crate::wire::manifest::{
@@ -54,7 +54,7 @@ impl FolderRelease {
         let store = StoreWriter::open(store).map_err(stored)?;
         let root = SiteRoot::open(folder, Symlinks::Inside, None);
         let root = root.map_err(|error| format!("the folder: {error}"))?;
-        let tree = scan(&root, &[], &SecretPaths::default())
+        let tree = scan(&root, &SiteRules::new(folder))
             .map_err(|error| refused(b"the folder", &error.reject().reason))?;
         let mut adder = FolderAdder {
             root: &root,

@@ -27,6 +27,7 @@ use crate::base::digest::{from_hex, hex};
 use crate::limits::RELEASES_REMEMBERED_MAX;
 use crate::site::folder::SiteFolder;
 use crate::site::published_rules::PublishedRules;
+use crate::site::rules::SiteRules;
 use crate::store::{
     ReleaseStore, ReleaseSupport, SiteRecords, StoreError, StoreFolder, has_contents,
     read_manifest, withdrawn_releases,
@@ -286,11 +287,11 @@ impl ReleaseRules {
     pub(super) fn read_content(
         &self,
         release: &ServedRelease,
-        index: &[String],
+        site: &SiteRules,
         former: Option<FormerContent<'_>>,
     ) -> Result<ReleaseContent, ReleaseError> {
         let text = self.read_text(release)?;
-        ReleaseContent::read(&text, index, former).map_err(|what| ReleaseError {
+        ReleaseContent::read(&text, site, former).map_err(|what| ReleaseError {
             path: self.blob(&release.release),
             what,
             publication: None,

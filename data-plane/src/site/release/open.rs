@@ -43,7 +43,7 @@ impl Site {
         let former = former.and_then(ReleaseState::last).copied();
         let last = former.or_else(|| release.acknowledged());
         let read = |found: ServedRelease| {
-            let content = release.read_content(&found, &rules.index, None).ok()?;
+            let content = release.read_content(&found, &rules, None).ok()?;
             Some((found, content))
         };
         let pointed = release.read_pointer(last.as_ref()).ok().flatten();
@@ -76,7 +76,7 @@ impl Site {
             }
             ReleaseState::Served(served) => {
                 let served = (served, &content);
-                RetainedFiles::read_history(release, &rules.index, served, unix_seconds_now())
+                RetainedFiles::read_history(release, &rules, served, unix_seconds_now())
             }
             _ => RetainedFiles::default(),
         };
@@ -160,7 +160,7 @@ impl Site {
             sequence: 0,
             time: 0,
         };
-        let content = release_rules.read_content(&found, &rules.index, None)?;
+        let content = release_rules.read_content(&found, &rules, None)?;
         let lasting = Lasting {
             budget: Arc::clone(&self.shared.budget),
             started: Instant::now(),
@@ -190,7 +190,7 @@ impl Site {
         found: ServedRelease,
     ) -> Result<Site, ReleaseError> {
         let former = Some((&self.tree, &self.shared.published));
-        let content = release.read_content(&found, &self.shared.rules.index, former);
+        let content = release.read_content(&found, &self.shared.rules, former);
         let content = content.map_err(|error| ReleaseError {
             publication: Some((found.release, found.sequence)),
             ..error

@@ -15,6 +15,7 @@ use crate::limits::{
 };
 use crate::site::file::SiteFile;
 use crate::site::folder::{FolderNode, SiteFolder};
+use crate::site::rules::SiteRules;
 use crate::store::{ReleaseStore as _, StoreFolder};
 use crate::wire::release_pointer::ReleasePointer;
 use std::collections::hash_map::Entry;
@@ -109,7 +110,7 @@ impl RetainedFiles {
     /// blocks. The order of the publications tells the time for which each release was served. `now` is Unix time.
     pub(super) fn read_history(
         rules: &ReleaseRules,
-        index: &[String],
+        site: &SiteRules,
         (served, content): (&ServedRelease, &ReleaseContent),
         now: u64,
     ) -> RetainedFiles {
@@ -153,7 +154,7 @@ impl RetainedFiles {
             };
             bytes += rules.blob_bytes(&pointer.release);
             let former = Some((&content.tree, &content.published));
-            if let Ok(older) = rules.read_content(&older, index, former)
+            if let Ok(older) = rules.read_content(&older, site, former)
                 && !table.add_release(pointer.release, until, &older.tree, &content.tree)
             {
                 break;

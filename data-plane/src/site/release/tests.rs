@@ -8,6 +8,7 @@ use crate::site::file::{FileMeta, VariantKind};
 use crate::site::folder::FolderNode;
 use crate::site::tests::{Reply, answer, ask, get};
 use crate::site::{CacheControlRule, ContentBudget, Site, SiteResponse, SiteRules};
+use crate::wire::fields::ContentCoding;
 use crate::wire::glob::Glob;
 use crate::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
@@ -205,6 +206,7 @@ fn rules_of_the_operator_win() {
             "file {c} a.css",
             "file {h} a.html",
             "hashed {j} a.js",
+            "gzip {z}",
         ],
     );
     let site = store.site_with(|rules| {
@@ -235,6 +237,13 @@ fn rules_of_the_operator_win() {
     for path in ["/a.css", "/a.html", "/a.js"] {
         assert_eq!(field(&site, path, "Cache-Control"), "max-age=7", "{path}");
     }
+    // A content with a coding by a rule is sent as published, without a second coding.
+    let site = store.site_with(|rules| {
+        rules.encodings = vec![(Glob::parse("*.js").expect("a glob"), ContentCoding::Br)];
+    });
+    let coded = ask(&site, "GET /a.js\nAccept-Encoding: gzip");
+    assert_eq!(coded.body, b"j");
+    assert_eq!(coded.field("Content-Encoding"), Some("br"));
 }
 
 #[test]
@@ -860,8 +869,9 @@ fn history(store: &TestStore, now: u64) -> RetainedFiles {
         .read_pointer(None)
         .expect("a pointer")
         .expect("a release");
-    let content = rules.read_content(&served, &[], None).expect("a tree");
-    RetainedFiles::read_history(&rules, &[], (&served, &content), now)
+    let site = SiteRules::of_release(rules.clone());
+    let content = rules.read_content(&served, &site, None).expect("a tree");
+    RetainedFiles::read_history(&rules, &site, (&served, &content), now)
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::base::job_end;
 use crate::site::file::{BlobVersion, FileMeta, FileVersion, SIDECARS, SidecarVersions, SiteFile};
 use crate::site::folder::{FolderNode, SiteFolder, SymlinkTarget};
 use crate::site::published_rules::{PublishedRules, PublishedRulesBuilder};
+use crate::site::rules::SiteRules;
 use crate::wire::content_coding::ContentCoding;
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
 use std::borrow::Cow;
@@ -32,7 +33,7 @@ impl ReleaseContent {
     /// reason that the manifest is refused.
     pub(super) fn read(
         text: &[u8],
-        index: &[String],
+        site: &SiteRules,
         former: Option<FormerContent<'_>>,
     ) -> Result<ReleaseContent, String> {
         let mut lines = ManifestReader::new(text).map_err(|error| error.to_string())?;
@@ -55,7 +56,7 @@ impl ReleaseContent {
         let tree = {
             let compare = former.map(|(_, rules)| rules.compare_heads(&published));
             let has_same_heads = |path: &[u8]| compare.as_ref().is_some_and(|same| same(path));
-            let mut tree = TreeBuilder::new(index, former.map(|(tree, _)| tree), &has_same_heads);
+            let mut tree = TreeBuilder::new(site, former.map(|(tree, _)| tree), &has_same_heads);
             for line in first.map(Ok).into_iter().chain(lines) {
                 if job_end::is_over() {
                     return Err("the reading was ended".to_owned());
@@ -78,7 +79,7 @@ impl ReleaseContent {
 
 /// Builder of a tree. The files come folder by folder, in the order of their names.
 struct TreeBuilder<'m, 'a> {
-    index: &'a [String],
+    site: &'a SiteRules,
     has_same_heads: &'a dyn Fn(&[u8]) -> bool,
     /// Folders from the root to the folder of the last file.
     open: Vec<OpenFolder<'m, 'a>>,
@@ -101,7 +102,7 @@ struct PendingFile<'m> {
 
 impl<'m, 'a> TreeBuilder<'m, 'a> {
     fn new(
-        index: &'a [String],
+        site: &'a SiteRules,
         former: Option<&'a Arc<SiteFolder>>,
         has_same_heads: &'a dyn Fn(&[u8]) -> bool,
     ) -> TreeBuilder<'m, 'a> {
@@ -111,7 +112,7 @@ impl<'m, 'a> TreeBuilder<'m, 'a> {
             former,
         };
         TreeBuilder {
-            index,
+            site,
             has_same_heads,
             open: vec![root],
             last: None,
@@ -142,6 +143,9 @@ impl<'m, 'a> TreeBuilder<'m, 'a> {
 
     fn add_coded(&mut self, coding: ContentCoding, content: BlobRef) {
         let Some(last) = &mut self.last else { return };
+        if self.site.is_sent_as_stored(&last.path) {
+            return;
+        }
         let place = SIDECARS.iter().position(|(known, _)| *known == coding);
         let version = BlobVersion {
             content,
@@ -184,7 +188,7 @@ impl<'m, 'a> TreeBuilder<'m, 'a> {
         while self.open.len() > depth {
             if let (Some(closed), Some(above)) = (self.open.pop(), self.open.last_mut()) {
                 let name = closed.name.clone();
-                let node = FolderNode::Folder(closed.close(self.index));
+                let node = FolderNode::Folder(closed.close(&self.site.index));
                 above.entries.push((name, node));
             }
         }
@@ -216,7 +220,7 @@ impl<'m, 'a> TreeBuilder<'m, 'a> {
         self.close_file();
         self.close_folders(1);
         match self.open.pop() {
-            Some(root) => root.close(self.index),
+            Some(root) => root.close(&self.site.index),
             None => ReleaseContent::empty().tree,
         }
     }
