@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anthill::wire::reject::Reject;
 
@@ -168,6 +169,22 @@ fn figures_of_the_readme_are_in_the_document_of_performance() {
         }
     }
     assert!(count > 20, "{count} figures");
+}
+
+/// ARCHITECTURE.md has no table of files: `tools/map.sh` prints the first sentence of the `//!` of each file.
+#[test]
+fn every_file_of_the_map_has_a_sentence() {
+    let mut command = Command::new("sh");
+    let map = command.arg("tools/map.sh").current_dir(repository());
+    let map = map.output().expect("tools/map.sh");
+    let map = String::from_utf8(map.stdout).expect("text");
+    let bare: Vec<&str> = map
+        .lines()
+        .filter(|line| line.ends_with("(no sentence)"))
+        .collect();
+    assert!(bare.is_empty(), "files without `//!`: {bare:#?}");
+    assert!(map.lines().count() > 500, "{map}");
+    assert!(map.contains("  request_head.rs "), "{map}");
 }
 
 /// The summary lists every page of the guide once.

@@ -1,4 +1,4 @@
-//! Signal handling. The first SIGINT, SIGTERM or SIGHUP ends the run: all processes are stopped and the
+//! End of a run by a signal. The first SIGINT, SIGTERM or SIGHUP ends the run: all processes are stopped and the
 //! figures are kept. A second signal ends the kit at once: the guard processes end the servers, and the work folders
 //! are removed.
 //!

@@ -1,5 +1,5 @@
-//! Browser of a run. One browser serves a whole run. Each turn has a new browser context, where the page is
-//! loaded with an empty cache and then reloaded.
+//! Measurement of pages in the browser of a run. One browser serves a whole run. Each turn has a new browser context,
+//! where the page is loaded with an empty cache and then reloaded.
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,5 @@
-//! Soundness of measured figures. A server that drops every third connection may be faster than a server
-//! that responds to all, so failures rank before speed.
+//! Soundness of measured figures: the failures that a server may have. A server that drops every third connection may
+//! be faster than a server that responds to all, so failures rank before speed.
 
 use crate::import::is_imported;
 use crate::result::{Cell, Failures, Round, Run, Scenario};

@@ -1,4 +1,4 @@
-//! Templates of configuration files.
+//! Templates of the configuration files of contenders.
 //!
 //! Configuration files contain braces and special characters of their own, so a placeholder is restricted
 //! to a word of lower-case letters, digits and underscores in braces, `{root}`. A directive occupies a

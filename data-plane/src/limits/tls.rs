@@ -1,4 +1,4 @@
-//! Bounds of `tls`.
+//! Bounds of `tls`: session tickets of a client, and former identities of a site.
 
 /// Session tickets of one server that a client keeps for resumption. A server sends 1 to 4 tickets for each
 /// full handshake, and each resumption consumes one ticket. A ticket takes about 1 KB.

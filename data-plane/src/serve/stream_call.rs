@@ -1,4 +1,5 @@
-//! A live call on a stream: the request body flows to the handler while the response flows back.
+//! Call of a handler on a stream of HTTP/2 or HTTP/3: the request body flows to the handler while the response flows
+//! back.
 //!
 //! The peer receives window credit only for bytes that the handler has taken, so at most a pipe of body
 //! bytes waits. The handler's pipe is emptied as the flow-control windows and the socket allow.

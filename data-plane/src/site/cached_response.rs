@@ -1,4 +1,4 @@
-//! Responses from cached handler responses: evaluation of conditions and of a single range.
+//! Response from a page of the page cache, with its own preconditions and a single range (206, 304, 416).
 
 use crate::site::preconditions::{
     PreconditionResult, RepresentationDate, evaluate_with, range_applies_by,

@@ -1,5 +1,5 @@
-//! Secrets: files of the server that may lie below a root (the configuration, passwords, keys, state and
-//! logs). Secrets are never served, under any name or link.
+//! Private files of the server that may lie below a root: the configuration, passwords, keys, state and logs. Such
+//! secrets are never served, under any name or link.
 
 use crate::base::clock::monotonic_ms;
 use crate::base::heap_sort::{sort, sort_by};

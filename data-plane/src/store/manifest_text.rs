@@ -1,4 +1,4 @@
-//! Reading of a manifest from a store.
+//! Reading of a manifest from a store, with its digest verified.
 
 use super::{ReleaseStore, StoreError};
 use crate::base::digest::sha256;

@@ -1,4 +1,4 @@
-//! Changes of one site in a store, under the lock of the site.
+//! Changes of one site in a store under the lock of the site: the pointer by comparing and setting, labels and marks.
 
 use super::StoreError;
 use super::folder_access::{

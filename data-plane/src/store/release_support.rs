@@ -1,4 +1,5 @@
-//! Support of releases in this build.
+//! Support of releases in this build: a type without a value in builds without the feature `releases`, so that the
+//! compiler leaves out the code of releases.
 
 /// Support of releases in this build.
 ///

@@ -1,4 +1,7 @@
-//! Pools of connections to FastCGI and SCGI backends.
+//! Servers behind this server: pools of connections to FastCGI and SCGI backends, and balancers with their members.
+//!
+//! [`balancer`] chooses the member of a request, without any I/O; the files here connect, look up names and check. The
+//! paragraphs below are about FastCGI and SCGI backends.
 //!
 //! An idle connection occupies a process of most backends, php-fpm among them. By default no connection
 //! stays open for longer than a few milliseconds without a call. The operator may configure a number of

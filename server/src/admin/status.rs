@@ -1,4 +1,4 @@
-//! Status of the server: one plain struct, rendered as text and as JSON.
+//! Status of the server: one plain struct, rendered as JSON. `overview` has the text of `anthill status`.
 
 use crate::admin::text_table::duration;
 use crate::base::clock::format_utc;

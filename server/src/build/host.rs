@@ -1,4 +1,5 @@
-//! One site of a World: the files, the names and the policies.
+//! One site of a World: the files, the names and the policies. A site with equal rules is taken over from the previous
+//! World, with all loaded files.
 
 use super::guards::guards;
 use super::ledger_entries::LedgerEntries;

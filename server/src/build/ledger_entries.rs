@@ -1,4 +1,5 @@
-//! Entries of the process-wide ledgers for a World under construction.
+//! Entries of the process-wide ledgers for a World under construction: log sinks, backends, balancers, hit counts
+//! and counters of routes.
 
 use super::logs::destination;
 use super::member_tls::MemberTlsClients;

@@ -1,4 +1,4 @@
-//! Construction of a World from a configuration, all or nothing.
+//! Construction of a World from a configuration: all or nothing, and without side effects.
 
 mod guards;
 mod host;

@@ -1,4 +1,4 @@
-//! Resources shared by all Worlds of a process.
+//! Resources shared by all Worlds of a process: the ledgers, keys and certificates of the server.
 
 use crate::base::body_memory::BodyMemory;
 use crate::base::change_tracker::ChangeTracker;

@@ -1,4 +1,4 @@
-//! Collects the facts of the metrics, and the samples of the history.
+//! Collection of the values of the metrics, and of the samples of the history.
 
 use super::publish::Publisher;
 use crate::admin::metrics::history::{History, MemberCounts};

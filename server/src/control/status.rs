@@ -1,4 +1,4 @@
-//! Collects the status of the server.
+//! Collection of the status of the server; `admin/status.rs` renders the status.
 
 use super::edits::Edits;
 use super::metrics;

@@ -1,5 +1,5 @@
-//! Notice of a completed push to the deployment of the pushed content. The response to the client is held
-//! back during the deployment: at the return of `git push`, the server serves the pushed content.
+//! Response to a push, held back until the pushed branch is deployed: at the return of `git push`, the server serves
+//! the pushed content.
 
 use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader, PipeWriter, pipe};
 use crate::handler::{LocalBoxFuture, Response, ResponseBody};

@@ -1,5 +1,5 @@
-//! Forms of the manager, with the keys of Apache's balancer-manager: `b` names the balancer, `w` the member, and
-//! `nonce` is the token.
+//! Parser of the forms and queries of the manager, with the keys of Apache's balancer-manager: `b` names the balancer,
+//! `w` the member, and `nonce` is the token.
 
 use crate::limits::MANAGER_FORM_FIELDS_MAX;
 use crate::wire::reject::Reject;

@@ -1,4 +1,4 @@
-//! Handler of the manager's listener.
+//! Handler of the manager's listener: the paths of the page, edits by forms, and logins.
 
 use super::access::{AccessRules, Visitor, cookie_name};
 use super::channel::ManagerContext;

@@ -1,4 +1,4 @@
-//! Content on its way to the store.
+//! Content on its way to the store, never longer than in the manifest.
 
 use super::error::ReceiveError;
 use crate::store::{Draft, QuotaAccount};

@@ -1,5 +1,5 @@
-//! Manifest on its way. A publisher may send two texts of 32 MiB before anything about them is checked, so all but short
-//! texts go to drafts, and a difference is applied line by line.
+//! Manifest or difference on its way to the store. A publisher may send two texts of 32 MiB before anything about them
+//! is checked, so all but short texts go to drafts, and a difference is applied line by line.
 
 use super::error::ReceiveError;
 use super::incoming::not_written;

@@ -1,4 +1,4 @@
-//! Settings of a receiver.
+//! Settings of a receiver: the site, the store, and the rights, name and quota of the publisher.
 
 use super::rights::Rights;
 use crate::store::ReleaseSupport;

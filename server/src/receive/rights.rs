@@ -1,4 +1,4 @@
-//! Rights of a publisher.
+//! Rights of a publisher: preview, publish or all.
 
 /// Rights of a publisher. Each right includes the rights before it.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

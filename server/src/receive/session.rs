@@ -1,4 +1,4 @@
-//! Session of one publisher.
+//! Session of one publisher: its requests in their order.
 
 use super::error::ReceiveError;
 use super::incoming::{Both, IncomingContent, not_written};

@@ -1,4 +1,4 @@
-//! One attempt to get a response: the request on one connection, up to the head of the final response.
+//! One attempt to get a response over HTTP/1.1: the request on one connection, up to the head of the final response.
 
 use crate::base::body_memory::BodyReservation;
 use crate::base::coarse_timer::CoarseTimer;

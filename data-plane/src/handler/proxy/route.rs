@@ -1,4 +1,4 @@
-//! Settings of a route with a proxy.
+//! A route with a proxy, as an attempt sees the route: the balancer, and the settings of the forwarded request.
 
 use crate::base::fair_share::RefusalCounters;
 use crate::handler::proxy::settings::ForwardSettings;

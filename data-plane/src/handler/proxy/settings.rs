@@ -1,4 +1,4 @@
-//! Settings of a route with a proxy.
+//! Settings of the requests that a route forwards: Host, the prefix of the path, and the fields of both directions.
 
 use crate::wire::path_readings::Slashes;
 

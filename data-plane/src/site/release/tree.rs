@@ -1,4 +1,5 @@
-//! Tree of a site from the manifest of a release.
+//! Tree of a site from the manifest of a release. Equal files of the former release are taken over with their loaded
+//! content.
 
 use super::FormerContent;
 use crate::base::job_end;

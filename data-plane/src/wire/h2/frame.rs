@@ -1,5 +1,4 @@
-//! Frames of HTTP/2 (RFC 9113 §4, §6): parsing of frame headers, and encoding of the frames that the server
-//! sends.
+//! Frames of HTTP/2 (RFC 9113 §4, §6): parsing of frame headers, and encoding of the frames of both roles.
 
 use super::error::H2ErrorCode;
 

@@ -1,4 +1,5 @@
-//! Roles of an endpoint of a connection. Both roles share the frames, the flow control and the states of streams.
+//! Roles of an endpoint of an HTTP/2 connection, with their differences. Both roles share the frames, the flow control
+//! and the states of streams.
 
 use crate::limits::RESET_POINTS;
 use crate::wire::field_section::SectionKind;

@@ -1,4 +1,4 @@
-//! SETTINGS of the peer and of the server (RFC 9113 §6.5).
+//! SETTINGS of HTTP/2, of the peer and of this side in either role (RFC 9113 §6.5).
 
 use super::error::{H2ConnectionError, H2ErrorCode};
 use super::frame;

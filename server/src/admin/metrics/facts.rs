@@ -1,4 +1,4 @@
-//! Facts of the metrics: plain values.
+//! Plain values behind the metrics: the status, the balancers and the counters of the server.
 
 use crate::admin::status::Status;
 use crate::base::machine::{MachineFacts, ProcessFacts};

@@ -1,4 +1,4 @@
-//! Errors of request bodies.
+//! Reasons for a failure to buffer or spool a request body.
 
 use crate::handler::HandlerError;
 use crate::wire::reject::Reject;

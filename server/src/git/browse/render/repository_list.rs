@@ -1,4 +1,4 @@
-//! The list of repositories.
+//! Page with the list of the repositories of a folder.
 
 use crate::git::browse::locate::RepositoryList;
 use crate::git::browse::page_location::PageLocation;
