@@ -1,5 +1,5 @@
-//! Tests of the dependencies between the modules of `data-plane/src` and `server/src`: a module names only modules
-//! listed before it in lib.rs. The modules of the package `anthill-data-plane` come before those of `anthill`.
+//! Tests of the rooms, the folders of modules of each package: a room names only the rooms that the table of
+//! ARCHITECTURE.md allows, and lib.rs lists the rooms of the server in the order of the table.
 //!
 //! The tests read the sources as words, without a parser for Rust. Words are sufficient to find every path
 //! beginning with `crate`, `super` or the name of a crate, and the rules concern only paths.
@@ -8,18 +8,74 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules of both packages from the bottom layer to the top layer. A module may name itself and the modules
-/// before it.
-const LAYERS: [&str; 23] = [
-    "limits", "base", "wire", "store", "site", "tls", "upstream", "handler", "cache", "hits",
-    "world", "serve", "git", "config", "build", "admin", "manager", "acme", "backup", "deploy",
-    "receive", "control", "cli",
-];
+use crate::papers::paper;
 
-/// Folders of the two packages, each with the number of its modules in [`LAYERS`].
-const PACKAGES: [(&str, usize); 2] = [("data-plane/src", 12), ("server/src", 11)];
+/// A room of the table in ARCHITECTURE.md.
+struct Room {
+    /// Folder of the package.
+    package: String,
+    name: String,
+    /// Rooms that the room may name.
+    may_name: Vec<String>,
+}
 
-/// Forbidden paths: the layer, the path and the reason.
+/// The rooms of all packages from the bottom to the top.
+struct Rooms(Vec<Room>);
+
+impl Rooms {
+    /// Reads the table: `| `data-plane/site` | purpose | wire, store |`.
+    fn read() -> Rooms {
+        let text = paper("ARCHITECTURE.md");
+        let rows = text.lines().filter_map(|line| {
+            let (room, rest) = line.strip_prefix("| `")?.split_once("` | ")?;
+            let (package, name) = room.split_once('/')?;
+            let (_, named) = rest.strip_suffix(" |")?.rsplit_once(" | ")?;
+            let is_server = ["data-plane", "server"].contains(&package);
+            let open = OPEN_ROOMS.iter().filter(|open| is_server && **open != name);
+            let named = named.split(", ").filter(|named| *named != "–");
+            Some(Room {
+                package: package.to_owned(),
+                name: name.to_owned(),
+                may_name: named.chain(open.copied()).map(String::from).collect(),
+            })
+        });
+        let rooms = Rooms(rows.collect());
+        assert!(rooms.0.len() > 20, "the table of rooms in ARCHITECTURE.md");
+        rooms
+    }
+
+    /// Returns the place of a room that `package` may name. The packages of the server and the publisher see the rooms
+    /// of the data plane.
+    fn place(&self, package: &str, name: &str) -> Option<usize> {
+        let own = |room: &Room| room.package == package && room.name == name;
+        let data_plane = |room: &Room| room.package == "data-plane" && room.name == name;
+        let sees_data_plane = ["server", "publish"].contains(&package);
+        let place = self.0.iter().position(own);
+        place.or_else(|| {
+            let place = self.0.iter().position(data_plane);
+            place.filter(|_| sees_data_plane)
+        })
+    }
+
+    /// Returns the rule that a path in the room `name` of `package` violates.
+    fn breach(&self, package: &str, name: &str, path: &[String]) -> Option<String> {
+        let is_ours = ["crate", "anthill_data_plane"].contains(&path[0].as_str());
+        let named = path.get(1).filter(|named| is_ours && *named != name)?;
+        let (own, other) = (self.place(package, name)?, self.place(package, named)?);
+        let is_allowed = other < own && self.0[own].may_name.contains(named);
+        (!is_allowed).then(|| {
+            format!("the table of ARCHITECTURE.md doesn't let {package}/{name} import {named}")
+        })
+    }
+}
+
+/// Rooms that every room of the server may name, as far as they stand below.
+const OPEN_ROOMS: [&str; 2] = ["limits", "base"];
+
+/// Folders of the packages with rooms.
+const PACKAGES: [&str; 4] = ["data-plane/src", "server/src", "publish/src", "bench/src"];
+
+/// Forbidden paths: the room, the path and the reason.
 const FORBIDDEN: [(&str, &str, &str); 7] = [
     (
         "wire",
@@ -143,42 +199,66 @@ fn circles(sources: &[Source], room: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_module_names_only_what_stands_above_it() {
-    let sources = Sources::read();
+fn every_room_names_only_rooms_that_the_table_allows() {
+    let (rooms, sources) = (Rooms::read(), Sources::read());
     let mut broken = Vec::new();
     for source in &sources.0 {
-        source.check(&sources.handlers(), &mut broken);
+        source.check(&rooms, &sources.handlers(), &mut broken);
     }
     assert!(broken.is_empty(), "\n{}", join(&broken));
 }
 
+/// Every folder of a package is a room of the table, and lib.rs lists the rooms of the server in the order of the table.
 #[test]
-fn lib_lists_the_layers_in_their_order() {
-    let sources = Sources::read();
-    let mut layers = LAYERS.iter();
-    for (folder, count) in PACKAGES {
+fn the_table_has_every_room() {
+    let (rooms, sources) = (Rooms::read(), Sources::read());
+    for folder in PACKAGES {
+        let package = folder.trim_end_matches("/src");
+        let of_package = rooms.0.iter().filter(|room| room.package == package);
+        let table: Vec<&str> = of_package.map(|room| room.name.as_str()).collect();
         let is_lib = |source: &&Source| source.folder == folder && source.file == "lib.rs";
         let lib = sources.0.iter().find(is_lib).expect("lib.rs");
         let words: Vec<&str> = lib.words.iter().map(|word| word.text.as_str()).collect();
-        let listed: Vec<&str> = words
+        let modules = words
             .windows(3)
             .filter(|w| w[0] == "mod" && w[2] == ";")
-            .map(|w| w[1])
-            .collect();
-        let expected: Vec<&str> = layers.by_ref().take(count).copied().collect();
-        assert_eq!(
-            listed, expected,
-            "{folder}/lib.rs has other modules, or another order, than LAYERS in tests/layers.rs \
-             (cargo fmt sorts them where rustfmt.toml is not found)"
-        );
+            .map(|w| w[1]);
+        if ["data-plane", "server"].contains(&package) {
+            let listed: Vec<&str> = modules.collect();
+            assert_eq!(
+                listed, table,
+                "{folder}/lib.rs has other modules, or another order, than the table of ARCHITECTURE.md \
+                 (cargo fmt sorts modules where rustfmt.toml is not found)"
+            );
+        } else {
+            let is_folder = |module: &&str| {
+                let path = format!("{module}/");
+                let inside = |source: &Source| {
+                    source.file.starts_with(&path) && !source.file.ends_with("/tests.rs")
+                };
+                sources.0.iter().any(|it| it.folder == folder && inside(it))
+            };
+            let mut listed: Vec<&str> = modules.filter(is_folder).collect();
+            let mut table = table;
+            listed.sort_unstable();
+            table.sort_unstable();
+            assert_eq!(
+                listed, table,
+                "folders of {folder}, and the table of ARCHITECTURE.md"
+            );
+        }
     }
 }
 
 #[test]
 fn a_breach_is_seen_wherever_it_hides() {
+    let rooms = Rooms::read();
     let seen = |file: &str, text: &str| -> Vec<String> {
+        let (package, file) = file.split_once('#').unwrap_or(("data-plane/src", file));
+        let folder = PACKAGES.iter().find(|folder| **folder == package);
+        let source = Source::new(folder.expect("a package"), file, text);
         let mut broken = Vec::new();
-        Source::new("", file, text).check(&["cgi".into(), "git".into()], &mut broken);
+        source.check(&rooms, &["cgi".into(), "git".into()], &mut broken);
         broken
             .iter()
             .map(|breach| format!("{}: {}", breach.line, breach.named))
@@ -226,8 +306,35 @@ fn a_breach_is_seen_wherever_it_hides() {
         [""; 0]
     );
     assert_eq!(
-        seen("serve/h1.rs", "use crate::{world::World, config};"),
-        ["1: crate::config"]
+        seen("world/mod.rs", "use crate::{site::Site, serve};"),
+        ["1: crate::serve"]
+    );
+    // A room below, which the table doesn't name.
+    assert_eq!(
+        seen("hits/mod.rs", "use crate::{site::Site, tls::Tls};"),
+        ["1: crate::tls::Tls"]
+    );
+    // Rooms of other packages.
+    assert_eq!(
+        seen(
+            "server/src#acme/mod.rs",
+            "use crate::{tls::Tls, config::Config, serve};"
+        ),
+        ["1: crate::serve"]
+    );
+    assert_eq!(
+        seen(
+            "publish/src#cli/mod.rs",
+            "use anthill_data_plane::{store, wire::glob, serve::worker};\nuse crate::key;"
+        ),
+        ["1: anthill_data_plane::serve::worker"]
+    );
+    assert_eq!(
+        seen(
+            "bench/src#driver/mod.rs",
+            "use crate::{load, suite, result};"
+        ),
+        ["1: crate::suite"]
     );
     assert_eq!(
         seen("handler/cgi.rs", "use super::git::Push;\nuse super::pipe;"),
@@ -276,7 +383,7 @@ struct Sources(Vec<Source>);
 impl Sources {
     fn read() -> Sources {
         let mut sources = Vec::new();
-        for (folder, _) in PACKAGES {
+        for folder in PACKAGES {
             let root = Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join("..")
                 .join(folder);
@@ -357,7 +464,7 @@ impl Source {
         }
     }
 
-    fn check(&self, handlers: &[String], broken: &mut Vec<Breach>) {
+    fn check(&self, rooms: &Rooms, handlers: &[String], broken: &mut Vec<Breach>) {
         let mut breach = |line: usize, named: &str, rule: String| {
             broken.push(Breach {
                 folder: self.folder,
@@ -378,12 +485,16 @@ impl Source {
                 );
             }
         }
-        let Some(layer) = self.module.first() else {
+        let Some(room) = self.module.first() else {
             return;
         };
+        let package = self.folder.trim_end_matches("/src");
         for (line, path) in self.paths() {
             let named = path.join("::");
-            if let Some(rule) = broken_rule(layer, &self.module, &path, handlers) {
+            let rule = forbidden(room, &path)
+                .or_else(|| rooms.breach(package, room, &path))
+                .or_else(|| named_handler(&self.module, &path, handlers));
+            if let Some(rule) = rule {
                 breach(line, &named, rule);
             }
         }
@@ -484,42 +595,27 @@ impl Source {
     }
 }
 
-/// Returns the rule violated by a path in a module.
-fn broken_rule(
-    layer: &str,
-    module: &[String],
-    path: &[String],
-    handlers: &[String],
-) -> Option<String> {
+/// Returns the rule of [`FORBIDDEN`] that a path in `room` violates.
+fn forbidden(room: &str, path: &[String]) -> Option<String> {
     let named = path.join("::");
-    let within = |outer: &str| named == outer || named.starts_with(&format!("{outer}::"));
     // `use std::time::*` and `use std::time` give access to the clock as well.
     let stem = named.trim_end_matches("::*");
-    let opens = |outer: &str| outer.starts_with(&format!("{stem}::"));
-    for (of, outer, why) in FORBIDDEN {
-        if layer == of && (within(outer) || opens(outer)) {
-            return Some(why.to_owned());
-        }
-    }
-    if path[0] != "crate" || path.len() < 2 {
-        return None;
-    }
-    let place = |name: &str| LAYERS.iter().position(|layer| *layer == name);
-    if let (Some(own), Some(other)) = (place(layer), place(&path[1]))
-        && other > own
-    {
-        return Some(format!(
-            "{layer} may name only what stands above it in lib.rs"
-        ));
-    }
+    let is_broken = |outer: &str| {
+        named == outer
+            || named.starts_with(&format!("{outer}::"))
+            || outer.starts_with(&format!("{stem}::"))
+    };
+    let mut rules = FORBIDDEN.iter();
+    let broken = rules.find(|(of, outer, _)| *of == room && is_broken(outer));
+    broken.map(|(_, _, why)| (*why).to_owned())
+}
+
+/// Returns the rule that a path violates if the path names another handler than the handler of `module`.
+fn named_handler(module: &[String], path: &[String], handlers: &[String]) -> Option<String> {
     let handler = |path: &[String]| path.get(1).filter(|name| handlers.contains(name)).cloned();
-    if let (Some(own), Some(other)) = (handler(module), handler(&path[1..]))
-        && path[1] == "handler"
-        && own != other
-    {
-        return Some("handlers don't name each other".to_owned());
-    }
-    None
+    let is_path = path.len() > 2 && path[0] == "crate" && path[1] == "handler";
+    let (own, other) = (handler(module)?, handler(path.get(1..)?)?);
+    (is_path && own != other).then(|| "handlers don't name each other".to_owned())
 }
 
 /// Returns the absolute path of a path in `module`: `super::x` in module `a::b` is `crate::a::x`. The path

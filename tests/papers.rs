@@ -171,6 +171,16 @@ fn figures_of_the_readme_are_in_the_document_of_performance() {
     assert!(count > 20, "{count} figures");
 }
 
+/// ARCHITECTURE.md is short enough to be read whole.
+#[test]
+fn the_architecture_is_short() {
+    let bytes = paper("ARCHITECTURE.md").len();
+    assert!(
+        bytes <= 25_000,
+        "ARCHITECTURE.md has {bytes} bytes of at most 25,000: what concerns one file belongs into its `//!`"
+    );
+}
+
 /// ARCHITECTURE.md has no table of files: `tools/map.sh` prints the first sentence of the `//!` of each file.
 #[test]
 fn every_file_of_the_map_has_a_sentence() {

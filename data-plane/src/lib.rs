@@ -1,8 +1,7 @@
 //! The data plane of the anthill web server: workers, protocols and handlers.
 //!
-//! The package `anthill` has the control plane and the commands. Modules are listed in the order of layers: a module
-//! may import only modules listed above the module, and `tests/layers.rs` checks the order. ARCHITECTURE.md
-//! describes the modules.
+//! The package `anthill` has the control plane and the commands. The modules, called rooms, are listed from the bottom
+//! up. ARCHITECTURE.md says what each room is for and what a room may import, and `tests/layers.rs` checks the imports.
 
 // Without releases, a value of `ReleaseSupport` is impossible, and the compiler sees that code with a value never runs.
 #![cfg_attr(not(feature = "releases"), allow(unreachable_code, unused_variables))]

@@ -1,9 +1,8 @@
 //! The anthill web server as a library: the configuration, the control plane and the commands above the data plane.
 //! The binary only calls [`cli::run`].
 //!
-//! Modules are listed in the order of layers: a module may import only modules listed above the module, and
-//! `tests/layers.rs` checks the order. The package `anthill-data-plane` has the lowest layers. ARCHITECTURE.md
-//! describes the modules.
+//! The modules, called rooms, are listed from the bottom up, above the rooms of the package `anthill-data-plane`.
+//! ARCHITECTURE.md says what each room is for and what a room may import, and `tests/layers.rs` checks the imports.
 
 // Without releases, a value of `ReleaseSupport` is impossible, and the compiler sees that code with a value never runs.
 #![cfg_attr(not(feature = "releases"), allow(unreachable_code, unused_variables))]
