@@ -26,7 +26,6 @@ pub enum RequestPhase {
 }
 
 impl RequestPhase {
-    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             RequestPhase::Handler => "handler",

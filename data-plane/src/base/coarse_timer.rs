@@ -78,7 +78,6 @@ impl CoarseTimer {
         Instant::now() >= self.deadline
     }
 
-    /// Returns the deadline.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }

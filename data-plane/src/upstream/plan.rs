@@ -50,7 +50,6 @@ impl BalancerPlan {
         }
     }
 
-    /// Returns the balancer.
     pub fn balancer(&self) -> &Arc<Balancer> {
         &self.balancer
     }

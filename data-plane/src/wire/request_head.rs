@@ -12,7 +12,6 @@ use std::fmt;
 /// Request method: a method of RFC 9110 §9 or RFC 5789, another registered method, or any other name. The parser
 /// refuses names that no request to a member may have with 501.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "each variant has the name of its method")]
 pub enum Method {
     Get,
     Head,

@@ -70,7 +70,6 @@ impl CorsRule {
         }
     }
 
-    /// Returns the settings.
     pub fn settings(&self) -> &CorsSettings {
         &self.settings
     }

@@ -98,7 +98,6 @@ fn usual() -> Limits {
 }
 
 impl LimitsTable {
-    /// Returns the limits.
     pub(super) fn limits(self) -> Limits {
         // The bounds of the keys keep every number of seconds within 32 bits.
         let seconds = |key: Spanned<Seconds>| key.get_ref().0 as u32;

@@ -188,7 +188,6 @@ impl Edits {
         }
     }
 
-    /// Returns the ledger.
     pub(super) fn ledger(&self) -> &EditLedger {
         &self.ledger
     }

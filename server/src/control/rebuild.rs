@@ -116,12 +116,10 @@ impl Rebuilder {
         }
     }
 
-    /// Returns the publisher.
     pub(super) fn publisher(&self) -> &Publisher {
         &self.publisher
     }
 
-    /// Returns the deployments.
     pub(super) fn deployments(&self) -> &Deployments {
         &self.deployments
     }

@@ -74,7 +74,6 @@ impl StatusView {
         }
     }
 
-    /// Returns the status.
     pub(super) fn status(&self) -> Status {
         let now = clock::unix_seconds_now();
         let totals = self.stats.totals();

@@ -54,7 +54,6 @@ impl Balancer {
         balancer
     }
 
-    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }

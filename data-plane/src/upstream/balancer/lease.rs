@@ -70,7 +70,6 @@ impl Lease {
         }
     }
 
-    /// Returns the member.
     pub fn member(&self) -> &Arc<Member> {
         &self.member
     }

@@ -11,7 +11,7 @@ pub struct H2ErrorCode(pub u32);
 
 macro_rules! codes {
     ($( $name:ident = $code:literal; )*) => {
-        #[expect(missing_docs, reason = "each constant is the code of its name in RFC 9113 §7")]
+        /// Each constant is the code of its name in RFC 9113 §7.
         impl H2ErrorCode {
             $( pub const $name: H2ErrorCode = H2ErrorCode($code); )*
 

@@ -11,7 +11,7 @@ pub struct H3ErrorCode(pub u32);
 
 macro_rules! codes {
     ($( $name:ident = $code:literal; )*) => {
-        #[expect(missing_docs, reason = "each constant is the code of its name in RFC 9114 §8.1 or RFC 9204 §6")]
+        /// Each constant is the code of its name in RFC 9114 §8.1 or RFC 9204 §6.
         impl H3ErrorCode {
             $( pub const $name: H3ErrorCode = H3ErrorCode($code); )*
 
