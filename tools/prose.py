@@ -157,9 +157,9 @@ def main():
         print(f"prose: {figure:.6g} {name}; the limit is {limit:.6g}", file=sys.stderr)
     if above:
         print(
-            "prose: rewrite the new comments and documents: name the client, the peer or the operator, repeat the noun\n"
-            "instead of a pronoun, and let each comment stand alone (CONTRIBUTING.md, \"Prose\"). The worst files and\n"
-            "lines are above; `tools/prose.py PATH` measures one file or folder.",
+            "prose: rewrite the new comments and documents: name the client, the peer or the operator as the subject,\n"
+            "and let each comment stand alone (CONTRIBUTING.md, \"Prose\"). The worst files and lines are above;\n"
+            "`tools/prose.py PATH` measures one file or folder.",
             file=sys.stderr,
         )
         sys.exit(1)
