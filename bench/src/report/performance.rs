@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::report::document::{Block, Entry, Row, Section, Table};
-use crate::report::metric::Metric;
+use crate::report::metric::{Better, Estimate, Metric};
 use crate::report::suite::{self, agreement_table, page_table, proxy_tables};
 use crate::report::view::{View, is_ours};
 use crate::report::{facts, markdown, number, tables};
@@ -91,15 +91,26 @@ pub fn figures(runs: &[Run]) -> String {
     markdown::sections(&[lead].into_iter().chain(sections).collect::<Vec<_>>(), 3)
 }
 
-/// Returns the short table for the README: anthill and the best peers.
+/// Returns the short table for the README: anthill and the best peers with their versions.
 pub fn summary(runs: &[Run]) -> String {
     let rows: Vec<Row> = runs.iter().flat_map(summary_rows).collect();
+    let has_rates = rows
+        .iter()
+        .any(|row| row.cells[0].text.ends_with(MORE_IS_BETTER));
+    let direction = if has_rates {
+        "Lower is better, unless the row says otherwise."
+    } else {
+        "Lower is better."
+    };
     let table = Table {
-        head: ["", "anthill", "beside"].map(str::to_owned).to_vec(),
+        head: ["", "anthill", "the two best other servers"]
+            .map(str::to_owned)
+            .to_vec(),
         rows,
         ..Table::default()
     };
-    let blocks = vec![Block::Text(origin(runs)), Block::Table(table)];
+    let text = format!("{} {direction}", origin(runs));
+    let blocks = vec![Block::Text(text), Block::Table(table)];
     markdown::sections(
         &[Section {
             heading: String::new(),
@@ -356,11 +367,12 @@ fn summary_rows(run: &Run) -> Vec<Row> {
 
 /// Returns the row of a metric: anthill, and the two best peers even if ahead of anthill.
 ///
-/// `None` if the rounds were too few to compare anthill with either peer: the short table states no figure that another
-/// run could turn over, and the complete tables have the figure with its mark.
+/// `None` if the rounds were too few to compare anthill with either peer, or if anthill differs from neither: the short
+/// table states no figure that another run could turn over and no row that proves nothing. The complete tables have the
+/// figure with its mark.
 fn summary_row(view: View, scenario: &Scenario, metric: Metric) -> Option<Row> {
     let ours = view.estimate(metric, scenario, &view.ours()?.name)?;
-    let more_is_better = metric.better() == Some(crate::report::metric::Better::More);
+    let more_is_better = metric.better() == Some(Better::More);
     let mut peers: Vec<_> = view
         .contenders_in(scenario)
         .into_iter()
@@ -377,11 +389,12 @@ fn summary_row(view: View, scenario: &Scenario, metric: Metric) -> Option<Row> {
         return None;
     }
     peers.truncate(PEERS_IN_SUMMARY);
-    let is_undecided = peers.iter().any(|(_, peer)| {
-        let found = statistics::compare_rounds(&ours.values, &peer.values);
-        found.is_some_and(|found| found.verdict == Verdict::TooFew)
-    });
-    if is_undecided {
+    let verdict = |peer: &Estimate| {
+        statistics::compare_rounds(&ours.values, &peer.values).map(|found| found.verdict)
+    };
+    let mut verdicts = peers.iter().filter_map(|(_, peer)| verdict(peer));
+    let is_undecided = verdicts.clone().any(|verdict| verdict == Verdict::TooFew);
+    if is_undecided || verdicts.all(|verdict| verdict == Verdict::WithinNoise) {
         return None;
     }
     let beside: Vec<String> = peers
@@ -393,10 +406,12 @@ fn summary_row(view: View, scenario: &Scenario, metric: Metric) -> Option<Row> {
                 none if none.is_empty() => none,
                 remark => format!(" ({remark})"),
             };
-            format!("{} {}{remark}", facts.title, metric.format(peer.median))
+            let figure = metric.format(peer.median);
+            format!("{}: {figure}{remark}", title_and_version(facts))
         })
         .collect();
-    let name = format!("{}: {}", metric.title(), scenario.title);
+    let direction = if more_is_better { MORE_IS_BETTER } else { "" };
+    let name = format!("{}: {}{direction}", metric.title(), scenario.title);
     let mut our_own = Entry::new(metric.format(ours.median));
     if let Some(mark) = standing(&view.ours()?.name).mark() {
         our_own.text.push_str(&format!(" ({mark})"));
@@ -408,6 +423,17 @@ fn summary_row(view: View, scenario: &Scenario, metric: Metric) -> Option<Row> {
     })
 }
 
+/// Returns the name of a contender with its version: `nginx 1.22.1`. A version of several programs is put into brackets.
+fn title_and_version(facts: &ContenderFacts) -> String {
+    match facts.version.as_str() {
+        "" => facts.title.clone(),
+        several if several.contains(' ') => format!("{} ({several})", facts.title),
+        version => format!("{} {version}", facts.title),
+    }
+}
+
+/// End of the name of a row with a rate.
+const MORE_IS_BETTER: &str = " (higher is better)";
 const BEGIN: &str = "<!-- performance -->";
 const END: &str = "<!-- /performance -->";
 const SCENARIOS_WITH_TABLES: usize = 6;
@@ -542,23 +568,84 @@ mod tests {
         assert!(row("CPU per request: TLS, 1,500").contains("16."), "{text}");
         assert!(row("memory: TLS, 1,500").contains("17.8 MB"), "{text}");
         let hello = row("10 clients");
-        assert!(hello.contains("nginx 18.6 µs, Go fasthttp"), "{hello}");
+        assert!(
+            hello.contains("nginx 1.22.1: 18.6 µs, Go fasthttp 1.58.0: "),
+            "{hello}"
+        );
         assert_eq!(text.matches("handshakes").count(), 2, "{text}");
     }
 
     #[test]
+    fn the_readme_says_which_direction_is_better() {
+        let mut runs = samples(&["hello"]);
+        assert!(summary(&runs).contains(" Lower is better.\n"));
+        assert!(!summary(&runs).contains("higher"));
+        // The suite of rising users has a row with a rate.
+        runs[0].suite = "growth".to_owned();
+        let text = summary(&runs);
+        assert!(
+            text.contains("Lower is better, unless the row says otherwise."),
+            "{text}"
+        );
+        let rate = text.lines().find(|line| line.contains("requests/s"));
+        assert!(
+            rate.is_some_and(|row| row.contains("(higher is better) |")),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_readme_has_no_row_without_a_difference() {
+        let mut runs = samples(&["hello"]);
+        let ours = runs[0].cells.iter().find(|cell| is_ours(&cell.contender));
+        let ours = ours.expect("a cell of anthill").rounds.clone();
+        assert!(summary(&runs).contains("10 clients"));
+        for cell in &mut runs[0].cells {
+            cell.rounds.clone_from(&ours);
+        }
+        let text = summary(&runs);
+        assert!(!text.contains("10 clients"), "{text}");
+        // The complete tables still have the figures.
+        assert!(figures(&runs).contains("nginx"));
+    }
+
+    #[test]
+    fn a_server_of_several_programs_has_its_versions_in_brackets() {
+        let mut run = samples(&["hello"]).swap_remove(0);
+        let facts = &mut run.contenders[1];
+        facts.version = "nginx 1.22.1, uwsgi 2.0.21".to_owned();
+        assert_eq!(
+            title_and_version(facts),
+            "nginx (nginx 1.22.1, uwsgi 2.0.21)"
+        );
+        facts.version.clear();
+        assert_eq!(title_and_version(facts), "nginx");
+    }
+
+    #[test]
     fn balancers_have_their_tables_and_rows() {
-        let runs = samples(&["proxy"]);
+        let mut runs = samples(&["proxy"]);
         let text = figures(&runs);
         for words in ["CPU per request", "added 99 % latency", "memory"] {
             assert!(text.contains(words), "{words}: {text}");
         }
+        let latency = "99 % latency: plain, 5,100 bytes, 200 connections, 1,000 requests/s";
+        // The latencies of the sample are within the noise.
+        assert!(!summary(&runs).contains(latency));
+        for cell in &mut runs[0].cells {
+            let rounds = cell.rounds.iter_mut();
+            let is_peer = !is_ours(&cell.contender);
+            for latency in rounds.filter_map(|round| round.latency.as_mut()) {
+                let percentiles = latency.percentiles_us.values_mut().filter(|_| is_peer);
+                percentiles.for_each(|value| *value *= 10.0);
+            }
+        }
         let text = summary(&runs);
         for row in [
+            latency,
             "CPU per request: plain, 5,100 bytes, 800 connections",
             "CPU per request: TLS, 5,100 bytes, 200 connections",
             "CPU per request: HTTP/2, 5,100 bytes, 20 connections × 10 streams",
-            "99 % latency: plain, 5,100 bytes, 200 connections, 1,000 requests/s",
         ] {
             assert!(text.contains(row), "{row}: {text}");
         }
