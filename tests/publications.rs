@@ -119,7 +119,7 @@ struct History {
 }
 
 impl History {
-    /// Adds a publication before its begin. Returns its sequence.
+    /// Adds a publication before its start. Returns its sequence.
     fn begin(&self, number: u64) -> u64 {
         let mut numbers = self.numbers.lock().expect("the numbers");
         numbers.push(number);

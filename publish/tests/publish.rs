@@ -260,6 +260,45 @@ fn releases_are_listed_with_their_marks() {
 }
 
 #[test]
+fn publications_that_were_never_served_are_marked() {
+    let site = Site::new();
+    let ids = ["one", "two", "three"].map(|text| {
+        site.write("index.html", text);
+        site.publish_well();
+        anthill_data_plane::base::digest::hex(&site.served().expect("a release").pointer.release)
+    });
+    // The server acknowledged the first publication, and refuses the third.
+    let publication = |at: usize| format!("release {}\nsequence {}\n", ids[at], at + 1);
+    site.write(
+        "../served/www",
+        &format!("anthill served 1\n{}", publication(0)),
+    );
+    let refused = format!(
+        "anthill refused 1\n{}refused no signature\n",
+        publication(2)
+    );
+    site.write("../served/www:refused", &refused);
+    let list = site.command("releases", &[]).stdout;
+    let marks: Vec<&str> = list
+        .lines()
+        .map(|row| row.rsplit("  ").next().expect("a mark"))
+        .collect();
+    assert_eq!(
+        marks,
+        ["MARKS", "refused", "never served", "served"],
+        "{list}"
+    );
+    // A withdrawn publication that the server refused ends nothing, and the served one has no publication before.
+    let done = site.act("withdraw", &[&ids[2]]).stdout;
+    assert!(done.ends_with("withdrawn\n"), "{done}");
+    let done = site.act("withdraw", &[&ids[0]]).stdout;
+    assert!(
+        done.contains("no release until the next publication"),
+        "{done}"
+    );
+}
+
+#[test]
 fn a_damaged_content_is_found_and_healed() {
     let site = Site::new();
     site.write("index.html", "content");

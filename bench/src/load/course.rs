@@ -1,4 +1,4 @@
-//! Timeline of one run, shared by all threads: the begin and the end of the measured window, the permits
+//! Timeline of one run, shared by all threads: the beginning and the end of the measured window, the permits
 //! for requests, and the rules by which requests are counted.
 //!
 //! Times are nanoseconds since the beginning of the run, in one integer.
@@ -124,7 +124,7 @@ impl Course {
 
     /// Returns true if a response complete at `now` belongs to the measured window.
     ///
-    /// A closed loop counts responses that end within the window: requests that straddle the begin are
+    /// A closed loop counts responses that end within the window: requests that straddle the beginning are
     /// counted and requests that straddle the end are left out. An open loop counts requests due within the
     /// window, however late the response, because leaving out late responses would hide exactly the stalls.
     pub(super) fn counts(&self, asked: &Asked, now: Nanos) -> bool {

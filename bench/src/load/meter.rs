@@ -3,7 +3,7 @@
 use super::course::{Course, Nanos};
 use super::cpu::Spent;
 
-/// Samples the thread's CPU time at the begin and the end of the window.
+/// Samples the thread's CPU time at the beginning and the end of the window.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     begin: Option<Spent>,
@@ -11,7 +11,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Takes a sample if `now` has reached the begin or the end of the window. Must be called at least at
+    /// Takes a sample if `now` has reached the beginning or the end of the window. Must be called at least at
     /// both times.
     pub(super) fn at(&mut self, now: Nanos, course: &Course) {
         if self.begin.is_none() && now >= course.begin() {

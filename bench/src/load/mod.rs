@@ -99,7 +99,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<Outcome, Error> {
     run_watched(plan, stop, |_| {})
 }
 
-/// Carries out `plan` as [`run`] does, and calls `watch` at the begin and the end of the measured window.
+/// Carries out `plan` as [`run`] does, and calls `watch` at the beginning and the end of the measured window.
 /// In a run with a fixed number of requests, the window ends with the last request. A stopped run may lack
 /// either call.
 pub fn run_watched(

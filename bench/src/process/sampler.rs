@@ -39,7 +39,7 @@ impl Measuring {
         }
     }
 
-    /// Ends the measurement and returns the usage since its begin. CPU time is read first, so the call
+    /// Ends the measurement and returns the usage since its start. CPU time is read first, so the call
     /// belongs directly after the measured window. Memory is sampled a last time.
     pub fn finish(mut self) -> Usage {
         let used = self.tree.cpu() - self.before;

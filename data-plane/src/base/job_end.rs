@@ -16,7 +16,7 @@ pub struct JobEnd {
     deadline: Instant,
     /// Counts the calls to give up the jobs under way.
     given_up: Arc<AtomicU64>,
-    /// Count at the begin of the job.
+    /// Count at the beginning of the job.
     begun_at: u64,
 }
 

@@ -507,7 +507,7 @@ fn compare_naturally(mut one: &[u8], mut other: &[u8]) -> Ordering {
     }
 }
 
-/// Takes the digits at the begin of a name, and returns them without leading zeros.
+/// Takes the digits at the beginning of a name, and returns them without leading zeros.
 fn take_number<'n>(name: &mut &'n [u8]) -> &'n [u8] {
     let length = name.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, rest) = name.split_at(length);

@@ -85,17 +85,6 @@ impl SiteRecords {
         self.publications.get(&self.served?)
     }
 
-    /// Returns the newest publication before the served one of another release that may be served.
-    pub fn before_served(&self) -> Option<&Publication> {
-        let served = self.served()?;
-        let mut older = self.publications.values().rev();
-        older.find(|older| {
-            older.pointer.sequence < served.pointer.sequence
-                && older.pointer.release != served.pointer.release
-                && !self.withdrawn.contains(&older.pointer.release)
-        })
-    }
-
     /// Returns the releases of the site, each once: the published ones from the newest to the oldest, then the
     /// labelled and the pinned ones.
     pub fn releases(&self) -> Vec<[u8; 32]> {

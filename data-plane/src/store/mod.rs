@@ -30,7 +30,7 @@
 //!
 //! The session of a publisher on another machine ([`QuotaAccount`]) holds `lock` while it works on a request, and not while it
 //! waits for the publisher, so that a silent publisher keeps no sweep away. The drafts of a live session stay. Before the
-//! manifest is written, the session looks again for the contents that the store had at the begin.
+//! manifest is written, the session looks again for the contents that the store had at its start.
 //!
 //! A sweep ([`sweep`]) removes records of old publications first, and then the contents without a release.
 

@@ -63,7 +63,7 @@ pub(super) struct H2Driver {
     /// Received beginning of an incomplete frame.
     rest: Vec<u8>,
     timer: Option<CoarseTimer>,
-    /// Entry among the idle connections, and the begin of the time without a request.
+    /// Entry among the idle connections, and the beginning of the time without a request.
     idle: Option<(IdleH2Ticket, Instant)>,
 }
 

@@ -7,7 +7,7 @@
 //! A publisher chooses the globs of a release, and the server matches each glob with the path of each file. Therefore
 //! the cost of a match grows with the length of the path times the length of the glob, and never faster: an automaton
 //! follows all possible matches at once, a machine word of states at a time, and nothing is tried twice. Ordinary globs
-//! need no automaton, since the literal begin and end of a glob and one wildcard between the two decide.
+//! need no automaton, since the literal beginning and end of a glob and one wildcard between the two decide.
 
 mod automaton;
 mod parser;
@@ -33,7 +33,7 @@ pub struct Glob {
     tail: Box<[u8]>,
 }
 
-/// Part of a glob between the literal begin and the literal end.
+/// Part of a glob between the literal beginning and the literal end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Middle {
     Empty,

@@ -38,11 +38,9 @@ fn lines(
             (Some(before), Some(files)) => Some(compare(before, files, |_, _| ())),
             _ => None,
         };
-        let state = match records.served == Some(*sequence) {
-            _ if records.withdrawn.contains(&release) => None,
-            _ if is_acknowledged(records, report, *sequence) => Some("served"),
-            true => Some("published"),
-            false => None,
+        let state = match records.withdrawn.contains(&release) {
+            true => None,
+            false => state(records, report, *sequence),
         };
         lines.push(ListLine {
             release,
@@ -73,10 +71,18 @@ fn size(files: &[ReleaseFile]) -> (usize, u64) {
     (files.len(), bytes)
 }
 
-/// Returns true if the server acknowledged the sequence. A refusal of the pointer does not concern another sequence.
-fn is_acknowledged(records: &SiteRecords, report: &ServerReport, sequence: u64) -> bool {
-    let is_refused = report.refusal.is_some() && records.served == Some(sequence);
-    report.acknowledged == Some(sequence) && !is_refused
+/// Returns the mark of a publication by the report of the server. A refusal of the pointer does not concern another
+/// sequence, and the server acknowledges sequences in their order.
+fn state(records: &SiteRecords, report: &ServerReport, sequence: u64) -> Option<&'static str> {
+    let is_pointed = records.served == Some(sequence);
+    let acknowledged = report.acknowledged.filter(|it| *it > 0);
+    match acknowledged {
+        _ if is_pointed && report.refusal.is_some() => Some("refused"),
+        Some(acknowledged) if acknowledged == sequence => Some("served"),
+        _ if is_pointed => Some("published"),
+        Some(acknowledged) if acknowledged < sequence => Some("never served"),
+        _ => None,
+    }
 }
 
 fn marks(records: &SiteRecords, release: &[u8; 32], state: Option<&str>) -> Vec<String> {

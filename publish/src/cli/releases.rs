@@ -1,6 +1,7 @@
 //! Command `releases`: lists, marks, verifies and sweeps the releases of a site.
 
 use super::command::{CommandSpec, ParsedCommand, utf8};
+use super::signed_records::{current, previous};
 use super::site_of_store::{SiteOfStore, find_release, refuse_foreign_label, short};
 use super::{print, release_list, releases_of_host};
 use crate::contents::{is_coding_of, stored};
@@ -138,17 +139,18 @@ fn mark(action: &str, place: &OsStr, name: &str) -> Result<ExitCode, Problem> {
         _ => lock.mark(ReleaseMark::Withdrawn, &release),
     };
     done.map_err(stored)?;
-    let is_served = records
-        .served()
-        .is_some_and(|it| it.pointer.release == release);
+    let current = current(&records, &site.report(&records));
+    let current = current.filter(|it| it.pointer.release == release);
     let done = match action {
         "pin" => "pinned",
         "unpin" => "not pinned",
-        _ if is_served && site.records()?.before_served().is_some() => {
-            "withdrawn; the site has no release now, and `anthill rollback` serves the previous release"
-        }
-        _ if is_served => "withdrawn; the site has no release until the next publication",
-        _ => "withdrawn",
+        _ => match current.map(|current| previous(None, &records, current).is_some()) {
+            Some(true) => {
+                "withdrawn; the site has no release now, and `anthill rollback` serves the previous release"
+            }
+            Some(false) => "withdrawn; the site has no release until the next publication",
+            None => "withdrawn",
+        },
     };
     print(&format!(
         "release {} of {}: {done}\n",

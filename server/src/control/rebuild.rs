@@ -304,7 +304,7 @@ impl Rebuilder {
     }
 
     /// Replaces all watches by watches of the World's folders. All folders are scanned again, since a file
-    /// may have changed between the scan of a folder and the begin of its watch.
+    /// may have changed between the scan of a folder and the start of its watch.
     pub(super) fn rebuild_watches(&mut self) {
         self.watch = match Watch::new() {
             Ok(mut watch) => {

@@ -85,7 +85,7 @@ impl ManagerContext {
     // ---- Snapshots ----
 
     /// Returns the last snapshot if recent enough for another client: made in the same second. Streams of events
-    /// therefore share the snapshot at the begin of a second.
+    /// therefore share the snapshot at the beginning of a second.
     pub fn recent_snapshot(&self) -> Option<Arc<Snapshot>> {
         let second = |ms: u64| ms / MANAGER_SNAPSHOT_MILLISECONDS;
         let now = second(self.now_ms());

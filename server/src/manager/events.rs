@@ -141,7 +141,7 @@ mod tests {
         for (now_ms, expected) in [(0, 1_000), (1, 1_000), (999, 1_000), (1_000, 2_000)] {
             assert_eq!(next_moment(now_ms, 1_000), expected, "{now_ms}");
         }
-        // Numbers come at the begin of a second as well, with the snapshot of the other streams.
+        // Numbers come at the beginning of a second as well, with the snapshot of the other streams.
         const {
             assert!(MANAGER_LARGE_PAGE_MILLISECONDS.is_multiple_of(MANAGER_SNAPSHOT_MILLISECONDS));
         }

@@ -22,7 +22,7 @@ pub(super) struct Noting {
 }
 
 impl Noting {
-    /// Resets the observation at the begin of a handshake.
+    /// Resets the observation at the beginning of a handshake.
     pub(super) fn begin(&self) {
         self.saw_certificate.store(false, Ordering::Relaxed);
     }

@@ -47,7 +47,7 @@ pub struct RareLines {
     kinds: Mutex<[LineWindow; KINDS.len()]>,
 }
 
-/// Lines of one kind since the begin of the window.
+/// Lines of one kind since the beginning of the window.
 #[derive(Clone, Copy, Debug, Default)]
 struct LineWindow {
     began_ms: u64,

@@ -1,4 +1,4 @@
-//! Connection of a call to the chosen member, kept or new, and the begin of the attempt.
+//! Connection of a call to the chosen member, kept or new, and the start of the attempt.
 
 use crate::base::body_memory::BodyReservation;
 use crate::handler::proxy::attempt::Attempt;

@@ -100,7 +100,7 @@ pub(super) enum RequestFailure {
 }
 
 impl FailedRequest {
-    /// Returns the begin of a row of failures with this request as the first one. `answered_at_ms` is the time of the
+    /// Returns the start of a row of failures with this request as the first one. `answered_at_ms` is the time of the
     /// last success of the member. A success says nothing about a content that broke off.
     fn row_since_ms(&self, answered_at_ms: u64) -> u64 {
         match self.kind {

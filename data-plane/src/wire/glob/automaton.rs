@@ -56,7 +56,7 @@ enum State {
 }
 
 impl Automaton {
-    /// Builds the automaton. With `strips_slash`, a slash at the begin of the glob counts as absent.
+    /// Builds the automaton. With `strips_slash`, a slash at the beginning of the glob counts as absent.
     pub(super) fn new(nodes: &[Node], strips_slash: bool) -> Automaton {
         let mut states = States::default();
         states.push_all(nodes);
