@@ -1755,6 +1755,39 @@ fn slow_readers_lose_their_slots_to_other_clients() {
     no_zombies(&server);
 }
 
+/// Uploads of several clients at 16 KiB/s each give one slot to a client without a slot.
+#[test]
+fn one_slow_upload_of_many_clients_ends_for_a_newcomer() {
+    let folder = folder();
+    shell(&folder, "read", &format!("echo $$ >> pids\n{PLAIN}wc -c"));
+    let limits = "limits = { scripts = 3 }";
+    let server = Server::start_in(folder, &config(limits, ""));
+    let mut held = [2, 3, 4].map(|nth| {
+        let mut wire = Wire::of(&server, address(nth));
+        wire.send("POST /run/read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n");
+        wire.send("x".repeat(70_000));
+        wire
+    });
+    wait_for_pids(&server, "pids", 3);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _end = EndOnDrop(&is_over);
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for wire in &mut held {
+                    wire.send([b'x'; 4_096]);
+                }
+                thread::sleep(Duration::from_millis(250));
+            }
+        });
+        let read = Wire::of(&server, address(5)).get("/run/read", "");
+        assert_eq!((read.status, read.text().as_str()), (200, "0\n"));
+    });
+    assert_eq!(server.counter("calls_refused"), 1);
+    drop(held);
+    no_zombies(&server);
+}
+
 /// HTTP/2 clients with shut windows lose their slots to other clients, and each ended call is counted.
 #[test]
 fn unread_streams_lose_their_slots_to_other_clients() {

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socke
 use crate::support::h2_member::{self, H2Member};
 use crate::support::member::{Answer, Member, Received, ok};
 use crate::support::wire::{Wire, wait_until};
-use crate::support::{Folder, Server, server_table, site_table};
+use crate::support::{EndOnDrop, Folder, Server, server_table, site_table};
 
 /// Deadline of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -198,6 +199,48 @@ fn slow_downloads_and_uploads_of_one_client_end_for_a_waiting_client() {
         assert_eq!(status_of(&server, OTHER, &get("/short")), 200);
         assert_eq!(server.counter("member_places_refused"), 1);
         drop(held);
+    }
+}
+
+/// Moves 4 KiB of each transfer every 250 ms until `is_over`. A rate of 16 KiB/s is enough for a client with an equal share.
+fn trickle(wires: &mut [Wire], is_upload: bool, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Relaxed) {
+        for wire in &mut *wires {
+            if is_upload {
+                wire.send([b'x'; 4_096]);
+            } else {
+                wire.take(4_096);
+            }
+        }
+        thread::sleep(Duration::from_millis(250));
+    }
+}
+
+#[test]
+fn one_slow_transfer_of_many_clients_ends_for_a_newcomer() {
+    let upload = format!(
+        "POST /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000000\r\n\r\n{}",
+        "x".repeat(70_000)
+    );
+    for request in [&get("/long"), &upload] {
+        let member = slow_member();
+        let keys = "connections = 4\nqueue = 8\nqueue_timeout = \"50s\"\n";
+        let server = Server::start(&balanced(&[member.url()], keys));
+        let mut held = [10, 11, 12, 13].map(|last| {
+            let wire = send_from(&server, Ipv4Addr::new(127, 0, 0, last), request);
+            wire.shrink_receive_buffer();
+            wire
+        });
+        wait_until(PATIENCE, "all places", || {
+            (member.connections() == 4).then_some(())
+        });
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let _end = EndOnDrop(&is_over);
+            scope.spawn(|| trickle(&mut held, *request == upload, &is_over));
+            assert_eq!(status_of(&server, SMALL, &get("/short")), 200);
+        });
+        assert_eq!(server.counter("member_places_refused"), 1);
     }
 }
 

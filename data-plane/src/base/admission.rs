@@ -9,11 +9,11 @@
 //! - a full queue makes room by refusing the newest call of the client with the most calls in the queue;
 //! - a call ends if its client takes the response too slowly, beginning with the client that holds the most
 //!   slots. The waiting client must hold no slot, or at least 2 slots fewer than the slow client
-//!   ([`CallSlot::yield_to_other_clients`]);
+//!   ([`CallSlot::yield_to_other_clients`]). The slowest call also ends for a newcomer that has waited for 2 s;
 //! - for a minute after a client had to wait, the last quarter of the slots is reserved for clients with
 //!   few slots ([`CallShares::may_take`]).
 
-use crate::base::call_shares::{CallShares, WaitRank};
+use crate::base::call_shares::{CallShares, SlowCalls, WaitRank, WaitingCall};
 use crate::base::client_network::ClientNetwork;
 use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::limits::{
@@ -35,7 +35,8 @@ pub struct CallSlot {
     /// Number that identifies the slot.
     id: u64,
     has_begun: bool,
-    is_slow: bool,
+    /// Pace of the client, which is fast while the call does not wait for the client.
+    pace: ClientPace,
     /// The slot is promised to a waiting call.
     is_promised: bool,
 }
@@ -187,7 +188,12 @@ impl AdmissionControl {
             }
         }
         let (sender, outcome) = oneshot::channel();
-        state.queue.push_back(QueueEntry { id, client, sender });
+        state.queue.push_back(QueueEntry {
+            id,
+            client,
+            since: now,
+            sender,
+        });
         state.shares.count(client, |counts| counts.waiting += 1);
         Ok(SlotOrQueue::Queue(QueueGuard {
             slots: Arc::clone(self),
@@ -204,7 +210,7 @@ impl AdmissionControl {
             client,
             id,
             has_begun: self.work_start == WorkStart::AtOnce,
-            is_slow: false,
+            pace: ClientPace::Fast,
             is_promised: false,
         }
     }
@@ -300,26 +306,22 @@ impl CallSlot {
         self.is_promised
     }
 
-    /// Promises the slot to a call of another client if the slot's client takes the response at a slow
-    /// `pace`. Returns true if the slot is promised.
+    /// Promises the slot to a call of another client if the call waits for a client with a slow `pace`. Returns true if
+    /// the slot is promised.
     ///
-    /// A client over its share of the slots has to take responses faster than a client within the share,
-    /// and the client with the most slots loses a slot first.
+    /// A client over its share of the slots has to be faster than a client within the share, and the client with the
+    /// most slots loses a slot first.
     pub fn yield_to_other_clients(&mut self, pace: ClientPace) -> bool {
-        let is_slow = pace > ClientPace::Fast;
-        if self.is_promised || !(is_slow || self.is_slow) {
+        let is_fast = pace == ClientPace::Fast && self.pace == ClientPace::Fast;
+        if self.is_promised || is_fast {
             return self.is_promised;
         }
         let mut state = self.slots.lock();
-        if std::mem::replace(&mut self.is_slow, is_slow) != is_slow {
-            state.shares.count(self.client, |counts| match is_slow {
-                true => counts.slow += 1,
-                false => counts.slow -= 1,
-            });
-        }
+        state.set_pace(self.client, &mut self.pace, pace);
         let now = Instant::now();
         if state.must_yield(self.client, pace, now) {
             self.is_promised = true;
+            state.set_pace(self.client, &mut self.pace, ClientPace::Fast);
             state.promised += 1;
             state.ended_at = Some(now);
             self.slots.refusals.increment(self.slots.share);
@@ -331,9 +333,7 @@ impl CallSlot {
 impl Drop for CallSlot {
     fn drop(&mut self) {
         let mut state = self.slots.lock();
-        if self.is_slow {
-            state.shares.count(self.client, |counts| counts.slow -= 1);
-        }
+        state.set_pace(self.client, &mut self.pace, ClientPace::Fast);
         state.free(self.client, self.id, self.has_begun);
         // The waiting call receives the slot before the promise is cleared, so no second slot is promised
         // to the call.
@@ -351,6 +351,7 @@ struct AdmissionState {
     max: usize,
     /// Calls of each client that has a slot or waits for a slot.
     shares: CallShares,
+    slow: SlowCalls,
     /// Waiting calls in order of arrival.
     queue: VecDeque<QueueEntry>,
     /// Calls sent to a backend that hasn't begun to respond.
@@ -368,6 +369,7 @@ struct AdmissionState {
 struct QueueEntry {
     id: u64,
     client: ClientNetwork,
+    since: Instant,
     sender: oneshot::Sender<Result<(), AdmissionRefused>>,
 }
 
@@ -393,6 +395,7 @@ impl AdmissionState {
             full: max,
             max,
             shares: CallShares::default(),
+            slow: SlowCalls::default(),
             queue: VecDeque::new(),
             unanswered: Vec::new(),
             promised: 0,
@@ -423,6 +426,10 @@ impl AdmissionState {
         if !has_begun {
             self.unanswered.push(UnansweredCall { id, client, since });
         }
+    }
+
+    fn set_pace(&mut self, client: ClientNetwork, from: &mut ClientPace, to: ClientPace) {
+        self.shares.set_pace(client, &mut self.slow, from, to);
     }
 
     fn mark_begun(&mut self, client: ClientNetwork, id: u64) {
@@ -518,9 +525,12 @@ impl AdmissionState {
     /// are ended for it one at a time, with a pause between.
     fn must_yield(&self, client: ClientNetwork, pace: ClientPace, now: Instant) -> bool {
         let yielding = self.shares.yielding(client, pace, self.full);
-        let entitled = self.queue.iter().map(|it| it.client);
-        let entitled = entitled.filter(|other| yielding.gives_way_to(*other));
-        let is_wanted = !self.is_full_limit_enough() && self.promised < entitled.count();
+        let waiting = self.queue.iter().map(|it| WaitingCall {
+            client: it.client,
+            waited: now.saturating_duration_since(it.since),
+        });
+        let is_wanted = !self.is_full_limit_enough()
+            && yielding.gives_way_to_one_of(waiting, self.promised, &self.slow);
         let after = |then: Instant, pause| now.saturating_duration_since(then) >= pause;
         let is_wanted_by_unanswered = || {
             let is_entitled = |it: &UnansweredCall| {
@@ -529,7 +539,7 @@ impl AdmissionState {
             self.ended_at.is_none_or(|then| after(then, END_PAUSE))
                 && self.unanswered.iter().any(is_entitled)
         };
-        (is_wanted || is_wanted_by_unanswered()) && yielding.is_first()
+        is_wanted || is_wanted_by_unanswered() && yielding.is_first()
     }
 }
 

@@ -2,9 +2,16 @@
 //!
 //! The rules are the same for scripts, for connections to a backend and for places of members. A wide IPv6 network with
 //! more than an eighth of the places counts as one client ([`NetworkTable`]).
+//!
+//! A newcomer is a client without a place that has waited for [`NEWCOMER_WAIT_MILLISECONDS`]. The slowest call gives way
+//! to a newcomer even if each client holds little: a few addresses with a slow transfer each would otherwise hold all
+//! places. One newcomer at a time is served that way, so the counts show each place before the next call ends.
 
 use crate::base::client_network::{ClientNetwork, share_of};
 use crate::base::network_table::{HolderRank, Holding, LargeNetworks, NetworkTable};
+use crate::limits::{DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE, NEWCOMER_WAIT_MILLISECONDS};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Numbers of calls of all clients.
 #[derive(Default)]
@@ -26,6 +33,8 @@ pub struct CallCounts {
     pub begun: usize,
     /// Calls with a client that is too slow.
     pub slow: usize,
+    /// Places of tunnels and event streams among the taken ones.
+    pub tunnels: usize,
     /// Sequence number of the client's latest place. Numbers grow with each place given to any client.
     pub last_grant: u64,
 }
@@ -41,11 +50,63 @@ impl Holding for CallCounts {
 pub enum ClientPace {
     /// Fast enough, or the call doesn't wait for the client.
     Fast,
-    /// Too slow for a client over its share of the places. A tunnel or an event stream has the pace at any rate: it may
-    /// be silent for any time, and its end costs the client only a new connection.
-    SlowForMany,
+    /// Too slow for a client over its share of the places, with the average rate in KiB/s. A tunnel or an event stream has
+    /// the pace at any rate: it may be silent for any time, and its end costs the client only a new connection.
+    SlowForMany(u64),
     /// Too slow for any client.
     Slow,
+}
+
+impl ClientPace {
+    /// Returns the rate of a slow client in KiB/s.
+    fn rate(self) -> Option<u64> {
+        match self {
+            ClientPace::Fast => None,
+            ClientPace::SlowForMany(rate) => Some(rate),
+            ClientPace::Slow => Some(0),
+        }
+    }
+}
+
+/// Numbers of slow calls by their rates, of places that a waiting call may use alike.
+#[derive(Default)]
+pub struct SlowCalls(BTreeMap<u64, usize>);
+
+impl SlowCalls {
+    fn change(&mut self, from: ClientPace, to: ClientPace) {
+        if let Some(rate) = to.rate() {
+            *self.0.entry(rate).or_default() += 1;
+        }
+        if let Some(rate) = from.rate()
+            && let Some(count) = self.0.get_mut(&rate)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&rate);
+            }
+        }
+    }
+
+    /// Returns true if no call is slower than `rate`.
+    fn has_none_below(&self, rate: u64) -> bool {
+        self.0.range(..rate).next().is_none()
+    }
+}
+
+/// Call that waits for a place.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitingCall {
+    /// The client.
+    pub client: ClientNetwork,
+    /// Time since the call began to wait.
+    pub waited: Duration,
+}
+
+impl WaitingCall {
+    /// Returns true if the call has waited as long as the call of a newcomer.
+    pub fn has_waited(&self) -> bool {
+        self.waited >= Duration::from_millis(NEWCOMER_WAIT_MILLISECONDS)
+    }
 }
 
 /// Order in which clients get a free place: the client with the fewest places goes first, and between equals the client
@@ -133,6 +194,34 @@ impl CallShares {
         (rank[0] > own + 1).then_some(loser)
     }
 
+    /// Records the pace of a call of `client`, one of the slow calls in `slow`.
+    pub fn set_pace(
+        &mut self,
+        client: ClientNetwork,
+        slow: &mut SlowCalls,
+        from: &mut ClientPace,
+        to: ClientPace,
+    ) {
+        let from = std::mem::replace(from, to);
+        if from == to {
+            return;
+        }
+        slow.change(from, to);
+        let [was_slow, is_slow] = [from, to].map(|pace| usize::from(pace != ClientPace::Fast));
+        if was_slow != is_slow {
+            self.count(client, |counts| {
+                counts.slow = (counts.slow + is_slow).saturating_sub(was_slow);
+            });
+        }
+    }
+
+    /// Returns true if `client` counts as a client without a tunnel beside `other`.
+    pub fn has_no_tunnel(&self, client: ClientNetwork, other: ClientNetwork) -> bool {
+        let tunnels = |counts: &CallCounts| counts.tunnels;
+        let large = self.clients.large(share_of(self.all.tunnels), tunnels);
+        large.counted(client, self.of(client).tunnels, Some(other)) == 0
+    }
+
     /// Returns true if a client or a network other than `client` has more than an equal part of the places, with
     /// `client` among the holders.
     pub fn has_larger_than_equal(&self, client: ClientNetwork, bound: usize) -> bool {
@@ -153,6 +242,7 @@ impl CallShares {
             shares: self,
             client,
             pace,
+            bound,
             taken: self.large(bound),
             begun: self.clients.large(share_of(bound), begun),
         }
@@ -164,12 +254,32 @@ pub struct Yielding<'a> {
     shares: &'a CallShares,
     client: ClientNetwork,
     pace: ClientPace,
+    bound: usize,
     /// Wide networks with more than their share of the places, and of the places that count as served.
     taken: LargeNetworks,
     begun: LargeNetworks,
 }
 
 impl Yielding<'_> {
+    /// Returns true if the call gives way to one of the `waiting` calls, to which `promised` places are promised already.
+    /// `slow` are the slow calls whose places the waiting calls may use.
+    pub fn gives_way_to_one_of(
+        &self,
+        waiting: impl Iterator<Item = WaitingCall>,
+        promised: usize,
+        slow: &SlowCalls,
+    ) -> bool {
+        let serves_newcomer = promised == 0 && self.is_slowest(slow);
+        let mut entitled = 0;
+        for call in waiting {
+            if serves_newcomer && call.has_waited() && self.is_newcomer(call.client) {
+                return true;
+            }
+            entitled += usize::from(self.gives_way_to(call.client));
+        }
+        promised < entitled && self.is_first()
+    }
+
     /// Returns true if the call gives way to a waiting call of `other`: its pace is slow enough, and `other` has far
     /// fewer places. A waiting client with more places has its share already.
     pub fn gives_way_to(&self, other: ClientNetwork) -> bool {
@@ -187,7 +297,12 @@ impl Yielding<'_> {
         large: &LargeNetworks,
         units: impl Fn(&CallCounts) -> usize,
     ) -> bool {
-        if other == self.client || self.pace < self.pace_enough(other) {
+        let is_slow_enough = match self.pace {
+            ClientPace::Fast => false,
+            ClientPace::SlowForMany(_) => self.is_over_equal_share(other),
+            ClientPace::Slow => true,
+        };
+        if other == self.client || !is_slow_enough {
             return false;
         }
         let counted = |client: ClientNetwork, beside: ClientNetwork| {
@@ -196,12 +311,22 @@ impl Yielding<'_> {
         is_entitled_against(counted(other, self.client), counted(self.client, other))
     }
 
-    /// Returns the pace that is slow enough: a client over an equal share has to be faster.
-    fn pace_enough(&self, other: ClientNetwork) -> ClientPace {
-        match self.is_over_equal_share(other) {
-            true => ClientPace::SlowForMany,
-            false => ClientPace::Slow,
-        }
+    /// Returns true if the call has no slower one beside it in `slow`, and is below the rate that is fast enough for any
+    /// client.
+    fn is_slowest(&self, slow: &SlowCalls) -> bool {
+        let rate_max = DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE / 1024;
+        let rate = self.pace.rate().filter(|rate| *rate < rate_max);
+        rate.is_some_and(|rate| slow.has_none_below(rate))
+    }
+
+    /// Returns true if `other` has no place, and may take the place that the call leaves.
+    fn is_newcomer(&self, other: ClientNetwork) -> bool {
+        let shares = self.shares;
+        let own = shares.of(other).taken;
+        let taken = |counts: &CallCounts| counts.taken;
+        let left = shares.all.taken.saturating_sub(1);
+        self.taken.counted(other, own, Some(self.client)) == 0
+            && shares.clients.may_take(other, taken, left, 1, self.bound)
     }
 
     /// Returns true if the client of the call has more than an equal part of all places, with `other` among the holders.
@@ -263,7 +388,7 @@ mod tests {
     }
 
     fn gives_way(shares: &CallShares, client: ClientNetwork, other: ClientNetwork) -> bool {
-        let question = shares.yielding(client, ClientPace::SlowForMany, BOUND);
+        let question = shares.yielding(client, ClientPace::SlowForMany(20), BOUND);
         question.gives_way_to(other)
     }
 
@@ -293,6 +418,92 @@ mod tests {
         // A free place goes to the clients outside first.
         let large = shares.large(BOUND);
         assert!(shares.rank(v4(99), &large) < shares.rank(v6(0x77), &large));
+    }
+
+    /// Returns true if a call at `rate` gives way to a call of `other` that has waited for `milliseconds`.
+    fn gives_way_at(
+        shares: &CallShares,
+        rate: u64,
+        other: ClientNetwork,
+        milliseconds: u64,
+    ) -> bool {
+        let mut slow = SlowCalls::default();
+        slow.change(ClientPace::Fast, ClientPace::SlowForMany(20));
+        let pace = ClientPace::SlowForMany(rate);
+        let waiting = WaitingCall {
+            client: other,
+            waited: Duration::from_millis(milliseconds),
+        };
+        let question = shares.yielding(v4(1), pace, BOUND);
+        question.gives_way_to_one_of([waiting].into_iter(), 0, &slow)
+    }
+
+    #[test]
+    fn only_the_slowest_call_gives_way_to_a_newcomer() {
+        let shares = shares((1..=16).map(v4));
+        assert!(gives_way_at(
+            &shares,
+            20,
+            v4(99),
+            NEWCOMER_WAIT_MILLISECONDS
+        ));
+        assert!(!gives_way_at(
+            &shares,
+            21,
+            v4(99),
+            NEWCOMER_WAIT_MILLISECONDS
+        ));
+        assert!(!gives_way_at(
+            &shares,
+            20,
+            v4(99),
+            NEWCOMER_WAIT_MILLISECONDS - 1
+        ));
+        assert!(
+            !gives_way_at(&shares, 20, v4(2), 60_000),
+            "client 2 has a place"
+        );
+        let none = SlowCalls::default();
+        let fast = shares.yielding(v4(1), ClientPace::SlowForMany(32), BOUND);
+        let waiting = WaitingCall {
+            client: v4(99),
+            waited: Duration::from_secs(60),
+        };
+        let gives_way = |question: &Yielding<'_>, promised| {
+            question.gives_way_to_one_of([waiting].into_iter(), promised, &none)
+        };
+        assert!(!gives_way(&fast, 0), "32 KiB/s are enough for any client");
+        let slow = shares.yielding(v4(1), ClientPace::SlowForMany(31), BOUND);
+        assert!(gives_way(&slow, 0));
+        assert!(!gives_way(&slow, 1), "another call has not left its place");
+    }
+
+    #[test]
+    fn a_network_with_its_share_has_no_newcomer() {
+        // The /56 has an eighth of the places, so the last quarter is closed to the network.
+        let mut all: Vec<_> = (0..2).map(v6).collect();
+        all.extend((1..=14).map(v4));
+        let shares = shares(all);
+        assert!(!gives_way_at(&shares, 20, v6(0x77), 60_000));
+        assert!(gives_way_at(&shares, 20, v4(99), 60_000));
+    }
+
+    #[test]
+    fn paces_are_counted_by_rate_and_by_client() {
+        let mut shares = shares([v4(1), v4(2)]);
+        let mut slow = SlowCalls::default();
+        let mut paces = [ClientPace::Fast; 2];
+        let mut set = |nth: usize, pace| {
+            let client = v4(nth as u8 + 1);
+            shares.set_pace(client, &mut slow, &mut paces[nth], pace);
+            let lowest = slow.0.keys().next().copied();
+            (lowest, shares.all().slow, shares.of(client).slow)
+        };
+        assert_eq!(set(0, ClientPace::SlowForMany(20)), (Some(20), 1, 1));
+        assert_eq!(set(1, ClientPace::Slow), (Some(0), 2, 1));
+        assert_eq!(set(0, ClientPace::SlowForMany(9)), (Some(0), 2, 1));
+        assert_eq!(set(1, ClientPace::Fast), (Some(9), 1, 0));
+        assert_eq!(set(0, ClientPace::Fast), (None, 0, 0));
     }
 
     #[test]

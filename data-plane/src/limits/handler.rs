@@ -81,6 +81,9 @@ pub const UPLOAD_GRACE_SECONDS: u64 = 3;
 
 /// Interval of the checks of a client's download rate while a call waits for the client.
 pub const DOWNLOAD_RATE_CHECK_MILLISECONDS: u64 = 250;
+/// Checks over which the rate of a client is averaged, 4 s. A client at 40 KiB/s empties a socket buffer of 64 KiB in
+/// 1.6 s, and its bytes move in bursts of that size.
+pub const RATE_WINDOW_CHECKS: u64 = 16;
 /// Bytes a second demanded of a client that takes a script's response, 4 KiB: a modem on a telephone
 /// line takes more. While a call of another client waits for a slot, a slower client loses its slot.
 pub const DOWNLOAD_BYTES_PER_SECOND: u64 = 4 * 1024;

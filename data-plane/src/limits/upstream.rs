@@ -169,6 +169,12 @@ pub const EJECTION_CLIENTS_MAX: usize = 64;
 pub const SLOW_START_PERCENT: u64 = 10;
 /// Last changes of state kept for each member, for the manager page.
 pub const STATE_CHANGES_MAX: usize = 16;
+/// Silence of both directions after which a tunnel or an event stream gives way to a client without a tunnel, 60 s, while
+/// all places of tunnels are taken. Applications with WebSockets mostly send a ping at least every 30 s.
+pub const TUNNEL_SILENCE_MILLISECONDS: u64 = 60_000;
+/// Pause between two claims of a waiting request to the place of a silent tunnel, 1 s. A claim looks at each tunnel of the
+/// balancer.
+pub const TUNNEL_CLAIM_MILLISECONDS: u64 = 1_000;
 /// Redirects followed in one search for the member of a session. Members may redirect in a circle, and many
 /// members may have one route.
 pub const SESSION_REDIRECTS_MAX: usize = 32;

@@ -1,6 +1,7 @@
 //! Tests of admission control.
 
 use super::*;
+use crate::limits::NEWCOMER_WAIT_MILLISECONDS;
 use std::net::IpAddr;
 
 fn wait<F: Future>(future: F) -> F::Output {
@@ -216,7 +217,7 @@ fn slow_calls_of_a_client_over_its_share_yield() {
     );
     let mut other = queued(&slots, 2, 9);
     assert!(!gives_way(1, ClientPace::Fast));
-    assert!(gives_way(1, ClientPace::SlowForMany));
+    assert!(gives_way(1, ClientPace::SlowForMany(20)));
     assert_eq!(outcome(&mut other), Some(Ok(())));
     assert!(
         !gives_way(0, ClientPace::Slow),
@@ -229,11 +230,14 @@ fn slow_calls_of_a_client_over_its_share_yield() {
         "client 2 would have more then"
     );
     let mut new = queued(&slots, 3, 9);
-    assert!(gives_way(2, ClientPace::SlowForMany), "client 3 has none");
+    assert!(
+        gives_way(2, ClientPace::SlowForMany(20)),
+        "client 3 has none"
+    );
     assert_eq!(outcome(&mut new), Some(Ok(())));
     let mut last = queued(&slots, 4, 9);
     assert!(
-        !gives_way(0, ClientPace::SlowForMany),
+        !gives_way(0, ClientPace::SlowForMany(20)),
         "client 1 has its share"
     );
     assert!(gives_way(0, ClientPace::Slow), "too slow for any client");
@@ -263,10 +267,10 @@ fn the_client_with_the_most_slots_yields_first() {
     let slots = slots(5);
     let mut most: Vec<_> = (0..3).map(|_| place(&slots, 1)).collect();
     let mut some: Vec<_> = (0..2).map(|_| place(&slots, 2)).collect();
-    assert!(!most[0].yield_to_other_clients(ClientPace::SlowForMany));
+    assert!(!most[0].yield_to_other_clients(ClientPace::SlowForMany(20)));
     let _waits = queued(&slots, 3, 9);
     assert!(!some[0].yield_to_other_clients(ClientPace::Slow));
-    assert!(most[0].yield_to_other_clients(ClientPace::SlowForMany));
+    assert!(most[0].yield_to_other_clients(ClientPace::SlowForMany(20)));
     drop(most);
 }
 
@@ -323,6 +327,32 @@ fn slow_clients_with_one_call_each_yield_to_a_new_client() {
 }
 
 #[test]
+fn the_slowest_call_gives_way_to_a_newcomer_after_its_wait() {
+    let slots = slots(4);
+    let paces = [31, 20, 10, 32].map(ClientPace::SlowForMany);
+    let mut held = [1, 2, 3, 4].map(|nth| place(&slots, nth));
+    let _own = queued(&slots, 1, 9);
+    let mut new = queued(&slots, 5, 9);
+    for (slot, pace) in held.iter_mut().zip(paces) {
+        assert!(!slot.yield_to_other_clients(pace));
+    }
+    let wait = Duration::from_millis(NEWCOMER_WAIT_MILLISECONDS);
+    let giving_way = |waited| {
+        let state = slots.lock();
+        let then = state.queue[1].since + waited;
+        [1, 2, 3, 4].map(|nth| state.must_yield(client(nth), paces[usize::from(nth) - 1], then))
+    };
+    assert_eq!(giving_way(wait - NONE), [false; 4]);
+    assert_eq!(giving_way(wait), [false, false, true, false]);
+    let [_first, _second, third, _fourth] = held;
+    drop(third);
+    assert_eq!(outcome(&mut new), Some(Ok(())));
+    let again = queued(&slots, 5, 9);
+    assert_eq!(giving_way(wait), [false; 4], "client 5 has one");
+    drop((again, new.into_slot()));
+}
+
+#[test]
 fn the_last_slots_stay_reserved_after_a_client_had_to_wait() {
     let slots = slots(16);
     let mut held: Vec<_> = (0..16).map(|_| place(&slots, 1)).collect();
@@ -354,7 +384,7 @@ fn calls_without_an_answer_count_as_queued_in_the_backend() {
     let must_yield = |slots: &AdmissionControl, after| {
         let state = slots.lock();
         let then = Instant::now() + after;
-        state.must_yield(client(1), ClientPace::SlowForMany, then)
+        state.must_yield(client(1), ClientPace::SlowForMany(20), then)
     };
     assert!(must_yield(&slots, UNANSWERED));
     let mut served: Vec<_> = (0..3).map(|_| place(&slots, 2)).collect();

@@ -497,15 +497,9 @@ impl Transport for ProcessTransport {
     }
 
     fn is_stalled_by_client(&mut self) -> bool {
-        self.input
-            .reader
-            .as_ref()
-            .is_some_and(BodyReader::is_too_slow)
-            && self
-                .group
-                .slot
-                .as_mut()
-                .is_some_and(CallSlot::yield_to_any_client)
+        let slot = self.group.slot.as_mut();
+        let reader = self.input.reader.as_ref();
+        reader.is_some_and(|reader| reader.is_slot_promised(slot))
     }
 
     fn slot(&mut self) -> Option<&mut CallSlot> {

@@ -584,7 +584,10 @@ impl<P: Transport> ScriptCall<P> {
                 let part = room.min(self.scratch.len());
                 let part = &mut self.scratch[..part];
                 match self.transport.poll_output(cx, part) {
-                    Poll::Pending => return self.poll_timeout(cx, true).map(BodyOutcome::TimedOut),
+                    Poll::Pending => {
+                        self.end_wait();
+                        return self.poll_timeout(cx, true).map(BodyOutcome::TimedOut);
+                    }
                     Poll::Ready(0) => return Poll::Ready(BodyOutcome::Ended),
                     Poll::Ready(read)
                         if self.content_left.is_some_and(|left| left < read as u64) =>
@@ -610,8 +613,7 @@ impl<P: Transport> ScriptCall<P> {
                 self.read.drain(..taken.min(self.read.len()));
                 taken
             };
-            let pace = self.download.take(moved);
-            self.yields(pace);
+            self.download.take(moved);
             self.last_progress = Instant::now();
             self.content_left = self
                 .content_left
@@ -644,6 +646,12 @@ impl<P: Transport> ScriptCall<P> {
         })
     }
 
+    /// Records that the call does not wait for the client.
+    fn end_wait(&mut self) {
+        self.download.end_wait();
+        self.yields(ClientPace::Fast);
+    }
+
     /// Records the beginning of the program's response.
     fn mark_begun(&mut self) {
         if let Some(slot) = self.transport.slot() {
@@ -653,6 +661,7 @@ impl<P: Transport> ScriptCall<P> {
 
     fn progress_side_io(&mut self, cx: &mut Context<'_>) {
         if self.transport.poll_side_io(cx) {
+            self.end_wait();
             self.last_progress = Instant::now();
         }
     }

@@ -15,7 +15,7 @@ use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
 use crate::handler::proxy::shortage::ShortageWait;
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
-use crate::limits::GRPC_PAUSE_SECONDS;
+use crate::limits::{GRPC_PAUSE_SECONDS, TUNNEL_CLAIM_MILLISECONDS};
 use crate::upstream::balancer::{
     ChooseRequest, Lease, LeftRequest, MemberId, NoMember, PlaceReport, QueueTicket, SessionUse,
     WaitRefused, Waited, client_hash, session_value,
@@ -123,7 +123,7 @@ pub(super) enum CallState {
     /// A member is to be chosen.
     Choosing,
     /// All usable members are busy, or the member of the session is.
-    Queued(QueueTicket, Option<MemberId>),
+    Queued(QueuedRequest),
     /// No member has room for a connection.
     AwaitingRoom,
     /// A connection is being established.
@@ -134,6 +134,15 @@ pub(super) enum CallState {
     ConnectingH2(H2Connecting),
     /// The request is on its way over HTTP/2, or the response is awaited.
     AttemptingH2(Box<H2Attempt>),
+}
+
+/// Request in the queue of a balancer.
+pub(super) struct QueuedRequest {
+    ticket: QueueTicket,
+    /// Member that the request needs; None for any member.
+    session_member: Option<MemberId>,
+    /// Time of the next claim to the place of a silent tunnel.
+    claim: Option<CoarseTimer>,
 }
 
 impl ProxyCall {
@@ -170,7 +179,11 @@ impl ProxyCall {
                 match waits {
                     Ok(ticket) => {
                         self.request.active.wait_for_member();
-                        Ok(CallState::Queued(ticket, session_member))
+                        Ok(CallState::Queued(QueuedRequest {
+                            ticket,
+                            session_member,
+                            claim: None,
+                        }))
                     }
                     Err(WaitRefused::QueueFull) => {
                         Err(self.busy(session_member, cause::queue_full))
@@ -255,11 +268,11 @@ impl ProxyCall {
     }
 
     fn poll_queued(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallState, AttemptFailure>> {
-        let CallState::Queued(ticket, session_member) = &mut self.state else {
+        let CallState::Queued(queued) = &mut self.state else {
             return Poll::Ready(Ok(CallState::Choosing));
         };
-        let session_member = *session_member;
-        match Pin::new(ticket).poll(cx) {
+        let session_member = queued.session_member;
+        match queued.poll(&self.route, cx) {
             Poll::Ready(Waited::Lease(mut lease)) => {
                 lease.leave_queue(monotonic_ms());
                 Poll::Ready(self.connect(lease))
@@ -356,6 +369,21 @@ impl ProxyCall {
     }
 }
 
+impl QueuedRequest {
+    /// Polls the wait for a member. A request for a tunnel claims the place of a silent tunnel once in a while.
+    fn poll(&mut self, route: &ProxyRoute, cx: &mut Context<'_>) -> Poll<Waited> {
+        let waited = Pin::new(&mut self.ticket).poll(cx);
+        if waited.is_pending() && self.ticket.is_tunnel() {
+            let pause = Duration::from_millis(TUNNEL_CLAIM_MILLISECONDS);
+            while CoarseTimer::poll_timeout(&mut self.claim, pause, cx).is_ready() {
+                self.claim = None;
+                route.balancer.claim_tunnel(&self.ticket, monotonic_ms());
+            }
+        }
+        waited
+    }
+}
+
 impl Future for ProxyCall {
     type Output = Result<Response, HandlerError>;
 
@@ -364,7 +392,7 @@ impl Future for ProxyCall {
         loop {
             let next = match &call.state {
                 CallState::Choosing => call.choose(),
-                CallState::Queued(..) => ready!(call.poll_queued(cx)),
+                CallState::Queued(_) => ready!(call.poll_queued(cx)),
                 CallState::AwaitingRoom => Ok(ready!(call.poll_room(cx))),
                 CallState::Connecting(_) => ready!(call.poll_connected(cx)),
                 CallState::ConnectingH2(_) => ready!(call.poll_connected_h2(cx)),

@@ -2,9 +2,9 @@
 //!
 //! Places of members have the shares of scripts. While a request of another client waits, a call ends if its client takes
 //! the response or sends the request too slowly. Tunnels and event streams are silent by nature, so they end only where
-//! their client has more than an equal part of the places.
+//! their client has more than an equal part of the places, or after a long silence.
 
-use crate::base::call_shares::ClientPace;
+use crate::base::clock::monotonic_ms;
 use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::handler::Request;
 use crate::handler::call::body::rate::TransferRate;
@@ -39,40 +39,36 @@ impl PlacePace {
         let Some(lease) = lease.filter(|lease| lease.has_place()) else {
             return false;
         };
-        self.advance(lease, bytes);
-        let rate = self
-            .rate
-            .get_or_insert_with(|| Box::new(TransferRate::new()));
-        gives_way(lease, rate.wait(cx), refusals)
+        self.advance(bytes);
+        let new = || Box::new(TransferRate::new());
+        let pace = self.rate.get_or_insert_with(new).wait(cx);
+        let gives_way = lease.gives_way(pace, monotonic_ms());
+        if gives_way {
+            refusals.increment(SharedLimit::MemberPlaces);
+        }
+        gives_way
     }
 
-    /// Records progress of a transfer of `bytes` so far. Nothing is measured before the first wait.
+    /// Records that the call does not wait for the client, with a transfer of `bytes` so far. Nothing is measured before
+    /// the first wait.
     pub(super) fn progress(&mut self, lease: Option<&mut Lease>, bytes: u64) {
         if self.rate.is_some()
+            && self.advance(bytes)
             && let Some(lease) = lease
         {
-            self.advance(lease, bytes);
+            lease.end_wait();
         }
     }
 
-    fn advance(&mut self, lease: &mut Lease, bytes: u64) {
+    /// Counts the bytes since the last call. Returns true if the call has waited for the client until now.
+    fn advance(&mut self, bytes: u64) -> bool {
         let more = bytes.saturating_sub(std::mem::replace(&mut self.bytes, bytes));
-        if let Some(rate) = &mut self.rate
-            && more > 0
-        {
-            let pace = rate.take(usize::try_from(more).unwrap_or(usize::MAX));
-            lease.gives_way(pace);
-        }
+        self.rate.as_mut().is_some_and(|rate| {
+            let was_awaited = rate.is_awaited();
+            rate.take(usize::try_from(more).unwrap_or(usize::MAX));
+            was_awaited
+        })
     }
-}
-
-/// Reports the pace to the balancer, and counts a place given up.
-fn gives_way(lease: &mut Lease, pace: ClientPace, refusals: &RefusalCounters) -> bool {
-    let gives_way = lease.gives_way(pace);
-    if gives_way {
-        refusals.increment(SharedLimit::MemberPlaces);
-    }
-    gives_way
 }
 
 /// Returns true for a request for a tunnel or an event stream.

@@ -108,6 +108,11 @@ impl Transfer {
     /// Records bytes of the member, or a wait with a deadline elsewhere: the time of silence begins anew.
     pub(super) fn end_silence(&mut self) {
         self.timer = None;
+        if self.is_event_stream
+            && let Some(lease) = &self.lease
+        {
+            lease.mark_moved(monotonic_ms());
+        }
     }
 
     /// Ends the transfer if the client sends the rest of the request so slowly that a request of another client gets the

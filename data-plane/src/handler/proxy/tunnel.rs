@@ -1,6 +1,7 @@
 //! Tunnel between a client and a member after a protocol switch (RFC 9110 §7.8), for example to WebSocket. The
 //! bytes of both directions pass unchanged, each direction until its own end.
 
+use crate::base::clock::monotonic_ms;
 use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::limits::PROXY_UNSENT_BYTES_MAX;
@@ -155,6 +156,7 @@ impl Tunnel {
     /// Reports moved bytes to the balancer.
     fn count(&self, sent: usize, received: usize) {
         if let Some(lease) = &self.lease {
+            lease.mark_moved(monotonic_ms());
             lease.add_sent(sent as u64);
             lease.add_received(received as u64);
         }

@@ -449,11 +449,9 @@ impl Transport for BackendTransaction {
     }
 
     fn is_stalled_by_client(&mut self) -> bool {
-        self.reader.as_ref().is_some_and(BodyReader::is_too_slow)
-            && self
-                .slot
-                .as_mut()
-                .is_some_and(CallSlot::yield_to_any_client)
+        let slot = self.slot.as_mut();
+        let reader = self.reader.as_ref();
+        reader.is_some_and(|reader| reader.is_slot_promised(slot))
     }
 
     fn slot(&mut self) -> Option<&mut CallSlot> {

@@ -8,6 +8,7 @@ use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthReport, 
 use crate::upstream::balancer::edit::{BalancerEdit, BalancerEdits, EditError, MemberEdit};
 use crate::upstream::balancer::lease::Lease;
 use crate::upstream::balancer::member::{Member, MemberCore, SharedSettings};
+use crate::upstream::balancer::place_ledger::PlaceUse;
 use crate::upstream::balancer::place_report::PlaceReport;
 use crate::upstream::balancer::report::{BalancerReport, MemberReport};
 use crate::upstream::balancer::request::{ChooseRequest, MemberId, NoMember, SessionUse};
@@ -144,16 +145,14 @@ impl Balancer {
         let (queue_max, is_sticky, usable) = {
             let selection = self.lock();
             let is_sticky = selection.policies.current().sticky.is_some();
-            let members = selection.roster.seats().iter().map(|seat| &seat.member);
-            let usable = members.filter(|member| member.may_hand_over());
-            let usable: Vec<MemberId> = usable.map(|member| member.id()).collect();
-            (selection.queue_max(), is_sticky, usable)
+            (selection.queue_max(), is_sticky, usable(&selection))
         };
         let waiting = WaitingRequest {
             client: request.client,
             session_member,
             tried: request.tried,
             is_tunnel: request.is_tunnel,
+            since_ms: request.now_ms,
         };
         let number = self.queue.join(&waiting, queue_max, &usable);
         let number = number.ok_or(WaitRefused::QueueFull)?;
@@ -172,6 +171,12 @@ impl Balancer {
             Err(refused) => return Err(WaitRefused::NoMember(refused)),
         }
         Ok(ticket)
+    }
+
+    /// Tells a silent tunnel to end, in favour of a request that has waited for a place of tunnels.
+    pub fn claim_tunnel(&self, ticket: &QueueTicket, now_ms: u64) {
+        let usable = usable(&self.lock());
+        ticket.claim_tunnel(&usable, now_ms);
     }
 
     /// Returns the places of the members after [`NoMember::Busy`] with the given `session_member`.
@@ -356,6 +361,13 @@ impl Balancer {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the use of each member that may serve a waiting request.
+fn usable(selection: &Selection) -> Vec<PlaceUse> {
+    let members = selection.roster.seats().iter().map(|seat| &seat.member);
+    let usable = members.filter(|member| member.may_hand_over());
+    usable.map(|member| member.place_use()).collect()
 }
 
 /// Applies the operator's changes to the members of a new list, and adds the changed states to `changes`.

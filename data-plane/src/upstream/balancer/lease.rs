@@ -4,7 +4,6 @@ use crate::base::call_shares::ClientPace;
 use crate::upstream::balancer::down_watch::WatchKey;
 use crate::upstream::balancer::ejection::{FailedRequest, RequestFailure};
 use crate::upstream::balancer::member::{Member, PlaceHolder, Trial};
-use crate::upstream::balancer::place_ledger::PlaceUse;
 use crate::upstream::balancer::request::{Requester, SessionUse};
 use crate::upstream::balancer::state::StateChange;
 use std::sync::Arc;
@@ -200,11 +199,32 @@ impl Lease {
 
     /// Reports the pace of the client while the call waits for the client. Returns true if the place is promised to a
     /// request of another client, and the call has to end.
-    pub fn gives_way(&mut self, pace: ClientPace) -> bool {
+    pub fn gives_way(&mut self, pace: ClientPace, now_ms: u64) -> bool {
         let place = self.member.place_use();
-        match &mut self.holder {
-            PlaceHolder::Client(held) => self.member.queue.promises(held, place, pace),
-            PlaceHolder::Uncounted => false,
+        let PlaceHolder::Client(held) = &mut self.holder else {
+            return false;
+        };
+        let queue = &self.member.queue;
+        queue.set_pace(held, place.member, pace);
+        held.is_promised
+            || pace != ClientPace::Fast
+                && queue.has_waiting()
+                && self.member.may_hand_over()
+                && queue.promises(held, place, now_ms)
+    }
+
+    /// Records that the call does not wait for the client.
+    pub fn end_wait(&mut self) {
+        if let PlaceHolder::Client(held) = &mut self.holder {
+            let queue = &self.member.queue;
+            queue.set_pace(held, self.member.id(), ClientPace::Fast);
+        }
+    }
+
+    /// Records that bytes moved over a tunnel or an event stream.
+    pub fn mark_moved(&self, now_ms: u64) {
+        if let PlaceHolder::Client(held) = &self.holder {
+            held.mark_moved(now_ms);
         }
     }
 
@@ -234,7 +254,8 @@ impl Lease {
             return Poll::Pending;
         };
         let queue = &self.member.queue;
-        match queue.is_tunnel_told(held, self.member.id(), cx.waker()) {
+        let since_ms = self.requester.began_ms;
+        match queue.is_tunnel_told(held, self.member.id(), since_ms, cx.waker()) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }
@@ -294,10 +315,6 @@ fn offer_free(member: &Arc<Member>) {
 
 /// Hands a place that stays counted to a waiting request. Returns false if no request may take the place.
 fn hand_over(member: &Arc<Member>) -> bool {
-    let place = member.place_use();
-    let without = PlaceUse {
-        busy: place.busy.saturating_sub(1),
-        ..place
-    };
+    let without = member.place_use().without_one();
     member.queue.offer(without, || Some(Arc::clone(member)))
 }

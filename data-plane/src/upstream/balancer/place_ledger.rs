@@ -7,16 +7,18 @@
 //! stays reserved.
 //!
 //! Tunnels and event streams have at most `tunnels_max` of the places of a member. Such a call is told to end where its
-//! client or wide network has more than an equal part of the places, and another client waits.
+//! client or wide network has more than an equal part of the places, and another client waits. Where all places of tunnels
+//! are taken, the tunnel that has been silent for longest is told to end for a client without a tunnel.
 
-use crate::base::call_shares::{CallShares, ClientPace, WaitRank};
+use crate::base::call_shares::{CallShares, ClientPace, SlowCalls, WaitRank, WaitingCall};
 use crate::base::client_network::{ClientNetwork, may_take};
 use crate::base::network_table::{LargeNetworks, NetworkTable};
+use crate::limits::TUNNEL_SILENCE_MILLISECONDS;
 use crate::upstream::balancer::request::MemberId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
 /// Places of all clients at the members of a balancer.
@@ -39,20 +41,28 @@ struct MemberPlaces {
     held: NetworkTable<usize>,
     /// Places of tunnels and event streams.
     tunnels: usize,
+    slow: SlowCalls,
 }
 
 /// Tunnel or event stream that can be told to end.
 struct RunningTunnel {
     client: ClientNetwork,
     member: MemberId,
-    is_told: Arc<AtomicBool>,
+    state: Arc<TunnelState>,
     waker: Waker,
+}
+
+/// State of a running tunnel, shared with its ledger.
+struct TunnelState {
+    is_told: AtomicBool,
+    /// Time of the last byte of either direction.
+    moved_ms: AtomicU64,
 }
 
 /// Registration of a running tunnel or event stream.
 pub(super) struct TunnelWatch {
     number: u64,
-    is_told: Arc<AtomicBool>,
+    state: Arc<TunnelState>,
     waker: Waker,
 }
 
@@ -62,8 +72,8 @@ pub(super) struct HeldPlace {
     pub(super) client: ClientNetwork,
     /// True for a tunnel or an event stream.
     pub(super) is_tunnel: bool,
-    /// True while the client is too slow.
-    pub(super) is_slow: bool,
+    /// Pace of the client, which is fast while the call does not wait for the client.
+    pace: ClientPace,
     /// True if the place is promised to a waiting request.
     pub(super) is_promised: bool,
     watch: Option<TunnelWatch>,
@@ -82,13 +92,21 @@ pub(super) struct PlaceUse {
     pub(super) tunnels_max: usize,
 }
 
+impl PlaceUse {
+    /// Returns the use after the end of one request.
+    pub(super) fn without_one(self) -> PlaceUse {
+        let busy = self.busy.saturating_sub(1);
+        PlaceUse { busy, ..self }
+    }
+}
+
 impl HeldPlace {
     /// Returns the place of a request that has just got it.
     pub(super) fn new(client: ClientNetwork, is_tunnel: bool) -> HeldPlace {
         HeldPlace {
             client,
             is_tunnel,
-            is_slow: false,
+            pace: ClientPace::Fast,
             is_promised: false,
             watch: None,
         }
@@ -97,10 +115,22 @@ impl HeldPlace {
     /// Returns true if the tunnel has been told to end. None means that `waker` is not registered.
     pub(super) fn is_told(&self, waker: &Waker) -> Option<bool> {
         let watch = self.watch.as_ref()?;
-        match watch.is_told.load(Ordering::Acquire) {
+        match watch.state.is_told.load(Ordering::Acquire) {
             true => Some(true),
             false => watch.waker.will_wake(waker).then_some(false),
         }
+    }
+
+    /// Records that bytes moved over the tunnel.
+    pub(super) fn mark_moved(&self, now_ms: u64) {
+        if let Some(watch) = &self.watch {
+            watch.state.moved_ms.store(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true if the place has to be reported at `pace`: the client is slow, or was slow.
+    pub(super) fn is_slow_at(&self, pace: ClientPace) -> bool {
+        [self.pace, pace] != [ClientPace::Fast; 2]
     }
 }
 
@@ -172,16 +202,17 @@ impl PlaceLedger {
         self.shares.take(client, true);
         let member = self.by_member.entry(member).or_default();
         member.held.change(client, |held| *held += 1);
-        member.tunnels += usize::from(is_tunnel);
+        if is_tunnel {
+            member.tunnels += 1;
+            self.shares.count(client, |counts| counts.tunnels += 1);
+        }
     }
 
     /// Records that a client left its place of the member.
     pub(super) fn remove(&mut self, held: &mut HeldPlace, member: MemberId) {
         let client = held.client;
         self.end_tunnel(held, member);
-        if std::mem::take(&mut held.is_slow) {
-            self.shares.count(client, |counts| counts.slow -= 1);
-        }
+        self.set_pace(held, member, ClientPace::Fast);
         let Some(places) = self.by_member.get_mut(&member) else {
             return;
         };
@@ -212,31 +243,34 @@ impl PlaceLedger {
         self.shares.loser_to(newcomer)
     }
 
-    /// Records whether the client of the place is too slow.
-    pub(super) fn set_slow(&mut self, held: &mut HeldPlace, is_slow: bool) {
-        if std::mem::replace(&mut held.is_slow, is_slow) != is_slow {
-            self.shares.count(held.client, |counts| match is_slow {
-                true => counts.slow += 1,
-                false => counts.slow -= 1,
-            });
+    /// Records the pace of the client of the place.
+    pub(super) fn set_pace(&mut self, held: &mut HeldPlace, member: MemberId, pace: ClientPace) {
+        if let Some(member) = self.by_member.get_mut(&member) {
+            let slow = &mut member.slow;
+            self.shares
+                .set_pace(held.client, slow, &mut held.pace, pace);
         }
     }
 
-    /// Promises the place to a waiting request if its client is too slow at `pace`. `waiting` are the clients of the
-    /// requests that could use the place. Returns true if the place is promised.
-    pub(super) fn promise(
-        &mut self,
-        held: &mut HeldPlace,
-        pace: ClientPace,
-        waiting: impl Iterator<Item = ClientNetwork>,
+    /// Returns true if the client of the place is so slow that the place is due to one of the `waiting` requests.
+    pub(super) fn gives_way(
+        &self,
+        held: &HeldPlace,
+        member: MemberId,
+        waiting: impl Iterator<Item = WaitingCall>,
     ) -> bool {
-        let yielding = self.shares.yielding(held.client, pace, self.bound());
-        let entitled = waiting.filter(|other| yielding.gives_way_to(*other));
-        if self.promised < entitled.count() && yielding.is_first() {
-            held.is_promised = true;
-            self.promised += 1;
-        }
-        held.is_promised
+        let yielding = self.shares.yielding(held.client, held.pace, self.bound());
+        let member = self.by_member.get(&member);
+        member.is_some_and(|member| {
+            yielding.gives_way_to_one_of(waiting, self.promised, &member.slow)
+        })
+    }
+
+    /// Promises the place to a waiting request.
+    pub(super) fn promise(&mut self, held: &mut HeldPlace, member: MemberId) {
+        self.set_pace(held, member, ClientPace::Fast);
+        held.is_promised = true;
+        self.promised += 1;
     }
 
     /// Clears the promise of a place that was left.
@@ -255,6 +289,7 @@ impl PlaceLedger {
         if let Some(member) = self.by_member.get_mut(&place.member) {
             member.tunnels += 1;
             held.is_tunnel = true;
+            self.shares.count(held.client, |counts| counts.tunnels += 1);
         }
         true
     }
@@ -265,33 +300,46 @@ impl PlaceLedger {
             && let Some(member) = self.by_member.get_mut(&member)
         {
             member.tunnels = member.tunnels.saturating_sub(1);
+            self.shares.count(held.client, |counts| {
+                counts.tunnels = counts.tunnels.saturating_sub(1);
+            });
         }
         if let Some(watch) = held.watch.take() {
             self.tunnels.remove(&watch.number);
-            held.is_promised |= watch.is_told.load(Ordering::Acquire);
+            held.is_promised |= watch.state.is_told.load(Ordering::Acquire);
         }
     }
 
-    /// Registers a running tunnel, or the tunnel's present waker.
-    pub(super) fn watch_tunnel(&mut self, held: &mut HeldPlace, member: MemberId, waker: &Waker) {
+    /// Registers a running tunnel that began at `since_ms`, or the tunnel's present waker.
+    pub(super) fn watch_tunnel(
+        &mut self,
+        held: &mut HeldPlace,
+        member: MemberId,
+        since_ms: u64,
+        waker: &Waker,
+    ) {
         let known = held.watch.take();
-        let (number, is_told) = match known {
-            Some(watch) => (watch.number, watch.is_told),
+        let (number, state) = match known {
+            Some(watch) => (watch.number, watch.state),
             None => {
                 self.last_tunnel += 1;
-                (self.last_tunnel, Arc::default())
+                let state = TunnelState {
+                    is_told: AtomicBool::new(false),
+                    moved_ms: AtomicU64::new(since_ms),
+                };
+                (self.last_tunnel, Arc::new(state))
             }
         };
         let tunnel = RunningTunnel {
             client: held.client,
             member,
-            is_told: Arc::clone(&is_told),
+            state: Arc::clone(&state),
             waker: waker.clone(),
         };
         self.tunnels.insert(number, tunnel);
         held.watch = Some(TunnelWatch {
             number,
-            is_told,
+            state,
             waker: waker.clone(),
         });
     }
@@ -312,26 +360,53 @@ impl PlaceLedger {
             let taken = self.shares.of(tunnel.client).taken;
             large.rank(tunnel.client, taken, Some(client))
         };
-        let is_untold = |tunnel: &RunningTunnel| !tunnel.is_told.load(Ordering::Relaxed);
+        let is_untold = |tunnel: &RunningTunnel| !tunnel.state.is_told.load(Ordering::Relaxed);
         let useful = self.tunnels.iter().filter(|(_, tunnel)| {
             tunnel.client != client && is_untold(tunnel) && may_use(tunnel.member)
         });
         let (_, largest) =
             useful.max_by_key(|(number, tunnel)| (rank(tunnel), Reverse(**number)))?;
-        let pace = ClientPace::SlowForMany;
+        let pace = ClientPace::SlowForMany(0);
         let yielding = self.shares.yielding(largest.client, pace, self.bound());
         if !yielding.gives_way_to(client) {
             return None;
         }
-        largest.is_told.store(true, Ordering::Release);
+        largest.state.is_told.store(true, Ordering::Release);
         self.promised += 1;
         Some(largest.waker.clone())
+    }
+
+    /// Tells the tunnel at one of `members` to end that has been silent for longest, in favour of a waiting request of
+    /// `client` for a tunnel: if the client has no tunnel, and the silence has lasted for
+    /// [`TUNNEL_SILENCE_MILLISECONDS`]. Returns the waker of the tunnel.
+    pub(super) fn tell_silent_tunnel(
+        &mut self,
+        client: ClientNetwork,
+        members: &[MemberId],
+        now_ms: u64,
+    ) -> Option<Waker> {
+        if self.promised > 0 {
+            return None;
+        }
+        let moved_ms = |tunnel: &&RunningTunnel| tunnel.state.moved_ms.load(Ordering::Relaxed);
+        let tunnels = self.tunnels.values();
+        let useful = tunnels.filter(|tunnel| members.contains(&tunnel.member));
+        let silent = useful.min_by_key(moved_ms)?;
+        if now_ms.saturating_sub(moved_ms(&silent)) < TUNNEL_SILENCE_MILLISECONDS
+            || !self.shares.has_no_tunnel(client, silent.client)
+        {
+            return None;
+        }
+        silent.state.is_told.store(true, Ordering::Release);
+        self.promised += 1;
+        Some(silent.waker.clone())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     const A: MemberId = MemberId(1);
     const B: MemberId = MemberId(2);
@@ -418,7 +493,7 @@ mod tests {
         let begin = |last: &u8| {
             ledger.add(client(*last), A, true);
             let mut held = HeldPlace::new(client(*last), true);
-            ledger.watch_tunnel(&mut held, A, Waker::noop());
+            ledger.watch_tunnel(&mut held, A, 0, Waker::noop());
             held
         };
         clients.iter().map(begin).collect()
@@ -426,7 +501,7 @@ mod tests {
 
     fn told(tunnels: &[HeldPlace]) -> Vec<bool> {
         let watches = tunnels.iter().filter_map(|held| held.watch.as_ref());
-        let told = watches.map(|watch| watch.is_told.load(Ordering::Acquire));
+        let told = watches.map(|watch| watch.state.is_told.load(Ordering::Acquire));
         told.collect()
     }
 
@@ -484,11 +559,19 @@ mod tests {
             .for_each(|held| ledger.add(held.client, A, false));
         ledger.begin_wait(client(2));
         let mut promise = |nth: usize, pace| {
-            let waiting = std::iter::once(client(2));
-            ledger.promise(&mut held[nth], pace, waiting)
+            let waiting = WaitingCall {
+                client: client(2),
+                waited: Duration::ZERO,
+            };
+            ledger.set_pace(&mut held[nth], A, pace);
+            let gives_way = ledger.gives_way(&held[nth], A, std::iter::once(waiting));
+            if gives_way {
+                ledger.promise(&mut held[nth], A);
+            }
+            gives_way
         };
         assert!(!promise(0, ClientPace::Fast));
-        assert!(promise(1, ClientPace::SlowForMany));
+        assert!(promise(1, ClientPace::SlowForMany(20)));
         assert!(!promise(2, ClientPace::Slow), "one waiting request");
     }
 }

@@ -7,7 +7,7 @@
 //! longest ago. A full queue drops the newest request of the client with the most waiting requests, if the
 //! newcomer's client has fewer.
 
-use crate::base::call_shares::{ClientPace, WaitRank};
+use crate::base::call_shares::{ClientPace, WaitRank, WaitingCall};
 use crate::base::client_network::ClientNetwork;
 use crate::upstream::balancer::place_ledger::{HeldPlace, PlaceLedger, PlaceUse};
 use crate::upstream::balancer::request::MemberId;
@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 /// Queue of waiting requests. `T` stands for the slot of a member that a request gets.
 pub(super) struct SlotQueue<T> {
@@ -38,6 +39,8 @@ struct QueueEntry<T> {
     tried: Box<[MemberId]>,
     /// True if the request needs the place of a tunnel.
     is_tunnel: bool,
+    /// Time at which the request began to wait.
+    since_ms: u64,
     waker: Option<Waker>,
     /// Outcome that the request has not taken yet.
     outcome: Option<WaitOutcome<T>>,
@@ -53,6 +56,8 @@ pub(super) struct WaitingRequest<'a> {
     pub(super) tried: &'a [MemberId],
     /// True for a tunnel or an event stream.
     pub(super) is_tunnel: bool,
+    /// Time at which the request begins to wait.
+    pub(super) since_ms: u64,
 }
 
 /// Number of a waiting request.
@@ -148,25 +153,31 @@ impl<T> SlotQueue<T> {
         self.lock().places.clear_promise();
     }
 
-    /// Promises a place to a waiting request if the client of the place is too slow at `pace`. Returns true if the place is
+    /// Records the pace of the client of a place.
+    pub(super) fn set_pace(&self, held: &mut HeldPlace, member: MemberId, pace: ClientPace) {
+        if !held.is_promised && held.is_slow_at(pace) {
+            self.lock().places.set_pace(held, member, pace);
+        }
+    }
+
+    /// Promises a place to a waiting request if the client of the place is too slow. Returns true if the place is
     /// promised.
-    pub(super) fn promises(&self, held: &mut HeldPlace, place: PlaceUse, pace: ClientPace) -> bool {
-        let is_slow = pace > ClientPace::Fast;
-        if held.is_promised || !(is_slow || held.is_slow) {
-            return held.is_promised;
-        }
+    pub(super) fn promises(&self, held: &mut HeldPlace, place: PlaceUse, now_ms: u64) -> bool {
         let state = &mut *self.lock();
-        state.places.set_slow(held, is_slow);
-        if !is_slow {
-            return false;
-        }
-        let has_tunnels = !state.places.are_tunnels_full(place);
         let entries = state.entries.iter();
+        let places = &state.places;
+        let left = place.without_one();
         let waiting = entries.filter(|entry| {
-            entry.is_waiting() && entry.may_use(place.member) && (has_tunnels || !entry.is_tunnel)
+            entry.may_use(place.member)
+                && entry.is_waiting()
+                && places.may_take(entry.client, left, entry.is_tunnel)
         });
-        let clients = waiting.map(|entry| entry.client);
-        state.places.promise(held, pace, clients)
+        let calls = waiting.map(|entry| entry.call(now_ms));
+        let gives_way = places.gives_way(held, place.member, calls);
+        if gives_way {
+            state.places.promise(held, place.member);
+        }
+        gives_way
     }
 
     /// Counts a place as one of a tunnel. Returns false if the member has no place for another tunnel.
@@ -179,12 +190,13 @@ impl<T> SlotQueue<T> {
         self.lock().places.end_tunnel(held, member);
     }
 
-    /// Returns true if a running tunnel has been told to end in favour of a waiting request. Otherwise `waker` is woken when
-    /// the tunnel is told.
+    /// Returns true if a running tunnel that began at `since_ms` has been told to end in favour of a waiting request.
+    /// Otherwise `waker` is woken when the tunnel is told.
     pub(super) fn is_tunnel_told(
         &self,
         held: &mut HeldPlace,
         member: MemberId,
+        since_ms: u64,
         waker: &Waker,
     ) -> bool {
         if let Some(is_told) = held.is_told(waker) {
@@ -192,7 +204,7 @@ impl<T> SlotQueue<T> {
         }
         let mut guard = self.lock();
         let state = &mut *guard;
-        state.places.watch_tunnel(held, member, waker);
+        state.places.watch_tunnel(held, member, since_ms, waker);
         // A request may have waited before the tunnel could be told.
         let entries = state.entries.iter().filter(|entry| entry.is_waiting());
         let mut told = Vec::new();
@@ -208,13 +220,37 @@ impl<T> SlotQueue<T> {
         held.is_told(waker).unwrap_or(false)
     }
 
+    /// Tells a silent tunnel at one of the `usable` members to end, in favour of a request that has waited for a place of
+    /// tunnels.
+    pub(super) fn claim_tunnel(&self, number: WaitNumber, usable: &[PlaceUse], now_ms: u64) {
+        let mut state = self.lock();
+        let Some(at) = state.position(number) else {
+            return;
+        };
+        let (entry, places) = (&state.entries[at], &state.places);
+        if !(entry.is_waiting() && entry.is_tunnel && entry.call(now_ms).has_waited()) {
+            return;
+        }
+        let client = entry.client;
+        let is_useful = |place: &&PlaceUse| {
+            entry.may_use(place.member)
+                && places.are_tunnels_full(**place)
+                && places.may_take(client, place.without_one(), false)
+        };
+        let useful = usable.iter().filter(is_useful);
+        let members: Vec<MemberId> = useful.map(|place| place.member).collect();
+        let told = state.places.tell_silent_tunnel(client, &members, now_ms);
+        drop(state);
+        told.into_iter().for_each(Waker::wake);
+    }
+
     /// Adds a request to a queue of at most `queue_max` requests. None means that the queue is full. A tunnel at one of the
     /// members in `usable` may be told to end in favour of the request.
     pub(super) fn join(
         &self,
         request: &WaitingRequest<'_>,
         queue_max: usize,
-        usable: &[MemberId],
+        usable: &[PlaceUse],
     ) -> Option<WaitNumber> {
         let client = request.client;
         let mut guard = self.lock();
@@ -231,12 +267,14 @@ impl<T> SlotQueue<T> {
             session_member: request.session_member,
             tried: request.tried.into(),
             is_tunnel: request.is_tunnel,
+            since_ms: request.since_ms,
             waker: None,
             outcome: None,
         };
         state.places.begin_wait(client);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let may_use = |member| entry.may_use(member) && usable.contains(&member);
+        let is_usable = |member| usable.iter().any(|place| place.member == member);
+        let may_use = |member| entry.may_use(member) && is_usable(member);
         let told = state.places.tell_tunnel(client, may_use);
         state.entries.push_back(entry);
         drop(guard);
@@ -406,6 +444,13 @@ impl<T> QueueState<T> {
 }
 
 impl<T> QueueEntry<T> {
+    fn call(&self, now_ms: u64) -> WaitingCall {
+        WaitingCall {
+            client: self.client,
+            waited: Duration::from_millis(now_ms.saturating_sub(self.since_ms)),
+        }
+    }
+
     fn is_waiting(&self) -> bool {
         self.outcome.is_none()
     }
@@ -438,6 +483,7 @@ mod tests {
             session_member,
             tried,
             is_tunnel: false,
+            since_ms: 0,
         };
         queue.join(&request, queue_max, &[])
     }

@@ -3,7 +3,7 @@
 use crate::base::client_network::ClientNetwork;
 use crate::upstream::balancer::lease::{Lease, release_place};
 use crate::upstream::balancer::member::{Member, PlaceHolder};
-use crate::upstream::balancer::place_ledger::HeldPlace;
+use crate::upstream::balancer::place_ledger::{HeldPlace, PlaceUse};
 use crate::upstream::balancer::request::{NoMember, Requester, SessionUse};
 use crate::upstream::balancer::slot_queue::{SlotQueue, WaitNumber, WaitOutcome, WaitingRequest};
 use std::future::Future;
@@ -71,6 +71,18 @@ impl QueueTicket {
     pub(super) fn serve(&mut self, lease: Lease) {
         self.leave();
         self.place = Place::Served(Box::new(lease));
+    }
+
+    /// Returns true if the request waits for the place of a tunnel.
+    pub fn is_tunnel(&self) -> bool {
+        self.is_tunnel
+    }
+
+    /// Tells a silent tunnel to end in favour of the request.
+    pub(super) fn claim_tunnel(&self, usable: &[PlaceUse], now_ms: u64) {
+        if let Place::Waiting(number) = self.place {
+            self.queue.claim_tunnel(number, usable, now_ms);
+        }
     }
 
     fn lease(&self, member: Arc<Member>) -> Lease {

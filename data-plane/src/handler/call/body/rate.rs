@@ -3,15 +3,15 @@
 //!
 //! A call starts once a short body, or the beginning of a long body, has arrived; the rest is streamed. A
 //! client that drips the rest would keep a script waiting while other calls wait for the slot. The client
-//! therefore loses the slot, but only if a call is waiting. A client that takes a response too slowly
-//! loses the slot too, but only to a call of another client.
+//! therefore loses the slot, but only if a call is waiting. A client that takes a response too slowly, or
+//! sends a body at less than the rate of [`TransferRate`], loses the slot to a call of another client.
 
 use crate::base::admission::ClientPace;
 use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader};
 use crate::limits::{
     DOWNLOAD_BYTES_PER_SECOND, DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE, DOWNLOAD_GRACE_SECONDS,
-    DOWNLOAD_GRACE_SECONDS_OVER_SHARE, DOWNLOAD_RATE_CHECK_MILLISECONDS, UPLOAD_BYTES_PER_SECOND,
-    UPLOAD_GRACE_SECONDS,
+    DOWNLOAD_GRACE_SECONDS_OVER_SHARE, DOWNLOAD_RATE_CHECK_MILLISECONDS, RATE_WINDOW_CHECKS,
+    UPLOAD_BYTES_PER_SECOND, UPLOAD_GRACE_SECONDS,
 };
 use std::future::Future;
 use std::pin::Pin;
@@ -22,8 +22,9 @@ use tokio::time::{Instant, Sleep, sleep};
 /// Pipe with the rest of a request body, and the measured rate of the client.
 pub(crate) struct RatedPipe {
     reader: PipeReader,
-    bucket: TokenBucket,
-    waits: WaitClock,
+    rate: TransferRate,
+    /// True for a client that may pause for longer than others.
+    is_patient: bool,
 }
 
 impl RatedPipe {
@@ -33,8 +34,8 @@ impl RatedPipe {
         let grace_seconds = patience.as_secs().max(UPLOAD_GRACE_SECONDS);
         RatedPipe {
             reader,
-            bucket: TokenBucket::new(UPLOAD_BYTES_PER_SECOND, grace_seconds),
-            waits: WaitClock::default(),
+            rate: TransferRate::with_minimum(UPLOAD_BYTES_PER_SECOND, grace_seconds),
+            is_patient: grace_seconds > UPLOAD_GRACE_SECONDS,
         }
     }
 
@@ -48,45 +49,52 @@ impl RatedPipe {
         let taken = self.reader.poll_take(cx, out, max);
         match &taken {
             Poll::Pending => {
-                for _ in 0..self.waits.poll(cx, SECOND) {
-                    self.bucket.wait();
-                }
+                self.rate.wait(cx);
             }
-            Poll::Ready(taken) => {
-                self.waits.end();
-                if let Ok(PipeRead::Bytes(count)) = taken {
-                    self.bucket.add(*count as u64);
-                }
-            }
+            Poll::Ready(Ok(PipeRead::Bytes(count))) => self.rate.take(*count),
+            Poll::Ready(_) => self.rate.end_wait(),
         }
         taken
     }
 
     /// Returns true if the call is waiting for the client.
     pub fn is_awaited(&self) -> bool {
-        self.waits.since.is_some()
+        self.rate.is_awaited()
     }
 
     /// Returns true if the call is waiting for a client below the minimum rate.
     pub fn is_too_slow(&self) -> bool {
-        self.is_awaited() && self.bucket.is_too_slow
+        self.is_awaited() && self.rate.bucket.is_too_slow
+    }
+
+    /// Returns the pace of the client.
+    pub fn pace(&self) -> ClientPace {
+        if self.is_awaited() && !self.is_patient {
+            self.rate.pace()
+        } else {
+            ClientPace::Fast
+        }
     }
 }
 
-/// Rate at which a client takes a response, or sends a request to a member. Only the time in which the call waits for the
-/// client counts.
+/// Rate at which a client takes a response, or sends a request. Only the time in which the call waits for the client
+/// counts.
 pub(crate) struct TransferRate {
     /// Minimum rate of any client.
     bucket: TokenBucket,
     /// Minimum rate of a client over its share of the slots.
     bucket_over_share: TokenBucket,
+    average: AverageRate,
     waits: WaitClock,
 }
 
 impl TransferRate {
     /// Makes the state for a new transfer.
     pub fn new() -> TransferRate {
-        const CHECKS_PER_SECOND: u64 = 1_000 / DOWNLOAD_RATE_CHECK_MILLISECONDS;
+        TransferRate::with_minimum(DOWNLOAD_BYTES_PER_SECOND, DOWNLOAD_GRACE_SECONDS)
+    }
+
+    fn with_minimum(bytes_per_second: u64, grace_seconds: u64) -> TransferRate {
         let bucket = |bytes_per_second, grace_seconds| {
             TokenBucket::new(
                 bytes_per_second / CHECKS_PER_SECOND,
@@ -94,11 +102,12 @@ impl TransferRate {
             )
         };
         TransferRate {
-            bucket: bucket(DOWNLOAD_BYTES_PER_SECOND, DOWNLOAD_GRACE_SECONDS),
+            bucket: bucket(bytes_per_second, grace_seconds),
             bucket_over_share: bucket(
                 DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE,
                 DOWNLOAD_GRACE_SECONDS_OVER_SHARE,
             ),
+            average: AverageRate::default(),
             waits: WaitClock::default(),
         }
     }
@@ -106,27 +115,61 @@ impl TransferRate {
     /// Counts the time of waiting for the client and returns the client's pace. Wakes the task for the next
     /// check.
     pub fn wait(&mut self, cx: &mut Context<'_>) -> ClientPace {
-        for _ in 0..self.waits.poll(cx, CHECK_INTERVAL) {
-            self.bucket.wait();
-            self.bucket_over_share.wait();
+        for _ in 0..self.waits.poll(cx) {
+            self.end_period();
         }
         self.pace()
+    }
+
+    /// Returns true if the call is waiting for the client.
+    pub fn is_awaited(&self) -> bool {
+        self.waits.since.is_some()
+    }
+
+    fn end_period(&mut self) {
+        self.average.add(self.bucket_over_share.transferred);
+        self.bucket.wait();
+        self.bucket_over_share.wait();
     }
 
     fn pace(&self) -> ClientPace {
         match (self.bucket.is_too_slow, self.bucket_over_share.is_too_slow) {
             (true, _) => ClientPace::Slow,
-            (false, true) => ClientPace::SlowForMany,
+            (false, true) => ClientPace::SlowForMany(self.average.0 / 1024),
             (false, false) => ClientPace::Fast,
         }
     }
 
-    /// Counts `bytes` taken or sent by the client and returns the client's pace.
-    pub fn take(&mut self, bytes: usize) -> ClientPace {
+    /// Records that the call does not wait for the client.
+    pub fn end_wait(&mut self) {
+        self.waits.end();
+    }
+
+    /// Counts `bytes` taken or sent by the client.
+    pub fn take(&mut self, bytes: usize) {
         self.waits.end();
         self.bucket.add(bytes as u64);
         self.bucket_over_share.add(bytes as u64);
-        self.pace()
+    }
+}
+
+/// Average rate over the last [`RATE_WINDOW_CHECKS`], in bytes a second. The system moves bytes in bursts, and the last
+/// burst of a client may be seconds ago.
+struct AverageRate(u64);
+
+impl Default for AverageRate {
+    /// Returns the rate of a new transfer, which counts as fast.
+    fn default() -> AverageRate {
+        AverageRate(AVERAGE_RATE_MAX)
+    }
+}
+
+impl AverageRate {
+    /// Adds a period of waiting with its bytes. The time of a fast beginning is soon forgotten.
+    fn add(&mut self, bytes: u64) {
+        let others = self.0 * (RATE_WINDOW_CHECKS - 1);
+        let rate = bytes.saturating_mul(CHECKS_PER_SECOND);
+        self.0 = (others.saturating_add(rate) / RATE_WINDOW_CHECKS).min(AVERAGE_RATE_MAX);
     }
 }
 
@@ -142,17 +185,19 @@ struct WaitClock {
 impl WaitClock {
     /// Starts or continues waiting, and returns the number of whole periods waited since the last call.
     /// Wakes the task after each period.
-    fn poll(&mut self, cx: &mut Context<'_>, period: Duration) -> u32 {
+    fn poll(&mut self, cx: &mut Context<'_>) -> u32 {
         self.since.get_or_insert_with(Instant::now);
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(period)));
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(sleep(CHECK_INTERVAL)));
         let mut periods = 0;
         while timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
-            timer.as_mut().reset(now + period);
+            timer.as_mut().reset(now + CHECK_INTERVAL);
             if let Some(since) = self.since.replace(now) {
                 self.waited += now - since;
             }
-            while let Some(rest) = self.waited.checked_sub(period) {
+            while let Some(rest) = self.waited.checked_sub(CHECK_INTERVAL) {
                 self.waited = rest;
                 periods += 1;
             }
@@ -215,7 +260,8 @@ impl TokenBucket {
 }
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(DOWNLOAD_RATE_CHECK_MILLISECONDS);
-const SECOND: Duration = Duration::from_secs(1);
+const CHECKS_PER_SECOND: u64 = 1_000 / DOWNLOAD_RATE_CHECK_MILLISECONDS;
+const AVERAGE_RATE_MAX: u64 = 2 * DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE;
 
 #[cfg(test)]
 mod tests {
@@ -249,6 +295,38 @@ mod tests {
         // A slow beginning is forgiven.
         assert_eq!(slow_seconds(3, &[0, 0, 0, 0, 0, RATE, RATE]), [3, 4]);
         assert_eq!(slow_seconds(300, &[0; 302]), [300, 301]);
+    }
+
+    /// Returns the lowest rate in KiB/s at which a client counts as slow, given the bytes that move in each period.
+    fn lowest_rate(periods: impl IntoIterator<Item = u64>) -> Option<u64> {
+        let mut rate = TransferRate::new();
+        let rates = periods.into_iter().filter_map(|bytes| {
+            rate.take(bytes as usize);
+            rate.end_period();
+            match rate.pace() {
+                ClientPace::SlowForMany(rate) => Some(rate),
+                ClientPace::Slow => Some(0),
+                ClientPace::Fast => None,
+            }
+        });
+        rates.min()
+    }
+
+    #[test]
+    fn the_average_of_bursts_is_the_rate_of_the_client() {
+        const KIB: u64 = 1024;
+        // 64 KiB in each burst, and the rate in KiB/s by the number of periods between two bursts.
+        for (periods, [least, most]) in [(6, [32, 42]), (8, [22, 31]), (16, [8, 15])] {
+            let bursts = (0..400).map(|nth| if nth % periods == 0 { 64 * KIB } else { 0 });
+            let rate = lowest_rate(bursts).expect("a slow moment");
+            assert!((least..=most).contains(&rate), "{periods}: {rate}");
+        }
+        assert_eq!(lowest_rate([8 * KIB; 400]), None);
+        assert_eq!(lowest_rate([5 * KIB; 400]), Some(20));
+        // A fast beginning is forgotten within 4 s, and silence counts as no rate after 10 s.
+        let stall = |periods| [10 << 20; 40].into_iter().chain(vec![0; periods]);
+        assert!(lowest_rate(stall(16)).is_some_and(|rate| rate < 32));
+        assert_eq!(lowest_rate(stall(41)), Some(0));
     }
 
     #[test]

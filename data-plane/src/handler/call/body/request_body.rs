@@ -1,5 +1,6 @@
 //! Body of a script's request: a first part in memory, and the rest from the client or from the spool.
 
+use crate::base::admission::CallSlot;
 use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::handler::call::body::error::BodyError;
 use crate::handler::call::body::rate::RatedPipe;
@@ -182,9 +183,15 @@ impl BodyReader {
         matches!(self, BodyReader::Streamed(pipe) if pipe.is_awaited())
     }
 
-    /// Returns true if the call is waiting for a client below the minimum rate.
-    pub fn is_too_slow(&self) -> bool {
-        matches!(self, BodyReader::Streamed(pipe) if pipe.is_too_slow())
+    /// Returns true if the call is waiting for a client so slow that the slot of the call is promised to a waiting call.
+    pub fn is_slot_promised(&self, slot: Option<&mut CallSlot>) -> bool {
+        match (self, slot) {
+            (BodyReader::Streamed(pipe), Some(slot)) if pipe.is_awaited() => {
+                pipe.is_too_slow() && slot.yield_to_any_client()
+                    || slot.yield_to_other_clients(pipe.pace())
+            }
+            _ => false,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::fixture::{Fixture, client, letter, member, settings, sticky};
 use crate::base::call_shares::ClientPace;
+use crate::limits::{NEWCOMER_WAIT_MILLISECONDS, TUNNEL_SILENCE_MILLISECONDS};
 use crate::upstream::balancer::test_waker::CountingWaker;
 use crate::upstream::balancer::{
     ChooseRequest, Lease, MemberEdit, NoMember, QueueTicket, WaitRefused, Waited,
@@ -410,21 +411,119 @@ fn a_tunnel_of_a_client_above_its_share_is_told_to_end() {
 }
 
 #[test]
+fn the_slowest_call_of_a_member_gives_way_to_a_newcomer() {
+    let mut fixture = shared("ab", 2, 9);
+    let slow = ClientPace::SlowForMany;
+    let mut held: Vec<Lease> = (1..5)
+        .map(|last| fixture.choose_of(last).expect("a place"))
+        .collect();
+    let at_a = |lease: &Lease| letter(lease) == 'a';
+    held.sort_by_key(letter);
+    assert!(at_a(&held[1]) && !at_a(&held[2]));
+    let mut waiting = fixture.wait_of(5).unwrap();
+    fixture.now_ms += NEWCOMER_WAIT_MILLISECONDS - 1;
+    let rates = [12, 10, 31, 32];
+    for (lease, rate) in held.iter_mut().zip(rates) {
+        assert!(!lease.gives_way(slow(rate), fixture.now_ms));
+    }
+    fixture.now_ms += 1;
+    assert!(!held[0].gives_way(slow(12), fixture.now_ms), "10 is slower");
+    assert!(!held[3].gives_way(slow(32), fixture.now_ms));
+    // A call that does not wait for its client is not slow.
+    held[1].end_wait();
+    assert!(held[0].gives_way(slow(12), fixture.now_ms));
+    assert!(
+        !held[2].gives_way(slow(31), fixture.now_ms),
+        "one at a time"
+    );
+    drop(held.remove(0));
+    assert_eq!(served(&mut waiting), Some('a'));
+    assert_eq!(fixture.report().waiting, 0);
+}
+
+#[test]
+fn no_call_of_a_disabled_member_gives_way() {
+    let mut fixture = shared("ab", 1, 9);
+    let mut held = [1, 2].map(|last| fixture.choose_of(last).expect("a place"));
+    fixture.edit('a', MemberEdit::Admin(AdminState::Disabled));
+    let _waiting = fixture.wait_of(3).unwrap();
+    fixture.now_ms += NEWCOMER_WAIT_MILLISECONDS;
+    let gives_way = held.each_mut().map(|lease| {
+        let gives_way = lease.gives_way(ClientPace::Slow, fixture.now_ms);
+        (letter(lease), gives_way)
+    });
+    assert_eq!(gives_way, [('a', false), ('b', true)]);
+}
+
+#[test]
+fn a_silent_tunnel_gives_way_to_a_client_without_a_tunnel() {
+    let mut fixture = shared("a", 8, 9);
+    let tunnel = |last| ChooseRequest {
+        is_tunnel: true,
+        ..fixture.request_of(last)
+    };
+    let waker = Waker::noop();
+    let cx = Context::from_waker(waker);
+    let mut held: Vec<Lease> = (1..5)
+        .map(|last| fixture.balancer.choose(&tunnel(last)).expect("a place"))
+        .collect();
+    assert!(
+        held.iter_mut()
+            .all(|lease| lease.poll_told(&cx).is_pending())
+    );
+    // The second tunnel has been silent for longest.
+    for (nth, after) in [(0, 30), (1, 10), (2, 20), (3, 40)] {
+        held[nth].mark_moved(fixture.now_ms + after);
+    }
+    let since = fixture.now_ms + 10;
+    let wait = |fixture: &mut Fixture, last, silence_ms: u64| {
+        fixture.now_ms = since + silence_ms - NEWCOMER_WAIT_MILLISECONDS;
+        let request = ChooseRequest {
+            is_tunnel: true,
+            ..fixture.request_of(last)
+        };
+        let ticket = fixture.balancer.wait(&request, None).expect("room");
+        fixture.now_ms = since + silence_ms;
+        fixture.balancer.claim_tunnel(&ticket, fixture.now_ms);
+        ticket
+    };
+    let mut told = || -> Vec<bool> {
+        let polled = held.iter_mut().map(|lease| lease.poll_told(&cx).is_ready());
+        polled.collect()
+    };
+    let short = wait(&mut fixture, 6, TUNNEL_SILENCE_MILLISECONDS - 1);
+    let _own = wait(&mut fixture, 1, TUNNEL_SILENCE_MILLISECONDS);
+    assert_eq!(told(), [false; 4]);
+    let mut new = wait(&mut fixture, 7, TUNNEL_SILENCE_MILLISECONDS);
+    assert_eq!(told(), [false, true, false, false]);
+    let _next = wait(&mut fixture, 8, TUNNEL_SILENCE_MILLISECONDS + 60);
+    assert_eq!(told(), [false, true, false, false], "one at a time");
+    drop((short, held.remove(1)));
+    assert!(served(&mut new).is_some());
+}
+
+#[test]
 fn the_slow_call_of_the_largest_client_gives_way() {
     let fixture = shared("a", 8, 9);
     let mut greedy = fixture.fill_of(1);
     let mut small = fixture.choose_of(2).expect("a place");
     let _last = fixture.choose_of(3).expect("a place");
-    assert!(!greedy[0].gives_way(ClientPace::Slow), "no request waits");
-    let mut waiting = fixture.wait_of(4).unwrap();
-    assert!(!small.gives_way(ClientPace::SlowForMany), "an equal share");
     assert!(
-        !small.gives_way(ClientPace::Slow),
+        !greedy[0].gives_way(ClientPace::Slow, fixture.now_ms),
+        "no request waits"
+    );
+    let mut waiting = fixture.wait_of(4).unwrap();
+    assert!(
+        !small.gives_way(ClientPace::SlowForMany(20), fixture.now_ms),
+        "an equal share"
+    );
+    assert!(
+        !small.gives_way(ClientPace::Slow, fixture.now_ms),
         "the largest client comes first"
     );
-    assert!(greedy[1].gives_way(ClientPace::SlowForMany));
+    assert!(greedy[1].gives_way(ClientPace::SlowForMany(20), fixture.now_ms));
     assert!(
-        !greedy[2].gives_way(ClientPace::Slow),
+        !greedy[2].gives_way(ClientPace::Slow, fixture.now_ms),
         "one waiting request"
     );
     drop(greedy.remove(1));
@@ -432,7 +531,7 @@ fn the_slow_call_of_the_largest_client_gives_way() {
     // A client that is fast again keeps its place, and with no slow call of a larger client a small one gives way.
     let _next = fixture.choose_of(5).expect("a place");
     let _waiting = fixture.wait_of(6).unwrap();
-    assert!(!greedy[0].gives_way(ClientPace::Fast));
-    assert!(!greedy[1].gives_way(ClientPace::Fast));
-    assert!(small.gives_way(ClientPace::Slow));
+    assert!(!greedy[0].gives_way(ClientPace::Fast, fixture.now_ms));
+    assert!(!greedy[1].gives_way(ClientPace::Fast, fixture.now_ms));
+    assert!(small.gives_way(ClientPace::Slow, fixture.now_ms));
 }
