@@ -70,7 +70,7 @@ impl Rooms {
 }
 
 /// Rooms that every room of the server may name, as far as they stand below.
-const OPEN_ROOMS: [&str; 2] = ["limits", "base"];
+const OPEN_ROOMS: [&str; 3] = ["limits", "base", "ledger"];
 
 /// Folders of the packages with rooms.
 const PACKAGES: [&str; 4] = ["data-plane/src", "server/src", "publish/src", "bench/src"];

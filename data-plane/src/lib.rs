@@ -9,6 +9,7 @@
 pub mod limits;
 
 pub mod base;
+pub mod ledger;
 pub mod wire;
 pub mod store;
 pub mod site;

@@ -1,19 +1,14 @@
 //! Foundations without any knowledge of the web, used by all other modules.
 
-pub mod client_rate;
 pub mod clock;
+pub mod counter;
 pub mod digest;
 pub mod hash;
-pub mod change_tracker;
 pub mod log;
 pub mod job_end;
 pub mod thread_pool;
 pub mod fair_share;
-pub mod descriptors;
 pub mod heap_sort;
-pub mod stats;
-pub mod route_counters;
-pub mod active_requests;
 pub mod machine;
 pub mod sys;
 pub mod task;
@@ -29,6 +24,4 @@ pub mod folder_owner;
 pub mod visible_text;
 pub mod atomic_file;
 pub mod call_shares;
-pub mod admission;
-pub mod body_memory;
 pub mod tar;

@@ -5,7 +5,7 @@
 //! Errors of kind `InvalidData` and `UnexpectedEof` are faults of the archive. All other errors come from
 //! the disk.
 
-use crate::limits::{BACKUP_NAME_BYTES_MAX, BACKUP_RECORDS_BYTES_MAX};
+use crate::limits::{TAR_NAME_BYTES_MAX, TAR_RECORDS_BYTES_MAX};
 use std::io::{self, Read};
 
 /// Type of an entry.
@@ -244,7 +244,7 @@ impl<R: Read> TarReader<R> {
     }
 
     fn records(&mut self, size: u64) -> io::Result<PaxRecords> {
-        if size > BACKUP_RECORDS_BYTES_MAX {
+        if size > TAR_RECORDS_BYTES_MAX {
             return Err(invalid_data("pax records that are too long"));
         }
         let mut text = vec![0; size as usize];
@@ -350,7 +350,7 @@ fn entry(block: &[u8; BLOCK], records: PaxRecords, maker: TarDialect) -> io::Res
         TarEntryKind::File => link.is_empty(),
         TarEntryKind::Folder => link.is_empty() && size == 0,
         TarEntryKind::Link => {
-            size == 0 && (1..=BACKUP_NAME_BYTES_MAX).contains(&link.len()) && !link.contains(&0)
+            size == 0 && (1..=TAR_NAME_BYTES_MAX).contains(&link.len()) && !link.contains(&0)
         }
     };
     if !is_right {
@@ -371,7 +371,7 @@ fn entry(block: &[u8; BLOCK], records: PaxRecords, maker: TarDialect) -> io::Res
 /// Returns true if `name` is a path below the folder of the archive, regardless of existing files.
 fn is_inside(name: &[u8]) -> bool {
     let plain = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
-    name.len() <= BACKUP_NAME_BYTES_MAX
+    name.len() <= TAR_NAME_BYTES_MAX
         && !name.contains(&0)
         && name.split(|byte| *byte == b'/').all(plain)
 }
@@ -538,7 +538,7 @@ mod tests {
             let why = read(&bytes).unwrap_err().to_string();
             assert_eq!(why, "a name that leads out of the folder", "{name}");
         }
-        let long = b"a/".repeat(BACKUP_NAME_BYTES_MAX);
+        let long = b"a/".repeat(TAR_NAME_BYTES_MAX);
         assert!(read(&archive(&[(file(&long, 0), b"")])).is_err());
     }
 

@@ -1,7 +1,6 @@
 //! The handler of a route with the page cache in front: answers a request from the cache, or turns the
 //! request into a call for one client or for all clients with equal requests.
 
-use crate::base::route_counters::CacheOutcome;
 use crate::base::task::spawn_local;
 use crate::cache::JoinOutcome;
 use crate::cache::fill::{FillPhase, FillRead, FillReader, HeadWait};
@@ -13,6 +12,7 @@ use crate::cache::policy::Freshness;
 use crate::handler::interim::InterimSender;
 use crate::handler::pipe::{self, pipe};
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
+use crate::ledger::route_counters::CacheOutcome;
 use crate::limits::{CACHE_CHUNK_BYTES, PIPE_BYTES};
 use crate::site::{PreconditionResult, RepresentationDate, VariantResponse, evaluate_with};
 use crate::wire::date::parse_http_date;

@@ -15,12 +15,12 @@ pub mod call;
 pub mod script;
 pub mod proxy;
 
-use crate::base::active_requests::ActiveRequestHandle;
-use crate::base::admission::AdmissionRefused;
-use crate::base::body_memory::BodyAccount;
-use crate::base::log::MemberCall;
-use crate::base::route_counters::CacheOutcome;
 use crate::handler::interim::InterimSender;
+use crate::ledger::access_log::MemberCall;
+use crate::ledger::active_requests::ActiveRequestHandle;
+use crate::ledger::admission::AdmissionRefused;
+use crate::ledger::body_memory::BodyAccount;
+use crate::ledger::route_counters::CacheOutcome;
 use crate::wire::fields::Fields;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::path_readings::{PathReadings, Slashes, has_parameters};

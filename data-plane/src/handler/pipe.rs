@@ -4,8 +4,8 @@
 //! [`PipeWriter::finish`] breaks the body off: the reader gets an error, so a partial body is never taken
 //! for a complete one. After the reader is dropped, the next write fails.
 
-use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::base::kernel_pipe::PipeSink;
+use crate::ledger::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::{BODY_GRACE_SECONDS, PIPE_BYTES_MIN};
 use crate::wire::reject::Reject;
 use std::cell::RefCell;
@@ -491,7 +491,7 @@ const PIPE_GROWTH_FACTOR: usize = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::body_memory::{BodyMemory, WorkerBodyMemory};
+    use crate::ledger::body_memory::{BodyMemory, WorkerBodyMemory};
     use crate::limits::PIPE_BYTES;
 
     fn cx() -> Context<'static> {

@@ -1,10 +1,5 @@
 //! Bounds of `backup`: archives.
 
-/// Bytes of a path in a backup: Linux opens no longer path. A longer path is an error.
-pub const BACKUP_NAME_BYTES_MAX: usize = 4_095;
-/// Bytes of tar's extended header records before one entry, 16 KiB: at most a path and the target of a
-/// link. Longer records are an error.
-pub const BACKUP_RECORDS_BYTES_MAX: u64 = 16 * 1024;
 /// Entries of a backup, 2,000,000. The names are in memory while the archive is read. Further entries
 /// are an error.
 pub const BACKUP_ENTRIES_MAX: u64 = 2_000_000;

@@ -1,10 +1,5 @@
 //! Bounds of `control`: publishing of changes.
 
-/// Time that a request for a missing file waits for changes reported by inotify and not served yet. The
-/// request waits for two Worlds. The wait takes some milliseconds, and some hundred on a busy processor
-/// or with a large folder. Only a reload takes longer. After the wait the request is answered from the
-/// current World.
-pub const CATCH_UP_WAIT_MILLISECONDS_MAX: u64 = 1_000;
 /// Divisor for the control thread's time spent on new Worlds: a fifth, so that a deployment or a busy
 /// folder leaves the processor to requests. The next World waits accordingly.
 pub const WORLD_UPDATE_TIME_DIVISOR: u32 = 5;

@@ -5,6 +5,7 @@
 //! `limits::NAME`. The unit is part of each name.
 
 mod base;
+mod ledger;
 mod wire;
 mod store;
 mod site;
@@ -33,6 +34,7 @@ pub use crate::limits::control::*;
 pub use crate::limits::deploy::*;
 pub use crate::limits::handler::*;
 pub use crate::limits::hits::*;
+pub use crate::limits::ledger::*;
 pub use crate::limits::manager::*;
 pub use crate::limits::serve::*;
 pub use crate::limits::site::*;

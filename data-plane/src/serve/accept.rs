@@ -5,9 +5,9 @@
 //! accepting. The connection waits for a place in a short queue, and the client with the fewest connections
 //! goes first. A client with nearly all connections therefore doesn't keep other clients waiting.
 
-use crate::base::descriptors::descriptors;
 use crate::base::sys;
 use crate::base::task::spawn_local;
+use crate::ledger::descriptors::descriptors;
 use crate::limits::{ACCEPTED_WAITING_MAX, ACCEPTED_WAITING_SHORT_MAX, PROXY_HEADERS_AWAITED_MAX};
 use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
 use crate::serve::connection_ledger::{ConnectionLedger, Newcomer, Shortage};

@@ -1,10 +1,10 @@
 //! Access log lines of responses. Lines are formatted into a buffer of the worker and handed to the log in
 //! large pieces, so that logging costs a request no system call and no lock.
 
-use crate::base::active_requests::{ActiveRequest, ActiveTarget};
-use crate::base::log::{self, AccessLogFormat, MemberCall};
-use crate::base::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::hits::SiteHits;
+use crate::ledger::access_log::{AccessLogFormat, AccessLogLine, MemberCall};
+use crate::ledger::active_requests::{ActiveRequest, ActiveTarget};
+use crate::ledger::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch_context::Audience;
 use crate::serve::forwarding::client_of;
@@ -216,7 +216,7 @@ impl<'a> AccessLogEntry<'a> {
         }
         let who = self.client(&world, who);
         let asks = self.head.map(|head| &head.known_fields);
-        let line = log::AccessLogLine {
+        let line = AccessLogLine {
             peer: who.peer,
             user: self.user,
             unix_ms: context.clock.unix_ms(),
@@ -293,7 +293,7 @@ impl OwnedAccessLogEntry {
         if skipped.is_some_and(|it| it.contains(status.0)) {
             return;
         }
-        let line = log::AccessLogLine {
+        let line = AccessLogLine {
             peer: self.who.peer,
             user: self.user.as_deref(),
             unix_ms: context.clock.unix_ms(),

@@ -1,6 +1,7 @@
 //! Access log lines of a worker, buffered until the next sweep.
 
-use crate::base::log::{AccessLogLine, LogBatch};
+use crate::base::log::LogBatch;
+use crate::ledger::access_log::AccessLogLine;
 use crate::world::AccessLog;
 
 /// Buffered log lines of a worker. A destination has a single buffer, so the lines of a worker stay in order, also
@@ -18,7 +19,7 @@ impl AccessLogBatches {
             self.batches.push(LogBatch::new(access.sink.clone()));
             self.batches.len() - 1
         });
-        self.batches[index].push(access.format, line, time);
+        self.batches[index].push(|out| line.append(access.format, time, out));
     }
 
     /// Returns true if no line is buffered.

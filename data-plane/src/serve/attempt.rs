@@ -5,9 +5,9 @@
 //! A driver dispatches a request, passes the outcome to [`Attempt::of`] and executes the step. After a wait
 //! the driver dispatches the request again. Pure: no clock, no I/O.
 
-use crate::base::change_tracker::CatchUp;
-use crate::base::route_counters::RouteCounters;
 use crate::handler::route_handler::HandlerCall;
+use crate::ledger::change_tracker::CatchUp;
+use crate::ledger::route_counters::RouteCounters;
 use crate::serve::dispatch::{DispatchOutcome, Dispatched, with_page};
 use crate::serve::dispatch_context::RateCheck;
 use crate::serve::ruled_request::RuledRequest;

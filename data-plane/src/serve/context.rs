@@ -1,19 +1,20 @@
 //! State of a worker below the drivers of the protocols: clock, counters, thread pool, buffers, and the
 //! table of connections. Workers share only [`ProcessContext`].
 
-use crate::base::active_requests::{ActiveRequestLedger, ActiveRequests};
-use crate::base::body_memory::{BodyAccount, BodyMemory, WorkerBodyMemory};
-use crate::base::change_tracker::ChangeTracker;
 use crate::base::clock::Clock;
-use crate::base::descriptors::descriptors;
-use crate::base::fair_share::{RefusalCounters, SharedLimit};
-use crate::base::log::{AccessLogLine, RareLines};
-use crate::base::route_counters::{ResponseSeries, RouteCounters};
-use crate::base::stats::Counters;
+use crate::base::log::RareLines;
 use crate::base::sys;
 use crate::base::thread_pool::ThreadPool;
 use crate::handler::Endpoints;
 use crate::hits::{SiteHits, Tally, UserAgentCache};
+use crate::ledger::access_log::AccessLogLine;
+use crate::ledger::active_requests::{ActiveRequestLedger, ActiveRequests};
+use crate::ledger::body_memory::{BodyAccount, BodyMemory, WorkerBodyMemory};
+use crate::ledger::change_tracker::ChangeTracker;
+use crate::ledger::descriptors::descriptors;
+use crate::ledger::route_counters::{ResponseSeries, RouteCounters};
+use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
+use crate::ledger::stats::Counters;
 use crate::limits;
 use crate::serve::access_log_batches::AccessLogBatches;
 use crate::serve::connection_ledger::{

@@ -4,11 +4,11 @@
 //! Dispatch never waits. The only state changes are in the ledgers of logins, of cached pages and of
 //! changes on disk.
 
-use crate::base::change_tracker::CatchUp;
-use crate::base::route_counters::RouteCounters;
 use crate::cache::{CacheLookup, CachedHandler, LookupContext};
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Admission, Request, Rewrite, Script};
+use crate::ledger::change_tracker::CatchUp;
+use crate::ledger::route_counters::RouteCounters;
 use crate::limits::RESOURCE_TAGS_MAX;
 use crate::serve::access::{AccessDenied, AccessGate};
 use crate::serve::dispatch_context::{Audience, DispatchContext};

@@ -1,10 +1,10 @@
 //! The owned request of a handler, copied from the head of a client's request or of a subrequest.
 
-use crate::base::active_requests::ActiveRequestHandle;
-use crate::base::body_memory::BodyAccount;
 use crate::handler::interim::InterimSender;
 use crate::handler::pipe::PipeReader;
 use crate::handler::{Endpoints, Forwarding, Request, Rewrite, Subrequests};
+use crate::ledger::active_requests::ActiveRequestHandle;
+use crate::ledger::body_memory::BodyAccount;
 use crate::serve::dispatch_context::DispatchContext;
 use crate::wire::effective_host;
 use crate::wire::request_head::RequestHead;

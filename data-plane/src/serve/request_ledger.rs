@@ -9,8 +9,9 @@
 
 use crate::base::client_network::ClientNetwork;
 use crate::base::client_network::share_of;
-use crate::base::fair_share::{ClientHoldings, RefusalCounters, SharedLimit};
+use crate::base::fair_share::ClientHoldings;
 use crate::base::sys;
+use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{FEW_CONNECTIONS_MAX, UNFINISHED_HEAD_BYTES_FREE};
 use crate::serve::socket::TcpSocket;
 use std::cell::{Cell, RefCell};

@@ -1,7 +1,7 @@
 //! Bodies of responses without a handler, read part by part.
 
-use crate::base::body_memory::BodyAccount;
 use crate::base::sys;
+use crate::ledger::body_memory::BodyAccount;
 use crate::site::{BodyPiece, DiskContent, Listing, Variant, VariantResponse};
 use std::io;
 use std::sync::Arc;

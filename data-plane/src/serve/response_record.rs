@@ -3,9 +3,9 @@
 //!
 //! [`AccessLogEntry`]: crate::serve::access_log::AccessLogEntry
 
-use crate::base::active_requests::{ActiveRequestGuard, ActiveRequestHandle, RequestPhase};
-use crate::base::log::MemberCall;
-use crate::base::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
+use crate::ledger::access_log::MemberCall;
+use crate::ledger::active_requests::{ActiveRequestGuard, ActiveRequestHandle, RequestPhase};
+use crate::ledger::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::serve::access_log::{AccessLogEntry, ClientInfo, OwnedAccessLogEntry};
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch_context::Audience;

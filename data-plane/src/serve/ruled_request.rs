@@ -1,6 +1,6 @@
 //! Effect of the rules by request on one request: rates, cross-origin access, sizes and methods.
 
-use crate::base::client_rate::ClientRate;
+use crate::ledger::client_rate::ClientRate;
 use crate::serve::dispatch_context::RateCheck;
 use crate::world::SecureFields;
 use std::sync::Arc;

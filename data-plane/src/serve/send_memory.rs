@@ -1,7 +1,7 @@
 //! Memory of a handler's response on its way to the client, in the ledger of the bodies under way: the bytes that
 //! wait for the socket, and the bytes that wait in the kernel.
 
-use crate::base::body_memory::{BodyAccount, BodyPurpose};
+use crate::ledger::body_memory::{BodyAccount, BodyPurpose};
 use crate::limits::{PIPE_BYTES_MIN, SOCKET_STREAM_BYTES, UNSENT_BYTES_MAX};
 use crate::serve::socket::TcpSocket;
 

@@ -1,9 +1,9 @@
 //! Sessions of a worker's TCP connections: a session is parked here while the session awaits only events
 //! of the socket, and otherwise belongs to a task.
 
-use crate::base::descriptors::descriptors;
 use crate::base::sys;
 use crate::base::task::spawn_local;
+use crate::ledger::descriptors::descriptors;
 use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
 use crate::serve::connection::{AfterResponse, Connection};
 use crate::serve::connection_ledger::{ConnectionEntry, ConnectionOwner, Shortage};

@@ -4,10 +4,10 @@
 //! The peer receives window credit only for bytes that the handler has taken, so at most a pipe of body
 //! bytes waits. The handler's pipe is emptied as the flow-control windows and the socket allow.
 
-use crate::base::body_memory::BodyAccount;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
+use crate::ledger::body_memory::BodyAccount;
 use crate::serve::response_body::BodyFill;
 use crate::serve::response_head::{FieldCompression, is_without_content};
 use crate::serve::tunnel::{StreamTunnel, opens_tunnel};

@@ -3,13 +3,13 @@
 //! A subrequest passes the same dispatch as a client's request. The handler receives the result as a
 //! response.
 
-use crate::base::body_memory::BodyAccount;
 use crate::handler::pipe::{PipeReader, PipeWriter, pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{
     self, AccessCheck, Admission, Endpoints, HandlerError, LocalBoxFuture, Request, Response,
     Subrequest, Subrequests,
 };
+use crate::ledger::body_memory::BodyAccount;
 use crate::limits;
 use crate::serve::attempt::{Attempt, Progress, ReadyResponse, RequestContent, Step};
 use crate::serve::context::WorkerContext;

@@ -1,8 +1,8 @@
 //! A worker: one thread with its own runtime, listeners and connections.
 
-use crate::base::stats::Counters;
 use crate::base::sys;
 use crate::base::task::spawn_local;
+use crate::ledger::stats::Counters;
 use crate::serve::accept::{self, ACCEPT_PAUSE};
 use crate::serve::accepted_connection::AcceptLoop;
 pub use crate::serve::context::ProcessContext;

@@ -1,7 +1,7 @@
 //! Response from a variant: the status, and the part of the content to send.
 
 use crate::base::number_text::push_number;
-use crate::base::route_counters::CacheOutcome;
+use crate::ledger::route_counters::CacheOutcome;
 use crate::site::load::coding_mark;
 use crate::site::prepared_heads::{is, is_framing, push_field};
 use crate::site::variant::{DiskContent, Variant, VariantContent};

@@ -1,7 +1,7 @@
 //! HTTP/2 connection to a member, shared by concurrent requests of one worker. A task of the connection moves
 //! the bytes; see [`h2_driver`](crate::upstream::h2_driver).
 
-use crate::base::body_memory::BodyAccount;
+use crate::ledger::body_memory::BodyAccount;
 use crate::limits::{
     H2_MEMBER_PROBE_AFTER_MILLISECONDS, H2_MEMBER_RESETS_MAX, H2_MEMBER_UNSENT_BYTES_MAX,
     PROXY_HEAD_BYTES_MAX,

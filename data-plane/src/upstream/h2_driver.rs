@@ -3,7 +3,7 @@
 
 use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
-use crate::base::descriptors::descriptors;
+use crate::ledger::descriptors::descriptors;
 use crate::limits::{
     H2_MEMBER_KEPT_BUFFER_BYTES, H2_MEMBER_TURNS_MAX, H2_MEMBER_UNSENT_BYTES_MAX, Limits,
     MEMBER_IDLE_SWEEP_MILLISECONDS, PROXY_FIELDS_MAX, PROXY_HEAD_BYTES_MAX,

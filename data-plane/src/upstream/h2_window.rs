@@ -5,7 +5,7 @@
 //! reserved memory: for a response that is known to be longer, after the first bytes of a response of unknown length,
 //! and with the request if the last response of the connection was longer.
 
-use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
+use crate::ledger::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::{H2_MEMBER_STREAM_WINDOW_BYTES, PIPE_BYTES};
 
 /// Window that the member of one response has been granted.

@@ -1,7 +1,7 @@
 //! Connection to a member of a balancer, plain or over TLS.
 
-use crate::base::descriptors::MemberDescriptor;
 use crate::base::kernel_pipe::{PipeSink, Transferred};
+use crate::ledger::descriptors::MemberDescriptor;
 use crate::limits::MEMBER_RECEIVE_BYTES_MIN;
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::{BackendAddress, ConnectOptions};

@@ -2,9 +2,9 @@
 //! its runtime.
 
 use crate::base::client_network::ClientNetwork;
-use crate::base::descriptors::{DescriptorRefused, MemberDescriptor, descriptors};
 use crate::base::task::spawn_local;
 use crate::base::worker_number::worker_number;
+use crate::ledger::descriptors::{DescriptorRefused, MemberDescriptor, descriptors};
 use crate::limits::{
     MEMBER_FRESH_MILLISECONDS, MEMBER_IDLE_CLOSED_AT_ONCE, MEMBER_IDLE_LISTS,
     MEMBER_IDLE_SWEEP_MILLISECONDS,

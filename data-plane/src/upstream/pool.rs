@@ -8,10 +8,10 @@
 #[cfg(test)]
 mod tests;
 
-use crate::base::admission::{AdmissionControl, AdmissionRefused, CallSlot, WorkStart};
 use crate::base::client_network::ClientNetwork;
-use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::base::task::spawn_local;
+use crate::ledger::admission::{AdmissionControl, AdmissionRefused, CallSlot, WorkStart};
+use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{
     BACKEND_CONNECT_SECONDS, BACKEND_CONNECT_TRIES, BACKEND_CONNECTIONS_MAX,
     BACKEND_RETRY_MILLISECONDS, CALL_QUEUE_SECONDS,

@@ -14,14 +14,15 @@ pub mod request_rules;
 mod secure_fields;
 pub mod users;
 
-use crate::base::change_tracker::SiteChangeTracker;
 use crate::base::clock::monotonic_ms;
-use crate::base::log::{AccessLogFormat, Sink};
-use crate::base::route_counters::{RouteCounters, RouteLedger};
+use crate::base::log::Sink;
 use crate::cache::CachedHandler;
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::script::cgi::has_ending;
 use crate::hits::{Hits, SiteHits};
+use crate::ledger::access_log::AccessLogFormat;
+use crate::ledger::change_tracker::SiteChangeTracker;
+use crate::ledger::route_counters::{RouteCounters, RouteLedger};
 use crate::limits::Limits;
 use crate::site::{Redirects, ReleaseRules, Site, SiteRules};
 use crate::tls::{PendingChallenges, SiteIdentity, Tls, TlsClient};

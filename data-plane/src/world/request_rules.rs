@@ -2,7 +2,7 @@
 //! content of a request. A site without such rules has none of the look-ups.
 
 use crate::base::client_network::ClientNetwork;
-use crate::base::client_rate::ClientRate;
+use crate::ledger::client_rate::ClientRate;
 use crate::wire::path_readings::PathReadings;
 use crate::wire::request_target::is_below;
 use crate::world::cors::CorsRule;
@@ -143,7 +143,7 @@ impl RequestRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::client_rate::RateLimit;
+    use crate::ledger::client_rate::RateLimit;
     use std::net::IpAddr;
 
     fn rule(prefix: &str, body_bytes: Option<u64>, burst: Option<u32>) -> PathRule {

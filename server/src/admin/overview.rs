@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::admin::metrics::{MetricsFacts, RouteMetrics};
     use crate::admin::status::tests::example;
-    use crate::base::route_counters::RouteTotals;
+    use crate::ledger::route_counters::RouteTotals;
 
     #[test]
     fn problems_come_first_and_all_parts_follow() {

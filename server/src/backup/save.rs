@@ -10,8 +10,7 @@ use crate::base::trusted_path::{
 };
 use crate::config::{OperatorError, ServerConfig, SiteConfig, reason};
 use crate::limits::{
-    BACKUP_DEPTH_MAX, BACKUP_ENTRIES_MAX, BACKUP_MEMORY_BYTES, BACKUP_NAME_BYTES_MAX,
-    BACKUP_TRIES_MAX,
+    BACKUP_DEPTH_MAX, BACKUP_ENTRIES_MAX, BACKUP_MEMORY_BYTES, BACKUP_TRIES_MAX, TAR_NAME_BYTES_MAX,
 };
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -275,7 +274,7 @@ impl BackupWriter {
         for child in names(open.as_fd()).map_err(|error| at(place, error))? {
             let path = [name, b"/", child.as_bytes()].concat();
             let place = place.join(&child);
-            if path.len() > BACKUP_NAME_BYTES_MAX {
+            if path.len() > TAR_NAME_BYTES_MAX {
                 let what = format!("{}: the path is too long", place.display());
                 return Err(OperatorError::failure(what));
             }

@@ -7,13 +7,13 @@ use super::member_tls::MemberTlsClients;
 use super::redirects::SiteRedirects;
 use super::resources::SharedResources;
 use crate::base::atomic_file;
-use crate::base::change_tracker::SiteChangeTracker;
-use crate::base::route_counters::RouteCounters;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
 use crate::git::browse::render::readme::folder_readme;
 use crate::handler::route_handler::CorsPaths;
 use crate::handler::script::cgi;
 use crate::hits::SiteHits;
+use crate::ledger::change_tracker::SiteChangeTracker;
+use crate::ledger::route_counters::RouteCounters;
 use crate::limits::USER_FILE_BYTES_MAX;
 use crate::site::mime::{MediaPattern, MediaRules};
 use crate::site::{

@@ -18,8 +18,8 @@ pub use host::{allow_list, read_users, release_rules};
 pub use logs::{cannot_open, destination, open_access_logs};
 pub use resources::{SharedResources, new_balancers, new_logins, new_pseudonym};
 
-use crate::base::change_tracker::SiteChangeTracker;
 use crate::config::{self, Config, OperatorError};
+use crate::ledger::change_tracker::SiteChangeTracker;
 use crate::limits::Limits;
 use crate::site::SecretPaths;
 use crate::world::{Hosts, World};

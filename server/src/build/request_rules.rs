@@ -1,9 +1,9 @@
 //! Request rules of a site: rates, cross-origin access and sizes of contents, of the site and of its routes.
 
 use super::host::HostBuilder;
-use crate::base::client_rate::{ClientRate, RateLimit};
 use crate::config::{OperatorError, SiteConfig, Spanned};
 use crate::handler::route_handler::CorsPaths;
+use crate::ledger::client_rate::{ClientRate, RateLimit};
 use crate::world::cors::{CorsRule, CorsSettings};
 use crate::world::request_rules::{PathRule, RequestRules};
 use crate::world::{Host, SecureFields};

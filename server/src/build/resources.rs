@@ -1,16 +1,16 @@
 //! Resources shared by all Worlds of a process: the ledgers, keys and certificates of the server.
 
-use crate::base::body_memory::BodyMemory;
-use crate::base::change_tracker::ChangeTracker;
-use crate::base::fair_share::RefusalCounters;
 use crate::base::log::Sinks;
-use crate::base::route_counters::RouteLedger;
 use crate::cache::PageCache;
 use crate::config::{Config, OperatorError};
 use crate::git::browse::limiter::BrowseLimiter;
 use crate::git::post_receive::PushNotifier;
 use crate::handler::call::process::ProcessRunner;
 use crate::hits::Hits;
+use crate::ledger::body_memory::BodyMemory;
+use crate::ledger::change_tracker::ChangeTracker;
+use crate::ledger::route_counters::RouteLedger;
+use crate::ledger::shared_limit::RefusalCounters;
 use crate::site::ContentBudget;
 use crate::tls::{PendingChallenges, SelfSigned, TicketKeys, TlsError};
 use crate::upstream::Backends;

@@ -2,7 +2,6 @@
 
 use super::host::{HostBuilder, endings};
 use super::route_key::route_key;
-use crate::base::route_counters::RouteCounters;
 use crate::cache::{CacheLayer, PageCacheRule};
 use crate::config::{self, OperatorError, Spanned};
 use crate::git::browse::handler::BrowseHandler;
@@ -23,6 +22,7 @@ use crate::handler::script::cgi::CgiHandler;
 #[cfg(feature = "test-handlers")]
 use crate::handler::test_handler::TestHandler;
 use crate::hits::HitsHandler;
+use crate::ledger::route_counters::RouteCounters;
 use crate::limits::{CACHE_PAGE_BYTES, GIT_COMMIT_PAGE_RECHECK_SECONDS};
 use crate::site::{SecretPaths, SiteRoot};
 use crate::upstream::settings::BalancerSettings;

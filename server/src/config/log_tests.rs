@@ -1,7 +1,8 @@
 //! Tests of `[log]` and of `log` of a site.
 
-use crate::base::log::{AccessLogFormat, Rotation};
+use crate::base::log::Rotation;
 use crate::config::{Config, OperatorError, parse};
+use crate::ledger::access_log::AccessLogFormat;
 use std::path::Path;
 
 fn read_text(text: &str) -> Result<Config, OperatorError> {

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use crate::base::client_rate::RateLimit;
 use crate::config::declared_table::declare_table;
 use crate::config::error::OperatorError;
 use crate::config::suggestion::suggest;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::value_types::{ByteSize, Network};
 use crate::config::values::{InvalidValue, is_token, wrong};
+use crate::ledger::client_rate::RateLimit;
 use crate::limits::{
     CONFIG_CORS_SECONDS_MAX, CONFIG_RATE_PERIOD_SECONDS_MAX, CONFIG_RATE_REQUESTS_MAX,
 };

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
-use crate::base::client_rate::RateLimit;
 use crate::config::declared_table::{DeclaredTable, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::git_table::{GitConfig, GitKeys};
@@ -17,6 +16,7 @@ use crate::config::script_table::{BackendConfig, CgiConfig, Programs, ScriptKeys
 use crate::config::site_paths::{RewritePath, RoutePath};
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader};
 use crate::config::value_types::{Network, networks};
+use crate::ledger::client_rate::RateLimit;
 use crate::world::cors::CorsSettings;
 use crate::world::method_set::MethodSet;
 

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
-use crate::base::client_rate::RateLimit;
 use crate::config::balancer::BalancerConfig;
 use crate::config::declared_table::{DeclaredTable, ShownValue, declare_table};
 use crate::config::error::OperatorError;
@@ -23,6 +22,7 @@ use crate::config::route_table::{RouteConfig, Routes, TargetConfig};
 use crate::config::site_paths::{FileName, TryPaths};
 use crate::config::toml_reader::{FromToml, KeyedValue, TableReader};
 use crate::config::value_types::{Seconds, SiteName};
+use crate::ledger::client_rate::RateLimit;
 use crate::wire::redirect_map::MappedRedirect;
 use crate::world::cors::CorsSettings;
 

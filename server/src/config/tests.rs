@@ -124,7 +124,10 @@ fn every_key_is_read() {
         LogTarget::File("/srv/logs/access.log".into())
     );
     assert_eq!(*config.log.errors.get_ref(), LogTarget::Off);
-    assert_eq!(config.log.format, crate::base::log::AccessLogFormat::Json);
+    assert_eq!(
+        config.log.format,
+        crate::ledger::access_log::AccessLogFormat::Json
+    );
     assert_eq!(config.tls.min_version, TlsVersion::Tls13);
     assert_eq!(config.tls.ciphers.as_ref().map(Vec::len), Some(1));
     assert_eq!(

@@ -1,13 +1,9 @@
 //! Steps of the start, before the first connection is accepted: addresses, the state folder, privileges,
 //! logs and the resources common to all Worlds.
 
-use crate::base::body_memory::BodyMemory;
 use crate::base::clock;
-use crate::base::descriptors::descriptors;
-use crate::base::fair_share::RefusalCounters;
 use crate::base::folder_owner::FolderOwner;
 use crate::base::log::{LogDestination, Sink, Sinks};
-use crate::base::route_counters::RouteLedger;
 use crate::base::sys;
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::build::{self, SharedResources};
@@ -19,6 +15,10 @@ use crate::git::browse::limiter::BrowseLimiter;
 use crate::git::post_receive::PushNotifier;
 use crate::handler::call::process::ProcessRunner;
 use crate::hits::Hits;
+use crate::ledger::body_memory::BodyMemory;
+use crate::ledger::descriptors::descriptors;
+use crate::ledger::route_counters::RouteLedger;
+use crate::ledger::shared_limit::RefusalCounters;
 use crate::limits;
 use crate::manager::{ManagerContext, ManagerRequest};
 use crate::site::ContentBudget;

@@ -10,8 +10,8 @@ use crate::admin::status::{
     CertificateStatus, DeploymentStatus, ReleaseStatus, RenewalStatus, Status,
 };
 use crate::base::clock;
-use crate::base::stats::Stats;
 use crate::build::SharedResources;
+use crate::ledger::stats::Stats;
 use crate::serve::worker::Audience;
 use crate::tls::PairSummary;
 use crate::world::World;

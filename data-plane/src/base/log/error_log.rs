@@ -12,7 +12,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 
 use super::sink::Sink;
 use crate::base::clock::{rfc3339_ms, unix_ms_now};
-use crate::base::log::access_log::push_message;
+use crate::base::log::escape::push_message;
 
 /// Backend of the `log` crate. Clones are the same log.
 #[derive(Clone, Default)]

@@ -22,7 +22,6 @@ use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use tokio::sync::oneshot;
 
-use crate::base::log::access_log::{AccessLogFormat, AccessLogLine};
 use crate::base::log::rotation::{LogCompression, LogFolder, Rotation, copy_owner};
 use crate::base::sys;
 use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
@@ -333,12 +332,13 @@ impl LogBatch {
         self.sink.is_same(sink)
     }
 
-    /// Adds a line in `format`. `log_time` is described at [`AccessLogLine::append`].
-    pub fn push(&mut self, format: AccessLogFormat, line: &AccessLogLine<'_>, log_time: &[u8]) {
+    /// Adds the line that `append` appends to the buffer, with its newline. A log that is switched off takes no lines.
+    #[inline]
+    pub fn push(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
         if self.sink.is_off() {
             return;
         }
-        line.append(format, log_time, &mut self.lines);
+        append(&mut self.lines);
         if self.lines.len() >= LOG_BATCH_BYTES {
             self.flush();
         }

@@ -4,9 +4,6 @@
 //! The module is not a handler. Callers such as [`crate::handler::script::cgi`] choose the program and its
 //! environment. Looking up and starting a program may block on the disk, so a thread pool does both.
 
-use crate::base::admission::{AdmissionControl, CallSlot, WorkStart};
-use crate::base::body_memory::BodyReservation;
-use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::base::sys;
 use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
 use crate::handler::call::body::request_body::{BodyReader, RequestBody};
@@ -19,6 +16,9 @@ use crate::handler::call::script_call::{
 use crate::handler::call::stderr::StderrLog;
 use crate::handler::pipe::PipeRead;
 use crate::handler::{HandlerError, Response};
+use crate::ledger::admission::{AdmissionControl, CallSlot, WorkStart};
+use crate::ledger::body_memory::BodyReservation;
+use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits;
 use crate::wire::cgi::Environment;
 use crate::wire::reject::Reject;

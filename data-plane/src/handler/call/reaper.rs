@@ -2,7 +2,7 @@
 //! is waited for. All workers share one reaper. The reaper's thread runs only while groups are ending.
 //! Running groups are recorded as well, so that a stopping server leaves no process behind.
 
-use crate::base::admission::CallSlot;
+use crate::ledger::admission::CallSlot;
 use crate::limits::{PROGRAM_EXIT_POLL_MILLISECONDS, PROGRAM_GRACE_SECONDS};
 use rustix::io::Errno;
 use rustix::process::{

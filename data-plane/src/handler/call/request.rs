@@ -1,10 +1,10 @@
 //! Requests without their body, as passed to programs and backends.
 
-use crate::base::body_memory::BodyAccount;
 use crate::base::number_text::{push_address, push_number};
 use crate::handler::call::body::error::BodyError;
 use crate::handler::call::body::request_body::{RequestBody, SpoolLimit};
 use crate::handler::{Endpoints, Request, Subrequest, Subrequests};
+use crate::ledger::body_memory::BodyAccount;
 use crate::wire::cgi::MetaVariables;
 use crate::wire::fields::Fields;
 use crate::wire::path_readings::{Slashes, sent_path};

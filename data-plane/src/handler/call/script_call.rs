@@ -2,14 +2,14 @@
 //! response, then moves the content to the client as the script produces it. The request's body moves in
 //! the other direction at the same time. Limits apply to silence, duration and size.
 
-use crate::base::admission::{CallSlot, ClientPace};
-use crate::base::body_memory::BodyAccount;
-use crate::base::change_tracker::SiteChangeTracker;
 use crate::handler::call::body::rate::TransferRate;
 use crate::handler::call::body::request_body::SpoolLimit;
 use crate::handler::call::request::{LocalRequestParts, ScriptRequest, line};
 use crate::handler::pipe::{PipeBroken, PipeWriter, counted_pipe};
 use crate::handler::{HandlerError, Response, ResponseBody, Subrequests};
+use crate::ledger::admission::{CallSlot, ClientPace};
+use crate::ledger::body_memory::BodyAccount;
+use crate::ledger::change_tracker::SiteChangeTracker;
 use crate::limits;
 use crate::wire::cgi::{CgiDocument, CgiHeadError, CgiResponse};
 use crate::wire::h1::body_decoder::BodyLength;

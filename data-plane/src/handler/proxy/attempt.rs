@@ -1,6 +1,5 @@
 //! One attempt to get a response over HTTP/1.1: the request on one connection, up to the head of the final response.
 
-use crate::base::body_memory::BodyReservation;
 use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::{counted_pipe, pipe};
 use crate::handler::proxy::body::OutgoingBody;
@@ -17,6 +16,7 @@ use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::transfer::Transfer;
 use crate::handler::proxy::tunnel::Tunnel;
 use crate::handler::{Request, Response, ResponseBody};
+use crate::ledger::body_memory::BodyReservation;
 use crate::limits::{
     PIPE_BYTES, PROXY_CONTINUE_SECONDS, PROXY_FIELDS_MAX, PROXY_HEAD_BYTES_MAX,
     PROXY_INTERIM_RESPONSES_MAX,

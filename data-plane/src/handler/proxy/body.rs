@@ -1,6 +1,5 @@
 //! Body of a client's request on its way to a member.
 
-use crate::base::body_memory::{BodyAccount, BodyReservation};
 use crate::handler::call::body::request_body::{BodyRest, RequestBody};
 use crate::handler::pipe::{PipeReader, pipe};
 use crate::handler::proxy::exchange::{StreamedBody, push_last_chunk};
@@ -9,6 +8,7 @@ use crate::handler::proxy::log::line;
 use crate::handler::proxy::request_head::forwarded_trailers;
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::{HandlerError, Request};
+use crate::ledger::body_memory::{BodyAccount, BodyReservation};
 use crate::limits::BODY_BUFFER_BYTES;
 use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::h2::UploadLength;

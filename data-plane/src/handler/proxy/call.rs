@@ -2,7 +2,6 @@
 
 use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
-use crate::base::fair_share::SharedLimit;
 use crate::handler::pipe::pipe;
 use crate::handler::proxy::attempt::Attempt;
 use crate::handler::proxy::body::OutgoingBody;
@@ -15,6 +14,7 @@ use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::{NAME, ProxyRoute};
 use crate::handler::proxy::shortage::ShortageWait;
 use crate::handler::{HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
+use crate::ledger::shared_limit::SharedLimit;
 use crate::limits::{GRPC_PAUSE_SECONDS, TUNNEL_CLAIM_MILLISECONDS};
 use crate::upstream::balancer::{
     ChooseRequest, Lease, LeftRequest, MemberId, NoMember, PlaceReport, QueueTicket, SessionUse,

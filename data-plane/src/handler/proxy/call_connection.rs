@@ -1,6 +1,5 @@
 //! Connection of a call to the chosen member, kept or new, and the start of the attempt.
 
-use crate::base::body_memory::BodyReservation;
 use crate::handler::proxy::attempt::Attempt;
 use crate::handler::proxy::call::{CallState, ProxyCall};
 use crate::handler::proxy::cause;
@@ -10,6 +9,7 @@ use crate::handler::proxy::proxy_header::proxy_header;
 use crate::handler::proxy::request_head;
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::shortage;
+use crate::ledger::body_memory::BodyReservation;
 use crate::limits::H2_MEMBER_SHARED_HEAD_BYTES_MAX;
 use crate::upstream::balancer::Lease;
 use crate::upstream::{

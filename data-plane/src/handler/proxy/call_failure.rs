@@ -1,13 +1,13 @@
 //! Failed attempts of a call: the report to the balancer, the repetition or the error for the client, and the log.
 
 use crate::base::clock::monotonic_ms;
-use crate::base::log::MemberCall;
 use crate::handler::proxy::call::{CallState, ProxyCall};
 use crate::handler::proxy::cause;
 use crate::handler::proxy::log::{line, log_change, place};
 use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::route::NAME;
 use crate::handler::{HandlerError, Response};
+use crate::ledger::access_log::MemberCall;
 use crate::limits::PROXY_REFUSALS_MAX;
 use crate::upstream::balancer::{Member, MemberId, client_hash};
 use crate::wire::reject::Reject;

@@ -1,10 +1,10 @@
 //! Body of a request on its way to a member over HTTP/2.
 
-use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::handler::pipe::{PipeRead, PipeReader};
 use crate::handler::proxy::exchange::SendError;
 use crate::handler::proxy::request_head::forwarded_trailers;
 use crate::handler::proxy::route::ProxyRoute;
+use crate::ledger::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::PROXY_REPLAY_BYTES_MAX;
 use crate::upstream::H2RequestStream;
 use std::rc::Rc;

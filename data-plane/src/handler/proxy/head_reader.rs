@@ -1,13 +1,13 @@
 //! Head of a member's response on its way to the client, over any version of HTTP to the member.
 
 use crate::base::clock::monotonic_ms_at;
-use crate::base::log::MemberCall;
 use crate::handler::interim::InterimResponse;
 use crate::handler::pipe::pipe;
 use crate::handler::proxy::log::log_change;
 use crate::handler::proxy::response_head;
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::{Request, Response, ResponseBody};
+use crate::ledger::access_log::MemberCall;
 use crate::upstream::balancer::Lease;
 use crate::wire::h1::response_head::ResponseHead;
 use crate::wire::reject::Reject;

@@ -6,7 +6,7 @@
 //! member. The first long response widens the window, if the memory is granted. A later request reserves memory for
 //! the wide window before the request is sent, or takes another connection.
 
-use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
+use crate::ledger::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::{
     MEMBER_FAR_RESPONSE_BYTES, MEMBER_FAR_WINDOW_BYTES, MEMBER_RECEIVE_BYTES_MIN,
     MEMBER_TLS_RECEIVE_BYTES, MEMBER_UNSENT_BYTES, MEMBER_UNSENT_BYTES_MIN, MEMBER_WINDOW_BYTES,

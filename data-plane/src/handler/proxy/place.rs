@@ -5,9 +5,9 @@
 //! their client has more than an equal part of the places, or after a long silence.
 
 use crate::base::clock::monotonic_ms;
-use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::handler::Request;
 use crate::handler::call::body::rate::TransferRate;
+use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::upstream::balancer::Lease;
 use crate::wire::fields::Fields;
 use crate::wire::h1::response_head::ResponseHead;

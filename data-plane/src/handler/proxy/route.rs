@@ -1,7 +1,7 @@
 //! A route with a proxy, as an attempt sees the route: the balancer, and the settings of the forwarded request.
 
-use crate::base::fair_share::RefusalCounters;
 use crate::handler::proxy::settings::ForwardSettings;
+use crate::ledger::shared_limit::RefusalCounters;
 use crate::upstream::balancer::Balancer;
 use std::sync::Arc;
 

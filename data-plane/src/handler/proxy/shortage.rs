@@ -4,7 +4,7 @@
 //! members again.
 
 use crate::base::clock::monotonic_ms;
-use crate::base::descriptors::descriptors;
+use crate::ledger::descriptors::descriptors;
 use crate::limits::{
     PROXY_SHORTAGE_COMPLAINT_SECONDS, PROXY_SHORTAGE_PAUSE_MILLISECONDS,
     PROXY_SHORTAGE_WAIT_MILLISECONDS,

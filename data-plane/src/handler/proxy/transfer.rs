@@ -3,13 +3,13 @@
 
 use crate::base::clock::monotonic_ms;
 use crate::base::coarse_timer::CoarseTimer;
-use crate::base::fair_share::RefusalCounters;
-use crate::base::fair_share::SharedLimit;
 use crate::handler::Request;
 use crate::handler::pipe::PipeWriter;
 use crate::handler::proxy::log::{line, log_broken_off};
 use crate::handler::proxy::place::PlacePace;
 use crate::handler::proxy::route::ProxyRoute;
+use crate::ledger::shared_limit::RefusalCounters;
+use crate::ledger::shared_limit::SharedLimit;
 use crate::upstream::balancer::Lease;
 use crate::upstream::{self, MemberPool};
 use crate::wire::reject::Reject;

@@ -2,8 +2,8 @@
 //! bytes of both directions pass unchanged, each direction until its own end.
 
 use crate::base::clock::monotonic_ms;
-use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
+use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::PROXY_UNSENT_BYTES_MAX;
 use crate::upstream::balancer::Lease;
 use crate::upstream::{MemberConn, with_receive_buffer};

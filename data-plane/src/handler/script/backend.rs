@@ -1,8 +1,6 @@
 //! Scripts run by a FastCGI or SCGI backend. The backend answers either all requests below a route's path,
 //! or requests for the site's files with certain extensions.
 
-use crate::base::admission::CallSlot;
-use crate::base::body_memory::BodyReservation;
 use crate::base::task::spawn_local_with_timeout;
 use crate::handler::call::body::request_body::{BodyReader, RequestBody};
 use crate::handler::call::request::{ScriptLocation, ScriptRequest};
@@ -14,6 +12,8 @@ use crate::handler::pipe::PipeRead;
 use crate::handler::script::fastcgi::{self, FastCgiCodec};
 use crate::handler::script::scgi;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, Script};
+use crate::ledger::admission::CallSlot;
+use crate::ledger::body_memory::BodyReservation;
 use crate::limits;
 use crate::upstream::{Backend, Conn, IdleConn, ReusePolicy};
 use crate::wire::fastcgi::{FastCgiEnd, FastCgiStep, HEADER_BYTES, MalformedRecord};

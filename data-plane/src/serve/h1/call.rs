@@ -1,11 +1,11 @@
 //! A handler's call over HTTP/1.1, as started by a request.
 
-use crate::base::active_requests::RequestPhase;
-use crate::base::body_memory::BodyAccount;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{self, counted_pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{HandlerError, LocalBoxFuture, Response, Upgrade};
+use crate::ledger::active_requests::RequestPhase;
+use crate::ledger::body_memory::BodyAccount;
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::connection::Connection;

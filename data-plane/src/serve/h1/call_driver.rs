@@ -5,10 +5,10 @@
 //! the peer takes content. When the peer disconnects or a deadline expires, the call is dropped with all
 //! work started by the call.
 
-use crate::base::active_requests::RequestPhase;
-use crate::base::body_memory::BodyPurpose;
 use crate::handler::pipe::{self, PipeRead};
 use crate::handler::{LocalBoxFuture, Response, ResponseBody};
+use crate::ledger::active_requests::RequestPhase;
+use crate::ledger::body_memory::BodyPurpose;
 use crate::limits;
 use crate::serve::connection::{AfterResponse, Connection};
 use crate::serve::connection_table::ConnectionPhase;

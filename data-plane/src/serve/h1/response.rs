@@ -1,6 +1,6 @@
 //! Responses of HTTP/1.1: executes the step that follows a dispatch, and sends the response.
 
-use crate::base::active_requests::RequestPhase;
+use crate::ledger::active_requests::RequestPhase;
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::attempt::{Attempt, ReadyResponse, Step};

@@ -1,14 +1,14 @@
 //! A handler call on an HTTP/2 stream: starts the call, sends the handler's response, and ends calls that
 //! can't be completed.
 
-use crate::base::active_requests::RequestPhase;
-use crate::base::body_memory::BodyAccount;
-use crate::base::log::MemberCall;
-use crate::base::route_counters::CacheOutcome;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::counted_pipe;
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{Response, ResponseBody};
+use crate::ledger::access_log::MemberCall;
+use crate::ledger::active_requests::RequestPhase;
+use crate::ledger::body_memory::BodyAccount;
+use crate::ledger::route_counters::CacheOutcome;
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::h2::exchange::H2ExchangeState;

@@ -1,7 +1,7 @@
 //! Processing of an HTTP/2 request from the complete field section to the response: calls
 //! [`dispatch`](crate::serve::dispatch), and carries out the result at once or after a wait.
 
-use crate::base::active_requests::RequestPhase;
+use crate::ledger::active_requests::RequestPhase;
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::attempt::{

@@ -6,8 +6,8 @@
 //! whenever the connection is woken.
 
 use crate::base::client_network::ClientNetwork;
-use crate::base::fair_share::SharedLimit;
-use crate::base::stats::ClosedCount;
+use crate::ledger::shared_limit::SharedLimit;
+use crate::ledger::stats::ClosedCount;
 use crate::limits;
 use crate::serve::access_log::ClientInfo;
 use crate::serve::connection::{AfterResponse, Connection};

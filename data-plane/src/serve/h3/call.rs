@@ -2,12 +2,12 @@
 //! the client, and neither direction waits for the other. The peer's flow-control window opens only as the
 //! handler takes content.
 
-use crate::base::active_requests::RequestPhase;
-use crate::base::body_memory::BodyAccount;
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{PipeWriter, counted_pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{Response, ResponseBody};
+use crate::ledger::active_requests::RequestPhase;
+use crate::ledger::body_memory::BodyAccount;
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::context::WorkerContext;

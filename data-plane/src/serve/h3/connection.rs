@@ -1,9 +1,9 @@
 //! The task of an HTTP/3 connection, from the handshake to the end: accepts streams, and sends GOAWAY when
 //! the client has to leave.
 
-use crate::base::stats::ClosedCount;
 use crate::base::task::{spawn_boxed, spawn_local};
 use crate::handler::LocalBoxFuture;
+use crate::ledger::stats::ClosedCount;
 use crate::limits;
 use crate::serve::connection_ledger::ConnectionEntry;
 use crate::serve::context::WorkerContext;

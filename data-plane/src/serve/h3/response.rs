@@ -3,8 +3,8 @@
 //! A response that needs no wait is sent in the first poll, without a task and without stored state. Every
 //! wait (for a file, a password check, a handler or the peer) is an `await` of the same future.
 
-use crate::base::active_requests::RequestPhase;
 use crate::handler::LocalBoxFuture;
+use crate::ledger::active_requests::RequestPhase;
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::attempt::{Attempt, Progress, ReadyResponse, RequestContent, Step};

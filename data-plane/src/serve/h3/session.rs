@@ -2,8 +2,8 @@
 //! abuse budget for traffic without use.
 
 use crate::base::client_network::ClientNetwork;
-use crate::base::fair_share::SharedLimit;
 use crate::handler::Endpoints;
+use crate::ledger::shared_limit::SharedLimit;
 use crate::limits;
 use crate::serve::access_log::ClientInfo;
 use crate::serve::connection_ledger::{Activity, ConnectionEntry};

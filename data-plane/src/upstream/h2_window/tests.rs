@@ -1,6 +1,6 @@
 //! Windows of responses over HTTP/2, and the round trips of a response from a member that uses the whole window.
 
-use crate::base::body_memory::{BodyAccount, BodyMemory, WorkerBodyMemory};
+use crate::ledger::body_memory::{BodyAccount, BodyMemory, WorkerBodyMemory};
 use crate::limits::{CALL_RESERVED_BYTES, H2_MEMBER_STREAM_WINDOW_BYTES, Limits, PIPE_BYTES};
 use crate::upstream::h2_conn::{H2MemberConn, H2RequestStream};
 use crate::upstream::h2_mailbox::ResponsePart;

@@ -17,8 +17,8 @@ use super::Users;
 use super::hash_queue::{HashQueue, LoginStanding, PushOutcome};
 use super::login_limiter::LoginLimiter;
 use crate::base::client_network::ClientNetwork;
-use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
+use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{
     LOGIN_QUEUE_MAX, LOGIN_REMEMBERED_SECONDS, LOGIN_THREADS, LOGIN_TRUSTED_SECONDS, LOGINS_MAX,
     PASSWORD_BYTES_MAX,

@@ -1,6 +1,6 @@
 use super::*;
-use crate::base::active_requests::{ActiveTarget, RequestPhase};
-use crate::base::route_counters::RouteCounters;
+use crate::ledger::active_requests::{ActiveTarget, RequestPhase};
+use crate::ledger::route_counters::RouteCounters;
 use std::sync::Arc;
 
 /// Returns a target with the host and the path.

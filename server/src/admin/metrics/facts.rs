@@ -2,8 +2,8 @@
 
 use crate::admin::status::Status;
 use crate::base::machine::{MachineFacts, ProcessFacts};
-use crate::base::route_counters::RouteTotals;
-use crate::base::stats::LatencyTotals;
+use crate::ledger::route_counters::RouteTotals;
+use crate::ledger::stats::LatencyTotals;
 use crate::upstream::balancer::BalancerReport;
 
 /// Metrics at one moment: the status, the balancers, and the facts beside both.

@@ -5,7 +5,7 @@ use crate::admin::metrics::exposition::{Decimal, Exposition, Label, MetricsForma
 use crate::admin::metrics::facts::{Metrics, RouteMetrics};
 use crate::admin::metrics::family::{Family, MetricKind};
 use crate::base::machine::RASPBERRY_CONDITIONS;
-use crate::base::route_counters::CacheOutcome;
+use crate::ledger::route_counters::CacheOutcome;
 use crate::upstream::balancer::{LATENCY_BUCKET_MICROS, MemberReport};
 use crate::wire::reject::Reject;
 

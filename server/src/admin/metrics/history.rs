@@ -2,7 +2,7 @@
 //! the last minutes. Pure: the caller passes the counters and the time.
 
 use crate::admin::status::joined;
-use crate::base::stats::{LatencyTotals, Totals};
+use crate::ledger::stats::{LatencyTotals, Totals};
 use crate::limits::{HISTORY_INTERVAL_SECONDS, HISTORY_MEMBERS_MAX, HISTORY_SAMPLES_MAX};
 use crate::wire::json::quoted;
 use std::collections::VecDeque;
@@ -237,7 +237,7 @@ fn push_bounded<T>(ring: &mut VecDeque<T>, value: T) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::stats::Stats;
+    use crate::ledger::stats::Stats;
 
     fn member(requests: u64, errors: u64) -> MemberCounts<'static> {
         MemberCounts {

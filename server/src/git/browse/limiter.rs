@@ -1,13 +1,13 @@
 //! Limits of repository browsing: the number of pages generated at a time, separate from clones, and the
 //! rate of expensive requests per client address. All workers share one limiter.
 
-use crate::base::admission::{AdmissionControl, AdmissionRefused, CallSlot, WorkStart};
 use crate::base::client_network::ClientNetwork;
-use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
 use crate::git::browse::locate::RepositoryList;
 use crate::git::repository::GitSettings;
 use crate::handler::HandlerError;
+use crate::ledger::admission::{AdmissionControl, AdmissionRefused, CallSlot, WorkStart};
+use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{
     CALL_QUEUE_SECONDS, GIT_HEAVY_PAGES_AT_ONCE_MAX, GIT_LIST_CACHE_MILLISECONDS,
     GIT_LISTS_CACHED_MAX, GIT_LOOKUP_QUEUE_MAX, GIT_LOOKUP_THREADS, GIT_PAGES_AT_ONCE_MAX,

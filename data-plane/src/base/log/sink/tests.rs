@@ -223,30 +223,16 @@ fn full_batches_are_submitted() {
     let (sinks, _) = sinks(1 << 20);
     let sink = sinks.open(&LogDestination::File(path.clone())).unwrap();
     let mut batch = LogBatch::new(sink.clone());
-    let line = AccessLogLine {
-        peer: "192.0.2.1".parse().unwrap(),
-        user: None,
-        unix_ms: 0,
-        request: &[b'x'; 1_000],
-        status: 200,
-        bytes: 0,
-        referer: None,
-        agent: None,
-        host: None,
-        port: 80,
-        rule: 0,
-        tls: None,
-        micros: 0,
-        member: None,
-    };
+    let line = [&[b'x'; 1_000][..], b"\n"].concat();
+    let append = |out: &mut Vec<u8>| out.extend_from_slice(&line);
     let mut pushed = 0;
     while pushed == 0 || !batch.lines.is_empty() {
-        batch.push(AccessLogFormat::Combined, &line, b"[]");
+        batch.push(append);
         pushed += 1;
     }
     assert!(sink.flush(far()));
     assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), pushed);
-    batch.push(AccessLogFormat::Combined, &line, b"[]");
+    batch.push(append);
     batch.flush();
     assert!(sink.flush(far()));
     assert_eq!(

@@ -6,8 +6,8 @@
 //! therefore loses the slot, but only if a call is waiting. A client that takes a response too slowly, or
 //! sends a body at less than the rate of [`TransferRate`], loses the slot to a call of another client.
 
-use crate::base::admission::ClientPace;
 use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader};
+use crate::ledger::admission::ClientPace;
 use crate::limits::{
     DOWNLOAD_BYTES_PER_SECOND, DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE, DOWNLOAD_GRACE_SECONDS,
     DOWNLOAD_GRACE_SECONDS_OVER_SHARE, DOWNLOAD_RATE_CHECK_MILLISECONDS, RATE_WINDOW_CHECKS,

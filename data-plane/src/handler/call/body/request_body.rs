@@ -1,11 +1,11 @@
 //! Body of a script's request: a first part in memory, and the rest from the client or from the spool.
 
-use crate::base::admission::CallSlot;
-use crate::base::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::handler::call::body::error::BodyError;
 use crate::handler::call::body::rate::RatedPipe;
 use crate::handler::call::body::spool::{BodySpool, SpooledBody};
 use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader};
+use crate::ledger::admission::CallSlot;
+use crate::ledger::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::{BODY_BUFFER_BYTES, BODY_BUFFER_PART_BYTES};
 use crate::wire::h1::body_decoder::BodyLength;
 use std::net::IpAddr;
@@ -198,8 +198,8 @@ impl BodyReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::body_memory::{BodyMemory, WorkerBodyMemory};
     use crate::handler::pipe::pipe;
+    use crate::ledger::body_memory::{BodyMemory, WorkerBodyMemory};
     use crate::limits::CALL_RESERVED_BYTES;
     use std::path::Path;
     use std::rc::Rc;

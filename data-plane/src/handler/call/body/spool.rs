@@ -9,13 +9,13 @@
 //! spool.
 
 use crate::base::client_network::ClientNetwork;
-use crate::base::fair_share::{RefusalCounters, SharedLimit};
 use crate::base::network_table::{Holding, NetworkTable};
 use crate::base::sys;
 use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
 use crate::handler::call::body::error::BodyError;
 use crate::handler::call::body::rate::RatedPipe;
 use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader};
+use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{
     BODY_BUFFER_BYTES, SPOOL_PEER_PARTS, SPOOL_QUEUE_MAX, SPOOL_THREADS, SPOOLS_MAX,
 };

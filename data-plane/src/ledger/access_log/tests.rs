@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use crate::base::clock::log_time;
-use crate::base::log::access_log::*;
 use crate::base::visible_text::is_hidden;
+use crate::ledger::access_log::*;
 
 const AT_MS: u64 = 1_795_199_954_123;
 

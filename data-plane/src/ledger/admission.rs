@@ -15,7 +15,7 @@
 
 use crate::base::call_shares::{CallShares, SlowCalls, WaitRank, WaitingCall};
 use crate::base::client_network::ClientNetwork;
-use crate::base::fair_share::{RefusalCounters, SharedLimit};
+use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{
     CALL_END_PAUSE_MILLISECONDS, CALL_SHARE_SECONDS, CALL_UNANSWERED_MILLISECONDS,
 };

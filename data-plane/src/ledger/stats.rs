@@ -4,38 +4,9 @@
 //! between processors. Status and metrics sum up the counters of all workers. Counters of one sum may
 //! differ by a request under way.
 
+use crate::base::counter::Counter;
 use crate::limits::REFUSAL_RULES_MAX;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// Number that only grows.
-#[derive(Default, Debug)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds `n` on the thread that owns the counter. Of two concurrent additions one would be lost, so
-    /// shared counters need [`Counter::add_shared`].
-    #[inline]
-    pub fn add(&self, n: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
-    }
-
-    /// Adds 1 on the thread that owns the counter. See [`Counter::add`].
-    #[inline]
-    pub fn increment(&self) {
-        self.add(1);
-    }
-
-    /// Adds `n` from any thread, provided that all threads use this method for the counter.
-    pub fn add_shared(&self, n: u64) {
-        self.0.fetch_add(n, Relaxed);
-    }
-
-    /// Returns the current value.
-    pub fn value(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
 
 macro_rules! counters {
     ($( $name:ident $doc:literal; )*) => {
@@ -148,7 +119,7 @@ pub struct RuleCounters([Counter; REFUSAL_RULES_MAX]);
 
 impl Default for RuleCounters {
     fn default() -> RuleCounters {
-        RuleCounters([const { Counter(AtomicU64::new(0)) }; REFUSAL_RULES_MAX])
+        RuleCounters([const { Counter::new() }; REFUSAL_RULES_MAX])
     }
 }
 
@@ -225,7 +196,7 @@ pub struct Histogram {
 impl Default for Histogram {
     fn default() -> Histogram {
         Histogram {
-            buckets: [const { Counter(AtomicU64::new(0)) }; BUCKETS],
+            buckets: [const { Counter::new() }; BUCKETS],
             sum: Counter::default(),
         }
     }

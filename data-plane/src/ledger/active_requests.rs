@@ -5,7 +5,7 @@
 //! a lock of its own. Only the control plane takes the lock of another thread's table, and holds the lock for a bounded
 //! number of entries: the entries are linked in the order of their start.
 
-use crate::base::route_counters::RouteCounters;
+use crate::ledger::route_counters::RouteCounters;
 use crate::limits::{ACTIVE_REQUEST_HOST_BYTES_MAX, ACTIVE_REQUEST_PATH_BYTES_MAX};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
