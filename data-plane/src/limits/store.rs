@@ -42,6 +42,9 @@ pub const RECEIVE_UNSYNCED_CONTENTS_MAX: usize = 4_096;
 /// Seconds without a byte from a publisher, or without room for an answer, after which a receiver ends the session,
 /// 30 minutes. A publisher of a large site compresses texts for minutes between two requests.
 pub const RECEIVE_IDLE_SECONDS_MAX: u64 = 30 * 60;
+/// Seconds without a frame from a publisher after which its reservation of bytes lapses for other sessions, 60 s. A
+/// publisher sends the contents without a pause, and a connection over a bad network recovers within that time.
+pub const RESERVATION_SILENCE_SECONDS_MAX: u64 = 60;
 /// Bytes that each file of a store counts for the quota at least, 4 KiB: a file takes a block of the disk.
 pub const STORE_FILE_BYTES_MIN: u64 = 4 * 1024;
 /// Labels of one owner for a site, and pins of a site, 1,000 each. The releases with a label or a pin are never swept. The

@@ -360,7 +360,7 @@ const KEPT_FILE: OFlags = OFlags::RDWR
     .union(OFlags::CLOEXEC);
 
 /// Flags for a new file.
-const NEW_FILE: OFlags = OFlags::WRONLY
+const NEW_FILE: OFlags = OFlags::RDWR
     .union(OFlags::CREATE)
     .union(OFlags::EXCL)
     .union(OFlags::NOFOLLOW)

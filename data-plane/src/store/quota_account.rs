@@ -7,6 +7,10 @@
 //! The reservations are read before the bytes of the store, and a session lowers its reservation after a write. A byte on
 //! its way is therefore counted once or twice, and never left out.
 //!
+//! A reservation lapses after [`RESERVATION_SILENCE_SECONDS_MAX`] without a frame of the publisher, so that a silent session
+//! does not hold the room of others. A session with a sign of life after half of the time counts again before it goes on,
+//! and no other session has counted on its room until then.
+//!
 //! The lock also tells a sweep that the drafts with the name of the session are in use.
 
 use super::StoreError;
@@ -14,6 +18,8 @@ use super::blob_folder::SESSION;
 use super::folder_access::{LockKind, create_unique, each_name, is_locked, lock, open_file};
 use super::write_error::StoreWriteError;
 use super::writer::StoreWriter;
+use crate::base::sys::monotonic_nanos;
+use crate::limits::RESERVATION_SILENCE_SECONDS_MAX;
 use rustix::fs::{AtFlags, FlockOperation, flock, unlinkat};
 use std::cell::Cell;
 use std::fs::File;
@@ -81,6 +87,20 @@ impl<'s> QuotaAccount<'s> {
         ahead.or_else(|_| self.reserve(bytes))
     }
 
+    /// Keeps the reservation at a sign of life of the publisher. After a long silence the bytes are reserved anew, or
+    /// refused.
+    pub fn renew(&self) -> Result<(), StoreWriteError> {
+        let left = self.left.get();
+        let silence = Noted::read(&self.file).silence_seconds();
+        if left == 0 || silence == 0 {
+            Ok(())
+        } else if silence < RESERVATION_SILENCE_SECONDS_MAX / 2 {
+            self.note(left)
+        } else {
+            self.reserve(left)
+        }
+    }
+
     /// Takes written bytes from the reservation.
     pub fn after_write(&self, bytes: u64) -> Result<(), StoreWriteError> {
         self.note(self.left.get().saturating_sub(bytes))
@@ -104,7 +124,7 @@ impl<'s> QuotaAccount<'s> {
                 return Ok(());
             }
             if is_locked(drafts, name) {
-                sum = sum.saturating_add(read_bytes(drafts, name));
+                sum = sum.saturating_add(reserved_bytes(drafts, name));
             } else {
                 // The next sweep removes a file that stays.
                 let _ = unlinkat(drafts, name, AtFlags::empty());
@@ -117,7 +137,10 @@ impl<'s> QuotaAccount<'s> {
 
     /// Writes the reservation for the other sessions.
     fn note(&self, bytes: u64) -> Result<(), StoreWriteError> {
-        let written = self.file.write_all_at(&bytes.to_le_bytes(), 0);
+        let mut noted = [0; Noted::BYTES];
+        noted[..8].copy_from_slice(&bytes.to_le_bytes());
+        noted[8..].copy_from_slice(&seconds().to_le_bytes());
+        let written = self.file.write_all_at(&noted, 0);
         written.map_err(|error| StoreWriteError::at(self.path())(error))?;
         self.left.set(bytes);
         Ok(())
@@ -145,11 +168,49 @@ fn counting(store: &StoreWriter) -> Result<File, StoreWriteError> {
     lock.ok_or(StoreWriteError::Busy)
 }
 
-/// Reads the reservation of a session. A session that ends meanwhile has no bytes.
-fn read_bytes(drafts: &std::os::fd::OwnedFd, name: &str) -> u64 {
-    let mut bytes = [0; 8];
-    match open_file(drafts, name).map(|file| file.read_exact_at(&mut bytes, 0)) {
-        Ok(Ok(())) => u64::from_le_bytes(bytes),
-        _ => 0,
+/// Reads the reserved bytes of a session. A session that ends meanwhile has none.
+fn reserved_bytes(drafts: &std::os::fd::OwnedFd, name: &str) -> u64 {
+    let noted = open_file(drafts, name).map(|file| Noted::read(&file));
+    noted.map_or(0, |noted| noted.reserved_bytes())
+}
+
+/// Reservation in the file of a session.
+struct Noted {
+    bytes: u64,
+    /// Time of the last sign of life, in seconds of the machine's monotonic clock; None for a session of an earlier program.
+    seconds: Option<u64>,
+}
+
+impl Noted {
+    const BYTES: usize = 16;
+
+    fn read(file: &File) -> Noted {
+        let number = |at| {
+            let mut bytes = [0; 8];
+            let read = file.read_exact_at(&mut bytes, at);
+            read.ok().map(|()| u64::from_le_bytes(bytes))
+        };
+        Noted {
+            bytes: number(0).unwrap_or(0),
+            seconds: number(8),
+        }
     }
+
+    fn silence_seconds(&self) -> u64 {
+        self.seconds
+            .map_or(0, |then| seconds().saturating_sub(then))
+    }
+
+    fn reserved_bytes(&self) -> u64 {
+        if self.silence_seconds() < RESERVATION_SILENCE_SECONDS_MAX {
+            self.bytes
+        } else {
+            0
+        }
+    }
+}
+
+/// Returns the time in seconds, the same in all processes of the machine.
+fn seconds() -> u64 {
+    monotonic_nanos() / 1_000_000_000
 }
