@@ -318,9 +318,10 @@ impl std::error::Error for UnknownContender {}
 impl std::fmt::Display for UnknownContender {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "no contender is called {}", self.name)?;
-        match self.near.is_empty() {
-            true => write!(out, "; `anthill bench list` names all"),
-            false => write!(out, "; did you mean {}?", self.near.join(" or ")),
+        if self.near.is_empty() {
+            write!(out, "; `anthill bench list` names all")
+        } else {
+            write!(out, "; did you mean {}?", self.near.join(" or "))
         }
     }
 }

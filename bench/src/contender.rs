@@ -546,9 +546,12 @@ fn copied(program: &Path, folder: &Path) -> io::Result<PathBuf> {
 /// Formats a command line with shell quoting.
 fn command_line(launch: &Launch) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
-    let quoted = |word: &str| match !word.is_empty() && word.chars().all(plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+    let quoted = |word: &str| {
+        if !word.is_empty() && word.chars().all(plain) {
+            word.to_owned()
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
     };
     let variables = launch
         .environment
@@ -574,9 +577,10 @@ fn last_line_of(log: &Path) -> Option<String> {
         .filter(|line| !line.is_empty());
     let last = lines.next()?;
     // The advice below an error of anthill or of a compiler says little without the error.
-    let error = match last.starts_with("help: ") {
-        true => lines.find(|line| line.starts_with("error: ")),
-        false => None,
+    let error = if last.starts_with("help: ") {
+        lines.find(|line| line.starts_with("error: "))
+    } else {
+        None
     };
     let line = error.map_or(last.to_owned(), |error| format!("{error}; {last}"));
     Some(line.chars().take(LINE_MAX).collect())
@@ -711,9 +715,10 @@ impl std::fmt::Display for StartError {
 }
 
 fn write_line(out: &mut std::fmt::Formatter<'_>, line: &str) -> std::fmt::Result {
-    match line.is_empty() {
-        true => out.write_str("; its log is empty"),
-        false => write!(out, "; its log ends with: {line}"),
+    if line.is_empty() {
+        out.write_str("; its log is empty")
+    } else {
+        write!(out, "; its log ends with: {line}")
     }
 }
 

@@ -62,12 +62,13 @@ impl Written {
 }
 
 fn sound(price: Price) -> Result<Price, String> {
-    match price.amount.is_finite() && price.amount > 0.0 {
-        true => Ok(price),
-        false => Err(format!(
+    if price.amount.is_finite() && price.amount > 0.0 {
+        Ok(price)
+    } else {
+        Err(format!(
             "the price is {}, but must be greater than zero",
             price.amount
-        )),
+        ))
     }
 }
 

@@ -102,21 +102,23 @@ impl Program {
         if let Some(path) = named {
             let variable = self.environment.as_deref().unwrap_or_default();
             let path = std::path::absolute(&path).unwrap_or(path);
-            return match is_program(&path) {
-                true => Ok(path),
-                false => Err(format!(
+            return if is_program(&path) {
+                Ok(path)
+            } else {
+                Err(format!(
                     "${variable} names {}, not an executable program",
                     path.display()
-                )),
+                ))
             };
         }
         for name in &self.names {
-            let found = match name.starts_with('/') {
-                true => Some(PathBuf::from(name)).filter(|path| path.exists()),
-                false => places
+            let found = if name.starts_with('/') {
+                Some(PathBuf::from(name)).filter(|path| path.exists())
+            } else {
+                places
                     .iter()
                     .map(|place| place.join(name))
-                    .find(|path| is_program(path)),
+                    .find(|path| is_program(path))
             };
             if let Some(path) = found {
                 return Ok(path);

@@ -123,9 +123,10 @@ impl Site {
 
     /// Returns the path of a page of the given size: `/5100.html`, `/16k.html`.
     pub fn path_of(bytes: u64) -> String {
-        match bytes >= 1024 && bytes.is_multiple_of(1024) {
-            true => format!("/{}k.html", bytes / 1024),
-            false => format!("/{bytes}.html"),
+        if bytes >= 1024 && bytes.is_multiple_of(1024) {
+            format!("/{}k.html", bytes / 1024)
+        } else {
+            format!("/{bytes}.html")
         }
     }
 
@@ -249,13 +250,14 @@ fn list(folder: &Path, prefix: &str, files: &mut Vec<Page>) -> io::Result<()> {
         let entry = entry?;
         let path = format!("{prefix}/{}", entry.file_name().to_string_lossy());
         let metadata = entry.metadata()?;
-        match metadata.is_dir() {
-            true => list(&entry.path(), &path, files)?,
-            false => files.push(Page {
+        if metadata.is_dir() {
+            list(&entry.path(), &path, files)?
+        } else {
+            files.push(Page {
                 path,
                 file: entry.path(),
                 bytes: metadata.len(),
-            }),
+            })
         }
     }
     // The order of directory entries is random.
@@ -399,12 +401,11 @@ mod tests {
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).expect("a folder") {
                 let path = entry.expect("an entry").path();
-                match path.is_dir() {
-                    true => folders.push(path),
-                    false => {
-                        let name = path.strip_prefix(&public).expect("below").to_owned();
-                        there.insert(name.to_string_lossy().into_owned());
-                    }
+                if path.is_dir() {
+                    folders.push(path)
+                } else {
+                    let name = path.strip_prefix(&public).expect("below").to_owned();
+                    there.insert(name.to_string_lossy().into_owned());
                 }
             }
         }

@@ -115,12 +115,11 @@ impl Measure for Stage<'_> {
         }
         self.check_members(&plan, act)?;
         let driver = case.driver.unwrap_or(self.driver);
-        let direct = match case.direct {
-            true => {
-                let plan = members::direct(&plan, playing.members());
-                Some(self.load(driver, &plan, playing, &members::Unwatched)?)
-            }
-            false => None,
+        let direct = if case.direct {
+            let plan = members::direct(&plan, playing.members());
+            Some(self.load(driver, &plan, playing, &members::Unwatched)?)
+        } else {
+            None
         };
         let watch = Audience::new(playing, self.server_cpus());
         let measured = self.load(driver, &plan, playing, &watch)?;

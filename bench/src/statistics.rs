@@ -168,9 +168,10 @@ pub fn compare_rounds(first: &[Numbered], second: &[Numbered]) -> Option<Compari
     };
     let (numbers, first): (Vec<u32>, Vec<f64>) = by_number(first);
     let (second_numbers, second): (Vec<u32>, Vec<f64>) = by_number(second);
-    match numbers == second_numbers {
-        true => compare(&first, &second),
-        false => compare_unpaired(&first, &second),
+    if numbers == second_numbers {
+        compare(&first, &second)
+    } else {
+        compare_unpaired(&first, &second)
     }
 }
 
@@ -206,9 +207,10 @@ impl Distance {
     fn judge(self, first: &[f64], second: &[f64]) -> Option<Verdict> {
         let (of_first, of_second) = (median(first)?, median(second)?);
         let (one, other) = (interval(first)?, interval(second)?);
-        let (verdict, gap, ratio) = match of_first > of_second {
-            true => (Verdict::More, one.low - other.high, of_first / of_second),
-            false => (Verdict::Less, other.low - one.high, of_second / of_first),
+        let (verdict, gap, ratio) = if of_first > of_second {
+            (Verdict::More, one.low - other.high, of_first / of_second)
+        } else {
+            (Verdict::Less, other.low - one.high, of_second / of_first)
         };
         let wider = (one.high - one.low).max(other.high - other.low);
         (gap > 0.0 && gap >= self.gap * wider && ratio >= self.ratio).then_some(verdict)

@@ -25,9 +25,10 @@ pub fn text(run: &Run) -> String {
         });
         let failures = rows.iter().any(|row| failed(row.cell) > 0);
         let head = if failures { "failed" } else { "" };
-        let added = match rows.iter().any(|row| has_added(row.cell)) {
-            true => format!("{:>14}", "added p99 ms"),
-            false => String::new(),
+        let added = if rows.iter().any(|row| has_added(row.cell)) {
+            format!("{:>14}", "added p99 ms")
+        } else {
+            String::new()
         };
         let head = format!(
             "  {:<26}{:>12}{:>21}{:>12}{:>10}{added}{:>10}{head:>18}",
@@ -99,9 +100,10 @@ impl Row<'_> {
                 format!("{:>18}", format!("{failed} ({share:.2} %)"))
             }
         };
-        let added = match has_added(cell) {
-            true => format!("{:>14}", of(added_p99)),
-            false => String::new(),
+        let added = if has_added(cell) {
+            format!("{:>14}", of(added_p99))
+        } else {
+            String::new()
         };
         format!(
             "  {:<26}{rate:>12.0}{interval:>21}{:>12}{:>10}{added}{:>10}{failed}{remark}",

@@ -59,12 +59,13 @@ impl Values {
         let lines: Vec<&str> = template.lines().collect();
         let mut out = String::with_capacity(template.len() * 2);
         let end = self.fill_lines(&lines, 0, &BTreeMap::new(), true, &mut out)?;
-        match end < lines.len() {
-            true => Err(TemplateError {
+        if end < lines.len() {
+            Err(TemplateError {
                 line: end + 1,
                 problem: Problem::StrayEnd,
-            }),
-            false => Ok(out),
+            })
+        } else {
+            Ok(out)
         }
     }
 

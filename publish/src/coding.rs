@@ -83,9 +83,10 @@ pub fn decode(coding: ContentCoding, coded: &mut dyn Read, out: &mut dyn Write) 
             io::copy(&mut decoder, out)?;
         }
     }
-    match coded.fill_buf()?.is_empty() {
-        true => Ok(()),
-        false => Err(io::ErrorKind::InvalidData.into()),
+    if coded.fill_buf()?.is_empty() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::InvalidData.into())
     }
 }
 

@@ -147,9 +147,10 @@ impl<'s> ContentAdder<'s> {
                 return Err(changed(file));
             }
         }
-        let coded = match is_text(file) {
-            true => self.add_coded(file, &content)?,
-            false => Vec::new(),
+        let coded = if is_text(file) {
+            self.add_coded(file, &content)?
+        } else {
+            Vec::new()
         };
         Ok(FileContents { content, coded })
     }

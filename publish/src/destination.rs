@@ -49,9 +49,10 @@ impl Destination {
             );
         }
         let path = PathBuf::from(place);
-        Ok(match place.contains('/') || path.is_dir() {
-            true => Destination::Folder(path, site),
-            false => Destination::Host(place.to_owned(), site),
+        Ok(if place.contains('/') || path.is_dir() {
+            Destination::Folder(path, site)
+        } else {
+            Destination::Host(place.to_owned(), site)
         })
     }
 

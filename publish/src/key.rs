@@ -129,10 +129,11 @@ const SITE_ID_RANDOM_BYTES: usize = 16;
 
 /// Returns the identity of a site if its form is right.
 fn checked_id(id: &str) -> Result<String, Problem> {
-    match is_site_id(id) {
-        true => Ok(id.to_owned()),
-        false => Err(Problem::usage("the site id has a wrong form")
-            .help("a site id has 16 to 63 letters, digits, hyphens and underscores, as `site_id` in anthill.toml")),
+    if is_site_id(id) {
+        Ok(id.to_owned())
+    } else {
+        Err(Problem::usage("the site id has a wrong form")
+            .help("a site id has 16 to 63 letters, digits, hyphens and underscores, as `site_id` in anthill.toml"))
     }
 }
 

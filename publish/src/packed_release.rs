@@ -90,9 +90,12 @@ impl PackedRelease {
         let failed = |error: io::Error| refusal(&self.path, &error.to_string());
         let file = File::open(&self.path).map_err(failed)?;
         let mut new = 0;
-        let begin = |content: &BlobRef| match store.has(content).map_err(stored)? {
-            true => Ok(None),
-            false => store.draft().map(Some).map_err(stored),
+        let begin = |content: &BlobRef| {
+            if store.has(content).map_err(stored)? {
+                Ok(None)
+            } else {
+                store.draft().map(Some).map_err(stored)
+            }
         };
         self.each(&file, begin, |content, draft| {
             new += content.size;

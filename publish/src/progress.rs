@@ -97,9 +97,10 @@ fn line(done: u64, total: u64, seconds: f64) -> String {
     let bar: String = (0..20)
         .map(|at| if at < filled { '#' } else { '.' })
         .collect();
-    let left = match part > 0.01 {
-        true => format!(", {} left", text::seconds(seconds / part - seconds)),
-        false => String::new(),
+    let left = if part > 0.01 {
+        format!(", {} left", text::seconds(seconds / part - seconds))
+    } else {
+        String::new()
     };
     format!(
         "[{bar}] {} of {}{left}",

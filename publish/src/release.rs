@@ -94,17 +94,19 @@ fn out_of_bounds(text: &str, rules: &SiteRules, error: &ManifestError) -> Proble
         return Problem::usage(what).help("correct or remove the line");
     }
     let is_file = line.starts_with("file ") || line.starts_with("hashed ");
-    let shown = match is_file {
-        true => line.rsplit(' ').next().unwrap_or_default().to_owned(),
-        false => shortened(line),
+    let shown = if is_file {
+        line.rsplit(' ').next().unwrap_or_default().to_owned()
+    } else {
+        shortened(line)
     };
     let is_of_all = ["the release has", "the contents have", "the manifest"]
         .iter()
         .any(|start| what.starts_with(start));
     let what = format!("the folder is no valid release: {shown}: {what}");
-    Problem::usage(what).help(match is_of_all {
-        true => "divide the site into several sites",
-        false => "rename or remove the file",
+    Problem::usage(what).help(if is_of_all {
+        "divide the site into several sites"
+    } else {
+        "rename or remove the file"
     })
 }
 

@@ -180,9 +180,10 @@ impl Remote {
         )?;
         self.flush()?;
         let text = self.read_text(FrameKind::Manifest)?;
-        match text.is_empty() || sha256(&text) == *release {
-            true => Ok(text),
-            false => Err(self.problem("the host sent a manifest that differs from its digest")),
+        if text.is_empty() || sha256(&text) == *release {
+            Ok(text)
+        } else {
+            Err(self.problem("the host sent a manifest that differs from its digest"))
         }
     }
 
@@ -305,11 +306,12 @@ impl Remote {
     /// Returns the refusal of the receiver, with advice about the quota.
     fn refused(&self, reason: &str) -> Problem {
         let problem = self.problem(reason);
-        match reason.contains(" the quota is ") {
-            true => problem.help(
+        if reason.contains(" the quota is ") {
+            problem.help(
                 "unpin, unlabel or sweep old releases on the host, or raise --quota in the line of authorized_keys",
-            ),
-            false => problem,
+            )
+        } else {
+            problem
         }
     }
 

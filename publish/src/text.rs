@@ -20,9 +20,10 @@ pub fn bytes(count: u64) -> String {
         size /= 1_000.0;
         unit = next;
     }
-    match size < 9.95 {
-        true => format!("{size:.1} {unit}"),
-        false => format!("{size:.0} {unit}"),
+    if size < 9.95 {
+        format!("{size:.1} {unit}")
+    } else {
+        format!("{size:.0} {unit}")
     }
 }
 

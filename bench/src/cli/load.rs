@@ -59,9 +59,10 @@ fn plan(typed: &Typed) -> Result<Plan, Problem> {
     };
     let rate = typed.number("rate", "a number of requests a second", positive)?;
     let usual = Plan::default();
-    let resumption = match typed.has("resumed") {
-        true => Resumption::Resumed,
-        false => Resumption::Full,
+    let resumption = if typed.has("resumed") {
+        Resumption::Resumed
+    } else {
+        Resumption::Full
     };
     let tls = url.tls.then(|| Tls {
         resumption,
@@ -196,9 +197,10 @@ fn words(outcome: &Outcome, plan: &Plan) -> String {
         )
     };
     if !outcome.latency.is_empty() {
-        let late = match outcome.failures.contains_key(Failures::TIMEOUT) {
-            true => ", including timeouts",
-            false => "",
+        let late = if outcome.failures.contains_key(Failures::TIMEOUT) {
+            ", including timeouts"
+        } else {
+            ""
         };
         line("latency", percentiles(&outcome.latency) + late);
     }

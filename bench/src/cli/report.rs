@@ -42,9 +42,10 @@ pub(super) fn report(typed: &Typed) -> Done {
             text.ok_or_else(nothing_in_csv)?
         }
         Form::Report(format) => {
-            let published = match typed.has("published") {
-                true => Published::Shown,
-                false => Published::Hidden,
+            let published = if typed.has("published") {
+                Published::Shown
+            } else {
+                Published::Hidden
             };
             report::report(&runs, format, published)
         }

@@ -125,9 +125,12 @@ impl<'t> Order<'t> {
         let profile = typed.path("machine").map(|path| Profile::load(&path));
         let profile = profile.transpose();
         let output = typed.path("output");
-        let usual_output = || match typed.has("resume") {
-            true => PathBuf::from(format!("{}.json", suite.name)),
-            false => unused(suite.name),
+        let usual_output = || {
+            if typed.has("resume") {
+                PathBuf::from(format!("{}.json", suite.name))
+            } else {
+                unused(suite.name)
+            }
         };
         Ok(Order {
             typed,
@@ -525,9 +528,10 @@ fn named<'c>(
         }
         wanted.push(entry);
     }
-    match problems.is_empty() {
-        true => Ok(wanted),
-        false => Err(Problem::usage(problems.join("\nerror: "))),
+    if problems.is_empty() {
+        Ok(wanted)
+    } else {
+        Err(Problem::usage(problems.join("\nerror: ")))
     }
 }
 

@@ -522,9 +522,10 @@ impl<'a> Http1<'a> {
             length: response.length,
             differs: response.differs,
         };
-        let verdict = match excess {
-            true => Err(Failure::new(Failures::PROTOCOL, EXCESS_BYTES)),
-            false => seen.judge(&self.plan.expect),
+        let verdict = if excess {
+            Err(Failure::new(Failures::PROTOCOL, EXCESS_BYTES))
+        } else {
+            seen.judge(&self.plan.expect)
         };
         self.tally.response(self.course, &asked, now, verdict);
         if excess || ended {

@@ -301,9 +301,10 @@ fn can_enter(folder: &Path) -> io::Result<()> {
         .arg(folder)
         .stderr(std::process::Stdio::null())
         .status()?;
-    match entered.success() {
-        true => Ok(()),
-        false => Err(io::Error::other("no process may enter the control group")),
+    if entered.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other("no process may enter the control group"))
     }
 }
 

@@ -176,9 +176,10 @@ pub fn for_money(requests_a_day: f64, price: &Price) -> String {
 
 /// Formats a price: `£2,500`, `14.40 CHF`.
 pub fn cost(price: &Price) -> String {
-    let amount = match price.amount.fract() == 0.0 {
-        true => number::whole(price.amount),
-        false => format!("{:.2}", price.amount),
+    let amount = if price.amount.fract() == 0.0 {
+        number::whole(price.amount)
+    } else {
+        format!("{:.2}", price.amount)
     };
     match currency(&price.currency) {
         sign if sign.chars().count() == 1 => format!("{sign}{amount}"),

@@ -40,9 +40,10 @@ fn lay_out(wishes: &Wishes) -> Programme {
         );
     }
     let case = Case::new("hello", "Hello, 10 clients, no keep-alive", plan);
-    let case = match wishes.as_published {
-        true => case.with("as_published", Parameter::Flag(true)),
-        false => case.of_size(HELLO_BYTES),
+    let case = if wishes.as_published {
+        case.with("as_published", Parameter::Flag(true))
+    } else {
+        case.of_size(HELLO_BYTES)
     };
     programme.acts = vec![Act {
         setting: Setting::Single {

@@ -75,9 +75,10 @@ impl ParsedCommand {
                     Problem::usage(what).help(format!("see `anthill {} --help`", command.name))
                 );
             };
-            let value = match value.is_empty() {
-                true => OsString::new(),
-                false => parser.value().map_err(usage)?,
+            let value = if value.is_empty() {
+                OsString::new()
+            } else {
+                parser.value().map_err(usage)?
             };
             parsed.options.push((known, value));
         }

@@ -77,9 +77,10 @@ impl Outcome {
 
     /// Returns the exit status of the command.
     pub(super) fn code(is_unserved: bool) -> ExitCode {
-        match is_unserved {
-            true => ExitCode::from(NOT_SERVED),
-            false => ExitCode::SUCCESS,
+        if is_unserved {
+            ExitCode::from(NOT_SERVED)
+        } else {
+            ExitCode::SUCCESS
         }
     }
 }

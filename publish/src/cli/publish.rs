@@ -116,13 +116,12 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         refuse_for_file(file, source, parsed)?;
     }
     refuse_store(source)?;
-    let site = match hosts.is_empty() && file.is_none() {
-        true => {
-            let site = SiteOfStore::find(&operands[1])?;
-            site.refuse_foreign(source)?;
-            site
-        }
-        false => publish_hosts::stage(source)?,
+    let site = if hosts.is_empty() && file.is_none() {
+        let site = SiteOfStore::find(&operands[1])?;
+        site.refuse_foreign(source)?;
+        site
+    } else {
+        publish_hosts::stage(source)?
     };
     if let Some(command) = parsed.text("build")? {
         build(command)?;
@@ -149,9 +148,10 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         publish_hosts::refuse_without_rights(&remotes)?;
     }
     if let Some(file) = file {
-        return match is_dry_run {
-            true => publication.dry_run(),
-            false => publication.pack(&file),
+        return if is_dry_run {
+            publication.dry_run()
+        } else {
+            publication.pack(&file)
         };
     }
     if !remotes.is_empty() {
@@ -159,9 +159,10 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
             run: &publication,
             label,
         };
-        return match is_dry_run {
-            true => run.dry_run(remotes),
-            false => run.publish(remotes, made),
+        return if is_dry_run {
+            run.dry_run(remotes)
+        } else {
+            run.publish(remotes, made)
         };
     }
     match (is_dry_run, label) {
@@ -307,10 +308,11 @@ fn check_links(origin: &mut Origin, parsed: &ParsedCommand) -> Result<(), Proble
 fn build(command: &str) -> Result<(), Problem> {
     let status = Command::new("sh").arg("-c").arg(command).status();
     let status = status.map_err(|error| Problem::failure(format!("sh: {error}")))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(Problem::failure(format!("the build failed: {status}"))
-            .help("nothing is published; correct the build, and publish again")),
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Problem::failure(format!("the build failed: {status}"))
+            .help("nothing is published; correct the build, and publish again"))
     }
 }
 
@@ -409,9 +411,10 @@ impl PublishRun {
         drop(writer);
         self.sweep();
         let addresses = SiteAddresses::read(&self.site.acknowledgment());
-        let open = match done.is_unserved {
-            true => String::new(),
-            false => open_lines(urls(&addresses, label, &release)),
+        let open = if done.is_unserved {
+            String::new()
+        } else {
+            open_lines(urls(&addresses, label, &release))
         };
         print(&format!(
             "release {} of {}: {}\n{}\n{open}",
@@ -508,9 +511,10 @@ impl PublishRun {
                 });
             }
         };
-        let own = match self.site.is_own {
-            true => self.files_of(self.served()?.as_ref()),
-            false => Vec::new(),
+        let own = if self.site.is_own {
+            self.files_of(self.served()?.as_ref())
+        } else {
+            Vec::new()
         };
         let known = KnownCodings {
             own: known_codings(&own),

@@ -38,9 +38,10 @@ fn lines(
             (Some(before), Some(files)) => Some(compare(before, files, |_, _| ())),
             _ => None,
         };
-        let state = match records.withdrawn.contains(&release) {
-            true => None,
-            false => state(records, report, *sequence),
+        let state = if records.withdrawn.contains(&release) {
+            None
+        } else {
+            state(records, report, *sequence)
         };
         lines.push(ListLine {
             release,

@@ -107,9 +107,10 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
             let records = site.records()?;
             let report = site.report(&records);
             let files_of = &mut |release: &[u8; 32]| site.files(release);
-            match parsed.has("json") {
-                true => print(&release_list::json(&records, &report, files_of)),
-                false => print(&release_list::table(&records, &report, files_of)),
+            if parsed.has("json") {
+                print(&release_list::json(&records, &report, files_of))
+            } else {
+                print(&release_list::table(&records, &report, files_of))
             }
         }
     }
@@ -184,12 +185,13 @@ fn label(place: &OsStr, label: &str, name: Option<&str>) -> Result<ExitCode, Pro
 
 /// Refuses a label that the site does not have.
 pub(super) fn must_have_label(records: &SiteRecords, label: &str) -> Result<(), Problem> {
-    match records.labels.contains_key(label) {
-        true => Ok(()),
-        false => Err(
+    if records.labels.contains_key(label) {
+        Ok(())
+    } else {
+        Err(
             Problem::usage(format!("no release has the label `{label}`"))
                 .help("`anthill releases STORE` lists the labels"),
-        ),
+        )
     }
 }
 
@@ -198,12 +200,13 @@ pub(super) fn must_have_label(records: &SiteRecords, label: &str) -> Result<(), 
 pub(super) fn refuse_digits(label: &str) -> Result<(), Problem> {
     let is_id =
         label.len() >= RELEASE_DIGITS_MIN && label.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match is_id {
-        false => Ok(()),
-        true => Err(Problem::usage(format!(
+    if is_id {
+        Err(Problem::usage(format!(
             "the label `{label}` could be the start of a release id"
         ))
-        .help("take a label with another character, such as v-1 or next")),
+        .help("take a label with another character, such as v-1 or next"))
+    } else {
+        Ok(())
     }
 }
 

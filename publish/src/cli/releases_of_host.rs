@@ -66,9 +66,10 @@ pub(super) fn run(
 fn list(remote: &mut Remote, is_json: bool) -> String {
     let (records, report) = (remote.records.clone(), remote.report.clone());
     let files_of = &mut |release: &[u8; 32]| release::files(&remote.manifest(release).ok()?).ok();
-    match is_json {
-        true => release_list::json(&records, &report, files_of),
-        false => release_list::table(&records, &report, files_of),
+    if is_json {
+        release_list::json(&records, &report, files_of)
+    } else {
+        release_list::table(&records, &report, files_of)
     }
 }
 
@@ -89,9 +90,10 @@ fn verify(remote: &mut Remote, parsed: &ParsedCommand) -> Result<(String, ExitCo
             report.push_str(&format!("  {}\n", line.escape_debug()));
         }
     }
-    let code = match is_damaged {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+    let code = if is_damaged {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
     };
     Ok((report, code))
 }

@@ -199,13 +199,15 @@ fn report(
     done: &Outcome,
     addresses: &SiteAddresses,
 ) -> Result<ExitCode, Problem> {
-    let open = match done.is_unserved {
-        true => String::new(),
-        false => open_lines(urls(addresses, None, release)),
+    let open = if done.is_unserved {
+        String::new()
+    } else {
+        open_lines(urls(addresses, None, release))
     };
-    let replaced = match before.pointer.release == *release || done.is_unserved {
-        true => String::new(),
-        false => format!("  in place of {}\n", short(&before.pointer.release)),
+    let replaced = if before.pointer.release == *release || done.is_unserved {
+        String::new()
+    } else {
+        format!("  in place of {}\n", short(&before.pointer.release))
     };
     print(&format!(
         "release {} of {site}: {}\n{replaced}{open}",

@@ -24,14 +24,15 @@ pub(super) fn check_sequence(
     let mut newest = records.publications.values().rev();
     let last = newest.find(|it| key.has_signed(it));
     let last = last.map_or(0, |it| it.pointer.sequence);
-    match sequence <= last.saturating_add(SEQUENCE_JUMP_MAX) {
-        true => Ok(()),
-        false => Err(Problem::failure(format!(
+    if sequence <= last.saturating_add(SEQUENCE_JUMP_MAX) {
+        Ok(())
+    } else {
+        Err(Problem::failure(format!(
             "the next sequence would be {sequence}, and the key signed {last} last"
         ))
         .help(
             "the store has a wrong record: look at `anthill releases`, and remove the file of the record in `pointers`",
-        )),
+        ))
     }
 }
 
@@ -90,15 +91,16 @@ pub(super) fn find_signed(
     }
     let release = find_named(records, name)?;
     let mut publications = records.publications.values();
-    match publications.any(|it| it.pointer.release == release && key.has_signed(it)) {
-        true => Ok(release),
-        false => Err(Problem::usage(format!(
+    if publications.any(|it| it.pointer.release == release && key.has_signed(it)) {
+        Ok(release)
+    } else {
+        Err(Problem::usage(format!(
             "the key signed no publication of the release that the store names `{name}`"
         ))
         .help(format!(
             "write all 64 digits: {}; compare them first with the id that you published or looked at",
             hex(&release)
-        ))),
+        )))
     }
 }
 

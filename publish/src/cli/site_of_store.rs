@@ -40,11 +40,12 @@ impl SiteOfStore {
     /// Finds a site by an argument `PATH[:SITE]`. Without a name the site is the only site of the store, or `www`.
     pub(super) fn find(argument: &OsStr) -> Result<SiteOfStore, Problem> {
         let (path, site) = Destination::folder(argument)?;
-        let store = match path.is_dir() {
-            false => None,
-            true => Some(StoreFolder::open(&path).map_err(|error| {
+        let store = if path.is_dir() {
+            Some(StoreFolder::open(&path).map_err(|error| {
                 Problem::failure(format!("the store {}: {error}", text::file(&path)))
-            })?),
+            })?)
+        } else {
+            None
         };
         let site = match (site, &store) {
             (Some(site), _) => site,

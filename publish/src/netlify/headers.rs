@@ -84,9 +84,10 @@ fn field(line: usize, words: &str) -> Result<(&str, &str), Problem> {
     let shown = shortened(name);
     if let Some(reason) = field_refusal(name.as_bytes()) {
         let what = format!("a site cannot set the field `{shown}`: {reason}");
-        let help = match name.is_ascii() && !name.contains(char::is_whitespace) {
-            true => "remove the line; `headers` in anthill.toml sets fields of the operator",
-            false => "write a name of letters, digits and hyphens",
+        let help = if name.is_ascii() && !name.contains(char::is_whitespace) {
+            "remove the line; `headers` in anthill.toml sets fields of the operator"
+        } else {
+            "write a name of letters, digits and hyphens"
         };
         return Err(refused(FILE, line, what).help(help));
     }

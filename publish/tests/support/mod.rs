@@ -112,9 +112,10 @@ fn collect(folder: &Path, files: &mut Vec<(PathBuf, u64)>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         let metadata = fs::symlink_metadata(&path).expect("a file");
-        match metadata.is_dir() {
-            true => collect(&path, files),
-            false => files.push((path, metadata.len())),
+        if metadata.is_dir() {
+            collect(&path, files)
+        } else {
+            files.push((path, metadata.len()))
         }
     }
 }
