@@ -6,13 +6,13 @@ use anthill_data_plane::wire::content_coding::ContentCoding;
 use std::io::{self, BufRead, BufReader, Read, Write};
 
 /// Codings of a release, in the order of a manifest.
-pub const CODINGS: [ContentCoding; 3] =
+pub(crate) const CODINGS: [ContentCoding; 3] =
     [ContentCoding::Gzip, ContentCoding::Br, ContentCoding::Zstd];
 
 /// Least size of a coded text in bytes. The fields of a response are longer than the savings of a shorter text.
-pub const CODED_SIZE_MIN: u64 = 256;
+pub(crate) const CODED_SIZE_MIN: u64 = 256;
 /// Largest size of a coded text, 64 MiB. Brotli takes seconds for each megabyte.
-pub const CODED_SIZE_MAX: u64 = 64 << 20;
+pub(crate) const CODED_SIZE_MAX: u64 = 64 << 20;
 /// Largest size of a text with the highest level of Brotli, 4 MiB. The highest level takes ten times as long.
 const BROTLI_BEST_SIZE_MAX: u64 = 4 << 20;
 /// Window of Brotli as an exponent of 2: 4 MiB.
@@ -24,12 +24,12 @@ const ZSTD_LEVEL: i32 = 19;
 
 /// Returns true if a coded content is small enough to be kept: at most 95 % of a text of `size` bytes, and smaller than
 /// the codings before, since a client with a later coding mostly has the earlier ones too.
-pub fn is_worthwhile(coded: u64, size: u64, before: &[u64]) -> bool {
+pub(crate) fn is_worthwhile(coded: u64, size: u64, before: &[u64]) -> bool {
     coded * 20 <= size * 19 && before.iter().all(|before| coded < *before)
 }
 
 /// Codes a text of `size` bytes.
-pub fn code(
+pub(crate) fn code(
     coding: ContentCoding,
     text: &mut dyn Read,
     size: u64,
@@ -65,7 +65,11 @@ pub fn code(
 
 /// Decodes a coded text of another publisher. Bytes behind the end of the coding are an error, since a browser perhaps
 /// decodes them, and so is a window that browsers refuse (RFC 9659).
-pub fn decode(coding: ContentCoding, coded: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn decode(
+    coding: ContentCoding,
+    coded: &mut dyn Read,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut coded = BufReader::new(coded);
     match coding {
         ContentCoding::Identity => io::copy(&mut coded, out).map(drop)?,

@@ -23,11 +23,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 const THREADS_MAX: usize = 8;
 
 /// Coded contents of a file.
-pub type CodedContents = Vec<(ContentCoding, BlobRef)>;
+pub(crate) type CodedContents = Vec<(ContentCoding, BlobRef)>;
 
 /// Content of a file with its codings.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FileContents {
+pub(crate) struct FileContents {
     /// Content without a coding.
     pub content: BlobRef,
     /// Coded contents in the order of a manifest.
@@ -36,7 +36,7 @@ pub struct FileContents {
 
 /// Place of the contents.
 #[derive(Copy, Clone)]
-pub enum Target<'s> {
+pub(crate) enum Target<'s> {
     /// The contents are added to a store.
     Store(&'s StoreWriter),
     /// The contents are only counted, and compared with a store.
@@ -44,7 +44,7 @@ pub enum Target<'s> {
 }
 
 /// Store for comparison without changes.
-pub trait Presence: Sync {
+pub(crate) trait Presence: Sync {
     /// Returns true if the store has a content.
     fn has(&self, content: &BlobRef) -> bool;
     /// Opens a content; None for a content that the store lacks.
@@ -53,7 +53,7 @@ pub trait Presence: Sync {
 
 /// Codings of texts of earlier releases, by the digests of the texts.
 #[derive(Default)]
-pub struct KnownCodings {
+pub(crate) struct KnownCodings {
     /// Codings of a release of this user.
     pub own: HashMap<[u8; 32], CodedContents>,
     /// Codings of a release that another publisher perhaps made. Each coding is decoded before its use.
@@ -61,7 +61,7 @@ pub struct KnownCodings {
 }
 
 /// Adder of the contents of all files.
-pub struct ContentAdder<'s> {
+pub(crate) struct ContentAdder<'s> {
     source: &'s Source,
     target: Target<'s>,
     known: KnownCodings,
@@ -74,7 +74,11 @@ pub struct ContentAdder<'s> {
 
 impl<'s> ContentAdder<'s> {
     /// Returns an adder for the files of a source.
-    pub fn new(source: &'s Source, target: Target<'s>, known: KnownCodings) -> ContentAdder<'s> {
+    pub(crate) fn new(
+        source: &'s Source,
+        target: Target<'s>,
+        known: KnownCodings,
+    ) -> ContentAdder<'s> {
         ContentAdder {
             source,
             target,
@@ -88,7 +92,7 @@ impl<'s> ContentAdder<'s> {
 
     /// Adds the contents of all files, and returns them in the order of the files, with the bytes that were new to the
     /// store.
-    pub fn run(self) -> Result<(Vec<FileContents>, u64), Problem> {
+    pub(crate) fn run(self) -> Result<(Vec<FileContents>, u64), Problem> {
         let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
         let threads = threads.min(THREADS_MAX).min(self.source.files.len().max(1));
         let parts: Vec<_> = self.progress.run(|| {
@@ -242,23 +246,28 @@ impl<'s> ContentAdder<'s> {
 }
 
 /// Returns true if a file has a media type with worthwhile codings.
-pub fn is_text(file: &SourceFile) -> bool {
+pub(crate) fn is_text(file: &SourceFile) -> bool {
     is_text_path(&file.path)
 }
 
 /// Returns true if a path has a media type with worthwhile codings.
-pub fn is_text_path(path: &[u8]) -> bool {
+pub(crate) fn is_text_path(path: &[u8]) -> bool {
     mime::built_in_coding(path) == ContentCoding::Identity
         && mime::compressible(mime::of(path, &[]))
 }
 
 /// Returns the problem for an error of the store.
-pub fn stored(error: StoreWriteError) -> Problem {
+pub(crate) fn stored(error: StoreWriteError) -> Problem {
     Problem::failure(format!("the store: {error}"))
 }
 
 /// Returns true if a file has a coded content that decodes to a text. A coding of more bytes than the text ends early.
-pub fn is_coding_of(file: File, coding: ContentCoding, coded: &BlobRef, text: &BlobRef) -> bool {
+pub(crate) fn is_coding_of(
+    file: File,
+    coding: ContentCoding,
+    coded: &BlobRef,
+    text: &BlobRef,
+) -> bool {
     let mut read = SummedRead {
         input: file,
         sum: Sum::default(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Destination of a publication.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Destination {
+pub(crate) enum Destination {
     /// Store in a folder, and the name of the site if given.
     Folder(PathBuf, Option<String>),
     /// Host with a server, and the name of the site if given.
@@ -18,7 +18,7 @@ pub enum Destination {
 
 impl Destination {
     /// Reads `PATH[:SITE]`, `HOST[:SITE]` or `FILE.release`. A path has a slash, or is the name of a present folder.
-    pub fn parse(text: &OsStr) -> Result<Destination, Problem> {
+    pub(crate) fn parse(text: &OsStr) -> Result<Destination, Problem> {
         let path = PathBuf::from(text);
         if path.is_dir() {
             return Ok(Destination::Folder(path, None));
@@ -57,7 +57,7 @@ impl Destination {
     }
 
     /// Returns the folder of a store and the name of the site if given.
-    pub fn folder(text: &OsStr) -> Result<(PathBuf, Option<String>), Problem> {
+    pub(crate) fn folder(text: &OsStr) -> Result<(PathBuf, Option<String>), Problem> {
         match Destination::parse(text)? {
             Destination::Folder(path, site) => Ok((path, site)),
             Destination::Packed(path) => {
@@ -81,7 +81,7 @@ impl Destination {
 
 /// Returns true for the name of a packed release: the name ends in `.release`, has no colon, and is no folder. A host or
 /// store with such a name is named with its site.
-pub fn is_packed(path: &Path) -> bool {
+pub(crate) fn is_packed(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let stem = name.strip_suffix(b".release").unwrap_or_default();
     !stem.is_empty() && !stem.contains(&b':') && !path.is_dir()

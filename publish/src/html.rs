@@ -7,7 +7,7 @@ use memchr::{memchr_iter, memmem};
 
 /// Reference of a page: the value of `href` or `src`, without surrounding space.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reference {
+pub(crate) struct Reference {
     /// Line of the tag, from 1.
     pub line: usize,
     /// Value with character references decoded.
@@ -16,7 +16,7 @@ pub struct Reference {
 
 /// References and identifiers of a page.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Page {
+pub(crate) struct Page {
     /// Values of `href` and `src` in their order.
     pub references: Vec<Reference>,
     /// Values of `id`, and of `name` of `a`.
@@ -27,7 +27,7 @@ pub struct Page {
 
 impl Page {
     /// Reads a page.
-    pub fn read(text: &[u8]) -> Page {
+    pub(crate) fn read(text: &[u8]) -> Page {
         let mut page = Page::default();
         let mut reader = TagReader {
             text,

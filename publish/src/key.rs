@@ -17,7 +17,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 /// Key of a publisher, with the identity of the site for which the key signs.
-pub struct PublisherKey {
+pub(crate) struct PublisherKey {
     pair: Ed25519KeyPair,
     /// Identity of the site; None for pointers that any site of the name accepts.
     site_id: Option<String>,
@@ -25,7 +25,7 @@ pub struct PublisherKey {
 
 impl PublisherKey {
     /// Reads a key from a file. `site_id` takes the place of the identity in the file.
-    pub fn read(path: &Path, site_id: Option<&str>) -> Result<PublisherKey, Problem> {
+    pub(crate) fn read(path: &Path, site_id: Option<&str>) -> Result<PublisherKey, Problem> {
         let help = "`anthill publish --new-key FILE` makes a key";
         let failed = |what: String| Problem::usage(format!("{}: {what}", text::file(path)));
         let pem = std::fs::read(path).map_err(|error| failed(error.to_string()).help(help))?;
@@ -48,7 +48,7 @@ impl PublisherKey {
 
     /// Makes a key, and writes the key with the identity of a site to a new file with the mode 0600. Without `site_id`, the
     /// identity is random.
-    pub fn make(path: &Path, site_id: Option<&str>) -> Result<PublisherKey, Problem> {
+    pub(crate) fn make(path: &Path, site_id: Option<&str>) -> Result<PublisherKey, Problem> {
         let failed = |what: &str| Problem::failure(format!("{}: {what}", text::file(path)));
         let id = match site_id {
             Some(id) => checked_id(id)?,
@@ -87,12 +87,12 @@ impl PublisherKey {
     }
 
     /// Returns the identity of the site for which the key signs.
-    pub fn site_id(&self) -> Option<&str> {
+    pub(crate) fn site_id(&self) -> Option<&str> {
         self.site_id.as_deref()
     }
 
     /// Returns the public key, 32 bytes.
-    pub fn public(&self) -> [u8; 32] {
+    pub(crate) fn public(&self) -> [u8; 32] {
         let mut key = [0; 32];
         // An Ed25519 public key has 32 bytes (RFC 8032 §5.1.5).
         key.copy_from_slice(self.pair.public_key().as_ref());
@@ -100,17 +100,17 @@ impl PublisherKey {
     }
 
     /// Returns true if this key made the signature of a publication, and for the site of the key.
-    pub fn has_signed(&self, publication: &Publication) -> bool {
+    pub(crate) fn has_signed(&self, publication: &Publication) -> bool {
         self.is_bound_alike(publication) && is_verified(publication)
     }
 
     /// Returns true if a publication names this key and the identity of its site. The signature is not verified.
-    pub fn is_bound_alike(&self, publication: &Publication) -> bool {
+    pub(crate) fn is_bound_alike(&self, publication: &Publication) -> bool {
         publication.key == Some(self.public()) && publication.pointer.site_id == self.site_id
     }
 
     /// Returns the signed text of a pointer for the site of the key.
-    pub fn sign(&self, pointer: &ReleasePointer) -> String {
+    pub(crate) fn sign(&self, pointer: &ReleasePointer) -> String {
         let key = self.public();
         let pointer = ReleasePointer {
             site_id: self.site_id.clone(),
@@ -150,7 +150,7 @@ fn id_line(pem: &[u8]) -> Option<&str> {
 }
 
 /// Returns true if the signature of a publication is right. The key is perhaps of another publisher.
-pub fn is_verified(publication: &Publication) -> bool {
+pub(crate) fn is_verified(publication: &Publication) -> bool {
     let (Some(key), Some(signature)) = (publication.key, publication.signature) else {
         return false;
     };

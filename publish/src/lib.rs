@@ -3,19 +3,21 @@
 //! The package turns a folder into contents and a manifest, and writes both to a store with the library of the server
 //! (`anthill_data_plane::store`). Nothing of the package is linked into the server.
 
-pub mod problem;
-pub mod text;
-pub mod key;
-pub mod source;
-pub mod html;
-pub mod netlify;
-pub mod site_rules;
-pub mod links;
-pub mod coding;
-pub mod progress;
-pub mod contents;
-pub mod release;
-pub mod packed_release;
-pub mod remote;
-pub mod destination;
+#![warn(unreachable_pub)]
+
+mod problem;
+mod text;
+mod key;
+mod source;
+mod html;
+mod netlify_headers;
+mod site_rules;
+mod links;
+mod coding;
+mod progress;
+mod contents;
+mod release;
+mod packed_release;
+mod remote;
+mod destination;
 pub mod cli;

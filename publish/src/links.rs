@@ -19,7 +19,7 @@ const PAGE_SIZE_MAX: u64 = 16 << 20;
 
 /// Reference that leads nowhere.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeadLink {
+pub(crate) struct DeadLink {
     /// Path of the page, or `_redirects`, with a line.
     pub place: String,
     /// Reference as written.
@@ -29,7 +29,7 @@ pub struct DeadLink {
 }
 
 /// Result of a check of links.
-pub struct CheckedLinks {
+pub(crate) struct CheckedLinks {
     /// Dead links.
     pub dead: Vec<DeadLink>,
     /// Contents of the pages by the numbers of their files, so that no page is read twice.
@@ -37,7 +37,7 @@ pub struct CheckedLinks {
 }
 
 /// Returns the dead links of all pages and redirects. Paths that begin with one of `elsewhere` are answered by routes.
-pub fn dead_links(
+pub(crate) fn dead_links(
     source: &Source,
     rules: &SiteRules,
     elsewhere: &[String],

@@ -30,7 +30,7 @@ const BEGIN: &str = "anthill packed release 1\nmanifest ";
 const HEAD_BYTES_MAX: u64 = 256;
 
 /// Packed release with verified contents.
-pub struct PackedRelease {
+pub(crate) struct PackedRelease {
     path: PathBuf,
     /// Text of the manifest.
     pub manifest: String,
@@ -41,7 +41,7 @@ pub struct PackedRelease {
 
 impl PackedRelease {
     /// Opens a file, and compares all contents with their digests.
-    pub fn open(path: &Path) -> Result<PackedRelease, Problem> {
+    pub(crate) fn open(path: &Path) -> Result<PackedRelease, Problem> {
         let failed = |error: io::Error| refusal(path, &error.to_string());
         // A pipe would wait for its writer.
         let metadata = fs::metadata(path).map_err(failed)?;
@@ -86,7 +86,7 @@ impl PackedRelease {
     }
 
     /// Adds the contents to a store, and returns the bytes that were new to the store.
-    pub fn add_to(&self, store: &StoreWriter) -> Result<u64, Problem> {
+    pub(crate) fn add_to(&self, store: &StoreWriter) -> Result<u64, Problem> {
         let failed = |error: io::Error| refusal(&self.path, &error.to_string());
         let file = File::open(&self.path).map_err(failed)?;
         let mut new = 0;
@@ -105,7 +105,7 @@ impl PackedRelease {
     }
 
     /// Returns the bytes of the contents that a store lacks.
-    pub fn missing_bytes(&self, store: Option<&dyn Presence>) -> u64 {
+    pub(crate) fn missing_bytes(&self, store: Option<&dyn Presence>) -> u64 {
         let is_missing = |content: &&BlobRef| store.is_none_or(|store| !store.has(content));
         let missing = self.contents.iter().filter(is_missing);
         missing.map(|content| content.size).sum()
@@ -147,7 +147,7 @@ impl PackedRelease {
 }
 
 /// Writes a release of a store to a file, and returns the size of the file. The file is replaced as a whole.
-pub fn pack(store: &StoreFolder, release: &[u8; 32], path: &Path) -> Result<u64, Problem> {
+pub(crate) fn pack(store: &StoreFolder, release: &[u8; 32], path: &Path) -> Result<u64, Problem> {
     let failed =
         |error: &dyn std::fmt::Display| Problem::failure(format!("{}: {error}", text::file(path)));
     let name = path

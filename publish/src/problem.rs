@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Error message with optional help and an exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub(crate) struct Problem {
     text: String,
     help: Option<String>,
     code: u8,
@@ -17,7 +17,7 @@ const USAGE: u8 = 2;
 
 impl Problem {
     /// Returns a problem with the command line or with the source folder.
-    pub fn usage(text: impl Into<String>) -> Problem {
+    pub(crate) fn usage(text: impl Into<String>) -> Problem {
         Problem {
             text: text.into(),
             help: None,
@@ -26,7 +26,7 @@ impl Problem {
     }
 
     /// Returns a problem that occurred in spite of valid input.
-    pub fn failure(text: impl Into<String>) -> Problem {
+    pub(crate) fn failure(text: impl Into<String>) -> Problem {
         Problem {
             code: FAILURE,
             ..Problem::usage(text)
@@ -34,13 +34,13 @@ impl Problem {
     }
 
     /// Adds a hint to the message.
-    pub fn help(mut self, help: impl Into<String>) -> Problem {
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Problem {
         self.help = Some(help.into());
         self
     }
 
     /// Returns one problem with the messages of all; None for no problem.
-    pub fn all(problems: Vec<Problem>) -> Option<Problem> {
+    pub(crate) fn all(problems: Vec<Problem>) -> Option<Problem> {
         let mut problems = problems.into_iter();
         let first = problems.next()?;
         Some(problems.fold(first, |mut all, next| {
@@ -51,13 +51,13 @@ impl Problem {
     }
 
     /// Adds a line to the message, before the hint.
-    pub fn with_line(mut self, line: &str) -> Problem {
+    pub(crate) fn with_line(mut self, line: &str) -> Problem {
         self.text = format!("{}\n{line}", self.text);
         self
     }
 
     /// Returns the exit status.
-    pub fn code(&self) -> u8 {
+    pub(crate) fn code(&self) -> u8 {
         self.code
     }
 }

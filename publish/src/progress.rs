@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_millis(500);
 
 /// Progress of the work on the files.
-pub struct Progress {
+pub(crate) struct Progress {
     /// Bytes of all files.
     total: u64,
     done: AtomicU64,
@@ -25,7 +25,7 @@ pub struct Progress {
 
 impl Progress {
     /// Returns a progress without work done. A line is shown only if standard error is a terminal.
-    pub fn new(total: u64) -> Progress {
+    pub(crate) fn new(total: u64) -> Progress {
         Progress {
             total,
             done: AtomicU64::new(0),
@@ -36,12 +36,12 @@ impl Progress {
     }
 
     /// Adds bytes of completed files.
-    pub fn add(&self, bytes: u64) {
+    pub(crate) fn add(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Ends [`Progress::show`].
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         if let Ok(mut is_ended) = self.is_ended.lock() {
             *is_ended = true;
             self.ended.notify_all();
@@ -49,7 +49,7 @@ impl Progress {
     }
 
     /// Runs a work, and shows its progress.
-    pub fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         std::thread::scope(|scope| {
             let line = scope.spawn(|| self.show());
             let result = work();

@@ -9,12 +9,12 @@ use anthill_data_plane::wire::hashed_name::is_hashed;
 use anthill_data_plane::wire::manifest::{
     BlobRef, ManifestError, ManifestLine, ManifestReader, ManifestWriter, RedirectLine,
 };
-pub use anthill_data_plane::wire::manifest::{Change, Changes};
+pub(crate) use anthill_data_plane::wire::manifest::{Change, Changes};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Checks the bounds of a release before the files are read. Codings of the contents are not known yet.
-pub fn check_bounds(source: &Source, rules: &SiteRules) -> Result<(), Problem> {
+pub(crate) fn check_bounds(source: &Source, rules: &SiteRules) -> Result<(), Problem> {
     let contents = source.files.iter().map(|file| FileContents {
         content: BlobRef {
             size: file.size,
@@ -27,7 +27,7 @@ pub fn check_bounds(source: &Source, rules: &SiteRules) -> Result<(), Problem> {
 }
 
 /// Returns the manifest of a release. A release beyond the bounds of the format is an error.
-pub fn manifest(
+pub(crate) fn manifest(
     source: &Source,
     rules: &SiteRules,
     contents: &[FileContents],
@@ -112,7 +112,7 @@ fn out_of_bounds(text: &str, rules: &SiteRules, error: &ManifestError) -> Proble
 
 /// File of a release.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ReleaseFile {
+pub(crate) struct ReleaseFile {
     /// Path without initial slash.
     pub path: Vec<u8>,
     /// Contents of the file.
@@ -120,7 +120,7 @@ pub struct ReleaseFile {
 }
 
 /// Returns the files of a manifest.
-pub fn files(text: &[u8]) -> Result<Vec<ReleaseFile>, ManifestError> {
+pub(crate) fn files(text: &[u8]) -> Result<Vec<ReleaseFile>, ManifestError> {
     let mut files: Vec<ReleaseFile> = Vec::new();
     for line in ManifestReader::new(text)? {
         match line? {
@@ -143,14 +143,14 @@ pub fn files(text: &[u8]) -> Result<Vec<ReleaseFile>, ManifestError> {
 }
 
 /// Returns the codings of the texts of a release, by the digests of the texts.
-pub fn known_codings(files: &[ReleaseFile]) -> HashMap<[u8; 32], CodedContents> {
+pub(crate) fn known_codings(files: &[ReleaseFile]) -> HashMap<[u8; 32], CodedContents> {
     let texts = files.iter().filter(|file| is_text_path(&file.path));
     let known = texts.map(|file| (file.contents.content.digest, file.contents.coded.clone()));
     known.collect()
 }
 
 /// Calls `see` for each difference between two releases in the order of the paths, and returns the numbers.
-pub fn compare(
+pub(crate) fn compare(
     old: &[ReleaseFile],
     new: &[ReleaseFile],
     see: impl FnMut(Change, &[u8]),

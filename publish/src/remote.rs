@@ -18,7 +18,7 @@ use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// Connection to the receiver of a site on another host.
-pub struct Remote {
+pub(crate) struct Remote {
     /// Host as named by the user.
     pub host: String,
     /// Command in place of `ssh`.
@@ -46,7 +46,7 @@ pub struct Remote {
 
 /// Result of a publication.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RemoteFlip {
+pub(crate) struct RemoteFlip {
     /// Sequence of the pointer.
     pub sequence: u64,
     /// Report of the server on the publication.
@@ -55,7 +55,7 @@ pub struct RemoteFlip {
 
 /// Contents of a release that a host lacks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Offer {
+pub(crate) struct Offer {
     transfers: Vec<Transfer>,
     /// Bytes that are to be sent.
     pub bytes: u64,
@@ -87,7 +87,7 @@ impl Transfer {
 impl Remote {
     /// Runs `ssh HOST anthill receive SITE`, and asks for the state of the site. `ssh` is a command of the shell that
     /// takes the place of `ssh`. Without a site, the receiver names the site of the key.
-    pub fn connect(ssh: &str, host: &str, site: Option<&str>) -> Result<Remote, Problem> {
+    pub(crate) fn connect(ssh: &str, host: &str, site: Option<&str>) -> Result<Remote, Problem> {
         let failed =
             |error: io::Error| Problem::failure(format!("{host}: cannot run ssh: {error}"));
         let mut child = Command::new("sh")
@@ -173,7 +173,7 @@ impl Remote {
     }
 
     /// Returns the manifest of a release of the site, from the host. A release that was swept has an empty text.
-    pub fn manifest(&mut self, release: &[u8; 32]) -> Result<Vec<u8>, Problem> {
+    pub(crate) fn manifest(&mut self, release: &[u8; 32]) -> Result<Vec<u8>, Problem> {
         self.write(
             FrameKind::Command,
             format!("manifest {}", hex(release)).as_bytes(),
@@ -188,7 +188,11 @@ impl Remote {
     }
 
     /// Sends the manifest of a release of a local store, and returns the contents that the host lacks.
-    pub fn offer(&mut self, store: &StoreFolder, release: &[u8; 32]) -> Result<Offer, Problem> {
+    pub(crate) fn offer(
+        &mut self,
+        store: &StoreFolder,
+        release: &[u8; 32],
+    ) -> Result<Offer, Problem> {
         let text = read_manifest(store, release)
             .map_err(|error| Problem::failure(format!("the release {}: {error}", hex(release))))?;
         self.send_manifest(store, &text)?;
@@ -211,7 +215,7 @@ impl Remote {
     }
 
     /// Sends the contents that the host lacks. `sent` gets the number of bytes of each piece.
-    pub fn send(
+    pub(crate) fn send(
         &mut self,
         store: &StoreFolder,
         offer: &Offer,
@@ -264,7 +268,7 @@ impl Remote {
     }
 
     /// Publishes a release by the text of its pointer. All contents have been sent.
-    pub fn flip(&mut self, pointer: &str) -> Result<RemoteFlip, Problem> {
+    pub(crate) fn flip(&mut self, pointer: &str) -> Result<RemoteFlip, Problem> {
         self.write(FrameKind::Pointer, pointer.as_bytes())?;
         self.flush()?;
         let answer = self.read(FrameKind::Done)?;
@@ -281,7 +285,7 @@ impl Remote {
     }
 
     /// Runs another change in words, and returns the answer.
-    pub fn command(&mut self, text: &str) -> Result<String, Problem> {
+    pub(crate) fn command(&mut self, text: &str) -> Result<String, Problem> {
         self.write(FrameKind::Command, text.as_bytes())?;
         self.flush()?;
         let answer = self.read(FrameKind::Done)?;
@@ -289,7 +293,7 @@ impl Remote {
     }
 
     /// Ends the session.
-    pub fn end(self) {
+    pub(crate) fn end(self) {
         let Remote {
             mut child, output, ..
         } = self;
@@ -299,7 +303,7 @@ impl Remote {
     }
 
     /// Returns a problem with the name of the host.
-    pub fn problem(&self, what: &str) -> Problem {
+    pub(crate) fn problem(&self, what: &str) -> Problem {
         Problem::failure(format!("{}: {what}", self.host))
     }
 

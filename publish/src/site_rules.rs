@@ -1,6 +1,6 @@
 //! Rules of a release from `_headers`, `_redirects` and `404.html`.
 
-use crate::netlify::headers::{self, PathFields};
+use crate::netlify_headers::{self, PathFields};
 use crate::problem::Problem;
 use crate::source::Source;
 use anthill_data_plane::base::visible_text::shortened;
@@ -12,7 +12,7 @@ use anthill_data_plane::wire::request_target::normalise;
 
 /// Rules of a release.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct SiteRules {
+pub(crate) struct SiteRules {
     /// Path of the page for status 404, without initial slash.
     pub error_page: Option<Vec<u8>>,
     /// Globs with response fields.
@@ -25,7 +25,7 @@ pub struct SiteRules {
 
 impl SiteRules {
     /// Reads the rules of a source.
-    pub fn read(source: &Source) -> Result<SiteRules, Problem> {
+    pub(crate) fn read(source: &Source) -> Result<SiteRules, Problem> {
         let mut rules = SiteRules::default();
         if source.has(b"404.html") {
             rules.error_page = Some(b"404.html".to_vec());
@@ -33,7 +33,7 @@ impl SiteRules {
         let mut bounds = RuleBounds::default();
         // The page for status 404 is a rule too.
         let mut rules_count = 1;
-        for section in headers::read(source.headers.as_deref().unwrap_or_default())? {
+        for section in netlify_headers::read(source.headers.as_deref().unwrap_or_default())? {
             let Some(glob) = glob(&section, source) else {
                 rules.warnings.push(format!(
                     "_headers, line {}: no file answers for {}",
@@ -87,7 +87,7 @@ impl SiteRules {
     }
 
     /// Returns true if a redirect answers for a decoded path with initial slash.
-    pub fn redirects(&self, path: &[u8]) -> bool {
+    pub(crate) fn redirects(&self, path: &[u8]) -> bool {
         let mut rules = self.redirects.iter();
         rules.any(|rule| match rule.from.strip_suffix(b"*") {
             // `/blog/*` also answers for `/blog`.

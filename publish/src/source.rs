@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// File of the folder to publish.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SourceFile {
+pub(crate) struct SourceFile {
     /// Path below the folder, without initial slash.
     pub path: Vec<u8>,
     /// Absolute path without links.
@@ -27,7 +27,7 @@ pub struct SourceFile {
 
 /// Folder to publish.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Source {
+pub(crate) struct Source {
     /// Folder as named by the user.
     pub folder: PathBuf,
     /// Files of the release in the order of a manifest.
@@ -40,7 +40,7 @@ pub struct Source {
 
 impl Source {
     /// Reads the names below a folder. All refused files are in the error.
-    pub fn read(folder: &Path) -> Result<Source, Problem> {
+    pub(crate) fn read(folder: &Path) -> Result<Source, Problem> {
         let failed = |error: io::Error| Problem::usage(format!("{}: {error}", text::file(folder)));
         let root = folder.canonicalize().map_err(failed)?;
         if !root.is_dir() {
@@ -91,7 +91,7 @@ impl Source {
     }
 
     /// Returns true if the release has a file with a path.
-    pub fn has(&self, path: &[u8]) -> bool {
+    pub(crate) fn has(&self, path: &[u8]) -> bool {
         let found = self
             .files
             .binary_search_by(|file| compare_paths(&file.path, path));
@@ -100,7 +100,7 @@ impl Source {
 
     /// Returns the number of the file that answers for a decoded path with initial slash: the file itself, `x.html`
     /// for `x`, or the index of a folder.
-    pub fn resolve(&self, path: &[u8]) -> Option<usize> {
+    pub(crate) fn resolve(&self, path: &[u8]) -> Option<usize> {
         let path = path.strip_prefix(b"/").unwrap_or(path);
         let names: &[&[u8]] = match path.last() {
             None | Some(b'/') => &[b"index.html"],

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Returns a size with a unit: `512 B`, `1.4 KB`, `23 MB`.
-pub fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KB", "MB", "GB", "TB", "PB"];
     if count < 1_000 {
         return format!("{count} B");
@@ -28,7 +28,7 @@ pub fn bytes(count: u64) -> String {
 }
 
 /// Returns a count with a noun: `1 file`, `2 files`.
-pub fn count(number: usize, noun: &str) -> String {
+pub(crate) fn count(number: usize, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
         number => format!("{number} {noun}s"),
@@ -36,7 +36,7 @@ pub fn count(number: usize, noun: &str) -> String {
 }
 
 /// Returns a time in UTC: `2026-03-01 09:30:00 UTC`.
-pub fn time(unix_seconds: u64) -> String {
+pub(crate) fn time(unix_seconds: u64) -> String {
     let at = civil(unix_seconds);
     format!(
         "{:04}-{:02}-{:02} {:02}:{:02}:{:02} UTC",
@@ -45,7 +45,7 @@ pub fn time(unix_seconds: u64) -> String {
 }
 
 /// Returns a duration in seconds: `0.8 s`, `12 s`, `3 min`.
-pub fn seconds(seconds: f64) -> String {
+pub(crate) fn seconds(seconds: f64) -> String {
     match seconds {
         ..9.95 => format!("{seconds:.1} s"),
         ..120.0 => format!("{seconds:.0} s"),
@@ -54,17 +54,17 @@ pub fn seconds(seconds: f64) -> String {
 }
 
 /// Returns a path of a release or of the source for messages.
-pub fn path(path: &[u8]) -> String {
+pub(crate) fn path(path: &[u8]) -> String {
     String::from_utf8_lossy(path).escape_debug().to_string()
 }
 
 /// Returns a path of the file system for messages.
-pub fn file(path: &Path) -> String {
+pub(crate) fn file(path: &Path) -> String {
     path.display().to_string()
 }
 
 /// Returns the time in seconds since 1970.
-pub fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
 }

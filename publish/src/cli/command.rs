@@ -19,16 +19,37 @@ pub(super) struct CommandSpec {
     pub(super) run: fn(&ParsedCommand) -> Result<ExitCode, Problem>,
 }
 
-/// Option of a command: the name, the name of the value or an empty text, and a description.
-pub(super) type OptionSpec = (&'static str, &'static str, &'static str);
+/// Option of a command.
+pub(super) struct OptionSpec {
+    name: &'static str,
+    /// Name of the value for the help; empty for an option without a value.
+    value: &'static str,
+    about: &'static str,
+}
+
+impl OptionSpec {
+    /// Describes an option without a value.
+    pub(super) const fn switch(name: &'static str, about: &'static str) -> OptionSpec {
+        OptionSpec::with_value(name, "", about)
+    }
+
+    /// Describes an option with a value.
+    pub(super) const fn with_value(
+        name: &'static str,
+        value: &'static str,
+        about: &'static str,
+    ) -> OptionSpec {
+        OptionSpec { name, value, about }
+    }
+}
 
 impl CommandSpec {
     /// Returns the text of `--help`.
     pub(super) fn help(&self) -> String {
         let mut help = format!("anthill {}\n\n{}\n", self.usage, self.about);
-        for (name, value, about) in self.options {
-            let option = format!("--{name} {value}");
-            help.push_str(&format!("\n  {option:20} {about}"));
+        for option in self.options {
+            let name = format!("--{} {}", option.name, option.value);
+            help.push_str(&format!("\n  {name:20} {}", option.about));
         }
         help.push('\n');
         help
@@ -68,19 +89,19 @@ impl ParsedCommand {
                 Arg::Long(name) => name.to_owned(),
                 Arg::Short(name) => name.to_string(),
             };
-            let known = command.options.iter().find(|(known, ..)| *known == name);
-            let Some((known, value, _)) = known else {
+            let known = command.options.iter().find(|known| known.name == name);
+            let Some(known) = known else {
                 let what = format!("unknown option `--{name}`");
                 return Err(
                     Problem::usage(what).help(format!("see `anthill {} --help`", command.name))
                 );
             };
-            let value = if value.is_empty() {
+            let value = if known.value.is_empty() {
                 OsString::new()
             } else {
                 parser.value().map_err(usage)?
             };
-            parsed.options.push((known, value));
+            parsed.options.push((known.name, value));
         }
         Ok(parsed)
     }

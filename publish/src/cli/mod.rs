@@ -2,8 +2,10 @@
 
 mod command;
 mod outcome;
+mod output;
 mod publish;
 mod publish_hosts;
+mod publish_run;
 mod releases;
 mod releases_of_host;
 mod release_list;
@@ -13,6 +15,7 @@ mod site_of_store;
 
 use crate::problem::Problem;
 use command::{CommandSpec, ParsedCommand};
+use output::print;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -53,21 +56,4 @@ fn carry_out(word: &str, arguments: Vec<OsString>) -> Result<ExitCode, Problem> 
         return print(&command.help());
     }
     (command.run)(&parsed)
-}
-
-/// Prints to standard output. A closed pipe is no error, since the reader may stop early.
-fn print(text: &str) -> Result<ExitCode, Problem> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Problem::failure(format!("standard output: {error}")))
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
-}
-
-/// Prints a remark to standard error.
-fn warn(text: &str) {
-    // No other place is left for the remark.
-    let _ = writeln!(std::io::stderr(), "warning: {text}");
 }

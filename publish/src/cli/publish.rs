@@ -1,30 +1,24 @@
 //! Command `publish`: a folder becomes a release of a site.
 
 use super::command::{CommandSpec, OptionSpec, ParsedCommand};
-use super::outcome::Outcome;
-use super::publish_hosts::{self, HostSite, HostsRun, open_lines, urls};
-use super::releases::refuse_digits;
-use super::signed_records::{check_sequence, next_sequence};
-use super::site_of_store::{SiteOfStore, is_store, publisher, short};
-use super::{print, warn};
-use crate::contents::{ContentAdder, FileContents, KnownCodings, Target, stored};
+use super::output::{print, warn};
+use super::publish_hosts::{self, HostSite, HostsRun};
+use super::publish_run::{Origin, PublishRun};
+use super::site_of_store::{SiteOfStore, is_store, refuse_digits};
+use crate::contents::stored;
 use crate::destination::{Destination, is_packed};
 use crate::key::PublisherKey;
 use crate::links::dead_links;
-use crate::packed_release::{PackedRelease, pack};
+use crate::packed_release::PackedRelease;
 use crate::problem::Problem;
-use crate::release::{self, Change, Changes, ReleaseFile, compare, known_codings};
+use crate::release;
 use crate::site_rules::SiteRules;
 use crate::source::Source;
 use crate::text;
-use anthill_data_plane::base::digest::{hex, sha256};
-use anthill_data_plane::site::{ServerReport, SiteAddresses, rules_of};
-use anthill_data_plane::store::{
-    Flip, LabelEditor, Publication, Retention, SiteRecords, SiteWriter, StoreFolder,
-    StoreWriteError, StoreWriter, read_manifest, sweep,
-};
+use anthill_data_plane::base::digest::hex;
+use anthill_data_plane::store::StoreWriteError;
 use anthill_data_plane::wire::manifest::BlobRef;
-use anthill_data_plane::wire::release_pointer::{ReleasePointer, is_label};
+use anthill_data_plane::wire::release_pointer::is_label;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -42,26 +36,26 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
             Without SITE the site is the site of your key, the only site of the store, or `www`.\n\
             Exit status 3: the publication is in the store, and the server does not serve it.",
     options: &[
-        ("dry-run", "", "show the changes, and write nothing"),
-        (
+        OptionSpec::switch("dry-run", "show the changes, and write nothing"),
+        OptionSpec::with_value(
             "preview",
             "LABEL",
             "give the release a label, and leave the served release",
         ),
-        (
+        OptionSpec::with_value(
             "ssh",
             "CMD",
             "command of the shell in place of ssh, for example `ssh -p 2222`",
         ),
-        ("strict", "", "refuse a release with dead links"),
-        (
+        OptionSpec::switch("strict", "refuse a release with dead links"),
+        OptionSpec::with_value(
             "elsewhere",
             "PATH",
             "start of the paths that routes answer, without a check of links",
         ),
-        ("build", "CMD", "run a command of the shell first"),
-        ("key", "FILE", "sign with an Ed25519 key"),
-        (
+        OptionSpec::with_value("build", "CMD", "run a command of the shell first"),
+        OptionSpec::with_value("key", "FILE", "sign with an Ed25519 key"),
+        OptionSpec::with_value(
             "new-key",
             "FILE",
             "make a key, and print the public key and the lines for anthill.toml",
@@ -72,7 +66,7 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
 };
 
 /// Option for the identity of the site in the signature.
-pub(super) const SITE_ID: OptionSpec = (
+pub(super) const SITE_ID: OptionSpec = OptionSpec::with_value(
     "site-id",
     "TEXT",
     "sign for the site with this `site_id`, in place of the one in the key file",
@@ -82,9 +76,6 @@ pub(super) const SITE_ID: OptionSpec = (
 const DEAD_LINKS_SHOWN: usize = 20;
 /// Most hosts of one publication.
 const HOSTS_MAX: usize = 64;
-/// Changed files in the output of a dry run. Further ones are counted.
-const CHANGES_SHOWN: usize = 50;
-
 fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     let made = match parsed.value("new-key") {
         None => None,
@@ -197,7 +188,7 @@ fn destinations(operands: &[OsString]) -> Result<Destinations, Problem> {
     for operand in operands {
         let (what, path) = match Destination::parse(operand)? {
             Destination::Host(host, site) => {
-                hosts.push((host, site));
+                hosts.push(HostSite { host, site });
                 continue;
             }
             Destination::Folder(path, _) => ("a store", path),
@@ -253,20 +244,6 @@ fn refuse_store(source: &Path) -> Result<(), Problem> {
     let what = format!("{} is a store of releases", text::file(source));
     Err(Problem::usage(what).help("name the folder with the site first, and then the store"))
 }
-
-/// Returns the reason that a withdrawn release is refused; None for another release.
-pub(super) fn withdrawn(records: &SiteRecords, release: &[u8; 32]) -> Option<String> {
-    let is_withdrawn = records.withdrawn.contains(release);
-    is_withdrawn.then(|| {
-        format!(
-            "the folder equals the release {}, which is withdrawn and never served again",
-            short(release)
-        )
-    })
-}
-
-/// Advice for a withdrawn release.
-pub(super) const CHANGE_A_FILE: &str = "change a file, and publish again";
 
 /// Reads the names and the rules of the folder to publish, or a packed release. All bounds of a release are checked that do
 /// not depend on the contents of the files.
@@ -343,269 +320,5 @@ fn report_links(
             ))
         }
         _ => Ok(checked.contents),
-    }
-}
-
-/// Publication under way.
-pub(super) struct PublishRun {
-    pub(super) site: SiteOfStore,
-    origin: Origin,
-    pub(super) key: Option<PublisherKey>,
-    pub(super) start: Instant,
-}
-
-/// Origin of the files of a release.
-enum Origin {
-    Folder(Source, SiteRules),
-    Packed(PackedRelease),
-}
-
-/// Result of the work on the contents.
-pub(super) struct Prepared {
-    pub(super) manifest: String,
-    pub(super) files: Vec<ReleaseFile>,
-    /// Bytes of the contents that were new to the store.
-    new: u64,
-}
-
-impl PublishRun {
-    /// Shows the changes without a change of the store.
-    fn dry_run(&self) -> Result<ExitCode, Problem> {
-        let served = self.served()?;
-        let before = self.files_of(served.as_ref());
-        let prepared = self.prepare(Target::Count(Some(&self.site)), &before)?;
-        let manifest = served.as_ref().and_then(|served| {
-            read_manifest(self.site.store.as_ref()?, &served.pointer.release).ok()
-        });
-        let (changes, listed) = shown_changes(&manifest.unwrap_or_default(), &prepared);
-        let release = sha256(prepared.manifest.as_bytes());
-        let what = match &served {
-            Some(served) if served.pointer.release == release => "equals the served release",
-            _ => "is not published",
-        };
-        print(&format!(
-            "release {} {what}\n{listed}{}\n",
-            short(&release),
-            self.figures(&prepared, &changes)
-        ))
-    }
-
-    /// Publishes the release, or gives the release a label.
-    fn publish(&self, label: Option<&str>) -> Result<ExitCode, Problem> {
-        let writer = self.site.writer()?;
-        let served = self.served()?;
-        let before = self.files_of(served.as_ref());
-        let prepared = self.prepare(Target::Store(&writer), &before)?;
-        let changes = compare(&before, &prepared.files, |_, _| ());
-        let added = writer.add_manifest(prepared.manifest.as_bytes());
-        let release = added.map_err(stored)?;
-        let done = match label {
-            Some(label) => {
-                let site = SiteWriter::lock(&writer, &self.site.site).map_err(stored)?;
-                let labelled = site.set_label(label, &release, LabelEditor::LOCAL);
-                labelled.map_err(stored)?;
-                Outcome::labelled(label)
-            }
-            None => self.flip(&writer, served.as_ref(), release)?,
-        };
-        drop(writer);
-        self.sweep();
-        let addresses = SiteAddresses::read(&self.site.acknowledgment());
-        let open = if done.is_unserved {
-            String::new()
-        } else {
-            open_lines(urls(&addresses, label, &release))
-        };
-        print(&format!(
-            "release {} of {}: {}\n{}\n{open}",
-            short(&release),
-            self.site.site,
-            done.clause,
-            self.figures(&prepared, &changes),
-        ))?;
-        Ok(Outcome::code(done.is_unserved))
-    }
-
-    /// Makes the release in the local store, and writes the release to a file.
-    fn pack(&self, file: &Path) -> Result<ExitCode, Problem> {
-        let before = self.files_of(self.served()?.as_ref());
-        let (release, prepared) = self.make(&before)?;
-        let changes = compare(&before, &prepared.files, |_, _| ());
-        let store = StoreFolder::open(&self.site.path);
-        let store = store.map_err(|error| Problem::failure(format!("the local store: {error}")))?;
-        let size = pack(&store, &release, file)?;
-        print(&format!(
-            "release {}: written to {}, {}\n{}\n",
-            short(&release),
-            text::file(file),
-            text::bytes(size),
-            self.figures(&prepared, &changes)
-        ))
-    }
-
-    /// Sets the pointer, and waits for the server beside the store.
-    fn flip(
-        &self,
-        writer: &StoreWriter,
-        served: Option<&Publication>,
-        release: [u8; 32],
-    ) -> Result<Outcome, Problem> {
-        if let Some(what) = withdrawn(&self.site.records()?, &release) {
-            return Err(Problem::failure(what).help(CHANGE_A_FILE));
-        }
-        if let Some(served) = served {
-            let is_alike = |key: &PublisherKey| key.is_bound_alike(served);
-            if served.pointer.release == release && self.key.as_ref().is_none_or(is_alike) {
-                let sequence = served.pointer.sequence;
-                let report = ServerReport::read(&self.site.acknowledgment(), &release, sequence);
-                return Ok(Outcome::unchanged(sequence, &report));
-            }
-            warn_of_unsigned(served, self.key.as_ref());
-        }
-        let records = self.site.records()?;
-        check_sequence(self.key.as_ref(), &records, next_sequence(&records)?)?;
-        let site = SiteWriter::lock(writer, &self.site.site).map_err(stored)?;
-        let flip = Flip {
-            release,
-            seen: served.map(|served| served.pointer.sequence),
-            time: text::now(),
-            publisher: publisher(),
-        };
-        let pointer = site.flip(flip, |pointer| signed(self.key.as_ref(), pointer));
-        let pointer = pointer.map_err(stored)?;
-        drop(site);
-        Ok(self.site.published(&pointer, self.start))
-    }
-
-    /// Returns true if the last release of the folder is in the local store. Its texts have their codings there, so the
-    /// release on a host is not needed to make the next release, which is made while the hosts connect.
-    fn has_own_release(&self) -> Result<bool, Problem> {
-        Ok(self.site.is_own && self.served()?.is_some())
-    }
-
-    fn served(&self) -> Result<Option<Publication>, Problem> {
-        Ok(self.site.records()?.served().cloned())
-    }
-
-    fn files_of(&self, served: Option<&Publication>) -> Vec<ReleaseFile> {
-        let files = served.and_then(|served| self.site.files(&served.pointer.release));
-        files.unwrap_or_default()
-    }
-
-    pub(super) fn prepare(
-        &self,
-        target: Target<'_>,
-        before: &[ReleaseFile],
-    ) -> Result<Prepared, Problem> {
-        let (source, rules) = match &self.origin {
-            Origin::Folder(source, rules) => (source, rules),
-            Origin::Packed(packed) => {
-                let new = match target {
-                    Target::Store(store) => packed.add_to(store)?,
-                    Target::Count(store) => packed.missing_bytes(store),
-                };
-                return Ok(Prepared {
-                    manifest: packed.manifest.clone(),
-                    files: release::files(packed.manifest.as_bytes()).unwrap_or_default(),
-                    new,
-                });
-            }
-        };
-        let own = if self.site.is_own {
-            self.files_of(self.served()?.as_ref())
-        } else {
-            Vec::new()
-        };
-        let known = KnownCodings {
-            own: known_codings(&own),
-            other: known_codings(before),
-        };
-        let adder = ContentAdder::new(source, target, known);
-        let (contents, new) = adder.run()?;
-        let manifest = release::manifest(source, rules, &contents)?;
-        let file = |(file, contents): (&crate::source::SourceFile, FileContents)| ReleaseFile {
-            path: file.path.clone(),
-            contents,
-        };
-        let files = source.files.iter().zip(contents).map(file).collect();
-        Ok(Prepared {
-            manifest,
-            files,
-            new,
-        })
-    }
-
-    pub(super) fn figures(&self, prepared: &Prepared, changes: &Changes) -> String {
-        let sizes = prepared.files.iter().map(|file| file.contents.content.size);
-        format!(
-            "  {}, {}: {} added, {} changed, {} removed\n  {} new to the store, {}",
-            text::count(prepared.files.len(), "file"),
-            text::bytes(sizes.sum()),
-            changes.added,
-            changes.changed,
-            changes.removed,
-            text::bytes(prepared.new),
-            text::seconds(self.start.elapsed().as_secs_f64())
-        )
-    }
-
-    /// Removes old releases. A sweep that fails does not undo the publication.
-    fn sweep(&self) {
-        let swept = StoreFolder::open(&self.site.path)
-            .map_err(|error| error.to_string())
-            .and_then(|store| {
-                match sweep(&store, &Retention::default(), text::now()) {
-                    // The other publisher sweeps.
-                    Err(StoreWriteError::Busy) => Ok(()),
-                    swept => swept.map(drop).map_err(|error| error.to_string()),
-                }
-            });
-        if let Err(error) = swept {
-            warn(&format!("old releases stay in the store: {error}"));
-        }
-    }
-}
-
-/// Compares a release with the previous release, whose manifest is empty if there is none. Returns the changes with a line
-/// for each of the first ones.
-pub(super) fn shown_changes(before: &[u8], prepared: &Prepared) -> (Changes, String) {
-    let files = release::files(before).unwrap_or_default();
-    let mut listed = String::new();
-    let mut count = 0_usize;
-    let changes = compare(&files, &prepared.files, |change, path| {
-        count += 1;
-        if count <= CHANGES_SHOWN {
-            let mark = match change {
-                Change::Added => "added  ",
-                Change::Changed => "changed",
-                Change::Removed => "removed",
-            };
-            listed.push_str(&format!("  {mark} {}\n", text::path(path)));
-        }
-    });
-    if let Some(more) = count.checked_sub(CHANGES_SHOWN + 1) {
-        listed.push_str(&format!(
-            "  and {}\n",
-            text::count(more + 1, "further file")
-        ));
-    }
-    if !before.is_empty() && rules_of(before) != rules_of(prepared.manifest.as_bytes()) {
-        listed.push_str("  changed rules: redirects, fields or error pages\n");
-    }
-    (changes, listed)
-}
-
-/// Warns of a publication without a signature after a signed one.
-pub(super) fn warn_of_unsigned(served: &Publication, key: Option<&PublisherKey>) {
-    if served.key.is_some() && key.is_none() {
-        warn("the previous release is signed, and this one is not; sign with --key FILE");
-    }
-}
-
-/// Returns the text of a pointer, signed with a key if given.
-pub(super) fn signed(key: Option<&PublisherKey>, pointer: &ReleasePointer) -> String {
-    match key {
-        Some(key) => key.sign(pointer),
-        None => pointer.text(),
     }
 }

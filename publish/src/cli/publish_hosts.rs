@@ -2,8 +2,8 @@
 //! host serves the release only after all hosts have it.
 
 use super::outcome::Outcome;
-use super::print;
-use super::publish::{
+use super::output::{open_lines, print, urls};
+use super::publish_run::{
     CHANGE_A_FILE, Prepared, PublishRun, shown_changes, signed, warn_of_unsigned, withdrawn,
 };
 use super::signed_records::{check_sequence, next_sequence};
@@ -16,17 +16,19 @@ use crate::release::{self, ReleaseFile, compare};
 use crate::remote::{Offer, Remote};
 use crate::text;
 use anthill_data_plane::base::digest::{hex, sha256};
-use anthill_data_plane::site::SiteAddresses;
-use anthill_data_plane::store::{Flip, SiteWriter, StoreFolder, StoreWriter, read_manifest};
+use anthill_data_plane::store::{StoreFolder, StoreWriter, read_manifest};
 use anthill_data_plane::wire::release_pointer::ReleasePointer;
-use std::collections::HashSet;
 use std::fs::Permissions;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Host with the name of the site if given.
-pub(super) type HostSite = (String, Option<String>);
+/// Host of a publication.
+pub(super) struct HostSite {
+    pub(super) host: String,
+    /// Name of the site, if given.
+    pub(super) site: Option<String>,
+}
 
 /// Returns the site of the local store in which releases of a folder are made.
 pub(super) fn stage(source: &Path) -> Result<SiteOfStore, Problem> {
@@ -90,13 +92,13 @@ pub(super) fn connect<T>(
             on_all(
                 hosts
                     .iter()
-                    .map(|(host, site)| move || Remote::connect(ssh, host, site.as_deref())),
+                    .map(|it| move || Remote::connect(ssh, &it.host, it.site.as_deref())),
             )
         });
         let other = meanwhile();
         let remotes = remotes.join().unwrap_or_else(|_| Err(panicked()));
         let other = other?;
-        let names = hosts.iter().map(|(host, _)| host.as_str());
+        let names = hosts.iter().map(|it| it.host.as_str());
         Ok((remotes.map_err(|problem| unchanged(problem, names))?, other))
     })
 }
@@ -301,31 +303,6 @@ fn panicked() -> Problem {
     Problem::failure("a thread ended by a panic")
 }
 
-impl PublishRun {
-    /// Makes the release in the local store.
-    pub(super) fn make(&self, before: &[ReleaseFile]) -> Result<([u8; 32], Prepared), Problem> {
-        let writer = self.site.writer()?;
-        let prepared = self.prepare(Target::Store(&writer), before)?;
-        let release = writer
-            .add_manifest(prepared.manifest.as_bytes())
-            .map_err(stored)?;
-        // The pointer keeps the release in the local store, so that the next difference is short.
-        let records = self.site.records()?;
-        let served = records.served();
-        if served.is_none_or(|served| served.pointer.release != release) {
-            let flip = Flip {
-                release,
-                seen: served.map(|served| served.pointer.sequence),
-                time: text::now(),
-                publisher: publisher(),
-            };
-            let site = SiteWriter::lock(&writer, &self.site.site).map_err(stored)?;
-            site.flip(flip, ReleasePointer::text).map_err(stored)?;
-        }
-        Ok((release, prepared))
-    }
-}
-
 /// Returns the next pointer of a site of a host.
 pub(super) fn next_pointer(
     remote: &Remote,
@@ -356,33 +333,4 @@ pub(super) fn next_pointer(
         time: text::now(),
         publisher: remote.publisher.clone().unwrap_or_else(publisher),
     })
-}
-
-/// Returns the URLs of a release: the URL of the site, or, for a release with a label, the URLs of its previews by
-/// label and by id.
-pub(super) fn urls(
-    addresses: &SiteAddresses,
-    label: Option<&str>,
-    release: &[u8; 32],
-) -> Vec<String> {
-    let Some(label) = label else {
-        return addresses.site.iter().cloned().collect();
-    };
-    let preview = |name: &str| Some(addresses.preview.as_ref()?.replacen('*', name, 1));
-    // `*` stands for one name of a host, so a label with a dot has no URL.
-    let label = Some(label).filter(|label| !label.contains('.'));
-    let by_label = label.and_then(|label| preview(&label.to_ascii_lowercase()));
-    let by_id = preview(&hex(release)[..PREVIEW_DIGITS]);
-    by_label.into_iter().chain(by_id).collect()
-}
-
-/// Digits of a release id in the name of a preview: the least number that the server accepts.
-pub(super) const PREVIEW_DIGITS: usize = 16;
-
-/// Returns a line for each URL, each once.
-pub(super) fn open_lines(mut urls: Vec<String>) -> String {
-    let mut seen = HashSet::new();
-    urls.retain(|url| seen.insert(url.clone()));
-    let lines = urls.iter().map(|url| format!("  open {url}\n"));
-    lines.collect()
 }

@@ -1,6 +1,6 @@
 //! List of the releases of a site, as a table and as JSON.
 
-use super::publish_hosts::PREVIEW_DIGITS;
+use super::output::PREVIEW_DIGITS;
 use crate::key::is_verified;
 use crate::release::{Changes, ReleaseFile, compare};
 use crate::text;

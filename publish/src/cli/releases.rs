@@ -1,9 +1,12 @@
 //! Command `releases`: lists, marks, verifies and sweeps the releases of a site.
 
-use super::command::{CommandSpec, ParsedCommand, utf8};
+use super::command::{CommandSpec, OptionSpec, ParsedCommand, utf8};
+use super::output::print;
 use super::signed_records::{current, previous};
-use super::site_of_store::{SiteOfStore, find_release, refuse_foreign_label, short};
-use super::{print, release_list, releases_of_host};
+use super::site_of_store::{
+    SiteOfStore, find_release, must_have_label, refuse_digits, refuse_foreign_label, short,
+};
+use super::{release_list, releases_of_host};
 use crate::contents::{is_coding_of, stored};
 use crate::destination::Destination;
 use crate::problem::Problem;
@@ -11,10 +14,9 @@ use crate::release;
 use crate::remote::Remote;
 use crate::text;
 use anthill_data_plane::base::digest::hex;
-use anthill_data_plane::limits::RELEASE_DIGITS_MIN;
 use anthill_data_plane::store::{
-    LabelEditor, ReleaseMark, ReleaseStore as _, Retention, SiteRecords, SiteWriter, StoreFolder,
-    read_manifest, release_contents, remove_content, sweep, verify_content,
+    LabelEditor, ReleaseMark, ReleaseStore as _, Retention, SiteWriter, StoreFolder, read_manifest,
+    release_contents, remove_content, sweep, verify_content,
 };
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -35,24 +37,23 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
             verify STORE [ID]      all contents are compared with their digests\n\
             sweep STORE            releases and contents without use are removed",
     options: &[
-        ("json", "", "list as JSON"),
-        (
+        OptionSpec::switch("json", "list as JSON"),
+        OptionSpec::with_value(
             "ssh",
             "CMD",
             "command of the shell in place of ssh, for example `ssh -p 2222`",
         ),
-        (
+        OptionSpec::switch(
             "remove",
-            "",
             "verify: remove wrong contents, so that the next publication writes them anew",
         ),
-        ("keep", "NUMBER", "sweep: releases that stay (10)"),
-        (
+        OptionSpec::with_value("keep", "NUMBER", "sweep: releases that stay (10)"),
+        OptionSpec::with_value(
             "seconds",
             "NUMBER",
             "sweep: seconds for which further releases stay after their replacement (86400)",
         ),
-        (
+        OptionSpec::with_value(
             "bytes",
             "NUMBER",
             "sweep: bytes of the releases of a site that stay (4294967296)",
@@ -181,33 +182,6 @@ fn label(place: &OsStr, label: &str, name: Option<&str>) -> Result<ExitCode, Pro
         short(&release),
         site.site
     ))
-}
-
-/// Refuses a label that the site does not have.
-pub(super) fn must_have_label(records: &SiteRecords, label: &str) -> Result<(), Problem> {
-    if records.labels.contains_key(label) {
-        Ok(())
-    } else {
-        Err(
-            Problem::usage(format!("no release has the label `{label}`"))
-                .help("`anthill releases STORE` lists the labels"),
-        )
-    }
-}
-
-/// Refuses a new label of hexadecimal digits alone, since such a name stands for the start of a release id. Shorter
-/// names never do.
-pub(super) fn refuse_digits(label: &str) -> Result<(), Problem> {
-    let is_id =
-        label.len() >= RELEASE_DIGITS_MIN && label.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if is_id {
-        Err(Problem::usage(format!(
-            "the label `{label}` could be the start of a release id"
-        ))
-        .help("take a label with another character, such as v-1 or next"))
-    } else {
-        Ok(())
-    }
 }
 
 fn open(site: &SiteOfStore) -> Result<StoreFolder, Problem> {

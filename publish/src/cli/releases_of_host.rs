@@ -1,9 +1,11 @@
 //! Releases of a site of another host: the list and the actions of `releases`.
 
 use super::command::{ParsedCommand, utf8};
-use super::releases::{must_have_label, refuse_digits};
-use super::site_of_store::{find_release, refuse_foreign_label, short};
-use super::{print, release_list};
+use super::output::print;
+use super::release_list;
+use super::site_of_store::{
+    find_release, must_have_label, refuse_digits, refuse_foreign_label, short,
+};
 use crate::problem::Problem;
 use crate::release;
 use crate::remote::Remote;

@@ -1,10 +1,11 @@
 //! Command `rollback`: an older release of a site is served again, under a new sequence.
 
-use super::command::{CommandSpec, ParsedCommand, utf8};
+use super::command::{CommandSpec, OptionSpec, ParsedCommand, utf8};
 use super::outcome::Outcome;
-use super::print;
-use super::publish::{SITE_ID, key, signed, warn_of_unsigned};
-use super::publish_hosts::{next_pointer, open_lines, urls};
+use super::output::{open_lines, print, urls};
+use super::publish::{SITE_ID, key};
+use super::publish_hosts::next_pointer;
+use super::publish_run::{signed, warn_of_unsigned};
 use super::signed_records::{
     check_sequence, current, find_named, find_signed, next_sequence, previous,
 };
@@ -29,9 +30,9 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
             another publisher is written with its owner: OWNER/LABEL.\n\
             A rollback takes one host or store.",
     options: &[
-        ("key", "FILE", "sign with an Ed25519 key"),
+        OptionSpec::with_value("key", "FILE", "sign with an Ed25519 key"),
         SITE_ID,
-        (
+        OptionSpec::with_value(
             "ssh",
             "CMD",
             "command of the shell in place of ssh, for example `ssh -p 2222`",
@@ -78,7 +79,8 @@ impl SiteState<'_> {
 /// publisher `own`, or the previous one.
 fn choice<'r>(
     state: &SiteState<'r>,
-    (name, own): (Option<&str>, Option<&str>),
+    name: Option<&str>,
+    own: Option<&str>,
     key: Option<&PublisherKey>,
 ) -> Result<(&'r Publication, [u8; 32]), Problem> {
     let SiteState {
@@ -129,7 +131,7 @@ fn in_store(
         records: &records,
         report: &report_before,
     };
-    let (served, release) = choice(&state, (name, None), key)?;
+    let (served, release) = choice(&state, name, None, key)?;
     for content in release_contents(writer.reader(), &release).map_err(stored)? {
         if !writer.has(&content).map_err(stored)? {
             let what = format!(
@@ -176,7 +178,7 @@ fn on_host(
         records: &records,
         report: &report_before,
     };
-    let (served, release) = choice(&state, (name, own), key)?;
+    let (served, release) = choice(&state, name, own, key)?;
     if let Some(done) = state.unchanged(&release, key) {
         let addresses = remote.addresses.clone();
         remote.end();
@@ -259,7 +261,7 @@ mod tests {
             report: &report,
         };
         let chosen = |state: &SiteState<'_>, key| {
-            let (served, release) = choice(state, (None, None), key).expect("a release");
+            let (served, release) = choice(state, None, None, key).expect("a release");
             (served.pointer.sequence, release)
         };
         assert_eq!(chosen(&state, Some(&key)), (2, [1; 32]));

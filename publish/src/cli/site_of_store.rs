@@ -242,6 +242,33 @@ pub(super) fn refuse_foreign_label(
     }
 }
 
+/// Refuses a label that the site does not have.
+pub(super) fn must_have_label(records: &SiteRecords, label: &str) -> Result<(), Problem> {
+    if records.labels.contains_key(label) {
+        Ok(())
+    } else {
+        Err(
+            Problem::usage(format!("no release has the label `{label}`"))
+                .help("`anthill releases STORE` lists the labels"),
+        )
+    }
+}
+
+/// Refuses a new label of hexadecimal digits alone, since such a name stands for the start of a release id. Shorter
+/// names never do.
+pub(super) fn refuse_digits(label: &str) -> Result<(), Problem> {
+    let is_id =
+        label.len() >= RELEASE_DIGITS_MIN && label.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_id {
+        Err(Problem::usage(format!(
+            "the label `{label}` could be the start of a release id"
+        ))
+        .help("take a label with another character, such as v-1 or next"))
+    } else {
+        Ok(())
+    }
+}
+
 /// Finds a release by a label, by a label with its owner, or by the first digits of its id.
 pub(super) fn find_release(records: &SiteRecords, name: &str) -> Result<[u8; 32], Problem> {
     let help = "`anthill releases STORE` lists the releases";

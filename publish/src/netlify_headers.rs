@@ -10,7 +10,6 @@
 //!
 //! A field that occurs several times under one path has all values, divided by commas (RFC 9110 §5.3).
 
-use super::refused;
 use crate::problem::Problem;
 use anthill_data_plane::base::visible_text::shortened;
 use anthill_data_plane::limits::{RELEASE_FIELD_NAME_BYTES_MAX, RELEASE_FIELD_VALUE_BYTES_MAX};
@@ -22,7 +21,7 @@ const FILE: &str = "_headers";
 
 /// Response fields of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PathFields {
+pub(crate) struct PathFields {
     /// Line of the path, from 1.
     pub line: usize,
     /// Path with initial slash, perhaps with `*` for any text and `:name` for one name.
@@ -32,7 +31,7 @@ pub struct PathFields {
 }
 
 /// Reads the file.
-pub fn read(text: &str) -> Result<Vec<PathFields>, Problem> {
+pub(crate) fn read(text: &str) -> Result<Vec<PathFields>, Problem> {
     let mut sections: Vec<PathFields> = Vec::new();
     for (line, words) in (1..).zip(text.lines()) {
         let words = words.trim();
@@ -120,6 +119,11 @@ fn add(section: &mut PathFields, name: &str, value: &str) -> usize {
             value.len()
         }
     }
+}
+
+/// Returns an error with the file and the line.
+fn refused(file: &str, line: usize, what: impl Into<String>) -> Problem {
+    Problem::usage(format!("{file}, line {line}: {}", what.into()))
 }
 
 #[cfg(test)]

@@ -1,0 +1,54 @@
+//! Output of the commands: text, remarks, and the URLs of a release.
+
+use crate::problem::Problem;
+use anthill_data_plane::base::digest::hex;
+use anthill_data_plane::site::SiteAddresses;
+use std::collections::HashSet;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// Prints to standard output. A closed pipe is no error, since the reader may stop early.
+pub(super) fn print(text: &str) -> Result<ExitCode, Problem> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Problem::failure(format!("standard output: {error}")))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Prints a remark to standard error.
+pub(super) fn warn(text: &str) {
+    // No other place is left for the remark.
+    let _ = writeln!(std::io::stderr(), "warning: {text}");
+}
+
+/// Returns the URLs of a release: the URL of the site, or, for a release with a label, the URLs of its previews by
+/// label and by id.
+pub(super) fn urls(
+    addresses: &SiteAddresses,
+    label: Option<&str>,
+    release: &[u8; 32],
+) -> Vec<String> {
+    let Some(label) = label else {
+        return addresses.site.iter().cloned().collect();
+    };
+    let preview = |name: &str| Some(addresses.preview.as_ref()?.replacen('*', name, 1));
+    // `*` stands for one name of a host, so a label with a dot has no URL.
+    let label = Some(label).filter(|label| !label.contains('.'));
+    let by_label = label.and_then(|label| preview(&label.to_ascii_lowercase()));
+    let by_id = preview(&hex(release)[..PREVIEW_DIGITS]);
+    by_label.into_iter().chain(by_id).collect()
+}
+
+/// Digits of a release id in the name of a preview: the least number that the server accepts.
+pub(super) const PREVIEW_DIGITS: usize = 16;
+
+/// Returns a line for each URL, each once.
+pub(super) fn open_lines(mut urls: Vec<String>) -> String {
+    let mut seen = HashSet::new();
+    urls.retain(|url| seen.insert(url.clone()));
+    let lines = urls.iter().map(|url| format!("  open {url}\n"));
+    lines.collect()
+}
