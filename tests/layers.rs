@@ -4,6 +4,7 @@
 //! The tests read the sources as words, without a parser for Rust. Words are sufficient to find every path
 //! beginning with `crate`, `super` or the name of a crate, and the rules concern only paths.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -112,33 +113,45 @@ const UNSAFE_FILES: [&str; 6] = [
     "base/sys/spawn.rs",
 ];
 
-/// Modules without an import cycle among their files, over any number of files. `mod` declarations and
+/// Rooms that still have an import cycle among their files, over any number of files. `mod` declarations and
 /// re-exports do not count as imports.
-const ROOMS_WITHOUT_CIRCLES: [&str; 19] = [
-    "base", "store", "tls", "upstream", "handler", "cache", "hits", "world", "serve", "git",
-    "config", "build", "admin", "manager", "acme", "backup", "deploy", "receive", "control",
+const ROOMS_WITH_CIRCLES: [(&str, &str); 3] = [
+    ("data-plane/src", "wire"),
+    ("data-plane/src", "site"),
+    ("server/src", "cli"),
 ];
 
 #[test]
 fn no_room_has_a_circle_of_files() {
     let sources = Sources::read();
-    let rooms = ROOMS_WITHOUT_CIRCLES.iter();
-    let broken: Vec<String> = rooms.flat_map(|room| circles(&sources.0, room)).collect();
-    assert!(broken.is_empty(), "files on circles: {broken:#?}");
+    for folder in PACKAGES {
+        let of_package = |source: &&Source| source.folder == folder;
+        let files: Vec<&Source> = sources.0.iter().filter(of_package).collect();
+        let rooms: BTreeSet<&String> = files.iter().filter_map(|it| it.module.first()).collect();
+        for room in rooms {
+            let is_known = ROOMS_WITH_CIRCLES.contains(&(folder, room.as_str()));
+            let circles = circles(&files, room);
+            assert!(
+                is_known || circles.is_empty(),
+                "{folder}: files on circles: {circles:#?}"
+            );
+        }
+    }
 }
 
 #[test]
 fn a_circle_of_files_is_seen() {
     let seen = |files: &[(&str, &str)]| {
         let sources: Vec<Source> = files.iter().map(|it| Source::new("", it.0, it.1)).collect();
-        circles(&sources, "a")
+        circles(&sources.iter().collect::<Vec<_>>(), "a")
     };
     let parent = (
         "a/mod.rs",
         "mod b;\nmod c;\npub use b::B;\npub(crate) use c::{C};",
     );
     let child = ("a/b.rs", "use super::Item;\nmod tests { use super::*; }");
-    assert_eq!(seen(&[parent, child, ("a/c.rs", "")]), [""; 0]);
+    let other = ("a/c.rs", "use super::Item;");
+    assert_eq!(seen(&[parent, child, other]), [""; 0]);
     let circle = ["a", "a::b"];
     assert_eq!(seen(&[("a/mod.rs", "use b::B;"), child]), circle);
     assert_eq!(
@@ -154,11 +167,9 @@ fn a_circle_of_files_is_seen() {
 }
 
 /// Returns the modules of a folder that are part of an import cycle.
-fn circles(sources: &[Source], room: &str) -> Vec<String> {
-    let files: Vec<&Source> = sources
-        .iter()
-        .filter(|source| source.module.first().is_some_and(|it| it == room))
-        .collect();
+fn circles(sources: &[&Source], room: &str) -> Vec<String> {
+    let of_room = |source: &&&Source| source.module.first().is_some_and(|it| it == room);
+    let files: Vec<&Source> = sources.iter().filter(of_room).copied().collect();
     let module_of = |path: &[String]| {
         let fits = |at: &&usize| path.starts_with(&files[**at].module);
         let all: Vec<usize> = (0..files.len()).collect();
@@ -505,7 +516,8 @@ impl Source {
         let text = |at: usize| self.words.get(at).map_or("", |word| word.text.as_str());
         let mut exports: Vec<(usize, usize)> = Vec::new();
         for at in (0..self.words.len()).filter(|at| text(*at) == "pub") {
-            let is_use = text(at + 1) == "use" || (text(at + 1) == "(" && text(at + 4) == "use");
+            let is_use =
+                text(at + 1) == "use" || (text(at + 2) == "crate" && text(at + 4) == "use");
             let end = (at..self.words.len()).find(|end| text(*end) == ";");
             if let (true, Some(end)) = (is_use, end) {
                 exports.push((self.words[at].line, self.words[end].line));

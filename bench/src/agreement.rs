@@ -10,7 +10,7 @@ use crate::statistics::{CONFIDENCE_OF_A_DIFFERENCE, Comparison, compare, median}
 
 /// Comparison of the kit's load generator with wrk on one server.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Agreement<'r> {
+pub(crate) struct Agreement<'r> {
     /// Name of the server.
     pub contender: &'r str,
     /// Transport of the requests: `TLS`, `plain`.
@@ -27,7 +27,7 @@ pub struct Agreement<'r> {
 
 /// Used shares of CPU time, 0 to 1: medians of the rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Busy {
+pub(crate) struct Busy {
     /// The client's share.
     pub client: f64,
     /// The server's share.
@@ -36,7 +36,7 @@ pub struct Busy {
 
 /// Conclusion from an [`Agreement`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The two generators differ by at most 5 %: the whole interval lies within.
     Agree,
     /// The two generators differ by more than 5 %: the whole interval lies beyond.
@@ -51,7 +51,7 @@ pub enum Verdict {
 
 impl Agreement<'_> {
     /// Returns the number of pairs in words: `1 pair`, `7 pairs`.
-    pub fn pairs_in_words(&self) -> String {
+    pub(crate) fn pairs_in_words(&self) -> String {
         match self.pairs {
             1 => "1 pair".to_owned(),
             many => format!("{many} pairs"),
@@ -59,7 +59,7 @@ impl Agreement<'_> {
     }
 
     /// Returns the conclusion.
-    pub fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Verdict {
         if self.wrks.client > CLIENT_BOUND {
             return Verdict::ClientBound(Driver::Wrk);
         }
@@ -82,7 +82,7 @@ impl Agreement<'_> {
 
 impl Verdict {
     /// Returns the verdict as a short text for tables.
-    pub fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Agree => "the whole interval is within 5 %",
             Self::Differ => "the whole interval is beyond 5 %",
@@ -95,7 +95,7 @@ impl Verdict {
 }
 
 /// Returns the agreements of a run; the list is empty for other suites.
-pub fn agreements(run: &Run) -> Vec<Agreement<'_>> {
+pub(crate) fn agreements(run: &Run) -> Vec<Agreement<'_>> {
     let asked_by = |driver: Driver| {
         let of_driver = move |scenario: &&Scenario| {
             run.suite == SUITE && scenario.word("driver") == Some(driver.name())
@@ -158,7 +158,7 @@ fn busy(cell: &Cell) -> Busy {
 }
 
 /// Name of the suite that runs both generators.
-pub const SUITE: &str = "agreement";
+pub(crate) const SUITE: &str = "agreement";
 /// Largest difference that counts as agreement: 5 %.
 const TOLERANCE: f64 = 0.05;
 /// Share of CPU time above which a client counts as the limit: the client no longer waits for the server.

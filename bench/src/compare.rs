@@ -15,7 +15,7 @@ use crate::statistics::{self, Verdict};
 
 /// Result of comparing two runs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// Scenarios and contenders present in both runs.
     pub changes: Vec<Change>,
     /// Scenarios and contenders present in only one run: a sentence each.
@@ -26,7 +26,7 @@ pub struct Comparison {
 
 /// One metric of a contender in a scenario, in both runs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub(crate) struct Change {
     /// The scenario's title.
     pub scenario: String,
     /// The contender's name.
@@ -47,7 +47,7 @@ pub struct Change {
 
 impl Change {
     /// Returns the meaning of the change for a user of the server: better, worse, or a neutral remark.
-    pub fn remark(&self) -> &'static str {
+    pub(crate) fn remark(&self) -> &'static str {
         match (self.verdict, self.metric.better()) {
             (Verdict::More, Some(Better::More)) | (Verdict::Less, Some(Better::Less)) => "better",
             (Verdict::More, Some(Better::Less)) | (Verdict::Less, Some(Better::More)) => "worse",
@@ -59,7 +59,7 @@ impl Change {
 }
 
 /// Compares the second run with the first.
-pub fn compare(before: &Run, after: &Run) -> Comparison {
+pub(crate) fn compare(before: &Run, after: &Run) -> Comparison {
     let mut comparison = Comparison {
         changes: Vec::new(),
         unmatched: Vec::new(),
@@ -133,15 +133,8 @@ impl Comparison {
         }
     }
 
-    /// Returns true if any metric differs by more than noise.
-    pub fn differs(&self) -> bool {
-        self.changes
-            .iter()
-            .any(|change| matches!(change.verdict, Verdict::More | Verdict::Less))
-    }
-
     /// Returns the comparison as a document for [`crate::report::write`].
-    pub fn document(&self, before: &Run, after: &Run) -> Document {
+    pub(crate) fn document(&self, before: &Run, after: &Run) -> Document {
         let subtitle = format!("First: {}. Second: {}.", origin(before), origin(after));
         let mut blocks: Vec<Block> = self.doubts.iter().cloned().map(Block::Warning).collect();
         blocks.push(Block::Text(self.summary()));
@@ -387,11 +380,17 @@ mod tests {
             .unwrap()
     }
 
+    fn differs(found: &Comparison) -> bool {
+        let is_difference =
+            |change: &Change| matches!(change.verdict, Verdict::More | Verdict::Less);
+        found.changes.iter().any(is_difference)
+    }
+
     #[test]
     fn a_run_is_equal_to_itself() {
         let run = run(&[1000, 1010, 990, 1005, 995, 1002]);
         let found = compare(&run, &run);
-        assert!(!found.differs());
+        assert!(!differs(&found));
         assert!(found.doubts.is_empty() && found.unmatched.is_empty());
         assert_eq!(
             (rate(&found).ratio, rate(&found).remark()),
@@ -428,7 +427,7 @@ mod tests {
         assert_eq!(rate(&compare(&noisy, &other)).verdict, Verdict::WithinNoise);
         let single = compare(&run(&[1000]), &run(&[2000]));
         assert_eq!(rate(&single).remark(), "too few rounds to tell");
-        assert!(!single.differs());
+        assert!(!differs(&single));
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl Contender {
             name: name.clone(),
             why: missing.0,
         })?;
-        let plan = Plan::make(entry, setup, &found)?;
+        let plan = StartPlan::make(entry, setup, &found)?;
         let tree = Tree::new(&name, setup.share)?;
         let contender = Contender {
             tree,
@@ -249,7 +249,7 @@ impl Contender {
 }
 
 /// Everything decided before the start of a process.
-struct Plan {
+struct StartPlan {
     name: String,
     http: SocketAddr,
     https: SocketAddr,
@@ -278,8 +278,8 @@ impl Ready {
     }
 }
 
-impl Plan {
-    fn make(entry: &Entry, setup: &Setup, found: &Found) -> Result<Plan, StartError> {
+impl StartPlan {
+    fn make(entry: &Entry, setup: &Setup, found: &Found) -> Result<StartPlan, StartError> {
         let name = &entry.name;
         let io = |what: &Path, error| StartError::Io {
             name: name.clone(),
@@ -315,7 +315,7 @@ impl Plan {
             Role::Cgi => (Site::SHELL_SCRIPT, Some(Site::SIMPLE.into())),
             Role::Static => (Site::HELLO, Some(content)),
         };
-        let mut plan = Plan {
+        let mut plan = StartPlan {
             name: name.clone(),
             http,
             https,

@@ -9,7 +9,7 @@ use crate::process;
 
 /// Processor numbers of both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cores {
+pub(crate) struct Cores {
     /// Processors of the server.
     pub server: Vec<usize>,
     /// Processors of the client.
@@ -18,7 +18,7 @@ pub struct Cores {
 
 impl Cores {
     /// Divides the processors available to the process into halves. The server gets the odd core.
-    pub fn of_this_machine() -> Cores {
+    pub(crate) fn of_this_machine() -> Cores {
         let allowed = process::cpus();
         let cores = cores(&allowed, Path::new("/sys/devices/system/cpu"));
         Cores::halves(&cores)
@@ -53,14 +53,14 @@ impl Cores {
     }
 
     /// Returns true if no processor is on both sides.
-    pub fn disjoint(&self) -> bool {
+    pub(crate) fn disjoint(&self) -> bool {
         !self.server.iter().any(|cpu| self.client.contains(cpu))
     }
 }
 
 /// Parses a list of processors as written by the kernel and taskset: `0-3,6`. Returns `None` for other
 /// text.
-pub fn parse_list(text: &str) -> Option<Vec<usize>> {
+pub(crate) fn parse_list(text: &str) -> Option<Vec<usize>> {
     let mut list = BTreeSet::new();
     for part in text.trim().split(',') {
         let (from, to) = part.split_once('-').unwrap_or((part, part));

@@ -6,7 +6,6 @@
 //! the formula, so the result is too low if the machine is not fully busy. Memory bandwidth and kernel work
 //! charged to no process are not part of the formula either.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,10 +14,10 @@ use crate::result::{Failures, Parameter, Round, Run, Scenario, Usage};
 use crate::statistics::median;
 
 /// Name of the only suite with a CSV: the columns do not distinguish scenarios of other suites.
-pub const SUITE: &str = "matrix";
+pub(crate) const SUITE: &str = "matrix";
 
 /// Columns of the CSV, in benchmark-web's order.
-pub const COLUMNS: [&str; 10] = [
+pub(crate) const COLUMNS: [&str; 10] = [
     "size",
     "threads",
     "connections",
@@ -33,63 +32,9 @@ pub const COLUMNS: [&str; 10] = [
 
 /// Returns `rate / server × (server + client)`, in requests per second; `None` if the server used no
 /// measurable CPU time.
-pub fn rate(rate: f64, server: &Usage, client: &Usage) -> Option<f64> {
+pub(crate) fn rate(rate: f64, server: &Usage, client: &Usage) -> Option<f64> {
     let of_server = server.cpu_seconds();
     (of_server > 0.0).then(|| rate / of_server * (of_server + client.cpu_seconds()))
-}
-
-/// One point of the condensed matrix: the best of all thread counts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Point {
-    /// Size of the file in bytes.
-    pub size: u64,
-    /// Connections per processor of the server.
-    pub connections_per_cpu: f64,
-    /// Requests per second.
-    pub rate: f64,
-    /// Requests per second, extrapolated by [`rate`].
-    pub rate_extrapolated: f64,
-    /// Bytes of files per second.
-    pub throughput: f64,
-    /// Bytes of files per second, extrapolated by [`rate`].
-    pub throughput_extrapolated: f64,
-    /// Mean duration of a request in seconds.
-    pub latency_seconds: f64,
-}
-
-/// Returns the 28 points that Spare Cores shows of its 69 runs: for each size and number of connections,
-/// the thread count with the most requests per second.
-pub fn points(run: &Run, contender: &str, cpus: u32) -> Vec<Point> {
-    let mut best: BTreeMap<(String, u64, u64), Point> = BTreeMap::new();
-    for (scenario, rounds) in rows(run, contender) {
-        let (Some(size), Some(connections)) =
-            (count(scenario, "size"), count(scenario, "connections"))
-        else {
-            continue;
-        };
-        let of = |value: &dyn Fn(&Round) -> Option<f64>| {
-            median(&rounds.iter().filter_map(value).collect::<Vec<_>>())
-        };
-        let Some(measured) = of(&|round| Some(round.rate())) else {
-            continue;
-        };
-        let extrapolated = of(&|r| rate(r.rate(), &r.server, &r.client)).unwrap_or(0.0);
-        let point = Point {
-            size,
-            connections_per_cpu: connections as f64 / f64::from(cpus.max(1)),
-            rate: measured,
-            rate_extrapolated: extrapolated,
-            throughput: measured * size as f64,
-            throughput_extrapolated: extrapolated * size as f64,
-            latency_seconds: of(&|r| Some(r.latency.as_ref()?.mean_us / 1e6)).unwrap_or(0.0),
-        };
-        let key = (protocol(scenario), size, connections);
-        let known = best.entry(key).or_insert_with(|| point.clone());
-        if known.rate < point.rate {
-            *known = point;
-        }
-    }
-    best.into_values().collect()
 }
 
 /// Returns one contender's rows in benchmark-web's CSV format: a line per size, number of threads and
@@ -98,7 +43,7 @@ pub fn points(run: &Run, contender: &str, cpus: u32) -> Vec<Point> {
 /// Values are medians of the rounds. Sizes are written as `1k`, the mean latency and CPU times in seconds.
 /// The columns have no field for TLS, which benchmark-web never measured, so a table holds the rows of one
 /// protocol only. Returns `None` if the run has no rows of the protocol or is of another suite.
-pub fn csv(run: &Run, contender: &str, tls: bool) -> Option<String> {
+pub(crate) fn csv(run: &Run, contender: &str, tls: bool) -> Option<String> {
     if run.suite != SUITE {
         return None;
     }
@@ -137,7 +82,7 @@ pub fn csv(run: &Run, contender: &str, tls: bool) -> Option<String> {
 
 /// Writes a contender's tables and returns the written files: plain HTTP goes into `file`, TLS into a
 /// second file with `.tls` before the extension.
-pub fn write_csv(run: &Run, contender: &str, file: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn write_csv(run: &Run, contender: &str, file: &Path) -> io::Result<Vec<PathBuf>> {
     let files = [
         (false, file.to_owned()),
         (true, file.with_extension("tls.csv")),
@@ -191,6 +136,8 @@ fn protocol(scenario: &Scenario) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::result::{Cell, ContenderFacts, Latency, Machine};
 
@@ -307,15 +254,5 @@ mod tests {
         assert_eq!(plain.len(), 2, "{plain:?}");
         assert!(plain[0].starts_with("1k,1,8,42000.00,"), "{plain:?}");
         assert!(lines(&written[1])[0].starts_with("1k,1,8,50000.00,"));
-    }
-
-    #[test]
-    fn a_point_is_the_best_of_all_thread_counts() {
-        let points = points(&matrix(), "nginx", 2);
-        assert_eq!(points.len(), 1);
-        assert_eq!(points[0].connections_per_cpu, 4.0);
-        assert_eq!(points[0].rate, 50_000.0);
-        assert!((points[0].rate_extrapolated - 50_000.0 / 0.6).abs() < 1e-6);
-        assert_eq!(points[0].throughput, 50_000.0 * 1024.0);
     }
 }

@@ -10,7 +10,7 @@ use crate::result::{Cell, ContenderFacts, FORMAT, Machine, Round, Run, Scenario}
 
 /// Error of an import.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ImportError {
+pub(crate) enum ImportError {
     /// The text has no output of a known load generator.
     #[error("{name}: no output of wrk, ab, siege or h2load found")]
     Nothing {
@@ -33,7 +33,7 @@ pub enum ImportError {
 
 /// A text with outputs.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub(crate) struct Source {
     /// Name of the file, for titles and messages.
     pub name: String,
     /// Content of the file.
@@ -43,7 +43,7 @@ pub struct Source {
 /// Converts texts to a run. All outputs of a load generator are rows of one table. A row is named after the
 /// heading above its output, or after the file. Only the operator knows the date and
 /// the machine of the measurement.
-pub fn import(sources: &[Source], command: &str) -> Result<Run, ImportError> {
+pub(crate) fn import(sources: &[Source], command: &str) -> Result<Run, ImportError> {
     let mut run = empty(command);
     let mut names = Vec::new();
     for Source { name, text } in sources {
@@ -68,13 +68,13 @@ pub fn import(sources: &[Source], command: &str) -> Result<Run, ImportError> {
 }
 
 /// Returns true if a run was imported.
-pub fn is_imported(run: &Run) -> bool {
+pub(crate) fn is_imported(run: &Run) -> bool {
     run.suite == SUITE
 }
 
 /// Merges imported runs, so that all outputs of a load generator are in one table. Each run of a suite has
 /// a table of its own.
-pub fn together(runs: &[&Run]) -> Run {
+pub(crate) fn together(runs: &[&Run]) -> Run {
     let mut all = empty("");
     let titles: Vec<&str> = runs
         .iter()

@@ -18,14 +18,16 @@ use std::time::{Duration, Instant};
 use rustix::process::{WaitOptions, wait};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::INTERRUPTED;
 use crate::work_folder::WorkFolder;
 
+/// Exit status after Ctrl-C: 128 + SIGINT, as in shells.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// Command of the program that removes the work folders given as arguments.
-pub const CLEAN_UP: &str = "--clean-up";
+pub(crate) const CLEAN_UP: &str = "--clean-up";
 
 /// Sets `stop` on the first SIGINT, SIGTERM or SIGHUP. Calls `leave` and exits on the second.
-pub fn watch(stop: &'static AtomicBool, leave: fn()) -> io::Result<()> {
+pub(crate) fn watch(stop: &'static AtomicBool, leave: fn()) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()?;
@@ -70,7 +72,7 @@ async fn listen(
 
 /// Turns the process into the program that removes the work folders. Returns if there is nothing to remove, or if the
 /// program can't be started.
-pub fn leave_nothing() {
+pub(crate) fn leave_nothing() {
     // Held until the end of this program, so that no thread creates another work folder.
     let folders = WorkFolder::all();
     if folders.is_empty() {
@@ -82,7 +84,7 @@ pub fn leave_nothing() {
 }
 
 /// Waits for the guards and the servers, and removes the work folders. Returns the exit status of an interrupted run.
-pub fn clean_up(folders: &[OsString]) -> ExitCode {
+pub(crate) fn clean_up(folders: &[OsString]) -> ExitCode {
     // An impatient operator sends the signal more than twice.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()

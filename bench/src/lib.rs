@@ -1,40 +1,45 @@
 //! Benchmark kit: measures web servers side by side and reports the results.
-pub mod agreement;
+//!
+//! The library exists for the program `anthill-bench` and for the tests in `tests/`, which use the public modules.
+
+#![warn(unreachable_pub)]
+
+mod agreement;
 pub mod browser;
 pub mod catalogue;
 pub mod cli;
-pub mod compare;
+mod compare;
 pub mod contender;
-pub mod cores;
-pub mod driver;
-pub mod extrapolate;
-pub mod import;
-pub mod interrupt;
-pub mod load;
-pub mod machine;
-pub mod members;
-pub mod nearest;
-pub mod page_load;
-pub mod page_stage;
-pub mod ports;
-pub mod probe;
-pub mod process;
-pub mod program;
-pub mod progress;
-pub mod published;
+mod cores;
+mod driver;
+mod extrapolate;
+mod import;
+mod interrupt;
+mod load;
+mod machine;
+mod measurer;
+mod members;
+mod nearest;
+mod page_load;
+pub mod page_measurer;
+mod ports;
+mod probe;
+mod process;
+mod program;
+mod progress;
+mod published;
 pub mod report;
 pub mod result;
-pub mod result_file;
-pub mod resume;
-pub mod rounds;
+mod result_file;
+mod resume;
+mod rounds;
 pub mod site;
-pub mod soundness;
-pub mod stage;
-pub mod statistics;
-pub mod suite;
-pub mod summary;
-pub mod template;
-pub mod work_folder;
+mod soundness;
+mod statistics;
+mod suite;
+mod summary;
+mod template;
+mod work_folder;
 
 /// Program name and version, written into every result.
-pub const TOOL: &str = concat!("anthill-bench ", env!("CARGO_PKG_VERSION"));
+const TOOL: &str = concat!("anthill-bench ", env!("CARGO_PKG_VERSION"));

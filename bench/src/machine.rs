@@ -120,7 +120,7 @@ impl Machine {
 }
 
 /// Returns the processor's temperature in degrees Celsius, or `None` without a sensor.
-pub fn temperature_celsius() -> Option<f64> {
+pub(crate) fn temperature_celsius() -> Option<f64> {
     temperature_below(Path::new("/sys/class"))
 }
 

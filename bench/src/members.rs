@@ -3,15 +3,15 @@
 
 use std::net::SocketAddr;
 
-use crate::driver::Watch;
-use crate::load::{Plan, Protocol};
+use crate::driver::Observer;
+use crate::load::{Protocol, Workload};
 use crate::probe;
 use crate::result::{Round, Usage};
 use crate::site::Site;
 
 /// Sends a few requests to a balancer, over TLS if a trusted authority (PEM) is given, and returns an error
 /// unless each member answers equally many.
-pub fn check_turns(
+pub(crate) fn check_turns(
     balancer: SocketAddr,
     authority: Option<&str>,
     members: usize,
@@ -43,7 +43,7 @@ pub fn check_turns(
 
 /// Returns the smallest CPU time of a member in percent of the mean. Returns `None` for a total below
 /// [`TOTAL_SECONDS_MIN`], which would be counted too coarsely.
-pub fn smallest_share(members: &[Usage]) -> Option<f64> {
+pub(crate) fn smallest_share(members: &[Usage]) -> Option<f64> {
     let times = || members.iter().map(Usage::cpu_seconds);
     let total: f64 = times().sum();
     let smallest = times().reduce(f64::min)?;
@@ -52,7 +52,7 @@ pub fn smallest_share(members: &[Usage]) -> Option<f64> {
 }
 
 /// Returns the reason why a round is unsound, if a member had less than half of the work of a mean member.
-pub fn left_out(round: &Round) -> Option<String> {
+pub(crate) fn left_out(round: &Round) -> Option<String> {
     let share = *round.extra.get(SMALLEST_SHARE)?;
     (share < SHARE_PERCENT_MIN).then(|| {
         format!(
@@ -62,20 +62,20 @@ pub fn left_out(round: &Round) -> Option<String> {
     })
 }
 
-/// Returns the plan for the same load on the members without the balancer, by plain HTTP/1.1.
-pub fn direct(plan: &Plan, members: Vec<SocketAddr>) -> Plan {
-    Plan {
+/// Returns the workload for the same load on the members without the balancer, by plain HTTP/1.1.
+pub(crate) fn direct(workload: &Workload, members: Vec<SocketAddr>) -> Workload {
+    Workload {
         addresses: members,
         tls: None,
         protocol: Protocol::Http1,
-        connections: plan.connections * streams(plan),
+        connections: workload.connections * streams(workload),
         streams: 1,
-        ..plan.clone()
+        ..workload.clone()
     }
 }
 
 /// Adds the percentiles of the direct load to a round, and the differences.
-pub fn compare_direct(round: &mut Round, direct: &Round) {
+pub(crate) fn compare_direct(round: &mut Round, direct: &Round) {
     let (Some(through), Some(direct)) = (&round.latency, &direct.latency) else {
         return;
     };
@@ -94,25 +94,25 @@ pub fn compare_direct(round: &mut Round, direct: &Round) {
     }
 }
 
-/// Returns the number of simultaneous requests on a connection of a plan.
-pub fn streams(plan: &Plan) -> usize {
-    match plan.protocol {
+/// Returns the number of simultaneous requests on a connection of a workload.
+pub(crate) fn streams(workload: &Workload) -> usize {
+    match workload.protocol {
         Protocol::Http1 => 1,
-        Protocol::Http2 | Protocol::Http3 => plan.streams,
+        Protocol::Http2 | Protocol::Http3 => workload.streams,
     }
 }
 
-/// Watch of a measurement without figures of the servers.
-pub struct Unwatched;
+/// Observer of a measurement without figures of the servers.
+pub(crate) struct NoObserver;
 
-impl Watch for Unwatched {
+impl Observer for NoObserver {
     fn begun(&self) {}
 
     fn ended(&self) {}
 }
 
 /// Key of [`smallest_share`] in [`Round::extra`].
-pub const SMALLEST_SHARE: &str = "smallest_member_share_percent";
+pub(crate) const SMALLEST_SHARE: &str = "smallest_member_share_percent";
 /// Smallest share of a sound round. Members asked in turn differ by less than a tenth; a third less than the
 /// mean would already be visible in the figures.
 const SHARE_PERCENT_MIN: f64 = 66.0;
@@ -208,14 +208,14 @@ mod tests {
 
     #[test]
     fn the_direct_load_has_as_many_requests_at_a_time() {
-        let plan = Plan {
+        let workload = Workload {
             protocol: Protocol::Http2,
             connections: 20,
             streams: 10,
-            ..Plan::default()
+            ..Workload::default()
         };
         let members = vec!["127.0.1.1:80".parse().expect("an address")];
-        let direct = direct(&plan, members.clone());
+        let direct = direct(&workload, members.clone());
         assert_eq!((direct.connections, direct.streams), (200, 1));
         assert_eq!(direct.addresses, members);
         assert_eq!(direct.protocol, Protocol::Http1);

@@ -1,7 +1,7 @@
 //! "Did you mean" suggestions: the known words nearest to a mistyped word.
 
 /// Returns up to three of the `known` words most similar to `typed`, the likeliest first.
-pub fn nearest<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>) -> Vec<&'k str> {
+pub(crate) fn nearest<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>) -> Vec<&'k str> {
     let typed = plain(typed);
     let near = |word: &&str| {
         let word = plain(word);

@@ -27,7 +27,7 @@ pub struct PageLoad {
 
 /// Accumulates the events of a page load in progress.
 #[derive(Debug, Default)]
-pub struct Counter {
+pub(crate) struct Counter {
     loader: String,
     begun: f64,
     document: Option<f64>,
@@ -49,7 +49,7 @@ struct Request {
 
 impl Counter {
     /// Processes an event of the tab. Returns the figures when the page is loaded and the network is idle.
-    pub fn take(&mut self, event: &Event) -> Option<PageLoad> {
+    pub(crate) fn take(&mut self, event: &Event) -> Option<PageLoad> {
         let id = event.params["requestId"].as_str().unwrap_or_default();
         let time = event.params["timestamp"].as_f64().unwrap_or_default();
         match event.method.as_str() {

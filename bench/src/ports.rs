@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Finder of ports without a listener.
 #[derive(Debug)]
-pub struct Free {
+pub(crate) struct Free {
     host: IpAddr,
     next: u16,
     end: u16,
@@ -33,7 +33,7 @@ pub enum PortError {
 
 impl Free {
     /// Creates a finder for the ports of one address.
-    pub fn new(host: IpAddr) -> Free {
+    pub(crate) fn new(host: IpAddr) -> Free {
         let range =
             fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
         let end = clients_begin(&range)
@@ -54,7 +54,7 @@ impl Free {
     }
 
     /// Returns `wanted` if the port is free. For 0, returns any free port.
-    pub fn take(&mut self, wanted: u16) -> Result<u16, PortError> {
+    pub(crate) fn take(&mut self, wanted: u16) -> Result<u16, PortError> {
         if wanted != 0 {
             return self.try_port(wanted).map(|()| wanted);
         }

@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// Status code.
     pub status: u16,
     /// Status line and header section as received, without the final empty line.
@@ -23,7 +23,7 @@ pub struct Answer {
 }
 
 /// Sends a GET request for `path`, over TLS if a trusted authority (PEM) is given.
-pub fn get(address: SocketAddr, path: &str, authority: Option<&str>) -> io::Result<Answer> {
+pub(crate) fn get(address: SocketAddr, path: &str, authority: Option<&str>) -> io::Result<Answer> {
     let mut socket = TcpStream::connect_timeout(&address, PATIENCE)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     socket.set_write_timeout(Some(PATIENCE))?;
@@ -131,7 +131,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
 }
 
 /// Host name in the site's certificate and in requests.
-pub const HOST: &str = "localhost";
+pub(crate) const HOST: &str = "localhost";
 
 /// Timeout for a connection attempt, a read or a write.
 const PATIENCE: Duration = Duration::from_secs(5);

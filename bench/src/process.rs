@@ -17,8 +17,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::ops::Sub;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,10 +25,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-pub use group::ShareError;
-pub use sampler::Measuring;
+pub(crate) use group::{Counting, ShareError};
+pub(crate) use sampler::Measuring;
+pub(crate) use table::CpuTime;
 
-use group::Group;
+use group::{Group, POLL};
 use guard::Guard;
 use table::Table;
 
@@ -77,27 +77,6 @@ pub struct Launch {
     pub log: PathBuf,
     /// Processors of the process. Empty for all processors of the kit.
     pub cpus: Vec<usize>,
-}
-
-/// CPU time in seconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct CpuTime {
-    /// CPU time in user mode.
-    pub user_seconds: f64,
-    /// CPU time in the kernel.
-    pub system_seconds: f64,
-}
-
-/// Method of counting a tree's CPU time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Counting {
-    /// By a control group: every process that was ever a member, in microseconds.
-    Group,
-    /// From /proc, in clock ticks. The time of unreaped children is lost.
-    Processes {
-        /// Reason for the lack of a control group.
-        why: String,
-    },
 }
 
 impl Tree {
@@ -159,12 +138,6 @@ impl Tree {
     /// Returns the counting method of [`Tree::cpu`].
     pub fn counting(&self) -> Counting {
         self.0.group.counting()
-    }
-
-    /// Starts to measure CPU time and the peak of PSS. A thread on the caller's processors samples the PSS
-    /// every `interval`. `cpus` is the number of processors of the tree.
-    pub fn measure(&self, interval: Duration, cpus: usize) -> Measuring {
-        Measuring::begin(self.clone(), interval, cpus)
     }
 
     /// Returns the name and the exit status of the first started process that has ended.
@@ -292,33 +265,8 @@ impl Launch {
     }
 }
 
-impl CpuTime {
-    /// Returns the sum of user and system time in seconds.
-    pub fn seconds(self) -> f64 {
-        self.user_seconds + self.system_seconds
-    }
-
-    fn plus(self, other: CpuTime) -> CpuTime {
-        CpuTime {
-            user_seconds: self.user_seconds + other.user_seconds,
-            system_seconds: self.system_seconds + other.system_seconds,
-        }
-    }
-}
-
-impl Sub for CpuTime {
-    type Output = CpuTime;
-
-    fn sub(self, before: CpuTime) -> CpuTime {
-        CpuTime {
-            user_seconds: (self.user_seconds - before.user_seconds).max(0.0),
-            system_seconds: (self.system_seconds - before.system_seconds).max(0.0),
-        }
-    }
-}
-
 /// Returns the processors available to the calling thread.
-pub fn cpus() -> Vec<usize> {
+pub(crate) fn cpus() -> Vec<usize> {
     let allowed = sched_getaffinity(None).unwrap_or_default();
     (0..CpuSet::MAX_CPU)
         .filter(|cpu| allowed.is_set(*cpu))
@@ -326,7 +274,7 @@ pub fn cpus() -> Vec<usize> {
 }
 
 /// Pins the calling thread and its future children to the given processors.
-pub fn pin(cpus: &[usize]) -> io::Result<()> {
+pub(crate) fn pin(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for cpu in cpus {
         set.set(*cpu);
@@ -336,7 +284,7 @@ pub fn pin(cpus: &[usize]) -> io::Result<()> {
 
 /// Starts a program, for example a client, on the given processors. An empty list means all processors of
 /// the kit.
-pub fn spawn_on(cpus: &[usize], mut command: Command) -> io::Result<Child> {
+pub(crate) fn spawn_on(cpus: &[usize], mut command: Command) -> io::Result<Child> {
     if cpus.is_empty() {
         return command.spawn();
     }
@@ -366,7 +314,7 @@ fn path() -> OsString {
 const SYSTEM_FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// Raises the limit of open files, for the kit and its children, and returns the limit.
-pub fn raise_open_files() -> u64 {
+pub(crate) fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     // The limit is bounded, because some programs allocate a slot for each possible file.
     let wanted = limit.maximum.unwrap_or(OPEN_FILES_MAX).min(OPEN_FILES_MAX);
@@ -382,20 +330,11 @@ pub fn raise_open_files() -> u64 {
     limit.current.unwrap_or(wanted)
 }
 
-/// Checks that the CPU time of processes can be limited on the machine.
-pub fn share_is_possible() -> Result<(), ShareError> {
-    Tree::new("probe", Some(0.5)).map(drop)
-}
-
 fn signal(pid: u32, what: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         // Fails if the process has ended in the meantime.
         let _ = kill_process(pid, what);
     }
-}
-
-fn exists(path: &Path) -> bool {
-    path.try_exists().unwrap_or(false)
 }
 
 /// Arguments: the number of groups, the groups, the program and its arguments.
@@ -409,9 +348,6 @@ while [ "$groups" -gt 0 ]; do
 done
 exec "$@"
 "#;
-
-/// Polling interval for the end of processes.
-const POLL: Duration = Duration::from_millis(5);
 
 /// Enough for 1,500 connections and their upstream connections, many times over.
 const OPEN_FILES_MAX: u64 = 65_536;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::result::Round;
 
 /// Progress of a run and the form of its display.
-pub struct Progress {
+pub(crate) struct Progress {
     shown: Shown,
     done: usize,
     total: usize,
@@ -25,7 +25,7 @@ enum Shown {
 
 /// The measurement in progress.
 #[derive(Debug, Clone, Copy)]
-pub struct Step<'s> {
+pub(crate) struct Step<'s> {
     /// The scenario's identifier.
     pub scenario: &'s str,
     /// The contender's name.
@@ -38,7 +38,7 @@ pub struct Step<'s> {
 
 impl Progress {
     /// Returns a display on standard error: a bar if standard error is a terminal.
-    pub fn on_stderr() -> Progress {
+    pub(crate) fn on_stderr() -> Progress {
         let terminal = std::io::stderr();
         let shown = if terminal.is_terminal() {
             let size = rustix::termios::tcgetwinsize(&terminal);
@@ -51,7 +51,7 @@ impl Progress {
     }
 
     /// Returns a display that shows warnings only.
-    pub fn silent() -> Progress {
+    pub(crate) fn silent() -> Progress {
         Progress::new(Shown::Nothing)
     }
 
@@ -65,12 +65,12 @@ impl Progress {
     }
 
     /// Starts the display of a run of `total` rounds.
-    pub fn begin(&mut self, total: usize) {
+    pub(crate) fn begin(&mut self, total: usize) {
         (self.done, self.total, self.begun) = (0, total, Instant::now());
     }
 
     /// Shows the beginning of a round.
-    pub fn step(&mut self, step: Step<'_>) {
+    pub(crate) fn step(&mut self, step: Step<'_>) {
         if let Shown::Bar { width } = self.shown {
             let left = time_left(self.begun.elapsed(), self.done, self.total);
             let bar = bar(width, self.done, self.total, left, step);
@@ -79,7 +79,7 @@ impl Progress {
     }
 
     /// Counts a measured round and shows its figures.
-    pub fn measured(&mut self, step: Step<'_>, round: &Round) {
+    pub(crate) fn measured(&mut self, step: Step<'_>, round: &Round) {
         self.done += 1;
         if matches!(self.shown, Shown::Lines) {
             let (done, total) = (self.done, self.total);
@@ -88,12 +88,12 @@ impl Progress {
     }
 
     /// Counts rounds that will not take place.
-    pub fn skip(&mut self, rounds: usize) {
+    pub(crate) fn skip(&mut self, rounds: usize) {
         self.done += rounds;
     }
 
     /// Shows a warning immediately.
-    pub fn warn(&mut self, text: &str) {
+    pub(crate) fn warn(&mut self, text: &str) {
         let clear = if matches!(self.shown, Shown::Bar { .. }) {
             "\r\x1b[K"
         } else {
@@ -103,7 +103,7 @@ impl Progress {
     }
 
     /// Ends the display: a bar is removed.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if matches!(self.shown, Shown::Bar { .. }) {
             say("\r\x1b[K");
         }

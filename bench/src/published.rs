@@ -11,7 +11,7 @@ use crate::result::{Parameter, Price, Scenario};
 /// A source document and its figures: one of `published/*.toml`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Source {
+pub(crate) struct Source {
     /// Number of the document in this kit: `002`.
     pub id: String,
     /// Title of the document.
@@ -31,7 +31,7 @@ pub struct Source {
 /// A machine as described in a source document.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct PublishedMachine {
+pub(crate) struct PublishedMachine {
     /// Identifier, unique in the document.
     pub id: String,
     /// Name for tables.
@@ -55,7 +55,7 @@ pub struct PublishedMachine {
 /// Figures of one contender under one load.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// Name of the suite that repeats the measurement.
     pub suite: String,
     /// [`PublishedMachine::id`] of the machine.
@@ -78,14 +78,14 @@ pub struct Figure {
 }
 
 /// Returns all source documents in order of number.
-pub fn sources() -> Vec<Source> {
+pub(crate) fn sources() -> Vec<Source> {
     let parse = |text: &str| toml::from_str(text).expect("the kit's own files are tested to parse");
     SOURCES.into_iter().map(parse).collect()
 }
 
 impl Source {
     /// Returns a citation: `002: Raspberry Pi httpd benchmark, 2015`.
-    pub fn citation(&self) -> String {
+    pub(crate) fn citation(&self) -> String {
         let author = if self.author.is_empty() {
             String::new()
         } else {
@@ -95,7 +95,7 @@ impl Source {
     }
 
     /// Returns the machine of a figure.
-    pub fn machine_of(&self, figure: &Figure) -> Option<&PublishedMachine> {
+    pub(crate) fn machine_of(&self, figure: &Figure) -> Option<&PublishedMachine> {
         self.machines
             .iter()
             .find(|machine| machine.id == figure.machine)
@@ -104,13 +104,13 @@ impl Source {
 
 impl Figure {
     /// Returns the value of a metric, if published.
-    pub fn value(&self, metric: Metric) -> Option<f64> {
+    pub(crate) fn value(&self, metric: Metric) -> Option<f64> {
         self.values.get(&metric.key()).copied()
     }
 
     /// Returns true if the figure is of the contender and suite, and all its parameters equal those of the
     /// scenario.
-    pub fn is_about(&self, suite: &str, scenario: &Scenario, contender: &str) -> bool {
+    pub(crate) fn is_about(&self, suite: &str, scenario: &Scenario, contender: &str) -> bool {
         self.suite == suite
             && self.contender == contender
             && self
@@ -120,7 +120,7 @@ impl Figure {
     }
 
     /// Returns the load in words: `200 users, 4 nodes`.
-    pub fn load(&self) -> String {
+    pub(crate) fn load(&self) -> String {
         let part = |(key, value): (&String, &Parameter)| match (key.as_str(), value) {
             ("size", Parameter::Count(bytes)) => crate::report::number::file_size(*bytes),
             ("nodes", Parameter::Count(1)) => "1 node".to_owned(),

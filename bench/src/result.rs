@@ -156,7 +156,7 @@ pub struct Round {
     pub number: u32,
     /// Client program: `embedded`, `wrk`, `ab`, `siege`, `h2load`, `chromium`.
     pub driver: String,
-    /// The client's command, or a description of the embedded generator's plan.
+    /// The client's command, or a description of the embedded generator's workload.
     pub command: String,
     /// Measured time in seconds.
     pub seconds: f64,

@@ -11,7 +11,7 @@ use crate::soundness::is_sound;
 
 /// Reason why a run cannot be resumed; every message names the file.
 #[derive(Debug, thiserror::Error)]
-pub enum ResumeError {
+pub(crate) enum ResumeError {
     /// The result file cannot be read.
     #[error(transparent)]
     Unreadable(#[from] ReadError),
@@ -28,7 +28,7 @@ pub enum ResumeError {
 /// Copies the rounds of a result file into a new run. Without a file, the run stays as passed in. Cells
 /// with a failure are measured again: their rounds are dropped together with the failure, since the rounds
 /// alone would look sound.
-pub fn take_up(run: &mut Run, path: &Path) -> Result<(), ResumeError> {
+pub(crate) fn take_up(run: &mut Run, path: &Path) -> Result<(), ResumeError> {
     if !path.exists() {
         return Ok(());
     }

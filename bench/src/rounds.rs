@@ -4,7 +4,7 @@
 //! alternate (A B C A B C), so that each round of a contender has a round of every other contender close in
 //! time. A contender is started for its round and stopped after it. Only one contender runs at a time, its
 //! memory is the memory of that round alone, and its memory layout is random in every round instead of
-//! fixed for all rounds. Scenarios measured on the same start of a server form a group.
+//! fixed for all rounds. Scenarios measured on the same start of a server form a batch.
 //!
 //! The run is saved after each round, so an interruption or a crash loses no finished round.
 
@@ -17,7 +17,7 @@ use crate::result::{Cell, Round, Run, Scenario};
 
 /// Scenarios measured on the same start of a server, and the contenders that take part.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Group {
+pub(crate) struct Batch {
     /// Scenarios in the order of measurement.
     pub scenarios: Vec<Scenario>,
     /// Names of the contenders in the order of their turns.
@@ -26,9 +26,9 @@ pub struct Group {
     pub order: Order,
 }
 
-/// Order in which the scenarios of a group are measured on one start.
+/// Order in which the scenarios of a batch are measured on one start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// The listed order, but scenarios that failed before come last.
     Listed,
     /// [`Order::Listed`], reversed in every second round, so that no scenario is always the first.
@@ -41,9 +41,9 @@ pub enum Order {
 
 /// The next measurement: a contender's start in one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn<'t> {
-    /// Index of the group.
-    pub group: usize,
+pub(crate) struct Turn<'t> {
+    /// Index of the batch.
+    pub batch: usize,
     /// Name of the contender.
     pub contender: &'t str,
     /// Number of the interleaved round, from 0.
@@ -51,11 +51,11 @@ pub struct Turn<'t> {
 }
 
 /// Starts and measures servers. Tests implement the trait without processes.
-pub trait Measure {
-    /// Starts a contender for all scenarios of a group.
-    fn start(&mut self, turn: Turn<'_>) -> Result<(), Trouble>;
-    /// Measures a scenario, given by its index in the group, on the started contender.
-    fn measure(&mut self, turn: Turn<'_>, scenario: usize) -> Result<Round, Trouble>;
+pub(crate) trait Measure {
+    /// Starts a contender for all scenarios of a batch.
+    fn start(&mut self, turn: Turn<'_>) -> Result<(), RoundError>;
+    /// Measures a scenario, given by its index in the batch, on the started contender.
+    fn measure(&mut self, turn: Turn<'_>, scenario: usize) -> Result<Round, RoundError>;
     /// Stops the contender; called once after each successful start.
     fn stop(&mut self, turn: Turn<'_>);
     /// Adds facts about the contenders to the run; called before each save.
@@ -64,7 +64,7 @@ pub trait Measure {
 
 /// Reason why a round is missing or unsound.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Trouble {
+pub(crate) enum RoundError {
     /// The user ended the run.
     Interrupted,
     /// The contender lacks the ability, which is not a failure; the text names the reason.
@@ -86,10 +86,10 @@ pub enum Trouble {
     },
 }
 
-impl Trouble {
+impl RoundError {
     /// Returns a failure without a measured round.
-    pub fn failed(why: impl Into<String>) -> Trouble {
-        Trouble::Failed {
+    pub(crate) fn failed(why: impl Into<String>) -> RoundError {
+        RoundError::Failed {
             why: why.into(),
             round: None,
         }
@@ -98,7 +98,7 @@ impl Trouble {
 
 /// Outcome of [`collect`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ending {
+pub(crate) struct Ending {
     /// True if the user ended the run.
     pub interrupted: bool,
     /// A text `contender, scenario: why` for each failed cell.
@@ -121,8 +121,8 @@ impl Ending {
     }
 }
 
-/// Parameters of [`collect`] besides the groups and the measurer.
-pub struct Collection<'c> {
+/// Parameters of [`collect`] besides the batches and the measurer.
+pub(crate) struct Collection<'c> {
     /// The run that receives scenarios, cells and rounds; other fields belong to the caller.
     pub run: &'c mut Run,
     /// Rounds of each cell.
@@ -135,29 +135,29 @@ pub struct Collection<'c> {
     pub save: &'c mut dyn FnMut(&mut Run) -> io::Result<()>,
 }
 
-/// Measures all groups. An error means that the result could not be saved; failures of contenders are
+/// Measures all batches. An error means that the result could not be saved; failures of contenders are
 /// recorded in the cells and in the returned [`Ending`].
-pub fn collect(
-    groups: &[Group],
+pub(crate) fn collect(
+    batches: &[Batch],
     measurer: &mut dyn Measure,
     mut collection: Collection<'_>,
 ) -> io::Result<Ending> {
     let mut ending = Ending::default();
     let each = collection.rounds as usize;
-    let turns = |group: &Group| group.scenarios.len() * group.contenders.len();
+    let turns = |batch: &Batch| batch.scenarios.len() * batch.contenders.len();
     collection
         .progress
-        .begin(groups.iter().map(turns).sum::<usize>() * each);
-    for (index, group) in groups.iter().enumerate() {
-        collection.lay_out(group);
+        .begin(batches.iter().map(turns).sum::<usize>() * each);
+    for (index, batch) in batches.iter().enumerate() {
+        collection.lay_out(batch);
         for round in 0..collection.rounds {
-            for contender in &group.contenders {
+            for contender in &batch.contenders {
                 let turn = Turn {
-                    group: index,
+                    batch: index,
                     contender,
                     round,
                 };
-                collection.take(group, turn, measurer, &mut ending)?;
+                collection.take(batch, turn, measurer, &mut ending)?;
                 if ending.interrupted || collection.stop.load(Ordering::Relaxed) {
                     ending.interrupted = true;
                     collection.progress.end();
@@ -165,16 +165,16 @@ pub fn collect(
                 }
             }
         }
-        collection.explain(group);
+        collection.explain(batch);
     }
     collection.progress.end();
     Ok(ending)
 }
 
 impl Collection<'_> {
-    /// Adds the scenarios and empty cells of a group, in the order of the tables.
-    fn lay_out(&mut self, group: &Group) {
-        for scenario in &group.scenarios {
+    /// Adds the scenarios and empty cells of a batch, in the order of the tables.
+    fn lay_out(&mut self, batch: &Batch) {
+        for scenario in &batch.scenarios {
             if !self
                 .run
                 .scenarios
@@ -183,7 +183,7 @@ impl Collection<'_> {
             {
                 self.run.scenarios.push(scenario.clone());
             }
-            for contender in &group.contenders {
+            for contender in &batch.contenders {
                 let known =
                     |cell: &Cell| cell.scenario == scenario.id && cell.contender == *contender;
                 // A resumed run already has cells.
@@ -200,15 +200,15 @@ impl Collection<'_> {
         }
     }
 
-    /// Records a reason in the empty cells of contenders that failed in another scenario of the group. For
+    /// Records a reason in the empty cells of contenders that failed in another scenario of the batch. For
     /// a rising load an empty cell is expected.
-    fn explain(&mut self, group: &Group) {
-        if group.order == Order::Rising {
+    fn explain(&mut self, batch: &Batch) {
+        if batch.order == Order::Rising {
             return;
         }
-        for contender in &group.contenders {
+        for contender in &batch.contenders {
             let of_group = |cell: &&Cell| {
-                let mut scenarios = group.scenarios.iter();
+                let mut scenarios = batch.scenarios.iter();
                 cell.contender == *contender && scenarios.any(|known| known.id == cell.scenario)
             };
             let mut cells = self.run.cells.iter().filter(of_group);
@@ -229,67 +229,69 @@ impl Collection<'_> {
     /// Carries out a contender's turn: start, measurement of each scenario, stop.
     fn take(
         &mut self,
-        group: &Group,
+        batch: &Batch,
         turn: Turn<'_>,
         measurer: &mut dyn Measure,
         ending: &mut Ending,
     ) -> io::Result<()> {
-        if self.is_measured(group, turn) {
-            self.progress.skip(group.scenarios.len());
+        if self.is_measured(batch, turn) {
+            self.progress.skip(batch.scenarios.len());
             return Ok(());
         }
-        self.forget(group, turn);
-        let strikes = |nth: usize| ending.strikes(&group.scenarios[nth], turn.contender);
-        let mut wanted: Vec<usize> = (0..group.scenarios.len())
+        self.forget(batch, turn);
+        let strikes = |nth: usize| ending.strikes(&batch.scenarios[nth], turn.contender);
+        let mut wanted: Vec<usize> = (0..batch.scenarios.len())
             .filter(|&nth| strikes(nth) < STRIKES_MAX)
             .collect();
-        if group.order == Order::Alternating && turn.round % 2 == 1 {
+        if batch.order == Order::Alternating && turn.round % 2 == 1 {
             wanted.reverse();
         }
-        if matches!(group.order, Order::Listed | Order::Alternating) {
+        if matches!(batch.order, Order::Listed | Order::Alternating) {
             // Scenarios in which the server exited before come last, so that the other scenarios are
             // measured first.
             wanted.sort_by_key(|&nth| strikes(nth));
         }
-        self.progress.skip(group.scenarios.len() - wanted.len());
+        self.progress.skip(batch.scenarios.len() - wanted.len());
         let Some(&first) = wanted.first() else {
             return Ok(());
         };
-        self.progress.step(self.step(group, first, turn));
+        self.progress.step(self.step(batch, first, turn));
         match measurer.start(turn) {
             Ok(()) => {}
-            Err(Trouble::Interrupted) => {
+            Err(RoundError::Interrupted) => {
                 ending.interrupted = true;
                 return Ok(());
             }
             Err(
-                Trouble::Unable(why) | Trouble::Failed { why, .. } | Trouble::Unsound { why, .. },
+                RoundError::Unable(why)
+                | RoundError::Failed { why, .. }
+                | RoundError::Unsound { why, .. },
             ) => {
                 self.tell(format!("{}: {why}", turn.contender), ending);
                 // A contender that never ran is not expected to start in a later round.
                 let mut cells = wanted.iter();
-                let ran = cells.any(|&nth| !self.cell(group, nth, turn).rounds.is_empty());
+                let ran = cells.any(|&nth| !self.cell(batch, nth, turn).rounds.is_empty());
                 let strikes = if ran { 1 } else { STRIKES_MAX };
                 for &nth in &wanted {
-                    self.fail(group, nth, turn, &why);
-                    ending.strike(&group.scenarios[nth], turn.contender, strikes);
+                    self.fail(batch, nth, turn, &why);
+                    ending.strike(&batch.scenarios[nth], turn.contender, strikes);
                 }
                 self.progress.skip(wanted.len());
                 return self.save(measurer);
             }
         }
-        let outcome = self.ask(group, turn, &wanted, measurer, ending);
+        let outcome = self.ask(batch, turn, &wanted, measurer, ending);
         measurer.stop(turn);
         outcome
     }
 
     /// Returns true if the resumed run already has all rounds of the turn.
-    fn is_measured(&mut self, group: &Group, turn: Turn<'_>) -> bool {
-        for nth in 0..group.scenarios.len() {
-            let rounds = &self.cell(group, nth, turn).rounds;
+    fn is_measured(&mut self, batch: &Batch, turn: Turn<'_>) -> bool {
+        for nth in 0..batch.scenarios.len() {
+            let rounds = &self.cell(batch, nth, turn).rounds;
             match rounds.iter().find(|round| round.number == turn.round) {
                 None => return false,
-                Some(round) if group.order == Order::Rising && round.failed() > 0 => return true,
+                Some(round) if batch.order == Order::Rising && round.failed() > 0 => return true,
                 Some(_) => {}
             }
         }
@@ -297,16 +299,16 @@ impl Collection<'_> {
     }
 
     /// Removes the rounds of an interrupted turn, since all rounds of a turn must come from one start.
-    fn forget(&mut self, group: &Group, turn: Turn<'_>) {
-        for nth in 0..group.scenarios.len() {
-            let cell = self.cell(group, nth, turn);
+    fn forget(&mut self, batch: &Batch, turn: Turn<'_>) {
+        for nth in 0..batch.scenarios.len() {
+            let cell = self.cell(batch, nth, turn);
             cell.rounds.retain(|round| round.number != turn.round);
         }
     }
 
     fn ask(
         &mut self,
-        group: &Group,
+        batch: &Batch,
         turn: Turn<'_>,
         wanted: &[usize],
         measurer: &mut dyn Measure,
@@ -314,53 +316,53 @@ impl Collection<'_> {
     ) -> io::Result<()> {
         for (position, &nth) in wanted.iter().enumerate() {
             let rest = wanted.len() - position - 1;
-            self.progress.step(self.step(group, nth, turn));
+            self.progress.step(self.step(batch, nth, turn));
             let failed = match measurer.measure(turn, nth) {
                 Ok(round) => {
                     let failed = round.failed() > 0;
-                    self.keep(group, nth, turn, round);
+                    self.keep(batch, nth, turn, round);
                     ending.rounds += 1;
                     self.save(measurer)?;
-                    if !(failed && group.order == Order::Rising) {
+                    if !(failed && batch.order == Order::Rising) {
                         continue;
                     }
                     true
                 }
-                Err(Trouble::Interrupted) => {
+                Err(RoundError::Interrupted) => {
                     ending.interrupted = true;
                     return Ok(());
                 }
-                Err(Trouble::Unable(why)) => {
+                Err(RoundError::Unable(why)) => {
                     self.progress.skip(1);
-                    self.fail(group, nth, turn, &why);
-                    ending.strike(&group.scenarios[nth], turn.contender, STRIKES_MAX);
+                    self.fail(batch, nth, turn, &why);
+                    ending.strike(&batch.scenarios[nth], turn.contender, STRIKES_MAX);
                     continue;
                 }
-                Err(Trouble::Unsound { why, round }) => {
+                Err(RoundError::Unsound { why, round }) => {
                     // A scenario is reported once: the counts of later rounds would differ in every
                     // message.
-                    if self.cell(group, nth, turn).failure.is_none() {
-                        let scenario = &group.scenarios[nth].id;
+                    if self.cell(batch, nth, turn).failure.is_none() {
+                        let scenario = &batch.scenarios[nth].id;
                         self.tell(format!("{}, {scenario}: {why}", turn.contender), ending);
                     }
-                    self.fail(group, nth, turn, &why);
-                    self.keep(group, nth, turn, *round);
+                    self.fail(batch, nth, turn, &why);
+                    self.keep(batch, nth, turn, *round);
                     ending.rounds += 1;
                     self.save(measurer)?;
                     continue;
                 }
-                Err(Trouble::Failed { why, round }) => {
-                    let scenario = &group.scenarios[nth].id;
+                Err(RoundError::Failed { why, round }) => {
+                    let scenario = &batch.scenarios[nth].id;
                     self.tell(format!("{}, {scenario}: {why}", turn.contender), ending);
                     match round {
                         Some(round) => {
-                            self.keep(group, nth, turn, *round);
+                            self.keep(batch, nth, turn, *round);
                             ending.rounds += 1;
                         }
                         None => self.progress.skip(1),
                     }
-                    self.fail(group, nth, turn, &why);
-                    ending.strike(&group.scenarios[nth], turn.contender, 1);
+                    self.fail(batch, nth, turn, &why);
+                    ending.strike(&batch.scenarios[nth], turn.contender, 1);
                     self.save(measurer)?;
                     true
                 }
@@ -384,29 +386,29 @@ impl Collection<'_> {
     }
 
     /// Records why a cell is unsound; the first reason is kept.
-    fn fail(&mut self, group: &Group, nth: usize, turn: Turn<'_>, why: &str) {
-        let failure = &mut self.cell(group, nth, turn).failure;
+    fn fail(&mut self, batch: &Batch, nth: usize, turn: Turn<'_>, why: &str) {
+        let failure = &mut self.cell(batch, nth, turn).failure;
         failure.get_or_insert_with(|| why.to_owned());
     }
 
-    fn keep(&mut self, group: &Group, nth: usize, turn: Turn<'_>, mut round: Round) {
+    fn keep(&mut self, batch: &Batch, nth: usize, turn: Turn<'_>, mut round: Round) {
         round.number = turn.round;
-        self.progress.measured(self.step(group, nth, turn), &round);
-        self.cell(group, nth, turn).rounds.push(round);
+        self.progress.measured(self.step(batch, nth, turn), &round);
+        self.cell(batch, nth, turn).rounds.push(round);
     }
 
-    fn cell(&mut self, group: &Group, nth: usize, turn: Turn<'_>) -> &mut Cell {
-        let scenario = &group.scenarios[nth].id;
+    fn cell(&mut self, batch: &Batch, nth: usize, turn: Turn<'_>) -> &mut Cell {
+        let scenario = &batch.scenarios[nth].id;
         self.run
             .cells
             .iter_mut()
             .find(|cell| cell.scenario == *scenario && cell.contender == turn.contender)
-            .expect("lay_out made a cell for each scenario and contender of the group")
+            .expect("lay_out made a cell for each scenario and contender of the batch")
     }
 
-    fn step<'s>(&self, group: &'s Group, nth: usize, turn: Turn<'s>) -> Step<'s> {
+    fn step<'s>(&self, batch: &'s Batch, nth: usize, turn: Turn<'s>) -> Step<'s> {
         Step {
-            scenario: &group.scenarios[nth].id,
+            scenario: &batch.scenarios[nth].id,
             contender: turn.contender,
             round: turn.round,
             rounds: self.rounds,
@@ -427,7 +429,7 @@ mod tests {
     use super::*;
     use crate::result::{FORMAT, Failures, Machine};
 
-    type Answers<'s> = dyn Fn(&Turn<'_>, usize) -> Result<Round, Trouble> + 's;
+    type Answers<'s> = dyn Fn(&Turn<'_>, usize) -> Result<Round, RoundError> + 's;
 
     /// Measurer for tests: logs every call and takes its results from `script`.
     struct Script<'s> {
@@ -437,15 +439,15 @@ mod tests {
     }
 
     impl Measure for Script<'_> {
-        fn start(&mut self, turn: Turn<'_>) -> Result<(), Trouble> {
+        fn start(&mut self, turn: Turn<'_>) -> Result<(), RoundError> {
             self.log.push(format!("+{}", turn.contender));
             if turn.contender == self.refuses {
-                return Err(Trouble::failed("no such file"));
+                return Err(RoundError::failed("no such file"));
             }
             Ok(())
         }
 
-        fn measure(&mut self, turn: Turn<'_>, scenario: usize) -> Result<Round, Trouble> {
+        fn measure(&mut self, turn: Turn<'_>, scenario: usize) -> Result<Round, RoundError> {
             self.log
                 .push(format!("{}{scenario}.{}", turn.contender, turn.round));
             (self.script)(&turn, scenario)
@@ -456,7 +458,9 @@ mod tests {
         }
     }
 
-    fn script<'s>(answers: impl Fn(&Turn<'_>, usize) -> Result<Round, Trouble> + 's) -> Script<'s> {
+    fn script<'s>(
+        answers: impl Fn(&Turn<'_>, usize) -> Result<Round, RoundError> + 's,
+    ) -> Script<'s> {
         Script {
             log: Vec::new(),
             script: Box::new(answers),
@@ -472,13 +476,13 @@ mod tests {
         }
     }
 
-    fn group(scenarios: usize) -> Group {
+    fn batch(scenarios: usize) -> Batch {
         let scenario = |nth: usize| Scenario {
             id: format!("s{nth}"),
             title: String::new(),
             parameters: BTreeMap::new(),
         };
-        Group {
+        Batch {
             scenarios: (0..scenarios).map(scenario).collect(),
             contenders: vec!["a".to_owned(), "b".to_owned()],
             order: Order::Listed,
@@ -504,10 +508,10 @@ mod tests {
     }
 
     /// Collects with two rounds and returns the run, its outcome and the number of saves.
-    fn run(groups: &[Group], script: &mut Script<'_>, stop: &AtomicBool) -> (Run, Ending, usize) {
+    fn run(batches: &[Batch], script: &mut Script<'_>, stop: &AtomicBool) -> (Run, Ending, usize) {
         let (mut run, mut saved) = (empty_run(), 0);
         let ending = collect(
-            groups,
+            batches,
             script,
             Collection {
                 run: &mut run,
@@ -527,7 +531,7 @@ mod tests {
     fn contenders_alternate() {
         let mut script = script(|_, _| Ok(right()));
         let stop = AtomicBool::new(false);
-        let (run, ending, saved) = run(&[group(2)], &mut script, &stop);
+        let (run, ending, saved) = run(&[batch(2)], &mut script, &stop);
         assert_eq!(
             script.log.join(" "),
             "+a a0.0 a1.0 -a +b b0.0 b1.0 -b +a a0.1 a1.1 -a +b b0.1 b1.1 -b"
@@ -539,11 +543,11 @@ mod tests {
     }
 
     #[test]
-    fn every_second_round_of_an_alternating_group_is_reversed() {
+    fn every_second_round_of_an_alternating_batch_is_reversed() {
         let mut script = script(|_, _| Ok(right()));
-        let alternating = Group {
+        let alternating = Batch {
             order: Order::Alternating,
-            ..group(2)
+            ..batch(2)
         };
         run(&[alternating], &mut script, &AtomicBool::new(false));
         assert_eq!(
@@ -557,11 +561,11 @@ mod tests {
         let (stop, mut measured) = (AtomicBool::new(false), 0);
         let mut first = script(|turn, scenario| {
             if (turn.contender, scenario, turn.round) == ("b", 1, 0) {
-                return Err(Trouble::Interrupted);
+                return Err(RoundError::Interrupted);
             }
             Ok(right())
         });
-        let (mut run, ending, _) = run(&[group(2)], &mut first, &stop);
+        let (mut run, ending, _) = run(&[batch(2)], &mut first, &stop);
         assert!(ending.interrupted);
         let mut second = script(|_, _| Ok(right()));
         let collection = Collection {
@@ -574,7 +578,7 @@ mod tests {
                 Ok(())
             },
         };
-        let ending = collect(&[group(2)], &mut second, collection).expect("saving works");
+        let ending = collect(&[batch(2)], &mut second, collection).expect("saving works");
         assert!(!ending.interrupted);
         assert_eq!(
             second.log.join(" "),
@@ -594,7 +598,7 @@ mod tests {
         let mut script = script(|_, _| Ok(right()));
         script.refuses = "a";
         let stop = AtomicBool::new(false);
-        let (run, ending, _) = run(&[group(1)], &mut script, &stop);
+        let (run, ending, _) = run(&[batch(1)], &mut script, &stop);
         assert_eq!(script.log.join(" "), "+a +b b0.0 -b +b b0.1 -b");
         assert_eq!(run.cells[0].failure.as_deref(), Some("no such file"));
         assert_eq!(ending.failures, ["a: no such file"]);
@@ -604,12 +608,12 @@ mod tests {
     fn a_contender_that_dies_keeps_its_earlier_rounds() {
         let mut script = script(|turn, scenario| {
             if (turn.contender, scenario, turn.round) == ("a", 0, 1) {
-                return Err(Trouble::failed("the server ended"));
+                return Err(RoundError::failed("the server ended"));
             }
             Ok(right())
         });
         let stop = AtomicBool::new(false);
-        let (run, ending, _) = run(&[group(2)], &mut script, &stop);
+        let (run, ending, _) = run(&[batch(2)], &mut script, &stop);
         // Contender a was stopped and its second scenario skipped; contender b goes on.
         assert!(script.log.join(" ").ends_with("+a a0.1 -a +b b0.1 b1.1 -b"));
         assert_eq!(run.cells[0].rounds.len(), 1);
@@ -624,13 +628,13 @@ mod tests {
                 failures: BTreeMap::from([(Failures::STATUS.to_owned(), 5)]),
                 ..Round::default()
             };
-            Err(Trouble::Failed {
+            Err(RoundError::Failed {
                 why: "wrong responses".to_owned(),
                 round: Some(Box::new(round)),
             })
         });
         let stop = AtomicBool::new(false);
-        let (run, ending, _) = run(&[group(1)], &mut script, &stop);
+        let (run, ending, _) = run(&[batch(1)], &mut script, &stop);
         assert_eq!(run.cells[0].rounds[0].failures[Failures::STATUS], 5);
         assert_eq!(ending.failures.len(), 2);
         // Contender a starts anew in the next round.
@@ -645,7 +649,7 @@ mod tests {
         let mut script = script(|turn, scenario| {
             let round = Box::new(right());
             match (turn.contender, scenario) {
-                ("a", 0) => Err(Trouble::Unsound {
+                ("a", 0) => Err(RoundError::Unsound {
                     why: format!("the server failed in part, {}", turn.round),
                     round,
                 }),
@@ -653,7 +657,7 @@ mod tests {
             }
         });
         let stop = AtomicBool::new(false);
-        let (run, ending, _) = run(&[group(2)], &mut script, &stop);
+        let (run, ending, _) = run(&[batch(2)], &mut script, &stop);
         assert_eq!(
             script.log.join(" "),
             "+a a0.0 a1.0 -a +b b0.0 b1.0 -b +a a0.1 a1.1 -a +b b0.1 b1.1 -b"
@@ -669,7 +673,7 @@ mod tests {
     #[test]
     fn a_contender_that_dies_is_restarted_until_three_failures() {
         let mut script = script(|turn, scenario| match (turn.contender, scenario) {
-            ("a", 1) => Err(Trouble::failed("the server ended")),
+            ("a", 1) => Err(RoundError::failed("the server ended")),
             _ => Ok(right()),
         });
         let (mut run, stop) = (empty_run(), AtomicBool::new(false));
@@ -680,7 +684,7 @@ mod tests {
             progress: &mut Progress::silent(),
             save: &mut |_| Ok(()),
         };
-        let ending = collect(&[group(2)], &mut script, collection).expect("saving works");
+        let ending = collect(&[batch(2)], &mut script, collection).expect("saving works");
         let of_a: Vec<&str> = script
             .log
             .iter()
@@ -698,7 +702,7 @@ mod tests {
     #[test]
     fn a_contender_that_dies_in_one_scenario_is_measured_in_the_remaining_scenarios() {
         let mut script = script(|turn, scenario| match (turn.contender, scenario) {
-            ("a", 0) => Err(Trouble::failed("the server ended")),
+            ("a", 0) => Err(RoundError::failed("the server ended")),
             _ => Ok(right()),
         });
         let (mut run, stop) = (empty_run(), AtomicBool::new(false));
@@ -709,7 +713,7 @@ mod tests {
             progress: &mut Progress::silent(),
             save: &mut |_| Ok(()),
         };
-        collect(&[group(3)], &mut script, collection).expect("saving works");
+        collect(&[batch(3)], &mut script, collection).expect("saving works");
         let of_a: Vec<&str> = script
             .log
             .iter()
@@ -730,11 +734,11 @@ mod tests {
     #[test]
     fn a_scenario_without_rounds_has_a_reason() {
         let mut script = script(|turn, _| match turn.contender {
-            "a" => Err(Trouble::failed("the server ended")),
+            "a" => Err(RoundError::failed("the server ended")),
             _ => Ok(right()),
         });
         let stop = AtomicBool::new(false);
-        let (run, _, _) = run(&[group(3)], &mut script, &stop);
+        let (run, _, _) = run(&[batch(3)], &mut script, &stop);
         let of_a = run.cells.iter().filter(|cell| cell.contender == "a");
         let reasons: Vec<_> = of_a.map(|cell| cell.failure.as_deref()).collect();
         assert_eq!(
@@ -754,11 +758,11 @@ mod tests {
         let mut script = script(|turn, _| {
             if turn.contender == "b" {
                 stop.store(true, Ordering::Relaxed);
-                return Err(Trouble::Interrupted);
+                return Err(RoundError::Interrupted);
             }
             Ok(right())
         });
-        let (run, ending, _) = run(&[group(1)], &mut script, &stop);
+        let (run, ending, _) = run(&[batch(1)], &mut script, &stop);
         assert!(ending.interrupted);
         assert_eq!(script.log.join(" "), "+a a0.0 -a +b b0.0 -b");
         assert_eq!(run.cells[0].rounds.len(), 1);
@@ -774,9 +778,9 @@ mod tests {
             }
             Ok(round)
         });
-        let rising = Group {
+        let rising = Batch {
             order: Order::Rising,
-            ..group(3)
+            ..batch(3)
         };
         let stop = AtomicBool::new(false);
         let (run, ending, _) = run(&[rising], &mut script, &stop);

@@ -6,7 +6,7 @@ use crate::result::{Cell, Failures, Round, Run, Scenario};
 
 /// Failures that a scenario provokes by its load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Load {
+pub(crate) enum Load {
     /// A load without excused failures: every working server can handle the requests.
     Bearable,
     /// A load under which a small server may refuse, close or delay some connections. Wrong responses
@@ -18,7 +18,7 @@ pub enum Load {
 
 impl Load {
     /// Returns the load of a number of concurrent connections; 1,000 or more are heavy.
-    pub fn of(connections: usize) -> Load {
+    pub(crate) fn of(connections: usize) -> Load {
         if connections >= HEAVY_CONNECTIONS {
             Load::Heavy
         } else {
@@ -27,7 +27,7 @@ impl Load {
     }
 
     /// Returns the load of a scenario in a result.
-    pub fn of_scenario(run: &Run, scenario: &Scenario) -> Load {
+    pub(crate) fn of_scenario(run: &Run, scenario: &Scenario) -> Load {
         if run.suite == RISING_SUITE {
             return Load::Rising;
         }
@@ -46,7 +46,7 @@ impl Load {
 
 /// Standing of a contender in a scenario, ordered from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-pub enum Standing {
+pub(crate) enum Standing {
     /// The contender works.
     Sound,
     /// Under a heavy load the contender refused or delayed the given share of the requests, 0 to 1.
@@ -58,7 +58,7 @@ pub enum Standing {
 
 impl Standing {
     /// Returns the standing of a cell.
-    pub fn of(run: &Run, cell: &Cell) -> Standing {
+    pub(crate) fn of(run: &Run, cell: &Cell) -> Standing {
         // Imported results lack the facts needed for a verdict; their failures are shown only.
         if is_imported(run) {
             return Standing::Sound;
@@ -81,7 +81,7 @@ impl Standing {
     }
 
     /// Returns the rank: contenders of a lower rank come first in tables, regardless of speed.
-    pub fn rank(self) -> u8 {
+    pub(crate) fn rank(self) -> u8 {
         match self {
             Standing::Sound => 0,
             Standing::Refused(_) => 1,
@@ -90,7 +90,7 @@ impl Standing {
     }
 
     /// Returns the mark shown beside the contender, if any.
-    pub fn mark(self) -> Option<String> {
+    pub(crate) fn mark(self) -> Option<String> {
         match self {
             Standing::Sound => None,
             Standing::Refused(share) => Some(format!("refused {:.1} %", share * 100.0)),
@@ -105,17 +105,17 @@ impl Standing {
 /// Loopback loses no packets. The remaining failures are chance, for example a connection closed for its
 /// age just as the client sends the next request. A server without any correct response fails under every
 /// load.
-pub fn failed_in_part(round: &Round, load: Load) -> bool {
+pub(crate) fn failed_in_part(round: &Round, load: Load) -> bool {
     Counts::of(std::slice::from_ref(round), load).failed_in_part()
 }
 
 /// Returns true if the cell's figures are those of a working server.
-pub fn is_sound(run: &Run, cell: &Cell) -> bool {
+pub(crate) fn is_sound(run: &Run, cell: &Cell) -> bool {
     Standing::of(run, cell) != Standing::Failed
 }
 
 /// Returns the reason why a cell is unsound.
-pub fn reason(cell: &Cell) -> String {
+pub(crate) fn reason(cell: &Cell) -> String {
     let in_words = || {
         let failed: u64 = cell.rounds.iter().map(Round::failed).sum();
         let asked = failed + cell.rounds.iter().map(|round| round.requests).sum::<u64>();
@@ -166,7 +166,7 @@ fn exceeds_chance(failed: u64, asked: u64) -> bool {
 }
 
 /// Mark shown beside an unsound contender.
-pub const MARK: &str = "failed in part";
+pub(crate) const MARK: &str = "failed in part";
 
 const FAILED_SHARE_MAX: f64 = 0.001;
 /// Largest share of excused failures under a heavy load. A server that refuses more has shed the load, so

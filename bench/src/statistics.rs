@@ -6,16 +6,16 @@
 //! confidence: three rounds cannot reach 95 %.
 
 /// Confidence aimed at by intervals; fewer than six rounds cannot reach 95 %.
-pub const CONFIDENCE: f64 = 0.95;
+pub(crate) const CONFIDENCE: f64 = 0.95;
 
 /// Confidence required to report a difference: five pairs that all agree (94 %). Three pairs agree by
 /// chance in one case out of four.
-pub const CONFIDENCE_OF_A_DIFFERENCE: f64 = 0.9;
+pub(crate) const CONFIDENCE_OF_A_DIFFERENCE: f64 = 0.9;
 
 /// Returns the median: the middle value, or the mean of the two middle values; `None` without values.
 ///
 /// Values that are not finite are left out.
-pub fn median(values: &[f64]) -> Option<f64> {
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     let middle = sorted.len() / 2;
     match sorted.len() {
@@ -27,7 +27,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
 
 /// Confidence interval of the median.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Interval {
+pub(crate) struct Interval {
     /// Lower end: one of the values.
     pub low: f64,
     /// Upper end: one of the values.
@@ -43,7 +43,7 @@ pub struct Interval {
 ///
 /// The true median lies below the kth smallest of n values with the probability that fewer than k of n
 /// coins show tails (binomial, one half), and above the kth largest with the same probability.
-pub fn interval(values: &[f64]) -> Option<Interval> {
+pub(crate) fn interval(values: &[f64]) -> Option<Interval> {
     let sorted = sorted(values);
     let n = sorted.len();
     if n < 2 {
@@ -67,7 +67,7 @@ pub fn interval(values: &[f64]) -> Option<Interval> {
 
 /// Result of comparing two contenders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The first contender has more.
     More,
     /// The first contender has less.
@@ -81,7 +81,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Returns a remark for tables, empty for a difference, since the figures show it.
-    pub fn remark(self) -> &'static str {
+    pub(crate) fn remark(self) -> &'static str {
         match self {
             Self::More | Self::Less => "",
             Self::WithinNoise => "within the noise",
@@ -92,7 +92,7 @@ impl Verdict {
 
 /// Comparison of two sets of rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// Ratio of first to second: the median of the ratios if rounds are pairs, otherwise the ratio of the
     /// medians.
     pub ratio: f64,
@@ -108,7 +108,7 @@ pub struct Comparison {
 
 impl Comparison {
     /// Returns the remark beside the ratio: no conclusion, or a conclusion from few rounds.
-    pub fn remark(&self) -> &'static str {
+    pub(crate) fn remark(&self) -> &'static str {
         match self.verdict {
             Verdict::More | Verdict::Less if self.confidence < CONFIDENCE_OF_A_DIFFERENCE => {
                 "apart in all rounds"
@@ -131,7 +131,7 @@ impl Comparison {
 /// are not pairs. Three or four rounds show only large differences.
 ///
 /// Returns `None` if either side has no values, or if the second median is zero.
-pub fn compare(first: &[f64], second: &[f64]) -> Option<Comparison> {
+pub(crate) fn compare(first: &[f64], second: &[f64]) -> Option<Comparison> {
     if median(second)? == 0.0 {
         return None;
     }
@@ -160,7 +160,7 @@ fn compare_unpaired(first: &[f64], second: &[f64]) -> Option<Comparison> {
 
 /// Compares rounds by their numbers, like [`compare`]: rounds of the same number were measured one after
 /// the other. If either side lacks a round of the other side, the rounds are not pairs.
-pub fn compare_rounds(first: &[Numbered], second: &[Numbered]) -> Option<Comparison> {
+pub(crate) fn compare_rounds(first: &[Numbered], second: &[Numbered]) -> Option<Comparison> {
     let by_number = |rounds: &[Numbered]| {
         let mut rounds = rounds.to_vec();
         rounds.sort_by_key(|(number, _)| *number);
@@ -176,11 +176,11 @@ pub fn compare_rounds(first: &[Numbered], second: &[Numbered]) -> Option<Compari
 }
 
 /// Number and value of a round.
-pub type Numbered = (u32, f64);
+pub(crate) type Numbered = (u32, f64);
 
 /// Compares rounds of two runs, which were not interleaved. The criteria are stricter, since a comparison
 /// of runs has so many figures that a false alarm in one pair of a hundred would appear every time.
-pub fn compare_runs(first: &[f64], second: &[f64]) -> Verdict {
+pub(crate) fn compare_runs(first: &[f64], second: &[f64]) -> Verdict {
     let (Some(one), Some(other)) = (interval(first), interval(second)) else {
         return Verdict::TooFew;
     };

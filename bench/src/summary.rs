@@ -7,7 +7,7 @@ use crate::statistics::{Numbered, compare_rounds, interval, median};
 
 /// Returns one table per scenario: sound contenders first, fastest first, then contenders that refused
 /// requests, then contenders that failed in part.
-pub fn text(run: &Run) -> String {
+pub(crate) fn text(run: &Run) -> String {
     let mut text = String::new();
     for scenario in &run.scenarios {
         let cells = run.cells.iter().filter(|cell| cell.scenario == scenario.id);
@@ -154,7 +154,7 @@ fn pages(title: &str, rows: &mut [Row]) -> String {
 }
 
 /// Returns the agreement between the kit's load generator and wrk; empty for other suites.
-pub fn agreement(run: &Run) -> String {
+pub(crate) fn agreement(run: &Run) -> String {
     let percent = |ratio: f64| (ratio - 1.0) * 100.0;
     let line = |agreement: Agreement| {
         let (found, ours, wrks) = (agreement.found, agreement.ours, agreement.wrks);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// Values for the placeholders, conditions and lists of a template.
 #[derive(Debug, Clone, Default)]
-pub struct Values {
+pub(crate) struct Values {
     words: BTreeMap<String, String>,
     flags: BTreeMap<String, bool>,
     lists: BTreeMap<String, Vec<BTreeMap<String, String>>>,
@@ -17,19 +17,19 @@ pub struct Values {
 
 impl Values {
     /// Sets the text for `{name}`.
-    pub fn word(&mut self, name: &str, text: impl ToString) -> &mut Self {
+    pub(crate) fn word(&mut self, name: &str, text: impl ToString) -> &mut Self {
         self.words.insert(name.to_owned(), text.to_string());
         self
     }
 
     /// Sets the condition of `@if name`.
-    pub fn flag(&mut self, name: &str, holds: bool) -> &mut Self {
+    pub(crate) fn flag(&mut self, name: &str, holds: bool) -> &mut Self {
         self.flags.insert(name.to_owned(), holds);
         self
     }
 
     /// Sets the list of `@each name`: pairs `(word, text)` for each repetition.
-    pub fn list(&mut self, name: &str, turns: Vec<Vec<(&str, String)>>) -> &mut Self {
+    pub(crate) fn list(&mut self, name: &str, turns: Vec<Vec<(&str, String)>>) -> &mut Self {
         let owned = |turn: Vec<(&str, String)>| {
             turn.into_iter()
                 .map(|(word, text)| (word.to_owned(), text))
@@ -41,7 +41,7 @@ impl Values {
     }
 
     /// Returns true if all conditions hold. A leading `!` negates a condition.
-    pub fn hold(&self, conditions: &[String]) -> Result<bool, TemplateError> {
+    pub(crate) fn hold(&self, conditions: &[String]) -> Result<bool, TemplateError> {
         for condition in conditions {
             let (name, wanted) = match condition.strip_prefix('!') {
                 Some(name) => (name, false),
@@ -55,7 +55,7 @@ impl Values {
     }
 
     /// Expands a template.
-    pub fn fill(&self, template: &str) -> Result<String, TemplateError> {
+    pub(crate) fn fill(&self, template: &str) -> Result<String, TemplateError> {
         let lines: Vec<&str> = template.lines().collect();
         let mut out = String::with_capacity(template.len() * 2);
         let end = self.fill_lines(&lines, 0, &BTreeMap::new(), true, &mut out)?;
@@ -70,7 +70,7 @@ impl Values {
     }
 
     /// Expands a single line, for example an argument of a command.
-    pub fn fill_line(&self, text: &str) -> Result<String, TemplateError> {
+    pub(crate) fn fill_line(&self, text: &str) -> Result<String, TemplateError> {
         self.fill_words(text, 0, &BTreeMap::new())
     }
 
@@ -167,7 +167,7 @@ impl Values {
 /// Error of an invalid template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
-pub struct TemplateError {
+pub(crate) struct TemplateError {
     /// Line number, from 1.
     pub line: usize,
     problem: Problem,

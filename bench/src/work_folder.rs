@@ -14,14 +14,14 @@ use tempfile::TempDir;
 
 /// A temporary folder, locked and kept for the lifetime of the value.
 #[derive(Debug)]
-pub struct WorkFolder {
+pub(crate) struct WorkFolder {
     folder: TempDir,
     _lock: File,
 }
 
 impl WorkFolder {
     /// Creates a work folder below a folder for temporary files.
-    pub fn create(below: &Path) -> io::Result<WorkFolder> {
+    pub(crate) fn create(below: &Path) -> io::Result<WorkFolder> {
         // No folder exists outside of the list, not even for a moment: the list stays locked meanwhile.
         let mut own = WorkFolder::all();
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(below)?;
@@ -40,18 +40,18 @@ impl WorkFolder {
     }
 
     /// Returns the path of the folder.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
     /// Returns the work folders of the process. Until the drop of the result, no work folder is created, and a removed
     /// folder stays in the list.
-    pub fn all() -> MutexGuard<'static, Vec<PathBuf>> {
+    pub(crate) fn all() -> MutexGuard<'static, Vec<PathBuf>> {
         OWN.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes the work folders of killed runs: folders with the kit's prefix and an unlocked lock file.
-    pub fn remove_stale(below: &Path) {
+    pub(crate) fn remove_stale(below: &Path) {
         for entry in fs::read_dir(below).into_iter().flatten().flatten() {
             let folder = entry.path();
             let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX);

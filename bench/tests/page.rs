@@ -9,7 +9,7 @@ mod support;
 use anthill_bench::browser::Options;
 use anthill_bench::catalogue::{Catalogue, Entry};
 use anthill_bench::contender::{Contender, Setup};
-use anthill_bench::page_stage::{self, PageStage};
+use anthill_bench::page_measurer::{self, PageMeasurer};
 use anthill_bench::site::Site;
 
 /// Returns the first installed server.
@@ -37,13 +37,13 @@ fn the_second_load_comes_from_the_cache() {
         ..Setup::new(&site, &work)
     };
     let contender = Contender::start(server(&catalogue), &setup).unwrap_or_else(|e| panic!("{e}"));
-    let mut stage = PageStage::default();
+    let mut measurer = PageMeasurer::default();
     for _ in 0..2 {
-        let cold = stage
+        let cold = measurer
             .cold(&site, contender.address(true))
             .unwrap_or_else(|e| panic!("{e}"));
-        let cached = stage.cached().unwrap().unwrap_or_else(|e| panic!("{e}"));
-        assert!(stage.cached().is_none(), "each load is reported once");
+        let cached = measurer.cached().unwrap().unwrap_or_else(|e| panic!("{e}"));
+        assert!(measurer.cached().is_none(), "each load is reported once");
         assert_eq!((cold.failed(), cached.failed()), (0, 0));
         let figures = (&cold.extra, &cached.extra);
         // The document, its style sheet, script and font.
@@ -80,9 +80,9 @@ fn without_a_trusted_authority_the_browser_refuses() {
     let url = format!(
         "https://localhost:{}{}",
         contender.address(true).port(),
-        page_stage::PATH
+        page_measurer::PATH
     );
-    let refused = page_stage::load(&mut browser.tab().unwrap(), &url)
+    let refused = page_measurer::load(&mut browser.tab().unwrap(), &url)
         .unwrap_err()
         .to_string();
     assert!(refused.contains("ERR_CERT_AUTHORITY_INVALID"), "{refused}");

@@ -4,22 +4,23 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::command::Arguments;
+use super::problem::{Done, Problem};
 use super::run::unused;
-use super::typed::Typed;
-use super::{Done, Problem};
 use crate::import::{Source, import};
 
-pub(super) fn run(typed: &Typed) -> Done {
+pub(super) fn run(arguments: &Arguments) -> Done {
     let mut sources = Vec::new();
-    for name in &typed.operands {
+    for name in &arguments.operands {
         let text = read(name).map_err(|error| Problem::usage(format!("{name}: {error}")))?;
         let name = name.clone();
         sources.push(Source { name, text });
     }
-    let run = import(&sources, &typed.line).map_err(|error| Problem::usage(error.to_string()))?;
-    let output = match typed.path("output") {
-        Some(output) => apart(output, &typed.operands)?,
-        None => unused(&stem(&typed.operands)),
+    let run =
+        import(&sources, &arguments.line).map_err(|error| Problem::usage(error.to_string()))?;
+    let output = match arguments.path("output") {
+        Some(output) => apart(output, &arguments.operands)?,
+        None => unused(&stem(&arguments.operands)),
     };
     run.write(&output)
         .map_err(|error| Problem::failure(format!("{}: {error}", output.display())))?;

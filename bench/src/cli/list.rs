@@ -1,13 +1,13 @@
 //! `anthill bench list`: lists suites, contenders and drivers, with versions or reasons for absence.
 
-use super::typed::Typed;
-use super::{Done, Problem, print};
+use super::command::Arguments;
+use super::problem::{Done, Problem, print};
 use crate::catalogue::Catalogue;
 use crate::driver::DRIVERS;
 use crate::suite::SUITES;
 
-pub(super) fn run(typed: &Typed) -> Done {
-    let catalogue = Catalogue::load(typed.path("catalogue").as_deref());
+pub(super) fn run(arguments: &Arguments) -> Done {
+    let catalogue = Catalogue::load(arguments.path("catalogue").as_deref());
     let catalogue = catalogue.map_err(|error| Problem::usage(error.to_string()))?;
     let mut text = "Suites\n".to_owned();
     for suite in SUITES {

@@ -5,48 +5,49 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::problem::{INCOMPLETE, INTERRUPTED};
-use super::typed::Typed;
-use super::{Done, Problem, print};
+use super::command::Arguments;
+use super::problem::{Done, INCOMPLETE, Problem, print};
 use crate::cores;
 use crate::interrupt;
-use crate::load::{self, Error, Expect, Length, Outcome, Pace, Plan, Protocol, Resumption, Tls};
+use crate::load::{
+    self, Error, Expect, Length, Outcome, Pace, Protocol, Resumption, Tls, Workload,
+};
 use crate::report::number;
 use crate::result::Failures;
 
 /// Flag set by Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
 
-pub(super) fn run(typed: &Typed) -> Done {
-    let plan = plan(typed)?;
+pub(super) fn run(arguments: &Arguments) -> Done {
+    let workload = workload(arguments)?;
     interrupt::watch(&STOP, || {}).map_err(|error| Problem::failure(error.to_string()))?;
-    let outcome = load::run(&plan, &STOP).map_err(|error| match error {
-        Error::Plan(_) | Error::ServerName(_) => Problem::usage(error.to_string()),
+    let outcome = load::run(&workload, &STOP).map_err(|error| match error {
+        Error::Workload(_) | Error::ServerName(_) => Problem::usage(error.to_string()),
         error => Problem::failure(error.to_string()),
     })?;
     let failed = outcome.failed();
-    let text = if typed.has("json") {
-        let round = serde_json::to_string(&outcome.into_round(0, &plan));
+    let text = if arguments.has("json") {
+        let round = serde_json::to_string(&outcome.into_round(0, &workload));
         round.map_err(|error| Problem::failure(error.to_string()))? + "\n"
     } else {
-        words(&outcome, &plan)
+        words(&outcome, &workload)
     };
     print(&text)?;
     Ok(match (STOP.load(Ordering::Relaxed), failed) {
-        (true, _) => ExitCode::from(INTERRUPTED),
+        (true, _) => ExitCode::from(interrupt::INTERRUPTED),
         (false, 0) => ExitCode::SUCCESS,
         (false, _) => ExitCode::from(INCOMPLETE),
     })
 }
 
-/// Makes the plan from the command line.
-fn plan(typed: &Typed) -> Result<Plan, Problem> {
-    let url = Url::parse(&typed.operands[0])?;
-    let protocol = protocol(typed.value("http"))?;
+/// Makes the workload from the command line.
+fn workload(arguments: &Arguments) -> Result<Workload, Problem> {
+    let url = Url::parse(&arguments.operands[0])?;
+    let protocol = protocol(arguments.value("http"))?;
     let positive = |number: &f64| number.is_finite() && *number > 0.0;
-    let count = |long| typed.number(long, "a number, 1 or more", |n: &usize| *n > 0);
-    let seconds = |long| typed.number(long, "a number of seconds", positive);
-    let requests = typed.number("requests", "a number of requests, 1 or more", |n: &u64| {
+    let count = |long| arguments.number(long, "a number, 1 or more", |n: &usize| *n > 0);
+    let seconds = |long| arguments.number(long, "a number of seconds", positive);
+    let requests = arguments.number("requests", "a number of requests, 1 or more", |n: &u64| {
         *n > 0
     })?;
     let length = match (seconds("seconds")?, requests) {
@@ -57,9 +58,9 @@ fn plan(typed: &Typed) -> Result<Plan, Problem> {
         (_, Some(requests)) => Length::Requests(requests),
         (seconds, None) => Length::Seconds(seconds.unwrap_or(SECONDS)),
     };
-    let rate = typed.number("rate", "a number of requests a second", positive)?;
-    let usual = Plan::default();
-    let resumption = if typed.has("resumed") {
+    let rate = arguments.number("rate", "a number of requests a second", positive)?;
+    let usual = Workload::default();
+    let resumption = if arguments.has("resumed") {
         Resumption::Resumed
     } else {
         Resumption::Full
@@ -69,7 +70,7 @@ fn plan(typed: &Typed) -> Result<Plan, Problem> {
         server_name: url.host.clone(),
         ..Tls::default()
     });
-    Ok(Plan {
+    Ok(Workload {
         addresses: vec![url.address],
         host: url.authority,
         paths: vec![url.path],
@@ -78,20 +79,20 @@ fn plan(typed: &Typed) -> Result<Plan, Problem> {
         connections: count("connections")?.unwrap_or(CONNECTIONS),
         streams: count("streams")?.unwrap_or(usual.streams),
         threads: count("threads")?.unwrap_or(usual.threads),
-        keep_alive: !typed.has("close"),
+        keep_alive: !arguments.has("close"),
         pace: rate.map_or(usual.pace, |rate| Pace::Open { rate }),
         length,
-        warm_up_seconds: typed
+        warm_up_seconds: arguments
             .number("warm-up", "a number of seconds", |n: &f64| {
                 n.is_finite() && *n >= 0.0
             })?
             .unwrap_or(usual.warm_up_seconds),
         expect: Expect {
-            length: typed.number("bytes", "a number of bytes", |_: &u64| true)?,
+            length: arguments.number("bytes", "a number of bytes", |_: &u64| true)?,
             ..Expect::default()
         },
         timeout_seconds: seconds("timeout")?.unwrap_or(usual.timeout_seconds),
-        cpus: cpus(typed)?,
+        cpus: cpus(arguments)?,
         ..usual
     })
 }
@@ -108,8 +109,8 @@ fn protocol(version: Option<&str>) -> Result<Protocol, Problem> {
     }
 }
 
-fn cpus(typed: &Typed) -> Result<Vec<usize>, Problem> {
-    let Some(list) = typed.value("cpus") else {
+fn cpus(arguments: &Arguments) -> Result<Vec<usize>, Problem> {
+    let Some(list) = arguments.value("cpus") else {
         return Ok(Vec::new());
     };
     cores::parse_list(list)
@@ -169,8 +170,8 @@ fn reachable(mut addresses: impl Iterator<Item = SocketAddr> + Clone) -> Option<
 }
 
 /// Formats the outcome as text.
-fn words(outcome: &Outcome, plan: &Plan) -> String {
-    let mut text = format!("{plan}\n");
+fn words(outcome: &Outcome, workload: &Workload) -> String {
+    let mut text = format!("{workload}\n");
     let mut line = |what: &str, value: String| text.push_str(&format!("  {what:<14}{value}\n"));
     line(
         "requests",

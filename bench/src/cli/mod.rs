@@ -1,5 +1,6 @@
 //! Command line: a table describes all commands, and each command has a file.
 
+mod command;
 mod import;
 mod list;
 mod load;
@@ -7,23 +8,20 @@ mod problem;
 mod report;
 mod run;
 mod table;
-mod typed;
 
 #[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 use crate::interrupt;
 use crate::nearest::nearest;
-pub use problem::{INTERRUPTED, Problem};
-use table::{COMMANDS, Command};
 
-/// Result of a command: an exit status, or a problem to report.
-pub type Done = Result<ExitCode, Problem>;
+use command::Command;
+use problem::{Done, Problem, print};
+use table::COMMANDS;
 
 /// Runs the command given by the arguments after the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -39,19 +37,19 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     })
 }
 
-fn carry_out(word: &str, arguments: Vec<OsString>) -> Done {
+fn carry_out(word: &str, words: Vec<OsString>) -> Done {
     match word {
         "-h" | "--help" | "help" => return print(&table::overview()),
         "-V" | "--version" | "version" => return print(&format!("{}\n", crate::TOOL)),
-        interrupt::CLEAN_UP => return Ok(interrupt::clean_up(&arguments)),
+        interrupt::CLEAN_UP => return Ok(interrupt::clean_up(&words)),
         _ => {}
     }
     let command = find(word)?;
-    let typed = typed::parse(command, arguments)?;
-    if typed.has("help") {
-        return print(&table::help(command));
+    let arguments = command.parse(words)?;
+    if arguments.has("help") {
+        return print(&command.help());
     }
-    (command.run)(&typed)
+    (command.run)(&arguments)
 }
 
 fn find(word: &str) -> Result<&'static Command, Problem> {
@@ -68,25 +66,4 @@ fn find(word: &str) -> Result<&'static Command, Problem> {
         Some(near) => problem.help(format!("did you mean `anthill bench {near}`?")),
         None => problem.help("see `anthill bench --help`"),
     })
-}
-
-/// Prints to standard output. A closed pipe is not an error, since the reader may stop early.
-fn print(text: &str) -> Done {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Problem::failure(format!("standard output: {error}")))
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
-}
-
-/// Writes a text to a file, or to standard output without a file.
-fn put(text: &str, file: Option<&Path>) -> Done {
-    let Some(file) = file else {
-        return print(text);
-    };
-    let failed = |error| Problem::failure(format!("{}: {error}", file.display()));
-    std::fs::write(file, text).map_err(failed)?;
-    Ok(ExitCode::SUCCESS)
 }

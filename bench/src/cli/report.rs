@@ -3,19 +3,19 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::typed::Typed;
-use super::{Done, Problem, put};
+use super::command::Arguments;
+use super::problem::{Done, Problem, put};
 use crate::compare;
 use crate::extrapolate;
 use crate::report::{self, Format, Published, performance};
 use crate::result::{Cell, Run};
 
-pub(super) fn report(typed: &Typed) -> Done {
-    let runs = read(&typed.operands)?;
-    let output = typed.path("output");
+pub(super) fn report(arguments: &Arguments) -> Done {
+    let runs = read(&arguments.operands)?;
+    let output = arguments.path("output");
     let into = [
-        (typed.path("figures"), performance::figures(&runs)),
-        (typed.path("summary"), performance::summary(&runs)),
+        (arguments.path("figures"), performance::figures(&runs)),
+        (arguments.path("summary"), performance::summary(&runs)),
     ];
     let mut written = false;
     for (file, text) in into {
@@ -26,10 +26,10 @@ pub(super) fn report(typed: &Typed) -> Done {
         }
     }
     // With tables written into files, nothing is printed unless an output or format is given.
-    if written && output.is_none() && !typed.has("format") {
+    if written && output.is_none() && !arguments.has("format") {
         return Ok(ExitCode::SUCCESS);
     }
-    let text = match form(typed.value("format"), output.as_deref())? {
+    let text = match form(arguments.value("format"), output.as_deref())? {
         Form::Csv => {
             if let Some(other) = runs.iter().find(|run| run.suite != extrapolate::SUITE) {
                 return Err(no_csv(&other.suite));
@@ -42,7 +42,7 @@ pub(super) fn report(typed: &Typed) -> Done {
             text.ok_or_else(nothing_in_csv)?
         }
         Form::Report(format) => {
-            let published = if typed.has("published") {
+            let published = if arguments.has("published") {
                 Published::Shown
             } else {
                 Published::Hidden
@@ -53,9 +53,9 @@ pub(super) fn report(typed: &Typed) -> Done {
     put(&text, output.as_deref())
 }
 
-pub(super) fn compare(typed: &Typed) -> Done {
-    let runs = read(&typed.operands)?;
-    let output = typed.path("output");
+pub(super) fn compare(arguments: &Arguments) -> Done {
+    let runs = read(&arguments.operands)?;
+    let output = arguments.path("output");
     let format = match &output {
         Some(file) => of_file(file)?,
         None => Format::Markdown,

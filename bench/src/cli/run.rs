@@ -8,9 +8,8 @@ use std::sync::atomic::AtomicBool;
 
 use jiff::Timestamp;
 
-use super::problem::{INCOMPLETE, INTERRUPTED};
-use super::typed::Typed;
-use super::{Done, Problem};
+use super::command::Arguments;
+use super::problem::{Done, INCOMPLETE, Problem, print};
 use crate::catalogue::{Catalogue, Entry};
 use crate::cores::{self, Cores};
 use crate::driver::Driver;
@@ -18,46 +17,46 @@ use crate::extrapolate;
 use crate::interrupt;
 use crate::load::Length;
 use crate::machine::Profile;
+use crate::measurer::Measurer;
 use crate::nearest::nearest;
-use crate::page_stage::PageStage;
+use crate::page_measurer::PageMeasurer;
 use crate::ports;
 use crate::process;
 use crate::progress::Progress;
 use crate::result::{Cell, ContenderFacts, FORMAT, Failures, Machine, Run};
 use crate::resume;
-use crate::rounds::{Collection, Ending, Group, collect};
+use crate::rounds::{Batch, Collection, Ending, collect};
 use crate::site::Site;
 use crate::soundness::{is_sound, reason};
-use crate::stage::Stage;
-use crate::suite::{Act, Extent, Programme, SUITES, Suite, Wishes};
+use crate::suite::{Extent, Group, Options, Plan, SUITES, Suite};
 use crate::work_folder::WorkFolder;
 
 /// Flag set by Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
 
-pub(super) fn run(typed: &Typed) -> Done {
-    let suite = find(&typed.operands[0])?;
-    let order = Order::new(typed, suite)?;
-    let programme = (suite.lay_out)(&order.wishes);
-    let catalogue = Catalogue::load(typed.path("catalogue").as_deref());
+pub(super) fn run(arguments: &Arguments) -> Done {
+    let suite = find(&arguments.operands[0])?;
+    let settings = Settings::new(arguments, suite)?;
+    let plan = (suite.lay_out)(&settings.options);
+    let catalogue = Catalogue::load(arguments.path("catalogue").as_deref());
     let catalogue = catalogue.map_err(|error| Problem::usage(error.to_string()))?;
-    let cast = Cast::choose(&catalogue, &programme, order.with.as_deref())?;
-    order.check_driver(&programme)?;
-    order.check_port()?;
-    let mut run = order.begin(suite, &programme, &cast);
+    let contenders = Contenders::choose(&catalogue, &plan, settings.with.as_deref())?;
+    settings.check_driver(&plan)?;
+    settings.check_port()?;
+    let mut run = settings.begin(suite, &plan, &contenders);
     let failed =
-        |error: std::io::Error| Problem::failure(format!("{}: {error}", order.output.display()));
-    order.try_output().map_err(failed)?;
-    if typed.has("resume") {
-        let resumed = resume::take_up(&mut run, &order.output);
+        |error: std::io::Error| Problem::failure(format!("{}: {error}", settings.output.display()));
+    settings.try_output().map_err(failed)?;
+    if arguments.has("resume") {
+        let resumed = resume::take_up(&mut run, &settings.output);
         resumed.map_err(|error| {
             Problem::usage(error.to_string()).help("without --resume the run starts anew")
         })?;
     }
     interrupt::watch(&STOP, interrupt::leave_nothing).map_err(failed)?;
     process::raise_open_files();
-    let ending = order.measure(&programme, &catalogue, &cast, &mut run)?;
-    order.end(&ending, &mut run, &cast)
+    let ending = settings.measure(&plan, &catalogue, &contenders, &mut run)?;
+    settings.end(&ending, &mut run, &contenders)
 }
 
 fn find(name: &str) -> Result<&'static Suite, Problem> {
@@ -76,10 +75,10 @@ fn find(name: &str) -> Result<&'static Suite, Problem> {
 }
 
 /// Settings from the command line.
-struct Order<'t> {
-    typed: &'t Typed,
+struct Settings<'t> {
+    arguments: &'t Arguments,
     suite: &'static Suite,
-    wishes: Wishes,
+    options: Options,
     with: Option<Vec<String>>,
     driver: Driver,
     cores: Cores,
@@ -88,29 +87,30 @@ struct Order<'t> {
     output: PathBuf,
 }
 
-impl<'t> Order<'t> {
-    fn new(typed: &'t Typed, suite: &'static Suite) -> Result<Order<'t>, Problem> {
-        let cores = cores(typed)?;
+impl<'t> Settings<'t> {
+    fn new(arguments: &'t Arguments, suite: &'static Suite) -> Result<Settings<'t>, Problem> {
+        let cores = cores(arguments)?;
         let positive = |number: &f64| number.is_finite() && *number > 0.0;
-        let wishes = Wishes {
-            extent: extent(typed)?,
-            as_published: typed.has("as-published"),
-            rounds: typed.number("rounds", "a number of rounds, 1 or more", |n: &u32| *n > 0)?,
-            seconds: typed.number("seconds", "a number of seconds", positive)?,
-            warm_up_seconds: typed.number("warm-up", "a number of seconds", |n: &f64| {
+        let options = Options {
+            extent: extent(arguments)?,
+            as_published: arguments.has("as-published"),
+            rounds: arguments
+                .number("rounds", "a number of rounds, 1 or more", |n: &u32| *n > 0)?,
+            seconds: arguments.number("seconds", "a number of seconds", positive)?,
+            warm_up_seconds: arguments.number("warm-up", "a number of seconds", |n: &f64| {
                 n.is_finite() && *n >= 0.0
             })?,
-            timeout_seconds: typed.number("timeout", "a number of seconds", positive)?,
+            timeout_seconds: arguments.number("timeout", "a number of seconds", positive)?,
             server_cpus: cores.server.len(),
             client_cpus: cores.client.len(),
-            node: typed.value("node").unwrap_or("anthill").to_owned(),
-            node_share: typed
+            node: arguments.value("node").unwrap_or("anthill").to_owned(),
+            node_share: arguments
                 .number("node-share", "a share of a processor, 0 to 1", |n: &f64| {
                     positive(n) && *n <= 1.0
                 })?
                 .unwrap_or(NODE_SHARE),
         };
-        if wishes.as_published && !suite.as_published {
+        if options.as_published && !suite.as_published {
             let text = format!("`{}` has no published settings", suite.name);
             let able = SUITES.iter().filter(|suite| suite.as_published);
             let names: Vec<&str> = able.map(|suite| suite.name).collect();
@@ -119,27 +119,27 @@ impl<'t> Order<'t> {
                 names.join(", ")
             )));
         }
-        if typed.has("csv") && suite.name != extrapolate::SUITE {
+        if arguments.has("csv") && suite.name != extrapolate::SUITE {
             return Err(super::report::no_csv(suite.name));
         }
-        let profile = typed.path("machine").map(|path| Profile::load(&path));
+        let profile = arguments.path("machine").map(|path| Profile::load(&path));
         let profile = profile.transpose();
-        let output = typed.path("output");
+        let output = arguments.path("output");
         let usual_output = || {
-            if typed.has("resume") {
+            if arguments.has("resume") {
                 PathBuf::from(format!("{}.json", suite.name))
             } else {
                 unused(suite.name)
             }
         };
-        Ok(Order {
-            typed,
+        Ok(Settings {
+            arguments,
             suite,
-            wishes,
-            with: names(typed.value("with"))?,
-            driver: driver(typed.value("driver"))?,
+            options,
+            with: names(arguments.value("with"))?,
+            driver: driver(arguments.value("driver"))?,
             cores,
-            port: typed.number("port", "a port below 65535", |n: &u16| {
+            port: arguments.number("port", "a port below 65535", |n: &u16| {
                 (1..u16::MAX).contains(n)
             })?,
             profile: profile
@@ -163,14 +163,14 @@ impl<'t> Order<'t> {
         tempfile::tempfile_in(folder).map(drop)
     }
 
-    /// Checks before the run whether all drivers are installed and support their plans.
-    fn check_driver(&self, programme: &Programme) -> Result<(), Problem> {
+    /// Checks before the run whether all drivers are installed and support their workloads.
+    fn check_driver(&self, plan: &Plan) -> Result<(), Problem> {
         let wrong = |error: crate::driver::DriverError| Problem::usage(error.to_string());
         self.driver.find().map_err(wrong)?;
-        for case in programme.acts.iter().flat_map(|act| &act.cases) {
+        for case in plan.groups.iter().flat_map(|group| &group.cases) {
             let driver = case.driver.unwrap_or(self.driver);
             driver.find().map_err(wrong)?;
-            driver.can(&case.plan).map_err(|error| {
+            driver.can(&case.workload).map_err(|error| {
                 let text = format!("{}, {}: {error}", self.suite.name, case.scenario.id);
                 Problem::usage(text).help("without --driver the kit's own generator is used")
             })?;
@@ -194,12 +194,12 @@ impl<'t> Order<'t> {
     }
 
     /// Returns the run before the first measurement.
-    fn begin(&self, suite: &Suite, programme: &Programme, cast: &Cast<'_>) -> Run {
+    fn begin(&self, suite: &Suite, plan: &Plan, contenders: &Contenders<'_>) -> Run {
         let now = Timestamp::now().to_string();
-        let mut notes = programme.notes.clone();
-        notes.extend(self.notes(programme));
-        let mut title = programme.title.clone();
-        if self.wishes.as_published {
+        let mut notes = plan.notes.clone();
+        notes.extend(self.notes(plan));
+        let mut title = plan.title.clone();
+        if self.options.as_published {
             title.push_str(", as published");
         }
         Run {
@@ -210,23 +210,23 @@ impl<'t> Order<'t> {
             begun: now.clone(),
             ended: now,
             complete: false,
-            command: self.typed.line.clone(),
+            command: self.arguments.line.clone(),
             machine: Machine::of_this_run(&self.profile),
-            contenders: cast.facts.clone(),
+            contenders: contenders.facts.clone(),
             scenarios: Vec::new(),
             cells: Vec::new(),
             notes,
         }
     }
 
-    fn notes(&self, programme: &Programme) -> Vec<String> {
+    fn notes(&self, plan: &Plan) -> Vec<String> {
         let mut notes = Vec::new();
         let list = |cpus: &[usize]| {
             let words: Vec<String> = cpus.iter().map(ToString::to_string).collect();
             words.join(", ")
         };
         let (server, client) = (list(&self.cores.server), list(&self.cores.client));
-        notes.push(match (programme.pinned, self.cores.disjoint()) {
+        notes.push(match (plan.pinned, self.cores.disjoint()) {
             (true, true) => format!(
                 "The server was pinned to processor {server} and the client to processor {client}; \
                  rounds were interleaved, and each began with a new start of the server."
@@ -248,41 +248,41 @@ impl<'t> Order<'t> {
 
     fn measure(
         &self,
-        programme: &Programme,
+        plan: &Plan,
         catalogue: &Catalogue,
-        cast: &Cast<'_>,
+        contenders: &Contenders<'_>,
         run: &mut Run,
     ) -> Result<Ending, Problem> {
         let failed = |error: std::io::Error| Problem::failure(format!("the work folder: {error}"));
         // The temporary folder is removed when dropped at the end of the run.
         let (folder, _temporary) = self.work_folder().map_err(failed)?;
-        let site = Site::create(&folder, &programme.sizes()).map_err(failed)?;
-        if programme.pinned {
+        let site = Site::create(&folder, &plan.sizes()).map_err(failed)?;
+        if plan.pinned {
             // All work of the kit runs on the client's processors, so that the server is not slowed down.
             process::pin(&self.cores.client).map_err(failed)?;
         }
-        let (groups, acts) = cast.groups(programme);
-        let mut stage = Stage {
+        let (batches, groups) = contenders.batches(plan);
+        let mut measurer = Measurer {
             catalogue,
             site,
-            acts,
+            groups,
             cores: self.cores.clone(),
-            pinned: programme.pinned,
+            pinned: plan.pinned,
             driver: self.driver,
             port: self.port,
-            node: self.wishes.node.clone(),
+            node: self.options.node.clone(),
             folder,
-            keep: self.typed.has("keep"),
+            keep: self.arguments.has("keep"),
             stop: &STOP,
-            playing: None,
+            running: None,
             facts: BTreeMap::new(),
-            pages: PageStage::default(),
+            pages: PageMeasurer::default(),
             coarse: None,
         };
-        let mut progress = if self.typed.has("silent") {
+        let mut progress = if self.arguments.has("silent") {
             Progress::silent()
         } else {
-            announce(programme, &groups);
+            announce(plan, &batches);
             Progress::on_stderr()
         };
         let output = self.output.clone();
@@ -296,22 +296,22 @@ impl<'t> Order<'t> {
         };
         let collection = Collection {
             run,
-            rounds: programme.rounds,
+            rounds: plan.rounds,
             stop: &STOP,
             progress: &mut progress,
             save: &mut save,
         };
-        let ending = collect(&groups, &mut stage, collection);
+        let ending = collect(&batches, &mut measurer, collection);
         let ending =
             ending.map_err(|error| Problem::failure(format!("{}: {error}", output.display())))?;
-        run.notes.push(resolution(run, stage.coarse.as_deref()));
+        run.notes.push(resolution(run, measurer.coarse.as_deref()));
         run.notes.extend(late(run));
         Ok(ending)
     }
 
     /// Returns the folder named by the user, or a temporary folder.
     fn work_folder(&self) -> std::io::Result<(PathBuf, Option<WorkFolder>)> {
-        if let Some(folder) = self.typed.path("keep") {
+        if let Some(folder) = self.arguments.path("keep") {
             std::fs::create_dir_all(&folder)?;
             return Ok((folder.canonicalize()?, None));
         }
@@ -322,7 +322,7 @@ impl<'t> Order<'t> {
     }
 
     /// Finishes the run: writes the result, prints the summary and returns the exit status.
-    fn end(&self, ending: &Ending, run: &mut Run, cast: &Cast<'_>) -> Done {
+    fn end(&self, ending: &Ending, run: &mut Run, contenders: &Contenders<'_>) -> Done {
         let untold = untold(ending, run);
         run.complete = !ending.interrupted && ending.failures.is_empty() && untold.is_empty();
         run.ended = Timestamp::now().to_string();
@@ -331,16 +331,16 @@ impl<'t> Order<'t> {
         let rounds: usize = run.cells.iter().map(|cell| cell.rounds.len()).sum();
         if rounds > 0 {
             run.write(&self.output).map_err(failed)?;
-            super::print(&crate::summary::text(run))?;
-            super::print(&crate::summary::agreement(run))?;
-            if let Some(file) = self.typed.path("csv") {
+            print(&crate::summary::text(run))?;
+            print(&crate::summary::agreement(run))?;
+            if let Some(file) = self.arguments.path("csv") {
                 self.write_csv(run, &file)?;
             }
         }
         for failure in untold {
             eprintln!("failed: {failure}");
         }
-        for missing in &cast.missing_by_name {
+        for missing in &contenders.missing_by_name {
             eprintln!("{missing}");
         }
         match rounds {
@@ -349,12 +349,12 @@ impl<'t> Order<'t> {
             _ => eprintln!("{}: {rounds} rounds", self.output.display()),
         }
         if ending.interrupted {
-            return Ok(ExitCode::from(INTERRUPTED));
+            return Ok(ExitCode::from(interrupt::INTERRUPTED));
         }
         if rounds == 0 {
             return Err(Problem::usage("nothing could be measured"));
         }
-        if run.complete && cast.missing_by_name.is_empty() {
+        if run.complete && contenders.missing_by_name.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
         Ok(ExitCode::from(INCOMPLETE))
@@ -404,7 +404,7 @@ fn untold(ending: &Ending, run: &mut Run) -> Vec<String> {
 }
 
 /// Contenders of the run.
-struct Cast<'c> {
+struct Contenders<'c> {
     /// Facts in the order of the tables, including missing contenders.
     facts: Vec<ContenderFacts>,
     /// Installed contenders.
@@ -415,17 +415,17 @@ struct Cast<'c> {
     missing_by_name: Vec<String>,
 }
 
-impl<'c> Cast<'c> {
+impl<'c> Contenders<'c> {
     fn choose(
         catalogue: &'c Catalogue,
-        programme: &Programme,
+        plan: &Plan,
         with: Option<&[String]>,
-    ) -> Result<Cast<'c>, Problem> {
+    ) -> Result<Contenders<'c>, Problem> {
         let wanted = match with {
-            Some(names) => named(catalogue, programme, names)?,
-            None => usual(catalogue, programme),
+            Some(names) => named(catalogue, plan, names)?,
+            None => usual(catalogue, plan),
         };
-        let mut cast = Cast {
+        let mut contenders = Contenders {
             facts: Vec::new(),
             present: Vec::new(),
             named: with.is_some(),
@@ -442,69 +442,73 @@ impl<'c> Cast<'c> {
                     facts.version = found.version;
                     facts.program = found.program.display().to_string();
                     facts.program_bytes = found.program_bytes;
-                    cast.present.push(entry);
+                    contenders.present.push(entry);
                 }
                 Err(missing) => {
                     let asked_for = with.is_some_and(|names| names.contains(&entry.name));
                     if asked_for {
                         let text = format!("missing: {}: {}", entry.name, missing.0);
-                        cast.missing_by_name.push(text);
+                        contenders.missing_by_name.push(text);
                     }
                     facts.missing = Some(missing.0);
                 }
             }
-            cast.facts.push(facts);
+            contenders.facts.push(facts);
         }
-        if cast.groups(programme).0.is_empty() {
+        if contenders.batches(plan).0.is_empty() {
             let problem = Problem::usage("none of the contenders is installed");
             return Err(
                 problem.help("`anthill bench list` shows all contenders and the missing programs")
             );
         }
-        Ok(cast)
+        Ok(contenders)
     }
 
-    fn takes_part(&self, act: &Act, entry: &Entry) -> bool {
-        let usual = &act.cast.usual;
-        act.cast.lacking(entry).is_none()
+    fn takes_part(&self, group: &Group, entry: &Entry) -> bool {
+        let usual = &group.selection.usual;
+        group.selection.lacking(entry).is_none()
             && (self.named || usual.is_empty() || usual.contains(&entry.name))
     }
 
-    /// Returns the acts with at least one contender, as groups and as acts with equal indices.
-    fn groups(&self, programme: &Programme) -> (Vec<Group>, Vec<Act>) {
-        let (mut groups, mut acts) = (Vec::new(), Vec::new());
-        for act in &programme.acts {
+    /// Returns the groups with at least one contender, as batches and as groups with equal indices.
+    fn batches(&self, plan: &Plan) -> (Vec<Batch>, Vec<Group>) {
+        let (mut batches, mut groups) = (Vec::new(), Vec::new());
+        for group in &plan.groups {
             let with_part = self
                 .present
                 .iter()
-                .filter(|entry| self.takes_part(act, entry));
+                .filter(|entry| self.takes_part(group, entry));
             let contenders: Vec<String> = with_part.map(|entry| entry.name.clone()).collect();
             if contenders.is_empty() {
                 continue;
             }
-            groups.push(Group {
-                scenarios: act.cases.iter().map(|case| case.scenario.clone()).collect(),
+            batches.push(Batch {
+                scenarios: group
+                    .cases
+                    .iter()
+                    .map(|case| case.scenario.clone())
+                    .collect(),
                 contenders,
-                order: act.order,
+                order: group.order,
             });
-            acts.push(act.clone());
+            groups.push(group.clone());
         }
-        (groups, acts)
+        (batches, groups)
     }
 }
 
 /// Returns the entries of the names, plus the contenders required by the suite.
 fn named<'c>(
     catalogue: &'c Catalogue,
-    programme: &Programme,
+    plan: &Plan,
     names: &[String],
 ) -> Result<Vec<&'c Entry>, Problem> {
     let mut wanted: Vec<&Entry> = Vec::new();
     let mut problems: Vec<String> = Vec::new();
-    let only = programme
-        .acts
+    let only = plan
+        .groups
         .iter()
-        .filter_map(|act| act.cast.only.as_ref());
+        .filter_map(|group| group.selection.only.as_ref());
     for name in names.iter().chain(only.flatten()) {
         let entry = match catalogue.contender(name) {
             Ok(entry) => entry,
@@ -516,12 +520,12 @@ fn named<'c>(
         if wanted.iter().any(|known| known.name == entry.name) {
             continue;
         }
-        let lacking: Vec<String> = programme
-            .acts
+        let lacking: Vec<String> = plan
+            .groups
             .iter()
-            .filter_map(|act| act.cast.lacking(entry))
+            .filter_map(|group| group.selection.lacking(entry))
             .collect();
-        if lacking.len() == programme.acts.len() {
+        if lacking.len() == plan.groups.len() {
             let why = &lacking[0];
             problems.push(format!("{name} cannot take part in the suite: {why}"));
             continue;
@@ -536,12 +540,12 @@ fn named<'c>(
 }
 
 /// Returns all entries of the suite's default selection, in the catalogue's order.
-fn usual<'c>(catalogue: &'c Catalogue, programme: &Programme) -> Vec<&'c Entry> {
+fn usual<'c>(catalogue: &'c Catalogue, plan: &Plan) -> Vec<&'c Entry> {
     let has_part = |entry: &&Entry| {
-        programme.acts.iter().any(|act| {
-            let usual = &act.cast.usual;
+        plan.groups.iter().any(|group| {
+            let usual = &group.selection.usual;
             let meant = usual.is_empty() || usual.contains(&entry.name);
-            meant && act.cast.lacking(entry).is_none()
+            meant && group.selection.lacking(entry).is_none()
         })
     };
     catalogue.entries().iter().filter(has_part).collect()
@@ -571,8 +575,8 @@ fn names(list: Option<&str>) -> Result<Option<Vec<String>>, Problem> {
     Ok(Some(names))
 }
 
-fn extent(typed: &Typed) -> Result<Extent, Problem> {
-    match (typed.has("quick"), typed.has("full")) {
+fn extent(arguments: &Arguments) -> Result<Extent, Problem> {
+    match (arguments.has("quick"), arguments.has("full")) {
         (true, true) => Err(Problem::usage("`--quick` and `--full` exclude each other")),
         (true, false) => Ok(Extent::Quick),
         (false, true) => Ok(Extent::Full),
@@ -593,11 +597,11 @@ fn driver(name: Option<&str>) -> Result<Driver, Problem> {
     })
 }
 
-fn cores(typed: &Typed) -> Result<Cores, Problem> {
+fn cores(arguments: &Arguments) -> Result<Cores, Problem> {
     let usual = Cores::of_this_machine();
     let allowed = process::cpus();
     let list = |option: &str, usual: Vec<usize>| {
-        let Some(text) = typed.value(option) else {
+        let Some(text) = arguments.value(option) else {
             return Ok(usual);
         };
         let wrong = || Problem::usage(format!("`--{option} {text}`: not a list such as 0-3,8"));
@@ -617,23 +621,23 @@ fn cores(typed: &Typed) -> Result<Cores, Problem> {
 }
 
 /// Prints an estimate of the duration.
-fn announce(programme: &Programme, groups: &[Group]) {
-    let acts = programme.acts.iter();
+fn announce(plan: &Plan, batches: &[Batch]) {
+    let groups = plan.groups.iter();
     let mut seconds = 0.0;
-    for (act, group) in acts.zip(groups) {
+    for (group, batch) in groups.zip(batches) {
         let case = |case: &crate::suite::Case| {
-            let asked = match case.plan.length {
+            let asked = match case.workload.length {
                 Length::Seconds(seconds) => seconds,
                 Length::Requests(_) => 1.0,
             };
             let times = if case.direct { 2.0 } else { 1.0 };
-            (asked + case.plan.warm_up_seconds) * times
+            (asked + case.workload.warm_up_seconds) * times
         };
-        let each = START_SECONDS + act.cases.iter().map(case).sum::<f64>();
-        seconds += each * group.contenders.len() as f64;
+        let each = START_SECONDS + group.cases.iter().map(case).sum::<f64>();
+        seconds += each * batch.contenders.len() as f64;
     }
-    let minutes = (seconds * f64::from(programme.rounds) / 60.0).ceil();
-    eprintln!("{}: about {minutes} min", programme.title);
+    let minutes = (seconds * f64::from(plan.rounds) / 60.0).ceil();
+    eprintln!("{}: about {minutes} min", plan.title);
 }
 
 /// Returns the note on timeouts in the percentiles, if requests timed out.
@@ -656,7 +660,7 @@ fn resolution(run: &Run, coarse: Option<&str>) -> String {
     let least = used.filter(|seconds| *seconds > 0.0).reduce(f64::min);
     let tick = run.machine.tick_seconds;
     match (coarse, least) {
-        (None, _) => "CPU time is read from the server's control group in microseconds. The group \
+        (None, _) => "CPU time is read from the server's control group in microseconds. The batch \
                       includes every process of the server, and the reading follows shortly after \
                       the client's last request."
             .to_owned(),

@@ -1,40 +1,9 @@
-//! Table of commands and options, from which the parser and the help texts are made.
+//! Table of all commands, with the overview of `anthill bench --help`.
 
-use super::Done;
-use super::typed::Typed;
+use super::command::{Command, CommandOption};
 
-/// A command: `anthill bench NAME …`.
-pub struct Command {
-    /// Name of the command.
-    pub name: &'static str,
-    /// One-line description without a full stop.
-    pub about: &'static str,
-    /// Paragraphs of the help text, one per element.
-    pub details: &'static [&'static str],
-    /// Operands for the usage line: `SUITE`, `RESULT…`.
-    pub operands: &'static str,
-    /// Smallest and largest number of operands.
-    pub count: (usize, usize),
-    /// Options of the command.
-    pub options: &'static [Opt],
-    /// Function that runs the command.
-    pub run: fn(&Typed) -> Done,
-}
-
-/// An option: `--long`, or `--long VALUE`.
-pub struct Opt {
-    /// Long name without dashes.
-    pub long: &'static str,
-    /// Short name without dash.
-    pub short: Option<char>,
-    /// Name of the value for the help text, if the option takes one.
-    pub value: Option<&'static str>,
-    /// One-line description without a full stop.
-    pub about: &'static str,
-}
-
-const fn option(long: &'static str, value: &'static str, about: &'static str) -> Opt {
-    Opt {
+const fn option(long: &'static str, value: &'static str, about: &'static str) -> CommandOption {
+    CommandOption {
         long,
         short: None,
         value: Some(value),
@@ -42,8 +11,8 @@ const fn option(long: &'static str, value: &'static str, about: &'static str) ->
     }
 }
 
-const fn switch(long: &'static str, about: &'static str) -> Opt {
-    Opt {
+const fn switch(long: &'static str, about: &'static str) -> CommandOption {
+    CommandOption {
         long,
         short: None,
         value: None,
@@ -51,8 +20,8 @@ const fn switch(long: &'static str, about: &'static str) -> Opt {
     }
 }
 
-const fn output(about: &'static str) -> Opt {
-    Opt {
+const fn output(about: &'static str) -> CommandOption {
+    CommandOption {
         long: "output",
         short: Some('o'),
         value: Some("FILE"),
@@ -60,22 +29,14 @@ const fn output(about: &'static str) -> Opt {
     }
 }
 
-/// The `--help` option of every command.
-pub static HELP: Opt = Opt {
-    long: "help",
-    short: Some('h'),
-    value: None,
-    about: "Show the help of this command",
-};
-
-const CATALOGUE: Opt = option(
+const CATALOGUE: CommandOption = option(
     "catalogue",
     "FILE",
     "Additional contenders, or other settings of known ones (TOML, as contenders.toml)",
 );
 
 /// All commands, in the order of the help text.
-pub static COMMANDS: &[Command] = &[
+pub(super) static COMMANDS: &[Command] = &[
     Command {
         name: "run",
         about: "Measure a suite with several contenders side by side",
@@ -86,7 +47,7 @@ pub static COMMANDS: &[Command] = &[
             "Exit status: 0; 1 if a contender failed, even in part; 2 if nothing could be measured; 130 after Ctrl-C.",
         ],
         operands: "SUITE",
-        count: (1, 1),
+        count: 1..=1,
         options: &[
             option("with", "A,B,C", "Contenders, instead of the suite's own"),
             option(
@@ -166,7 +127,7 @@ pub static COMMANDS: &[Command] = &[
         about: "Show the suites, and the contenders with their versions",
         details: &["For a missing contender, the reason and the way to install it are shown."],
         operands: "",
-        count: (0, 0),
+        count: 0..=0,
         options: &[CATALOGUE],
         run: super::list::run,
     },
@@ -175,7 +136,7 @@ pub static COMMANDS: &[Command] = &[
         about: "Make tables and charts from results",
         details: &["Several results of one suite are shown side by side, machine by machine."],
         operands: "RESULT…",
-        count: (1, usize::MAX),
+        count: 1..=usize::MAX,
         options: &[
             output("Report file, instead of standard output: .html, .md or .csv"),
             option(
@@ -205,7 +166,7 @@ pub static COMMANDS: &[Command] = &[
         about: "Show the differences between two results",
         details: &["Differences within the noise are marked."],
         operands: "BEFORE AFTER",
-        count: (2, 2),
+        count: 2..=2,
         options: &[output(
             "Report file, instead of standard output: .html or .md",
         )],
@@ -220,7 +181,7 @@ pub static COMMANDS: &[Command] = &[
             "Exit status: 0; 1 if a request failed; 130 after Ctrl-C.",
         ],
         operands: "URL",
-        count: (1, 1),
+        count: 1..=1,
         options: &[
             option("http", "VERSION", "1.1, 2 or 3, instead of 1.1"),
             option("connections", "N", "Number of connections, instead of 10"),
@@ -260,7 +221,7 @@ pub static COMMANDS: &[Command] = &[
              output, otherwise by the file.",
         ],
         operands: "FILE…",
-        count: (1, usize::MAX),
+        count: 1..=usize::MAX,
         options: &[output(
             "Result file, instead of FILE.json (FILE-2.json if the first exists, imported.json for \
              several files)",
@@ -269,38 +230,8 @@ pub static COMMANDS: &[Command] = &[
     },
 ];
 
-impl Command {
-    /// Returns the options of the command and `--help`.
-    pub fn options(&self) -> impl Iterator<Item = &'static Opt> + use<> {
-        self.options.iter().chain([&HELP])
-    }
-
-    /// Returns the usage line: `run [OPTIONS] SUITE`.
-    pub fn usage(&self) -> String {
-        let options = if self.options.is_empty() {
-            ""
-        } else {
-            " [OPTIONS]"
-        };
-        format!("{}{options} {}", self.name, self.operands)
-            .trim_end()
-            .to_owned()
-    }
-}
-
-impl Opt {
-    /// Returns the option for the help text: `-o, --output FILE`.
-    pub fn usage(&self) -> String {
-        let short = self
-            .short
-            .map_or("    ".to_owned(), |short| format!("-{short}, "));
-        let value = self.value.map_or(String::new(), |name| format!(" {name}"));
-        format!("{short}--{}{value}", self.long)
-    }
-}
-
 /// Returns the text of `anthill bench --help`.
-pub fn overview() -> String {
+pub(super) fn overview() -> String {
     let mut text = format!(
         "{}\nMeasures web servers side by side and reports the results\n\nUsage: anthill bench COMMAND [OPTIONS]\n\nCommands:\n",
         crate::TOOL
@@ -313,22 +244,5 @@ pub fn overview() -> String {
         text.push_str(&format!("  {:<10}{}\n", suite.name, suite.about));
     }
     text.push_str("\nHelp of a command: anthill bench COMMAND --help\n");
-    text
-}
-
-/// Returns the text of `anthill bench COMMAND --help`.
-pub fn help(command: &Command) -> String {
-    let mut text = format!(
-        "{}\n\nUsage: anthill bench {}\n",
-        command.about,
-        command.usage()
-    );
-    for paragraph in command.details {
-        text.push_str(&format!("\n{paragraph}\n"));
-    }
-    text.push_str("\nOptions:\n");
-    for option in command.options() {
-        text.push_str(&format!("  {:<26}{}\n", option.usage(), option.about));
-    }
     text
 }

@@ -1,5 +1,6 @@
-use super::table::{COMMANDS, help, overview};
-use super::typed::parse;
+use std::path::Path;
+
+use super::table::{COMMANDS, overview};
 use super::*;
 
 fn words(line: &str) -> Vec<OsString> {
@@ -8,24 +9,24 @@ fn words(line: &str) -> Vec<OsString> {
 
 fn problem(command: &str, line: &str) -> String {
     let command = find(command).expect("a command");
-    let problem = parse(command, words(line)).map(|typed| typed.line);
+    let problem = command.parse(words(line)).map(|arguments| arguments.line);
     problem.expect_err("bad input").to_string()
 }
 
 #[test]
 fn operands_and_options_are_parsed() {
     let command = find("run").expect("a command");
-    let typed = parse(
-        command,
-        words("hello --rounds 7 -o a.json --quick --rounds=9"),
-    );
-    let typed = typed.unwrap_or_else(|problem| panic!("{problem}"));
-    assert_eq!(typed.operands, ["hello"]);
-    assert_eq!(typed.value("rounds"), Some("9"));
-    assert_eq!(typed.path("output").as_deref(), Some(Path::new("a.json")));
-    assert!(typed.has("quick") && !typed.has("silent"));
+    let arguments = command.parse(words("hello --rounds 7 -o a.json --quick --rounds=9"));
+    let arguments = arguments.unwrap_or_else(|problem| panic!("{problem}"));
+    assert_eq!(arguments.operands, ["hello"]);
+    assert_eq!(arguments.value("rounds"), Some("9"));
     assert_eq!(
-        typed.line,
+        arguments.path("output").as_deref(),
+        Some(Path::new("a.json"))
+    );
+    assert!(arguments.has("quick") && !arguments.has("silent"));
+    assert_eq!(
+        arguments.line,
         "anthill bench run hello --rounds 7 -o a.json --quick --rounds=9"
     );
 }
@@ -53,7 +54,7 @@ fn the_help_lists_the_whole_table() {
     let all = overview();
     for command in COMMANDS {
         assert!(all.contains(command.about));
-        let text = help(command);
+        let text = command.help();
         for option in command.options() {
             assert!(text.contains(&option.usage()), "{}", option.long);
         }

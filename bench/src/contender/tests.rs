@@ -98,13 +98,14 @@ fn no_placeholder_is_left_in_any_template() {
         let setups = setups(&scene, &folder, entry);
         assert!(!setups.is_empty(), "{} can do nothing", entry.name);
         for setup in setups {
-            let plan = Plan::make(entry, &setup, &found).unwrap_or_else(|error| panic!("{error}"));
+            let workload =
+                StartPlan::make(entry, &setup, &found).unwrap_or_else(|error| panic!("{error}"));
             assert!(
-                !plan.launches.is_empty(),
+                !workload.launches.is_empty(),
                 "{}: nothing to start for {setup:?}",
                 entry.name
             );
-            for (file, text) in &plan.configuration {
+            for (file, text) in &workload.configuration {
                 assert_eq!(placeholder(text), None, "{}: {file}", entry.name);
                 assert!(
                     !text.lines().any(|line| line.starts_with('@')),
@@ -112,7 +113,7 @@ fn no_placeholder_is_left_in_any_template() {
                     entry.name
                 );
             }
-            for command in plan.launches.iter().map(command_line) {
+            for command in workload.launches.iter().map(command_line) {
                 assert_eq!(placeholder(&command), None, "{}", entry.name);
             }
         }
@@ -490,7 +491,7 @@ fn check_http2(
 fn check_http3(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<(), String> {
     let claims = entry.can(Ability::Http3);
     let page = scene.site.hello();
-    let plan = load::Plan {
+    let workload = load::Workload {
         protocol: load::Protocol::Http3,
         tls: Some(load::Tls {
             trust: load::Trust::Authority(scene.site.certificate.authority_pem.clone()),
@@ -505,9 +506,10 @@ fn check_http3(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<()
         },
         // A server without HTTP/3 sends no response at all.
         timeout_seconds: if claims { 20.0 } else { 0.3 },
-        ..load::Plan::new(contender.address(true))
+        ..load::Workload::new(contender.address(true))
     };
-    let outcome = load::run(&plan, &AtomicBool::new(false)).map_err(|error| error.to_string())?;
+    let outcome =
+        load::run(&workload, &AtomicBool::new(false)).map_err(|error| error.to_string())?;
     let speaks = outcome.requests == 2;
     expect(speaks == claims, || {
         format!("claims HTTP/3: {claims}, {:?}", outcome.first_failures)

@@ -11,10 +11,10 @@ use super::reading::{
 use crate::result::{Failures, Latency};
 
 /// Text contained in every output.
-pub const MARK: &str = "Concurrency Level:";
+pub(crate) const MARK: &str = "Concurrency Level:";
 
 /// Parses the output of one run.
-pub fn parse(text: &str) -> Result<Reading, ReadError> {
+pub(crate) fn parse(text: &str) -> Result<Reading, ReadError> {
     if !text.contains(MARK) {
         return Err(ReadError::GaveUp(reading::last_words(text)));
     }
@@ -47,7 +47,7 @@ pub fn parse(text: &str) -> Result<Reading, ReadError> {
 }
 
 /// Parses the file written with `-e`: lines `99,0.568` in milliseconds after a header line.
-pub fn parse_percentiles(csv: &str) -> Result<BTreeMap<String, f64>, ReadError> {
+pub(crate) fn parse_percentiles(csv: &str) -> Result<BTreeMap<String, f64>, ReadError> {
     let mut percentiles_us = BTreeMap::new();
     for line in csv.lines().skip(1) {
         let (percent, value) = line

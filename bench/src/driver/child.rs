@@ -14,7 +14,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use crate::process::spawn_on;
 
 /// A child process to run.
-pub struct Child<'c> {
+pub(crate) struct Child<'c> {
     /// Program and arguments.
     pub words: Vec<String>,
     /// Folder for the output files.
@@ -26,7 +26,7 @@ pub struct Child<'c> {
 }
 
 /// Result of a finished process.
-pub struct Finished {
+pub(crate) struct Finished {
     /// Standard output, followed by standard error.
     pub output: String,
     /// CPU time of all threads in user mode, in seconds.
@@ -37,7 +37,7 @@ pub struct Finished {
 
 /// Reason why a process did not finish.
 #[derive(Debug, thiserror::Error)]
-pub enum ChildError {
+pub(crate) enum ChildError {
     /// An I/O error.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -51,7 +51,7 @@ pub enum ChildError {
 
 impl Child<'_> {
     /// Runs the process to its end.
-    pub fn run(&self, stop: &AtomicBool) -> Result<Finished, ChildError> {
+    pub(crate) fn run(&self, stop: &AtomicBool) -> Result<Finished, ChildError> {
         let (out, err) = (
             self.folder.join("driver.out"),
             self.folder.join("driver.err"),

@@ -11,10 +11,10 @@ use super::reading::{self, ReadError, Reading, after, microseconds};
 use crate::result::{Failures, Latency};
 
 /// Text contained in every output.
-pub const MARK: &str = "time for request:";
+pub(crate) const MARK: &str = "time for request:";
 
 /// Parses the output of one run.
-pub fn parse(text: &str) -> Result<Reading, ReadError> {
+pub(crate) fn parse(text: &str) -> Result<Reading, ReadError> {
     if !text.contains("finished in ") {
         return Err(ReadError::GaveUp(reading::last_words(text)));
     }
@@ -59,7 +59,7 @@ pub fn parse(text: &str) -> Result<Reading, ReadError> {
 
 /// Parses the file written with `--log-file`, lines of `start TAB status TAB microseconds`. Returns the
 /// times of all correct responses.
-pub fn parse_log(log: &str) -> Result<Vec<u64>, ReadError> {
+pub(crate) fn parse_log(log: &str) -> Result<Vec<u64>, ReadError> {
     let mut times = Vec::new();
     for line in log.lines() {
         let mut columns = line.split('\t').skip(1);

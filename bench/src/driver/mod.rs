@@ -1,29 +1,29 @@
 //! Load generators: the built-in generator, and the programs wrk, ab, siege and h2load.
 //!
-//! A driver carries out a [`Plan`] and returns a [`Round`]. A driver refuses a plan that it can't carry out
+//! A driver carries out a [`Workload`] and returns a [`Round`]. A driver refuses a workload that it can't carry out
 //! exactly, instead of measuring something different under the same name: wrk has no pauses, ab has one
 //! thread, siege reports no percentiles.
 
-pub mod ab;
-pub mod child;
-pub mod h2load;
-pub mod reading;
-pub mod siege;
-pub mod wrk;
+pub(crate) mod ab;
+pub(crate) mod child;
+pub(crate) mod h2load;
+pub(crate) mod reading;
+pub(crate) mod siege;
+pub(crate) mod wrk;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use crate::load::{self, Length, Moment, Pace, Plan, Protocol};
+use crate::load::{self, Length, Moment, Pace, Protocol, Workload};
 use crate::result::{Failures, Latency, Round, Usage};
 use child::{Child, ChildError};
 use reading::{ReadError, Reading};
 
 /// A load generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Driver {
+pub(crate) enum Driver {
     /// The built-in load generator.
     #[default]
     Embedded,
@@ -38,7 +38,7 @@ pub enum Driver {
 }
 
 /// All drivers, in the order of the help text.
-pub const DRIVERS: [Driver; 5] = [
+pub(crate) const DRIVERS: [Driver; 5] = [
     Driver::Embedded,
     Driver::Wrk,
     Driver::Ab,
@@ -47,7 +47,7 @@ pub const DRIVERS: [Driver; 5] = [
 ];
 
 /// Observer of the measured window. The server's resource usage is counted within the window only.
-pub trait Watch: Sync {
+pub(crate) trait Observer: Sync {
     /// Receives the end of the warm-up.
     fn begun(&self);
     /// Receives the end of the last measured request.
@@ -56,7 +56,7 @@ pub trait Watch: Sync {
 
 /// A round, with descriptions of its failures.
 #[derive(Debug)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// The round, without the server's resource usage.
     pub round: Round,
     /// Description of the first failure of each kind, if the driver reports descriptions.
@@ -65,7 +65,7 @@ pub struct Measured {
 
 /// Reason for a missing round.
 #[derive(Debug, thiserror::Error)]
-pub enum DriverError {
+pub(crate) enum DriverError {
     /// The program is not installed.
     #[error("{driver} is not installed: apt-get install {package}")]
     Missing {
@@ -74,12 +74,12 @@ pub enum DriverError {
         /// Debian package of the program.
         package: &'static str,
     },
-    /// The driver can't carry out the plan.
+    /// The driver can't carry out the workload.
     #[error("{driver} can't {what}")]
     Cannot {
         /// The driver.
         driver: Driver,
-        /// The unsupported part of the plan.
+        /// The unsupported part of the workload.
         what: &'static str,
     },
     /// The program could not be run.
@@ -114,7 +114,7 @@ impl fmt::Display for Driver {
 
 impl Driver {
     /// Returns the name used on the command line and in results.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
             Self::Wrk => "wrk",
@@ -125,7 +125,7 @@ impl Driver {
     }
 
     /// Returns the driver with the given name.
-    pub fn named(name: &str) -> Option<Driver> {
+    pub(crate) fn named(name: &str) -> Option<Driver> {
         DRIVERS.into_iter().find(|driver| driver.name() == name)
     }
 
@@ -140,7 +140,7 @@ impl Driver {
     }
 
     /// Checks that the program is installed.
-    pub fn find(self) -> Result<(), DriverError> {
+    pub(crate) fn find(self) -> Result<(), DriverError> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let here = std::env::split_paths(&path).any(|folder| folder.join(self.name()).is_file());
         if self == Self::Embedded || here {
@@ -152,38 +152,44 @@ impl Driver {
         })
     }
 
-    /// Checks that the driver can carry out a plan.
-    pub fn can(self, plan: &Plan) -> Result<(), DriverError> {
-        let resumed = plan.tls.as_ref().is_some_and(|tls| *tls != plain_tls(tls));
-        let paused = matches!(plan.pace, Pace::Closed { pause: Some(_) });
+    /// Checks that the driver can carry out a workload.
+    pub(crate) fn can(self, workload: &Workload) -> Result<(), DriverError> {
+        let resumed = workload
+            .tls
+            .as_ref()
+            .is_some_and(|tls| *tls != plain_tls(tls));
+        let paused = matches!(workload.pace, Pace::Closed { pause: Some(_) });
         let siege = self == Self::Siege;
         let wants = [
-            (plan.addresses.len() > 1, "ask several addresses"),
+            (workload.addresses.len() > 1, "ask several addresses"),
             (
-                !plan.sources.is_empty(),
+                !workload.sources.is_empty(),
                 "connect from several local addresses",
             ),
-            (plan.paths.len() > 1, "ask for several pages"),
+            (workload.paths.len() > 1, "ask for several pages"),
             (
-                matches!(plan.pace, Pace::Open { .. }),
+                matches!(workload.pace, Pace::Open { .. }),
                 "keep to a fixed rate",
             ),
             (paused && !siege, "pause between requests"),
-            (plan.protocol == Protocol::Http3, "speak HTTP/3"),
+            (workload.protocol == Protocol::Http3, "speak HTTP/3"),
             (
-                plan.protocol == Protocol::Http2 && self != Self::H2load,
+                workload.protocol == Protocol::Http2 && self != Self::H2load,
                 "speak HTTP/2",
             ),
             (
-                !plan.keep_alive && self == Self::H2load,
+                !workload.keep_alive && self == Self::H2load,
                 "close connections after a request",
             ),
             (
-                matches!(plan.length, Length::Requests(_))
+                matches!(workload.length, Length::Requests(_))
                     && matches!(self, Self::Wrk | Self::Siege),
                 "send a fixed number of requests",
             ),
-            (plan.expect.status != 200, "expect a status other than 200"),
+            (
+                workload.expect.status != 200,
+                "expect a status other than 200",
+            ),
             (resumed, "choose resumption, key exchange groups or trust"),
         ];
         if self == Self::Embedded {
@@ -195,29 +201,29 @@ impl Driver {
         }
     }
 
-    /// Carries out a plan. Files of the run are written to `folder`. The round lacks the server's resource
+    /// Carries out a workload. Files of the run are written to `folder`. The round lacks the server's resource
     /// usage.
-    pub fn measure(
+    pub(crate) fn measure(
         self,
-        plan: &Plan,
+        workload: &Workload,
         folder: &Path,
-        watch: &dyn Watch,
+        observer: &dyn Observer,
         stop: &AtomicBool,
     ) -> Result<Measured, DriverError> {
-        self.can(plan)?;
+        self.can(workload)?;
         if self == Self::Embedded {
-            return embedded(plan, watch, stop);
+            return embedded(workload, observer, stop);
         }
         self.find()?;
-        if self != Self::H2load && plan.warm_up_seconds > 0.0 {
+        if self != Self::H2load && workload.warm_up_seconds > 0.0 {
             // wrk, ab and siege have no warm-up of their own. The result of a first run is discarded.
-            let mut warm_up = plan.clone();
-            warm_up.length = Length::Seconds(plan.warm_up_seconds);
+            let mut warm_up = workload.clone();
+            warm_up.length = Length::Seconds(workload.warm_up_seconds);
             self.run(&warm_up, folder, None, stop)?;
         }
-        let (mut reading, child) = self.run(plan, folder, Some(watch), stop)?;
+        let (mut reading, child) = self.run(workload, folder, Some(observer), stop)?;
         let mut details = BTreeMap::new();
-        if let Some(wrong) = plan
+        if let Some(wrong) = workload
             .expect
             .length
             .and_then(|length| reading.wrong_length(length))
@@ -227,11 +233,11 @@ impl Driver {
             details.insert(Failures::LENGTH.to_owned(), wrong);
         }
         let mut round = reading.into_round(self.name());
-        round.command = self.words(plan, Path::new("")).join(" ");
+        round.command = self.words(workload, Path::new("")).join(" ");
         round.client = Usage {
             user_seconds: child.user_seconds,
             system_seconds: child.system_seconds,
-            cpus: u32::try_from(plan.cpus.len()).unwrap_or(u32::MAX),
+            cpus: u32::try_from(workload.cpus.len()).unwrap_or(u32::MAX),
             peak_pss_bytes: 0,
         };
         Ok(Measured { round, details })
@@ -239,9 +245,9 @@ impl Driver {
 
     fn run(
         self,
-        plan: &Plan,
+        workload: &Workload,
         folder: &Path,
-        watch: Option<&dyn Watch>,
+        observer: Option<&dyn Observer>,
         stop: &AtomicBool,
     ) -> Result<(Reading, child::Finished), DriverError> {
         let failed = |source| match source {
@@ -258,17 +264,17 @@ impl Driver {
         self.prepare(folder)
             .map_err(|source| failed(ChildError::Io(source)))?;
         let child = Child {
-            words: self.words(plan, folder),
+            words: self.words(workload, folder),
             folder,
-            cpus: &plan.cpus,
-            patience_seconds: patience_seconds(plan),
+            cpus: &workload.cpus,
+            patience_seconds: patience_seconds(workload),
         };
-        if let Some(watch) = watch {
-            watch.begun();
+        if let Some(observer) = observer {
+            observer.begun();
         }
         let finished = child.run(stop).map_err(failed)?;
-        if let Some(watch) = watch {
-            watch.ended();
+        if let Some(observer) = observer {
+            observer.ended();
         }
         let reading = self.read(&finished.output, folder).map_err(unreadable)?;
         Ok((reading, finished))
@@ -313,56 +319,60 @@ impl Driver {
     }
 
     /// Returns the command line. Files of the run are in `folder`.
-    fn words(self, plan: &Plan, folder: &Path) -> Vec<String> {
+    fn words(self, workload: &Workload, folder: &Path) -> Vec<String> {
         let mut words = match self {
-            Self::Wrk => wrk_words(plan),
-            Self::Ab => ab_words(plan, folder),
-            Self::Siege => siege_words(plan, folder),
-            Self::H2load => h2load_words(plan, folder),
+            Self::Wrk => wrk_words(workload),
+            Self::Ab => ab_words(workload, folder),
+            Self::Siege => siege_words(workload, folder),
+            Self::H2load => h2load_words(workload, folder),
             Self::Embedded => Vec::new(),
         };
-        words.push(url(plan));
+        words.push(url(workload));
         words
     }
 }
 
-fn embedded(plan: &Plan, watch: &dyn Watch, stop: &AtomicBool) -> Result<Measured, DriverError> {
-    let outcome = load::run_watched(plan, stop, |moment| match moment {
-        Moment::Begin => watch.begun(),
-        Moment::End => watch.ended(),
+fn embedded(
+    workload: &Workload,
+    observer: &dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Measured, DriverError> {
+    let outcome = load::run_observed(workload, stop, |moment| match moment {
+        Moment::Begin => observer.begun(),
+        Moment::End => observer.ended(),
     })?;
     let details = outcome.first_failures.clone();
     Ok(Measured {
         // The caller numbers the rounds.
-        round: outcome.into_round(0, plan),
+        round: outcome.into_round(0, workload),
         details,
     })
 }
 
-fn wrk_words(plan: &Plan) -> Vec<String> {
-    let threads = plan.threads_used();
-    let seconds = whole_seconds(seconds(plan));
-    let timeout = whole_seconds(plan.timeout_seconds);
+fn wrk_words(workload: &Workload) -> Vec<String> {
+    let threads = workload.threads_used();
+    let seconds = whole_seconds(seconds(workload));
+    let timeout = whole_seconds(workload.timeout_seconds);
     let mut words = split(&format!(
         "wrk -t{threads} -c{} -d{seconds}s --timeout {timeout}s --latency",
-        plan.connections
+        workload.connections
     ));
-    words.extend(header("Host", &plan.host));
-    if !plan.keep_alive {
+    words.extend(header("Host", &workload.host));
+    if !workload.keep_alive {
         words.extend(header("Connection", "close"));
     }
     words
 }
 
-fn ab_words(plan: &Plan, folder: &Path) -> Vec<String> {
+fn ab_words(workload: &Workload, folder: &Path) -> Vec<String> {
     let mut words = split("ab -q -r -e");
     words.push(folder.join(AB_PERCENTILES).display().to_string());
-    let connections = plan.connections;
+    let connections = workload.connections;
     words.extend(split(&format!(
         "-c {connections} -s {}",
-        whole_seconds(plan.timeout_seconds)
+        whole_seconds(workload.timeout_seconds)
     )));
-    match plan.length {
+    match workload.length {
         Length::Requests(requests) => words.extend(split(&format!("-n {requests}"))),
         // With `-t` alone, ab stops at 50,000 requests.
         Length::Seconds(seconds) => {
@@ -371,29 +381,29 @@ fn ab_words(plan: &Plan, folder: &Path) -> Vec<String> {
             words.extend(split(&format!("-t {seconds} -n {most}")));
         }
     }
-    if plan.keep_alive {
+    if workload.keep_alive {
         words.push("-k".to_owned());
     }
-    if plan.expect.length.is_none() {
+    if workload.expect.length.is_none() {
         words.push("-l".to_owned());
     }
-    words.extend(header("Host", &plan.host));
+    words.extend(header("Host", &workload.host));
     words
 }
 
-fn siege_words(plan: &Plan, folder: &Path) -> Vec<String> {
+fn siege_words(workload: &Workload, folder: &Path) -> Vec<String> {
     let mut words = split("siege -R");
     words.push(folder.join(SIEGE_SETTINGS).display().to_string());
-    words.push(format!("-c{}", plan.connections));
-    match plan.pace {
+    words.push(format!("-c{}", workload.connections));
+    match workload.pace {
         Pace::Closed {
             pause: Some((_, longest)),
         } => words.push(format!("-d{longest}")),
         _ => words.push("-b".to_owned()),
     }
-    words.push(format!("-t{}S", whole_seconds(seconds(plan))));
-    words.extend(header("Host", &plan.host));
-    let connection = if plan.keep_alive {
+    words.push(format!("-t{}S", whole_seconds(seconds(workload))));
+    words.extend(header("Host", &workload.host));
+    let connection = if workload.keep_alive {
         "keep-alive"
     } else {
         "close"
@@ -402,37 +412,41 @@ fn siege_words(plan: &Plan, folder: &Path) -> Vec<String> {
     words
 }
 
-fn h2load_words(plan: &Plan, folder: &Path) -> Vec<String> {
-    let streams = match plan.protocol {
+fn h2load_words(workload: &Workload, folder: &Path) -> Vec<String> {
+    let streams = match workload.protocol {
         Protocol::Http1 => 1,
-        Protocol::Http2 | Protocol::Http3 => plan.streams,
+        Protocol::Http2 | Protocol::Http3 => workload.streams,
     };
     let mut words = split(&format!(
         "h2load -t{} -c{} -m{streams}",
-        plan.threads_used(),
-        plan.connections
+        workload.threads_used(),
+        workload.connections
     ));
-    match plan.length {
+    match workload.length {
         Length::Requests(requests) => words.extend(split(&format!("-n {requests}"))),
         Length::Seconds(seconds) => words.extend(split(&format!(
             "-D {} --warm-up-time={}",
             whole_seconds(seconds),
-            whole_seconds(plan.warm_up_seconds)
+            whole_seconds(workload.warm_up_seconds)
         ))),
     }
     words.push(format!("--log-file={}", folder.join(H2LOAD_LOG).display()));
-    if plan.protocol == Protocol::Http1 {
+    if workload.protocol == Protocol::Http1 {
         words.push("--h1".to_owned());
     }
-    words.extend(header(":authority", &plan.host));
+    words.extend(header(":authority", &workload.host));
     words
 }
 
-fn url(plan: &Plan) -> String {
-    let scheme = if plan.tls.is_some() { "https" } else { "http" };
-    let address = plan.addresses.first();
+fn url(workload: &Workload) -> String {
+    let scheme = if workload.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    let address = workload.addresses.first();
     let address = address.map_or(String::new(), ToString::to_string);
-    let path = plan.paths.first().map_or("/", String::as_str);
+    let path = workload.paths.first().map_or("/", String::as_str);
     format!("{scheme}://{address}{path}")
 }
 
@@ -453,8 +467,8 @@ fn plain_tls(tls: &crate::load::Tls) -> crate::load::Tls {
     }
 }
 
-fn seconds(plan: &Plan) -> f64 {
-    match plan.length {
+fn seconds(workload: &Workload) -> f64 {
+    match workload.length {
         Length::Seconds(seconds) => seconds,
         Length::Requests(_) => 0.0,
     }
@@ -466,13 +480,13 @@ fn whole_seconds(seconds: f64) -> u64 {
 }
 
 /// Returns the time after which a running program counts as hung.
-fn patience_seconds(plan: &Plan) -> f64 {
-    let asked = match plan.length {
+fn patience_seconds(workload: &Workload) -> f64 {
+    let asked = match workload.length {
         Length::Seconds(seconds) => seconds,
         // 0.2 s per request: the slowest server of all measurements, one request at a time.
         Length::Requests(requests) => requests as f64 * 0.2,
     };
-    asked.ceil() + plan.warm_up_seconds.ceil() + plan.timeout_seconds.ceil() + 10.0
+    asked.ceil() + workload.warm_up_seconds.ceil() + workload.timeout_seconds.ceil() + 10.0
 }
 
 /// Computes the percentiles of all times.

@@ -7,7 +7,7 @@ use crate::result::{Latency, Round};
 
 /// One run of a load generator, parsed from the output.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Reading {
+pub(crate) struct Reading {
     /// Requested URL, if the output contains the URL.
     pub target: Option<String>,
     /// Settings of the run found in the output: `connections`, `threads`, `users`.
@@ -30,7 +30,7 @@ pub struct Reading {
 
 /// Information about the length of the responses' content.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Content {
+pub(crate) enum Content {
     /// Only the bytes of all responses are known, including header sections and frames.
     #[default]
     AmongAll,
@@ -42,7 +42,7 @@ pub enum Content {
 
 /// Error of an unreadable output.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ReadError {
+pub(crate) enum ReadError {
     /// The program gave up before measuring. Holds its last output line.
     #[error("the load generator failed: {0}")]
     GaveUp(String),
@@ -56,7 +56,7 @@ pub enum ReadError {
 
 impl Reading {
     /// Adds failures of a kind. A count of 0 leaves no entry.
-    pub fn fail(&mut self, kind: &str, count: u64) {
+    pub(crate) fn fail(&mut self, kind: &str, count: u64) {
         if count > 0 {
             *self.failures.entry(kind.to_owned()).or_default() += count;
         }
@@ -65,7 +65,7 @@ impl Reading {
     /// Returns a description of the error if the total length of the responses contradicts `expected` bytes
     /// per response. Requests in flight at the end of the run, and failed responses, blur the total, so a
     /// few wrong responses among many stay undetected.
-    pub fn wrong_length(&self, expected: u64) -> Option<String> {
+    pub(crate) fn wrong_length(&self, expected: u64) -> Option<String> {
         if let Content::Each(length) = self.content {
             let wrong = self.requests > 0 && length != expected;
             return wrong.then(|| format!("{length} bytes instead of {expected}"));
@@ -90,7 +90,7 @@ impl Reading {
     }
 
     /// Converts to a round. The caller adds the number, the command and the CPU times.
-    pub fn into_round(self, driver: &str) -> Round {
+    pub(crate) fn into_round(self, driver: &str) -> Round {
         Round {
             driver: driver.to_owned(),
             seconds: self.seconds,
@@ -105,26 +105,26 @@ impl Reading {
 }
 
 /// Returns the trimmed text after a label, from the first line with the label.
-pub fn after<'t>(text: &'t str, label: &'static str) -> Result<&'t str, ReadError> {
+pub(crate) fn after<'t>(text: &'t str, label: &'static str) -> Result<&'t str, ReadError> {
     text.lines()
         .find_map(|line| Some(line.split_once(label)?.1.trim()))
         .ok_or(ReadError::Missing(label))
 }
 
 /// Parses the first word after a label as a number.
-pub fn number_after(text: &str, label: &'static str) -> Result<f64, ReadError> {
+pub(crate) fn number_after(text: &str, label: &'static str) -> Result<f64, ReadError> {
     let word = first_word(after(text, label)?);
     number(word)
 }
 
 /// Parses the first word after a label as a count.
-pub fn count_after(text: &str, label: &'static str) -> Result<u64, ReadError> {
+pub(crate) fn count_after(text: &str, label: &'static str) -> Result<u64, ReadError> {
     let word = first_word(after(text, label)?);
     count(word)
 }
 
 /// Parses `1,234.5` or `45%`.
-pub fn number(word: &str) -> Result<f64, ReadError> {
+pub(crate) fn number(word: &str) -> Result<f64, ReadError> {
     let plain = word.trim_end_matches(['%', ',', ';']).replace(',', "");
     plain
         .parse::<f64>()
@@ -134,7 +134,7 @@ pub fn number(word: &str) -> Result<f64, ReadError> {
 }
 
 /// Parses `313532`, with an optional comma at the end.
-pub fn count(word: &str) -> Result<u64, ReadError> {
+pub(crate) fn count(word: &str) -> Result<u64, ReadError> {
     let plain = word.trim_end_matches([',', ')', ';']);
     plain
         .parse()
@@ -142,7 +142,7 @@ pub fn count(word: &str) -> Result<u64, ReadError> {
 }
 
 /// Parses `548.95us`, `1.05s` or `2m` to microseconds.
-pub fn microseconds(word: &str) -> Result<f64, ReadError> {
+pub(crate) fn microseconds(word: &str) -> Result<f64, ReadError> {
     let (value, unit) = split_unit(word);
     let factor = match unit {
         "us" => 1.0,
@@ -156,7 +156,7 @@ pub fn microseconds(word: &str) -> Result<f64, ReadError> {
 }
 
 /// Parses `1.60GB`, `84.69KB` or `120B` to bytes. Units are powers of 1,024, as in wrk and h2load.
-pub fn bytes(word: &str) -> Result<u64, ReadError> {
+pub(crate) fn bytes(word: &str) -> Result<u64, ReadError> {
     let (value, unit) = split_unit(word);
     let power = match unit {
         "B" | "" => 0,
@@ -171,12 +171,12 @@ pub fn bytes(word: &str) -> Result<u64, ReadError> {
 }
 
 /// Returns the first word of a text, empty if the text has no word.
-pub fn first_word(text: &str) -> &str {
+pub(crate) fn first_word(text: &str) -> &str {
     text.split_whitespace().next().unwrap_or_default()
 }
 
 /// Returns the last line with text, usually the reason why a program gave up.
-pub fn last_words(text: &str) -> String {
+pub(crate) fn last_words(text: &str) -> String {
     let last = text.lines().map(str::trim).rfind(|line| !line.is_empty());
     last.unwrap_or("no output").to_owned()
 }

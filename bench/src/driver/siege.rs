@@ -11,9 +11,9 @@ use super::reading::{self, Content, ReadError, Reading, number_after};
 use crate::result::{Failures, Latency};
 
 /// Text contained in every output in text form.
-pub const MARK: &str = "Shortest transaction:";
+pub(crate) const MARK: &str = "Shortest transaction:";
 /// Key contained in every output in JSON form.
-pub const MARK_JSON: &str = "\"shortest_transaction\"";
+pub(crate) const MARK_JSON: &str = "\"shortest_transaction\"";
 
 #[derive(Deserialize)]
 struct Figures {
@@ -30,7 +30,7 @@ struct Figures {
 }
 
 /// Parses the output of one run.
-pub fn parse(text: &str) -> Result<Reading, ReadError> {
+pub(crate) fn parse(text: &str) -> Result<Reading, ReadError> {
     let figures = match text.find('{') {
         Some(at) if text.contains(MARK_JSON) => json(&text[at..])?,
         _ if text.contains(MARK) => from_text(text)?,

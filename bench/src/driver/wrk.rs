@@ -9,10 +9,10 @@ use super::reading::{self, ReadError, Reading, after, count, microseconds};
 use crate::result::{Failures, Latency};
 
 /// Text contained in every output.
-pub const MARK: &str = "Thread Stats ";
+pub(crate) const MARK: &str = "Thread Stats ";
 
 /// Parses the output of one run.
-pub fn parse(text: &str) -> Result<Reading, ReadError> {
+pub(crate) fn parse(text: &str) -> Result<Reading, ReadError> {
     if !text.contains(MARK) {
         return Err(ReadError::GaveUp(reading::last_words(text)));
     }

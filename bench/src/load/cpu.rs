@@ -7,6 +7,8 @@ use rustix::param::clock_ticks_per_second;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::timeline::{Nanos, Timeline};
+
 /// Consumed CPU time, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Spent {
@@ -59,4 +61,41 @@ pub(super) fn pin(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Samples the thread's CPU time at the beginning and the end of the window.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    begin: Option<Spent>,
+    end: Option<Spent>,
+}
+
+impl Meter {
+    /// Takes a sample if `now` has reached the beginning or the end of the window. Must be called at least at
+    /// both times.
+    pub(super) fn at(&mut self, now: Nanos, timeline: &Timeline) {
+        if self.begin.is_none() && now >= timeline.begin() {
+            self.begin = Some(Spent::of_this_thread());
+        }
+        if self.end.is_none() && timeline.end().is_some_and(|end| now >= end) {
+            self.end = Some(Spent::of_this_thread());
+        }
+    }
+
+    /// Returns the time of the next sample.
+    pub(super) fn next_mark(&self, timeline: &Timeline) -> Option<Nanos> {
+        match (self.begin, self.end) {
+            (None, _) => Some(timeline.begin()),
+            (_, None) => timeline.end(),
+            _ => None,
+        }
+    }
+
+    /// Returns the CPU time used within the window. A window not yet ended ends now.
+    pub(super) fn spent(self) -> Spent {
+        let Some(begin) = self.begin else {
+            return Spent::default();
+        };
+        self.end.unwrap_or_else(Spent::of_this_thread).since(begin)
+    }
 }

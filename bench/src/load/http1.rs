@@ -15,24 +15,24 @@ use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::alarm::{Alarm, timespec};
-use super::course::{Asked, Course, Dues, Nanos, nanos};
+use super::cpu::Meter;
 use super::link::{End, Link, TlsStart};
-use super::meter::Meter;
-use super::plan::{Method, Pace, Plan};
 use super::random::Random;
 use super::response::Response;
+use super::share::{Report, Share};
 use super::tally::{Failure, Seen, Tally};
-use super::{Report, Share};
+use super::timeline::{Dues, Nanos, PendingRequest, Timeline, nanos};
+use super::timer::{Timer, timespec};
+use super::workload::{Method, Pace, Workload};
 use crate::result::Failures;
 
 /// The users of one thread.
 pub(super) struct Http1<'a> {
-    plan: &'a Plan,
-    course: &'a Course,
+    workload: &'a Workload,
+    timeline: &'a Timeline,
     tls: Option<TlsStart>,
     epoll: OwnedFd,
-    alarm: Alarm,
+    timer: Timer,
     requests: Vec<Vec<u8>>,
     users: Vec<User>,
     /// Users without a request in an open loop, the longest idle first.
@@ -57,7 +57,7 @@ struct User {
     ends: (SocketAddr, Option<IpAddr>),
     phase: Phase,
     link: Option<Link>,
-    asked: Option<Asked>,
+    pending: Option<PendingRequest>,
     /// Index of the request that the user sends next or is sending.
     request: usize,
     /// Bytes of the current request already sent.
@@ -89,40 +89,48 @@ enum Phase {
 }
 
 impl<'a> Http1<'a> {
-    /// Creates the users of the plan that `share` assigns to the thread.
-    pub(super) fn new(plan: &'a Plan, course: &'a Course, share: Share) -> io::Result<Http1<'a>> {
+    /// Creates the users of the workload that `share` assigns to the thread.
+    pub(super) fn new(
+        workload: &'a Workload,
+        timeline: &'a Timeline,
+        share: Share,
+    ) -> io::Result<Http1<'a>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let alarm = Alarm::new()?;
+        let timer = Timer::new()?;
         epoll::add(
             &epoll,
-            &alarm,
-            EventData::new_u64(ALARM),
+            &timer,
+            EventData::new_u64(TIMER),
             EventFlags::IN | EventFlags::ET,
         )?;
         let user = |number: usize| User {
-            ends: plan.ends(number),
+            ends: workload.ends(number),
             phase: Phase::Vacant,
             link: None,
-            asked: None,
-            request: number % plan.paths.len(),
+            pending: None,
+            request: number % workload.paths.len(),
             sent: 0,
-            response: Response::new(plan.method),
+            response: Response::new(workload.method),
             connect_begun: 0,
             deadline: Nanos::MAX,
             resting: false,
             strikes: 0,
         };
-        let dues = match plan.pace {
+        let dues = match workload.pace {
             Pace::Open { rate } => Some(Dues::new(rate, share.thread, share.threads)),
             Pace::Closed { .. } => None,
         };
         Ok(Http1 {
-            plan,
-            course,
+            workload,
+            timeline,
             tls: share.tls,
             epoll,
-            alarm,
-            requests: plan.paths.iter().map(|path| request(plan, path)).collect(),
+            timer,
+            requests: workload
+                .paths
+                .iter()
+                .map(|path| request(workload, path))
+                .collect(),
             users: share.connections.map(user).collect(),
             idle: VecDeque::new(),
             resting: BinaryHeap::new(),
@@ -131,7 +139,7 @@ impl<'a> Http1<'a> {
             busy: 0,
             buffer: vec![0; READ_BYTES],
             random: Random::new(share.thread),
-            tally: Tally::new(plan),
+            tally: Tally::new(workload),
             meter: Meter::default(),
         })
     }
@@ -142,22 +150,22 @@ impl<'a> Http1<'a> {
         let mut sweep_at = 0;
         self.begin();
         loop {
-            let now = self.course.now();
-            self.meter.at(now, self.course);
+            let now = self.timeline.now();
+            self.meter.at(now, self.timeline);
             self.wake(now);
             self.send_due(now);
             if now >= sweep_at {
                 self.give_up_late(now);
                 sweep_at = now + SWEEP;
             }
-            if self.course.stopped() || self.is_over(now) {
+            if self.timeline.stopped() || self.is_over(now) {
                 break;
             }
             self.wait(&mut events)?;
             for event in &events {
                 let Event { flags, data, .. } = *event;
                 match data.u64() {
-                    ALARM => self.alarm.rang(),
+                    TIMER => self.timer.expired(),
                     user => self.event(user as usize, flags),
                 }
             }
@@ -166,23 +174,23 @@ impl<'a> Http1<'a> {
         Ok(Report {
             tally: self.tally,
             spent: self.meter.spent(),
-            ended: self.course.now(),
+            ended: self.timeline.now(),
         })
     }
 
     /// Starts all users: opens the connections if connections are kept, otherwise sends the first requests.
     fn begin(&mut self) {
-        let now = self.course.now();
+        let now = self.timeline.now();
         for user in 0..self.users.len() {
-            match self.plan.pace {
+            match self.workload.pace {
                 // Users with pauses start at random times rather than all at once.
                 Pace::Closed {
                     pause: Some((_, longest)),
                 } => {
-                    let pause = self.random.between((0.0, longest));
+                    let pause = self.random.between(0.0, longest);
                     self.rest(user, now + pause);
                 }
-                _ if self.plan.keep_alive => self.connect(user, now),
+                _ if self.workload.keep_alive => self.connect(user, now),
                 _ => self.act(user, now),
             }
         }
@@ -192,8 +200,8 @@ impl<'a> Http1<'a> {
         let nothing_due = self
             .dues
             .as_ref()
-            .is_none_or(|dues| self.course.over(dues.next()));
-        self.busy == 0 && self.turn.is_empty() && nothing_due && self.course.over(now)
+            .is_none_or(|dues| self.timeline.over(dues.next()));
+        self.busy == 0 && self.turn.is_empty() && nothing_due && self.timeline.over(now)
     }
 
     /// Waits for events, asleep in epoll.
@@ -207,20 +215,20 @@ impl<'a> Http1<'a> {
     /// connections, because Apache holds a connection ready for a request that follows at once.
     fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         events.clear();
-        let now = self.course.now();
+        let now = self.timeline.now();
         let wake = self.next_wake();
         if wake <= now || !self.turn.is_empty() {
             return self.poll(events, 0);
         }
         if wake < now + SWEEP {
-            self.alarm.set(wake, now)?;
+            self.timer.set(wake, now)?;
         }
         self.poll(events, SWEEP)
     }
 
     /// Returns the time of the next work that does not depend on an event.
     fn next_wake(&self) -> Nanos {
-        let mark = self.meter.next_mark(self.course);
+        let mark = self.meter.next_mark(self.timeline);
         let rested = self.resting.peek().map(|Reverse((at, _))| *at);
         let due = self
             .dues
@@ -264,23 +272,24 @@ impl<'a> Http1<'a> {
     fn send_due(&mut self, now: Nanos) {
         while let Some(dues) = &mut self.dues {
             let due = dues.next();
-            let late = due.saturating_add(nanos(self.plan.timeout_seconds)) <= now;
+            let late = due.saturating_add(nanos(self.workload.timeout_seconds)) <= now;
             if due > now || (self.idle.is_empty() && !late) {
                 break;
             }
             dues.advance();
-            let Some(asked) = self.course.ask(due, now) else {
+            let Some(pending) = self.timeline.ask(due, now) else {
                 self.dues = None;
                 break;
             };
             match self.idle.pop_front() {
-                Some(user) => self.start(user, asked, now),
+                Some(user) => self.start(user, pending, now),
                 None => {
                     let failure = Failure::new(
                         Failures::TIMEOUT,
                         "no connection was free within the timeout",
                     );
-                    self.tally.failure(self.course, Some(&asked), now, failure);
+                    self.tally
+                        .failure(self.timeline, Some(&pending), now, failure);
                 }
             }
         }
@@ -292,7 +301,7 @@ impl<'a> Http1<'a> {
             if self.users[user].deadline > now {
                 continue;
             }
-            let what = format!("timed out after {} s", self.plan.timeout_seconds);
+            let what = format!("timed out after {} s", self.workload.timeout_seconds);
             match self.users[user].phase {
                 Phase::Vacant | Phase::Ready => self.users[user].deadline = Nanos::MAX,
                 Phase::Connecting | Phase::Handshaking => {
@@ -305,7 +314,7 @@ impl<'a> Http1<'a> {
     }
 
     fn event(&mut self, user: usize, flags: EventFlags) {
-        let now = self.course.now();
+        let now = self.timeline.now();
         let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         if self.users[user].phase == Phase::Connecting {
             if broken && let Some(error) = self.socket_error(user) {
@@ -331,18 +340,20 @@ impl<'a> Http1<'a> {
     fn act(&mut self, user: usize, now: Nanos) {
         if self.dues.is_some() {
             self.idle.push_back(user);
-        } else if !matches!(self.plan.pace, Pace::Open { .. })
-            && let Some(asked) = self.course.ask(now, now)
+        } else if !matches!(self.workload.pace, Pace::Open { .. })
+            && let Some(pending) = self.timeline.ask(now, now)
         {
-            self.start(user, asked, now);
+            self.start(user, pending, now);
         }
     }
 
-    /// Schedules the user's next request after a response or a failure, after the pause of the plan if any.
-    fn act_again(&mut self, user: usize, now: Nanos) {
-        match self.plan.pace {
-            Pace::Closed { pause: Some(pause) } => {
-                let pause = self.random.between(pause);
+    /// Schedules the user's next request after a response or a failure, after the pause of the workload if any.
+    fn schedule_next(&mut self, user: usize, now: Nanos) {
+        match self.workload.pace {
+            Pace::Closed {
+                pause: Some((from, to)),
+            } => {
+                let pause = self.random.between(from, to);
                 self.rest(user, now + pause);
             }
             Pace::Closed { pause: None } => self.turn.push(user),
@@ -355,7 +366,7 @@ impl<'a> Http1<'a> {
         if self.turn.is_empty() {
             return;
         }
-        let now = self.course.now();
+        let now = self.timeline.now();
         let mut turn = std::mem::take(&mut self.turn);
         for user in turn.drain(..) {
             self.act(user, now);
@@ -370,8 +381,8 @@ impl<'a> Http1<'a> {
         self.resting.push(Reverse((until, user)));
     }
 
-    fn start(&mut self, user: usize, asked: Asked, now: Nanos) {
-        self.users[user].asked = Some(asked);
+    fn start(&mut self, user: usize, pending: PendingRequest, now: Nanos) {
+        self.users[user].pending = Some(pending);
         self.busy += 1;
         if self.users[user].phase == Phase::Ready {
             self.send(user, now);
@@ -398,7 +409,7 @@ impl<'a> Http1<'a> {
                 user.link = Some(link);
                 user.phase = Phase::Connecting;
                 user.connect_begun = now;
-                user.deadline = now + nanos(self.plan.timeout_seconds);
+                user.deadline = now + nanos(self.workload.timeout_seconds);
             }
             Err(error) => self.fail(user, Failure::new(Failures::CONNECT, error), now),
         }
@@ -422,11 +433,11 @@ impl<'a> Http1<'a> {
         let state = &mut self.users[user];
         let resumed = state.link.as_ref().and_then(Link::resumed);
         self.tally
-            .connected(self.course, state.connect_begun, now, resumed);
+            .connected(self.timeline, state.connect_begun, now, resumed);
         state.phase = Phase::Ready;
         state.deadline = Nanos::MAX;
         state.strikes = 0;
-        if state.asked.is_some() {
+        if state.pending.is_some() {
             self.send(user, now);
         } else {
             self.act(user, now);
@@ -438,7 +449,7 @@ impl<'a> Http1<'a> {
         state.response.reset();
         state.phase = Phase::Waiting;
         state.sent = 0;
-        state.deadline = now + nanos(self.plan.timeout_seconds);
+        state.deadline = now + nanos(self.workload.timeout_seconds);
         self.push(user, now);
     }
 
@@ -469,7 +480,7 @@ impl<'a> Http1<'a> {
         loop {
             let state = &mut self.users[user];
             let Some(link) = &mut state.link else { return };
-            let expected = self.plan.expect.body.as_deref();
+            let expected = self.workload.expect.body.as_deref();
             let waiting = state.phase == Phase::Waiting;
             let (mut bytes, mut excess, mut fault) = (0, false, None);
             let received = link.receive(&mut self.buffer, |piece| {
@@ -483,7 +494,7 @@ impl<'a> Http1<'a> {
                     Err(malformed) => fault = Some(malformed),
                 }
             });
-            self.tally.received(self.course, now, bytes);
+            self.tally.received(self.timeline, now, bytes);
             let received = match received {
                 Ok(received) => received,
                 Err(error) => return self.broken(user, &error, now),
@@ -510,7 +521,7 @@ impl<'a> Http1<'a> {
     /// Handles a complete response.
     fn finish(&mut self, user: usize, excess: bool, ended: bool, now: Nanos) {
         let state = &mut self.users[user];
-        let Some(asked) = state.asked.take() else {
+        let Some(pending) = state.pending.take() else {
             return;
         };
         self.busy -= 1;
@@ -525,22 +536,22 @@ impl<'a> Http1<'a> {
         let verdict = if excess {
             Err(Failure::new(Failures::PROTOCOL, EXCESS_BYTES))
         } else {
-            seen.judge(&self.plan.expect)
+            seen.judge(&self.workload.expect)
         };
-        self.tally.response(self.course, &asked, now, verdict);
+        self.tally.response(self.timeline, &pending, now, verdict);
         if excess || ended {
             self.disconnect(user);
-            self.act_again(user, now);
-        } else if self.plan.keep_alive && state.response.keep_alive {
+            self.schedule_next(user, now);
+        } else if self.workload.keep_alive && state.response.keep_alive {
             state.phase = Phase::Ready;
-            self.act_again(user, now);
+            self.schedule_next(user, now);
         } else {
             // The client waits for the server to close first, so that the TIME-WAIT state is on the
             // server's side. Otherwise the client would soon run out of ports.
             state.phase = Phase::Closing;
-            state.deadline = now + CLOSE.min(nanos(self.plan.timeout_seconds));
-            if let Pace::Closed { pause: Some(_) } = self.plan.pace {
-                self.act_again(user, now);
+            state.deadline = now + CLOSE.min(nanos(self.workload.timeout_seconds));
+            if let Pace::Closed { pause: Some(_) } = self.workload.pace {
+                self.schedule_next(user, now);
             }
         }
     }
@@ -552,7 +563,7 @@ impl<'a> Http1<'a> {
             // failure.
             Phase::Ready | Phase::Closing => {
                 let failure = Failure::new(Failures::PROTOCOL, EXCESS_BYTES);
-                self.tally.failure(self.course, None, now, failure);
+                self.tally.failure(self.timeline, None, now, failure);
                 self.closed(user, now);
             }
             _ => {}
@@ -606,18 +617,18 @@ impl<'a> Http1<'a> {
         self.disconnect(user);
         // A user in phase `Ready` is idle or resting, and continues from there.
         if was == Phase::Closing && !self.users[user].resting {
-            self.act_again(user, now);
+            self.schedule_next(user, now);
         }
     }
 
     /// Records the failure of the user's request, or of a connection opened in advance.
     fn fail(&mut self, user: usize, failure: Failure, now: Nanos) {
         let state = &mut self.users[user];
-        let asked = state.asked.take();
-        self.busy -= usize::from(asked.is_some());
+        let pending = state.pending.take();
+        self.busy -= usize::from(pending.is_some());
         let unconnected = failure.kind == Failures::CONNECT;
         self.tally
-            .failure(self.course, asked.as_ref(), now, failure);
+            .failure(self.timeline, pending.as_ref(), now, failure);
         self.disconnect(user);
         if unconnected {
             let state = &mut self.users[user];
@@ -625,7 +636,7 @@ impl<'a> Http1<'a> {
             state.strikes += 1;
             self.rest(user, now + pause);
         } else {
-            self.act_again(user, now);
+            self.schedule_next(user, now);
         }
     }
 
@@ -639,22 +650,22 @@ impl<'a> Http1<'a> {
 
 /// Formats the request for `path`, sent unchanged every time. Fields that wrk doesn't send are left out:
 /// one additional field (`Accept-Encoding: identity`) cost lighttpd 1 to 2 % of its requests per second.
-fn request(plan: &Plan, path: &str) -> Vec<u8> {
-    let method = match plan.method {
+fn request(workload: &Workload, path: &str) -> Vec<u8> {
+    let method = match workload.method {
         Method::Get => "GET",
         Method::Head => "HEAD",
     };
-    let close = if plan.keep_alive {
+    let close = if workload.keep_alive {
         ""
     } else {
         "Connection: close\r\n"
     };
-    let host = &plan.host;
+    let host = &workload.host;
     format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{close}\r\n").into_bytes()
 }
 
-/// Number of the alarm among the epoll events. All other numbers are users.
-const ALARM: u64 = u64::MAX;
+/// Number of the timer among the epoll events. All other numbers are users.
+const TIMER: u64 = u64::MAX;
 
 /// Maximum number of events taken by one epoll_wait.
 const EVENTS: usize = 512;

@@ -17,22 +17,26 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::spawn_local;
 use tokio_rustls::TlsConnector;
 
-use super::course::Course;
 use super::link::TlsStart;
-use super::plan::Plan;
-use super::streams::{self, Ask, Dial, Dialled, Received, Trouble};
+use super::share::{Report, Share};
+use super::streams::{self, Ask, Dial, Dialled, Received, RequestError};
 use super::tally::{Failure, Seen};
-use super::{Report, Share};
+use super::timeline::Timeline;
+use super::workload::Workload;
 use crate::result::Failures;
 
 /// Runs the thread's share of the connections.
-pub(super) fn run(plan: &Arc<Plan>, course: &Arc<Course>, share: Share) -> io::Result<Report> {
-    let received = Received::new(course);
+pub(super) fn run(
+    workload: &Arc<Workload>,
+    timeline: &Arc<Timeline>,
+    share: Share,
+) -> io::Result<Report> {
+    let received = Received::new(timeline);
     let dial = Http2 {
         tls: share.tls.clone(),
         received: Rc::clone(&received),
     };
-    streams::run(plan, course, &share, &received, || Ok(dial))
+    streams::run(workload, timeline, &share, &received, || Ok(dial))
 }
 
 struct Http2 {
@@ -120,13 +124,17 @@ async fn connect(address: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpS
 }
 
 impl Ask for Connection {
-    async fn ask(self, request: Request<()>, expected: Option<&[u8]>) -> Result<Seen, Trouble> {
-        let mut sender = self.0.ready().await.map_err(trouble)?;
-        let (response, _) = sender.send_request(request, true).map_err(trouble)?;
-        let (head, body) = response.await.map_err(trouble)?.into_parts();
+    async fn ask(
+        self,
+        request: Request<()>,
+        expected: Option<&[u8]>,
+    ) -> Result<Seen, RequestError> {
+        let mut sender = self.0.ready().await.map_err(request_error)?;
+        let (response, _) = sender.send_request(request, true).map_err(request_error)?;
+        let (head, body) = response.await.map_err(request_error)?.into_parts();
         let (length, differs) = read(body, expected)
             .await
-            .map_err(|error| trouble(error).in_content())?;
+            .map_err(|error| request_error(error).in_content())?;
         Ok(Seen {
             status: head.status.as_u16(),
             length,
@@ -151,12 +159,12 @@ async fn read(mut body: RecvStream, expected: Option<&[u8]>) -> Result<(u64, boo
 }
 
 /// Classifies an error by its effect on the request and the connection (RFC 9113 §8.7).
-fn trouble(error: Error) -> Trouble {
+fn request_error(error: Error) -> RequestError {
     let reason = error.reason();
     if (error.is_go_away() && error.is_remote() && reason == Some(Reason::NO_ERROR))
         || (error.is_reset() && reason == Some(Reason::REFUSED_STREAM))
     {
-        return Trouble::Untouched;
+        return RequestError::Untouched;
     }
     let kind = if error.is_library() {
         Failures::PROTOCOL
@@ -165,9 +173,9 @@ fn trouble(error: Error) -> Trouble {
     };
     let failure = Failure::new(kind, &error);
     if error.is_reset() {
-        Trouble::Request(failure)
+        RequestError::Request(failure)
     } else {
-        Trouble::Connection(failure)
+        RequestError::Connection(failure)
     }
 }
 

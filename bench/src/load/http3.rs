@@ -6,7 +6,7 @@
 //! clients by address sees many addresses.
 
 mod counted;
-mod noting;
+mod certificate_observer;
 
 use std::cell::RefCell;
 use std::io;
@@ -25,29 +25,33 @@ use rustls::pki_types::ServerName;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
-use super::course::Course;
 use super::link::TlsStart;
-use super::plan::Plan;
-use super::streams::{self, Ask, Dial, Dialled, Received, Trouble};
+use super::share::{Report, Share};
+use super::streams::{self, Ask, Dial, Dialled, Received, RequestError};
 use super::tally::{Failure, Seen};
-use super::{Report, Share};
+use super::timeline::Timeline;
+use super::workload::Workload;
 use crate::result::Failures;
+use certificate_observer::CertificateObserver;
 use counted::Counted;
-use noting::Noting;
 
 /// Runs the thread's share of the connections.
-pub(super) fn run(plan: &Arc<Plan>, course: &Arc<Course>, share: Share) -> io::Result<Report> {
+pub(super) fn run(
+    workload: &Arc<Workload>,
+    timeline: &Arc<Timeline>,
+    share: Share,
+) -> io::Result<Report> {
     let Some(tls) = &share.tls else {
         return Err(io::Error::other("HTTP/3 requires TLS"));
     };
-    let received = Received::new(course);
+    let received = Received::new(timeline);
     let dial = Http3 {
         config: config(tls)?,
         name: tls.name.clone(),
         free: Rc::default(),
         received: Rc::clone(&received),
     };
-    streams::run(plan, course, &share, &received, || Ok(dial))
+    streams::run(workload, timeline, &share, &received, || Ok(dial))
 }
 
 fn config(tls: &TlsStart) -> io::Result<ClientConfig> {
@@ -73,7 +77,7 @@ struct Http3 {
 /// A UDP socket, with the runtime that observes the handshakes on the socket.
 struct Socket {
     endpoint: Endpoint,
-    noting: Arc<Noting>,
+    observer: Arc<CertificateObserver>,
 }
 
 /// A socket in use.
@@ -108,14 +112,14 @@ impl Dial for Http3 {
         let connecting = socket
             .endpoint
             .connect_with(self.config.clone(), address, &name);
-        let noting = Arc::clone(&socket.noting);
+        let observer = Arc::clone(&socket.observer);
         let lease = Rc::new(Lease {
             socket: Some(socket),
             free: Rc::clone(&self.free),
         });
-        noting.begin();
+        observer.begin();
         let connection = connecting.map_err(failed)?.await.map_err(failed)?;
-        let resumed = !noting.saw_certificate();
+        let resumed = !observer.saw_certificate();
         let quic = h3_quinn::Connection::new(connection);
         let (mut driver, sender) = h3::client::builder()
             .send_grease(false)
@@ -160,29 +164,33 @@ impl Http3 {
         if let Some(at) = free.iter().position(fits) {
             return Ok(free.swap_remove(at));
         }
-        let noting = Arc::<Noting>::default();
+        let observer = Arc::<CertificateObserver>::default();
         let endpoint = Endpoint::new(
             EndpointConfig::default(),
             None,
             UdpSocket::bind((wanted, 0))?,
-            Arc::clone(&noting) as Arc<dyn quinn::Runtime>,
+            Arc::clone(&observer) as Arc<dyn quinn::Runtime>,
         )?;
-        Ok(Socket { endpoint, noting })
+        Ok(Socket { endpoint, observer })
     }
 }
 
 impl Ask for Connection {
-    async fn ask(mut self, request: Request<()>, expected: Option<&[u8]>) -> Result<Seen, Trouble> {
+    async fn ask(
+        mut self,
+        request: Request<()>,
+        expected: Option<&[u8]>,
+    ) -> Result<Seen, RequestError> {
         let has_content = request.method() != Method::HEAD;
         let mut stream = match self.sender.send_request(request).await {
             Ok(stream) => stream,
             Err(error) => return Err(unsent(error)),
         };
-        stream.finish().await.map_err(trouble)?;
-        let (status, fields) = head(&mut stream).await.map_err(trouble)?;
+        stream.finish().await.map_err(request_error)?;
+        let (status, fields) = head(&mut stream).await.map_err(request_error)?;
         let (length, differs) = read(&mut stream, expected)
             .await
-            .map_err(|error| trouble(error).in_content())?;
+            .map_err(|error| request_error(error).in_content())?;
         if has_content && status != StatusCode::NOT_MODIFIED {
             check_length(&fields, length)?;
         }
@@ -224,7 +232,7 @@ async fn read(stream: &mut Stream, expected: Option<&[u8]>) -> Result<(u64, bool
 }
 
 /// Checks that the content has the length announced in Content-Length (RFC 9114 §4.1.2).
-fn check_length(fields: &HeaderMap, length: u64) -> Result<(), Trouble> {
+fn check_length(fields: &HeaderMap, length: u64) -> Result<(), RequestError> {
     let Some(announced) = fields.get(header::CONTENT_LENGTH) else {
         return Ok(());
     };
@@ -235,7 +243,10 @@ fn check_length(fields: &HeaderMap, length: u64) -> Result<(), Trouble> {
         return Ok(());
     }
     let what = format!("Content-Length {announced:?} before {length} bytes of content");
-    Err(Trouble::Request(Failure::new(Failures::PROTOCOL, what)))
+    Err(RequestError::Request(Failure::new(
+        Failures::PROTOCOL,
+        what,
+    )))
 }
 
 fn failed(error: impl ToString) -> Failure {
@@ -244,35 +255,35 @@ fn failed(error: impl ToString) -> Failure {
 
 /// Classifies an error before the request was sent. A connection closed without error or timed out in the
 /// meantime has not processed the request.
-fn unsent(error: StreamError) -> Trouble {
+fn unsent(error: StreamError) -> RequestError {
     match &error {
         StreamError::ConnectionError {
             0: ConnectionError::Timeout { .. },
             ..
-        } => Trouble::Untouched,
-        error if error.is_h3_no_error() => Trouble::Untouched,
-        _ => trouble(error),
+        } => RequestError::Untouched,
+        error if error.is_h3_no_error() => RequestError::Untouched,
+        _ => request_error(error),
     }
 }
 
 /// Classifies an error by its effect on the request and the connection (RFC 9114 §4.1.1 and §8).
-fn trouble(error: StreamError) -> Trouble {
+fn request_error(error: StreamError) -> RequestError {
     match &error {
-        StreamError::RemoteClosing { .. } => Trouble::Untouched,
+        StreamError::RemoteClosing { .. } => RequestError::Untouched,
         StreamError::RemoteTerminate { code, .. } if *code == Code::H3_REQUEST_REJECTED => {
-            Trouble::Untouched
+            RequestError::Untouched
         }
         StreamError::RemoteTerminate { .. } => {
-            Trouble::Request(Failure::new(Failures::CLOSED, error))
+            RequestError::Request(Failure::new(Failures::CLOSED, error))
         }
         StreamError::StreamError { .. } | StreamError::HeaderTooBig { .. } => {
-            Trouble::Request(Failure::new(Failures::PROTOCOL, error))
+            RequestError::Request(Failure::new(Failures::PROTOCOL, error))
         }
         StreamError::ConnectionError {
             0: ConnectionError::Local { .. },
             ..
-        } => Trouble::Connection(Failure::new(Failures::PROTOCOL, error)),
-        _ => Trouble::Connection(Failure::new(Failures::CLOSED, error)),
+        } => RequestError::Connection(Failure::new(Failures::PROTOCOL, error)),
+        _ => RequestError::Connection(Failure::new(Failures::CLOSED, error)),
     }
 }
 

@@ -7,12 +7,12 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 
-use super::plan::{Pace, Plan};
+use super::workload::{Pace, Workload};
 use crate::result::{Latency, Round, Usage};
 
 /// Measurements within the window of a run.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Length of the measured window in seconds. Runs with a fixed number of requests, and open loops, last
     /// until the last response.
     pub seconds: f64,
@@ -53,7 +53,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Returns the number of correct responses per second.
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         if self.seconds > 0.0 {
             self.requests as f64 / self.seconds
         } else {
@@ -62,13 +62,13 @@ impl Outcome {
     }
 
     /// Returns the number of failures of all kinds.
-    pub fn failed(&self) -> u64 {
+    pub(crate) fn failed(&self) -> u64 {
         self.failures.values().sum()
     }
 
     /// Converts the outcome to a round of a result. The server's usage is left empty.
-    pub fn into_round(self, number: u32, plan: &Plan) -> Round {
-        let open = matches!(plan.pace, Pace::Open { .. });
+    pub(crate) fn into_round(self, number: u32, workload: &Workload) -> Round {
+        let open = matches!(workload.pace, Pace::Open { .. });
         let mut extra = BTreeMap::new();
         let mut note = |name: &str, value: f64| extra.insert(name.to_owned(), value);
         note("client_bound", f64::from(u8::from(self.client_bound)));
@@ -84,7 +84,7 @@ impl Outcome {
                 self.connect.value_at_percentile(99.0) as f64,
             );
         }
-        if plan.tls.is_some() {
+        if workload.tls.is_some() {
             note("full_handshakes", self.full_handshakes as f64);
             note("resumed_handshakes", self.resumed_handshakes as f64);
         }
@@ -96,7 +96,7 @@ impl Outcome {
         Round {
             number,
             driver: "embedded".to_owned(),
-            command: plan.to_string(),
+            command: workload.to_string(),
             seconds: self.seconds,
             requests: self.requests,
             bytes: self.bytes,

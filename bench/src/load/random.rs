@@ -1,6 +1,7 @@
-//! Pseudo-random pauses. The sequence is the same in every run, to keep runs comparable.
+//! Pseudo-random pauses. The sequence is the same in every run, to keep runs comparable. Both event loops, of
+//! HTTP/1.1 and of multiplexed connections, take their pauses from here.
 
-use super::course::{Nanos, nanos};
+use super::timeline::{Nanos, nanos};
 
 /// A pseudo-random number generator (xorshift64*), one for each thread.
 #[derive(Debug, Clone)]
@@ -21,7 +22,7 @@ impl Random {
     }
 
     /// Returns a duration between `from` and `to` seconds.
-    pub(super) fn between(&mut self, (from, to): (f64, f64)) -> Nanos {
+    pub(super) fn between(&mut self, from: f64, to: f64) -> Nanos {
         nanos(from + (to - from) * self.next())
     }
 }
@@ -33,7 +34,7 @@ mod tests {
     #[test]
     fn pauses_are_spread_over_their_range() {
         let mut random = Random::new(0);
-        let pauses: Vec<Nanos> = (0..10_000).map(|_| random.between((1.0, 3.0))).collect();
+        let pauses: Vec<Nanos> = (0..10_000).map(|_| random.between(1.0, 3.0)).collect();
         assert!(
             pauses
                 .iter()

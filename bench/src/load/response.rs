@@ -6,7 +6,7 @@
 
 use memchr::memchr;
 
-use super::plan::Method;
+use super::workload::Method;
 
 /// A response, complete or in part.
 #[derive(Debug)]

@@ -18,13 +18,13 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::{JoinSet, LocalSet, spawn_local};
 use tokio::time::{sleep_until, timeout};
 
-use super::alarm::Alarm;
-use super::course::{Asked, Course, Dues, Nanos, nanos};
-use super::meter::Meter;
-use super::plan::{Method, Pace, Plan, Protocol};
+use super::cpu::Meter;
 use super::random::Random;
+use super::share::{Report, Share};
 use super::tally::{Failure, Seen, Tally};
-use super::{Report, Share};
+use super::timeline::{Dues, Nanos, PendingRequest, Timeline, nanos};
+use super::timer::Timer;
+use super::workload::{Method, Pace, Protocol, Workload};
 use crate::result::Failures;
 
 /// A multiplexed protocol that can open connections.
@@ -60,12 +60,12 @@ pub(super) trait Ask: Clone + 'static {
         self,
         request: Request<()>,
         expected: Option<&[u8]>,
-    ) -> impl Future<Output = Result<Seen, Trouble>>;
+    ) -> impl Future<Output = Result<Seen, RequestError>>;
 }
 
 /// Reason for a missing response.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum RequestError {
     /// The server has not processed the request, and expects a retry on another connection.
     Untouched,
     /// The request failed. The connection is still usable.
@@ -74,9 +74,9 @@ pub(super) enum Trouble {
     Connection(Failure),
 }
 
-impl Trouble {
+impl RequestError {
     /// Converts a failure after the header section: content that breaks off counts as a wrong length.
-    pub(super) fn in_content(self) -> Trouble {
+    pub(super) fn in_content(self) -> RequestError {
         let cut_off = |mut failure: Failure| {
             if failure.kind == Failures::CLOSED {
                 failure.kind = Failures::LENGTH;
@@ -84,30 +84,30 @@ impl Trouble {
             failure
         };
         match self {
-            Trouble::Untouched => Trouble::Untouched,
-            Trouble::Request(failure) => Trouble::Request(cut_off(failure)),
-            Trouble::Connection(failure) => Trouble::Connection(cut_off(failure)),
+            RequestError::Untouched => RequestError::Untouched,
+            RequestError::Request(failure) => RequestError::Request(cut_off(failure)),
+            RequestError::Connection(failure) => RequestError::Connection(cut_off(failure)),
         }
     }
 }
 
 /// Bytes received on all connections of a thread.
 pub(super) struct Received {
-    course: Arc<Course>,
+    timeline: Arc<Timeline>,
     bytes: Cell<u64>,
 }
 
 impl Received {
-    pub(super) fn new(course: &Arc<Course>) -> Rc<Received> {
+    pub(super) fn new(timeline: &Arc<Timeline>) -> Rc<Received> {
         Rc::new(Received {
-            course: Arc::clone(course),
+            timeline: Arc::clone(timeline),
             bytes: Cell::new(0),
         })
     }
 
     /// Adds received bytes.
     pub(super) fn add(&self, bytes: usize) {
-        if bytes > 0 && self.course.counts_bytes(self.course.now()) {
+        if bytes > 0 && self.timeline.counts_bytes(self.timeline.now()) {
             self.bytes.set(self.bytes.get() + bytes as u64);
         }
     }
@@ -115,8 +115,8 @@ impl Received {
 
 /// Runs the thread's share of the users. `dial` is called on the runtime.
 pub(super) fn run<D: Dial>(
-    plan: &Arc<Plan>,
-    course: &Arc<Course>,
+    workload: &Arc<Workload>,
+    timeline: &Arc<Timeline>,
     share: &Share,
     received: &Rc<Received>,
     dial: impl FnOnce() -> io::Result<D>,
@@ -127,14 +127,14 @@ pub(super) fn run<D: Dial>(
     let local = LocalSet::new();
     let done = local.block_on(&runtime, async {
         let mut meter = Meter::default();
-        let users = Rc::new(Users::new(plan, course, share, dial()?));
+        let users = Rc::new(Users::new(workload, timeline, share, dial()?));
         let mut running = users.start(share)?;
         users.attend(&mut running, &mut meter).await;
-        let (ended, spent) = (course.now(), meter.spent());
+        let (ended, spent) = (timeline.now(), meter.spent());
         running.shutdown().await;
         users.dial.leave().await;
         Ok(Report {
-            tally: users.tally.replace(Tally::new(plan)),
+            tally: users.tally.replace(Tally::new(workload)),
             spent,
             ended,
         })
@@ -147,8 +147,8 @@ pub(super) fn run<D: Dial>(
 
 /// The users of one thread.
 struct Users<D: Dial> {
-    plan: Arc<Plan>,
-    course: Arc<Course>,
+    workload: Arc<Workload>,
+    timeline: Arc<Timeline>,
     dial: D,
     requests: Vec<Request<()>>,
     dues: RefCell<Option<Dues>>,
@@ -182,40 +182,44 @@ impl<S> Line<S> {
 
 /// Result of asking an open loop for the next request of an idle user.
 enum Turn {
-    Ask(Asked),
+    Ask(PendingRequest),
     Wait,
     Over,
 }
 
 impl<D: Dial> Users<D> {
-    fn new(plan: &Arc<Plan>, course: &Arc<Course>, share: &Share, dial: D) -> Users<D> {
-        let dues = match plan.pace {
+    fn new(workload: &Arc<Workload>, timeline: &Arc<Timeline>, share: &Share, dial: D) -> Users<D> {
+        let dues = match workload.pace {
             Pace::Open { rate } => Some(Dues::new(rate, share.thread, share.threads)),
             Pace::Closed { .. } => None,
         };
         Users {
-            plan: Arc::clone(plan),
-            course: Arc::clone(course),
+            workload: Arc::clone(workload),
+            timeline: Arc::clone(timeline),
             dial,
-            requests: plan.paths.iter().map(|path| request(plan, path)).collect(),
+            requests: workload
+                .paths
+                .iter()
+                .map(|path| request(workload, path))
+                .collect(),
             dues: RefCell::new(dues),
             due: Notify::new(),
             random: RefCell::new(Random::new(share.thread)),
-            tally: RefCell::new(Tally::new(plan)),
+            tally: RefCell::new(Tally::new(workload)),
         }
     }
 
     /// Starts the tasks of all users, and the clock of an open loop.
     fn start(self: &Rc<Self>, share: &Share) -> io::Result<JoinSet<()>> {
         let mut running = JoinSet::new();
-        let streams = if self.plan.keep_alive {
-            self.plan.streams
+        let streams = if self.workload.keep_alive {
+            self.workload.streams
         } else {
             1
         };
         for number in share.connections.clone() {
             let line = Rc::new(Line {
-                ends: self.plan.ends(number),
+                ends: self.workload.ends(number),
                 sender: RefCell::new((None, 0)),
                 dialling: Mutex::new(()),
                 strikes: Cell::new(0),
@@ -225,7 +229,7 @@ impl<D: Dial> Users<D> {
             }
         }
         if let Some(dues) = self.dues.borrow().clone() {
-            spawn_local(Rc::clone(self).tell_dues(dues, alarm()?));
+            spawn_local(Rc::clone(self).tell_dues(dues, timer()?));
         }
         Ok(running)
     }
@@ -233,14 +237,14 @@ impl<D: Dial> Users<D> {
     /// Waits until all users have ended or the run is stopped.
     async fn attend(&self, running: &mut JoinSet<()>, meter: &mut Meter) {
         loop {
-            let now = self.course.now();
-            meter.at(now, &self.course);
-            if self.course.stopped() {
+            let now = self.timeline.now();
+            meter.at(now, &self.timeline);
+            if self.timeline.stopped() {
                 return;
             }
             let look = now + LOOK;
             let mark = meter
-                .next_mark(&self.course)
+                .next_mark(&self.timeline)
                 .map_or(look, |mark| mark.min(look));
             tokio::select! {
                 user = running.join_next() => match user {
@@ -254,22 +258,22 @@ impl<D: Dial> Users<D> {
     }
 
     async fn sleep_until(&self, at: Nanos) {
-        sleep_until(self.course.instant(at).into()).await;
+        sleep_until(self.timeline.instant(at).into()).await;
     }
 
     /// Runs the task of one user.
     async fn user(self: Rc<Self>, line: Rc<Line<D::Sender>>, number: usize) {
         let mut request = number % self.requests.len();
         self.prepare(&line).await;
-        while let Some(asked) = self.next().await {
+        while let Some(pending) = self.next().await {
             let fetched = self.fetch(&line, &self.requests[request]).await;
             request = (request + 1) % self.requests.len();
-            let now = self.course.now();
+            let now = self.timeline.now();
             let unconnected = matches!(&fetched, Err(failure) if failure.kind == Failures::CONNECT);
-            let verdict = fetched.and_then(|seen| seen.judge(&self.plan.expect));
+            let verdict = fetched.and_then(|seen| seen.judge(&self.workload.expect));
             self.tally
                 .borrow_mut()
-                .response(&self.course, &asked, now, verdict);
+                .response(&self.timeline, &pending, now, verdict);
             if unconnected {
                 self.back_off(&line).await;
             } else {
@@ -281,17 +285,17 @@ impl<D: Dial> Users<D> {
     /// Prepares a user for the first request: opens the connection in advance if connections are kept. A
     /// user with pauses starts at a random time instead.
     async fn prepare(&self, line: &Line<D::Sender>) {
-        if matches!(self.plan.pace, Pace::Closed { pause: Some(_) }) {
+        if matches!(self.workload.pace, Pace::Closed { pause: Some(_) }) {
             return self.pause(1.0).await;
         }
-        while self.plan.keep_alive && !self.course.over(self.course.now()) {
+        while self.workload.keep_alive && !self.timeline.over(self.timeline.now()) {
             match self.sender(line).await {
                 Ok(_) => return,
                 Err(failure) => {
-                    let now = self.course.now();
+                    let now = self.timeline.now();
                     self.tally
                         .borrow_mut()
-                        .failure(&self.course, None, now, failure);
+                        .failure(&self.timeline, None, now, failure);
                     self.back_off(line).await;
                 }
             }
@@ -303,14 +307,11 @@ impl<D: Dial> Users<D> {
     async fn pause(&self, earlier: f64) {
         if let Pace::Closed {
             pause: Some((from, to)),
-        } = self.plan.pace
+        } = self.workload.pace
         {
-            let pause = self
-                .random
-                .borrow_mut()
-                .between((from * (1.0 - earlier), to));
-            let until = self.course.now() + pause;
-            self.sleep_until(self.course.end().map_or(until, |end| until.min(end)))
+            let pause = self.random.borrow_mut().between(from * (1.0 - earlier), to);
+            let until = self.timeline.now() + pause;
+            self.sleep_until(self.timeline.end().map_or(until, |end| until.min(end)))
                 .await;
         }
     }
@@ -321,26 +322,29 @@ impl<D: Dial> Users<D> {
     }
 
     /// Waits for the user's next request. Returns `None` when the run is over.
-    async fn next(&self) -> Option<Asked> {
-        if !matches!(self.plan.pace, Pace::Open { .. }) {
-            let now = self.course.now();
-            return self.course.ask(now, now);
+    async fn next(&self) -> Option<PendingRequest> {
+        if !matches!(self.workload.pace, Pace::Open { .. }) {
+            let now = self.timeline.now();
+            return self.timeline.ask(now, now);
         }
         loop {
-            let now = self.course.now();
+            let now = self.timeline.now();
             match self.turn(now) {
                 Turn::Over => return None,
                 Turn::Wait => self.due.notified().await,
-                Turn::Ask(asked)
-                    if asked.due.saturating_add(nanos(self.plan.timeout_seconds)) <= now =>
+                Turn::Ask(pending)
+                    if pending
+                        .due
+                        .saturating_add(nanos(self.workload.timeout_seconds))
+                        <= now =>
                 {
                     let failure =
                         Failure::new(Failures::TIMEOUT, "no stream was free within the timeout");
                     self.tally
                         .borrow_mut()
-                        .failure(&self.course, Some(&asked), now, failure);
+                        .failure(&self.timeline, Some(&pending), now, failure);
                 }
-                Turn::Ask(asked) => return Some(asked),
+                Turn::Ask(pending) => return Some(pending),
             }
         }
     }
@@ -351,32 +355,32 @@ impl<D: Dial> Users<D> {
             return Turn::Over;
         };
         let due = dues.next();
-        if self.course.over(due) {
+        if self.timeline.over(due) {
             return Turn::Over;
         }
         if due > now {
             return Turn::Wait;
         }
         dues.advance();
-        self.course.ask(due, now).map_or(Turn::Over, Turn::Ask)
+        self.timeline.ask(due, now).map_or(Turn::Over, Turn::Ask)
     }
 
     /// Runs the clock of an open loop: wakes a waiting user for each request that falls due.
-    async fn tell_dues(self: Rc<Self>, mut dues: Dues, mut alarm: AsyncFd<Alarm>) {
-        while !self.course.over(dues.next()) {
-            let now = self.course.now();
+    async fn tell_dues(self: Rc<Self>, mut dues: Dues, mut timer: AsyncFd<Timer>) {
+        while !self.timeline.over(dues.next()) {
+            let now = self.timeline.now();
             if dues.next() <= now {
                 self.due.notify_one();
                 dues.advance();
                 continue;
             }
-            if alarm.get_mut().set(dues.next(), now).is_err() {
+            if timer.get_mut().set(dues.next(), now).is_err() {
                 break;
             }
-            if let Ok(mut ready) = alarm.readable().await {
+            if let Ok(mut ready) = timer.readable().await {
                 ready.clear_ready();
             }
-            alarm.get_mut().rang();
+            timer.get_mut().expired();
         }
         self.due.notify_waiters();
     }
@@ -395,15 +399,18 @@ impl<D: Dial> Users<D> {
         if let Some(standing) = standing() {
             return Ok(standing);
         }
-        let begun = self.course.now();
+        let begun = self.timeline.now();
         let (address, source) = line.ends;
         let dialled = timeout(self.timeout(), self.dial.dial(address, source))
             .await
             .unwrap_or_else(|_| Err(Failure::new(Failures::CONNECT, self.nothing_came())))?;
         line.strikes.set(0);
-        self.tally
-            .borrow_mut()
-            .connected(&self.course, begun, self.course.now(), dialled.resumed);
+        self.tally.borrow_mut().connected(
+            &self.timeline,
+            begun,
+            self.timeline.now(),
+            dialled.resumed,
+        );
         let mut sender = line.sender.borrow_mut();
         sender.1 += 1;
         sender.0 = Some(dialled.sender.clone());
@@ -414,19 +421,19 @@ impl<D: Dial> Users<D> {
     async fn fetch(&self, line: &Line<D::Sender>, request: &Request<()>) -> Result<Seen, Failure> {
         for _ in 0..TRIES {
             let (sender, number) = self.sender(line).await?;
-            let expected = self.plan.expect.body.as_deref();
+            let expected = self.workload.expect.body.as_deref();
             let answer = timeout(self.timeout(), sender.ask(request.clone(), expected)).await;
-            if !self.plan.keep_alive {
+            if !self.workload.keep_alive {
                 line.forget(number);
             }
             match answer {
                 Ok(Ok(seen)) => return Ok(seen),
-                Ok(Err(Trouble::Request(failure))) => return Err(failure),
-                Ok(Err(Trouble::Connection(failure))) => {
+                Ok(Err(RequestError::Request(failure))) => return Err(failure),
+                Ok(Err(RequestError::Connection(failure))) => {
                     line.forget(number);
                     return Err(failure);
                 }
-                Ok(Err(Trouble::Untouched)) => line.forget(number),
+                Ok(Err(RequestError::Untouched)) => line.forget(number),
                 Err(_) => return Err(Failure::new(Failures::TIMEOUT, self.nothing_came())),
             }
         }
@@ -437,27 +444,31 @@ impl<D: Dial> Users<D> {
     }
 
     fn timeout(&self) -> Duration {
-        Duration::from_secs_f64(self.plan.timeout_seconds)
+        Duration::from_secs_f64(self.workload.timeout_seconds)
     }
 
     fn nothing_came(&self) -> String {
-        format!("timed out after {} s", self.plan.timeout_seconds)
+        format!("timed out after {} s", self.workload.timeout_seconds)
     }
 }
 
 /// Builds the request for `path`, sent unchanged every time.
-fn request(plan: &Plan, path: &str) -> Request<()> {
-    let scheme = if plan.tls.is_some() { "https" } else { "http" };
+fn request(workload: &Workload, path: &str) -> Request<()> {
+    let scheme = if workload.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    };
     let mut request = Request::new(());
-    *request.method_mut() = match plan.method {
+    *request.method_mut() = match workload.method {
         Method::Get => HttpMethod::GET,
         Method::Head => HttpMethod::HEAD,
     };
-    // `Plan::check` has rejected every path that is no valid URI.
-    *request.uri_mut() = format!("{scheme}://{}{path}", plan.host)
+    // `Workload::check` has rejected every path that is no valid URI.
+    *request.uri_mut() = format!("{scheme}://{}{path}", workload.host)
         .parse()
         .unwrap_or_default();
-    *request.version_mut() = match plan.protocol {
+    *request.version_mut() = match workload.protocol {
         Protocol::Http3 => Version::HTTP_3,
         Protocol::Http1 | Protocol::Http2 => Version::HTTP_2,
     };
@@ -467,10 +478,10 @@ fn request(plan: &Plan, path: &str) -> Request<()> {
 /// Creates a timer that a task can await.
 #[allow(
     deprecated,
-    reason = "an alarm owns its descriptor, as the function that replaces this demands by `unsafe`"
+    reason = "a timer owns its descriptor, as the function that replaces this demands by `unsafe`"
 )]
-fn alarm() -> io::Result<AsyncFd<Alarm>> {
-    AsyncFd::new(Alarm::new()?)
+fn timer() -> io::Result<AsyncFd<Timer>> {
+    AsyncFd::new(Timer::new()?)
 }
 
 /// Interval at which the stop flag is checked.
@@ -489,16 +500,16 @@ mod tests {
 
     #[test]
     fn a_connection_closed_within_the_content_is_a_wrong_length() {
-        let kind = |trouble: Trouble| match trouble.in_content() {
-            Trouble::Request(failure) | Trouble::Connection(failure) => failure.kind,
-            Trouble::Untouched => "",
+        let kind = |request_error: RequestError| match request_error.in_content() {
+            RequestError::Request(failure) | RequestError::Connection(failure) => failure.kind,
+            RequestError::Untouched => "",
         };
         let failure = |kind| Failure::new(kind, "reset");
-        let closed = Trouble::Connection(failure(Failures::CLOSED));
+        let closed = RequestError::Connection(failure(Failures::CLOSED));
         assert_eq!(kind(closed), Failures::LENGTH);
-        let reset = Trouble::Request(failure(Failures::CLOSED));
+        let reset = RequestError::Request(failure(Failures::CLOSED));
         assert_eq!(kind(reset), Failures::LENGTH);
-        let strange = Trouble::Connection(failure(Failures::PROTOCOL));
+        let strange = RequestError::Connection(failure(Failures::PROTOCOL));
         assert_eq!(kind(strange), Failures::PROTOCOL);
     }
 }

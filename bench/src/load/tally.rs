@@ -5,8 +5,8 @@ use std::ops::AddAssign;
 
 use hdrhistogram::Histogram;
 
-use super::course::{Asked, Course, Nanos, nanos};
-use super::plan::{Expect, Pace, Plan};
+use super::timeline::{Nanos, PendingRequest, Timeline, nanos};
+use super::workload::{Expect, Pace, Workload};
 use crate::result::Failures;
 
 /// Counts and histograms of one thread, added up over all threads at the end.
@@ -84,8 +84,8 @@ impl Seen {
 }
 
 impl Tally {
-    pub(super) fn new(plan: &Plan) -> Tally {
-        let open = matches!(plan.pace, Pace::Open { .. });
+    pub(super) fn new(workload: &Workload) -> Tally {
+        let open = matches!(workload.pace, Pace::Open { .. });
         Tally {
             requests: 0,
             bytes: 0,
@@ -96,44 +96,44 @@ impl Tally {
             full_handshakes: 0,
             resumed_handshakes: 0,
             last: 0,
-            timeout: nanos(plan.timeout_seconds),
+            timeout: nanos(workload.timeout_seconds),
         }
     }
 
     /// Counts a complete response.
     pub(super) fn response(
         &mut self,
-        course: &Course,
-        asked: &Asked,
+        timeline: &Timeline,
+        pending: &PendingRequest,
         now: Nanos,
         verdict: Result<(), Failure>,
     ) {
         match verdict {
-            Ok(()) if course.counts(asked, now) => {
+            Ok(()) if timeline.counts(pending, now) => {
                 self.requests += 1;
                 self.last = self.last.max(now);
-                record(&mut self.latency, now - asked.due);
+                record(&mut self.latency, now - pending.due);
                 if let Some(service) = &mut self.service {
-                    record(service, now - asked.begun);
+                    record(service, now - pending.begun);
                 }
             }
             Ok(()) => {}
-            Err(failure) => self.failure(course, Some(asked), now, failure),
+            Err(failure) => self.failure(timeline, Some(pending), now, failure),
         }
     }
 
     /// Counts a failed request, or a failed connection opened in advance.
     pub(super) fn failure(
         &mut self,
-        course: &Course,
-        asked: Option<&Asked>,
+        timeline: &Timeline,
+        pending: Option<&PendingRequest>,
         now: Nanos,
         failure: Failure,
     ) {
-        if course.counts_failure(asked, now) {
+        if timeline.counts_failure(pending, now) {
             self.last = self.last.max(now);
-            if let Some(asked) = asked {
-                self.given_up(asked, now, failure.kind);
+            if let Some(pending) = pending {
+                self.given_up(pending, now, failure.kind);
             }
             let first = Failed {
                 count: 0,
@@ -145,26 +145,26 @@ impl Tally {
 
     /// Records the waiting time of an abandoned request, at least the timeout. Otherwise a server that
     /// leaves its slowest requests unanswered would have better percentiles.
-    fn given_up(&mut self, asked: &Asked, now: Nanos, kind: &str) {
-        let waited = now - asked.due;
+    fn given_up(&mut self, pending: &PendingRequest, now: Nanos, kind: &str) {
+        let waited = now - pending.due;
         if kind != Failures::TIMEOUT && waited < self.timeout {
             return;
         }
         record(&mut self.latency, waited.max(self.timeout));
         if let Some(service) = &mut self.service {
-            record(service, now - asked.begun);
+            record(service, now - pending.begun);
         }
     }
 
     /// Counts a connection established with all handshakes.
     pub(super) fn connected(
         &mut self,
-        course: &Course,
+        timeline: &Timeline,
         begun: Nanos,
         now: Nanos,
         resumed: Option<bool>,
     ) {
-        if now < course.begin() {
+        if now < timeline.begin() {
             return;
         }
         record(&mut self.connect, now - begun);
@@ -176,8 +176,8 @@ impl Tally {
     }
 
     /// Counts received bytes.
-    pub(super) fn received(&mut self, course: &Course, now: Nanos, bytes: usize) {
-        if course.counts_bytes(now) {
+    pub(super) fn received(&mut self, timeline: &Timeline, now: Nanos, bytes: usize) {
+        if timeline.counts_bytes(now) {
             self.bytes += bytes as u64;
         }
     }

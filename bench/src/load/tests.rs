@@ -29,19 +29,19 @@ const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 const HELLO_CLOSE: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
 
-fn plan(server: &Server, requests: u64) -> Plan {
-    Plan {
+fn workload(server: &Server, requests: u64) -> Workload {
+    Workload {
         length: Length::Requests(requests),
         expect: Expect {
             length: Some(5),
             ..Expect::default()
         },
-        ..Plan::new(server.address)
+        ..Workload::new(server.address)
     }
 }
 
-fn go(plan: &Plan) -> Outcome {
-    run(plan, &AtomicBool::new(false)).expect("a valid plan")
+fn go(workload: &Workload) -> Outcome {
+    run(workload, &AtomicBool::new(false)).expect("a valid workload")
 }
 
 /// Asserts that the outcome has exactly the expected failures.
@@ -57,10 +57,10 @@ fn assert_failures(outcome: &Outcome, expected: &[(&str, u64)]) {
 #[test]
 fn every_request_is_sent_once_and_counted_once() {
     let server = Server::fixed(HELLO);
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         connections: 4,
         threads: 2,
-        ..plan(&server, 100)
+        ..workload(&server, 100)
     });
     assert_failures(&outcome, &[]);
     assert_eq!(outcome.requests, 100);
@@ -77,10 +77,10 @@ fn every_request_is_sent_once_and_counted_once() {
 #[test]
 fn without_keep_alive_each_request_has_its_connection() {
     let server = Server::plain(|stream, _| stream.write_all(HELLO).is_err());
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         connections: 3,
         keep_alive: false,
-        ..plan(&server, 20)
+        ..workload(&server, 20)
     });
     assert_failures(&outcome, &[]);
     assert_eq!(
@@ -99,9 +99,9 @@ fn without_keep_alive_each_request_has_its_connection() {
 #[test]
 fn the_client_closes_after_a_timeout_if_the_server_does_not_close() {
     let server = Server::fixed(HELLO);
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         keep_alive: false,
-        ..plan(&server, 3)
+        ..workload(&server, 3)
     });
     assert_failures(&outcome, &[]);
     assert_eq!((outcome.requests, server.connections()), (3, 3));
@@ -113,7 +113,7 @@ fn the_client_reconnects_after_the_server_closes() {
         4 => stream.write_all(HELLO_CLOSE).is_err(),
         _ => stream.write_all(HELLO).is_ok(),
     });
-    let outcome = go(&plan(&server, 100));
+    let outcome = go(&workload(&server, 100));
     assert_failures(&outcome, &[]);
     assert_eq!((outcome.requests, server.connections()), (100, 20));
 }
@@ -138,10 +138,10 @@ fn all_body_framings_are_read_byte_by_byte() {
             length: Some(5),
             status: 200,
         };
-        let outcome = go(&Plan {
+        let outcome = go(&Workload {
             connections: 2,
             expect,
-            ..plan(&server, 10)
+            ..workload(&server, 10)
         });
         assert_failures(&outcome, &[]);
         assert_eq!(outcome.requests, 10);
@@ -155,10 +155,10 @@ fn head_has_no_content() {
         length: Some(0),
         ..Expect::default()
     };
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         method: Method::Head,
         expect,
-        ..plan(&server, 10)
+        ..workload(&server, 10)
     });
     assert_failures(&outcome, &[]);
     assert!(server.heads()[0].starts_with("HEAD / HTTP/1.1\r\n"));
@@ -168,16 +168,16 @@ fn head_has_no_content() {
 fn paths_are_requested_in_rotation() {
     let server = Server::fixed(HELLO);
     let paths = vec!["/a".to_owned(), "/b".to_owned(), "/c".to_owned()];
-    go(&Plan {
+    go(&Workload {
         paths,
-        ..plan(&server, 6)
+        ..workload(&server, 6)
     });
-    let asked: Vec<_> = server
+    let pending: Vec<_> = server
         .heads()
         .iter()
         .map(|head| head[5..6].to_owned())
         .collect();
-    assert_eq!(asked.concat(), "abcabc");
+    assert_eq!(pending.concat(), "abcabc");
 }
 
 /// Starts a server that stalls all connections once, for 1 s.
@@ -197,13 +197,13 @@ fn stalling() -> Server {
 #[test]
 fn the_open_loop_shows_a_stall_that_the_closed_loop_hides() {
     let server = stalling();
-    let plan = Plan {
+    let workload = Workload {
         connections: 2,
         // A stall that begins late must also end within the run.
         length: Length::Seconds(4.0),
-        ..plan(&server, 1)
+        ..workload(&server, 1)
     };
-    let closed = go(&plan);
+    let closed = go(&workload);
     assert_failures(&closed, &[]);
     let longest = closed.latency.max();
     assert!(longest >= 900_000, "{longest}");
@@ -211,11 +211,11 @@ fn the_open_loop_shows_a_stall_that_the_closed_loop_hides() {
 
     let server = stalling();
     let pace = Pace::Open { rate: 500.0 };
-    let open = go(&Plan {
+    let open = go(&Workload {
         addresses: vec![server.address],
         pace,
         length: Length::Seconds(2.0),
-        ..plan
+        ..workload
     });
     assert_failures(&open, &[]);
     // All requests due within the 2 s were sent, and half of the responses were late.
@@ -232,21 +232,21 @@ fn the_open_loop_shows_a_stall_that_the_closed_loop_hides() {
 fn the_open_loop_sends_exactly_the_due_requests() {
     let server = Server::fixed(HELLO);
     let pace = Pace::Open { rate: 300.0 };
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         connections: 5,
         threads: 3,
         pace,
         length: Length::Seconds(0.5),
-        ..plan(&server, 1)
+        ..workload(&server, 1)
     });
     assert_failures(&outcome, &[]);
     assert_eq!((outcome.requests, server.requests()), (150, 150));
     let pace = Pace::Open { rate: 1000.0 };
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         connections: 5,
         pace,
         keep_alive: false,
-        ..plan(&server, 40)
+        ..workload(&server, 40)
     });
     assert_failures(&outcome, &[]);
     assert_eq!((outcome.requests, server.requests()), (40, 190));
@@ -257,12 +257,12 @@ fn a_request_without_a_free_connection_times_out() {
     let server = Server::plain(|_, _| true);
     let pace = Pace::Open { rate: 100.0 };
     let length = Length::Seconds(0.5);
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         pace,
         length,
         // Long enough for every handshake to end in time.
         timeout_seconds: 1.0,
-        ..plan(&server, 1)
+        ..workload(&server, 1)
     });
     assert_eq!(outcome.requests, 0);
     assert_failures(&outcome, &[(Failures::TIMEOUT, 50)]);
@@ -275,11 +275,11 @@ fn users_pause_between_their_requests() {
     let pace = Pace::Closed {
         pause: Some((0.05, 0.1)),
     };
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         connections: 4,
         pace,
         length: Length::Seconds(3.0),
-        ..plan(&server, 1)
+        ..workload(&server, 1)
     });
     assert_failures(&outcome, &[]);
     assert!(
@@ -336,10 +336,10 @@ fn wrong_responses_are_classified_and_described() {
             length: Some(5),
             status: 200,
         };
-        let outcome = go(&Plan {
+        let outcome = go(&Workload {
             connections: 2,
             expect,
-            ..plan(&server, 10)
+            ..workload(&server, 10)
         });
         assert_eq!(outcome.requests, 0, "{what}");
         assert_failures(&outcome, &[(kind, 10)]);
@@ -361,7 +361,7 @@ fn each_wrong_response_is_counted_by_kind() {
         5 => stream.write_all(b"nonsense\r\n").is_ok(),
         _ => stream.write_all(HELLO).is_ok(),
     });
-    let outcome = go(&plan(&server, 100));
+    let outcome = go(&workload(&server, 100));
     assert_eq!(outcome.requests, 50);
     assert_failures(
         &outcome,
@@ -379,9 +379,9 @@ fn each_wrong_response_is_counted_by_kind() {
 fn a_missing_response_is_a_timeout() {
     let server = Server::plain(|stream, number| number % 2 == 0 || stream.write_all(HELLO).is_ok());
     // Long enough for every answered request to end in time on a busy machine.
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         timeout_seconds: 2.5,
-        ..plan(&server, 4)
+        ..workload(&server, 4)
     });
     assert_failures(&outcome, &[(Failures::TIMEOUT, 2)]);
     assert_eq!(outcome.requests, 2);
@@ -406,11 +406,11 @@ fn a_refused_connection_is_a_connect_failure() {
         .expect("an address of IP");
     for keep_alive in [true, false] {
         let length = Length::Requests(6);
-        let outcome = go(&Plan {
+        let outcome = go(&Workload {
             connections: 2,
             keep_alive,
             length,
-            ..Plan::new(address)
+            ..Workload::new(address)
         });
         assert_eq!(outcome.requests, 0);
         assert_failures(&outcome, &[(Failures::CONNECT, 6)]);
@@ -422,10 +422,10 @@ fn a_refused_connection_is_a_connect_failure() {
 fn the_warm_up_is_not_counted() {
     let server = Server::fixed(HELLO);
     // Long enough for both connections to be established within the warm-up on a busy machine.
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         connections: 2,
         warm_up_seconds: 2.0,
-        ..plan(&server, 50)
+        ..workload(&server, 50)
     });
     assert_failures(&outcome, &[]);
     assert_eq!((outcome.requests, outcome.latency.len()), (50, 50));
@@ -437,17 +437,17 @@ fn the_warm_up_is_not_counted() {
 fn a_stopped_run_keeps_its_figures() {
     let server = Server::fixed(HELLO);
     let stop = AtomicBool::new(false);
-    let plan = Plan {
+    let workload = Workload {
         length: Length::Seconds(3600.0),
-        ..plan(&server, 1)
+        ..workload(&server, 1)
     };
     let outcome = thread::scope(|scope| {
-        let running = scope.spawn(|| run(&plan, &stop));
+        let running = scope.spawn(|| run(&workload, &stop));
         while server.requests() < 100 {
             thread::yield_now();
         }
         stop.store(true, Ordering::Relaxed);
-        running.join().expect("no panic").expect("a valid plan")
+        running.join().expect("no panic").expect("a valid workload")
     });
     assert!(outcome.requests >= 99);
     assert!(outcome.seconds > 0.0 && outcome.seconds < 360.0);
@@ -459,15 +459,15 @@ fn the_begin_and_end_of_the_window_are_reported() {
     let server = Server::fixed(HELLO);
     for length in [Length::Seconds(0.2), Length::Requests(10)] {
         let mut moments = Vec::new();
-        let plan = Plan {
+        let workload = Workload {
             length,
             warm_up_seconds: 0.1,
-            ..plan(&server, 1)
+            ..workload(&server, 1)
         };
-        run_watched(&plan, &AtomicBool::new(false), |moment| {
+        run_observed(&workload, &AtomicBool::new(false), |moment| {
             moments.push(moment)
         })
-        .expect("a valid plan");
+        .expect("a valid workload");
         assert_eq!(moments, [Moment::Begin, Moment::End]);
     }
 }
@@ -475,11 +475,11 @@ fn the_begin_and_end_of_the_window_are_reported() {
 #[test]
 fn the_cpu_time_of_the_generator_is_reported() {
     let server = Server::fixed(HELLO);
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         connections: 2,
         cpus: vec![0],
         length: Length::Seconds(0.5),
-        ..plan(&server, 1)
+        ..workload(&server, 1)
     });
     let spent = outcome.user_seconds + outcome.system_seconds;
     assert!(spent > 0.0 && spent < 5.0, "{spent}");
@@ -487,22 +487,22 @@ fn the_cpu_time_of_the_generator_is_reported() {
 }
 
 #[test]
-fn invalid_plans_are_rejected_with_a_reason() {
-    let good = Plan::default();
-    let fails = |plan: &Plan| {
-        run(plan, &AtomicBool::new(false))
-            .expect_err("an invalid plan")
+fn invalid_workloads_are_rejected_with_a_reason() {
+    let good = Workload::default();
+    let fails = |workload: &Workload| {
+        run(workload, &AtomicBool::new(false))
+            .expect_err("an invalid workload")
             .to_string()
     };
     assert_eq!(
-        fails(&Plan {
+        fails(&Workload {
             addresses: Vec::new(),
             ..good.clone()
         }),
         "the plan names no address"
     );
     assert_eq!(
-        fails(&Plan {
+        fails(&Workload {
             paths: Vec::new(),
             ..good.clone()
         }),
@@ -510,7 +510,7 @@ fn invalid_plans_are_rejected_with_a_reason() {
     );
     let path = "/a b\r\nX: y".to_owned();
     assert!(
-        fails(&Plan {
+        fails(&Workload {
             paths: vec![path],
             ..good.clone()
         })
@@ -518,7 +518,7 @@ fn invalid_plans_are_rejected_with_a_reason() {
     );
     let pace = Pace::Open { rate: 0.0 };
     assert_eq!(
-        fails(&Plan {
+        fails(&Workload {
             pace,
             ..good.clone()
         }),
@@ -526,7 +526,7 @@ fn invalid_plans_are_rejected_with_a_reason() {
     );
     let cpus = vec![100_000];
     assert!(
-        fails(&Plan {
+        fails(&Workload {
             cpus,
             ..good.clone()
         })
@@ -534,7 +534,7 @@ fn invalid_plans_are_rejected_with_a_reason() {
     );
     let connections = 1 << 40;
     assert!(
-        fails(&Plan {
+        fails(&Workload {
             connections,
             ..good.clone()
         })
@@ -545,7 +545,7 @@ fn invalid_plans_are_rejected_with_a_reason() {
         ..Tls::default()
     };
     assert!(
-        fails(&Plan {
+        fails(&Workload {
             tls: Some(secure),
             ..good
         })
@@ -556,10 +556,10 @@ fn invalid_plans_are_rejected_with_a_reason() {
 #[test]
 fn a_round_holds_the_whole_histogram() {
     let server = Server::fixed(HELLO);
-    let plan = plan(&server, 100);
-    let outcome = go(&plan);
+    let workload = workload(&server, 100);
+    let outcome = go(&workload);
     let (latency, seconds) = (outcome.latency.clone(), outcome.seconds);
-    let round = outcome.into_round(3, &plan);
+    let round = outcome.into_round(3, &workload);
     assert_eq!(
         (round.number, round.driver.as_str(), round.requests),
         (3, "embedded", 100)
@@ -580,12 +580,12 @@ fn a_round_holds_the_whole_histogram() {
     assert!(!summary.from_due_time);
 }
 
-fn secure(server: &Server, tls: Tls) -> Plan {
-    Plan {
+fn secure(server: &Server, tls: Tls) -> Workload {
+    Workload {
         tls: Some(tls),
         keep_alive: false,
         connections: 2,
-        ..plan(server, 20)
+        ..workload(server, 20)
     }
 }
 
@@ -635,7 +635,7 @@ fn the_client_closes_the_socket_after_close_notify() {
     let server = Server::tls(tls(&certificate(), &rustls::version::TLS13), |stream, _| {
         stream.write_all(HELLO).is_err()
     });
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         length: Length::Requests(60),
         ..secure(&server, Tls::default())
     });
@@ -651,7 +651,7 @@ fn a_kept_connection_makes_one_handshake() {
     let server = Server::tls(tls(&certificate(), &rustls::version::TLS13), |stream, _| {
         stream.write_all(HELLO).is_ok()
     });
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         keep_alive: true,
         ..secure(&server, Tls::default())
     });
@@ -738,7 +738,7 @@ fn a_large_response_over_tls_is_whole() {
         body: Some(body),
         status: 200,
     };
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         expect,
         keep_alive: true,
         ..secure(&server, Tls::default())
@@ -750,7 +750,7 @@ fn a_large_response_over_tls_is_whole() {
 #[test]
 fn a_handshake_with_a_plain_http_server_fails() {
     let server = Server::fixed(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         timeout_seconds: 0.2,
         length: Length::Requests(2),
         ..secure(&server, Tls::default())
@@ -758,8 +758,8 @@ fn a_handshake_with_a_plain_http_server_fails() {
     assert_failures(&outcome, &[(Failures::CONNECT, 2)]);
 }
 
-fn plan_h2(server: &H2Server, requests: u64) -> Plan {
-    Plan {
+fn plan_h2(server: &H2Server, requests: u64) -> Workload {
+    Workload {
         protocol: Protocol::Http2,
         length: Length::Requests(requests),
         expect: Expect {
@@ -767,7 +767,7 @@ fn plan_h2(server: &H2Server, requests: u64) -> Plan {
             body: Some(Arc::from(*b"hello")),
             ..Expect::default()
         },
-        ..Plan::new(server.address)
+        ..Workload::new(server.address)
     }
 }
 
@@ -776,7 +776,7 @@ const HELLO_H2: Reply = Reply::Send(200, b"hello", 2);
 #[test]
 fn http2_sends_requests_on_several_streams() {
     let server = H2Server::start(None, |_| HELLO_H2);
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         connections: 3,
         streams: 4,
         threads: 2,
@@ -794,7 +794,7 @@ fn http2_sends_requests_on_several_streams() {
 #[test]
 fn http2_without_keep_alive_has_a_connection_for_each_request() {
     let server = H2Server::start(None, |_| HELLO_H2);
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         connections: 2,
         keep_alive: false,
         ..plan_h2(&server, 20)
@@ -816,7 +816,7 @@ fn http2_handshakes_are_full_or_resumed_as_configured() {
             resumption,
             ..Tls::default()
         });
-        let outcome = go(&Plan {
+        let outcome = go(&Workload {
             tls: secure,
             connections: 2,
             keep_alive: false,
@@ -838,7 +838,7 @@ fn a_server_without_http2_is_a_failure() {
     let mut config = tls(&certificate(), &rustls::version::TLS13);
     config.alpn_protocols.clear();
     let server = H2Server::start(Some(config), |_| HELLO_H2);
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         tls: Some(Tls::default()),
         ..plan_h2(&server, 3)
     });
@@ -848,9 +848,9 @@ fn a_server_without_http2_is_a_failure() {
         "the server did not choose HTTP/2"
     );
     let server = Server::fixed(HELLO);
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         protocol: Protocol::Http2,
-        ..plan(&server, 3)
+        ..workload(&server, 3)
     });
     assert_failures(&outcome, &[(Failures::PROTOCOL, 3)]);
 }
@@ -884,7 +884,7 @@ fn a_request_unprocessed_by_an_http2_server_is_retried() {
         9 => Reply::Last(b"hello"),
         _ => HELLO_H2,
     });
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         streams: 3,
         ..plan_h2(&server, 90)
     });
@@ -899,7 +899,7 @@ fn a_missing_http2_response_is_a_timeout() {
         None,
         |number| if number == 1 { Reply::Never } else { HELLO_H2 },
     );
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         timeout_seconds: 2.0,
         ..plan_h2(&server, 4)
     });
@@ -914,7 +914,7 @@ fn the_open_loop_of_http2_shows_a_stall() {
         _ => HELLO_H2,
     });
     let (pace, length) = (Pace::Open { rate: 500.0 }, Length::Seconds(2.0));
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         streams: 4,
         pace,
         length,
@@ -934,14 +934,14 @@ fn http2_users_pause_and_stop() {
     let pace = Pace::Closed {
         pause: Some((0.05, 0.1)),
     };
-    let plan = Plan {
+    let workload = Workload {
         connections: 4,
         pace,
         length: Length::Seconds(3.0),
         warm_up_seconds: 0.1,
         ..plan_h2(&server, 1)
     };
-    let outcome = go(&plan);
+    let outcome = go(&workload);
     assert_failures(&outcome, &[]);
     assert!(
         (1..=4 * 61).contains(&outcome.requests),
@@ -950,13 +950,13 @@ fn http2_users_pause_and_stop() {
     );
     let stop = AtomicBool::new(true);
     let outcome = run(
-        &Plan {
+        &Workload {
             length: Length::Seconds(3600.0),
-            ..plan
+            ..workload
         },
         &stop,
     )
-    .expect("a valid plan");
+    .expect("a valid workload");
     assert!(outcome.seconds < 360.0);
 }
 
@@ -971,14 +971,14 @@ fn connections_rotate_through_the_local_addresses() {
         let address = listener.local_addr().expect("a local address");
         let datagrams = UdpSocket::bind(address).expect("the port of the same number");
         let tls = (protocol == Protocol::Http3).then(Tls::default);
-        let plan = Plan {
+        let workload = Workload {
             sources: sources.clone(),
             protocol,
             tls,
             connections: sources.len(),
             timeout_seconds: 0.2,
             length: Length::Requests(3),
-            ..Plan::new(address)
+            ..Workload::new(address)
         };
         let seen = Arc::new(Mutex::new(BTreeSet::new()));
         let (of_tcp, of_udp) = (Arc::clone(&seen), Arc::clone(&seen));
@@ -995,7 +995,7 @@ fn connections_rotate_through_the_local_addresses() {
                 note(&of_udp, peer);
             }
         });
-        let outcome = go(&plan);
+        let outcome = go(&workload);
         assert_eq!(outcome.requests, 0, "{protocol}");
         // The connections are open, but the threads of the server may still be asleep.
         let all = || seen.lock().expect("no panic").clone();
@@ -1008,11 +1008,14 @@ fn connections_rotate_through_the_local_addresses() {
 
 #[test]
 fn a_local_address_of_another_family_is_rejected() {
-    let plan = Plan {
+    let workload = Workload {
         sources: vec![Ipv6Addr::LOCALHOST.into()],
-        ..Plan::default()
+        ..Workload::default()
     };
-    let error = plan.check().expect_err("an invalid plan").to_string();
+    let error = workload
+        .check()
+        .expect_err("an invalid workload")
+        .to_string();
     assert_eq!(
         error,
         "::1 can't connect to 127.0.0.1:80: one is IPv4, the other IPv6"

@@ -1,4 +1,4 @@
-//! Client side of TLS for a plan.
+//! Client side of TLS for a workload.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -18,12 +18,11 @@ use rustls::{
     ClientConfig, ConfigBuilder, DigitallySignedStruct, NamedGroup, RootCertStore, SignatureScheme,
 };
 
-use super::Error;
-use super::plan::{Groups, Plan, Protocol, Resumption, Tls, Trust};
+use super::workload::{Error, Groups, Protocol, Resumption, Tls, Trust, Workload};
 
 /// Builds the configuration shared by the connections of one thread. Each thread has its own, to avoid
 /// contention for the lock of the session store.
-pub(super) fn config(plan: &Plan, tls: &Tls) -> Result<ClientConfig, Error> {
+pub(super) fn config(workload: &Workload, tls: &Tls) -> Result<ClientConfig, Error> {
     let mut provider = default_provider();
     // AES-128-GCM comes first: servers with an order of their own choose AES-128-GCM, and the other
     // servers follow the client's order.
@@ -37,18 +36,18 @@ pub(super) fn config(plan: &Plan, tls: &Tls) -> Result<ClientConfig, Error> {
     }
     let provider = Arc::new(provider);
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
-    let builder = match plan.protocol {
+    let builder = match workload.protocol {
         // QUIC requires TLS 1.3.
         Protocol::Http3 => builder.with_protocol_versions(&[&rustls::version::TLS13]),
         Protocol::Http1 | Protocol::Http2 => builder.with_safe_default_protocol_versions(),
     };
     let builder = builder.map_err(|error| Error::Tls(error.to_string()))?;
     let mut config = trusting(builder, &tls.trust, &provider)?.with_no_client_auth();
-    config.alpn_protocols = vec![alpn(plan.protocol).to_vec()];
+    config.alpn_protocols = vec![alpn(workload.protocol).to_vec()];
     config.resumption = match tls.resumption {
         Resumption::Full => Sessions::disabled(),
         Resumption::Resumed => {
-            let store = SessionStore::new(plan.connections * TICKETS_PER_CONNECTION);
+            let store = SessionStore::new(workload.connections * TICKETS_PER_CONNECTION);
             Sessions::store(Arc::new(store)).tls12_resumption(Tls12Resumption::SessionIdOrTickets)
         }
     };
@@ -119,7 +118,7 @@ pub(super) fn watching_for_certificates<T>(does: impl FnOnce() -> T) -> (T, bool
     (done, SAW_CERTIFICATE.get())
 }
 
-/// Certificate verifier of a plan. Without an authority the verifier accepts any certificate and skips the
+/// Certificate verifier of a workload. Without an authority the verifier accepts any certificate and skips the
 /// signature, because verification costs only the client, and the client's speed is not measured.
 #[derive(Debug)]
 struct Verifier {

@@ -9,8 +9,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use super::{Counting, CpuTime, exists};
+use super::table::CpuTime;
 
 /// Control groups of a tree, or the reason for having none.
 #[derive(Debug, Default)]
@@ -26,6 +27,18 @@ enum Counter {
     Stat(PathBuf),
     /// `cpuacct.usage_user` and `cpuacct.usage_sys` of version 1.
     Usage(PathBuf),
+}
+
+/// Method of counting a tree's CPU time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Counting {
+    /// By a control group: every process that was ever a member, in microseconds.
+    Group,
+    /// From /proc, in clock ticks. The time of unreaped children is lost.
+    Processes {
+        /// Reason for the lack of a control group.
+        why: String,
+    },
 }
 
 /// Reason why the CPU time of processes can't be limited.
@@ -202,7 +215,7 @@ impl Group {
         for folder in &self.folders {
             // A process that has just ended may still count as a member.
             let gone = |()| fs::remove_dir(folder).is_ok() || !exists(folder);
-            let pause = || std::thread::sleep(super::POLL);
+            let pause = || std::thread::sleep(POLL);
             let _ = (0..REMOVE_TRIES).any(|_| {
                 gone(()) || {
                     pause();
@@ -367,6 +380,13 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 const PERIOD_US: u64 = 100_000;
 
 const REMOVE_TRIES: usize = 400;
+
+fn exists(path: &Path) -> bool {
+    path.try_exists().unwrap_or(false)
+}
+
+/// Polling interval for the end of processes.
+pub(super) const POLL: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {

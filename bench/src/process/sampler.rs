@@ -9,7 +9,7 @@ use crate::result::Usage;
 
 /// A running measurement of a tree.
 #[derive(Debug)]
-pub struct Measuring {
+pub(crate) struct Measuring {
     tree: Tree,
     cpus: usize,
     before: CpuTime,
@@ -19,7 +19,9 @@ pub struct Measuring {
 }
 
 impl Measuring {
-    pub(super) fn begin(tree: Tree, interval: Duration, cpus: usize) -> Measuring {
+    /// Starts to measure CPU time and the peak of PSS. A thread on the caller's processors samples the PSS every
+    /// `interval`. `cpus` is the number of processors of the tree.
+    pub(crate) fn begin(tree: &Tree, interval: Duration, cpus: usize) -> Measuring {
         let (running, ended) = channel::<()>();
         let sampled = tree.clone();
         let sampler = std::thread::spawn(move || {
@@ -31,7 +33,7 @@ impl Measuring {
         });
         let before = tree.cpu();
         Measuring {
-            tree,
+            tree: tree.clone(),
             cpus,
             before,
             running: Some(running),
@@ -41,7 +43,7 @@ impl Measuring {
 
     /// Ends the measurement and returns the usage since its start. CPU time is read first, so the call
     /// belongs directly after the measured window. Memory is sampled a last time.
-    pub fn finish(mut self) -> Usage {
+    pub(crate) fn finish(mut self) -> Usage {
         let used = self.tree.cpu() - self.before;
         let last = self.tree.pss();
         drop(self.running.take());

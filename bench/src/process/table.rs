@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-
-use super::CpuTime;
+use std::ops::Sub;
 
 /// Snapshot of all processes.
 #[derive(Debug, Default)]
@@ -18,6 +17,15 @@ struct Process {
     born: u64,
     /// CPU time, including reaped children.
     cpu: CpuTime,
+}
+
+/// CPU time in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct CpuTime {
+    /// CPU time in user mode.
+    pub user_seconds: f64,
+    /// CPU time in the kernel.
+    pub system_seconds: f64,
 }
 
 impl Table {
@@ -109,6 +117,31 @@ impl Process {
 
     fn is_zombie(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
+    }
+}
+
+impl CpuTime {
+    /// Returns the sum of user and system time in seconds.
+    pub fn seconds(self) -> f64 {
+        self.user_seconds + self.system_seconds
+    }
+
+    pub(super) fn plus(self, other: CpuTime) -> CpuTime {
+        CpuTime {
+            user_seconds: self.user_seconds + other.user_seconds,
+            system_seconds: self.system_seconds + other.system_seconds,
+        }
+    }
+}
+
+impl Sub for CpuTime {
+    type Output = CpuTime;
+
+    fn sub(self, before: CpuTime) -> CpuTime {
+        CpuTime {
+            user_seconds: (self.user_seconds - before.user_seconds).max(0.0),
+            system_seconds: (self.system_seconds - before.system_seconds).max(0.0),
+        }
     }
 }
 

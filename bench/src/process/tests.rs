@@ -134,7 +134,7 @@ fn dropping_a_tree_kills_it() {
         drop(bench);
         assert!(!pids.into_iter().any(lives));
         assert!(
-            !folders.iter().any(|folder| exists(folder)),
+            !folders.iter().any(|folder| folder.exists()),
             "a control group is left"
         );
     }
@@ -162,7 +162,7 @@ fn cpu_time_of_ended_children_counts() {
         // The child uses 0.25 s of CPU time, enough for the resolution of clock ticks.
         let busy = "sh -c 'while :; do set -- $(cut -d\" \" -f14,15 /proc/$$/stat); \
                     [ $(($1 + $2)) -lt 25 ] || exit 0; done'; echo done; sleep 1000";
-        let measuring = bench.tree.measure(Duration::from_millis(20), 2);
+        let measuring = Measuring::begin(&bench.tree, Duration::from_millis(20), 2);
         bench.run(busy);
         bench.printed(1);
         let used = measuring.finish();
@@ -200,7 +200,6 @@ fn a_cpu_share_is_set_or_the_reason_is_reported() {
         .or_else(|| read("cpu.cfs_quota_us"))
         .expect("a limit");
     assert!(limit.starts_with("5000"), "{limit}");
-    assert!(share_is_possible().is_ok());
 }
 
 #[test]

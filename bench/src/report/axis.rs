@@ -4,7 +4,7 @@ use crate::report::document::Axis;
 
 /// Mapping of values to positions from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Scale {
+pub(super) enum Scale {
     /// Linear scale from zero to an end.
     Linear {
         /// Value at position 1.
@@ -21,7 +21,7 @@ pub enum Scale {
 
 impl Scale {
     /// Returns a linear scale that ends at a round number not below any value.
-    pub fn linear(values: impl Iterator<Item = f64>) -> Scale {
+    pub(super) fn linear(values: impl Iterator<Item = f64>) -> Scale {
         let largest = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
         let step = round_step(largest / 4.0);
         Scale::Linear {
@@ -34,7 +34,7 @@ impl Scale {
     }
 
     /// Returns a logarithmic scale between powers of ten around all values above zero.
-    pub fn logarithmic(values: impl Iterator<Item = f64> + Clone) -> Scale {
+    pub(super) fn logarithmic(values: impl Iterator<Item = f64> + Clone) -> Scale {
         let positive = values.filter(|value| value.is_finite() && *value > 0.0);
         let smallest = positive.clone().fold(f64::INFINITY, f64::min);
         let largest = positive.fold(0.0, f64::max);
@@ -54,7 +54,7 @@ impl Scale {
 
     /// Returns a logarithmic scale if the largest value is more than 30 times the smallest, so that small
     /// values remain visible, otherwise a linear scale.
-    pub fn fitting(values: impl Iterator<Item = f64> + Clone) -> Scale {
+    pub(super) fn fitting(values: impl Iterator<Item = f64> + Clone) -> Scale {
         let positive = values
             .clone()
             .filter(|value| value.is_finite() && *value > 0.0);
@@ -68,7 +68,7 @@ impl Scale {
     }
 
     /// Returns the position of a value, from 0 to 1.
-    pub fn place(self, value: f64) -> f64 {
+    pub(super) fn place(self, value: f64) -> f64 {
         let place = match self {
             Scale::Linear { end } => value / end,
             Scale::Logarithmic { begin, .. } if value <= begin => 0.0,
@@ -78,7 +78,7 @@ impl Scale {
     }
 
     /// Returns the axis with ticks at round numbers.
-    pub fn axis(self, title: &str, format: impl Fn(f64) -> String) -> Axis {
+    pub(super) fn axis(self, title: &str, format: impl Fn(f64) -> String) -> Axis {
         let values: Vec<f64> = match self {
             Scale::Linear { end } => {
                 let step = round_step(end / 4.0);

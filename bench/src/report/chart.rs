@@ -6,10 +6,9 @@
 use std::fmt::Write;
 
 use crate::report::document::{Bar, Bars, Curve, Curves, Groups, Point, Series};
-use crate::report::html::escape;
 
 /// Draws horizontal bars: one row of the page per bar, with the name beside or above the bar.
-pub fn bars(chart: &Bars) -> String {
+pub(super) fn bars(chart: &Bars) -> String {
     let longest = chart.bars.iter().map(reach).fold(0.0, f64::max);
     let published = chart
         .bars
@@ -92,7 +91,7 @@ fn lying_whisker(out: &mut String, low: f64, high: f64) {
 }
 
 /// Draws vertical bars in groups, with each figure rotated above its bar.
-pub fn groups(chart: &Groups) -> String {
+pub(super) fn groups(chart: &Groups) -> String {
     let all = chart.groups.iter().flat_map(|(_, bars)| bars);
     let highest = all.map(reach).fold(0.0, f64::max);
     let members = chart
@@ -170,7 +169,7 @@ fn standing_bar(out: &mut String, bar: &Bar, x: f64, step: f64, highest: f64) {
 
 /// Draws curves with the names at their ends. A narrow screen has the names in the legend above, as has a
 /// curve that ends within the plot, where the name would overlap other curves.
-pub fn curves(chart: &Curves) -> String {
+pub(super) fn curves(chart: &Curves) -> String {
     let mut out = format!(
         "<figure class=\"curves\"><figcaption>{}</figcaption>\n",
         escape(&chart.caption)
@@ -372,6 +371,22 @@ const CURVES_HEIGHT: f64 = 280.0;
 const NAME_HEIGHT: f64 = 15.0;
 /// Number of colours in style.css.
 const COLOURS: usize = 7;
+
+/// Escapes a text for elements and attributes of HTML and SVG.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            _ => out.push(character),
+        }
+    }
+    out
+}
 
 #[cfg(test)]
 mod tests {

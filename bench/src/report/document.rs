@@ -3,7 +3,7 @@
 
 /// A complete report.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Document {
+pub(crate) struct Document {
     /// Main heading.
     pub title: String,
     /// Line below the main heading.
@@ -14,7 +14,7 @@ pub struct Document {
 
 /// A section of the report.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Section {
+pub(crate) struct Section {
     /// Heading of the section.
     pub heading: String,
     /// Blocks in order.
@@ -23,7 +23,7 @@ pub struct Section {
 
 /// An element of a section.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Block {
+pub(crate) enum Block {
     /// A paragraph.
     Text(String),
     /// A highlighted paragraph: failures, and limits of the figures.
@@ -46,7 +46,7 @@ pub enum Block {
 
 /// Blocks below a summary line, closed at first.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Folded {
+pub(crate) struct Folded {
     /// The summary line.
     pub summary: String,
     /// The hidden blocks.
@@ -55,7 +55,7 @@ pub struct Folded {
 
 /// A table; its first column names the rows.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Table {
+pub(crate) struct Table {
     /// Caption above the table; empty if the heading suffices.
     pub caption: String,
     /// Titles of the columns.
@@ -68,7 +68,7 @@ pub struct Table {
 
 /// A row of a table.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Row {
+pub(crate) struct Row {
     /// Cells of the row.
     pub cells: Vec<Entry>,
     /// True if the row is about anthill.
@@ -79,7 +79,7 @@ pub struct Row {
 
 /// A cell of a table.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The figure.
     pub text: String,
     /// Detail in small print, such as the interval.
@@ -88,7 +88,7 @@ pub struct Entry {
 
 /// Horizontal bars, one below the other, each with name and figure.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Bars {
+pub(crate) struct Bars {
     /// Title of the chart with the unit.
     pub caption: String,
     /// Bars in order.
@@ -101,7 +101,7 @@ pub struct Bars {
 
 /// A bar of a chart.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Bar {
+pub(crate) struct Bar {
     /// Label of the bar.
     pub name: String,
     /// The contender's name in the result.
@@ -122,7 +122,7 @@ pub struct Bar {
 
 /// Vertical bars in groups.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Groups {
+pub(crate) struct Groups {
     /// Title of the chart with the unit.
     pub caption: String,
     /// Groups with the names below them.
@@ -133,7 +133,7 @@ pub struct Groups {
 
 /// Name and colour of a series.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Series {
+pub(crate) struct Series {
     /// Name of the series.
     pub name: String,
     /// Number of the colour.
@@ -146,7 +146,7 @@ pub struct Series {
 
 /// A chart of curves.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Curves {
+pub(crate) struct Curves {
     /// Title of the chart with the unit.
     pub caption: String,
     /// Horizontal axis.
@@ -159,7 +159,7 @@ pub struct Curves {
 
 /// An axis with its ticks.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Axis {
+pub(crate) struct Axis {
     /// Title of the axis.
     pub title: String,
     /// Positions (0 to 1) and texts of the ticks.
@@ -168,7 +168,7 @@ pub struct Axis {
 
 /// A curve.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Curve {
+pub(crate) struct Curve {
     /// Name and colour of the curve.
     pub series: Series,
     /// Points of the curve.
@@ -179,7 +179,7 @@ pub struct Curve {
 
 /// A point of a curve; both coordinates are from 0 to 1.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Point {
+pub(crate) struct Point {
     /// Horizontal position.
     pub across: f64,
     /// Vertical position.
@@ -192,7 +192,7 @@ pub struct Point {
 
 impl Entry {
     /// Returns a cell with a figure only.
-    pub fn new(text: impl Into<String>) -> Entry {
+    pub(crate) fn new(text: impl Into<String>) -> Entry {
         Entry {
             text: text.into(),
             detail: String::new(),
@@ -200,7 +200,7 @@ impl Entry {
     }
 
     /// Returns a cell with a figure and a detail in small print.
-    pub fn with(text: impl Into<String>, detail: impl Into<String>) -> Entry {
+    pub(crate) fn with(text: impl Into<String>, detail: impl Into<String>) -> Entry {
         Entry {
             text: text.into(),
             detail: detail.into(),
@@ -208,7 +208,7 @@ impl Entry {
     }
 
     /// Returns the cell for a missing value.
-    pub fn none() -> Entry {
+    pub(crate) fn none() -> Entry {
         Entry::new("–")
     }
 }

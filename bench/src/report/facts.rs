@@ -11,7 +11,7 @@ use crate::result::{Cell, ContenderFacts, Parameter, Round, Run, Scenario, Usage
 use crate::statistics;
 
 /// Returns a paragraph on the number of rounds and the confidence of the figures.
-pub fn method(run: &Run) -> Block {
+pub(super) fn method(run: &Run) -> Block {
     let rounds = || run.cells.iter().filter(|cell| !cell.rounds.is_empty());
     let counts = || rounds().map(|cell| cell.rounds.len());
     let (least, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
@@ -48,7 +48,7 @@ pub fn method(run: &Run) -> Block {
 }
 
 /// Returns the warnings shown before the figures: missing parts, failures, limits of the figures.
-pub fn warnings(run: &Run) -> Vec<Block> {
+pub(super) fn warnings(run: &Run) -> Vec<Block> {
     let mut warnings = Vec::new();
     if !run.complete {
         warnings.push("The run was interrupted or a part of it failed: results are missing, and figures marked “failed in part” say little about a server's speed.".to_owned());
@@ -130,7 +130,7 @@ fn is_client_bound(cell: &Cell) -> bool {
 }
 
 /// Returns the folded background sections.
-pub fn details(run: &Run) -> Vec<Block> {
+pub(super) fn details(run: &Run) -> Vec<Block> {
     let mut blocks = vec![
         fold("The machine", vec![Block::Table(machine(run))]),
         fold("Versions", vec![Block::Table(versions(run))]),

@@ -3,11 +3,11 @@
 
 use std::fmt::Write;
 
-use crate::report::chart;
+use crate::report::chart::{self, escape};
 use crate::report::document::{Block, Document, Entry, Folded, Row, Section, Table};
 
 /// Returns the complete page.
-pub fn document(document: &Document) -> String {
+pub(super) fn document(document: &Document) -> String {
     let title = escape(&document.title);
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -138,22 +138,6 @@ fn entry_html(entry: &Entry) -> String {
         "" => escape(&entry.text),
         detail => format!("{} <small>{}</small>", escape(&entry.text), escape(detail)),
     }
-}
-
-/// Escapes a text for use in elements and attributes.
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            _ => out.push(character),
-        }
-    }
-    out
 }
 
 /// Number of characters from which a column title gets a wider column, to avoid one word per line.

@@ -9,7 +9,7 @@ use crate::report::view::{View, is_ours};
 use crate::result::{Machine, Price, Run, Scenario};
 
 /// Returns the summary of runs of one suite on several machines; `None` for a single machine.
-pub fn summary(runs: &[&Run], sources: &[Source]) -> Option<Section> {
+pub(super) fn summary(runs: &[&Run], sources: &[Source]) -> Option<Section> {
     let first = runs.first()?;
     if runs
         .iter()
@@ -166,7 +166,7 @@ fn most_loaded<'r>(run: &'r Run, contender: &str) -> Option<&'r Scenario> {
 }
 
 /// Returns requests per day for each unit of the price.
-pub fn for_money(requests_a_day: f64, price: &Price) -> String {
+pub(super) fn for_money(requests_a_day: f64, price: &Price) -> String {
     if price.amount > 0.0 {
         number::whole(requests_a_day / price.amount)
     } else {
@@ -175,7 +175,7 @@ pub fn for_money(requests_a_day: f64, price: &Price) -> String {
 }
 
 /// Formats a price: `£2,500`, `14.40 CHF`.
-pub fn cost(price: &Price) -> String {
+pub(super) fn cost(price: &Price) -> String {
     let amount = if price.amount.fract() == 0.0 {
         number::whole(price.amount)
     } else {
@@ -188,7 +188,7 @@ pub fn cost(price: &Price) -> String {
 }
 
 /// Returns the sign of a widely known currency, otherwise its code.
-pub fn currency(code: &str) -> &str {
+pub(super) fn currency(code: &str) -> &str {
     match code {
         "GBP" => "£",
         "EUR" => "€",

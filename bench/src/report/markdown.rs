@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::report::document::{Bars, Block, Document, Entry, Folded, Row, Section, Table};
 
 /// Returns the complete document.
-pub fn document(document: &Document) -> String {
+pub(super) fn document(document: &Document) -> String {
     let mut out = format!("# {}\n", line(&document.title));
     if !document.subtitle.is_empty() {
         let _ = write!(out, "\n{}\n", line(&document.subtitle));
@@ -18,7 +18,7 @@ pub fn document(document: &Document) -> String {
 }
 
 /// Returns sections with headings of the given level.
-pub fn sections(sections: &[Section], level: usize) -> String {
+pub(super) fn sections(sections: &[Section], level: usize) -> String {
     let mut out = String::new();
     for part in sections {
         section(&mut out, part, level);

@@ -1,17 +1,18 @@
 //! Metrics of a round, with units and direction. All tables, charts and comparisons take their values from
 //! here, so they agree.
 
+use crate::extrapolate;
 use crate::report::number;
 use crate::result::{Cell, Round};
 use crate::statistics::{self, Interval, Numbered};
 
 /// A figure derived from a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Metric {
+pub(crate) enum Metric {
     /// Requests per second.
     Rate,
     /// Extrapolated requests per second, as if the server also had the client's CPU time
-    /// ([`crate::extrapolate`]).
+    /// ([`extrapolate::rate`]).
     Extrapolated,
     /// Bytes per second.
     Throughput,
@@ -43,7 +44,7 @@ pub enum Metric {
 
 /// Direction of improvement of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Better {
+pub(crate) enum Better {
     /// Larger values are better.
     More,
     /// Smaller values are better.
@@ -52,7 +53,7 @@ pub enum Better {
 
 /// Estimate of a metric from the rounds of a cell.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Estimate {
+pub(crate) struct Estimate {
     /// Median of the values.
     pub median: f64,
     /// Confidence interval of the median; `None` for a single round.
@@ -63,7 +64,7 @@ pub struct Estimate {
 
 impl Metric {
     /// Returns the title for tables.
-    pub fn title(self) -> String {
+    pub(crate) fn title(self) -> String {
         match self {
             Metric::Rate => "requests/s".into(),
             Metric::Extrapolated => "requests/s, extrapolated".into(),
@@ -85,7 +86,7 @@ impl Metric {
     }
 
     /// Returns the direction of improvement; `None` for neutral metrics.
-    pub fn better(self) -> Option<Better> {
+    pub(crate) fn better(self) -> Option<Better> {
         match self {
             Metric::Rate | Metric::Extrapolated | Metric::Throughput | Metric::PerCpuSecond => {
                 Some(Better::More)
@@ -98,15 +99,12 @@ impl Metric {
     }
 
     /// Returns the value of a round, if measured.
-    pub fn of(self, round: &Round) -> Option<f64> {
+    pub(crate) fn of(self, round: &Round) -> Option<f64> {
         let latency = round.latency.as_ref();
         let asked = round.requests + round.failed();
         match self {
             Metric::Rate => positive(round.rate()),
-            Metric::Extrapolated => {
-                let server = positive(round.server.cpu_seconds())?;
-                Some(round.rate() / server * (server + round.client.cpu_seconds()))
-            }
+            Metric::Extrapolated => extrapolate::rate(round.rate(), &round.server, &round.client),
             Metric::Throughput => positive(round.bytes as f64 / round.seconds),
             Metric::PerCpuSecond => {
                 Some(round.requests as f64 / positive(round.server.cpu_seconds())?)
@@ -128,7 +126,7 @@ impl Metric {
     }
 
     /// Returns the estimate of a cell; `None` without any value.
-    pub fn estimate(self, cell: &Cell) -> Option<Estimate> {
+    pub(crate) fn estimate(self, cell: &Cell) -> Option<Estimate> {
         Estimate::of(
             cell.rounds
                 .iter()
@@ -138,7 +136,7 @@ impl Metric {
     }
 
     /// Formats a value with its unit.
-    pub fn format(self, value: f64) -> String {
+    pub(crate) fn format(self, value: f64) -> String {
         match self {
             Metric::Rate | Metric::Extrapolated | Metric::PerCpuSecond => number::plain(value),
             Metric::Throughput => format!("{}/s", number::bytes(value)),
@@ -152,7 +150,7 @@ impl Metric {
     }
 
     /// Returns the key of the metric in `published/*.toml`.
-    pub fn key(self) -> String {
+    pub(crate) fn key(self) -> String {
         match self {
             Metric::Rate => "requests_per_second".into(),
             Metric::Extrapolated => "requests_per_second_extrapolated".into(),
@@ -175,7 +173,7 @@ impl Metric {
 
 impl Estimate {
     /// Returns the estimate of some values; `None` without values.
-    pub fn of(values: Vec<Numbered>) -> Option<Estimate> {
+    pub(crate) fn of(values: Vec<Numbered>) -> Option<Estimate> {
         let alone: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
         Some(Estimate {
             median: statistics::median(&alone)?,
@@ -185,12 +183,12 @@ impl Estimate {
     }
 
     /// Returns the values without round numbers.
-    pub fn alone(&self) -> Vec<f64> {
+    pub(crate) fn alone(&self) -> Vec<f64> {
         self.values.iter().map(|(_, value)| *value).collect()
     }
 
     /// Returns the ends of the interval, or twice the median without an interval.
-    pub fn ends(&self) -> (f64, f64) {
+    pub(crate) fn ends(&self) -> (f64, f64) {
         self.interval
             .map_or((self.median, self.median), |interval| {
                 (interval.low, interval.high)
@@ -199,7 +197,7 @@ impl Estimate {
 }
 
 /// Formats an extra value with its name: `availability 99.5 %`.
-pub fn extra(key: &str, value: f64) -> String {
+pub(crate) fn extra(key: &str, value: f64) -> String {
     format!("{} {}", extra_title(key), extra_format(key, value))
 }
 

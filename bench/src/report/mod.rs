@@ -1,20 +1,20 @@
 //! Reports from result files: Markdown, or a self-contained HTML page.
 
-pub mod axis;
-pub mod chart;
-pub mod document;
-pub mod facts;
-pub mod html;
-pub mod machines;
-pub mod markdown;
-pub mod metric;
-pub mod number;
-pub mod percentiles;
-pub mod performance;
-pub mod suite;
-pub mod tables;
-pub mod variance;
-pub mod view;
+mod axis;
+mod chart;
+pub(crate) mod document;
+mod facts;
+mod html;
+mod machines;
+mod markdown;
+pub(crate) mod metric;
+pub(crate) mod number;
+mod percentiles;
+pub(crate) mod performance;
+mod suite;
+mod tables;
+mod variance;
+pub(crate) mod view;
 
 use crate::import;
 use crate::published::{self, Source};
@@ -61,7 +61,7 @@ pub fn report(runs: &[Run], format: Format, published: Published) -> String {
 }
 
 /// Writes a document as text.
-pub fn write(document: &Document, format: Format) -> String {
+pub(crate) fn write(document: &Document, format: Format) -> String {
     match format {
         Format::Markdown => markdown::document(document),
         Format::Html => html::document(document),
@@ -69,7 +69,7 @@ pub fn write(document: &Document, format: Format) -> String {
 }
 
 /// Returns the report as a document.
-pub fn document(runs: &[Run], published: Published) -> Document {
+pub(crate) fn document(runs: &[Run], published: Published) -> Document {
     let sources = match published {
         Published::Shown => published::sources(),
         Published::Hidden => Vec::new(),

@@ -1,7 +1,7 @@
 //! Formatting of numbers: at least three significant digits, thousands separators, and a fitting unit.
 
 /// Formats a number without unit: `10,429`, `351.5`, `17.6`, `0.053`.
-pub fn plain(value: f64) -> String {
+pub(crate) fn plain(value: f64) -> String {
     let decimals = match value.abs() {
         v if !v.is_finite() => return "–".to_owned(),
         v if v >= 999.5 => 0,
@@ -18,12 +18,12 @@ pub fn plain(value: f64) -> String {
 }
 
 /// Formats a whole number: `901,065,600`.
-pub fn whole(value: f64) -> String {
+pub(crate) fn whole(value: f64) -> String {
     grouped(value, 0)
 }
 
 /// Formats a number briefly for small spaces: `45.7k`, `1.2M`, `351`.
-pub fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         v if v >= 999_500.0 => format!("{}M", three_digits(value / 1e6)),
         v if v >= 999.5 => format!("{}k", three_digits(value / 1e3)),
@@ -32,7 +32,7 @@ pub fn short(value: f64) -> String {
 }
 
 /// Formats a time given in microseconds: `16.3 µs`, `5.67 ms`, `1.05 s`.
-pub fn time(microseconds: f64) -> String {
+pub(crate) fn time(microseconds: f64) -> String {
     match microseconds.abs() {
         v if !v.is_finite() => "–".to_owned(),
         v if v >= 999_500.0 => format!("{} s", three_digits(microseconds / 1e6)),
@@ -42,7 +42,7 @@ pub fn time(microseconds: f64) -> String {
 }
 
 /// Formats a size in decimal units: `228 B`, `61.7 kB`, `255 MB`.
-pub fn bytes(value: f64) -> String {
+pub(crate) fn bytes(value: f64) -> String {
     match value.abs() {
         v if v >= 999.5e6 => format!("{} GB", three_digits(value / 1e9)),
         v if v >= 999.5e3 => format!("{} MB", three_digits(value / 1e6)),
@@ -52,7 +52,7 @@ pub fn bytes(value: f64) -> String {
 }
 
 /// Formats the memory of a machine in binary units, `32 GiB`, or in decimal units below 0.95 GiB: `512 MB`.
-pub fn memory(value: u64) -> String {
+pub(crate) fn memory(value: u64) -> String {
     let gibibytes = value as f64 / (1u64 << 30) as f64;
     if gibibytes >= 0.95 {
         format!("{} GiB", three_digits(gibibytes))
@@ -63,7 +63,7 @@ pub fn memory(value: u64) -> String {
 
 /// Formats the size of a file in binary units if exact, `16 KB` for 16,384 bytes, otherwise in bytes:
 /// `5,100 bytes`.
-pub fn file_size(bytes: u64) -> String {
+pub(crate) fn file_size(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 20 && b % (1 << 20) == 0 => format!("{} MB", b >> 20),
         b if b >= 1 << 10 && b % (1 << 10) == 0 => format!("{} KB", b >> 10),
@@ -72,7 +72,7 @@ pub fn file_size(bytes: u64) -> String {
 }
 
 /// Formats a difference with its sign: `+5,615`, `−53.5`.
-pub fn signed(value: f64, format: impl Fn(f64) -> String) -> String {
+pub(crate) fn signed(value: f64, format: impl Fn(f64) -> String) -> String {
     let size = format(value.abs());
     match value {
         v if v > 0.0 => format!("+{size}"),

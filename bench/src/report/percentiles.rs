@@ -18,7 +18,11 @@ use crate::statistics;
 
 /// Returns a curve per contender with percentiles, and per published figure; `None` without a measured
 /// curve.
-pub fn curves(view: View, scenario: &Scenario, published: &[(String, Figure)]) -> Option<Curves> {
+pub(super) fn curves(
+    view: View,
+    scenario: &Scenario,
+    published: &[(String, Figure)],
+) -> Option<Curves> {
     let known = known(view, scenario, published);
     if known.iter().all(|one| one.series.published) {
         return None;

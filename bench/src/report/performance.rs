@@ -14,7 +14,7 @@ use crate::statistics::{self, Verdict};
 
 /// Error of writing figures into a file.
 #[derive(Debug, thiserror::Error)]
-pub enum PerformanceError {
+pub(crate) enum PerformanceError {
     /// The file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
@@ -32,7 +32,7 @@ pub enum PerformanceError {
 }
 
 /// Replaces the figures between a file's marks and returns true if the file changed.
-pub fn write(path: &Path, figures: &str) -> Result<bool, PerformanceError> {
+pub(crate) fn write(path: &Path, figures: &str) -> Result<bool, PerformanceError> {
     let failed = |source| PerformanceError::File {
         path: path.to_owned(),
         source,
@@ -77,7 +77,7 @@ fn stamp(figures: &str) -> String {
 /// versions and command, since the runs may be of different dates.
 ///
 /// Notes common to all runs appear once, above the suites.
-pub fn figures(runs: &[Run]) -> String {
+pub(crate) fn figures(runs: &[Run]) -> String {
     let mut common: Vec<String> = runs.first().map_or(Vec::new(), |run| run.notes.clone());
     common.retain(|note| runs.iter().all(|run| run.notes.contains(note)));
     if runs.len() == 1 {
@@ -92,7 +92,7 @@ pub fn figures(runs: &[Run]) -> String {
 }
 
 /// Returns the short table for the README: anthill and the best peers with their versions.
-pub fn summary(runs: &[Run]) -> String {
+pub(crate) fn summary(runs: &[Run]) -> String {
     let rows: Vec<Row> = runs.iter().flat_map(summary_rows).collect();
     let has_rates = rows
         .iter()

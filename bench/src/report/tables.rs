@@ -9,7 +9,7 @@ use crate::soundness::Standing;
 use crate::statistics;
 
 /// Returns the table of a scenario: a row per contender, ordered by the first metric.
-pub fn scenario(view: View, scenario: &Scenario, metrics: &[Metric]) -> Table {
+pub(super) fn scenario(view: View, scenario: &Scenario, metrics: &[Metric]) -> Table {
     let metrics = present(view, &[scenario], metrics);
     let mut contenders = view.contenders_in(scenario);
     if let Some(first) = metrics.first() {
@@ -48,7 +48,7 @@ pub fn scenario(view: View, scenario: &Scenario, metrics: &[Metric]) -> Table {
 }
 
 /// Returns the table of a metric: a row per scenario, a column per contender.
-pub fn metric(view: View, scenarios: &[&Scenario], metric: Metric) -> Table {
+pub(super) fn metric(view: View, scenarios: &[&Scenario], metric: Metric) -> Table {
     let measured = |facts: &&ContenderFacts| {
         scenarios
             .iter()
@@ -79,7 +79,7 @@ pub fn metric(view: View, scenarios: &[&Scenario], metric: Metric) -> Table {
 }
 
 /// Returns a chart with a bar per contender, the best first.
-pub fn bars(view: View, scenario: &Scenario, metric: Metric) -> Bars {
+pub(super) fn bars(view: View, scenario: &Scenario, metric: Metric) -> Bars {
     let mut contenders = view.contenders_in(scenario);
     contenders.retain(|facts| view.estimate(metric, scenario, &facts.name).is_some());
     sort(view, scenario, metric, &mut contenders);
@@ -95,7 +95,12 @@ pub fn bars(view: View, scenario: &Scenario, metric: Metric) -> Bars {
 }
 
 /// Returns the bar of a contender, if measured.
-pub fn bar(view: View, scenario: &Scenario, metric: Metric, facts: &ContenderFacts) -> Option<Bar> {
+pub(super) fn bar(
+    view: View,
+    scenario: &Scenario,
+    metric: Metric,
+    facts: &ContenderFacts,
+) -> Option<Bar> {
     let estimate = view.estimate(metric, scenario, &facts.name)?;
     let series = view.series(facts);
     Some(Bar {
@@ -113,7 +118,7 @@ pub fn bar(view: View, scenario: &Scenario, metric: Metric, facts: &ContenderFac
 }
 
 /// Returns the bar charts of the measured metrics as blocks.
-pub fn bar_blocks(view: View, scenario: &Scenario, metrics: &[Metric]) -> Vec<Block> {
+pub(super) fn bar_blocks(view: View, scenario: &Scenario, metrics: &[Metric]) -> Vec<Block> {
     let metrics = present(view, &[scenario], metrics);
     metrics
         .into_iter()
@@ -122,7 +127,7 @@ pub fn bar_blocks(view: View, scenario: &Scenario, metrics: &[Metric]) -> Vec<Bl
 }
 
 /// Returns the title of a metric with its direction of improvement.
-pub fn caption(metric: Metric) -> String {
+pub(super) fn caption(metric: Metric) -> String {
     let mut title = metric.title();
     if let Some(first) = title.get(..1) {
         title = first.to_uppercase() + &title[1..];
@@ -136,7 +141,7 @@ pub fn caption(metric: Metric) -> String {
 
 /// Returns the metrics with at least one value. The number of resumed handshakes is recorded for all TLS
 /// scenarios, but is shown only for the handshake suite.
-pub fn present(view: View, scenarios: &[&Scenario], metrics: &[Metric]) -> Vec<Metric> {
+pub(super) fn present(view: View, scenarios: &[&Scenario], metrics: &[Metric]) -> Vec<Metric> {
     let resumed = Metric::Extra("resumed_handshakes");
     let of_suite = |metric: &Metric| *metric != resumed || view.run.suite == "handshake";
     metrics
@@ -213,7 +218,7 @@ fn against_ours(
 }
 
 /// Metrics of a server under load, the most important first.
-pub const LOAD: [Metric; 10] = [
+pub(super) const LOAD: [Metric; 10] = [
     Metric::Rate,
     Metric::CpuPerRequest,
     Metric::PerCpuSecond,

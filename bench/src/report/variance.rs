@@ -10,7 +10,7 @@ use crate::statistics;
 
 /// Returns the table of 001's two setups if both were measured, otherwise of the fastest peer and anthill;
 /// `None` without two setups.
-pub fn of_setups(view: View, scenario: &Scenario) -> Option<Table> {
+pub(super) fn of_setups(view: View, scenario: &Scenario) -> Option<Table> {
     let contenders = view.contenders_in(scenario);
     let named = |name: &str| contenders.iter().copied().find(|facts| facts.name == name);
     let ours = contenders

@@ -11,14 +11,14 @@ use crate::soundness::Standing;
 
 /// Read-only view of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'r> {
+pub(crate) struct View<'r> {
     /// The run.
     pub run: &'r Run,
 }
 
 impl<'r> View<'r> {
     /// Returns the contenders with at least one round, in the order of the tables.
-    pub fn contenders(self) -> Vec<&'r ContenderFacts> {
+    pub(crate) fn contenders(self) -> Vec<&'r ContenderFacts> {
         let measured = |facts: &&ContenderFacts| {
             self.run
                 .cells
@@ -29,14 +29,14 @@ impl<'r> View<'r> {
     }
 
     /// Returns the contenders measured in a scenario.
-    pub fn contenders_in(self, scenario: &Scenario) -> Vec<&'r ContenderFacts> {
+    pub(crate) fn contenders_in(self, scenario: &Scenario) -> Vec<&'r ContenderFacts> {
         let mut all = self.contenders();
         all.retain(|facts| self.cell(scenario, &facts.name).is_some());
         all
     }
 
     /// Returns the scenarios with at least one round, in the order of the tables.
-    pub fn scenarios(self) -> Vec<&'r Scenario> {
+    pub(crate) fn scenarios(self) -> Vec<&'r Scenario> {
         let measured = |scenario: &&Scenario| {
             self.run
                 .cells
@@ -47,7 +47,7 @@ impl<'r> View<'r> {
     }
 
     /// Returns the cell of a contender in a scenario, if measured.
-    pub fn cell(self, scenario: &Scenario, contender: &str) -> Option<&'r Cell> {
+    pub(crate) fn cell(self, scenario: &Scenario, contender: &str) -> Option<&'r Cell> {
         let is_it = |cell: &&Cell| {
             cell.scenario == scenario.id && cell.contender == contender && !cell.rounds.is_empty()
         };
@@ -55,13 +55,13 @@ impl<'r> View<'r> {
     }
 
     /// Returns the standing of a contender in a scenario.
-    pub fn standing(self, scenario: &Scenario, contender: &str) -> Standing {
+    pub(crate) fn standing(self, scenario: &Scenario, contender: &str) -> Standing {
         let cell = self.cell(scenario, contender);
         cell.map_or(Standing::Sound, |cell| Standing::of(self.run, cell))
     }
 
     /// Returns a contender's title with the mark of its worst standing in some scenarios.
-    pub fn marked(self, scenarios: &[&Scenario], facts: &ContenderFacts) -> String {
+    pub(crate) fn marked(self, scenarios: &[&Scenario], facts: &ContenderFacts) -> String {
         let standings = scenarios
             .iter()
             .map(|scenario| self.standing(scenario, &facts.name));
@@ -73,7 +73,7 @@ impl<'r> View<'r> {
     }
 
     /// Returns the estimate of a metric for a contender in a scenario.
-    pub fn estimate(
+    pub(crate) fn estimate(
         self,
         metric: Metric,
         scenario: &Scenario,
@@ -83,13 +83,13 @@ impl<'r> View<'r> {
     }
 
     /// Returns the estimate as a table cell.
-    pub fn entry(self, metric: Metric, scenario: &Scenario, contender: &str) -> Entry {
+    pub(crate) fn entry(self, metric: Metric, scenario: &Scenario, contender: &str) -> Entry {
         self.estimate(metric, scenario, contender)
             .map_or(Entry::none(), |found| entry(metric, &found))
     }
 
     /// Returns true if any cell of some scenarios has a value other than zero.
-    pub fn has(self, metric: Metric, scenarios: &[&Scenario]) -> bool {
+    pub(crate) fn has(self, metric: Metric, scenarios: &[&Scenario]) -> bool {
         let of_scenarios = |cell: &&Cell| {
             scenarios
                 .iter()
@@ -105,7 +105,7 @@ impl<'r> View<'r> {
     }
 
     /// Returns the name and colour of a contender, constant in the whole report.
-    pub fn series(self, facts: &ContenderFacts) -> Series {
+    pub(crate) fn series(self, facts: &ContenderFacts) -> Series {
         let peers = self
             .run
             .contenders
@@ -124,7 +124,7 @@ impl<'r> View<'r> {
     }
 
     /// Returns name and colour of a contender with the mark of its worst standing in the drawn scenarios.
-    pub fn marked_series(self, scenarios: &[&Scenario], facts: &ContenderFacts) -> Series {
+    pub(crate) fn marked_series(self, scenarios: &[&Scenario], facts: &ContenderFacts) -> Series {
         Series {
             name: self.marked(scenarios, facts),
             ..self.series(facts)
@@ -132,7 +132,7 @@ impl<'r> View<'r> {
     }
 
     /// Returns anthill's facts, if anthill was measured.
-    pub fn ours(self) -> Option<&'r ContenderFacts> {
+    pub(crate) fn ours(self) -> Option<&'r ContenderFacts> {
         self.contenders()
             .into_iter()
             .find(|facts| is_ours(&facts.name))
@@ -140,7 +140,7 @@ impl<'r> View<'r> {
 
     /// Returns groups of scenarios that differ only in the parameter `key`, sorted by its value. Scenarios
     /// without the parameter are left out.
-    pub fn groups_over(self, key: &str) -> Vec<Vec<&'r Scenario>> {
+    pub(crate) fn groups_over(self, key: &str) -> Vec<Vec<&'r Scenario>> {
         let mut groups: Vec<(BTreeMap<&str, &Parameter>, Vec<&Scenario>)> = Vec::new();
         for scenario in self
             .scenarios()
@@ -168,7 +168,7 @@ impl<'r> View<'r> {
     }
 
     /// Returns the name of a group of scenarios: the parameters that vary in the run but not in the group.
-    pub fn name_of(self, group: &[&Scenario]) -> String {
+    pub(crate) fn name_of(self, group: &[&Scenario]) -> String {
         let Some(first) = group.first() else {
             return String::new();
         };
@@ -208,12 +208,12 @@ impl Scenario {
 }
 
 /// Returns true if the contender is `anthill` or a variant such as `anthill-h2`.
-pub fn is_ours(name: &str) -> bool {
+pub(crate) fn is_ours(name: &str) -> bool {
     name == "anthill" || name.starts_with("anthill-")
 }
 
 /// Returns an estimate as a table cell: the median, and the interval in small print.
-pub fn entry(metric: Metric, estimate: &Estimate) -> Entry {
+pub(crate) fn entry(metric: Metric, estimate: &Estimate) -> Entry {
     let text = metric.format(estimate.median);
     match estimate.interval {
         // Requests per day are proportional to the rate; the rate's interval is in the same table.
@@ -225,7 +225,7 @@ pub fn entry(metric: Metric, estimate: &Estimate) -> Entry {
 }
 
 /// Formats a range, with the unit once if both ends have the same: `15.7–18.0 µs`.
-pub fn range(metric: Metric, low: f64, high: f64) -> String {
+pub(crate) fn range(metric: Metric, low: f64, high: f64) -> String {
     let (low, high) = (metric.format(low), metric.format(high));
     match (low.split_once(' '), high.split_once(' ')) {
         (Some((figure, unit)), Some((_, other))) if unit == other => format!("{figure}–{high}"),

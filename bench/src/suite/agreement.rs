@@ -4,7 +4,8 @@
 //! A pair is evidence only where the server is the limit: there the client cannot change the result, and a
 //! difference is a measurement error. The client's use of its processor shows which side is the limit.
 
-use super::{Act, Case, Cast, Extent, Programme, Setting, Suite, Wishes};
+use super::options::{Extent, Options};
+use super::plan::{Case, Group, Plan, Selection, Setting, Suite};
 use crate::catalogue::Ability;
 use crate::driver::Driver;
 use crate::load::Length;
@@ -19,30 +20,30 @@ pub(super) const SUITE: Suite = Suite {
     lay_out,
 };
 
-fn lay_out(wishes: &Wishes) -> Programme {
-    let mut programme = Programme::new("Our load generator and wrk, in interleaved pairs", wishes);
-    programme.rounds = wishes.rounds.unwrap_or(match wishes.extent {
+fn lay_out(options: &Options) -> Plan {
+    let mut plan = Plan::new("Our load generator and wrk, in interleaved pairs", options);
+    plan.rounds = options.rounds.unwrap_or(match options.extent {
         Extent::Full => FULL_PAIRS,
         Extent::Quick | Extent::Usual => PAIRS,
     });
-    let protocols: &[bool] = if wishes.quick() {
+    let protocols: &[bool] = if options.quick() {
         &[true]
     } else {
         &[true, false]
     };
-    programme.acts = protocols.iter().map(|&tls| act(wishes, tls)).collect();
-    programme.notes.push(
+    plan.groups = protocols.iter().map(|&tls| group(options, tls)).collect();
+    plan.notes.push(
         "Each pair is measured on one start of the server, and every second pair begins with wrk. wrk \
          opens its connections within the measured time, our generator before. The number of \
          connections is small for that reason."
             .to_owned(),
     );
-    programme
+    plan
 }
 
-fn act(wishes: &Wishes, tls: bool) -> Act {
+fn group(options: &Options, tls: bool) -> Group {
     let protocol = if tls { Ability::Https } else { Ability::Http };
-    Act {
+    Group {
         setting: Setting::Single {
             tls,
             keep_alive: true,
@@ -50,31 +51,31 @@ fn act(wishes: &Wishes, tls: bool) -> Act {
             cgi: false,
         },
         // Several servers, since a client may suit one server better than another.
-        cast: Cast::able(&[protocol, Ability::KeepAlive], Site::JOURNAL_BYTES)
+        selection: Selection::able(&[protocol, Ability::KeepAlive], Site::JOURNAL_BYTES)
             .usually(&["nginx", "apache", "lighttpd"]),
         cases: [Driver::Embedded, Driver::Wrk]
-            .map(|driver| case(wishes, tls, driver))
+            .map(|driver| case(options, tls, driver))
             .into(),
         order: Order::Alternating,
     }
 }
 
-fn case(wishes: &Wishes, tls: bool, driver: Driver) -> Case {
+fn case(options: &Options, tls: bool, driver: Driver) -> Case {
     let path = Site::path_of(Site::JOURNAL_BYTES);
-    let mut plan = wishes.plan(&path, CONNECTIONS);
+    let mut workload = options.workload(&path, CONNECTIONS);
     if tls {
-        plan = wishes.kept_alive_over_tls(plan);
+        workload = options.kept_alive_over_tls(workload);
     }
-    if wishes.seconds.is_none() {
-        plan.length = Length::Seconds(if wishes.quick() {
+    if options.seconds.is_none() {
+        workload.length = Length::Seconds(if options.quick() {
             QUICK_SECONDS
         } else {
             SECONDS
         });
     }
     // wrk accepts only whole seconds.
-    if let Length::Seconds(seconds) = plan.length {
-        plan.length = Length::Seconds(seconds.ceil());
+    if let Length::Seconds(seconds) = workload.length {
+        workload.length = Length::Seconds(seconds.ceil());
     }
     let (id, protocol) = if tls {
         ("tls", "TLS")
@@ -82,7 +83,7 @@ fn case(wishes: &Wishes, tls: bool, driver: Driver) -> Case {
         ("plain", "plain")
     };
     let title = format!("{protocol}, {CONNECTIONS} connections, asked by {driver}");
-    let case = Case::new(format!("{id}-{driver}"), title, plan)
+    let case = Case::new(format!("{id}-{driver}"), title, workload)
         .of_size(Site::JOURNAL_BYTES)
         .with("driver", Parameter::Word(driver.name().to_owned()));
     Case {

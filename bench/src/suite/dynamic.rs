@@ -3,9 +3,10 @@
 //! cache of the document's content management system, and with the server's own. The scripts of document
 //! 002 follow.
 
-use super::{Act, Case, Cast, Extent, Programme, Setting, Suite, Wishes};
+use super::options::{Extent, Options};
+use super::plan::{Case, Group, Plan, Selection, Setting, Suite};
 use crate::catalogue::Ability;
-use crate::load::Plan;
+use crate::load::Workload;
 use crate::result::Parameter;
 use crate::rounds::Order;
 use crate::site::Site;
@@ -17,8 +18,8 @@ pub(super) const SUITE: Suite = Suite {
     lay_out,
 };
 
-fn lay_out(wishes: &Wishes) -> Programme {
-    let mut programme = Programme::new("Static pages and scripts over rising users", wishes);
+fn lay_out(options: &Options) -> Plan {
+    let mut plan = Plan::new("Static pages and scripts over rising users", options);
     let rows = [
         Row::new(
             "static",
@@ -41,17 +42,17 @@ fn lay_out(wishes: &Wishes) -> Programme {
             5,
         ),
     ];
-    programme.acts = rows.iter().map(|row| row.act(wishes)).collect();
-    if !wishes.quick() {
-        programme.acts.push(scripts(wishes));
+    plan.groups = rows.iter().map(|row| row.group(options)).collect();
+    if !options.quick() {
+        plan.groups.push(scripts(options));
     }
-    programme.notes.push(
+    plan.notes.push(
         "No keep-alive, as with ab without -k. The document's content management system stored the \
          page of its script as a file, so its row measures a static file. A server's own page cache \
          stores the script's response for a minute; of Debian's servers nginx and Apache have one."
             .to_owned(),
     );
-    programme
+    plan
 }
 
 struct Row {
@@ -72,8 +73,8 @@ impl Row {
         }
     }
 
-    fn act(&self, wishes: &Wishes) -> Act {
-        let steps: &[usize] = match wishes.extent {
+    fn group(&self, options: &Options) -> Group {
+        let steps: &[usize] = match options.extent {
             Extent::Quick => &[1, 5],
             Extent::Usual => &[1, 3, 5],
             Extent::Full => &[1, 2, 3, 4, 5],
@@ -82,12 +83,12 @@ impl Row {
         let cgi = kept || self.path.starts_with("/cgi-bin/");
         let case = |step: &usize| {
             let users = self.users * step;
-            let plan = Plan {
+            let workload = Workload {
                 keep_alive: false,
-                ..wishes.plan(&self.path, users)
+                ..options.workload(&self.path, users)
             };
             let title = format!("{}, {users} users", self.title);
-            let case = Case::new(format!("{}-{users}", self.id), title, plan);
+            let case = Case::new(format!("{}-{users}", self.id), title, workload);
             let case = case
                 .of_users(users)
                 .with("page", Parameter::Word(self.title.to_owned()));
@@ -102,14 +103,14 @@ impl Row {
             _ => Ability::Files,
         };
         let needs = [Ability::Http, ability];
-        Act {
+        Group {
             setting: Setting::Single {
                 tls: false,
                 keep_alive: false,
                 published: false,
                 cgi,
             },
-            cast: Cast::able(&needs, 0).usually(&[
+            selection: Selection::able(&needs, 0).usually(&[
                 "anthill",
                 "apache",
                 "nginx",
@@ -122,23 +123,23 @@ impl Row {
     }
 }
 
-/// Returns the act of document 002's scripts, which are HTTP servers themselves.
-fn scripts(wishes: &Wishes) -> Act {
-    let plan = Plan {
+/// Returns the group of document 002's scripts, which are HTTP servers themselves.
+fn scripts(options: &Options) -> Group {
+    let workload = Workload {
         keep_alive: false,
-        ..wishes.plan("/hello.html", SCRIPT_CLIENTS)
+        ..options.workload("/hello.html", SCRIPT_CLIENTS)
     };
-    let case = Case::new("scripts-10", "scripts that are servers, 10 users", plan)
+    let case = Case::new("scripts-10", "scripts that are servers, 10 users", workload)
         .of_users(SCRIPT_CLIENTS)
         .with("page", Parameter::Word("hello".to_owned()));
-    Act {
+    Group {
         setting: Setting::Single {
             tls: false,
             keep_alive: false,
             published: false,
             cgi: false,
         },
-        cast: Cast::able(&[Ability::Http, Ability::Hello], 0).usually(&[
+        selection: Selection::able(&[Ability::Http, Ability::Hello], 0).usually(&[
             "node",
             "python",
             "perl-daemon",

@@ -4,9 +4,10 @@
 //! Nodes are processes on loopback addresses of their own. Each node is limited to a small share of a
 //! processor, so that the nodes are the limit and not the machine, as with the document's Raspberry Pis.
 
-use super::{Act, Case, Cast, FEW_ROUNDS, Programme, Setting, Suite, Wishes, thousands};
+use super::options::{FEW_ROUNDS, Options};
+use super::plan::{Case, Group, Plan, Selection, Setting, Suite, thousands};
 use crate::catalogue::Ability;
-use crate::load::{Pace, Plan};
+use crate::load::{Pace, Workload};
 use crate::result::Parameter;
 use crate::rounds::Order;
 use crate::site::Site;
@@ -22,34 +23,32 @@ const NODES: [usize; 4] = [1, 2, 4, 8];
 /// Numbers of users: 10, 200 and 800 are the document's.
 const USERS: [usize; 7] = [10, 200, 800, 1_600, 3_200, 6_400, 12_800];
 
-fn lay_out(wishes: &Wishes) -> Programme {
-    let mut programme = Programme::new("Users with pauses, on 1 to 8 nodes", wishes);
-    programme.rounds = wishes.rounds(FEW_ROUNDS);
-    let nodes: &[usize] = if wishes.quick() { &[1, 2] } else { &NODES };
-    let users: &[usize] = if wishes.quick() { &USERS[..3] } else { &USERS };
-    let share = wishes.node_share;
-    let alone = Cast {
-        only: Some(vec![wishes.node.clone()]),
-        ..Cast::able(&[Ability::Http], Site::JOURNAL_BYTES)
+fn lay_out(options: &Options) -> Plan {
+    let mut plan = Plan::new("Users with pauses, on 1 to 8 nodes", options);
+    plan.rounds = options.rounds(FEW_ROUNDS);
+    let nodes: &[usize] = if options.quick() { &[1, 2] } else { &NODES };
+    let users: &[usize] = if options.quick() { &USERS[..3] } else { &USERS };
+    let share = options.node_share;
+    let alone = Selection {
+        only: Some(vec![options.node.clone()]),
+        ..Selection::able(&[Ability::Http], Site::JOURNAL_BYTES)
     };
-    programme
-        .acts
-        .push(act(wishes, 0, users, Setting::Node { share }, alone));
+    plan.groups
+        .push(group(options, 0, users, Setting::Node { share }, alone));
     for &count in nodes {
         let setting = Setting::Cluster {
             nodes: count,
             share,
         };
-        let balancers = Cast::able(&[Ability::Balancer], 0).usually(&["anthill", "haproxy"]);
-        programme
-            .acts
-            .push(act(wishes, count, users, setting, balancers));
+        let balancers = Selection::able(&[Ability::Balancer], 0).usually(&["anthill", "haproxy"]);
+        plan.groups
+            .push(group(options, count, users, setting, balancers));
     }
-    programme.notes = vec![
+    plan.notes = vec![
         format!(
             "Each node is {} on an address of its own, limited to {} % of one processor: the nodes and \
              not this machine are the limit.",
-            wishes.node,
+            options.node,
             share * 100.0
         ),
         "Users pause for 0 to 1 s before each request and open a connection per request, as siege \
@@ -60,34 +59,40 @@ fn lay_out(wishes: &Wishes) -> Programme {
          failures."
             .to_owned(),
     ];
-    programme
+    plan
 }
 
-fn act(wishes: &Wishes, nodes: usize, users: &[usize], setting: Setting, cast: Cast) -> Act {
+fn group(
+    options: &Options,
+    nodes: usize,
+    users: &[usize],
+    setting: Setting,
+    selection: Selection,
+) -> Group {
     let cases = users
         .iter()
-        .map(|&users| case(wishes, nodes, users))
+        .map(|&users| case(options, nodes, users))
         .collect();
-    Act {
+    Group {
         setting,
-        cast,
+        selection,
         cases,
         order: Order::Rising,
     }
 }
 
-fn case(wishes: &Wishes, nodes: usize, users: usize) -> Case {
-    let mut plan = Plan {
+fn case(options: &Options, nodes: usize, users: usize) -> Case {
+    let mut workload = Workload {
         keep_alive: false,
         pace: Pace::Closed {
             pause: Some((0.0, PAUSE_SECONDS_MAX)),
         },
-        ..wishes.plan(&Site::path_of(Site::JOURNAL_BYTES), users)
+        ..options.workload(&Site::path_of(Site::JOURNAL_BYTES), users)
     };
-    wishes.time(&mut plan, SECONDS, SECONDS);
+    options.time(&mut workload, SECONDS, SECONDS);
     // A user gives up after waiting for the length of a round; such timeouts mark the beginning of
     // failures.
-    plan.timeout_seconds = wishes.timeout_seconds.unwrap_or(SECONDS);
+    workload.timeout_seconds = options.timeout_seconds.unwrap_or(SECONDS);
     let (id, title) = match nodes {
         0 => ("alone".to_owned(), "one node, no balancer".to_owned()),
         1 => ("1-node".to_owned(), "1 node".to_owned()),
@@ -96,7 +101,7 @@ fn case(wishes: &Wishes, nodes: usize, users: usize) -> Case {
     Case::new(
         format!("{id}-{users}"),
         format!("{title}, {} users", thousands(users)),
-        plan,
+        workload,
     )
     .of_size(Site::JOURNAL_BYTES)
     .of_users(users)

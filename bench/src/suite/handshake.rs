@@ -2,9 +2,10 @@
 //! first visitors, resumed handshakes the cost of returning visitors, each with and without the
 //! post-quantum key exchange.
 
-use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, usual_tls};
+use super::options::{Options, usual_tls};
+use super::plan::{Case, Group, Plan, Selection, Setting, Suite};
 use crate::catalogue::Ability;
-use crate::load::{Groups, Plan, Resumption, Tls};
+use crate::load::{Groups, Resumption, Tls, Workload};
 use crate::result::Parameter;
 use crate::rounds::Order;
 
@@ -15,28 +16,28 @@ pub(super) const SUITE: Suite = Suite {
     lay_out,
 };
 
-fn lay_out(wishes: &Wishes) -> Programme {
-    let mut programme = Programme::new("New TLS connections: handshake, 228 bytes, end", wishes);
+fn lay_out(options: &Options) -> Plan {
+    let mut plan = Plan::new("New TLS connections: handshake, 228 bytes, end", options);
     let kinds = [
         (Resumption::Full, Groups::X25519),
         (Resumption::Resumed, Groups::X25519),
         (Resumption::Full, Groups::X25519MLKEM768),
         (Resumption::Resumed, Groups::X25519MLKEM768),
     ];
-    let count = if wishes.quick() { 2 } else { kinds.len() };
-    programme.acts = kinds[..count]
+    let count = if options.quick() { 2 } else { kinds.len() };
+    plan.groups = kinds[..count]
         .iter()
-        .map(|&(resumption, groups)| act(wishes, resumption, groups))
+        .map(|&(resumption, groups)| group(options, resumption, groups))
         .collect();
-    programme.notes.push(
+    plan.notes.push(
         "The client does not verify certificates, which saves client CPU time only. Resumed \
          handshakes continue an earlier session."
             .to_owned(),
     );
-    programme
+    plan
 }
 
-fn act(wishes: &Wishes, resumption: Resumption, groups: Groups) -> Act {
+fn group(options: &Options, resumption: Resumption, groups: Groups) -> Group {
     let mut needs = vec![Ability::Https, Ability::Hello];
     if groups == Groups::X25519 {
         needs.push(Ability::X25519);
@@ -44,28 +45,28 @@ fn act(wishes: &Wishes, resumption: Resumption, groups: Groups) -> Act {
     if resumption == Resumption::Resumed {
         needs.push(Ability::Tickets);
     }
-    Act {
+    Group {
         setting: Setting::Single {
             tls: true,
             keep_alive: false,
             published: false,
             cgi: false,
         },
-        cast: Cast::able(&needs, 0),
-        cases: vec![case(wishes, resumption, groups)],
+        selection: Selection::able(&needs, 0),
+        cases: vec![case(options, resumption, groups)],
         order: Order::Listed,
     }
 }
 
-fn case(wishes: &Wishes, resumption: Resumption, groups: Groups) -> Case {
-    let plan = Plan {
+fn case(options: &Options, resumption: Resumption, groups: Groups) -> Case {
+    let workload = Workload {
         keep_alive: false,
         tls: Some(Tls {
             resumption,
             groups,
             ..usual_tls()
         }),
-        ..wishes.plan("/hello.html", CLIENTS)
+        ..options.workload("/hello.html", CLIENTS)
     };
     let handshake = match resumption {
         Resumption::Full => "full",
@@ -78,7 +79,7 @@ fn case(wishes: &Wishes, resumption: Resumption, groups: Groups) -> Case {
     let case = Case::new(
         format!("{handshake}-{}", group.to_lowercase()),
         format!("new TLS connection, {handshake}, {group}"),
-        plan,
+        workload,
     )
     .of_size(HELLO_BYTES)
     .with(

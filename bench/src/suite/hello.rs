@@ -1,8 +1,9 @@
 //! Suite of source document 002: nine servers with a hello page, ten clients, a new connection per request.
 
-use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes};
+use super::options::Options;
+use super::plan::{Case, Group, Plan, Selection, Setting, Suite};
 use crate::catalogue::Ability;
-use crate::load::{Length, Plan};
+use crate::load::{Length, Workload};
 use crate::result::Parameter;
 use crate::rounds::Order;
 
@@ -13,25 +14,25 @@ pub(super) const SUITE: Suite = Suite {
     lay_out,
 };
 
-fn lay_out(wishes: &Wishes) -> Programme {
-    let mut programme = Programme::new("Hello: 228 bytes, 10 clients, no keep-alive", wishes);
-    let path = if wishes.as_published {
+fn lay_out(options: &Options) -> Plan {
+    let mut plan = Plan::new("Hello: 228 bytes, 10 clients, no keep-alive", options);
+    let path = if options.as_published {
         "/"
     } else {
         "/hello.html"
     };
-    let mut plan = Plan {
+    let mut workload = Workload {
         keep_alive: false,
-        ..wishes.plan(path, CLIENTS)
+        ..options.workload(path, CLIENTS)
     };
     let mut needs = vec![Ability::Http, Ability::Hello];
-    if wishes.as_published {
+    if options.as_published {
         needs = vec![Ability::Http, Ability::Published];
-        if wishes.seconds.is_none() {
-            plan.length = Length::Requests(PUBLISHED_REQUESTS);
+        if options.seconds.is_none() {
+            workload.length = Length::Requests(PUBLISHED_REQUESTS);
         }
-        plan.warm_up_seconds = wishes.warm_up_seconds.unwrap_or(0.0);
-        programme.notes.push(
+        workload.warm_up_seconds = options.warm_up_seconds.unwrap_or(0.0);
+        plan.notes.push(
             "As published, with unequal settings: each server sends the body of its source document \
              (17 to 228 bytes). HTTP::Daemon has one client, every other server ten, with 1,000 \
              requests each and no warm-up. The fastest servers need 0.05 s for 1,000 requests, so \
@@ -39,24 +40,24 @@ fn lay_out(wishes: &Wishes) -> Programme {
                 .to_owned(),
         );
     }
-    let case = Case::new("hello", "Hello, 10 clients, no keep-alive", plan);
-    let case = if wishes.as_published {
+    let case = Case::new("hello", "Hello, 10 clients, no keep-alive", workload);
+    let case = if options.as_published {
         case.with("as_published", Parameter::Flag(true))
     } else {
         case.of_size(HELLO_BYTES)
     };
-    programme.acts = vec![Act {
+    plan.groups = vec![Group {
         setting: Setting::Single {
             tls: false,
             keep_alive: false,
-            published: wishes.as_published,
+            published: options.as_published,
             cgi: false,
         },
-        cast: Cast::able(&needs, 0),
+        selection: Selection::able(&needs, 0),
         cases: vec![case],
         order: Order::Listed,
     }];
-    programme
+    plan
 }
 
 const CLIENTS: usize = 10;

@@ -1,7 +1,8 @@
 //! Suite of source documents 000 and 001: a page of 5,100 bytes over TLS on persistent connections, from a
 //! light load to a load beyond the expected limit of small machines.
 
-use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands};
+use super::options::Options;
+use super::plan::{Case, Group, Plan, Selection, Setting, Suite, thousands};
 use crate::catalogue::Ability;
 use crate::load::Length;
 use crate::rounds::Order;
@@ -16,47 +17,47 @@ pub(super) const SUITE: Suite = Suite {
 
 const CONNECTIONS: [usize; 3] = [10, 500, 1_500];
 
-fn lay_out(wishes: &Wishes) -> Programme {
-    let mut programme = Programme::new("A page of 5,100 bytes over TLS, kept alive", wishes);
-    let connections: &[usize] = if wishes.quick() {
+fn lay_out(options: &Options) -> Plan {
+    let mut plan = Plan::new("A page of 5,100 bytes over TLS, kept alive", options);
+    let connections: &[usize] = if options.quick() {
         &[10, 500]
     } else {
         &CONNECTIONS
     };
     // Each number of connections has its own start, since memory is one of the figures.
-    programme.acts = connections
+    plan.groups = connections
         .iter()
-        .map(|&count| act(wishes, count))
+        .map(|&count| group(options, count))
         .collect();
-    if wishes.as_published {
-        programme.pinned = false;
-        programme.notes.push(
+    if options.as_published {
+        plan.pinned = false;
+        plan.notes.push(
             "As published: 30 s, 8 client threads, no warm-up; server and client share the same \
              processors."
                 .to_owned(),
         );
     }
-    programme
+    plan
 }
 
-fn act(wishes: &Wishes, connections: usize) -> Act {
+fn group(options: &Options, connections: usize) -> Group {
     let path = Site::path_of(Site::JOURNAL_BYTES);
-    let mut plan = wishes.kept_alive_over_tls(wishes.plan(&path, connections));
-    if wishes.as_published {
-        plan.threads = PUBLISHED_THREADS;
-        plan.length = Length::Seconds(wishes.seconds.unwrap_or(PUBLISHED_SECONDS));
-        plan.warm_up_seconds = wishes.warm_up_seconds.unwrap_or(0.0);
+    let mut workload = options.kept_alive_over_tls(options.workload(&path, connections));
+    if options.as_published {
+        workload.threads = PUBLISHED_THREADS;
+        workload.length = Length::Seconds(options.seconds.unwrap_or(PUBLISHED_SECONDS));
+        workload.warm_up_seconds = options.warm_up_seconds.unwrap_or(0.0);
     }
     let title = format!("TLS, {} connections", thousands(connections));
-    let case = Case::new(format!("tls-{connections}"), title, plan);
-    Act {
+    let case = Case::new(format!("tls-{connections}"), title, workload);
+    Group {
         setting: Setting::Single {
             tls: true,
             keep_alive: true,
             published: false,
             cgi: false,
         },
-        cast: Cast::able(&[Ability::Https], Site::JOURNAL_BYTES),
+        selection: Selection::able(&[Ability::Https], Site::JOURNAL_BYTES),
         cases: vec![case.of_size(Site::JOURNAL_BYTES)],
         order: Order::Listed,
     }

@@ -1,9 +1,10 @@
 //! Suite of source document 003: sizes × connections × client threads, as run by Spare Cores on three
 //! thousand machines. The suite adds TLS, several rounds, percentiles and disjoint processors.
 
-use super::{Act, Case, Cast, Extent, FEW_ROUNDS, Programme, Setting, Suite, Wishes, usual_tls};
+use super::options::{Extent, FEW_ROUNDS, Options, usual_tls};
+use super::plan::{Case, Group, Plan, Selection, Setting, Suite};
 use crate::catalogue::Ability;
-use crate::load::{Length, Plan};
+use crate::load::{Length, Workload};
 use crate::result::Parameter;
 use crate::rounds::Order;
 use crate::site::Site;
@@ -19,48 +20,48 @@ const KILOBYTES: [u64; 5] = [1, 16, 64, 256, 512];
 const THREADS: [usize; 3] = [1, 2, 4];
 const CONNECTIONS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 
-fn lay_out(wishes: &Wishes) -> Programme {
-    let mut programme = Programme::new(
+fn lay_out(options: &Options) -> Plan {
+    let mut plan = Plan::new(
         "Sizes × connections × threads for each processor, extrapolated",
-        wishes,
+        options,
     );
-    programme.rounds = wishes.rounds(if wishes.as_published { 1 } else { FEW_ROUNDS });
-    let protocols: &[bool] = if wishes.as_published {
+    plan.rounds = options.rounds(if options.as_published { 1 } else { FEW_ROUNDS });
+    let protocols: &[bool] = if options.as_published {
         &[false]
     } else {
         &[false, true]
     };
-    programme.acts = protocols.iter().map(|&tls| act(wishes, tls)).collect();
-    programme.notes.push(
+    plan.groups = protocols.iter().map(|&tls| group(options, tls)).collect();
+    plan.notes.push(
         "Extrapolated: requests/s ÷ the server's CPU time × the CPU time of server and client. The \
          formula assigns the client's time to the server at equal efficiency, and is too low where \
          the processors were idle."
             .to_owned(),
     );
-    programme.notes.push(
+    plan.notes.push(
         "All cells of a round are measured on one start of a server, so the memory of a cell \
          includes the effect of earlier cells."
             .to_owned(),
     );
-    if wishes.as_published {
-        programme.pinned = false;
-        programme.notes.push(
+    if options.as_published {
+        plan.pinned = false;
+        plan.notes.push(
             "As published: 10 s, one round, no warm-up, plain HTTP; server and client share all \
              processors."
                 .to_owned(),
         );
     }
-    programme
+    plan
 }
 
-fn act(wishes: &Wishes, tls: bool) -> Act {
+fn group(options: &Options, tls: bool) -> Group {
     let mut cases = Vec::new();
-    for (kilobytes, threads, connections) in cells(wishes.extent) {
-        cases.push(case(wishes, tls, kilobytes, threads, connections));
+    for (kilobytes, threads, connections) in cells(options.extent) {
+        cases.push(case(options, tls, kilobytes, threads, connections));
     }
     let protocol = if tls { Ability::Https } else { Ability::Http };
     let largest = KILOBYTES[KILOBYTES.len() - 1] * 1024;
-    Act {
+    Group {
         setting: Setting::Single {
             tls,
             keep_alive: true,
@@ -68,7 +69,7 @@ fn act(wishes: &Wishes, tls: bool) -> Act {
             cgi: false,
         },
         // The document's server keeps its files in memory; the other contenders are widely used servers.
-        cast: Cast::able(&[protocol, Ability::KeepAlive], largest)
+        selection: Selection::able(&[protocol, Ability::KeepAlive], largest)
             .usually(&["anthill", "nginx", "lighttpd", "actix", "binserve"]),
         cases,
         order: Order::Listed,
@@ -105,27 +106,27 @@ fn cells(extent: Extent) -> Vec<(u64, usize, usize)> {
     cells
 }
 
-fn case(wishes: &Wishes, tls: bool, kilobytes: u64, threads: usize, connections: usize) -> Case {
+fn case(options: &Options, tls: bool, kilobytes: u64, threads: usize, connections: usize) -> Case {
     // The document counts the vCPUs of the whole machine; here the server has a part of the machine.
-    let cpus = if wishes.as_published {
-        wishes.server_cpus + wishes.client_cpus
+    let cpus = if options.as_published {
+        options.server_cpus + options.client_cpus
     } else {
-        wishes.server_cpus
+        options.server_cpus
     };
     let bytes = kilobytes * 1024;
-    let mut plan = Plan {
+    let mut workload = Workload {
         tls: tls.then(usual_tls),
         threads: threads * cpus,
-        ..wishes.plan(&Site::path_of(bytes), connections * cpus)
+        ..options.workload(&Site::path_of(bytes), connections * cpus)
     };
-    if wishes.as_published {
-        plan.length = Length::Seconds(wishes.seconds.unwrap_or(PUBLISHED_SECONDS));
-        plan.warm_up_seconds = wishes.warm_up_seconds.unwrap_or(0.0);
+    if options.as_published {
+        workload.length = Length::Seconds(options.seconds.unwrap_or(PUBLISHED_SECONDS));
+        workload.warm_up_seconds = options.warm_up_seconds.unwrap_or(0.0);
     } else {
-        wishes.time(&mut plan, SECONDS, FULL_SECONDS);
+        options.time(&mut workload, SECONDS, FULL_SECONDS);
     }
     let protocol = if tls { "tls" } else { "plain" };
-    let (threads, connections) = (plan.threads, plan.connections);
+    let (threads, connections) = (workload.threads, workload.connections);
     let many = |count: usize, one: &str| match count {
         1 => format!("1 {one}"),
         _ => format!("{count} {one}s"),
@@ -139,7 +140,7 @@ fn case(wishes: &Wishes, tls: bool, kilobytes: u64, threads: usize, connections:
     Case::new(
         format!("{protocol}-{kilobytes}k-t{threads}-c{connections}"),
         title,
-        plan,
+        workload,
     )
     .of_size(bytes)
     .with("threads", Parameter::Count(threads as u64))

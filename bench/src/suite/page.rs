@@ -1,7 +1,8 @@
 //! Suite of source document 000's second table: a page of the journal in a real browser, cold and cached.
 //! The suite measures the waiting time of one visitor, which a load of 1,500 connections does not show.
 
-use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes};
+use super::options::Options;
+use super::plan::{Case, Group, Plan, Selection, Setting, Suite};
 use crate::catalogue::Ability;
 use crate::result::Parameter;
 use crate::rounds::Order;
@@ -13,19 +14,19 @@ pub(super) const SUITE: Suite = Suite {
     lay_out,
 };
 
-fn lay_out(wishes: &Wishes) -> Programme {
-    let mut programme = Programme::new("A page in a browser, cold and cached", wishes);
+fn lay_out(options: &Options) -> Plan {
+    let mut plan = Plan::new("A page in a browser, cold and cached", options);
     let case = |cache: &str| {
-        let plan = crate::load::Plan {
-            tls: Some(super::usual_tls()),
-            ..wishes.plan(crate::page_stage::PATH, 1)
+        let workload = crate::load::Workload {
+            tls: Some(super::options::usual_tls()),
+            ..options.workload(crate::page_measurer::PATH, 1)
         };
-        Case::new(cache, format!("A page in Chromium, {cache}"), plan)
+        Case::new(cache, format!("A page in Chromium, {cache}"), workload)
             .with("cache", Parameter::Word(cache.to_owned()))
     };
-    programme.acts = vec![Act {
+    plan.groups = vec![Group {
         setting: Setting::Browser,
-        cast: Cast::able(&[Ability::Https, Ability::Files], FONT_BYTES).usually(&[
+        selection: Selection::able(&[Ability::Https, Ability::Files], FONT_BYTES).usually(&[
             "anthill",
             "nginx",
             "apache",
@@ -36,7 +37,7 @@ fn lay_out(wishes: &Wishes) -> Programme {
         cases: ["cold", "cached"].map(case).into(),
         order: Order::Chained,
     }];
-    programme.notes.push(
+    plan.notes.push(
         "The test authority is in Chromium's own trust store, since Chromium caches nothing after a \
          certificate error. Cold: a browser context without cache and connections, in a browser that \
          has loaded the page before in another context. Cached: the page loaded again in the same \
@@ -44,7 +45,7 @@ fn lay_out(wishes: &Wishes) -> Programme {
          lifetime."
             .to_owned(),
     );
-    programme
+    plan
 }
 
 /// Size of the largest file of the page, rounded up; contenders must be able to serve the file.

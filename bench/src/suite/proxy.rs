@@ -3,9 +3,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands};
+use super::options::Options;
+use super::plan::{Case, Group, Plan, Selection, Setting, Suite, thousands};
 use crate::catalogue::Ability;
-use crate::load::{Pace, Plan, Protocol};
+use crate::load::{Pace, Protocol, Workload};
 use crate::result::Parameter;
 use crate::rounds::Order;
 use crate::site::Site;
@@ -17,14 +18,14 @@ pub(super) const SUITE: Suite = Suite {
     lay_out,
 };
 
-fn lay_out(wishes: &Wishes) -> Programme {
-    let mut programme = Programme::new("Balancers before four members", wishes);
-    programme.acts = cases(wishes).into_iter().map(act).collect();
-    programme.notes = vec![
+fn lay_out(options: &Options) -> Plan {
+    let mut plan = Plan::new("Balancers before four members", options);
+    plan.groups = cases(options).into_iter().map(group).collect();
+    plan.notes = vec![
         format!(
             "Four members, each {} with one worker. The balancer keeps its connections to the members \
              alive. The balancer has the server's processors, the members share the client's processors.",
-            wishes.node
+            options.node
         ),
         format!(
             "Clients come from {SOURCES} loopback addresses, and every response is compared with the page \
@@ -41,59 +42,59 @@ fn lay_out(wishes: &Wishes) -> Programme {
          lower the memory of a balancer of the same program."
             .to_owned(),
     ];
-    programme
+    plan
 }
 
 /// Returns the cases; each has a start of its own, since memory is one of the figures.
-fn cases(wishes: &Wishes) -> Vec<Case> {
+fn cases(options: &Options) -> Vec<Case> {
     let page = Site::JOURNAL_BYTES;
-    if wishes.quick() {
+    if options.quick() {
         return vec![
-            plain(wishes, page, 32),
-            http2(wishes, 4),
-            steady(wishes, 32),
+            plain(options, page, 32),
+            http2(options, 4),
+            steady(options, 32),
         ];
     }
-    let mut cases: Vec<Case> = CONNECTIONS.map(|count| plain(wishes, page, count)).into();
-    let (tls_connections, http2_connections): (&[usize], &[usize]) = if wishes.full() {
+    let mut cases: Vec<Case> = CONNECTIONS.map(|count| plain(options, page, count)).into();
+    let (tls_connections, http2_connections): (&[usize], &[usize]) = if options.full() {
         (&CONNECTIONS, &[4, 20, 80])
     } else {
         (&[200], &[20])
     };
-    cases.extend(tls_connections.iter().map(|&count| tls(wishes, count)));
-    cases.extend(http2_connections.iter().map(|&count| http2(wishes, count)));
-    cases.push(plain(wishes, LARGE_BYTES, 32));
-    cases.push(steady(wishes, 200));
+    cases.extend(tls_connections.iter().map(|&count| tls(options, count)));
+    cases.extend(http2_connections.iter().map(|&count| http2(options, count)));
+    cases.push(plain(options, LARGE_BYTES, 32));
+    cases.push(steady(options, 200));
     cases
 }
 
-fn act(case: Case) -> Act {
-    let front = match case.plan.protocol {
+fn group(case: Case) -> Group {
+    let front = match case.workload.protocol {
         Protocol::Http2 => Ability::Http2,
-        _ if case.plan.tls.is_some() => Ability::Https,
+        _ if case.workload.tls.is_some() => Ability::Https,
         _ => Ability::Http,
     };
-    Act {
+    Group {
         setting: Setting::Proxy {
             members: MEMBERS,
-            tls: case.plan.tls.is_some(),
+            tls: case.workload.tls.is_some(),
         },
-        cast: Cast::able(&[Ability::Balancer, front, Ability::KeepAlive], 0)
+        selection: Selection::able(&[Ability::Balancer, front, Ability::KeepAlive], 0)
             .usually(&["anthill", "nginx", "haproxy", "apache", "caddy"]),
         cases: vec![case],
         order: Order::Listed,
     }
 }
 
-/// Returns a plan for a page, from all clients' addresses.
-fn plan(wishes: &Wishes, bytes: u64, connections: usize) -> Plan {
-    Plan {
+/// Returns a workload for a page, from all clients' addresses.
+fn workload(options: &Options, bytes: u64, connections: usize) -> Workload {
+    Workload {
         sources: (1..=SOURCES).map(client_address).collect(),
-        ..wishes.plan(&Site::path_of(bytes), connections)
+        ..options.workload(&Site::path_of(bytes), connections)
     }
 }
 
-fn plain(wishes: &Wishes, bytes: u64, connections: usize) -> Case {
+fn plain(options: &Options, bytes: u64, connections: usize) -> Case {
     let (id, size) = match bytes {
         LARGE_BYTES => ("large", "512 KB".to_owned()),
         _ => ("plain", "5,100 bytes".to_owned()),
@@ -102,40 +103,40 @@ fn plain(wishes: &Wishes, bytes: u64, connections: usize) -> Case {
     Case::new(
         format!("{id}-{connections}"),
         title,
-        plan(wishes, bytes, connections),
+        workload(options, bytes, connections),
     )
     .of_size(bytes)
 }
 
-fn tls(wishes: &Wishes, connections: usize) -> Case {
+fn tls(options: &Options, connections: usize) -> Case {
     let page = Site::JOURNAL_BYTES;
-    let plan = wishes.kept_alive_over_tls(plan(wishes, page, connections));
+    let workload = options.kept_alive_over_tls(workload(options, page, connections));
     let title = format!("TLS, 5,100 bytes, {} connections", thousands(connections));
-    Case::new(format!("tls-{connections}"), title, plan).of_size(page)
+    Case::new(format!("tls-{connections}"), title, workload).of_size(page)
 }
 
-fn http2(wishes: &Wishes, connections: usize) -> Case {
+fn http2(options: &Options, connections: usize) -> Case {
     let page = Site::JOURNAL_BYTES;
-    let plan = Plan {
+    let workload = Workload {
         protocol: Protocol::Http2,
         streams: STREAMS,
-        ..wishes.kept_alive_over_tls(plan(wishes, page, connections))
+        ..options.kept_alive_over_tls(workload(options, page, connections))
     };
     let title = format!("HTTP/2, 5,100 bytes, {connections} connections × {STREAMS} streams");
-    Case::new(format!("h2-{connections}"), title, plan).of_size(page)
+    Case::new(format!("h2-{connections}"), title, workload).of_size(page)
 }
 
 /// Returns the case of the added latency. At the limit of a server, latency is only the number of clients
 /// divided by the rate, so the rate is fixed and equal for all contenders.
-fn steady(wishes: &Wishes, connections: usize) -> Case {
+fn steady(options: &Options, connections: usize) -> Case {
     let page = Site::JOURNAL_BYTES;
-    let plan = Plan {
+    let workload = Workload {
         pace: Pace::Open { rate: RATE },
-        ..plan(wishes, page, connections)
+        ..workload(options, page, connections)
     };
     let rate = thousands(RATE as usize);
     let title = format!("plain, 5,100 bytes, {connections} connections, {rate} requests/s");
-    let case = Case::new(format!("steady-{connections}"), title, plan)
+    let case = Case::new(format!("steady-{connections}"), title, workload)
         .of_size(page)
         .with("requests_per_second", Parameter::Count(RATE as u64));
     Case {

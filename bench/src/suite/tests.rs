@@ -1,7 +1,9 @@
+use super::plan::thousands;
 use super::*;
+use crate::load::Length;
 
-fn wishes() -> Wishes {
-    Wishes {
+fn options() -> Options {
+    Options {
         extent: Extent::Usual,
         as_published: false,
         rounds: None,
@@ -16,22 +18,25 @@ fn wishes() -> Wishes {
 }
 
 #[test]
-fn every_suite_has_valid_plans_and_unique_scenarios() {
+fn every_suite_has_valid_workloads_and_unique_scenarios() {
     for suite in SUITES {
         for extent in [Extent::Quick, Extent::Usual, Extent::Full] {
-            let wishes = Wishes { extent, ..wishes() };
-            let programme = (suite.lay_out)(&wishes);
+            let options = Options {
+                extent,
+                ..options()
+            };
+            let plan = (suite.lay_out)(&options);
             let mut ids = std::collections::BTreeSet::new();
-            for case in programme.acts.iter().flat_map(|act| &act.cases) {
-                assert_eq!(case.plan.check(), Ok(()), "{}", case.scenario.id);
+            for case in plan.groups.iter().flat_map(|group| &group.cases) {
+                assert_eq!(case.workload.check(), Ok(()), "{}", case.scenario.id);
                 assert!(ids.insert(&case.scenario.id), "{} twice", case.scenario.id);
             }
             assert!(!ids.is_empty());
-            let full = Wishes {
+            let full = Options {
                 extent: Extent::Full,
-                ..self::wishes()
+                ..self::options()
             };
-            let shorter = programme.rounds <= (suite.lay_out)(&full).rounds;
+            let shorter = plan.rounds <= (suite.lay_out)(&full).rounds;
             assert!(shorter, "{}", suite.name);
         }
     }
@@ -39,35 +44,40 @@ fn every_suite_has_valid_plans_and_unique_scenarios() {
 
 #[test]
 fn the_users_numbers_override_the_defaults() {
-    let asked = Wishes {
+    let asked = Options {
         extent: Extent::Quick,
         rounds: Some(9),
         seconds: Some(0.25),
         warm_up_seconds: Some(0.0),
-        ..wishes()
+        ..options()
     };
     for suite in SUITES {
-        let programme = (suite.lay_out)(&asked);
-        assert_eq!(programme.rounds, 9, "{}", suite.name);
-        for case in programme.acts.iter().flat_map(|act| &act.cases) {
+        let plan = (suite.lay_out)(&asked);
+        assert_eq!(plan.rounds, 9, "{}", suite.name);
+        for case in plan.groups.iter().flat_map(|group| &group.cases) {
             // wrk accepts only whole seconds.
             let seconds = if case.driver.is_some() { 1.0 } else { 0.25 };
-            assert_eq!(case.plan.length, Length::Seconds(seconds), "{}", suite.name);
-            assert_eq!(case.plan.warm_up_seconds, 0.0, "{}", suite.name);
+            assert_eq!(
+                case.workload.length,
+                Length::Seconds(seconds),
+                "{}",
+                suite.name
+            );
+            assert_eq!(case.workload.warm_up_seconds, 0.0, "{}", suite.name);
         }
     }
 }
 
 #[test]
-fn usual_casts_are_in_the_catalogue() {
+fn usual_selections_are_in_the_catalogue() {
     let catalogue = crate::catalogue::Catalogue::load(None).expect("the built-in catalogue");
     for suite in SUITES {
-        for act in (suite.lay_out)(&wishes()).acts {
+        for group in (suite.lay_out)(&options()).groups {
             let able = catalogue
                 .entries()
                 .iter()
-                .filter(|entry| act.cast.lacking(entry).is_none());
-            let usual = act.cast.usual.clone();
+                .filter(|entry| group.selection.lacking(entry).is_none());
+            let usual = group.selection.usual.clone();
             let present = able.filter(|entry| usual.is_empty() || usual.contains(&entry.name));
             assert!(present.count() > 0, "{}", suite.name);
             for name in usual {

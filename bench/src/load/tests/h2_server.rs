@@ -54,7 +54,7 @@ impl H2Server {
         let (requests, connections) =
             (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let (stop, stopped) = oneshot::channel();
-        let (asked, reached) = (Arc::clone(&requests), Arc::clone(&connections));
+        let (pending, reached) = (Arc::clone(&requests), Arc::clone(&connections));
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -64,7 +64,7 @@ impl H2Server {
                 let accepting = async {
                     let listener = TcpListener::from_std(listener).expect("a listener");
                     let answer: std::rc::Rc<dyn Fn() -> Reply> =
-                        std::rc::Rc::new(move || answer(asked.fetch_add(1, Ordering::SeqCst)));
+                        std::rc::Rc::new(move || answer(pending.fetch_add(1, Ordering::SeqCst)));
                     let tls = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
                     loop {
                         let (socket, _) = listener.accept().await.expect("a connection");

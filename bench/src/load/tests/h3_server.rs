@@ -60,7 +60,7 @@ impl H3Server {
             Arc::<AtomicUsize>::default(),
         );
         let (stop, stopped) = oneshot::channel();
-        let (asked, reached, left) = (
+        let (pending, reached, left) = (
             Arc::clone(&requests),
             Arc::clone(&connections),
             Arc::clone(&closed),
@@ -79,7 +79,7 @@ impl H3Server {
                 let address = endpoint.local_addr().expect("a local address");
                 tell.send(address).expect("the test");
                 let answer: Answer =
-                    std::rc::Rc::new(move || answer(asked.fetch_add(1, Ordering::SeqCst)));
+                    std::rc::Rc::new(move || answer(pending.fetch_add(1, Ordering::SeqCst)));
                 let accepting = async {
                     while let Some(incoming) = endpoint.accept().await {
                         let (answer, reached) = (std::rc::Rc::clone(&answer), Arc::clone(&reached));

@@ -12,8 +12,8 @@ fn server(answer: impl Fn(usize) -> Reply + Send + 'static) -> H3Server {
     H3Server::start(tls(&certificate(), &rustls::version::TLS13), answer)
 }
 
-fn plan_h3(server: &H3Server, requests: u64) -> Plan {
-    Plan {
+fn plan_h3(server: &H3Server, requests: u64) -> Workload {
+    Workload {
         protocol: Protocol::Http3,
         tls: Some(Tls::default()),
         length: Length::Requests(requests),
@@ -22,7 +22,7 @@ fn plan_h3(server: &H3Server, requests: u64) -> Plan {
             body: Some(Arc::from(*b"hello")),
             ..Expect::default()
         },
-        ..Plan::new(server.address)
+        ..Workload::new(server.address)
     }
 }
 
@@ -36,7 +36,7 @@ fn wait_for_closed_connections(server: &H3Server, connections: usize) {
 #[test]
 fn http3_sends_requests_on_several_streams_and_closes_its_connections() {
     let server = server(|_| HELLO_H3);
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         connections: 3,
         streams: 4,
         threads: 2,
@@ -57,7 +57,7 @@ fn http3_sends_requests_on_several_streams_and_closes_its_connections() {
 fn without_keep_alive_there_is_a_connection_for_each_request() {
     for (resumption, resumed) in [(Resumption::Full, 0..=0), (Resumption::Resumed, 18..=19)] {
         let server = server(|_| HELLO_H3);
-        let outcome = go(&Plan {
+        let outcome = go(&Workload {
             tls: Some(Tls {
                 resumption,
                 ..Tls::default()
@@ -85,7 +85,7 @@ fn without_keep_alive_there_is_a_connection_for_each_request() {
 fn only_certificates_of_the_authority_are_accepted() {
     let certificate = certificate();
     let server = H3Server::start(tls(&certificate, &rustls::version::TLS13), |_| HELLO_H3);
-    let trusting = |pem: String| Plan {
+    let trusting = |pem: String| Workload {
         tls: Some(Tls {
             trust: Trust::Authority(pem),
             ..Tls::default()
@@ -141,7 +141,7 @@ fn a_request_unprocessed_by_the_server_is_retried() {
         9 => Reply::Last(b"hello"),
         _ => HELLO_H3,
     });
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         streams: 3,
         ..plan_h3(&server, 90)
     });
@@ -153,7 +153,7 @@ fn a_request_unprocessed_by_the_server_is_retried() {
 #[test]
 fn a_missing_response_is_a_timeout() {
     let server = server(|number| if number == 1 { Reply::Never } else { HELLO_H3 });
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         timeout_seconds: 2.0,
         ..plan_h3(&server, 4)
     });
@@ -165,7 +165,7 @@ fn a_missing_response_is_a_timeout() {
 fn a_server_without_http3_is_a_connect_failure() {
     // Bound, but never read.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         addresses: vec![silent.local_addr().expect("a local address")],
         timeout_seconds: 0.2,
         ..plan_h3(&server(|_| HELLO_H3), 2)
@@ -179,7 +179,7 @@ fn the_open_loop_shows_a_stall() {
         100 => Reply::Stall(Duration::from_secs(1), b"hello"),
         _ => HELLO_H3,
     });
-    let outcome = go(&Plan {
+    let outcome = go(&Workload {
         streams: 4,
         pace: Pace::Open { rate: 500.0 },
         length: Length::Seconds(2.0),
@@ -196,12 +196,12 @@ fn the_open_loop_shows_a_stall() {
 #[test]
 fn a_stopped_run_ends_at_once() {
     let server = server(|_| HELLO_H3);
-    let plan = Plan {
+    let workload = Workload {
         connections: 4,
         length: Length::Seconds(3600.0),
         ..plan_h3(&server, 1)
     };
-    let outcome = run(&plan, &AtomicBool::new(true)).expect("a valid plan");
+    let outcome = run(&workload, &AtomicBool::new(true)).expect("a valid workload");
     assert!(outcome.seconds < 360.0);
     wait_for_closed_connections(&server, server.connections());
 }

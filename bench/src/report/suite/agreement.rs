@@ -7,14 +7,14 @@ use crate::report::number;
 use crate::report::view::{View, is_ours};
 
 /// Returns the blocks of a run: the table, then the general blocks.
-pub fn blocks(view: View) -> Vec<Block> {
+pub(super) fn blocks(view: View) -> Vec<Block> {
     let mut blocks = vec![Block::Table(table(view))];
     blocks.extend(super::general::blocks(view));
     blocks
 }
 
 /// Returns the table of agreements.
-pub fn table(view: View) -> Table {
+pub(crate) fn table(view: View) -> Table {
     let head = [
         "server",
         "requests/s, our generator ÷ wrk",

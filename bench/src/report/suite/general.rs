@@ -7,7 +7,7 @@ use crate::report::tables;
 use crate::report::view::View;
 
 /// Returns the blocks of a run.
-pub fn blocks(view: View) -> Vec<Block> {
+pub(super) fn blocks(view: View) -> Vec<Block> {
     let scenarios = view.scenarios();
     if scenarios.len() > SCENARIOS_AS_SECTIONS {
         return many(view);

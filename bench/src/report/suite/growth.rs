@@ -10,7 +10,7 @@ use crate::report::view::View;
 use crate::result::{ContenderFacts, Scenario};
 
 /// Returns the blocks of a run; `other` is the parameter that varies besides the users.
-pub fn blocks(view: View, other: &str) -> Vec<Block> {
+pub(super) fn blocks(view: View, other: &str) -> Vec<Block> {
     let mut blocks = charts(view, "users", Metric::Rate);
     for metric in [Metric::Mean, Metric::Longest, Metric::Availability] {
         blocks.extend(folded_charts(view, "users", metric));

@@ -8,7 +8,7 @@ use crate::report::view::View;
 use crate::result::Scenario;
 
 /// Returns the blocks of a run.
-pub fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
+pub(super) fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
     let scenarios = view.scenarios();
     let mut blocks = Vec::new();
     for scenario in &scenarios {

@@ -8,7 +8,7 @@ use crate::report::view::View;
 use crate::result::{ContenderFacts, Scenario};
 
 /// Returns the blocks of a run.
-pub fn blocks(view: View) -> Vec<Block> {
+pub(super) fn blocks(view: View) -> Vec<Block> {
     let mut blocks = Vec::new();
     for scenario in view.scenarios() {
         blocks.push(Block::Heading(scenario.title.clone()));

@@ -9,7 +9,7 @@ use crate::report::{machines, percentiles, tables, variance};
 use crate::result::{ContenderFacts, Scenario};
 
 /// Returns the blocks of a run.
-pub fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
+pub(super) fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
     let mut blocks = Vec::new();
     for scenario in view.scenarios() {
         let published = published(scenario, sources);

@@ -9,7 +9,7 @@ use crate::report::view::View;
 use crate::result::{ContenderFacts, Scenario};
 
 /// Returns the blocks of a run.
-pub fn blocks(view: View) -> Vec<Block> {
+pub(super) fn blocks(view: View) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut folded = Vec::new();
     let charts = charts(view);

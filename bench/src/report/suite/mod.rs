@@ -14,12 +14,12 @@ use crate::published::Source;
 use crate::report::document::Block;
 use crate::report::view::View;
 
-pub use agreement::table as agreement_table;
-pub use page::table as page_table;
-pub use proxy::overview as proxy_tables;
+pub(super) use agreement::table as agreement_table;
+pub(super) use page::table as page_table;
+pub(super) use proxy::overview as proxy_tables;
 
 /// Returns the tables and charts of a run, with the figures of `sources` where published.
-pub fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
+pub(super) fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
     match view.run.suite.as_str() {
         "hello" => hello::blocks(view, sources),
         "matrix" => matrix::blocks(view),

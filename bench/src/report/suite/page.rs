@@ -8,7 +8,7 @@ use crate::report::view::{View, is_ours};
 use crate::result::{ContenderFacts, Scenario};
 
 /// Returns the blocks of a run.
-pub fn blocks(view: View) -> Vec<Block> {
+pub(super) fn blocks(view: View) -> Vec<Block> {
     let mut blocks = vec![Block::Table(table(view)), Block::Text(MEANING.into())];
     for scenario in view.scenarios() {
         let mut bars = tables::bars(view, scenario, Metric::Extra("load_ms"));
@@ -19,7 +19,7 @@ pub fn blocks(view: View) -> Vec<Block> {
 }
 
 /// Returns the table with a row per metric and columns for each server, cold and cached.
-pub fn table(view: View) -> Table {
+pub(crate) fn table(view: View) -> Table {
     let scenarios = view.scenarios();
     let mut columns = Vec::new();
     for facts in view.contenders() {

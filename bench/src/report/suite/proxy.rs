@@ -8,7 +8,7 @@ use crate::report::view::View;
 use crate::result::Scenario;
 
 /// Returns the blocks of a run.
-pub fn blocks(view: View) -> Vec<Block> {
+pub(super) fn blocks(view: View) -> Vec<Block> {
     let mut blocks = overview(view);
     for scenario in view.scenarios() {
         blocks.push(Block::Heading(scenario.title.clone()));
@@ -20,7 +20,7 @@ pub fn blocks(view: View) -> Vec<Block> {
 }
 
 /// Returns a table for each main metric, with a row per scenario and a column per contender.
-pub fn overview(view: View) -> Vec<Block> {
+pub(crate) fn overview(view: View) -> Vec<Block> {
     let scenarios = view.scenarios();
     let table = |metric: Metric| {
         let measured = |scenario: &&Scenario| view.has(metric, &[scenario]);

@@ -14,27 +14,27 @@ use std::time::Duration;
 use crate::catalogue::{Catalogue, Entry};
 use crate::contender::{Contender, Role, Setup, StartError};
 use crate::cores::Cores;
-use crate::driver::{Driver, DriverError, Measured, Watch};
-use crate::load::{Expect, Length, Plan};
+use crate::driver::{Driver, DriverError, Measured, Observer};
+use crate::load::{Expect, Length, Workload};
 use crate::machine::temperature_celsius;
 use crate::members;
-use crate::page_stage::PageStage;
+use crate::page_measurer::PageMeasurer;
 use crate::probe;
 use crate::process::{Counting, Measuring, Tree};
 use crate::result::{ContenderFacts, Failures, Round, Run, Usage};
-use crate::rounds::{Measure, Order, Trouble, Turn};
+use crate::rounds::{Measure, Order, RoundError, Turn};
 use crate::site::Site;
 use crate::soundness::{self, Load};
-use crate::suite::{Act, Case, Setting};
+use crate::suite::{Case, Group, Setting};
 
 /// State and settings of all turns of a run.
-pub struct Stage<'s> {
+pub(crate) struct Measurer<'s> {
     /// Known contenders.
     pub catalogue: &'s Catalogue,
     /// The served site.
     pub site: Site,
-    /// The suite's acts, with the same indices as the groups.
-    pub acts: Vec<Act>,
+    /// The suite's groups, with the same indices as the batches.
+    pub groups: Vec<Group>,
     /// Processors of server and client.
     pub cores: Cores,
     /// True if processes are pinned to their processors.
@@ -52,46 +52,46 @@ pub struct Stage<'s> {
     /// Flag set when the user ends the run.
     pub stop: &'s AtomicBool,
     /// The running contender.
-    pub playing: Option<Playing>,
+    pub running: Option<RunningContender>,
     /// Facts about each contender's start, by name.
     pub facts: BTreeMap<String, ContenderFacts>,
     /// The browser of the page suite.
-    pub pages: PageStage,
+    pub pages: PageMeasurer,
     /// Reason why CPU time is not counted by control groups, if so.
     pub coarse: Option<String>,
 }
 
 /// A running contender and the nodes behind it.
-pub struct Playing {
+pub(crate) struct RunningContender {
     contender: Contender,
     nodes: Vec<Contender>,
     folder: PathBuf,
 }
 
-impl Playing {
+impl RunningContender {
     /// Returns the addresses of the nodes or members.
     fn members(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.address(false)).collect()
     }
 }
 
-impl Measure for Stage<'_> {
-    fn start(&mut self, turn: Turn<'_>) -> Result<(), Trouble> {
-        let act = self.acts[turn.group].clone();
+impl Measure for Measurer<'_> {
+    fn start(&mut self, turn: Turn<'_>) -> Result<(), RoundError> {
+        let group = self.groups[turn.batch].clone();
         let entry = self.entry(turn.contender)?.clone();
         let folder = self
             .folder
-            .join(format!("{}-{}-{}", turn.contender, turn.group, turn.round));
-        let nodes = self.start_nodes(&act, &folder)?;
-        let mut setup = self.setup(&act, &folder);
-        setup.role = role(act.setting, &nodes);
-        if let Setting::Node { share } = act.setting {
+            .join(format!("{}-{}-{}", turn.contender, turn.batch, turn.round));
+        let nodes = self.start_nodes(&group, &folder)?;
+        let mut setup = self.setup(&group, &folder);
+        setup.role = role(group.setting, &nodes);
+        if let Setting::Node { share } = group.setting {
             setup.share = Some(share);
         }
         let contender = Contender::start(&entry, &setup);
         let contender = contender.map_err(|error| cannot_start(&entry, error))?;
         self.note(&contender);
-        self.playing = Some(Playing {
+        self.running = Some(RunningContender {
             contender,
             nodes,
             folder,
@@ -99,47 +99,47 @@ impl Measure for Stage<'_> {
         self.leave_if_interrupted(turn)
     }
 
-    fn measure(&mut self, turn: Turn<'_>, scenario: usize) -> Result<Round, Trouble> {
-        let act = &self.acts[turn.group];
-        let case = &act.cases[scenario];
+    fn measure(&mut self, turn: Turn<'_>, scenario: usize) -> Result<Round, RoundError> {
+        let group = &self.groups[turn.batch];
+        let case = &group.cases[scenario];
         let entry = self.entry(turn.contender)?;
-        let Some(playing) = &self.playing else {
-            return Err(Trouble::failed("the server is not running"));
+        let Some(running) = &self.running else {
+            return Err(RoundError::failed("the server is not running"));
         };
-        if act.setting == Setting::Browser {
+        if group.setting == Setting::Browser {
             return self.open_page(scenario);
         }
-        let plan = self.plan(case, act, entry, playing)?;
+        let workload = self.workload(case, group, entry, running)?;
         if case.tried {
-            self.try_once(&plan)?;
+            self.try_once(&workload)?;
         }
-        self.check_members(&plan, act)?;
+        self.check_members(&workload, group)?;
         let driver = case.driver.unwrap_or(self.driver);
         let direct = if case.direct {
-            let plan = members::direct(&plan, playing.members());
-            Some(self.load(driver, &plan, playing, &members::Unwatched)?)
+            let workload = members::direct(&workload, running.members());
+            Some(self.load(driver, &workload, running, &members::NoObserver)?)
         } else {
             None
         };
-        let watch = Audience::new(playing, self.server_cpus());
-        let measured = self.load(driver, &plan, playing, &watch)?;
-        let mut round = watch.applaud(measured.round);
+        let observer = ServerObserver::new(running, self.server_cpus());
+        let measured = self.load(driver, &workload, running, &observer)?;
+        let mut round = observer.add_to(measured.round);
         if let Some(direct) = direct {
             members::compare_direct(&mut round, &direct.round);
         }
         let measured = Measured { round, ..measured };
-        self.still_answers(&measured.round, &plan, act, entry)?;
-        let left_out = match act.setting {
+        self.still_answers(&measured.round, &workload, group, entry)?;
+        let left_out = match group.setting {
             Setting::Proxy { .. } => members::left_out(&measured.round),
             _ => None,
         };
-        let load = match act.order {
+        let load = match group.order {
             Order::Rising => Load::Rising,
-            _ => Load::of(plan.connections),
+            _ => Load::of(workload.connections),
         };
-        let round = judge(measured, &plan, load)?;
+        let round = judge(measured, &workload, load)?;
         match left_out {
-            Some(why) => Err(Trouble::Unsound {
+            Some(why) => Err(RoundError::Unsound {
                 why,
                 round: Box::new(round),
             }),
@@ -148,70 +148,70 @@ impl Measure for Stage<'_> {
     }
 
     fn stop(&mut self, _turn: Turn<'_>) {
-        let Some(playing) = self.playing.take() else {
+        let Some(running) = self.running.take() else {
             return;
         };
-        playing.contender.stop();
-        for node in playing.nodes {
+        running.contender.stop();
+        for node in running.nodes {
             node.stop();
         }
         if !self.keep {
             // Remaining files are removed with the work folder.
-            let _ = std::fs::remove_dir_all(&playing.folder);
+            let _ = std::fs::remove_dir_all(&running.folder);
         }
     }
 
     fn describe(&self, run: &mut Run) {
         for facts in &mut run.contenders {
-            if let Some(seen) = self.facts.get(&facts.name) {
-                *facts = seen.clone();
+            if let Some(observations) = self.facts.get(&facts.name) {
+                *facts = observations.clone();
             }
         }
     }
 }
 
-impl Stage<'_> {
-    fn entry(&self, name: &str) -> Result<&Entry, Trouble> {
+impl Measurer<'_> {
+    fn entry(&self, name: &str) -> Result<&Entry, RoundError> {
         let entry = self.catalogue.contender(name);
-        entry.map_err(|unknown| Trouble::failed(unknown.to_string()))
+        entry.map_err(|unknown| RoundError::failed(unknown.to_string()))
     }
 
-    /// Carries out a plan, and checks that all servers are still running.
+    /// Carries out a workload, and checks that all servers are still running.
     fn load(
         &self,
         driver: Driver,
-        plan: &Plan,
-        playing: &Playing,
-        watch: &dyn Watch,
-    ) -> Result<Measured, Trouble> {
-        let measured = driver.measure(plan, &playing.folder, watch, self.stop);
+        workload: &Workload,
+        running: &RunningContender,
+        observer: &dyn Observer,
+    ) -> Result<Measured, RoundError> {
+        let measured = driver.measure(workload, &running.folder, observer, self.stop);
         if self.stop.load(Ordering::Relaxed) {
-            return Err(Trouble::Interrupted);
+            return Err(RoundError::Interrupted);
         }
-        for contender in playing.nodes.iter().chain([&playing.contender]) {
+        for contender in running.nodes.iter().chain([&running.contender]) {
             contender.alive().map_err(|died| {
-                Trouble::failed(format!("the server ended during the measurement: {died}"))
+                RoundError::failed(format!("the server ended during the measurement: {died}"))
             })?;
         }
         measured.map_err(|error| match error {
-            DriverError::Interrupted => Trouble::Interrupted,
-            error => Trouble::failed(error.to_string()),
+            DriverError::Interrupted => RoundError::Interrupted,
+            error => RoundError::failed(error.to_string()),
         })
     }
 
     /// Checks that a balancer asks its members in turn. Nodes of a limited share are not checked.
-    fn check_members(&self, plan: &Plan, act: &Act) -> Result<(), Trouble> {
-        let Setting::Proxy { members, .. } = act.setting else {
+    fn check_members(&self, workload: &Workload, group: &Group) -> Result<(), RoundError> {
+        let Setting::Proxy { members, .. } = group.setting else {
             return Ok(());
         };
         let authority = self.site.certificate.authority_pem.as_str();
-        let authority = plan.tls.is_some().then_some(authority);
-        members::check_turns(plan.addresses[0], authority, members).map_err(Trouble::failed)
+        let authority = workload.tls.is_some().then_some(authority);
+        members::check_turns(workload.addresses[0], authority, members).map_err(RoundError::failed)
     }
 
-    /// Returns a setup on the server's processors and ports for the connections of the act.
-    fn setup<'a>(&'a self, act: &Act, folder: &'a std::path::Path) -> Setup<'a> {
-        let (tls, keep_alive) = match act.setting {
+    /// Returns a setup on the server's processors and ports for the connections of the group.
+    fn setup<'a>(&'a self, group: &Group, folder: &'a std::path::Path) -> Setup<'a> {
+        let (tls, keep_alive) = match group.setting {
             Setting::Single {
                 tls, keep_alive, ..
             } => (tls, keep_alive),
@@ -220,12 +220,14 @@ impl Stage<'_> {
             Setting::Node { .. } | Setting::Cluster { .. } => (false, true),
         };
         // A balancer has a connection to a member for each stream of its clients.
-        let streams = |plan: &Plan| match act.setting {
-            Setting::Proxy { .. } => members::streams(plan),
+        let streams = |workload: &Workload| match group.setting {
+            Setting::Proxy { .. } => members::streams(workload),
             _ => 1,
         };
-        let plans = act.cases.iter().map(|case| &case.plan);
-        let connections = plans.map(|plan| plan.connections * streams(plan)).max();
+        let workloads = group.cases.iter().map(|case| &case.workload);
+        let connections = workloads
+            .map(|workload| workload.connections * streams(workload))
+            .max();
         let port = self.port.unwrap_or(0);
         Setup {
             tls,
@@ -247,35 +249,39 @@ impl Stage<'_> {
         }
     }
 
-    fn start_nodes(&self, act: &Act, folder: &std::path::Path) -> Result<Vec<Contender>, Trouble> {
-        let count = match act.setting {
+    fn start_nodes(
+        &self,
+        group: &Group,
+        folder: &std::path::Path,
+    ) -> Result<Vec<Contender>, RoundError> {
+        let count = match group.setting {
             Setting::Cluster { nodes, .. } => nodes,
             Setting::Proxy { members, .. } => members,
             _ => return Ok(Vec::new()),
         };
         (0..count)
-            .map(|number| self.start_node(act, folder, number))
+            .map(|number| self.start_node(group, folder, number))
             .collect()
     }
 
     /// Starts a node of a cluster, or a member of a balancer with a site of its own.
     fn start_node(
         &self,
-        act: &Act,
+        group: &Group,
         folder: &std::path::Path,
         number: usize,
-    ) -> Result<Contender, Trouble> {
+    ) -> Result<Contender, RoundError> {
         let entry = self.entry(&self.node)?;
         let folder = folder.join(format!("node-{}", number + 1));
         let copies = self.folder.join("node-programs");
         let mut site = self.site.clone();
-        let mut setup = self.setup(act, &folder);
-        match act.setting {
+        let mut setup = self.setup(group, &folder);
+        match group.setting {
             Setting::Cluster { share, .. } => setup.share = Some(share),
             _ => {
-                site = site
-                    .for_member(&folder, number)
-                    .map_err(|error| Trouble::failed(format!("{}: {error}", folder.display())))?;
+                site = site.for_member(&folder, number).map_err(|error| {
+                    RoundError::failed(format!("{}: {error}", folder.display()))
+                })?;
                 if self.pinned {
                     setup.cpus = self.cores.client.clone();
                 }
@@ -294,15 +300,15 @@ impl Stage<'_> {
 
     /// Records a contender's facts: each distinct configuration once.
     fn note(&mut self, contender: &Contender) {
-        let seen = contender.facts();
+        let observations = contender.facts();
         if let Counting::Processes { why } = contender.tree().counting() {
             self.coarse = Some(why);
         }
         let known = self
             .facts
-            .entry(seen.name.clone())
-            .or_insert_with(|| seen.clone());
-        for (file, text) in &seen.configuration {
+            .entry(observations.name.clone())
+            .or_insert_with(|| observations.clone());
+        for (file, text) in &observations.configuration {
             let mut same = known.configuration.values();
             if !same.any(|known| without_numbers(known) == without_numbers(text)) {
                 let name = format!("{file} ({})", known.configuration.len() + 1);
@@ -311,62 +317,62 @@ impl Stage<'_> {
         }
     }
 
-    /// Returns the case's plan for the running server, after a check of one response.
-    fn plan(
+    /// Returns the case's workload for the running server, after a check of one response.
+    fn workload(
         &self,
         case: &Case,
-        act: &Act,
+        group: &Group,
         entry: &Entry,
-        playing: &Playing,
-    ) -> Result<Plan, Trouble> {
-        let mut plan = case.plan.clone();
-        let address = playing.contender.address(plan.tls.is_some());
-        plan.addresses = vec![address];
+        running: &RunningContender,
+    ) -> Result<Workload, RoundError> {
+        let mut workload = case.workload.clone();
+        let address = running.contender.address(workload.tls.is_some());
+        workload.addresses = vec![address];
         if self.pinned {
-            plan.cpus = self.cores.client.clone();
+            workload.cpus = self.cores.client.clone();
         }
         if let (
             Setting::Single {
                 published: true, ..
             },
             Some(published),
-        ) = (act.setting, &entry.published)
+        ) = (group.setting, &entry.published)
         {
-            plan.connections = published.clients;
+            workload.connections = published.clients;
         }
-        let length = self.look(&plan, address, act, entry)?;
-        let is_proxied = matches!(act.setting, Setting::Proxy { .. });
-        let body = is_proxied.then(|| self.served(&plan.paths[0], act, entry));
-        plan.expect = Expect {
+        let length = self.look(&workload, address, group, entry)?;
+        let is_proxied = matches!(group.setting, Setting::Proxy { .. });
+        let body = is_proxied.then(|| self.served(&workload.paths[0], group, entry));
+        workload.expect = Expect {
             length: Some(length),
             body: body.flatten().map(Arc::from),
             ..Expect::default()
         };
-        Ok(plan)
+        Ok(workload)
     }
 
     /// Sends one request, compares the response with the served file, and returns the length of the
     /// content.
     fn look(
         &self,
-        plan: &Plan,
+        workload: &Workload,
         address: SocketAddr,
-        act: &Act,
+        group: &Group,
         entry: &Entry,
-    ) -> Result<u64, Trouble> {
-        let path = &plan.paths[0];
+    ) -> Result<u64, RoundError> {
+        let path = &workload.paths[0];
         let authority = self.site.certificate.authority_pem.as_str();
-        let answer = probe::get(address, path, plan.tls.is_some().then_some(authority));
-        let answer =
-            answer.map_err(|error| Trouble::failed(format!("no response to {path}: {error}")))?;
+        let answer = probe::get(address, path, workload.tls.is_some().then_some(authority));
+        let answer = answer
+            .map_err(|error| RoundError::failed(format!("no response to {path}: {error}")))?;
         if answer.status != 200 {
-            return Err(Trouble::failed(format!(
+            return Err(RoundError::failed(format!(
                 "wrong response to {path}: status {}",
                 answer.status
             )));
         }
-        match self.served(path, act, entry) {
-            Some(right) if right != answer.body => Err(Trouble::failed(format!(
+        match self.served(path, group, entry) {
+            Some(right) if right != answer.body => Err(RoundError::failed(format!(
                 "wrong response to {path}: {} bytes that differ from the {} bytes of the page",
                 answer.body.len(),
                 right.len()
@@ -380,31 +386,31 @@ impl Stage<'_> {
     fn still_answers(
         &self,
         round: &Round,
-        plan: &Plan,
-        act: &Act,
+        workload: &Workload,
+        group: &Group,
         entry: &Entry,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RoundError> {
         let given_up = round.failures.get(Failures::TIMEOUT).copied().unwrap_or(0);
         if given_up == 0 && round.requests > 0 {
             return Ok(());
         }
-        let again = self.look(plan, plan.addresses[0], act, entry);
-        let Err(Trouble::Failed { why, .. }) = again else {
+        let again = self.look(workload, workload.addresses[0], group, entry);
+        let Err(RoundError::Failed { why, .. }) = again else {
             return Ok(());
         };
-        Err(Trouble::Failed {
+        Err(RoundError::Failed {
             why: format!(
                 "the server hangs: {given_up} requests had no response within {} s; a further request: {why}",
-                plan.timeout_seconds
+                workload.timeout_seconds
             ),
             round: Some(Box::new(round.clone())),
         })
     }
 
     /// Returns the expected content of a path, if known in advance.
-    fn served(&self, path: &str, act: &Act, entry: &Entry) -> Option<Vec<u8>> {
+    fn served(&self, path: &str, group: &Group, entry: &Entry) -> Option<Vec<u8>> {
         let published = matches!(
-            act.setting,
+            group.setting,
             Setting::Single {
                 published: true,
                 ..
@@ -425,122 +431,129 @@ impl Stage<'_> {
         std::fs::read(self.site.root.join(file.trim_start_matches('/'))).ok()
     }
 
-    /// Checks with one request whether the contender supports the plan.
-    fn try_once(&self, plan: &Plan) -> Result<(), Trouble> {
-        let once = Plan {
+    /// Checks with one request whether the contender supports the workload.
+    fn try_once(&self, workload: &Workload) -> Result<(), RoundError> {
+        let once = Workload {
             connections: 1,
             threads: 1,
             length: Length::Requests(1),
             warm_up_seconds: 0.0,
-            ..plan.clone()
+            ..workload.clone()
         };
         let outcome = crate::load::run(&once, self.stop);
         match outcome {
             Ok(outcome) if outcome.requests == 1 => Ok(()),
             Ok(outcome) => {
                 let why = outcome.first_failures.into_values().next();
-                Err(Trouble::Unable(
+                Err(RoundError::Unable(
                     why.unwrap_or_else(|| "no response".to_owned()),
                 ))
             }
-            Err(error) => Err(Trouble::Unable(error.to_string())),
+            Err(error) => Err(RoundError::Unable(error.to_string())),
         }
     }
 
     /// Loads the page in the browser: cold, and immediately again for the cached scenario.
-    fn open_page(&mut self, scenario: usize) -> Result<Round, Trouble> {
-        let Some(playing) = &self.playing else {
-            return Err(Trouble::failed("the server is not running"));
+    fn open_page(&mut self, scenario: usize) -> Result<Round, RoundError> {
+        let Some(running) = &self.running else {
+            return Err(RoundError::failed("the server is not running"));
         };
         if scenario > 0 {
             let cached = self.pages.cached();
-            let cached = cached.ok_or_else(|| Trouble::failed("the cold page load failed"))?;
-            return cached.map_err(|error| Trouble::failed(error.to_string()));
+            let cached = cached.ok_or_else(|| RoundError::failed("the cold page load failed"))?;
+            return cached.map_err(|error| RoundError::failed(error.to_string()));
         }
-        let address = playing.contender.address(true);
+        let address = running.contender.address(true);
         let round = self.pages.cold(&self.site, address);
-        playing.contender.alive().map_err(|died| {
-            Trouble::failed(format!("the server ended during the measurement: {died}"))
+        running.contender.alive().map_err(|died| {
+            RoundError::failed(format!("the server ended during the measurement: {died}"))
         })?;
         if self.stop.load(Ordering::Relaxed) {
-            return Err(Trouble::Interrupted);
+            return Err(RoundError::Interrupted);
         }
-        round.map_err(|error| Trouble::failed(error.to_string()))
+        round.map_err(|error| RoundError::failed(error.to_string()))
     }
 
     /// Stops a contender that started just as the user ended the run.
-    fn leave_if_interrupted(&mut self, turn: Turn<'_>) -> Result<(), Trouble> {
+    fn leave_if_interrupted(&mut self, turn: Turn<'_>) -> Result<(), RoundError> {
         if self.stop.load(Ordering::Relaxed) {
             self.stop(turn);
-            return Err(Trouble::Interrupted);
+            return Err(RoundError::Interrupted);
         }
         Ok(())
     }
 }
 
 /// Observes the servers during a measurement.
-struct Audience<'p> {
-    playing: &'p Playing,
+struct ServerObserver<'p> {
+    running: &'p RunningContender,
     cpus: usize,
-    watching: Mutex<Option<Watching>>,
-    seen: Mutex<Option<Seen>>,
+    measurements: Mutex<Option<Measurements>>,
+    observations: Mutex<Option<Observations>>,
 }
 
-struct Watching {
+struct Measurements {
     server: Measuring,
     nodes: Vec<Measuring>,
 }
 
-struct Seen {
+struct Observations {
     server: Usage,
     nodes: Vec<Usage>,
     temperature_celsius: Option<f64>,
     load_average: Option<f64>,
 }
 
-impl<'p> Audience<'p> {
-    fn new(playing: &'p Playing, cpus: Vec<usize>) -> Audience<'p> {
-        Audience {
-            playing,
+impl<'p> ServerObserver<'p> {
+    fn new(running: &'p RunningContender, cpus: Vec<usize>) -> ServerObserver<'p> {
+        ServerObserver {
+            running,
             cpus: cpus.len(),
-            watching: Mutex::default(),
-            seen: Mutex::default(),
+            measurements: Mutex::default(),
+            observations: Mutex::default(),
         }
     }
 
     fn measure(&self, tree: &Tree) -> Measuring {
-        tree.measure(MEMORY_EVERY, self.cpus)
+        Measuring::begin(tree, MEMORY_EVERY, self.cpus)
     }
 
     /// Adds the observations to a round.
-    fn applaud(self, mut round: Round) -> Round {
-        let seen = self
-            .seen
+    fn add_to(self, mut round: Round) -> Round {
+        let observations = self
+            .observations
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        let Some(seen) = seen else {
+        let Some(observations) = observations else {
             return round;
         };
-        let (balancer, seconds) = (seen.server.clone(), round.seconds.max(f64::MIN_POSITIVE));
-        round.server = seen.server;
+        let (balancer, seconds) = (
+            observations.server.clone(),
+            round.seconds.max(f64::MIN_POSITIVE),
+        );
+        round.server = observations.server;
         let mut note = |name: &str, value: f64| round.extra.insert(name.to_owned(), value);
-        if let Some(celsius) = seen.temperature_celsius {
+        if let Some(celsius) = observations.temperature_celsius {
             note("temperature_celsius", celsius);
         }
-        if !seen.nodes.is_empty() {
-            let cpu = seen.nodes.iter().map(Usage::cpu_seconds).sum();
+        if !observations.nodes.is_empty() {
+            let cpu = observations.nodes.iter().map(Usage::cpu_seconds).sum();
             note("nodes_cpu_seconds", cpu);
-            let memory: u64 = seen.nodes.iter().map(|node| node.peak_pss_bytes).sum();
+            let memory: u64 = observations
+                .nodes
+                .iter()
+                .map(|node| node.peak_pss_bytes)
+                .sum();
             note("nodes_memory_bytes", memory as f64);
             note("balancer_memory_bytes", balancer.peak_pss_bytes as f64);
             note(
                 "balancer_cpu_percent",
                 balancer.cpu_seconds() / seconds * 100.0,
             );
-            if let Some(share) = members::smallest_share(&seen.nodes) {
+            if let Some(share) = members::smallest_share(&observations.nodes) {
                 note(members::SMALLEST_SHARE, share);
             }
-            if let Some(load) = seen.load_average {
+            if let Some(load) = observations.load_average {
                 note("load_average", load);
             }
         }
@@ -548,37 +561,47 @@ impl<'p> Audience<'p> {
     }
 }
 
-impl Watch for Audience<'_> {
+impl Observer for ServerObserver<'_> {
     fn begun(&self) {
-        let nodes = self.playing.nodes.iter();
-        let watching = Watching {
+        let nodes = self.running.nodes.iter();
+        let measurements = Measurements {
             nodes: nodes.map(|node| self.measure(node.tree())).collect(),
-            server: self.measure(self.playing.contender.tree()),
+            server: self.measure(self.running.contender.tree()),
         };
-        *self.watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(watching);
+        *self
+            .measurements
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(measurements);
     }
 
     fn ended(&self) {
-        let watching = self
-            .watching
+        let measurements = self
+            .measurements
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let Some(watching) = watching else {
+        let Some(measurements) = measurements else {
             return;
         };
-        let seen = Seen {
-            server: watching.server.finish(),
-            nodes: watching.nodes.into_iter().map(Measuring::finish).collect(),
+        let observations = Observations {
+            server: measurements.server.finish(),
+            nodes: measurements
+                .nodes
+                .into_iter()
+                .map(Measuring::finish)
+                .collect(),
             temperature_celsius: temperature_celsius(),
             load_average: load_average(),
         };
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
+        *self
+            .observations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(observations);
     }
 }
 
 /// Returns the round of a working server, or the failure.
-fn judge(measured: Measured, plan: &Plan, load: Load) -> Result<Round, Trouble> {
+fn judge(measured: Measured, workload: &Workload, load: Load) -> Result<Round, RoundError> {
     let Measured { round, details } = measured;
     let failed = round.failed();
     let detail = |kind: &str| {
@@ -595,18 +618,18 @@ fn judge(measured: Measured, plan: &Plan, load: Load) -> Result<Round, Trouble> 
             ),
             _ if timeouts == Some(failed) => format!(
                 "the server is too slow: no response within {} s, {failed} times",
-                plan.timeout_seconds
+                workload.timeout_seconds
             ),
             _ => format!("no correct response: {}", words(&round, &detail)),
         };
-        return Err(Trouble::Failed {
+        return Err(RoundError::Failed {
             why,
             round: (failed > 0).then(|| Box::new(round)),
         });
     }
     if soundness::failed_in_part(&round, load) {
         let asked = round.requests + failed;
-        return Err(Trouble::Unsound {
+        return Err(RoundError::Unsound {
             why: format!(
                 "the server failed in part: {failed} of {asked} requests ({:.1} %): {}",
                 failed as f64 / asked as f64 * 100.0,
@@ -640,13 +663,13 @@ fn role(setting: Setting, nodes: &[Contender]) -> Role {
     }
 }
 
-fn cannot_start(entry: &Entry, error: StartError) -> Trouble {
+fn cannot_start(entry: &Entry, error: StartError) -> RoundError {
     let text = error.to_string();
     // The caller of the message adds the name itself.
     let text = text
         .strip_prefix(&format!("{}: ", entry.name))
         .unwrap_or(&text);
-    Trouble::failed(format!("the server does not start: {text}"))
+    RoundError::failed(format!("the server does not start: {text}"))
 }
 
 /// Returns the loopback address of a node: 127.0.1.1, 127.0.1.2, …

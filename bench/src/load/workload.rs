@@ -1,13 +1,14 @@
-//! Description of one measurement. A [`Plan`] is plain data, can be validated without a server, and prints
+//! Description of one measurement. A [`Workload`] is plain data, can be validated without a server, and prints
 //! as one line for the result file.
 
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 /// One measurement: the server, the requests, their rate and the duration.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub(crate) struct Workload {
     /// Addresses of the server. Connections use several addresses in rotation.
     pub addresses: Vec<SocketAddr>,
     /// Local addresses of the connections, used in rotation. Empty for an address chosen by the system.
@@ -22,7 +23,7 @@ pub struct Plan {
     pub protocol: Protocol,
     /// TLS settings, or `None` for plain HTTP. HTTP/3 requires TLS.
     pub tls: Option<Tls>,
-    /// Number of connections (users). A user has one request at a time in HTTP/1.1, and [`Plan::streams`]
+    /// Number of connections (users). A user has one request at a time in HTTP/1.1, and [`Workload::streams`]
     /// requests in HTTP/2 and HTTP/3.
     pub connections: usize,
     /// Concurrent requests on each connection of HTTP/2 and HTTP/3. Ignored in HTTP/1.1.
@@ -48,7 +49,7 @@ pub struct Plan {
 
 /// Method of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Method {
+pub(crate) enum Method {
     /// GET: the response has content.
     #[default]
     Get,
@@ -56,9 +57,9 @@ pub enum Method {
     Head,
 }
 
-/// HTTP version of a plan.
+/// HTTP version of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Protocol {
+pub(crate) enum Protocol {
     /// HTTP/1.1 over TCP.
     #[default]
     Http1,
@@ -68,9 +69,9 @@ pub enum Protocol {
     Http3,
 }
 
-/// TLS settings of a plan.
+/// TLS settings of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tls {
+pub(crate) struct Tls {
     /// Trusted certificates.
     pub trust: Trust,
     /// Session resumption.
@@ -83,18 +84,25 @@ pub struct Tls {
 
 /// Trusted certificates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Trust {
+pub(crate) enum Trust {
     /// Accepts any certificate, without verifying its signature. Skipping the verification saves the client
     /// a third of its work in a handshake and makes no difference to the server.
     #[default]
     Any,
     /// Accepts certificates signed by the given authority (PEM) for the requested name.
+    #[cfg_attr(
+        not(test),
+        expect(
+            dead_code,
+            reason = "tests of contenders check certificates over HTTP/3, with no other client"
+        )
+    )]
     Authority(String),
 }
 
 /// Session resumption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Resumption {
+pub(crate) enum Resumption {
     /// Every handshake is a full handshake.
     #[default]
     Full,
@@ -104,7 +112,7 @@ pub enum Resumption {
 
 /// Offered key exchange groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Groups {
+pub(crate) enum Groups {
     /// Only X25519.
     X25519,
     /// Only the hybrid X25519MLKEM768.
@@ -116,7 +124,7 @@ pub enum Groups {
 
 /// Timing of requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Pace {
+pub(crate) enum Pace {
     /// Closed loop: a user sends the next request after the response. The server sets the pace, and a
     /// stalled server receives no requests.
     Closed {
@@ -134,7 +142,7 @@ pub enum Pace {
 
 /// Length of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Length {
+pub(crate) enum Length {
     /// Seconds, not counting the warm-up.
     Seconds(f64),
     /// Number of requests, correct or failed, not counting the warm-up.
@@ -143,7 +151,7 @@ pub enum Length {
 
 /// Properties of a correct response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Expect {
+pub(crate) struct Expect {
     /// Expected status.
     pub status: u16,
     /// Expected length of the content in bytes as transferred, or `None` for any length.
@@ -173,9 +181,9 @@ impl Default for Tls {
     }
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan {
+impl Default for Workload {
+    fn default() -> Workload {
+        Workload {
             addresses: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 80))],
             sources: Vec::new(),
             host: "localhost".to_owned(),
@@ -197,10 +205,49 @@ impl Default for Plan {
     }
 }
 
-/// Error of an invalid plan.
+/// Reason why a workload could not be carried out. Failures of the server are counted in the [`Outcome`].
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The workload is invalid.
+    #[error(transparent)]
+    Workload(#[from] BadWorkload),
+    /// The certificate of the authority can't be read.
+    #[error("cannot read the certificate of the authority: {0}")]
+    Authority(String),
+    /// The server name in the workload is neither a host name nor an address.
+    #[error("{0:?} is neither a host name nor an IP address")]
+    ServerName(String),
+    /// The TLS configuration could not be built from the workload.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The system's limit of open files is too low for the number of connections.
+    #[error(
+        "{connections} connections need more than the {allowed} open files that the system allows (ulimit -n)"
+    )]
+    TooManyConnections {
+        /// Number of connections in the workload.
+        connections: usize,
+        /// Hard limit of open files.
+        allowed: u64,
+    },
+    /// A thread could not be pinned to a processor: the processor doesn't exist or is not available to the
+    /// process.
+    #[error("cannot pin a thread to processor {cpu}: {source}")]
+    Pin {
+        /// Number of the processor.
+        cpu: usize,
+        /// Error of the kernel.
+        source: io::Error,
+    },
+    /// The system refused a thread, a socket or another resource of the generator.
+    #[error("system error in the load generator: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Error of an invalid workload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadPlan {
-    /// The plan has no address.
+pub(crate) enum BadWorkload {
+    /// The workload has no address.
     #[error("the plan names no address")]
     NoAddress,
     /// A local address and an address of the server are of different families.
@@ -211,7 +258,7 @@ pub enum BadPlan {
         /// Address of the server.
         to: SocketAddr,
     },
-    /// The plan has no path.
+    /// The workload has no path.
     #[error("the plan names no path")]
     NoPath,
     /// A path or host contains characters that are not allowed in a request.
@@ -225,60 +272,61 @@ pub enum BadPlan {
         "a pause of {0} to {1} s is invalid: the bounds must be finite, not negative and in ascending order"
     )]
     BadPause(String, String),
-    /// The plan wants HTTP/3 without TLS.
+    /// The workload wants HTTP/3 without TLS.
     #[error("HTTP/3 requires TLS")]
     PlainHttp3,
 }
 
-impl Plan {
-    /// Creates a plan with defaults: one connection that sends `GET /` to `address` for 1 s.
-    pub fn new(address: SocketAddr) -> Plan {
-        Plan {
+impl Workload {
+    /// Creates a workload with defaults: one connection that sends `GET /` to `address` for 1 s.
+    #[cfg(test)]
+    pub(crate) fn new(address: SocketAddr) -> Workload {
+        Workload {
             addresses: vec![address],
             host: address.to_string(),
-            ..Plan::default()
+            ..Workload::default()
         }
     }
 
-    /// Validates the plan.
-    pub fn check(&self) -> Result<(), BadPlan> {
+    /// Validates the workload.
+    pub(crate) fn check(&self) -> Result<(), BadWorkload> {
         if self.addresses.is_empty() {
-            return Err(BadPlan::NoAddress);
+            return Err(BadWorkload::NoAddress);
         }
         self.check_families()?;
         if self.paths.is_empty() {
-            return Err(BadPlan::NoPath);
+            return Err(BadWorkload::NoPath);
         }
         for path in &self.paths {
             let whole = format!("http://{}{path}", self.host);
             let sound = whole.bytes().all(|byte| byte.is_ascii_graphic())
                 && whole.parse::<http::Uri>().is_ok();
             if !sound || !path.starts_with('/') {
-                return Err(BadPlan::BadText(whole));
+                return Err(BadWorkload::BadText(whole));
             }
         }
         if self.protocol == Protocol::Http3 && self.tls.is_none() {
-            return Err(BadPlan::PlainHttp3);
+            return Err(BadWorkload::PlainHttp3);
         }
         self.check_numbers()
     }
 
-    fn check_families(&self) -> Result<(), BadPlan> {
+    fn check_families(&self) -> Result<(), BadWorkload> {
         for &from in &self.sources {
             let mut addresses = self.addresses.iter();
             if let Some(&to) = addresses.find(|to| to.is_ipv4() != from.is_ipv4()) {
-                return Err(BadPlan::MixedFamilies { from, to });
+                return Err(BadWorkload::MixedFamilies { from, to });
             }
         }
         Ok(())
     }
 
-    fn check_numbers(&self) -> Result<(), BadPlan> {
+    fn check_numbers(&self) -> Result<(), BadWorkload> {
         let positive = |name, value: f64| {
             if value.is_finite() && value > 0.0 {
                 Ok(())
             } else {
-                Err(BadPlan::BadNumber(name))
+                Err(BadWorkload::BadNumber(name))
             }
         };
         positive("the number of connections", self.connections as f64)?;
@@ -295,14 +343,14 @@ impl Plan {
             Pace::Closed {
                 pause: Some((from, to)),
             } if !(from >= 0.0 && to >= from && to.is_finite()) => {
-                Err(BadPlan::BadPause(from.to_string(), to.to_string()))
+                Err(BadWorkload::BadPause(from.to_string(), to.to_string()))
             }
             Pace::Closed { .. } => Ok(()),
         }
     }
 
     /// Returns the server's address and the local address of a connection.
-    pub fn ends(&self, connection: usize) -> (SocketAddr, Option<IpAddr>) {
+    pub(crate) fn ends(&self, connection: usize) -> (SocketAddr, Option<IpAddr>) {
         let source = connection.checked_rem(self.sources.len());
         (
             self.addresses[connection % self.addresses.len()],
@@ -311,13 +359,13 @@ impl Plan {
     }
 
     /// Returns the number of threads with at least one connection.
-    pub fn threads_used(&self) -> usize {
+    pub(crate) fn threads_used(&self) -> usize {
         self.threads.min(self.connections)
     }
 }
 
-impl fmt::Display for Plan {
-    /// Formats the plan as one line with every effective setting.
+impl fmt::Display for Workload {
+    /// Formats the workload as one line with every effective setting.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.length {
             Length::Seconds(seconds) => write!(out, "{seconds} s")?,

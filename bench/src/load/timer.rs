@@ -9,19 +9,19 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use super::course::Nanos;
+use super::timeline::Nanos;
 
 /// A timerfd that becomes readable when the timer expires.
 #[derive(Debug)]
-pub(super) struct Alarm {
+pub(super) struct Timer {
     timer: OwnedFd,
     set: Option<Nanos>,
 }
 
-impl Alarm {
-    pub(super) fn new() -> io::Result<Alarm> {
+impl Timer {
+    pub(super) fn new() -> io::Result<Timer> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        Ok(Alarm {
+        Ok(Timer {
             timer: timerfd_create(TimerfdClockId::Monotonic, flags)?,
             set: None,
         })
@@ -47,18 +47,18 @@ impl Alarm {
     }
 
     /// Records that the timer has expired.
-    pub(super) fn rang(&mut self) {
+    pub(super) fn expired(&mut self) {
         self.set = None;
     }
 }
 
-impl AsFd for Alarm {
+impl AsFd for Timer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
 }
 
-impl AsRawFd for Alarm {
+impl AsRawFd for Timer {
     fn as_raw_fd(&self) -> RawFd {
         self.timer.as_raw_fd()
     }

@@ -17,23 +17,23 @@ use crate::load::tls::watching_for_certificates;
 
 /// Runtime of one socket, with at most one handshake in progress at a time.
 #[derive(Debug, Default)]
-pub(super) struct Noting {
+pub(super) struct CertificateObserver {
     saw_certificate: Arc<AtomicBool>,
 }
 
-impl Noting {
+impl CertificateObserver {
     /// Resets the observation at the beginning of a handshake.
     pub(super) fn begin(&self) {
         self.saw_certificate.store(false, Ordering::Relaxed);
     }
 
-    /// Returns true if the server presented a certificate since [`Noting::begin`].
+    /// Returns true if the server presented a certificate since [`CertificateObserver::begin`].
     pub(super) fn saw_certificate(&self) -> bool {
         self.saw_certificate.load(Ordering::Relaxed)
     }
 }
 
-impl Runtime for Noting {
+impl Runtime for CertificateObserver {
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
         TokioRuntime.new_timer(at)
     }

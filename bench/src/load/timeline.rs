@@ -6,14 +6,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::plan::{Length, Pace, Plan};
+use super::workload::{Length, Pace, Workload};
 
 /// Nanoseconds since the beginning of the run.
 pub(super) type Nanos = u64;
 
 /// Clock and bounds of one run.
 #[derive(Debug)]
-pub(super) struct Course {
+pub(super) struct Timeline {
     epoch: Instant,
     begin: Nanos,
     length: Bound,
@@ -31,7 +31,7 @@ enum Bound {
 
 /// A request from the time when the request is due until the response has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct PendingRequest {
     /// Time when the request was due. In a closed loop, the time when the user wanted to send the request.
     pub due: Nanos,
     /// Time when the request was sent, or when the connection for the request was begun.
@@ -40,19 +40,19 @@ pub(super) struct Asked {
     ticket: bool,
 }
 
-impl Course {
-    /// Creates the course of `plan`, beginning now.
-    pub(super) fn new(plan: &Plan) -> Course {
-        let begin = nanos(plan.warm_up_seconds);
-        let length = match plan.length {
+impl Timeline {
+    /// Creates the timeline of `workload`, beginning now.
+    pub(super) fn new(workload: &Workload) -> Timeline {
+        let begin = nanos(workload.warm_up_seconds);
+        let length = match workload.length {
             Length::Seconds(seconds) => Bound::Until(begin + nanos(seconds)),
             Length::Requests(all) => Bound::Tickets {
                 taken: AtomicU64::new(0),
                 all,
             },
         };
-        let open = matches!(plan.pace, Pace::Open { .. });
-        Course {
+        let open = matches!(workload.pace, Pace::Open { .. });
+        Timeline {
             epoch: Instant::now(),
             begin,
             length,
@@ -103,7 +103,7 @@ impl Course {
     }
 
     /// Grants a request that is due at `due` and is sent at `now`. Returns `None` when the run is over.
-    pub(super) fn ask(&self, due: Nanos, now: Nanos) -> Option<Asked> {
+    pub(super) fn ask(&self, due: Nanos, now: Nanos) -> Option<PendingRequest> {
         let ticket = match &self.length {
             Bound::Until(end) if due >= *end => return None,
             Bound::Until(_) => false,
@@ -115,7 +115,7 @@ impl Course {
                 true
             }
         };
-        Some(Asked {
+        Some(PendingRequest {
             due,
             begun: now,
             ticket,
@@ -127,28 +127,28 @@ impl Course {
     /// A closed loop counts responses that end within the window: requests that straddle the beginning are
     /// counted and requests that straddle the end are left out. An open loop counts requests due within the
     /// window, however late the response, because leaving out late responses would hide exactly the stalls.
-    pub(super) fn counts(&self, asked: &Asked, now: Nanos) -> bool {
+    pub(super) fn counts(&self, pending: &PendingRequest, now: Nanos) -> bool {
         match self.length {
-            Bound::Tickets { .. } => asked.ticket,
-            Bound::Until(end) if self.open => (self.begin..end).contains(&asked.due),
+            Bound::Tickets { .. } => pending.ticket,
+            Bound::Until(end) if self.open => (self.begin..end).contains(&pending.due),
             Bound::Until(end) => (self.begin..end).contains(&now),
         }
     }
 
-    /// Returns true if a failure at `now` belongs to the measured window. `asked` is `None` for a failure
+    /// Returns true if a failure at `now` belongs to the measured window. `pending` is `None` for a failure
     /// without a request, for example of a connection opened in advance.
     ///
     /// Failures after the end of the window count too, because requests sent within the window are awaited.
-    pub(super) fn counts_failure(&self, asked: Option<&Asked>, now: Nanos) -> bool {
-        match (asked, &self.length) {
-            (Some(asked), Bound::Tickets { .. }) => asked.ticket,
+    pub(super) fn counts_failure(&self, pending: Option<&PendingRequest>, now: Nanos) -> bool {
+        match (pending, &self.length) {
+            (Some(pending), Bound::Tickets { .. }) => pending.ticket,
             // A failed connection takes a ticket. Otherwise a run in which every connection fails would
             // never end.
             (None, Bound::Tickets { taken, all }) => {
                 now >= self.begin && taken.fetch_add(1, Ordering::Relaxed) < *all
             }
-            (Some(asked), Bound::Until(end)) if self.open => {
-                (self.begin..*end).contains(&asked.due)
+            (Some(pending), Bound::Until(end)) if self.open => {
+                (self.begin..*end).contains(&pending.due)
             }
             (_, Bound::Until(_)) => now >= self.begin,
         }
@@ -217,35 +217,35 @@ mod tests {
 
     #[test]
     fn tickets_are_granted_up_to_the_number_of_requests() {
-        let plan = Plan {
+        let workload = Workload {
             length: Length::Requests(2),
             warm_up_seconds: 1.0,
-            ..Plan::default()
+            ..Workload::default()
         };
-        let course = Course::new(&plan);
-        let warm = course.ask(0, 0).expect("warming up");
-        assert!(!course.counts(&warm, course.begin() + 1));
-        let at = course.begin();
-        let first = course.ask(at, at).expect("the first");
-        assert!(course.counts(&first, at + 5));
-        assert!(course.ask(at, at).is_some());
-        assert!(course.ask(at, at).is_none());
-        assert!(course.over(at));
+        let timeline = Timeline::new(&workload);
+        let warm = timeline.ask(0, 0).expect("warming up");
+        assert!(!timeline.counts(&warm, timeline.begin() + 1));
+        let at = timeline.begin();
+        let first = timeline.ask(at, at).expect("the first");
+        assert!(timeline.counts(&first, at + 5));
+        assert!(timeline.ask(at, at).is_some());
+        assert!(timeline.ask(at, at).is_none());
+        assert!(timeline.over(at));
     }
 
     #[test]
     fn the_open_loop_counts_by_due_time_and_the_closed_loop_by_end() {
-        let mut plan = Plan {
+        let mut workload = Workload {
             warm_up_seconds: 1.0,
-            ..Plan::default()
+            ..Workload::default()
         };
         let (before, within, after) = (nanos(0.9), nanos(1.5), nanos(2.5));
-        let closed = Course::new(&plan);
+        let closed = Timeline::new(&workload);
         let early = closed.ask(before, before).expect("not over");
         assert!(closed.counts(&early, within));
         assert!(!closed.counts(&early, after));
-        plan.pace = Pace::Open { rate: 1.0 };
-        let open = Course::new(&plan);
+        workload.pace = Pace::Open { rate: 1.0 };
+        let open = Timeline::new(&workload);
         assert!(!open.counts(&early, within));
         let late = open.ask(within, after).expect("due in time");
         assert!(open.counts(&late, after));

@@ -19,13 +19,13 @@ pub const PATH: &str = "/journal/2026/04/05.html";
 
 /// A browser that loads the measured page.
 #[derive(Default)]
-pub struct PageStage {
+pub struct PageMeasurer {
     browser: Option<Browser>,
     cached: Option<Result<Round, Error>>,
 }
 
-impl PageStage {
-    /// Loads the page with an empty cache, and reloads the page for [`PageStage::cached`].
+impl PageMeasurer {
+    /// Loads the page with an empty cache, and reloads the page for [`PageMeasurer::cached`].
     pub fn cold(&mut self, site: &Site, address: SocketAddr) -> Result<Round, Error> {
         let browser = match &mut self.browser {
             Some(browser) => browser,
