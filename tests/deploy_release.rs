@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use anthill::base::digest::hex;
 use anthill::store::{Flip, SiteRecords, SiteWriter, StoreFolder, StoreWriter};
 use anthill::wire::release_pointer::ReleasePointer;
+use base::digest::hex;
 
 use crate::deploy::{DEPLOY, commit, config_with, folder, page, push, status};
 use crate::support::{Folder, Server, eventually};

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
 
-use anthill::limits::UDP_RECEIVE_BYTES;
+use base::limits::UDP_RECEIVE_BYTES;
 
 use crate::h2::server;
 use crate::h3::{ask_once, run_scenario_at};

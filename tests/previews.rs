@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use anthill::base::digest::hex;
+use base::digest::hex;
 
 use crate::support::release_store::{TestStore, pointer, wait_until_served};
 use crate::support::{EndOnDrop, Folder, Server, anthill, eventually, run};
@@ -140,7 +140,7 @@ fn store_release(server: &Server) -> [u8; 32] {
         .nth(1)
         .expect("a line")
         .trim_start_matches("release ");
-    anthill::base::digest::from_hex(digits.as_bytes()).expect("a digest")
+    base::digest::from_hex(digits.as_bytes()).expect("a digest")
 }
 
 #[cfg(feature = "http3")]

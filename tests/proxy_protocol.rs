@@ -6,10 +6,10 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use anthill::base::ip_endpoint::IpEndpoint;
 use anthill::wire::proxy_protocol::{
     ParsedProxyHeader, ProxyHeader, parse_proxy_header, push_v1, push_v2,
 };
+use base::ip_endpoint::IpEndpoint;
 
 use crate::support::h2::H2;
 use crate::support::member::{Member, ok};

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 #[cfg(feature = "http3")]
-use anthill::base::digest::{hex, sha256};
+use base::digest::{hex, sha256};
 
 use crate::support::h2::H2;
 use crate::support::release_store::publisher;

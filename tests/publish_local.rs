@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use anthill::base::digest::hex;
 use anthill::store::{SiteRecords, StoreFolder};
+use base::digest::hex;
 
 use crate::support::release_store::publisher;
 use crate::support::{Done, Folder, Server, finish};

@@ -25,7 +25,7 @@ const GATED: [(&str, &str, &str); 4] = [
         r#"#[cfg(any(test, feature = "fuzzing"))]"#,
     ),
     (
-        "../data-plane/src/base/tar.rs",
+        "../crates/base/src/tar.rs",
         "pub fn check(",
         r#"#[cfg(any(test, feature = "fuzzing"))]"#,
     ),

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anthill::base::digest::{hex, sha256};
 use anthill::store::FrameWriter;
 use anthill::wire::receive_frame::{ContentPlace, FrameKind, HELLO};
 use anthill::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use base::digest::{hex, sha256};
 
 use crate::lifecycle::{in_own_mounts, is_root};
 use crate::support::h2::H2;

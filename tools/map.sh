@@ -57,8 +57,9 @@ sources | awk -v wanted="${1-}" '
         }
         whole = room == "" ? top : top "/" room
         folder = top; sub(/\/[^\/]*$/, "", folder)
+        crate = folder; sub(/^crates\//, "", crate)
         part = room "/" name; sub(/\.rs$/, "", part)
-        is_wanted = wanted == "" || wanted == package || wanted == folder || wanted == room || wanted == whole ||
+        is_wanted = wanted == "" || wanted == package || wanted == folder || wanted == crate || wanted == room || wanted == whole ||
             index(part "/", wanted "/") == 1
         if (!is_wanted) {
             next

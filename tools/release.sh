@@ -18,7 +18,7 @@ if [ "${1:-}" = tiny ]; then
     export AWS_LC_SYS_SMALL
     target_dir=target/tiny
     # The tiny build optimises all code for size, the C of AWS-LC included (40 KB), and unrolls less of tokio.
-    features='--no-default-features --config profile.release.package."*".opt-level="z" --config profile.release.package.anthill-data-plane.opt-level="z" --config profile.release.package.tokio.opt-level=2 --config profile.release.package.aws-lc-sys.opt-level="s"'
+    features='--no-default-features --config profile.release.package."*".opt-level="z" --config profile.release.package.anthill-base.opt-level="z" --config profile.release.package.anthill-data-plane.opt-level="z" --config profile.release.package.tokio.opt-level=2 --config profile.release.package.aws-lc-sys.opt-level="s"'
 fi
 
 # The standard library is built with the program: for size, and without the line names of backtraces, since
@@ -49,7 +49,7 @@ flags="$(set_flags profile.release $framed $lean)"
 if [ "${1:-}" = tiny ]; then
     flags="$flags$(set_flags 'profile.release.package."*"' $framed $lean)"
 else
-    flags="$flags$(set_flags 'profile.release.package."*"' $lean)$(set_flags profile.release.package.anthill-data-plane $lean)"
+    flags="$flags$(set_flags 'profile.release.package."*"' $lean)$(set_flags profile.release.package.anthill-base $lean)$(set_flags profile.release.package.anthill-data-plane $lean)"
     for cold in pulldown-cmark quinn quinn-proto rustls rustls-webpki toml toml_parser; do
         flags="$flags$(set_flags profile.release.package.$cold $framed $lean)"
     done

@@ -8,7 +8,6 @@
 
 pub mod limits;
 
-pub mod base;
 pub mod ledger;
 pub mod wire;
 pub mod store;

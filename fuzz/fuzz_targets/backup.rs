@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| anthill::base::tar::check(bytes));
+fuzz_target!(|bytes: &[u8]| base::tar::check(bytes));

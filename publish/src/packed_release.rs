@@ -13,12 +13,12 @@ use crate::contents::{Presence, stored};
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::text;
-use anthill_data_plane::base::digest::{Digest, from_hex, hex, sha256};
 use anthill_data_plane::limits::{MANIFEST_BYTES_MAX, STORE_BUFFER_BYTES};
 use anthill_data_plane::store::{
     ReleaseStore as _, StoreFolder, StoreWriter, read_manifest, release_contents,
 };
 use anthill_data_plane::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
+use base::digest::{Digest, from_hex, hex, sha256};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};

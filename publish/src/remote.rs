@@ -1,7 +1,6 @@
 //! Connection to `anthill receive` on another host, by the user's own ssh.
 
 use crate::problem::Problem;
-use anthill_data_plane::base::digest::{hex, sha256};
 use anthill_data_plane::limits::{MANIFEST_BYTES_MAX, STORE_BUFFER_BYTES};
 use anthill_data_plane::site::{ServerReport, SiteAddresses};
 use anthill_data_plane::store::{
@@ -13,6 +12,7 @@ use anthill_data_plane::wire::receive_frame::{
     ContentPlace, FrameKind, GzipAndText, HELLO, STATE_WITH_OWNERS,
 };
 use anthill_data_plane::wire::release_pointer::{is_label, is_publisher};
+use base::digest::{hex, sha256};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

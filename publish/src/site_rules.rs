@@ -3,12 +3,12 @@
 use crate::netlify_headers::{self, PathFields};
 use crate::problem::Problem;
 use crate::source::Source;
-use anthill_data_plane::base::visible_text::shortened;
 use anthill_data_plane::limits::RELEASE_RULES_MAX;
 use anthill_data_plane::site::{RedirectRule, Redirected, Redirects};
 use anthill_data_plane::wire::manifest::RuleBounds;
 use anthill_data_plane::wire::redirect_map::{self, MappedRedirect};
 use anthill_data_plane::wire::request_target::normalise;
+use base::visible_text::shortened;
 
 /// Rules of a release.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -2,7 +2,7 @@
 
 mod support;
 
-use anthill_data_plane::base::digest::{hex, sha256};
+use base::digest::{hex, sha256};
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -3,11 +3,11 @@
 
 mod support;
 
-use anthill_data_plane::base::digest::{from_hex, hex, sha256};
 use anthill_data_plane::store::{Flip, ReleaseStore as _, SiteWriter, StoreWriter, read_manifest};
 use anthill_data_plane::wire::manifest::{ManifestLine, ManifestReader};
 use anthill_data_plane::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+use base::digest::{from_hex, hex, sha256};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
@@ -187,7 +187,7 @@ fn a_rollback_has_a_new_sequence() {
     assert_eq!(served(&site), (4, releases[1]));
     assert_eq!(site.command("rollback", &[]).code, Some(0));
     assert_eq!(served(&site), (5, releases[2]));
-    let id = anthill_data_plane::base::digest::hex(&releases[0]);
+    let id = base::digest::hex(&releases[0]);
     assert_eq!(site.command("rollback", &[&id[..8]]).code, Some(0));
     assert_eq!(served(&site), (6, releases[0]));
     let done = site.command("rollback", &["0"]);
@@ -214,8 +214,7 @@ fn releases_are_listed_with_their_marks() {
     let site = Site::new();
     site.write("index.html", "one");
     site.publish_well();
-    let one =
-        anthill_data_plane::base::digest::hex(&site.served().expect("a release").pointer.release);
+    let one = base::digest::hex(&site.served().expect("a release").pointer.release);
     site.write("index.html", "two!");
     site.write("a.txt", "a");
     site.publish_well();
@@ -265,7 +264,7 @@ fn publications_that_were_never_served_are_marked() {
     let ids = ["one", "two", "three"].map(|text| {
         site.write("index.html", text);
         site.publish_well();
-        anthill_data_plane::base::digest::hex(&site.served().expect("a release").pointer.release)
+        base::digest::hex(&site.served().expect("a release").pointer.release)
     });
     // The server acknowledged the first publication, and refuses the third.
     let publication = |at: usize| format!("release {}\nsequence {}\n", ids[at], at + 1);
@@ -303,7 +302,7 @@ fn a_damaged_content_is_found_and_healed() {
     let site = Site::new();
     site.write("index.html", "content");
     site.publish_well();
-    let digest = anthill_data_plane::base::digest::hex(&sha256(b"content"));
+    let digest = base::digest::hex(&sha256(b"content"));
     let blob = site.path(&format!("store/blobs/{}/{digest}", &digest[..2]));
     fs::write(&blob, "CONTENT").expect("a write");
     let done = site.act("verify", &[]);

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: anthill::base::sys::Heap = anthill::base::sys::Heap;
+static ALLOCATOR: base::sys::Heap = base::sys::Heap;
 
 fn main() -> ExitCode {
     anthill::cli::run(std::env::args_os().skip(1))

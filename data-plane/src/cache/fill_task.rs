@@ -2,7 +2,6 @@
 //! content. The task runs on the worker of the first request, independent of the client's connection, so
 //! that a disconnect of the client does not end the call.
 
-use crate::base::clock;
 use crate::cache::PageCache;
 use crate::cache::fill::{CacheFill, FillHead, FillPhase};
 use crate::cache::key::{PresentedRequest, VaryFields};
@@ -24,6 +23,7 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::{Status, StatusLine};
+use base::clock;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;

@@ -1,7 +1,6 @@
 //! The handler of a route with the page cache in front: answers a request from the cache, or turns the
 //! request into a call for one client or for all clients with equal requests.
 
-use crate::base::task::spawn_local;
 use crate::cache::JoinOutcome;
 use crate::cache::fill::{FillPhase, FillRead, FillReader, HeadWait};
 use crate::cache::fill_task::{FillTask, PrivateOutcome, PrivateReceiver};
@@ -23,6 +22,7 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::{KnownFields, Method, RequestHead};
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::{Status, StatusLine};
+use base::task::spawn_local;
 use std::borrow::Cow;
 use std::sync::Arc;
 

@@ -4,10 +4,10 @@
 //! [`PipeWriter::finish`] breaks the body off: the reader gets an error, so a partial body is never taken
 //! for a complete one. After the reader is dropped, the next write fails.
 
-use crate::base::kernel_pipe::PipeSink;
 use crate::ledger::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::{BODY_GRACE_SECONDS, PIPE_BYTES_MIN};
 use crate::wire::reject::Reject;
+use base::kernel_pipe::PipeSink;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;

@@ -17,8 +17,8 @@ pub use crate::hits::site_hits::{SiteHits, SiteViews};
 pub use crate::hits::user_agent::UserAgentCache;
 pub use tally::Tally;
 
-use crate::base::atomic_file;
 use crate::hits::site_hits::{lock, today};
+use base::atomic_file;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

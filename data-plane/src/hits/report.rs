@@ -1,10 +1,10 @@
 //! Reports on hit counts: text for the terminal, JSON for programs.
 
-use crate::base::clock::civil;
-use crate::base::heap_sort::sort_by;
 use crate::hits::site_hits::SiteHits;
 use crate::hits::table::{HitTable, PageHits};
 use crate::wire::json::quoted;
+use base::clock::civil;
+use base::heap_sort::sort_by;
 use std::fmt::Write;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Hit counts of one site, shared by all workers.
 
-use crate::base::clock;
 use crate::hits::table::HitTable;
+use base::clock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -2,8 +2,8 @@
 //! lock, and a page that is already in the tally costs no allocation.
 
 use super::site_hits::{SiteHits, day_of};
-use crate::base::hash::FastBuildHasher;
 use crate::limits::HITS_TALLY_PATHS_MAX;
+use base::hash::FastBuildHasher;
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Classification of User-Agent values: browsers, and programs that identify themselves as programs.
 
-use crate::base::hash::FastBuildHasher;
+use base::hash::FastBuildHasher;
 
 /// Cache of classified User-Agent values. Most requests carry one of a few values, and the scan of a value
 /// costs more than the rest of counting a view.

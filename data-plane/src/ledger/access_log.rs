@@ -8,9 +8,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::base::clock::rfc3339_ms;
-use crate::base::log::{hex_digit, push_hex_escape, push_spans};
-use crate::base::number_text::{push_address, push_number};
+use base::clock::rfc3339_ms;
+use base::log::{hex_digit, push_hex_escape, push_spans};
+use base::number_text::{push_address, push_number};
 
 /// Format of access log lines.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -13,12 +13,12 @@
 //! - for a minute after a client had to wait, the last quarter of the slots is reserved for clients with
 //!   few slots ([`CallShares::may_take`]).
 
-use crate::base::call_shares::{CallShares, SlowCalls, WaitRank, WaitingCall};
-use crate::base::client_network::ClientNetwork;
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{
     CALL_END_PAUSE_MILLISECONDS, CALL_SHARE_SECONDS, CALL_UNANSWERED_MILLISECONDS,
 };
+use base::call_shares::{CallShares, SlowCalls, WaitRank, WaitingCall};
+use base::client_network::ClientNetwork;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-pub use crate::base::call_shares::ClientPace;
+pub use base::call_shares::ClientPace;
 
 /// Admission of a running call. Dropping the value frees the slot.
 pub struct CallSlot {

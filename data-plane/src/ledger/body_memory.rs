@@ -5,13 +5,13 @@
 //! read-ahead depends on the level of the ledger. A worker reserves bytes in batches, so most calls change no
 //! memory shared by workers.
 
-use crate::base::client_network::ClientNetwork;
-use crate::base::hash::FastBuildHasher;
-use crate::base::network_table::WideNetwork;
-use crate::base::sys::Heap;
 use crate::limits::{
     BODY_BATCH_BYTES_MAX, BODY_BATCH_DIVISOR, BODY_SHARE_BUCKETS, CALL_RESERVED_BYTES,
 };
+use base::client_network::ClientNetwork;
+use base::hash::FastBuildHasher;
+use base::network_table::WideNetwork;
+use base::sys::Heap;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;

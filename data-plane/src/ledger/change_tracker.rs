@@ -6,9 +6,9 @@
 //! `poll` and happens only before a 404. An unread report may concern any site. A report that was read
 //! concerns known sites.
 
-use crate::base::sys::Inotify;
 use crate::limits::CATCH_UP_WAIT_MILLISECONDS_MAX;
 use arc_swap::ArcSwapOption;
+use base::sys::Inotify;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

@@ -3,9 +3,9 @@
 //! A bucket is a single time: the time at which the bucket is full again. The table has a fixed number of shards, and
 //! each shard a lock that is held for one look-up.
 
-use crate::base::client_network::ClientNetwork;
-use crate::base::hash::FastBuildHasher;
 use crate::limits::RATE_CLIENTS_MAX;
+use base::client_network::ClientNetwork;
+use base::hash::FastBuildHasher;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 

@@ -7,12 +7,12 @@
 //! bound, at most 512 descriptors, is for such connections alone: without a descriptor for the member, the
 //! client's own is of no use. Half of that part is for clients with few such connections.
 
-use crate::base::client_network::ClientNetwork;
-use crate::base::fair_share::ClientHoldings;
 use crate::limits::{
     DESCRIPTOR_MEMBER_DIVISOR, DESCRIPTOR_MEMBER_MAX, DESCRIPTOR_RESERVE_DIVISOR,
     DESCRIPTOR_RESERVE_MAX, DESCRIPTOR_RESERVE_MIN, DESCRIPTOR_SMALL_DIVISOR,
 };
+use base::client_network::ClientNetwork;
+use base::fair_share::ClientHoldings;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;

@@ -1,7 +1,7 @@
 //! Counters of responses by site and route. The number of counters depends on the configuration alone: a
 //! request chooses among the counters of the configured routes and never adds counters.
 
-use crate::base::counter::Counter;
+use base::counter::Counter;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Number of versions of HTTP.

@@ -3,7 +3,7 @@
 //! [`SharedLimit`] lists every such bound of the process or of a worker. docs/src/limits.md has the same table for
 //! operators.
 
-use crate::base::counter::Counter;
+use base::counter::Counter;
 
 macro_rules! shares {
     ($( $share:ident $name:literal $doc:literal; )*) => {

@@ -4,8 +4,8 @@
 //! between processors. Status and metrics sum up the counters of all workers. Counters of one sum may
 //! differ by a request under way.
 
-use crate::base::counter::Counter;
 use crate::limits::REFUSAL_RULES_MAX;
+use base::counter::Counter;
 use std::sync::Arc;
 
 macro_rules! counters {

@@ -90,10 +90,6 @@ pub const DOWNLOAD_BYTES_PER_SECOND: u64 = 4 * 1024;
 /// Seconds that a client may pause before [`DOWNLOAD_BYTES_PER_SECOND`] applies: a phone in a tunnel
 /// pauses as long.
 pub const DOWNLOAD_GRACE_SECONDS: u64 = 10;
-/// Bytes a second demanded of a client with more than its share of the slots, 32 KiB. The rate is
-/// higher since each response of the client keeps other clients waiting: to hold all 16 slots of
-/// `scripts`, the client has to take 4 Mbit/s.
-pub const DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE: u64 = 32 * 1024;
 /// Seconds that a client with more than its share of the slots may pause. The pause is short so that
 /// other clients are served within 2 s.
 pub const DOWNLOAD_GRACE_SECONDS_OVER_SHARE: u64 = 1;

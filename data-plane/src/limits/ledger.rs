@@ -21,11 +21,6 @@ pub const ACTIVE_REQUEST_PATH_BYTES_MAX: usize = 128;
 /// flood from delaying the next request of a small client. A client that is alone soon has all slots
 /// again.
 pub const CALL_SHARE_SECONDS: u64 = 60;
-/// Wait of a client without a place after which the slowest call below [`DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE`] gives
-/// way, 2 s, as for connections. A few clients with a transfer of some KiB/s each would otherwise hold all places.
-///
-/// [`DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE`]: crate::limits::DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE
-pub const NEWCOMER_WAIT_MILLISECONDS: u64 = 2_000;
 /// Time without the beginning of a response after which a call counts as possibly still in the
 /// backend's own queue. Most pages take less than 1 s.
 pub const CALL_UNANSWERED_MILLISECONDS: u64 = 1_000;

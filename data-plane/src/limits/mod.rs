@@ -4,7 +4,6 @@
 //! developers are constants, in one file for each module of the crate that enforces the bounds, and used as
 //! `limits::NAME`. The unit is part of each name.
 
-mod base;
 mod ledger;
 mod wire;
 mod store;
@@ -27,7 +26,6 @@ mod manager;
 pub use crate::limits::acme::*;
 pub use crate::limits::admin::*;
 pub use crate::limits::backup::*;
-pub use crate::limits::base::*;
 pub use crate::limits::cache::*;
 pub use crate::limits::config::*;
 pub use crate::limits::control::*;

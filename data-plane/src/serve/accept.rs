@@ -5,8 +5,6 @@
 //! accepting. The connection waits for a place in a short queue, and the client with the fewest connections
 //! goes first. A client with nearly all connections therefore doesn't keep other clients waiting.
 
-use crate::base::sys;
-use crate::base::task::spawn_local;
 use crate::ledger::descriptors::descriptors;
 use crate::limits::{ACCEPTED_WAITING_MAX, ACCEPTED_WAITING_SHORT_MAX, PROXY_HEADERS_AWAITED_MAX};
 use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
@@ -15,6 +13,8 @@ use crate::serve::proxy_header;
 use crate::serve::sessions::{Eviction, Sessions};
 use crate::upstream::close_idle_members;
 use crate::wire::reject::Reject;
+use base::sys;
+use base::task::spawn_local;
 use rustix::io::Errno;
 use std::fmt::Display;
 use std::future::{Future, poll_fn};

@@ -1,9 +1,9 @@
 //! Listening sockets of a worker, and accepted connections before their first byte.
 
-use crate::base::client_network::ClientNetwork;
 use crate::handler::Endpoints;
 use crate::limits::MANAGER_CONNECTIONS_RESERVED;
 use crate::serve::dispatch_context::Audience;
+use base::client_network::ClientNetwork;
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

@@ -1,8 +1,8 @@
 //! Access log lines of a worker, buffered until the next sweep.
 
-use crate::base::log::LogBatch;
 use crate::ledger::access_log::AccessLogLine;
 use crate::world::AccessLog;
+use base::log::LogBatch;
 
 /// Buffered log lines of a worker. A destination has a single buffer, so the lines of a worker stay in order, also
 /// where sites with one file have different formats.

@@ -1,6 +1,5 @@
 //! A TCP connection of a client, as the drivers of HTTP/1.1 and HTTP/2 share it.
 
-use crate::base::sys;
 use crate::limits::LINGER_READS_MAX;
 use crate::serve::accepted_connection::AcceptLoop;
 use crate::serve::access_log::{ClientInfo, tls_version};
@@ -11,6 +10,7 @@ use crate::serve::linger::Linger;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::serve::request_ledger::ConnectionAccount;
 use crate::tls::ConnectionIdentity;
+use base::sys;
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::os::fd::AsFd;

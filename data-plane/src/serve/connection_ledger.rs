@@ -11,13 +11,13 @@ use std::collections::{HashMap, hash_map};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::base::client_network::ClientNetwork;
-use crate::base::network_table::{HolderRank, LargeNetworks, WideTable};
 use crate::ledger::descriptors::{ClientDescriptor, descriptors};
 use crate::limits::{
     ANY_STALL_WAIT_MILLISECONDS, FEW_CONNECTIONS_MAX, IDLE_EVICTIONS_AT_ONCE_MAX,
     IDLE_EVICTIONS_CLIENT_DIVISOR, SHORT_STALL_MILLISECONDS, SMALL_HOLDER_DIVISOR,
 };
+use base::client_network::ClientNetwork;
+use base::network_table::{HolderRank, LargeNetworks, WideTable};
 use tokio::sync::Notify;
 
 /// The open connections of all clients.

@@ -4,10 +4,10 @@
 //! their deadlines. The connection then reads end of file, looks up the expired phase, and answers the
 //! client if an answer is still possible.
 
-use crate::base::sys;
 use crate::limits::{self, Limits};
 use crate::serve::connection_ledger::{Activity, ConnectionEntry, ConnectionEntryGuard};
 use crate::serve::socket::TcpSocket;
+use base::sys;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;

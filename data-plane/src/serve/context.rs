@@ -1,10 +1,6 @@
 //! State of a worker below the drivers of the protocols: clock, counters, thread pool, buffers, and the
 //! table of connections. Workers share only [`ProcessContext`].
 
-use crate::base::clock::Clock;
-use crate::base::log::RareLines;
-use crate::base::sys;
-use crate::base::thread_pool::ThreadPool;
 use crate::handler::Endpoints;
 use crate::hits::{SiteHits, Tally, UserAgentCache};
 use crate::ledger::access_log::AccessLogLine;
@@ -32,6 +28,10 @@ use crate::wire::date;
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use crate::world::{AccessLog, World};
+use base::clock::Clock;
+use base::log::RareLines;
+use base::sys;
+use base::thread_pool::ThreadPool;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::IpAddr;

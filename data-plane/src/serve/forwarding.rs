@@ -1,7 +1,6 @@
 //! Client of a request that a trusted proxy in front of the server forwarded (the key `trust`), by the fields
 //! Forwarded, X-Forwarded-For and X-Forwarded-Proto. Without `trust` no request is searched for the fields.
 
-use crate::base::ip_endpoint::IpOctets;
 use crate::serve::dispatch_context::{Audience, DispatchContext};
 use crate::wire::fields::Fields;
 use crate::wire::forwarded::{ForwardedClient, Hops};
@@ -9,6 +8,7 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::RequestHead;
 use crate::world::World;
 use crate::world::allow_list::AllowList;
+use base::ip_endpoint::IpOctets;
 use std::net::IpAddr;
 
 impl DispatchContext {

@@ -5,13 +5,13 @@
 //! more bytes arrive after the Finished, [`RecordLayer`] takes over the keys of the connection, and rustls
 //! is dropped.
 
-use crate::base::sys;
 use crate::limits::TLS_HELLO_BYTES_MAX;
 use crate::serve::socket::TcpSocket;
 use crate::tls::{
     HandshakeFailure, HelloResult, OpenedRecords, RECORD_BYTES_MAX, RecordBoundaryFinder,
     RecordLayer, TlsConnection, TrafficSecrets,
 };
+use base::sys;
 use rustls::ProtocolVersion;
 use rustls::ServerConnection;
 use std::cell::Cell;

@@ -5,7 +5,7 @@
 //! the worker handles the events: a connection that waits only for the socket runs directly from the event
 //! loop.
 
-use crate::base::sys::{self, Inotify};
+use base::sys::{self, Inotify};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};

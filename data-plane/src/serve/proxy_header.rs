@@ -3,13 +3,13 @@
 //! The header precedes TLS and HTTP. The bytes are inspected in the kernel's buffer, and only the header is
 //! taken out, so a session reads the bytes behind the header from the socket as on any other listener.
 
-use crate::base::sys;
 use crate::handler::Endpoints;
 use crate::limits::{PROXY_HEADER_COMPLAINT_SECONDS, PROXY_V2_HEADER_BYTES_MAX};
 use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
 use crate::serve::context::WorkerContext;
 use crate::wire::proxy_protocol::{ParsedProxyHeader, ProxyHeader, parse_proxy_header};
 use crate::wire::reject::Reject;
+use base::sys;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use std::io;

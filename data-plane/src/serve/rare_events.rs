@@ -1,12 +1,12 @@
 //! Lines of the error log about requests and handshakes that fail by the configuration or the permissions of files, as
 //! far as the client alone sees the failure. Each kind has a few lines in a minute.
 
-use crate::base::log::{RareEvent, RareLines};
 use crate::handler::HandlerError;
 use crate::serve::context::WorkerContext;
 use crate::tls::{HandshakeFailure, Tls};
 use crate::wire::reject::Reject;
 use crate::world::{Host, RouteTarget, World};
+use base::log::{RareEvent, RareLines};
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io;

@@ -1,8 +1,8 @@
 //! The wait between two dispatches of a request.
 
-use crate::base::thread_pool::ThreadPool;
 use crate::handler::LocalBoxFuture;
 use crate::serve::attempt::{Progress, Wait};
+use base::thread_pool::ThreadPool;
 
 /// Waits, and returns the progress for the next dispatch. The result of the work is not needed: the next
 /// dispatch finds the file in memory and the login in the ledger of logins.

@@ -7,13 +7,13 @@
 //! bound. A client over its share is refused. When another client finds the bound taken, the client with
 //! the largest holding loses the requests that have been stalled for longest.
 
-use crate::base::client_network::ClientNetwork;
-use crate::base::client_network::share_of;
-use crate::base::fair_share::ClientHoldings;
-use crate::base::sys;
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{FEW_CONNECTIONS_MAX, UNFINISHED_HEAD_BYTES_FREE};
 use crate::serve::socket::TcpSocket;
+use base::client_network::ClientNetwork;
+use base::client_network::share_of;
+use base::fair_share::ClientHoldings;
+use base::sys;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::IpAddr;

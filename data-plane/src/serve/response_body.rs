@@ -1,8 +1,8 @@
 //! Bodies of responses without a handler, read part by part.
 
-use crate::base::sys;
 use crate::ledger::body_memory::BodyAccount;
 use crate::site::{BodyPiece, DiskContent, Listing, Variant, VariantResponse};
+use base::sys;
 use std::io;
 use std::sync::Arc;
 

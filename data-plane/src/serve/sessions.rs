@@ -1,8 +1,6 @@
 //! Sessions of a worker's TCP connections: a session is parked here while the session awaits only events
 //! of the socket, and otherwise belongs to a task.
 
-use crate::base::sys;
-use crate::base::task::spawn_local;
 use crate::ledger::descriptors::descriptors;
 use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
 use crate::serve::connection::{AfterResponse, Connection};
@@ -13,6 +11,8 @@ use crate::serve::h1::session::{ConnectionStep, H1Session};
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::serve::poller::{self, Readiness};
 use crate::serve::socket::TcpSocket;
+use base::sys;
+use base::task::spawn_local;
 use rustix::event::epoll;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -6,13 +6,13 @@
 //! that is answered and closed at once is never registered.
 
 use super::poller::{Poller, Readiness};
-use crate::base::kernel_pipe::{PipeSink, splice_to_socket};
-use crate::base::sys;
 use crate::handler::Endpoints;
 use crate::limits::{
     SOCKET_UNSENT_BYTES, SOCKET_UNSENT_BYTES_FAST, SOCKET_UNSENT_BYTES_MIN, TUNNEL_PROBE_SECONDS,
     TUNNEL_PROBES_MAX,
 };
+use base::kernel_pipe::{PipeSink, splice_to_socket};
+use base::sys;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, getpeername, getsockname, sockopt};
 use std::cell::{Cell, OnceCell, RefCell};

@@ -1,7 +1,5 @@
 //! A worker: one thread with its own runtime, listeners and connections.
 
-use crate::base::sys;
-use crate::base::task::spawn_local;
 use crate::ledger::stats::Counters;
 use crate::serve::accept::{self, ACCEPT_PAUSE};
 use crate::serve::accepted_connection::AcceptLoop;
@@ -12,6 +10,8 @@ use crate::serve::h3::endpoint;
 use crate::serve::poller::{self, EVENTS_MAX};
 use crate::serve::sessions::Sessions;
 use crate::world::World;
+use base::sys;
+use base::task::spawn_local;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;

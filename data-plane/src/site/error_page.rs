@@ -99,7 +99,7 @@ const STYLE: &str = "main{max-width:34rem;margin:18vh auto;padding:0 1.5rem}\
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::digest::{base64, sha256};
+    use base::digest::{base64, sha256};
 
     #[test]
     fn the_policy_has_the_digest_of_the_style() {

@@ -30,7 +30,7 @@ pub fn json_string(text: &[u8], out: &mut Vec<u8>) {
                 b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
                 0..=31 | 127 => {
                     out.extend_from_slice(b"\\u00");
-                    out.extend_from_slice(crate::base::digest::hex(&[byte]).as_bytes());
+                    out.extend_from_slice(base::digest::hex(&[byte]).as_bytes());
                 }
                 other => out.push(other),
             }

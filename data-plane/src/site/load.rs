@@ -12,9 +12,6 @@ use super::SiteShared;
 use super::file::{FileError, FileMeta, FileVersion, SiteFile, VariantKind};
 use super::release::ReleaseRules;
 use super::variant::{DiskContent, FileWriting, Variant, VariantContent};
-use crate::base::digest::{Digest, base64url};
-use crate::base::sys::{self, OpenWriters};
-use crate::base::visible_text::shortened;
 use crate::limits::{
     CONTENT_FILE_BYTES_MAX, DIGEST_FILE_BYTES_MAX, LAST_MODIFIED_SECONDS_MIN, SENDFILE_BYTES_MIN,
 };
@@ -22,6 +19,9 @@ use crate::site::prepared_heads::{HeadFacts, PreparedHeads};
 use crate::store::StoreError;
 use crate::wire::fields::ContentCoding;
 use crate::wire::manifest::BlobRef;
+use base::digest::{Digest, base64url};
+use base::sys::{self, OpenWriters};
+use base::visible_text::shortened;
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::fs::File;

@@ -62,10 +62,10 @@ pub use rules::{CacheControlRule, HeaderRules, ReadmeRenderer, SiteRules, Symlin
 pub use scan::{WriteReport, hidden, writers_of};
 pub use variant::{DiskContent, Variant, VariantContent};
 
-use crate::base::sys::OpenWriters;
 use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN, STALE_PATHS_MAX};
 use crate::site::gzip_queue::GzipFileJob;
 use crate::wire::fields::ContentCoding;
+use base::sys::OpenWriters;
 use file::{SiteFile, TICKS_PER_SECOND};
 use folder::{FolderNode, SiteFolder};
 use published_rules::PublishedRules;

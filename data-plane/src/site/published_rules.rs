@@ -1,13 +1,13 @@
 //! Rules that come with the content of a release: error pages, cache ages, response fields and redirects. A rule of the
 //! operator for the same file, field or status wins.
 
-use crate::base::visible_text::shortened;
 use crate::limits::{RELEASE_COMPARED_STEPS_MAX, RELEASE_HASHED_SECONDS};
 use crate::site::prepared_heads::{is, operator_fields};
 use crate::site::redirects::{RedirectRule, Redirects};
 use crate::site::rules::{CacheControlRule, HeaderRules, valid_value};
 use crate::wire::glob::Glob;
 use crate::wire::manifest::{ManifestLine, RedirectLine};
+use base::visible_text::shortened;
 use std::cell::Cell;
 
 /// Rules of a release. A folder has none.

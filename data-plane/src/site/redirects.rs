@@ -4,10 +4,10 @@
 //! binary search. The cost of a look-up therefore depends on the number of rules that match
 //! the beginning of the path, and hardly on the number of all rules.
 
-use crate::base::heap_sort::sort;
 use crate::wire::reject::Reject;
 use crate::wire::request_target::{encode_path, push_encoded};
 use crate::wire::status::Status;
+use base::heap_sort::sort;
 use std::collections::HashMap;
 
 /// Redirect of a table.

@@ -7,12 +7,12 @@
 use super::file::{FileError, FileMeta, FileVersion, SIDECARS, SidecarVersions, SiteFile};
 use super::folder::{FolderNode, SiteFolder, SymlinkTarget};
 use super::root::SiteRoot;
-use crate::base::job_end;
-use crate::base::sys::{self, OpenWriters};
-use crate::base::visible_text::shortened;
 use crate::limits::{FOLDER_DEPTH_MAX, LINKED_FOLDERS_MAX, OPEN_FILE_QUIET_SECONDS};
 use crate::site::rules::SiteRules;
 use crate::site::secret_paths::ResolvedSecrets;
+use base::job_end;
+use base::sys::{self, OpenWriters};
+use base::visible_text::shortened;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, fstat, openat, statat};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

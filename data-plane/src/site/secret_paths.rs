@@ -1,10 +1,10 @@
 //! Private files of the server that may lie below a root: the configuration, passwords, keys, state and logs. Such
 //! secrets are never served, under any name or link.
 
-use crate::base::clock::monotonic_ms;
-use crate::base::heap_sort::{sort, sort_by};
 use crate::site::file::{FileError, FileMeta};
 use crate::site::root::SiteRoot;
+use base::clock::monotonic_ms;
+use base::heap_sort::{sort, sort_by};
 use rustix::fs::fstat;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

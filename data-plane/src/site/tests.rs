@@ -400,7 +400,7 @@ fn gzip_is_generated_in_the_background() {
     let place = Place::new();
     let text = TEXT.repeat(100);
     let noise: Vec<u8> = (0..2000_u32)
-        .flat_map(|n| crate::base::digest::sha256(&n.to_be_bytes()))
+        .flat_map(|n| base::digest::sha256(&n.to_be_bytes()))
         .collect();
     place
         .write("a.txt", &text)

@@ -1,11 +1,11 @@
 //! Variant: one file in one content coding, loaded, with prepared response heads.
 
 use super::file::FileMeta;
-use crate::base::sys::{self, OpenWriters};
 use crate::limits::{FILE_STAT_INTERVAL_MICROSECONDS_MIN, FILE_STAT_PERIOD_MILLISECONDS_LOG2};
 use crate::site::prepared_heads::PreparedHeads;
 use crate::wire::fields::ContentCoding;
 use crate::wire::status::{Status, StatusLine};
+use base::sys::{self, OpenWriters};
 use rustix::fs::fstat;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};

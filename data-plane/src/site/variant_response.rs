@@ -1,6 +1,5 @@
 //! Response from a variant: the status, and the part of the content to send.
 
-use crate::base::number_text::push_number;
 use crate::ledger::route_counters::CacheOutcome;
 use crate::site::load::coding_mark;
 use crate::site::prepared_heads::{is, is_framing, push_field};
@@ -11,6 +10,7 @@ use crate::wire::h3::qpack;
 use crate::wire::range::RangeList;
 use crate::wire::reject::Reject;
 use crate::wire::status::{Status, StatusLine};
+use base::number_text::push_number;
 use std::sync::Arc;
 
 /// Response from a stored page or a cached response. The response holds all data, so the site may be

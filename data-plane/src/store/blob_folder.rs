@@ -11,9 +11,9 @@ use super::folder_access::{
     open_folder, sync_folder,
 };
 use super::write_error::StoreWriteError;
-use crate::base::digest::hex;
 use crate::limits::{STORE_FILE_BYTES_MIN, STORE_FSYNC_MAX};
 use crate::wire::manifest::BlobRef;
+use base::digest::hex;
 use rustix::fs::{AtFlags, FileType, renameat, statat, syncfs, unlinkat};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use std::collections::BTreeMap;

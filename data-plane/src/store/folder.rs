@@ -4,9 +4,9 @@
 //! reads regular files only.
 
 use super::{ReleaseLabel, ReleaseStore, StoreError};
-use crate::base::digest::hex;
 use crate::limits::RELEASE_POINTER_BYTES_MAX;
 use crate::wire::release_pointer::is_label;
+use base::digest::hex;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 use std::fs::File;
 use std::io::Read as _;

@@ -8,9 +8,9 @@ use super::history::{Publication, SiteRecords};
 use super::label::{LabelEditor, ReleaseLabel};
 use super::write_error::StoreWriteError;
 use super::writer::StoreWriter;
-use crate::base::digest::hex;
 use crate::limits::{RELEASE_DIGITS_MIN, STORE_MARKS_MAX};
 use crate::wire::release_pointer::{ReleasePointer, is_label};
+use base::digest::hex;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 

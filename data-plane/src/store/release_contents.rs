@@ -5,9 +5,9 @@ use super::folder::StoreFolder;
 use super::manifest_text::read_manifest;
 use super::write_error::StoreWriteError;
 use super::{ReleaseStore as _, StoreError};
-use crate::base::digest::{Digest, hex};
 use crate::limits::STORE_BUFFER_BYTES;
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
+use base::digest::{Digest, hex};
 use std::io::Read as _;
 
 /// Returns the contents of a release, each once, with the manifest first.

@@ -5,7 +5,7 @@
 
 use super::folder::StoreFolder;
 use super::folder_access::read_small;
-use crate::base::digest::{from_hex, hex};
+use base::digest::{from_hex, hex};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::path::{Path, PathBuf};
 

@@ -15,11 +15,11 @@ use super::received::{self, RECEIVED};
 use super::release_contents::release_contents;
 use super::served_release::ServedRelease;
 use super::write_error::StoreWriteError;
-use crate::base::digest::{from_hex, hex};
 use crate::limits::{
     RELEASES_KEPT_BYTES_MAX, RELEASES_KEPT_MAX, RELEASES_KEPT_SECONDS, SWEEP_PAUSE_MILLISECONDS,
     SWEEP_TRIALS_MAX,
 };
+use base::digest::{from_hex, hex};
 use rustix::fs::{AtFlags, statat, syncfs, unlinkat};
 use rustix::io::Errno;
 use std::collections::HashSet;

@@ -1,10 +1,10 @@
 //! Tests of changes of a store.
 
 use super::*;
-use crate::base::digest::{hex, sha256};
 use crate::limits::{STORE_BUFFER_BYTES, STORE_MARKS_MAX};
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestWriter};
 use crate::wire::release_pointer::ReleasePointer;
+use base::digest::{hex, sha256};
 use std::borrow::Cow;
 use std::fs::{self, Permissions};
 use std::io::Write as _;

@@ -1,8 +1,8 @@
 //! Failure of a change of a store.
 
 use super::StoreError;
-use crate::base::visible_text::shortened;
 use crate::limits::STORE_MARKS_MAX;
+use base::visible_text::shortened;
 use std::fmt;
 
 /// Failure of a change of a store.

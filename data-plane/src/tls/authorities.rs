@@ -9,9 +9,9 @@ use std::time::SystemTime;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 
-use crate::base::digest::sha256;
 use crate::tls::certificate_pair::PemFile;
 use crate::tls::error::{TlsError, TlsPart};
+use base::digest::sha256;
 
 /// Trusted certificates.
 #[derive(Clone, Debug)]

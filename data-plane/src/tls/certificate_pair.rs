@@ -13,11 +13,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::ParsedCertificate;
 use rustls::sign::{CertifiedKey, SigningKey};
 
-use crate::base::atomic_file;
-use crate::base::digest::base64;
 use crate::limits::MANAGER_CERTIFICATE_DAYS_MIN;
 use crate::tls::der::DerCertificate;
 use crate::tls::error::{TlsError, TlsPart};
+use base::atomic_file;
+use base::digest::base64;
 
 /// Certificate chain and key in the form required by rustls.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use rustls::sign::CertifiedKey;
 
 use super::error::TlsError;
 use super::self_signed::{new_key, pair_up, serial};
-use crate::base::digest::sha256;
 use crate::tls::tbs_certificate::TbsCertificate;
+use base::digest::sha256;
 
 /// ALPN protocol of a directory that validates by tls-alpn-01 (RFC 8737 §6.2).
 pub const ACME_TLS_ALPN: &[u8] = b"acme-tls/1";

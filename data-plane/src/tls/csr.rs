@@ -5,11 +5,11 @@ use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair,
 };
 
-use crate::base::digest::base64url;
 use crate::tls::certificate_pair::{CertificatePair, PemFile, pem};
 use crate::tls::der::DerCertificate;
 use crate::tls::error::{TlsError, TlsPart};
 use crate::tls::{self_signed, tbs_certificate};
+use base::digest::base64url;
 
 /// Private key of a requested certificate, on P-256.
 #[derive(Debug)]

@@ -11,9 +11,9 @@ use std::fmt;
 use std::io::IoSlice;
 use std::ops::Range;
 
-use crate::base::sys::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
 use crate::tls::traffic_secrets::{TrafficSecret, TrafficSecrets, unknown_secret};
 use aws_lc_rs::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
+use base::sys::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
 use rustls::{
     ClientConnection, ConnectionTrafficSecrets, ExtractedSecrets, ServerConnection, Side,
 };

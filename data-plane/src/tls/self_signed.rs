@@ -15,10 +15,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
 use super::error::{TlsError, TlsPart};
-use crate::base::atomic_file;
-use crate::base::digest::sha256;
 use crate::tls::certificate_pair::{CertificatePair, PemFile, pem};
 use crate::tls::tbs_certificate::TbsCertificate;
+use base::atomic_file;
+use base::digest::sha256;
 
 /// Self-signed certificate with its key.
 #[derive(Clone, Debug)]

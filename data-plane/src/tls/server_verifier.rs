@@ -10,10 +10,10 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 
-use crate::base::digest::sha256;
 use crate::tls::authorities::Authorities;
 use crate::tls::der::DerCertificate;
 use crate::tls::error::{TlsError, TlsPart};
+use base::digest::sha256;
 
 /// Verifier of chains that end at a trusted authority, and of single certificates in the operator's file.
 ///

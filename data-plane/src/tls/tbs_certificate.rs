@@ -7,12 +7,12 @@ use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{EcdsaKeyPair, KeyPair as _};
 
-use crate::base::digest::sha256;
 use crate::tls::der::{
     BIT_STRING, BOOLEAN, EXTENSIONS, GENERALIZED_TIME, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING,
     SEQUENCE, SET, UTC_TIME, UTF8_STRING, VERSION, element,
 };
 use crate::wire::date::civil;
+use base::digest::sha256;
 
 /// Contents of the certificate.
 pub(super) struct TbsCertificate<'a> {

@@ -25,8 +25,8 @@ use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::{hkdf, rand};
 use rustls::server::ProducesTickets;
 
-use crate::base::atomic_file;
 use crate::tls::error::{TlsError, TlsPart};
+use base::atomic_file;
 
 /// Ticket keys of the server, shared by all Worlds and workers.
 pub struct TicketKeys {

@@ -1,7 +1,7 @@
 //! Addresses of backends, and the start of a connection.
 
-use crate::base::sys;
 use crate::upstream::connect_fault::bind_error;
+use base::sys;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,

@@ -3,7 +3,6 @@
 //! Each check opens a connection of its own. A kept connection would not show that the member accepts no
 //! connections any more.
 
-use crate::base::clock::monotonic_ms;
 use crate::limits::CHECK_READ_BYTES;
 use crate::upstream::balancer::{CheckFailure, CheckOutcome};
 use crate::upstream::check_h2_reader::CheckH2Reader;
@@ -16,6 +15,7 @@ use crate::upstream::member_pool::MemberPool;
 use crate::upstream::settings::{CheckKind, CheckSettings, ProxyHeaderVersion};
 use crate::wire::h2::hpack;
 use crate::wire::proxy_protocol::{ProxyHeader, push_v1, push_v2};
+use base::clock::monotonic_ms;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
 //! Active checks of the members of all balancers, made once for all workers.
 
-use crate::base::clock::monotonic_ms;
-use crate::base::task;
 use crate::limits::CHECKS_MAX;
 use crate::upstream::balancer::{
     Balancer, CheckFailure, CheckOutcome, CheckRun, Member, NextCheck,
 };
 use crate::upstream::change_log::{log_change, log_doubt};
 use crate::upstream::check_exchange::CheckExchange;
+use base::clock::monotonic_ms;
+use base::task;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};

@@ -1,6 +1,6 @@
 //! Connection to a backend, either active in the runtime of one worker or idle between two calls.
 
-use crate::base::sys;
+use base::sys;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;

@@ -3,8 +3,6 @@
 //! Requests that arrive while a connection is being established wait for the connection, up to as many as may
 //! share it.
 
-use crate::base::coarse_timer::CoarseTimer;
-use crate::base::task::spawn_local;
 use crate::limits::{H2_MEMBER_PROBE_MILLISECONDS, H2_MEMBER_STREAMS_MAX};
 use crate::upstream::h2_conn::H2MemberConn;
 use crate::upstream::h2_driver::H2Driver;
@@ -13,6 +11,8 @@ use crate::upstream::member_connecting::MemberConnecting;
 use crate::upstream::member_pool::MemberPool;
 use crate::upstream::member_socket::MemberWindow;
 use crate::wire::h2::UploadLength;
+use base::coarse_timer::CoarseTimer;
+use base::task::spawn_local;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;

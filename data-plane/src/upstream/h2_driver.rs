@@ -1,8 +1,6 @@
 //! Task of an HTTP/2 connection to a member: moves the bytes between the socket and the protocol state, and ends
 //! the connection.
 
-use crate::base::clock::monotonic_ms;
-use crate::base::coarse_timer::CoarseTimer;
 use crate::ledger::descriptors::descriptors;
 use crate::limits::{
     H2_MEMBER_KEPT_BUFFER_BYTES, H2_MEMBER_TURNS_MAX, H2_MEMBER_UNSENT_BYTES_MAX, Limits,
@@ -16,6 +14,8 @@ use crate::upstream::receive_buffer::with_receive_buffer;
 use crate::wire::field_section::FieldSection;
 use crate::wire::h2::hpack::HpackScratch;
 use crate::wire::h2::{H2ClientEvent, H2ConnectionError, H2ErrorCode};
+use base::clock::monotonic_ms;
+use base::coarse_timer::CoarseTimer;
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;

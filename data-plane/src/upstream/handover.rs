@@ -10,7 +10,6 @@
 //! neither closes nor accepts a connection. (Requests that may change state are not tracked: a call with a
 //! handed-over connection takes precedence for as long as the connection may be handed over.)
 
-use crate::base::sys;
 use crate::ledger::admission::AdmissionControl;
 use crate::limits::{
     BACKEND_CONNECTIONS_MAX, BACKEND_HANDOVER_AGE_MILLISECONDS_MAX, BACKEND_IDLE_MILLISECONDS,
@@ -21,6 +20,7 @@ use crate::limits::{
 };
 use crate::upstream::conn::IdleConn;
 use crate::wire::fastcgi;
+use base::sys;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use std::io::Write;

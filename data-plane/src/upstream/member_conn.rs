@@ -1,6 +1,5 @@
 //! Connection to a member of a balancer, plain or over TLS.
 
-use crate::base::kernel_pipe::{PipeSink, Transferred};
 use crate::ledger::descriptors::MemberDescriptor;
 use crate::limits::MEMBER_RECEIVE_BYTES_MIN;
 use crate::tls::TlsEndpoint;
@@ -8,6 +7,7 @@ use crate::upstream::address::{BackendAddress, ConnectOptions};
 use crate::upstream::member_address::ConnOrigin;
 use crate::upstream::member_socket::{MemberSocket, MemberWindow};
 use crate::upstream::member_tls::MemberTls;
+use base::kernel_pipe::{PipeSink, Transferred};
 use std::io;
 use std::net::IpAddr;
 use std::task::{Context, Poll, Waker, ready};

@@ -1,9 +1,6 @@
 //! Idle connections to a member. Each worker keeps its own connections, so that a connection never changes
 //! its runtime.
 
-use crate::base::client_network::ClientNetwork;
-use crate::base::task::spawn_local;
-use crate::base::worker_number::worker_number;
 use crate::ledger::descriptors::{DescriptorRefused, MemberDescriptor, descriptors};
 use crate::limits::{
     MEMBER_FRESH_MILLISECONDS, MEMBER_IDLE_CLOSED_AT_ONCE, MEMBER_IDLE_LISTS,
@@ -15,6 +12,9 @@ use crate::upstream::member_address::{ConnOrigin, MemberAddress};
 use crate::upstream::member_conn::MemberConn;
 use crate::upstream::member_socket::MemberWindow;
 use crate::upstream::settings::ConnectionSettings;
+use base::client_network::ClientNetwork;
+use base::task::spawn_local;
+use base::worker_number::worker_number;
 use rustix::io::Errno;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

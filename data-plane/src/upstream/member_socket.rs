@@ -1,10 +1,10 @@
 //! Socket of a connection to a member. The socket stays registered with the runtime of its worker, also while
 //! the connection is idle, so the worker learns without a system call that bytes have arrived.
 
-use crate::base::kernel_pipe::{self, PipeSink, Transferred};
-use crate::base::sys;
 use crate::limits::{MEMBER_FAR_RECEIVE_BYTES, MEMBER_RECEIVE_BYTES};
 use crate::upstream::address::{BackendAddress, ConnectOptions};
+use base::kernel_pipe::{self, PipeSink, Transferred};
+use base::sys;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};

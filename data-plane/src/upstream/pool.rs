@@ -8,8 +8,6 @@
 #[cfg(test)]
 mod tests;
 
-use crate::base::client_network::ClientNetwork;
-use crate::base::task::spawn_local;
 use crate::ledger::admission::{AdmissionControl, AdmissionRefused, CallSlot, WorkStart};
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{
@@ -19,6 +17,8 @@ use crate::limits::{
 use crate::upstream::address::BackendAddress;
 use crate::upstream::conn::{Conn, IdleConn};
 use crate::upstream::handover::{HandoverCheck, HandoverState, IDLE_MAX};
+use base::client_network::ClientNetwork;
+use base::task::spawn_local;
 use rustix::io::Errno;
 use std::future::Future;
 use std::io;

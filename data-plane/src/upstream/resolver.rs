@@ -4,11 +4,11 @@
 //! The system's resolver blocks, so look-ups run in a few threads of their own. A name is looked up for as
 //! long as a [`ResolvedName`] exists.
 
-use crate::base::clock::monotonic_ms;
-use crate::base::thread_pool::ThreadPool;
 use crate::limits::{RESOLVER_INTERVAL_SECONDS, RESOLVER_QUEUE_MAX, RESOLVER_THREADS_MAX};
 pub use crate::upstream::name_state::NameAnswer;
 use crate::upstream::name_state::NameState;
+use base::clock::monotonic_ms;
+use base::thread_pool::ThreadPool;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -288,7 +288,7 @@ mod tests {
             .build()
             .unwrap();
         let found = runtime.block_on(async {
-            crate::base::task::spawn(Arc::clone(&resolver).keep_fresh());
+            base::task::spawn(Arc::clone(&resolver).keep_fresh());
             tokio::task::yield_now().await;
             // The task has seen no name yet, and is woken by the name.
             let name = resolver.name("a.example");

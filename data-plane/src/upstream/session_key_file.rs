@@ -3,11 +3,11 @@
 //!
 //! The file is text with one line of 64 hex digits. Lines that begin with `#` are skipped.
 
-use crate::base::atomic_file;
-use crate::base::digest::hex;
 use crate::upstream::balancer::SessionKey;
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rand;
+use base::atomic_file;
+use base::digest::hex;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 

@@ -8,10 +8,10 @@ mod writer;
 
 pub use crate::wire::forwarded::writer::{ForwardedLists, OwnHop};
 
-use crate::base::ip_endpoint::IpOctets;
 use crate::wire::byte_search;
 use crate::wire::fields::Fields;
 use crate::wire::request_target::valid_host;
+use base::ip_endpoint::IpOctets;
 
 /// Hop of a request: one connection from a client or proxy to the next proxy.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -4,11 +4,11 @@
 //! A header decides on access and on shares, so a doubtful header is refused. The result depends on the bytes
 //! alone, never on their split.
 
-use crate::base::ip_endpoint::{IpEndpoint, IpOctets};
-use crate::base::number_text::push_number;
 use crate::limits::PROXY_V2_HEADER_BYTES_MAX;
 use crate::wire::byte_search;
 use crate::wire::reject::Reject;
+use base::ip_endpoint::{IpEndpoint, IpOctets};
+use base::number_text::push_number;
 
 /// Content of a PROXY header.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

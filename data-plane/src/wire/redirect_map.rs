@@ -13,9 +13,9 @@
 //! query gets the query of the request, and a destination that ends with `?` gets no query. Conditions (`Country=de`),
 //! queries (`id=:id`), placeholders and rewrites (status 200) are refused, since a silent omission would change the site.
 
-use crate::base::visible_text::shortened;
 use crate::limits::{REDIRECT_DESTINATION_BYTES_MAX, RELEASE_PATH_BYTES_MAX};
 use crate::wire::request_target::normalise;
+use base::visible_text::shortened;
 use std::borrow::Cow;
 
 /// Redirect of a map.

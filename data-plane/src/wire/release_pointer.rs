@@ -22,9 +22,9 @@
 //! text keeps the pointer of one of them from the other. A pointer without the line `site_id` has the version 1 in its
 //! first line, and a pointer with the line has a signature.
 
-use crate::base::digest::{from_hex, hex};
 use crate::limits::{RELEASE_LABEL_BYTES_MAX, RELEASE_POINTER_BYTES_MAX, SITE_ID_BYTES_MIN};
 use crate::wire::framing_fields::content_length;
+use base::digest::{from_hex, hex};
 
 /// First line of a pointer without the identity of the site.
 const HEADER: &str = "anthill pointer 1";

@@ -1,8 +1,8 @@
 //! Status codes (RFC 9110 §15) and their reason phrases.
 
-use crate::base::number_text::push_number;
 use crate::limits::STATUS_REASON_BYTES_MAX;
 use crate::wire::byte_search;
+use base::number_text::push_number;
 use std::ops::Deref;
 
 /// Status code, final or interim, 100 to 599.

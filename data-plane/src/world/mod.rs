@@ -14,8 +14,6 @@ pub mod request_rules;
 mod secure_fields;
 pub mod users;
 
-use crate::base::clock::monotonic_ms;
-use crate::base::log::Sink;
 use crate::cache::CachedHandler;
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::script::cgi::has_ending;
@@ -39,6 +37,8 @@ use crate::world::method_set::MethodSet;
 use crate::world::preview::{PreviewState, Previews};
 use crate::world::query_pattern::QueryPattern;
 use crate::world::request_rules::RequestRules;
+use base::clock::monotonic_ms;
+use base::log::Sink;
 use std::borrow::Cow;
 use std::sync::Arc;
 use users::{Logins, Users};

@@ -5,7 +5,6 @@
 //! guessed, and needs a login. Only the control plane opens a release: a request for a closed preview notes the wish, and
 //! waits for the next World. A World has a few open previews, so the memory is bounded.
 
-use crate::base::digest::hex;
 use crate::limits::{
     PREVIEW_ID_DIGITS_MIN, PREVIEW_NEEDED_SECONDS, PREVIEWS_BYTES_MAX, PREVIEWS_OPEN_MAX,
 };
@@ -13,6 +12,7 @@ use crate::site::Site;
 use crate::store::SiteRecords;
 use crate::tls::SiteIdentity;
 use crate::world::users::Users;
+use base::digest::hex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,12 +1,12 @@
 //! Rules of a site that depend on more than the path of a request: request rates, cross-origin access, and the largest
 //! content of a request. A site without such rules has none of the look-ups.
 
-use crate::base::client_network::ClientNetwork;
 use crate::ledger::client_rate::ClientRate;
 use crate::wire::path_readings::PathReadings;
 use crate::wire::request_target::is_below;
 use crate::world::cors::CorsRule;
 use crate::world::secure_fields::SecureFields;
+use base::client_network::ClientNetwork;
 use std::sync::Arc;
 
 /// Rules of a site, the rule of the longest prefix first.

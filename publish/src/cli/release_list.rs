@@ -4,10 +4,10 @@ use super::output::PREVIEW_DIGITS;
 use crate::key::is_verified;
 use crate::release::{Changes, ReleaseFile, compare};
 use crate::text;
-use anthill_data_plane::base::digest::hex;
 use anthill_data_plane::site::ServerReport;
 use anthill_data_plane::store::{Publication, SiteRecords};
 use anthill_data_plane::wire::json::quoted;
+use base::digest::hex;
 
 /// Line of the list.
 struct ListLine {

@@ -13,11 +13,11 @@ use crate::problem::Problem;
 use crate::release;
 use crate::remote::Remote;
 use crate::text;
-use anthill_data_plane::base::digest::hex;
 use anthill_data_plane::store::{
     LabelEditor, ReleaseMark, ReleaseStore as _, Retention, SiteWriter, StoreFolder, read_manifest,
     release_contents, remove_content, sweep, verify_content,
 };
+use base::digest::hex;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;

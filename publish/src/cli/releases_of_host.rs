@@ -9,7 +9,7 @@ use super::site_of_store::{
 use crate::problem::Problem;
 use crate::release;
 use crate::remote::Remote;
-use anthill_data_plane::base::digest::hex;
+use base::digest::hex;
 use std::process::ExitCode;
 
 /// Runs an action, or lists the releases without an action.

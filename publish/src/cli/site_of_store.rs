@@ -6,8 +6,6 @@ use crate::destination::Destination;
 use crate::problem::Problem;
 use crate::release::{self, ReleaseFile};
 use crate::text;
-use anthill_data_plane::base::digest::hex;
-use anthill_data_plane::base::trusted_path::user_name;
 use anthill_data_plane::limits::{RELEASE_DIGITS_MIN, RELEASE_LABEL_BYTES_MAX};
 use anthill_data_plane::site::{ServerReport, served_folder, wait_until_served};
 use anthill_data_plane::store::{
@@ -15,6 +13,8 @@ use anthill_data_plane::store::{
 };
 use anthill_data_plane::wire::manifest::BlobRef;
 use anthill_data_plane::wire::release_pointer::ReleasePointer;
+use base::digest::hex;
+use base::trusted_path::user_name;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;

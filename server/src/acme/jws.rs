@@ -6,10 +6,10 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{EcdsaKeyPair, KeyPair as _};
 
 use crate::acme::error::AcmeError;
-use crate::base::digest::{base64url, sha256};
 use crate::config::EabConfig;
 use crate::tls::CsrKey;
 use crate::wire::json::quoted;
+use base::digest::{base64url, sha256};
 
 /// P-256 key of an account.
 pub(super) struct AccountKey {

@@ -11,12 +11,12 @@ use super::session::{AcmeSession, is_base64url};
 use super::store::{CertificateStore, StoredOrder};
 use crate::acme::dns_hook::{DnsHook, TxtRecord};
 use crate::acme::error::{AcmeError, words};
-use crate::base::clock::unix_seconds_now;
-use crate::base::digest::{base64url, sha256};
 use crate::config::{AcmeConfig, ChallengeType};
 use crate::limits::{ACME_POLL_SECONDS_MAX, ACME_RESUMES_MAX, ACME_VALIDATION_SECONDS};
 use crate::tls::{CsrKey, IssuedCertificate, PendingChallenges, PostedChallenge};
 use crate::wire::json::{Json, quoted};
+use base::clock::unix_seconds_now;
+use base::digest::{base64url, sha256};
 
 /// Certificate to obtain: names, challenge type, and stores.
 pub(super) struct IssueTask<'t> {

@@ -15,10 +15,10 @@ use crate::acme::schedule;
 use crate::acme::schedule::{RenewalAction, RenewalState};
 use crate::acme::session::{AcmeSession, RenewalInfo};
 use crate::acme::store::{AcmeStore, CertificateStore};
-use crate::base::clock::format_utc;
-use crate::base::clock::unix_seconds_now;
 use crate::config::{ChallengeType, ManagedCertificate};
 use crate::tls::{IssuedCertificate, PendingChallenges};
+use base::clock::format_utc;
+use base::clock::unix_seconds_now;
 
 /// Runs the renewer until the server stops.
 pub(super) fn run(shared: &RenewerShared, ledger: &Arc<PendingChallenges>) {

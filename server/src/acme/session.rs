@@ -1,10 +1,10 @@
 //! Session with a directory (RFC 8555): URLs, nonces, the account, and signed requests.
 
-use crate::base::clock::unix_seconds_now;
 use crate::config::AcmeConfig;
 use crate::limits::ACME_NONCE_TRIES;
 use crate::wire::json::{Json, quoted};
 use crate::wire::request_head::Method;
+use base::clock::unix_seconds_now;
 
 use super::jws::{AccountKey, Signer};
 use super::store::{AcmeAccount, AcmeStore};

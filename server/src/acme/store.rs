@@ -20,10 +20,10 @@ use rustix::fs::{FlockOperation, flock};
 use super::jws::AccountKey;
 use super::schedule::RenewalState;
 use crate::acme::error::AcmeError;
-use crate::base::atomic_file;
 use crate::config::ManagedCertificate;
 use crate::tls::IssuedCertificate;
 use crate::wire::json::{Json, quoted};
+use base::atomic_file;
 
 /// Folder `acme` of the state folder.
 #[derive(Clone)]

@@ -3,10 +3,10 @@
 use crate::admin::status::{joined, or_null};
 use crate::admin::text_table::{LINE_WIDTH, TextTable, bytes, count, duration};
 use crate::admin::value_text::weight_text;
-use crate::base::clock::{format_utc, format_utc_time};
 use crate::upstream::balancer::{BalancerReport, CheckOutcome, MemberReport, StateChange};
 use crate::upstream::settings::{MemberHost, MemberRole, MemberUrl};
 use crate::wire::json::quoted;
+use base::clock::{format_utc, format_utc_time};
 use std::fmt::Write;
 
 /// State of all balancers at one moment.

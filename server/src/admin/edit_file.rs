@@ -3,7 +3,7 @@
 //! The last line has a digest of all lines before, so a file that was cut off or changed is recognised.
 
 use crate::admin::edit_ledger::{EditChange, EditEntry, EditInForce, EditLedger, EditTarget};
-use crate::base::digest::{hex, sha256};
+use base::digest::{hex, sha256};
 use std::fmt;
 
 /// First words of the file, before the version of the format.

@@ -6,9 +6,9 @@ use crate::admin::edit_ledger::{
 use crate::admin::edited_balancer::{CheckParts, CheckWord, ConfiguredBalancer, EditedBalancer};
 use crate::admin::status::{joined, or_null};
 use crate::admin::value_text::duration_text;
-use crate::base::clock::format_utc;
 use crate::upstream::settings::CheckKind;
 use crate::wire::json::quoted;
+use base::clock::format_utc;
 
 /// Edits in force as differences from anthill.toml.
 pub struct EditDifferences<'l> {

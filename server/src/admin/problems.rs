@@ -2,12 +2,12 @@
 
 use crate::admin::metrics::Metrics;
 use crate::admin::status::{CertificateStatus, Status};
-use crate::base::machine::{MachineFacts, RASPBERRY_CONDITIONS};
 use crate::limits::{
     MANAGER_CERTIFICATE_DAYS_MIN, MANAGER_CERTIFICATE_RENEWED_DAYS_MIN,
     MANAGER_TEMPERATURE_MILLIDEGREES_MAX, MANAGER_USE_WARNING_PERCENT,
 };
 use crate::upstream::balancer::{BalancerReport, MemberReport, MemberState};
+use base::machine::{MachineFacts, RASPBERRY_CONDITIONS};
 
 /// Something wrong with the server.
 #[derive(PartialEq, Eq, Debug)]

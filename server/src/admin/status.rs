@@ -1,10 +1,10 @@
 //! Status of the server: one plain struct, rendered as JSON. `overview` has the text of `anthill status`.
 
 use crate::admin::text_table::duration;
-use crate::base::clock::format_utc;
 use crate::cache::CacheSummary;
 use crate::limits::STATUS_ROWS_MAX;
 use crate::wire::json::quoted;
+use base::clock::format_utc;
 use std::fmt::Write;
 use std::net::SocketAddr;
 

@@ -11,11 +11,11 @@ mod save_release;
 pub use restore::{RestoreSummary, restore, unpack};
 pub use save::{SaveSummary, save};
 
-use crate::base::trusted_path::UntrustedPath;
 use crate::build::release_rules;
 use crate::config::{OperatorError, ServerConfig, SiteConfig, TargetConfig, reason};
 use crate::site::ReleaseRules;
 use crate::wire::request_target::encode_path;
+use base::trusted_path::UntrustedPath;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -112,7 +112,7 @@ fn sum_line(digest: &[u8; 32], name: &[u8]) -> Vec<u8> {
     if name.iter().any(is_odd) {
         line.push(b'\\');
     }
-    line.extend_from_slice(crate::base::digest::hex(digest).as_bytes());
+    line.extend_from_slice(base::digest::hex(digest).as_bytes());
     line.extend_from_slice(b"  ");
     for byte in name {
         match byte {

@@ -4,12 +4,12 @@
 use super::{ABOUT, BackupFolder, HITS, MAGIC, RULES, SUMS, at, folders, sum_line};
 use crate::backup::restore_draft::RestoreDraft;
 use crate::backup::rule_files::RuleFiles;
-use crate::base::digest::Digest;
-use crate::base::tar::{TarEntry, TarEntryKind, TarReader, invalid_data};
-use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath, user_name};
 use crate::config::{OperatorError, ServerConfig, SiteConfig, reason};
 use crate::limits::{BACKUP_ENTRIES_MAX, BACKUP_METADATA_BYTES_MAX};
 use crate::site::{FolderRelease, ReleaseRules};
+use base::digest::Digest;
+use base::tar::{TarEntry, TarEntryKind, TarReader, invalid_data};
+use base::trusted_path::{LastLink, MissingFolder, TrustedPath, user_name};
 use flate2::bufread::GzDecoder;
 use rustix::fs::{AtFlags, Mode, mkdirat, unlinkat};
 use rustix::io::Errno;
@@ -228,7 +228,7 @@ fn read_manifest(input: &mut BackupReader) -> io::Result<(BackupManifest, Vec<u8
         _ => return Err(foreign()),
     }
     let text = read_metadata(input)?;
-    let digest = crate::base::digest::sha256(&text);
+    let digest = base::digest::sha256(&text);
     let manifest = String::from_utf8(text)
         .ok()
         .and_then(|text| parse_manifest(&text));
@@ -313,13 +313,13 @@ impl UnpackedBackup {
                 (SUMS, TarEntryKind::File) => sums = Some(read_digests(input)?),
                 (HITS, TarEntryKind::File) => {
                     let hits = read_metadata(input)?;
-                    let digest = crate::base::digest::sha256(&hits);
+                    let digest = base::digest::sha256(&hits);
                     self.sums.extend(sum_line(&digest, HITS));
                     self.restored.hits = Some(hits);
                 }
                 (RULES, TarEntryKind::File) => {
                     let rules = read_metadata(input)?;
-                    let digest = crate::base::digest::sha256(&rules);
+                    let digest = base::digest::sha256(&rules);
                     self.sums.extend(sum_line(&digest, RULES));
                     self.rules = Some(rules);
                 }

@@ -7,11 +7,11 @@
 //! be exchanged for a link to a file of root's.
 
 use crate::backup::{at, untrusted};
-use crate::base::tar::TarEntry;
-use crate::base::trusted_path::{
+use crate::config::OperatorError;
+use base::tar::TarEntry;
+use base::trusted_path::{
     FOLDER, LastLink, MissingFolder, TrustedPath, must_be_new, remove_entries,
 };
-use crate::config::OperatorError;
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, Uid, chownat,
     fchmod, fchown, fstat, futimens, mkdirat, openat, renameat, renameat_with, statat, symlinkat,

@@ -2,16 +2,13 @@
 //! so that no file in the archive mixes two versions. The archive appears complete or not at all.
 
 use super::{ABOUT, BackupFolder, HITS, MAGIC, SUMS, at, folders, real, sum_line, untrusted};
-use crate::base::digest::Digest;
-use crate::base::tar;
-use crate::base::tar::{TarEntry, TarEntryKind};
-use crate::base::trusted_path::{
-    FOLDER, LastLink, MissingFolder, TrustedPath, may_be_planted, names,
-};
 use crate::config::{OperatorError, ServerConfig, SiteConfig, reason};
-use crate::limits::{
-    BACKUP_DEPTH_MAX, BACKUP_ENTRIES_MAX, BACKUP_MEMORY_BYTES, BACKUP_TRIES_MAX, TAR_NAME_BYTES_MAX,
-};
+use crate::limits::{BACKUP_DEPTH_MAX, BACKUP_ENTRIES_MAX, BACKUP_MEMORY_BYTES, BACKUP_TRIES_MAX};
+use base::digest::Digest;
+use base::limits::TAR_NAME_BYTES_MAX;
+use base::tar;
+use base::tar::{TarEntry, TarEntryKind};
+use base::trusted_path::{FOLDER, LastLink, MissingFolder, TrustedPath, may_be_planted, names};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustix::fs::{
@@ -239,7 +236,7 @@ impl BackupWriter {
         content: &[u8],
         now: u64,
     ) -> Result<(), OperatorError> {
-        let digest = crate::base::digest::sha256(content);
+        let digest = base::digest::sha256(content);
         self.put(&tar::head(&TarEntry {
             name: name.to_vec(),
             kind: TarEntryKind::File,

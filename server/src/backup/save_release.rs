@@ -2,13 +2,13 @@
 
 use super::save::BackupWriter;
 use super::{RULES, sum_line};
-use crate::base::digest::Digest;
-use crate::base::tar::{self, TarEntry, TarEntryKind};
 use crate::config::OperatorError;
 use crate::limits::STORE_BUFFER_BYTES;
 use crate::site::{ReleaseRules, rules_of};
 use crate::store::{ReleaseStore, StoreError};
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
+use base::digest::Digest;
+use base::tar::{self, TarEntry, TarEntryKind};
 use std::io::Read as _;
 
 impl BackupWriter {

@@ -1,7 +1,7 @@
 //! Routes that guard files and pages by address or login.
 
-use crate::base::heap_sort::sort;
 use crate::config::{Config, RouteConfig, SiteConfig};
+use base::heap_sort::sort;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Routes of a site with `allow`, `deny` or `users`.

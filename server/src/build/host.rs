@@ -6,7 +6,6 @@ use super::ledger_entries::LedgerEntries;
 use super::member_tls::MemberTlsClients;
 use super::redirects::SiteRedirects;
 use super::resources::SharedResources;
-use crate::base::atomic_file;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
 use crate::git::browse::render::readme::folder_readme;
 use crate::handler::route_handler::CorsPaths;
@@ -27,6 +26,7 @@ use crate::world::preview::Previews;
 use crate::world::query_pattern::QueryPattern;
 use crate::world::users::Users;
 use crate::world::{AccessLog, Fallback, Host, Route, SecureFields, World};
+use base::atomic_file;
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -4,8 +4,6 @@
 use super::logs::destination;
 use super::member_tls::MemberTlsClients;
 use super::resources::SharedResources;
-use crate::base::clock::monotonic_ms;
-use crate::base::log::Sink;
 use crate::config::{self, Config, LogTarget, OperatorError, SiteLogConfig, Spanned};
 use crate::hits::SiteHits;
 use crate::ledger::route_counters::RouteCounters;
@@ -13,6 +11,8 @@ use crate::upstream::balancer::Balancer;
 use crate::upstream::settings::BalancerSettings;
 use crate::upstream::{Backend, BackendAddress, BalancerPlan, ReusePolicy};
 use crate::world::{AccessLog, BackendReuse, SiteCounts};
+use base::clock::monotonic_ms;
+use base::log::Sink;
 use std::cell::RefCell;
 use std::sync::Arc;
 

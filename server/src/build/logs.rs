@@ -1,8 +1,8 @@
 //! Destinations of logs, and the opening of a World's access logs.
 
-use crate::base::log::{LogDestination, Sinks};
 use crate::config::{Config, LogTarget, OperatorError, Spanned};
 use crate::world::World;
+use base::log::{LogDestination, Sinks};
 use std::io;
 use std::iter::once;
 

@@ -1,12 +1,12 @@
 //! Redirects of a site, from `redirects` and the file of `redirect_map`, and the refusal of loops.
 
-use crate::base::atomic_file;
 use crate::config::{Config, MappedRedirect, OperatorError, SiteConfig, Spanned, TargetConfig};
 use crate::limits::{REDIRECT_HOPS_MAX, REDIRECT_MAP_BYTES_MAX};
 use crate::site::{RedirectRule, Redirected, Redirects, ReleaseState};
 use crate::wire::redirect_map;
 use crate::wire::request_target::{self, normalise};
 use crate::world::{Host, RouteTarget};
+use base::atomic_file;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;

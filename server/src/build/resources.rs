@@ -1,6 +1,5 @@
 //! Resources shared by all Worlds of a process: the ledgers, keys and certificates of the server.
 
-use crate::base::log::Sinks;
 use crate::cache::PageCache;
 use crate::config::{Config, OperatorError};
 use crate::git::browse::limiter::BrowseLimiter;
@@ -19,6 +18,7 @@ use crate::upstream::resolver::Resolver;
 use crate::upstream::session_key_file;
 use crate::world::users::Logins;
 use aws_lc_rs::error::Unspecified;
+use base::log::Sinks;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;

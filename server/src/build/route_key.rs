@@ -3,8 +3,6 @@
 
 use super::guards::guarded_paths;
 use super::request_rules::cors_paths;
-use crate::base::digest::sha256;
-use crate::base::heap_sort::sort;
 use crate::config::{
     BackendAddressConfig, BackendConfig, BalancerConfig, BalancerRef, CgiConfig, GitConfig,
     InterpreterConfig, ProxyConfig, RouteConfig, ScriptsConfig, SiteConfig, TargetConfig,
@@ -14,6 +12,8 @@ use crate::upstream::settings::{
     ConnectionSettings, MemberHost, MemberTlsSettings, MemberUrl, ProxyHeaderVersion,
 };
 use crate::wire::path_readings::Slashes;
+use base::digest::sha256;
+use base::heap_sort::sort;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 

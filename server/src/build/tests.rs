@@ -1,9 +1,9 @@
 //! Tests of the construction of a World: a build leaves the ledgers and the disk as they are.
 
 use super::*;
-use crate::base::log::LogDestination;
 use crate::config::{ConfigSource, Overrides};
 use crate::upstream::{Backend, BackendAddress, ReusePolicy};
+use base::log::LogDestination;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;

@@ -11,10 +11,10 @@ use super::control_client::{ControlResponse, ask_if_running};
 use super::parse::ParsedArguments;
 use crate::admin::command::{Command, HitsFormat, StatusFormat};
 use crate::backup;
-use crate::base::clock;
-use crate::base::trusted_path::user_name;
 use crate::config::{Config, ConfigSource, OperatorError, Overrides, SiteConfig, reason};
 use crate::hits::Hits;
+use base::clock;
+use base::trusted_path::user_name;
 
 pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     must_be_built()?;

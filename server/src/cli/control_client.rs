@@ -14,8 +14,8 @@ use super::parse::ParsedArguments;
 use super::running_servers::{RunningServer, running_servers};
 use crate::admin::command::{Command, HitsFormat, StatusFormat};
 use crate::admin::metrics::MetricsFormat;
-use crate::base::visible_text::visible_lines;
 use crate::config::{ConfigSource, FILE_NAME, OperatorError, Overrides, control_sockets, reason};
+use base::visible_text::visible_lines;
 
 pub(super) fn reload(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     ask(typed, 0, &Command::Reload, Some(Duration::from_secs(120)))

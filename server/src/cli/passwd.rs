@@ -11,9 +11,9 @@ use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, openat, renameat, unlinkat}
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use super::parse::ParsedArguments;
-use crate::base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
 use crate::config::{FILE_NAME, OperatorError, UnixAccount, configured_user, reason};
 use crate::world::users;
+use base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
 
 /// Maximum length of a password. bcrypt ignores all bytes after the 72nd (the 73rd is a NUL).
 const PASSWORD_BYTES_MAX: usize = 72;

@@ -5,8 +5,6 @@ use std::io::{self, BufRead as _, IsTerminal as _};
 use std::process::ExitCode;
 
 use super::parse::ParsedArguments;
-use crate::base::clock;
-use crate::base::digest::hex;
 use crate::config::OperatorError;
 use crate::limits::RECEIVE_IDLE_SECONDS_MAX;
 use crate::receive::{self, IdleInput, IdleOutput, ReceiveOptions, Rights};
@@ -15,6 +13,8 @@ use crate::store::{
     StoreWriter, served_folder, sweep,
 };
 use crate::wire::release_pointer::{is_label, is_publisher};
+use base::clock;
+use base::digest::hex;
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let options = options(typed)?;

@@ -13,8 +13,8 @@ use super::parse::ParsedArguments;
 use super::service_folders::ServiceFolders;
 use super::service_publisher::PublisherSetup;
 use super::system_account::{self, AccountSpec, Login, run_aloud};
-use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::config::{self, Config, ConfigSource, OperatorError, Overrides, UnixAccount, reason};
+use base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 
 const SYSTEMD: &str = include_str!("../../../packaging/systemd/anthill.service.in");
 const OPENRC: &str = include_str!("../../../packaging/openrc/anthill.in");

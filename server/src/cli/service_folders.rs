@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, fstat};
 
 use super::service::systemd_quoted;
-use crate::base::folder_owner::FolderOwner;
 use crate::config::{
     Config, LogTarget, OperatorError, TargetConfig, UnixAccount, prepare_folder,
     prepare_state_folder, reason,
 };
+use base::folder_owner::FolderOwner;
 
 /// Writable folders of a service.
 #[derive(Debug, PartialEq, Eq)]

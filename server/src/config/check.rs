@@ -11,7 +11,6 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use toml::Spanned;
 
-use crate::base::trusted_path::user_name;
 use crate::config::balancer::BalancerConfig;
 use crate::config::balancer_checks::{own_listener, shared_cookies, unused_balancers};
 use crate::config::configuration::Config;
@@ -30,6 +29,7 @@ use crate::config::table_relations::{
 use crate::config::unix_account::{UnixAccount, accessed};
 use crate::git::post_receive::git_folder;
 use crate::git::repository::is_repository;
+use base::trusted_path::user_name;
 
 /// Checks that all files and folders in the configuration exist and can be used. Returns warnings about
 /// settings that work but are probably not intended, or all mistakes.

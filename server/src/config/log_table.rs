@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
-use crate::base::log::Rotation;
 use crate::config::declared_table::{ShownValue, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::value_types::ByteSize;
 use crate::config::values::{InvalidValue, is_regular_expression, wrong};
 use crate::ledger::access_log::AccessLogFormat;
-use crate::limits::{LOG_FILES_KEPT_MAX, LOG_ROTATION_BYTES_MAX, LOG_ROTATION_BYTES_MIN};
 use crate::site::Glob;
 use crate::world::log_skip::{SkipRule, StatusSet};
+use base::limits::{LOG_FILES_KEPT_MAX, LOG_ROTATION_BYTES_MAX, LOG_ROTATION_BYTES_MIN};
+use base::log::Rotation;
 
 declare_table! {
     /// Keys of `[log]`.

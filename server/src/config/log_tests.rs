@@ -1,8 +1,8 @@
 //! Tests of `[log]` and of `log` of a site.
 
-use crate::base::log::Rotation;
 use crate::config::{Config, OperatorError, parse};
 use crate::ledger::access_log::AccessLogFormat;
+use base::log::Rotation;
 use std::path::Path;
 
 fn read_text(text: &str) -> Result<Config, OperatorError> {

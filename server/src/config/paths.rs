@@ -8,10 +8,10 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, fstat};
 
-use crate::base::atomic_file;
-use crate::base::folder_owner::{FolderOwner, belongs_to_root_alone};
-use crate::base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
 use crate::config::error::OperatorError;
+use base::atomic_file;
+use base::folder_owner::{FolderOwner, belongs_to_root_alone};
+use base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
 
 /// Makes a folder for the user of the process alone (parents with the usual mode), or checks that an
 /// existing folder belongs to the user: in `/tmp`, another user may have made the folder first. Root

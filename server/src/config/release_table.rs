@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
-use crate::base::digest::from_hex;
 use crate::config::declared_table::declare_table;
 use crate::config::error::OperatorError;
 use crate::config::foreign_words;
@@ -14,6 +13,7 @@ use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::values::{site_name, wrong};
 use crate::store::ReleaseSupport;
 use crate::wire::release_pointer::{is_label, is_site_id};
+use base::digest::from_hex;
 
 declare_table! {
     /// Keys of `[[site]]` about releases.

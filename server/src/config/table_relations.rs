@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt;
 
 use toml::Spanned;
 
-use crate::base::heap_sort::sort;
 use crate::config::balancer::BalancerConfig;
 use crate::config::error::OperatorError;
 use crate::config::log_table::{LogConfig, LogTarget};
@@ -21,6 +20,7 @@ use crate::wire::request_head::Method;
 use crate::world::allow_list::AllowList;
 use crate::world::log_skip::SkipRule;
 use crate::world::method_set::MethodSet;
+use base::heap_sort::sort;
 
 /// Reports each name of two sites, and each repeated name of one site. `is_whole` is false if the names of a site
 /// could not be read, so that the site has the default name.

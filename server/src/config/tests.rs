@@ -210,7 +210,7 @@ fn a_site_names_its_release_and_the_publishers() {
     assert_eq!(config.sites[0].root, None);
     let release = config.sites[0].release.as_ref().expect("a release");
     assert_eq!(release.name.get_ref(), "www");
-    assert_eq!(crate::base::digest::hex(&release.publishers[0]), key);
+    assert_eq!(base::digest::hex(&release.publishers[0]), key);
     let config = good(&format!("[server]\nreleases = \"store\"\n{site}"));
     assert_eq!(config.server.releases_folder(), Path::new("/srv/store"));
     assert!(config.secret_paths().contains(&"/srv/store".into()));

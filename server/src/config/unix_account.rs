@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
-use crate::base::sys::{self, UserIds};
+use base::sys::{self, UserIds};
 
 /// Account to drop to.
 #[derive(Clone, Debug, PartialEq, Eq)]

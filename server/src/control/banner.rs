@@ -1,11 +1,11 @@
 //! The start-up message on the terminal: the served sites, and the addresses reachable from the local
 //! machine and from the network.
 
-use crate::base::sys;
 use crate::config::{Config, PlainHttp, SiteConfig};
 use crate::control::listeners::Listeners;
 use crate::serve::worker::Audience;
 use crate::tls::SelfSigned;
+use base::sys;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Prints the start-up message to standard error, since standard output is for the access log.

@@ -3,12 +3,12 @@
 use super::banner::shown_names;
 use super::releases;
 use super::startup::new_manager;
-use crate::base::{clock, sys};
 use crate::build::{self, SharedResources};
 use crate::config::{
     self, Config, ConfigSource, OperatorError, Overrides, RouteConfig, ScriptsConfig, TargetConfig,
 };
 use crate::manager::manager_handler;
+use base::{clock, sys};
 use std::path::PathBuf;
 use std::time::Instant;
 

@@ -7,8 +7,6 @@
 
 use super::watch::RESCAN;
 use crate::admin::status::{DeployedCommit, DeploymentStatus};
-use crate::base::clock;
-use crate::base::thread_pool::ThreadPool;
 use crate::config::{Config, Deployment, OperatorError};
 use crate::deploy::{
     CancelFlag, DeployError, DeployFailureCause, DeployOutcome, DeployPlan, DeployedTree, OldTrees,
@@ -17,6 +15,8 @@ use crate::deploy::{
 use crate::git::post_receive::{PushNotice, PushNotifier, STOPPING};
 use crate::limits::DEPLOY_FIRST_SECONDS;
 use crate::site::FolderRelease;
+use base::clock;
+use base::thread_pool::ThreadPool;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -11,8 +11,6 @@ use crate::admin::edit_ledger::{EditLedger, EditState, is_present};
 use crate::admin::edit_plan::{EditPlan, EditView};
 use crate::admin::edit_report::EditDifferences;
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
-use crate::base::atomic_file;
-use crate::base::clock::{monotonic_ms, unix_seconds_now};
 use crate::config::{
     self, BalancerRef, Config, RouteConfig, SiteConfig, TargetConfig, parse_member_url, reason,
     shown_url,
@@ -23,6 +21,8 @@ use crate::upstream::checker::Checker;
 use crate::upstream::settings::MemberUrl;
 use crate::upstream::{log_change, log_doubt};
 use crate::world::World;
+use base::atomic_file;
+use base::clock::{monotonic_ms, unix_seconds_now};
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,14 +3,14 @@
 //! The sockets are bound before privileges drop, like all listening sockets, and are read by the control
 //! plane. Any machine can send datagrams, so only heartbeats from addresses of members count.
 
-use crate::base::clock::monotonic_ms;
-use crate::base::sys;
-use crate::base::task;
 use crate::config::{Config, ListenAddress, OperatorError};
 use crate::limits::{HEARTBEAT_BYTES_MAX, HEARTBEAT_PAUSE_MILLISECONDS};
 use crate::upstream::balancer::Balancers;
 use crate::upstream::resolver::Resolver;
 use crate::wire::heartbeat::Heartbeat;
+use base::clock::monotonic_ms;
+use base::sys;
+use base::task;
 use socket2::SockRef;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};

@@ -1,11 +1,11 @@
 //! Listening sockets. The control plane owns all of them: the sockets are bound before privileges drop, are
 //! handed to the workers, and outlive a worker that has to be restarted.
 
-use crate::base::sys;
 use crate::config::{Config, ListenAddress, OperatorError, Spanned, speaks_tls};
 use crate::control::heartbeats::HeartbeatListeners;
 use crate::limits::SOCKET_UNSENT_BYTES;
 use crate::serve::worker::{Audience, WorkerListener};
+use base::sys;
 use socket2::{SockRef, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};

@@ -5,12 +5,12 @@ use crate::admin::metrics::history::{History, MemberCounts};
 use crate::admin::metrics::{Metrics, MetricsFacts, MetricsFormat, RouteMetrics};
 use crate::admin::overview::Overview;
 use crate::admin::status::Status;
-use crate::base::clock::{monotonic_ms, unix_seconds_now};
-use crate::base::machine::{MachineFacts, ProcessFacts, resident_bytes};
 use crate::ledger::route_counters::RouteCounters;
 use crate::ledger::stats::Stats;
 use crate::limits::HISTORY_MEMBERS_MAX;
 use crate::world::World;
+use base::clock::{monotonic_ms, unix_seconds_now};
+use base::machine::{MachineFacts, ProcessFacts, resident_bytes};
 use std::sync::Arc;
 
 /// Returns the metrics of the server in a format. `status` is the present status.

@@ -26,8 +26,8 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use crate::base::log::ErrorLog;
 use crate::config::{ConfigSource, OperatorError, Overrides};
+use base::log::ErrorLog;
 pub use check::CheckReport;
 use log::LevelFilter;
 use plane::ControlPlane;

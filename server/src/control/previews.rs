@@ -2,12 +2,12 @@
 //! used.
 
 use super::rebuild::Rebuilder;
-use crate::base::digest::hex;
 use crate::limits::{PREVIEW_ID_DIGITS_MIN, PREVIEW_SIZES_REMEMBERED_MAX, PREVIEWS_BYTES_MAX};
 use crate::site::{ReleaseError, Site};
 use crate::store::SiteRecords;
 use crate::world::preview::{OpenPreview, PreviewAge, PreviewName, Previews, make_room};
 use crate::world::{Host, Hosts, World};
+use base::digest::hex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

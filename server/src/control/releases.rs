@@ -4,14 +4,14 @@
 use super::publish::Publisher;
 use super::watch::SiteId;
 use crate::admin::status::ReleaseStatus;
-use crate::base::digest::hex;
-use crate::base::{atomic_file, clock};
 use crate::site::{
     ACKNOWLEDGMENT_MODE, ReleaseError, ReleaseRules, ReleaseState, Site, SiteAddresses,
     record_refusal,
 };
 use crate::store::ReleaseSupport;
 use crate::world::{Host, World};
+use base::digest::hex;
+use base::{atomic_file, clock};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

@@ -3,10 +3,10 @@
 //! A read has a deadline, and an urgent command of the operator ends a read: the end and the reload of the server wait
 //! neither for a disk nor for the files of a publisher.
 
-use crate::base::job_end::{JobEnd, JobOver};
-use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
 use crate::config::OperatorError;
 use crate::limits::{SCAN_SECONDS_MAX, SCAN_THREADS};
+use base::job_end::{JobEnd, JobOver};
+use base::thread_pool::{ThreadPool, ThreadPoolError};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -152,7 +152,7 @@ const BUILD_STACK_BYTES: usize = 8 << 20;
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::base::job_end;
+    use base::job_end;
     use std::sync::mpsc;
 
     fn wait<F: Future>(future: F) -> F::Output {

@@ -4,9 +4,9 @@
 //! Separate tasks read commands and write answers, so a slow or silent client doesn't delay the control
 //! plane.
 
-use crate::base::task;
-use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::config::{Config, OperatorError, UnixAccount};
+use base::task;
+use base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use rustix::fs::{AtFlags, FileType, Mode, fchmod, unlinkat};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use std::collections::VecDeque;

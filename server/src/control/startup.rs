@@ -1,11 +1,6 @@
 //! Steps of the start, before the first connection is accepted: addresses, the state folder, privileges,
 //! logs and the resources common to all Worlds.
 
-use crate::base::clock;
-use crate::base::folder_owner::FolderOwner;
-use crate::base::log::{LogDestination, Sink, Sinks};
-use crate::base::sys;
-use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::build::{self, SharedResources};
 use crate::cache::PageCache;
 use crate::config::{self, Config, OperatorError};
@@ -26,6 +21,11 @@ use crate::tls::{SelfSigned, TicketKeys};
 use crate::upstream::Backends;
 use crate::upstream::resolver::Resolver;
 use crate::upstream::session_key_file;
+use base::clock;
+use base::folder_owner::FolderOwner;
+use base::log::{LogDestination, Sink, Sinks};
+use base::sys;
+use base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

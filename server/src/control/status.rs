@@ -9,12 +9,12 @@ use crate::admin::metrics::history::History;
 use crate::admin::status::{
     CertificateStatus, DeploymentStatus, ReleaseStatus, RenewalStatus, Status,
 };
-use crate::base::clock;
 use crate::build::SharedResources;
 use crate::ledger::stats::Stats;
 use crate::serve::worker::Audience;
 use crate::tls::PairSummary;
 use crate::world::World;
+use base::clock;
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;

@@ -4,13 +4,13 @@
 use super::front::Signals;
 use super::front::{Front, Waited};
 use super::plane::ControlPlane;
-use crate::base::log::{ErrorLog, LogDestination};
 use crate::config::{ConfigSource, Overrides};
 use crate::handler::route_handler::RouteHandler;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response};
 use crate::serve::worker::{Audience, WorkerCommand};
 use crate::upstream::{BackendAddress, ReusePolicy};
 use crate::world::{Host, Hosts, Route, RouteTarget, World};
+use base::log::{ErrorLog, LogDestination};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;

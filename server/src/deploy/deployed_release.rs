@@ -1,7 +1,6 @@
 //! Release that a branch fills: each deployment is a publication in the store, with the commit in the name of the
 //! publisher.
 
-use crate::base::clock;
 use crate::config::{ReleaseConfig, ServerConfig};
 use crate::deploy::error::DeployError;
 use crate::deploy::tree_draft::TreeDraft;
@@ -11,6 +10,7 @@ use crate::store::{
     StoreWriteError, sweep,
 };
 use crate::wire::release_pointer::ReleasePointer;
+use base::clock;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;

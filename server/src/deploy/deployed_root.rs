@@ -1,12 +1,12 @@
 //! Folder of deployed trees: a hidden folder beside the site's root, with one tree for each deployed
 //! commit. The root is a symbolic link to a tree, and rename(2) replaces the link atomically.
 
-use crate::base::heap_sort::sort;
-use crate::base::trusted_path::{FOLDER, LastLink, MissingFolder, TrustedPath};
 use crate::config::{RootState, deployed_folder, inspect_root};
 use crate::deploy::error::DeployError;
 use crate::deploy::tree_draft::{DRAFT, TreeDraft, names, own_name};
 use crate::limits::DEPLOYED_TREES_KEPT;
+use base::heap_sort::sort;
+use base::trusted_path::{FOLDER, LastLink, MissingFolder, TrustedPath};
 use rustix::fs::{Mode, fchmod, mkdirat};
 use rustix::io::Errno;
 use std::ffi::OsStr;

@@ -1,11 +1,11 @@
 //! Unpacking of a commit's tree from git's tar archive into a private folder. No file is written through a
 //! symbolic link, no link leads out of the tree, and the tree is synced before the root leads to the tree.
 
-use crate::base::tar::{TarEntry, TarEntryKind, TarReader, invalid_data};
-use crate::base::visible_text::shortened;
 use crate::deploy::error::DeployError;
 use crate::limits::{DEPLOY_FSYNC_FILES_MAX, DEPLOY_LINKS_MAX, FOLDER_DEPTH_MAX};
 use crate::site::{FileError, SiteRoot, Symlinks};
+use base::tar::{TarEntry, TarEntryKind, TarReader, invalid_data};
+use base::visible_text::shortened;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, BufReader, Read, Write};
@@ -290,7 +290,7 @@ impl PreviousFile {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::base::tar::{END, head, padding};
+    use base::tar::{END, head, padding};
 
     const BOUNDS: TreeLimits = TreeLimits {
         entries: 10,

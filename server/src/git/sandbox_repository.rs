@@ -2,7 +2,7 @@
 //! repository with the objects of another repository, so no program configured by the other repository is
 //! run.
 
-use crate::base::atomic_file;
+use base::atomic_file;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;

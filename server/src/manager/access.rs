@@ -1,13 +1,13 @@
 //! Access of a client to the manager: the login by password or session, and the rights of the login.
 
 use super::channel::{ManagerContext, TokenOwner};
-use crate::base::thread_pool::ThreadPoolError;
 use crate::handler::Request;
 use crate::wire::cookie::cookies;
 use crate::wire::fields::Fields;
 use crate::wire::reject::Reject;
 use crate::world::allow_list::AllowList;
 use crate::world::users::{LoginLookup, Logins, Users, user_name};
+use base::thread_pool::ThreadPoolError;
 use std::net::IpAddr;
 use std::sync::Arc;
 

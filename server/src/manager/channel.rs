@@ -5,7 +5,6 @@ use super::places::Places;
 use super::sessions::{Digest, SessionLedger};
 use super::snapshot::Snapshot;
 use crate::admin::command::EditBatch;
-use crate::base::digest::base64url;
 use crate::limits::{
     MANAGER_REQUESTS_MAX, MANAGER_RESPONSE_BYTES_MAX, MANAGER_SNAPSHOT_MILLISECONDS,
     MANAGER_STREAMS_MAX,
@@ -14,6 +13,7 @@ use crate::upstream::balancer::state_changes;
 use crate::wire::reject::Reject;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{hmac, rand};
+use base::digest::base64url;
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

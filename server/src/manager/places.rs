@@ -3,8 +3,8 @@
 //! On a loopback address all programs and all operators have one address, so a share by address alone would leave a
 //! login nothing. Clients without a login therefore take at most half of a bound.
 
-use crate::base::client_network::ClientNetwork;
-use crate::base::fair_share::ClientHoldings;
+use base::client_network::ClientNetwork;
+use base::fair_share::ClientHoldings;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

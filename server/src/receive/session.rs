@@ -6,8 +6,6 @@ use super::incoming_manifest::IncomingText;
 use super::options::ReceiveOptions;
 use super::rights::Rights;
 use super::upload::Upload;
-use crate::base::clock::unix_seconds_now;
-use crate::base::digest::{Digest, from_hex, hex};
 use crate::limits::{
     RECEIVE_UNSYNCED_BYTES_MAX, RECEIVE_UNSYNCED_CONTENTS_MAX, STORE_BUFFER_BYTES,
 };
@@ -21,6 +19,8 @@ use crate::wire::content_coding::ContentCoding;
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
 use crate::wire::receive_frame::{ContentPlace, FrameKind, GzipAndText, HELLO, STATE_WITH_OWNERS};
 use crate::wire::release_pointer::ReleasePointer;
+use base::clock::unix_seconds_now;
+use base::digest::{Digest, from_hex, hex};
 use flate2::bufread;
 use flate2::write::GzDecoder;
 use std::fs::File;

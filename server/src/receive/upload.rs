@@ -5,13 +5,13 @@
 //! by a preview.
 
 use super::error::ReceiveError;
-use crate::base::digest::{hex, sha256};
 use crate::store::{
     ContentIndex, SiteRecords, StoreWriteError, StoreWriter, disk_bytes, line_count, read_manifest,
     received_contents,
 };
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
 use crate::wire::receive_frame::ContentPlace;
+use base::digest::{hex, sha256};
 
 /// Release on its way to the store.
 pub(super) struct Upload {

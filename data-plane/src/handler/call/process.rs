@@ -4,8 +4,6 @@
 //! The module is not a handler. Callers such as [`crate::handler::script::cgi`] choose the program and its
 //! environment. Looking up and starting a program may block on the disk, so a thread pool does both.
 
-use crate::base::sys;
-use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
 use crate::handler::call::body::request_body::{BodyReader, RequestBody};
 use crate::handler::call::body::spool::BodySpool;
 use crate::handler::call::reaper::{Reaper, reap};
@@ -22,6 +20,8 @@ use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits;
 use crate::wire::cgi::Environment;
 use crate::wire::reject::Reject;
+use base::sys;
+use base::thread_pool::{ThreadPool, ThreadPoolError};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};

@@ -1,6 +1,5 @@
 //! Requests without their body, as passed to programs and backends.
 
-use crate::base::number_text::{push_address, push_number};
 use crate::handler::call::body::error::BodyError;
 use crate::handler::call::body::request_body::{RequestBody, SpoolLimit};
 use crate::handler::{Endpoints, Request, Subrequest, Subrequests};
@@ -10,6 +9,7 @@ use crate::wire::fields::Fields;
 use crate::wire::path_readings::{Slashes, sent_path};
 use crate::wire::request_head::{Method, Version};
 use crate::wire::request_target::valid_host;
+use base::number_text::{push_address, push_number};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::rc::Rc;

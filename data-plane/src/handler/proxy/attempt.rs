@@ -1,6 +1,5 @@
 //! One attempt to get a response over HTTP/1.1: the request on one connection, up to the head of the final response.
 
-use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::{counted_pipe, pipe};
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::cause;
@@ -29,6 +28,7 @@ use crate::wire::h1::response_head::{
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::status::{Status, StatusLine};
+use base::coarse_timer::CoarseTimer;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};

@@ -1,7 +1,5 @@
 //! Call of a member: attempts to get a response, at further members where a request may be repeated.
 
-use crate::base::clock::monotonic_ms;
-use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::pipe;
 use crate::handler::proxy::attempt::Attempt;
 use crate::handler::proxy::body::OutgoingBody;
@@ -26,6 +24,8 @@ use crate::wire::h1::body_decoder::BodyLength;
 use crate::wire::reject::Reject;
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
+use base::clock::monotonic_ms;
+use base::coarse_timer::CoarseTimer;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! Failed attempts of a call: the report to the balancer, the repetition or the error for the client, and the log.
 
-use crate::base::clock::monotonic_ms;
 use crate::handler::proxy::call::{CallState, ProxyCall};
 use crate::handler::proxy::cause;
 use crate::handler::proxy::log::{line, log_change, place};
@@ -11,6 +10,7 @@ use crate::ledger::access_log::MemberCall;
 use crate::limits::PROXY_REFUSALS_MAX;
 use crate::upstream::balancer::{Member, MemberId, client_hash};
 use crate::wire::reject::Reject;
+use base::clock::monotonic_ms;
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -3,10 +3,11 @@
 use crate::handler::proxy::exchange::{Exchange, SendError};
 use crate::handler::proxy::log::log_surplus;
 use crate::handler::proxy::transfer::{self, Transfer};
-use crate::limits::{COPIED_REST_BYTES_MIN, PASSED_BYTES_MIN};
+use crate::limits::COPIED_REST_BYTES_MIN;
 use crate::upstream::with_receive_buffer;
 use crate::wire::h1::body_decoder::{BodyDecoder, BodyStep};
 use crate::wire::reject::Reject;
+use base::limits::PASSED_BYTES_MIN;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

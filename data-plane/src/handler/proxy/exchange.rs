@@ -1,11 +1,11 @@
 //! One request on one connection to a member: sends the head and the body of the request.
 
-use crate::base::kernel_pipe::{PipeSink, Transferred};
 use crate::handler::pipe::{PipeRead, PipeReader};
 use crate::handler::proxy::request_head::forwarded_trailers;
 use crate::handler::proxy::route::ProxyRoute;
 use crate::limits::PROXY_UNSENT_BYTES_MAX;
 use crate::upstream::MemberConn;
+use base::kernel_pipe::{PipeSink, Transferred};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};

@@ -1,6 +1,5 @@
 //! One attempt to get a response over HTTP/2: the request on one stream, up to the head of the final response.
 
-use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::pipe::counted_pipe;
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::cause;
@@ -22,6 +21,7 @@ use crate::wire::h2::UploadLength;
 use crate::wire::reject::Reject;
 use crate::wire::request_head::Method;
 use crate::wire::status::{Status, StatusLine};
+use base::coarse_timer::CoarseTimer;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;

@@ -1,6 +1,5 @@
 //! Head of a member's response on its way to the client, over any version of HTTP to the member.
 
-use crate::base::clock::monotonic_ms_at;
 use crate::handler::interim::InterimResponse;
 use crate::handler::pipe::pipe;
 use crate::handler::proxy::log::log_change;
@@ -14,6 +13,7 @@ use crate::wire::reject::Reject;
 use crate::wire::request_head::Version;
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
+use base::clock::monotonic_ms_at;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,5 @@
 //! Fields of a request for a member about the client: address, scheme and host.
 
-use crate::base::ip_endpoint::IpOctets;
 use crate::handler::Request;
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::settings::{CLIENT_PLACEHOLDER, USER_PLACEHOLDER};
@@ -8,6 +7,7 @@ use crate::wire::fields::Fields;
 use crate::wire::forwarded::{ForwardedLists, OwnHop};
 use crate::wire::origin_fields::states_origin;
 use crate::wire::request_target::push_encoded;
+use base::ip_endpoint::IpOctets;
 use std::net::IpAddr;
 
 /// Appends the address of the client and the host and scheme of the client's request, which replace the

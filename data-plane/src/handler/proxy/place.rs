@@ -4,7 +4,6 @@
 //! the response or sends the request too slowly. Tunnels and event streams are silent by nature, so they end only where
 //! their client has more than an equal part of the places, or after a long silence.
 
-use crate::base::clock::monotonic_ms;
 use crate::handler::Request;
 use crate::handler::call::body::rate::TransferRate;
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
@@ -12,6 +11,7 @@ use crate::upstream::balancer::Lease;
 use crate::wire::fields::Fields;
 use crate::wire::h1::response_head::ResponseHead;
 use crate::wire::reject::Reject;
+use base::clock::monotonic_ms;
 use std::task::Context;
 
 /// Media type of an event stream (HTML, server-sent events).

@@ -1,10 +1,10 @@
 //! PROXY header at the start of a connection to a member (`send_proxy_header`), with the addresses of the
 //! client's connection.
 
-use crate::base::ip_endpoint::{IpEndpoint, IpOctets};
 use crate::handler::Request;
 use crate::upstream::settings::ProxyHeaderVersion;
 use crate::wire::proxy_protocol::{ProxyHeader, push_v1, push_v2};
+use base::ip_endpoint::{IpEndpoint, IpOctets};
 
 /// Returns the header for the client of `request`. Port 0 and the address with only zero bits stand for an
 /// unknown port and an unknown address of the server.

@@ -1,8 +1,6 @@
 //! Head of the request for a member, written anew from the parsed request of the client, as text for HTTP/1.1 or
 //! as a field block for HTTP/2.
 
-use crate::base::digest::base64;
-use crate::base::number_text::push_number;
 use crate::handler::Request;
 use crate::handler::proxy::origin::{is_forged, push_configured, push_field, push_origin};
 use crate::handler::proxy::route::ProxyRoute;
@@ -20,6 +18,8 @@ use crate::wire::request_target::{
 };
 use crate::wire::via;
 use crate::wire::webdav::{own_reference, with_resource_tags};
+use base::digest::base64;
+use base::number_text::push_number;
 use std::cell::Cell;
 
 /// Bytes of the fields that the proxy adds to a request, about.

@@ -3,7 +3,6 @@
 //! A shortage says nothing about the members' health. The request tries each member once, pauses, and tries the
 //! members again.
 
-use crate::base::clock::monotonic_ms;
 use crate::ledger::descriptors::descriptors;
 use crate::limits::{
     PROXY_SHORTAGE_COMPLAINT_SECONDS, PROXY_SHORTAGE_PAUSE_MILLISECONDS,
@@ -11,6 +10,7 @@ use crate::limits::{
 };
 use crate::upstream::ConnectFault;
 use crate::upstream::balancer::MemberId;
+use base::clock::monotonic_ms;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};

@@ -1,8 +1,6 @@
 //! The parts of a transfer of content that HTTP/1.1 and HTTP/2 to members share: room in the pipe, silence of the
 //! member, and the end of the client's response.
 
-use crate::base::clock::monotonic_ms;
-use crate::base::coarse_timer::CoarseTimer;
 use crate::handler::Request;
 use crate::handler::pipe::PipeWriter;
 use crate::handler::proxy::log::{line, log_broken_off};
@@ -13,6 +11,8 @@ use crate::ledger::shared_limit::SharedLimit;
 use crate::upstream::balancer::Lease;
 use crate::upstream::{self, MemberPool};
 use crate::wire::reject::Reject;
+use base::clock::monotonic_ms;
+use base::coarse_timer::CoarseTimer;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 

@@ -1,12 +1,12 @@
 //! Tunnel between a client and a member after a protocol switch (RFC 9110 §7.8), for example to WebSocket. The
 //! bytes of both directions pass unchanged, each direction until its own end.
 
-use crate::base::clock::monotonic_ms;
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::PROXY_UNSENT_BYTES_MAX;
 use crate::upstream::balancer::Lease;
 use crate::upstream::{MemberConn, with_receive_buffer};
+use base::clock::monotonic_ms;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;

@@ -1,7 +1,6 @@
 //! Scripts run by a FastCGI or SCGI backend. The backend answers either all requests below a route's path,
 //! or requests for the site's files with certain extensions.
 
-use crate::base::task::spawn_local_with_timeout;
 use crate::handler::call::body::request_body::{BodyReader, RequestBody};
 use crate::handler::call::request::{ScriptLocation, ScriptRequest};
 use crate::handler::call::script_call::{
@@ -18,6 +17,7 @@ use crate::limits;
 use crate::upstream::{Backend, Conn, IdleConn, ReusePolicy};
 use crate::wire::fastcgi::{FastCgiEnd, FastCgiStep, HEADER_BYTES, MalformedRecord};
 use crate::wire::reject::Reject;
+use base::task::spawn_local_with_timeout;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use crate::base::clock::log_time;
-use crate::base::visible_text::is_hidden;
 use crate::ledger::access_log::*;
+use base::clock::log_time;
+use base::visible_text::is_hidden;
 
 const AT_MS: u64 = 1_795_199_954_123;
 

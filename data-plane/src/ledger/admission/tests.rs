@@ -1,7 +1,7 @@
 //! Tests of admission control.
 
 use super::*;
-use crate::limits::NEWCOMER_WAIT_MILLISECONDS;
+use base::limits::NEWCOMER_WAIT_MILLISECONDS;
 use std::net::IpAddr;
 
 fn wait<F: Future>(future: F) -> F::Output {

@@ -1,6 +1,5 @@
 //! Head of a handler's response over HTTP/1.1.
 
-use crate::base::number_text::push_number;
 use crate::handler::{Response, ResponseBody};
 use crate::limits;
 use crate::serve::connection::AfterResponse;
@@ -9,6 +8,7 @@ use crate::serve::response_head::{
 };
 use crate::wire::request_head::Version;
 use crate::world::SecureFields;
+use base::number_text::push_number;
 
 /// The delimiter of the response body (RFC 9112 §6.3).
 #[derive(Copy, Clone, PartialEq, Eq)]

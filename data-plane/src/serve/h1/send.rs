@@ -4,11 +4,11 @@
 //! configuration in memory. No more bytes are read or encrypted for a connection while
 //! [`limits::UNSENT_BYTES_MAX`] wait for the client.
 
-use crate::base::sys;
 use crate::limits;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::serve::response_body::DiskRead;
 use crate::site::{BodyPiece, BodySelection, DiskContent, Variant, VariantResponse};
+use base::sys;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};

@@ -4,8 +4,6 @@
 //! Either side may end its direction first. The other direction then goes on, and ends with its own end or
 //! after a silence of `idle_seconds`.
 
-use crate::base::coarse_timer::CoarseTimer;
-use crate::base::sys;
 use crate::handler::LocalBoxFuture;
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::limits;
@@ -13,6 +11,8 @@ use crate::serve::connection::{AfterResponse, Connection};
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::h1::out_buffer::OutBuffer;
 use crate::serve::stall::StallClock;
+use base::coarse_timer::CoarseTimer;
+use base::sys;
 use std::future::poll_fn;
 use std::os::fd::AsFd;
 use std::task::{Context, Poll};

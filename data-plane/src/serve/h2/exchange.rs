@@ -1,7 +1,6 @@
 //! State of an HTTP/2 stream with a response that cannot be sent at once: the current wait and the log
 //! entry.
 
-use crate::base::thread_pool::ThreadPoolError;
 use crate::handler::LocalBoxFuture;
 use crate::serve::attempt::Progress;
 use crate::serve::context::WorkerContext;
@@ -13,6 +12,7 @@ use crate::serve::response_record::ResponseRecord;
 use crate::serve::stall::StallClock;
 use crate::serve::stream_call::StreamCall;
 use crate::wire::field_section::FieldSection;
+use base::thread_pool::ThreadPoolError;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};

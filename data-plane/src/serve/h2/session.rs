@@ -5,7 +5,6 @@
 //! file, a password, a live call, the peer's window) becomes an [`H2Exchange`] of its stream, and is polled
 //! whenever the connection is woken.
 
-use crate::base::client_network::ClientNetwork;
 use crate::ledger::shared_limit::SharedLimit;
 use crate::ledger::stats::ClosedCount;
 use crate::limits;
@@ -21,6 +20,7 @@ use crate::site::VariantResponse;
 use crate::wire::h2::stream::RemoteState;
 use crate::wire::h2::{self, H2ConnectionError, H2ErrorCode, H2Event, H2ResetCause};
 use crate::wire::reject::Reject;
+use base::client_network::ClientNetwork;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::rc::Rc;

@@ -1,7 +1,6 @@
 //! The task of an HTTP/3 connection, from the handshake to the end: accepts streams, and sends GOAWAY when
 //! the client has to leave.
 
-use crate::base::task::{spawn_boxed, spawn_local};
 use crate::handler::LocalBoxFuture;
 use crate::ledger::stats::ClosedCount;
 use crate::limits;
@@ -13,6 +12,7 @@ use crate::serve::h3::session::{H3Session, H3ShutdownStage, varint};
 use crate::serve::rare_events;
 use crate::tls;
 use crate::wire::h3::{H3ConnectionError, H3ErrorCode, UnidirectionalStream, frame};
+use base::task::{spawn_boxed, spawn_local};
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connecting, ConnectionError, RecvStream, SendStream, TransportErrorCode, VarInt};
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
 //! State of HTTP/3 that connections share: on a worker, and on all workers of the process.
 
-use crate::base::fair_share::ClientHoldings;
 use crate::wire::field_section::FieldSection;
 use crate::wire::h3::qpack::QpackScratch;
+use base::fair_share::ClientHoldings;
 use quinn::{Endpoint, Incoming};
 use std::cell::RefCell;
 use std::net::UdpSocket;

@@ -1,7 +1,5 @@
 //! QUIC endpoints: sockets, configuration, and the assignment of new connections to workers.
 
-use crate::base::client_network::ClientNetwork;
-use crate::base::task::spawn_local;
 use crate::limits;
 use crate::serve::connection_ledger::{ConnectionOwner, Newcomer, Shortage};
 use crate::serve::context::WorkerContext;
@@ -11,6 +9,8 @@ use crate::serve::h3::socket::QuicSocket;
 use crate::serve::sessions::{Eviction, Sessions};
 use crate::tls;
 use aws_lc_rs::{hkdf, hmac};
+use base::client_network::ClientNetwork;
+use base::task::spawn_local;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Endpoint, EndpointConfig, IdleTimeout, Incoming, TokioRuntime, TransportConfig};
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;

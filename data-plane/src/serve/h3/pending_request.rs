@@ -1,7 +1,7 @@
 //! A waiting request of HTTP/3 in the view of the connection: when the client began to hold the response,
 //! and how the request is ended when the place is needed for another client.
 
-use crate::base::client_network::ClientNetwork;
+use base::client_network::ClientNetwork;
 use std::cell::Cell;
 use std::future::Future;
 use std::sync::Arc;

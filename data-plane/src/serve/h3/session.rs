@@ -1,7 +1,6 @@
 //! State of an HTTP/3 connection, shared by the tasks of its streams: requests under way, windows, and the
 //! abuse budget for traffic without use.
 
-use crate::base::client_network::ClientNetwork;
 use crate::handler::Endpoints;
 use crate::ledger::shared_limit::SharedLimit;
 use crate::limits;
@@ -14,6 +13,7 @@ use crate::serve::request_ledger::{ConnectionAccount, ShedOrder};
 use crate::tls::ConnectionIdentity;
 use crate::wire::abuse_budget::AbuseBudget;
 use crate::wire::h3::{H3ConnectionError, H3ErrorCode, UnidirectionalState};
+use base::client_network::ClientNetwork;
 use quinn::{Connection, VarInt};
 use std::cell::{Cell, RefCell};
 use std::future::Future;

@@ -2,7 +2,7 @@
 //! allocate 3 MB of receive buffers, more than all other memory of the server. Clients send mostly small
 //! requests and acknowledgements; 32 datagrams are still read by one call.
 
-use crate::base::sys;
+use base::sys;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
 use std::io::{self, IoSliceMut};

@@ -2,13 +2,13 @@
 //! addresses of the site.
 
 use super::ServedRelease;
-use crate::base::atomic_file;
-use crate::base::digest::hex;
 use crate::limits::{
     RECEIVE_FIRST_SERVED_MILLISECONDS_MAX, RECEIVE_SERVED_MILLISECONDS_MAX,
     RECEIVE_SERVED_PAUSE_MILLISECONDS,
 };
 use crate::wire::release_pointer::ReleasePointer;
+use base::atomic_file;
+use base::digest::hex;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};

@@ -3,8 +3,6 @@
 //! The files are the files that a site with the folder as its root has: without hidden names, and with links to places
 //! inside of the folder followed. No content is coded.
 
-use crate::base::digest::hex;
-use crate::base::visible_text::shortened;
 use crate::site::file::FileError;
 use crate::site::folder::{FolderNode, SiteFolder};
 use crate::site::root::SiteRoot;
@@ -16,6 +14,8 @@ use crate::wire::manifest::{
     BlobRef, Changes, ManifestError, ManifestLine, ManifestReader, ManifestWriter,
 };
 use crate::wire::release_pointer::ReleasePointer;
+use base::digest::hex;
+use base::visible_text::shortened;
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io;

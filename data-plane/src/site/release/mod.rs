@@ -22,8 +22,6 @@ pub use open::ReopenedSite;
 pub use retained::RetainedFiles;
 pub use tree::ReleaseContent;
 
-use crate::base::atomic_file;
-use crate::base::digest::{from_hex, hex};
 use crate::limits::RELEASES_REMEMBERED_MAX;
 use crate::site::folder::SiteFolder;
 use crate::site::published_rules::PublishedRules;
@@ -34,6 +32,8 @@ use crate::store::{
 };
 use crate::wire::reject::Reject;
 use crate::wire::release_pointer::ReleasePointer;
+use base::atomic_file;
+use base::digest::{from_hex, hex};
 use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;

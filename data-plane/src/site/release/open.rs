@@ -3,10 +3,10 @@
 use super::{
     ReleaseContent, ReleaseError, ReleaseRules, ReleaseState, RetainedFiles, ServedRelease,
 };
-use crate::base::clock::unix_seconds_now;
-use crate::base::digest::hex;
 use crate::site::published_rules::PublishedRules;
 use crate::site::{ContentBudget, Site, SiteError, SiteRules, SiteShared, SiteSource, TryPath};
+use base::clock::unix_seconds_now;
+use base::digest::hex;
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;

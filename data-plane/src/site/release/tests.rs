@@ -1,8 +1,6 @@
 //! Tests of sites from releases, with stores written by hand.
 
 use super::*;
-use crate::base::atomic_file;
-use crate::base::digest::sha256;
 use crate::limits::{RETAINED_FILES_MAX, RETAINED_PATH_BYTES_MAX};
 use crate::site::file::{FileMeta, VariantKind};
 use crate::site::folder::FolderNode;
@@ -12,6 +10,8 @@ use crate::wire::fields::ContentCoding;
 use crate::wire::glob::Glob;
 use crate::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use base::atomic_file;
+use base::digest::sha256;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use tempfile::TempDir;

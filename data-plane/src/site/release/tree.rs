@@ -2,13 +2,13 @@
 //! content.
 
 use super::FormerContent;
-use crate::base::job_end;
 use crate::site::file::{BlobVersion, FileMeta, FileVersion, SIDECARS, SidecarVersions, SiteFile};
 use crate::site::folder::{FolderNode, SiteFolder, SymlinkTarget};
 use crate::site::published_rules::{PublishedRules, PublishedRulesBuilder};
 use crate::site::rules::SiteRules;
 use crate::wire::content_coding::ContentCoding;
 use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
+use base::job_end;
 use std::borrow::Cow;
 use std::sync::Arc;
 

@@ -5,12 +5,12 @@
 //! under way as it may have is usable but full: neither a spare nor a higher set takes its requests, which
 //! wait instead.
 
-use crate::base::client_network::ClientNetwork;
 use crate::upstream::balancer::member::Member;
 use crate::upstream::balancer::request::MemberId;
 use crate::upstream::balancer::seat::Seat;
 use crate::upstream::balancer::standing::Standing;
 use crate::upstream::settings::{AdminState, MemberRole};
+use base::client_network::ClientNetwork;
 
 /// Conditions under which members count as usable.
 #[derive(Copy, Clone)]

@@ -1,11 +1,11 @@
 //! Lease of a member for one request: counts the request, and takes the reports of its outcome.
 
-use crate::base::call_shares::ClientPace;
 use crate::upstream::balancer::down_watch::WatchKey;
 use crate::upstream::balancer::ejection::{FailedRequest, RequestFailure};
 use crate::upstream::balancer::member::{Member, PlaceHolder, Trial};
 use crate::upstream::balancer::request::{Requester, SessionUse};
 use crate::upstream::balancer::state::StateChange;
+use base::call_shares::ClientPace;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};

@@ -3,7 +3,6 @@
 //! A choice and a successful request read and write atomics alone. Changes of state take the lock of the
 //! member, and publish the [`Standing`] anew.
 
-use crate::base::client_network::ClientNetwork;
 use crate::limits::{RETRY_LINE_SECONDS, UPLOAD_TRIAL_SECONDS};
 use crate::upstream::balancer::down_watch::DownWatch;
 use crate::upstream::balancer::edited::Edited;
@@ -26,6 +25,7 @@ use crate::upstream::settings::{
     AdminState, CheckSettings, EjectionSettings, MemberRole, MemberSettings, MemberUrl,
 };
 use arc_swap::ArcSwapOption;
+use base::client_network::ClientNetwork;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -10,11 +10,11 @@
 //! client or wide network has more than an equal part of the places, and another client waits. Where all places of tunnels
 //! are taken, the tunnel that has been silent for longest is told to end for a client without a tunnel.
 
-use crate::base::call_shares::{CallShares, ClientPace, SlowCalls, WaitRank, WaitingCall};
-use crate::base::client_network::{ClientNetwork, may_take};
-use crate::base::network_table::{LargeNetworks, NetworkTable};
 use crate::limits::TUNNEL_SILENCE_MILLISECONDS;
 use crate::upstream::balancer::request::MemberId;
+use base::call_shares::{CallShares, ClientPace, SlowCalls, WaitRank, WaitingCall};
+use base::client_network::{ClientNetwork, may_take};
+use base::network_table::{LargeNetworks, NetworkTable};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Random numbers and hashes of the balancing methods. Neither is secret.
 
-use crate::base::client_network::ClientNetwork;
+use base::client_network::ClientNetwork;
 
 /// Generator of random numbers (SplitMix64) with a seed from the caller.
 pub(super) struct RandomSource(u64);

@@ -1,6 +1,6 @@
 //! Question to a balancer: which member gets the request, and the reasons for the answer "none".
 
-use crate::base::client_network::ClientNetwork;
+use base::client_network::ClientNetwork;
 use std::fmt;
 
 /// Number of a member, unique within the balancer. A member keeps the number over reloads.

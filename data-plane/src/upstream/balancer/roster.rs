@@ -1,7 +1,6 @@
 //! Frozen list of the members of a balancer. A reload replaces the list whole, and members with known URLs
 //! keep their state.
 
-use crate::base::client_network::ClientNetwork;
 use crate::limits::SESSION_REDIRECTS_MAX;
 use crate::upstream::balancer::candidates::{Candidates, Found, Readiness, SetOrder, UsableTerms};
 use crate::upstream::balancer::health::CheckCensus;
@@ -11,6 +10,7 @@ use crate::upstream::balancer::request::MemberId;
 use crate::upstream::balancer::seat::Seat;
 use crate::upstream::balancer::sticky::{SessionKey, is_signed};
 use crate::upstream::settings::{AdminState, BalancingMethod, MemberRole, MemberUrl};
+use base::client_network::ClientNetwork;
 use std::sync::Arc;
 
 /// Members of a balancer, with everything that follows from their settings.

@@ -7,10 +7,10 @@
 //! longest ago. A full queue drops the newest request of the client with the most waiting requests, if the
 //! newcomer's client has fewer.
 
-use crate::base::call_shares::{ClientPace, WaitRank, WaitingCall};
-use crate::base::client_network::ClientNetwork;
 use crate::upstream::balancer::place_ledger::{HeldPlace, PlaceLedger, PlaceUse};
 use crate::upstream::balancer::request::MemberId;
+use base::call_shares::{ClientPace, WaitRank, WaitingCall};
+use base::client_network::ClientNetwork;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -4,10 +4,10 @@
 //! `stickysession`. The signed cookie is `ROUTE.SIGNATURE`. The signature covers the balancer, the member's
 //! URL and the route, so a client can neither choose a member nor keep a cookie for another balancer.
 
-use crate::base::digest::base64url;
 use crate::upstream::settings::{MemberUrl, StickySettings};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
+use base::digest::base64url;
 use std::sync::Arc;
 
 /// Key of the signed session cookies.

@@ -1,11 +1,11 @@
 //! Place of a request in the queue for a busy member.
 
-use crate::base::client_network::ClientNetwork;
 use crate::upstream::balancer::lease::{Lease, release_place};
 use crate::upstream::balancer::member::{Member, PlaceHolder};
 use crate::upstream::balancer::place_ledger::{HeldPlace, PlaceUse};
 use crate::upstream::balancer::request::{NoMember, Requester, SessionUse};
 use crate::upstream::balancer::slot_queue::{SlotQueue, WaitNumber, WaitOutcome, WaitingRequest};
+use base::client_network::ClientNetwork;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

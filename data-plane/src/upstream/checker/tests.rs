@@ -1,7 +1,6 @@
 //! Checks of members on loopback addresses, under a virtual clock.
 
 use super::Checker;
-use crate::base::task;
 use crate::limits::CHECKS_MAX;
 use crate::upstream::BalancerPlan;
 use crate::upstream::balancer::{Balancer, Balancers, MemberEdit, MemberState, SessionKey};
@@ -10,6 +9,7 @@ use crate::upstream::settings::{
     AdminState, BalancerSettings, BalancingMethod, CheckKind, CheckSettings, MemberHost,
     MemberSettings, MemberUrl,
 };
+use base::task;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};

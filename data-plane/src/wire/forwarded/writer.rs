@@ -1,10 +1,10 @@
 //! Lists of hops for the next recipient, in Forwarded (RFC 7239) and in X-Forwarded-For. Both lists are written
 //! from one reading of the request, so that a recipient finds one client, whichever list it reads.
 
-use crate::base::ip_endpoint::IpOctets;
 use crate::wire::byte_search;
 use crate::wire::fields::Fields;
 use crate::wire::forwarded::{Hop, HopNode, Hops};
+use base::ip_endpoint::IpOctets;
 
 /// Hop that this server adds to the list for the next recipient.
 #[derive(Copy, Clone, Debug)]

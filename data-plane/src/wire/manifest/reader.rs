@@ -5,7 +5,6 @@ use super::field_name::field_refusal;
 use super::line::{BlobRef, ManifestLine, RedirectLine};
 use super::rule_bounds::RuleBounds;
 use super::{HEADER, ManifestError, compare_paths};
-use crate::base::digest::from_hex;
 use crate::limits::{
     FOLDER_DEPTH_MAX, MANIFEST_BYTES_MAX, RELEASE_BYTES_MAX, RELEASE_CACHE_SECONDS_MAX,
     RELEASE_FILES_MAX, RELEASE_FOLDERS_MAX, RELEASE_NAME_BYTES_MAX, RELEASE_PATH_BYTES_MAX,
@@ -13,6 +12,7 @@ use crate::limits::{
 };
 use crate::wire::content_coding::ContentCoding;
 use crate::wire::framing_fields::content_length;
+use base::digest::from_hex;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 

@@ -3,7 +3,7 @@
 
 use super::HEADER;
 use super::line::{BlobRef, ManifestLine};
-use crate::base::digest::hex;
+use base::digest::hex;
 use std::fmt::Write as _;
 
 /// Text of a manifest in the making.

@@ -1,9 +1,9 @@
 //! Bounded queue of logins waiting for a hashing thread. No client can fill the queue, and no client waits
 //! for all logins of another client. The module is pure.
 
-use crate::base::client_network::share_of;
-use crate::base::client_network::{ClientNetwork, may_take};
-use crate::base::network_table::{LargeNetworks, NetworkTable};
+use base::client_network::share_of;
+use base::client_network::{ClientNetwork, may_take};
+use base::network_table::{LargeNetworks, NetworkTable};
 
 /// Bounded queue of logins in which clients take turns.
 pub(super) struct HashQueue<T> {

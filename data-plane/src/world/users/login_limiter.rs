@@ -3,12 +3,12 @@
 //! An unknown password takes a token before hashing, so simultaneous guesses count at once. A right
 //! password gives the token back. The module is pure: the caller passes the time.
 
-use crate::base::client_network::ClientNetwork;
 use crate::limits::{
     LOGIN_CLIENTS_MAX, LOGIN_FAILED_SECONDS, LOGIN_FAILURE_SECONDS, LOGIN_FAILURES_MAX,
     LOGIN_TRUSTED_SECONDS,
 };
 use crate::world::users::hash_queue::LoginStanding;
+use base::client_network::ClientNetwork;
 use std::collections::HashMap;
 
 /// Limiter of failed logins, a single limiter for the process.

@@ -16,8 +16,6 @@ use tokio::sync::watch;
 use super::Users;
 use super::hash_queue::{HashQueue, LoginStanding, PushOutcome};
 use super::login_limiter::LoginLimiter;
-use crate::base::client_network::ClientNetwork;
-use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{
     LOGIN_QUEUE_MAX, LOGIN_REMEMBERED_SECONDS, LOGIN_THREADS, LOGIN_TRUSTED_SECONDS, LOGINS_MAX,
@@ -25,6 +23,8 @@ use crate::limits::{
 };
 use crate::world::users::basic_auth;
 use crate::world::users::basic_auth::Credentials;
+use base::client_network::ClientNetwork;
+use base::thread_pool::{ThreadPool, ThreadPoolError};
 
 /// Ledger of logins for the whole process.
 pub struct Logins {

@@ -12,8 +12,8 @@ mod logins;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-use crate::base::digest::sha256;
 use crate::world::users::password_hash::PasswordHash;
+use base::digest::sha256;
 
 pub use crate::world::users::password_hash::{PasswordTooLong, hash_password};
 pub use basic_auth::user_name;

@@ -2,7 +2,7 @@
 //! format by the Accept field. Pure.
 
 use crate::admin::metrics::family::{Family, MetricKind};
-use crate::base::visible_text::is_hidden;
+use base::visible_text::is_hidden;
 use std::fmt::Write;
 
 /// Text format of metrics.

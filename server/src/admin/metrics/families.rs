@@ -4,10 +4,10 @@
 use crate::admin::metrics::exposition::{Decimal, Exposition, Label, MetricsFormat};
 use crate::admin::metrics::facts::{Metrics, RouteMetrics};
 use crate::admin::metrics::family::{Family, MetricKind};
-use crate::base::machine::RASPBERRY_CONDITIONS;
 use crate::ledger::route_counters::CacheOutcome;
 use crate::upstream::balancer::{LATENCY_BUCKET_MICROS, MemberReport};
 use crate::wire::reject::Reject;
+use base::machine::RASPBERRY_CONDITIONS;
 
 /// Function that adds the samples of a family.
 type WriteSamples = fn(&Metrics<'_>, &mut Exposition);

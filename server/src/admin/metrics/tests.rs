@@ -3,10 +3,10 @@ use crate::admin::metrics::{Metrics, MetricsFacts, MetricsFormat, RouteMetrics};
 use crate::admin::status::Status;
 use crate::admin::status::tests::example;
 use crate::admin::status::{CertificateStatus, RenewalStatus};
-use crate::base::machine::{MachineFacts, ProcessFacts};
 use crate::ledger::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::ledger::stats::Stats;
 use crate::wire::reject::Reject;
+use base::machine::{MachineFacts, ProcessFacts};
 use std::fs;
 use std::path::Path;
 

@@ -1,12 +1,12 @@
 //! Validation of pages: ETag and Cache-Control fields, and responses to conditional requests.
 
-use crate::base::digest::{Digest, hex};
 use crate::git::browse::render::html::style_sheet;
 use crate::git::browse::settings::BrowseSettings;
 use crate::handler::{Request, Response, ResponseBody};
 use crate::wire::fields::{Fields, items};
 use crate::wire::response_fields::ResponseFields;
 use crate::wire::status::Status;
+use base::digest::{Digest, hex};
 
 /// Digest of a page's state, for the ETag.
 pub(crate) struct EtagBuilder {

@@ -1,8 +1,6 @@
 //! Limits of repository browsing: the number of pages generated at a time, separate from clones, and the
 //! rate of expensive requests per client address. All workers share one limiter.
 
-use crate::base::client_network::ClientNetwork;
-use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
 use crate::git::browse::locate::RepositoryList;
 use crate::git::repository::GitSettings;
 use crate::handler::HandlerError;
@@ -15,6 +13,8 @@ use crate::limits::{
     GIT_WALK_THREADS,
 };
 use crate::wire::reject::Reject;
+use base::client_network::ClientNetwork;
+use base::thread_pool::{ThreadPool, ThreadPoolError};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -1,7 +1,6 @@
 //! Lookup of a request path on disk: a repository with the rest of the path, or a folder of repositories.
 //! All functions block.
 
-use crate::base::heap_sort::sort_by;
 use crate::git::browse::url::{ObjectId, is_ref_name};
 use crate::git::repository::{GitSettings, parts};
 use crate::handler::HandlerError;
@@ -11,6 +10,7 @@ use crate::limits::{
 };
 use crate::site::{FileMeta, ResolvedSecrets};
 use crate::wire::reject::Reject;
+use base::heap_sort::sort_by;
 use rustix::fs::{Dir, FileType, fstat};
 use std::io::Read;
 use std::path::PathBuf;

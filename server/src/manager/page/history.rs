@@ -4,9 +4,9 @@
 use super::parts::push_hidden;
 use crate::admin::edit_ledger::{EditEntry, EditLedger};
 use crate::admin::edit_report::EditDifferences;
-use crate::base::clock::format_utc;
 use crate::git::browse::render::html::Html;
 use crate::manager::snapshot::Snapshot;
+use base::clock::format_utc;
 
 /// Appends the newest edit, and the edits in force with the lines for anthill.toml. The script of the page compares the
 /// newest edits of two renderings.

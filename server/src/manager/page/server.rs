@@ -4,11 +4,11 @@ use super::chart::{Chart, ChartLines};
 use super::parts::{LEFT, RIGHT, open_scroll, push_column};
 use crate::admin::metrics::history::Sample;
 use crate::admin::text_table::{bytes, count, duration, micros, per_second, rate};
-use crate::base::clock::format_utc;
 use crate::git::browse::render::html::Html;
 use crate::limits::MANAGER_BALANCER_CHARTS_MAX;
 use crate::manager::snapshot::Snapshot;
 use crate::wire::reject::Reject;
+use base::clock::format_utc;
 use std::net::SocketAddr;
 
 /// Appends the present figures of the server.

@@ -8,10 +8,6 @@
 //! number of bodies and their bytes, in total and for each client, so that a single client can't use up the
 //! spool.
 
-use crate::base::client_network::ClientNetwork;
-use crate::base::network_table::{Holding, NetworkTable};
-use crate::base::sys;
-use crate::base::thread_pool::{ThreadPool, ThreadPoolError};
 use crate::handler::call::body::error::BodyError;
 use crate::handler::call::body::rate::RatedPipe;
 use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader};
@@ -20,6 +16,10 @@ use crate::limits::{
     BODY_BUFFER_BYTES, SPOOL_PEER_PARTS, SPOOL_QUEUE_MAX, SPOOL_THREADS, SPOOLS_MAX,
 };
 use crate::wire::reject::Reject;
+use base::client_network::ClientNetwork;
+use base::network_table::{Holding, NetworkTable};
+use base::sys;
+use base::thread_pool::{ThreadPool, ThreadPoolError};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;

@@ -1,6 +1,5 @@
 //! A balancer under a virtual clock. Members are named by letters, the first is `a`.
 
-use crate::base::client_network::ClientNetwork;
 use crate::upstream::balancer::{
     Balancer, BalancerReport, CheckFailure, CheckOutcome, ChooseRequest, HealthReport, Lease,
     Member, MemberEdit, MemberId, MemberReport, MemberState, NextCheck, NoMember, SessionKey,
@@ -10,6 +9,7 @@ use crate::upstream::settings::{
     AdminState, BalancerSettings, BalancingMethod, CheckKind, CheckSettings, EjectionSettings,
     MemberHost, MemberRole, MemberSettings, MemberUrl, RetrySettings, StickySettings,
 };
+use base::client_network::ClientNetwork;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

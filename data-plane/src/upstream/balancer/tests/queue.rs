@@ -1,13 +1,14 @@
 //! Bounds of simultaneous requests, and requests that wait for a busy member.
 
 use super::fixture::{Fixture, client, letter, member, settings, sticky};
-use crate::base::call_shares::ClientPace;
-use crate::limits::{NEWCOMER_WAIT_MILLISECONDS, TUNNEL_SILENCE_MILLISECONDS};
+use crate::limits::TUNNEL_SILENCE_MILLISECONDS;
 use crate::upstream::balancer::test_waker::CountingWaker;
 use crate::upstream::balancer::{
     ChooseRequest, Lease, MemberEdit, NoMember, QueueTicket, WaitRefused, Waited,
 };
 use crate::upstream::settings::{AdminState, BalancerSettings, MemberRole, MemberSettings};
+use base::call_shares::ClientPace;
+use base::limits::NEWCOMER_WAIT_MILLISECONDS;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};

@@ -1,9 +1,9 @@
 //! HTML writer. Text from any source is escaped, and no other content enters a page. Bytes that are not
 //! UTF-8 appear as replacement characters. Characters that reorder or hide text appear as code points.
 
-use crate::base::digest::{hex, sha256};
 use crate::limits::GIT_LINE_BYTES_MAX;
 use crate::site::{FRAME_STYLE, PAGE_STYLE};
+use base::digest::{hex, sha256};
 use std::fmt::Write;
 
 /// A fragment of a page.

@@ -1,5 +1,6 @@
 //! Foundations without any knowledge of the web, used by all other modules.
 
+pub mod limits;
 pub mod clock;
 pub mod counter;
 pub mod digest;

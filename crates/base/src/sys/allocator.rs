@@ -10,7 +10,7 @@
 //! separate here, and free segments are returned every few seconds: when 9,000 connections with heads of
 //! 15 KB have gone, the memory of the connections has gone too.
 
-use crate::base::sys::segments::{SEGMENT_BYTES, Segments};
+use crate::sys::segments::{SEGMENT_BYTES, Segments};
 use dlmalloc::Dlmalloc;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};

@@ -1,7 +1,7 @@
 //! Atomic replacement of files in the state folder. A reader finds either the old or the new content, even
 //! after a power failure.
 
-use crate::base::trusted_path::FOLDER;
+use crate::trusted_path::FOLDER;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fchmod, fsync, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;

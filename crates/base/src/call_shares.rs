@@ -7,9 +7,9 @@
 //! to a newcomer even if each client holds little: a few addresses with a slow transfer each would otherwise hold all
 //! places. One newcomer at a time is served that way, so the counts show each place before the next call ends.
 
-use crate::base::client_network::{ClientNetwork, share_of};
-use crate::base::network_table::{HolderRank, Holding, LargeNetworks, NetworkTable};
+use crate::client_network::{ClientNetwork, share_of};
 use crate::limits::{DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE, NEWCOMER_WAIT_MILLISECONDS};
+use crate::network_table::{HolderRank, Holding, LargeNetworks, NetworkTable};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

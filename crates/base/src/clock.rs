@@ -4,7 +4,7 @@
 //! the wake-up is exact enough. Log lines carry UTC, which has no jumps, and a static binary contains no
 //! time zones. The calendar is the proleptic Gregorian calendar from 1970 on.
 
-use crate::base::sys;
+use crate::sys;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

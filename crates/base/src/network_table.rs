@@ -12,7 +12,7 @@
 //! Each client adds at most two sums, and a sum without holders leaves the table, so the table is bounded by the number
 //! of clients that hold something.
 
-use crate::base::client_network::{ClientNetwork, may_take_more};
+use crate::client_network::{ClientNetwork, may_take_more};
 use std::collections::HashMap;
 
 /// IPv6 network of several clients: a /56 or a /48.

@@ -22,10 +22,10 @@ use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use tokio::sync::oneshot;
 
-use crate::base::log::rotation::{LogCompression, LogFolder, Rotation, copy_owner};
-use crate::base::sys;
-use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use crate::limits::{LOG_BATCH_BYTES, LOG_QUEUE_BYTES, LOG_SPARE_BUFFERS_MAX};
+use crate::log::rotation::{LogCompression, LogFolder, Rotation, copy_owner};
+use crate::sys;
+use crate::trusted_path::{LastLink, MissingFolder, TrustedPath};
 
 /// Destination of log lines, as configured by the operator.
 #[derive(Clone, PartialEq, Eq, Debug)]

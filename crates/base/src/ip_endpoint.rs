@@ -1,7 +1,7 @@
 //! IP addresses and ports as plain octets, for the parsers and encoders of wire formats, which use no
 //! sockets.
 
-use crate::base::number_text::push_address;
+use crate::number_text::push_address;
 use std::net::{IpAddr, SocketAddr};
 
 /// IP address as octets. The conversions turn an IPv4 address mapped into IPv6 into the IPv4 address, so that

@@ -19,9 +19,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::base::sys;
-use crate::base::trusted_path::{LastLink, MissingFolder, TrustedPath, open_file};
 use crate::limits::{LOG_COMPRESS_STEP_BYTES, LOG_FILES_KEPT_MAX};
+use crate::sys;
+use crate::trusted_path::{LastLink, MissingFolder, TrustedPath, open_file};
 
 /// Rotation of log files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

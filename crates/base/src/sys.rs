@@ -36,7 +36,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::limits::{THREAD_END_LOOK_MILLISECONDS, THREAD_END_LOOKS_MAX, UDP_RECEIVE_BYTES};
 
-pub use crate::base::sys::allocator::Heap;
+pub use crate::sys::allocator::Heap;
 pub use aead::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
 pub use spawn::{SpawnOptions, reset_signals, spawn};

@@ -1,7 +1,7 @@
 //! Fair shares: what each client holds of a shared bound.
 
-use crate::base::client_network::{ClientNetwork, share_of};
-use crate::base::network_table::{HolderRank, LargeNetworks, NetworkTable};
+use crate::client_network::{ClientNetwork, share_of};
+use crate::network_table::{HolderRank, LargeNetworks, NetworkTable};
 
 /// Units of one bound held by each client.
 #[derive(Default, Debug)]
@@ -95,7 +95,7 @@ impl ClientHoldings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::client_network::may_take_more;
+    use crate::client_network::may_take_more;
     use std::net::IpAddr;
 
     fn client(text: &str) -> ClientNetwork {

@@ -7,7 +7,7 @@
 //! open. Root refuses the path if the end belongs to another user than the users that could have chosen
 //! the end. OpenSSH checks `authorized_keys` for the same reason (`StrictModes`).
 
-use crate::base::heap_sort::sort;
+use crate::heap_sort::sort;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fgetxattr_query, fstat, mkdirat, openat,
     readlinkat, statat,

@@ -75,7 +75,7 @@ impl ThreadPool {
     /// Makes a pool for background work that delays no request. The threads have the lowest priority.
     pub fn background(name: &'static str, threads_max: usize, queue_max: usize) -> ThreadPool {
         let idle = Duration::from_secs(POOL_IDLE_SECONDS);
-        let on_start = crate::base::sys::lowest_priority_thread;
+        let on_start = crate::sys::lowest_priority_thread;
         ThreadPool::with(name, threads_max, queue_max, idle, on_start)
     }
 
@@ -83,7 +83,7 @@ impl ThreadPool {
     /// threads have a low priority, and still progress on a busy processor.
     pub fn low_priority(name: &'static str, threads_max: usize, queue_max: usize) -> ThreadPool {
         let idle = Duration::from_secs(POOL_IDLE_SECONDS);
-        let on_start = crate::base::sys::low_priority_thread;
+        let on_start = crate::sys::low_priority_thread;
         ThreadPool::with(name, threads_max, queue_max, idle, on_start)
     }
 

@@ -4,8 +4,8 @@
 //! A coarse timer is a row in a table of the thread. A task looks through the table every 250 ms while the
 //! table has rows. So a timer fires up to 250 ms after its deadline.
 
-use crate::base::task::spawn_local;
 use crate::limits::COARSE_TIMER_MILLISECONDS;
+use crate::task::spawn_local;
 use std::cell::RefCell;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use log::{LevelFilter, Log, Metadata, Record};
 
 use super::sink::Sink;
-use crate::base::clock::{rfc3339_ms, unix_ms_now};
-use crate::base::log::escape::push_message;
+use crate::clock::{rfc3339_ms, unix_ms_now};
+use crate::log::escape::push_message;
 
 /// Backend of the `log` crate. Clones are the same log.
 #[derive(Clone, Default)]

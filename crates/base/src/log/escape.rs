@@ -2,7 +2,7 @@
 //!
 //! Spans without special characters are copied whole, and a table finds the end of each span.
 
-use crate::base::visible_text::is_hidden;
+use crate::visible_text::is_hidden;
 
 /// Appends `text` as one line of visible characters, with quotes and backslashes unchanged.
 pub fn push_message(out: &mut Vec<u8>, text: &[u8]) {

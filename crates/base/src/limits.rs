@@ -80,3 +80,13 @@ pub const TAR_NAME_BYTES_MAX: usize = 4_095;
 /// Bytes of tar's extended header records before one entry, 16 KiB: at most a path and the target of a
 /// link. Longer records are an error.
 pub const TAR_RECORDS_BYTES_MAX: u64 = 16 * 1024;
+
+// Shares of calls
+
+/// Bytes a second demanded of a client with more than its share of the slots, 32 KiB. The rate is
+/// higher since each response of the client keeps other clients waiting: to hold all 16 slots of
+/// `scripts`, the client has to take 4 Mbit/s.
+pub const DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE: u64 = 32 * 1024;
+/// Wait of a client without a place after which the slowest call below [`DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE`] gives
+/// way, 2 s, as for connections. A few clients with a transfer of some KiB/s each would otherwise hold all places.
+pub const NEWCOMER_WAIT_MILLISECONDS: u64 = 2_000;
