@@ -88,6 +88,7 @@ mod metrics;
 mod mirror;
 #[cfg(feature = "manager")]
 mod monitoring;
+mod moving_names;
 mod open_files;
 mod papers;
 mod passed_content;

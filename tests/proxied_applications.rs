@@ -8,6 +8,7 @@ use std::process::Command;
 
 use crate::clients::anthill;
 use crate::support::h2::H2;
+use crate::support::h2_member::{self, H2Member};
 use crate::support::member::{Answer, Member, Received, ok};
 use crate::support::programs::{Program, free_port};
 use crate::support::wire::{BOTH, Over, Response, Wire};
@@ -584,6 +585,73 @@ fn webdav_moves_and_copies_behind_tls() {
         ),
         (201, "text")
     );
+}
+
+#[test]
+fn members_of_http_2_get_logins_names_and_destinations_alike() {
+    let member = H2Member::start(|request| h2_member::ok(request, "member"));
+    let user = "request_headers = { X-User = \"{user}\" }";
+    let server = start(
+        &format!("{{ url = \"{}/\", http2 = true", member.url()),
+        &format!(
+            "[[site.route]]\npath = \"/in/\"\nproxy = MEMBER, {user} }}\nusers = \"users\"\n\
+             [[site.route]]\npath = \"/pass/\"\nproxy = MEMBER, pass_login = true }}\nusers = \"users\"\n\
+             [[site.route]]\npath = \"/open/\"\nproxy = MEMBER, {user} }}\n\
+             [[site.route]]\npath = \"/open/in/\"\nusers = \"users\"\n\
+             [[site.route]]\npath = \"/dav/\"\nproxy = MEMBER }}\n\
+             [[site.route]]\npath = \"/dav/secret/\"\nallow = []\n"
+        ),
+    );
+    let to = |path: &str| format!("https://localhost/dav/{path}");
+    let none: &[&str] = &[];
+    for (method, path, destination, status, [login, name, destinations]) in [
+        ("GET", "/in/a", None, 200, [none, &["ant"], &[]]),
+        ("GET", "/pass/a", None, 200, [&[LOGIN], &["root"], &[]]),
+        ("GET", "/open/a", None, 200, [&[LOGIN], &[], &[]]),
+        ("GET", "/open/in/a", None, 200, [&[], &["ant"], &[]]),
+        (
+            "COPY",
+            "/dav/a",
+            Some(to("b%20c")),
+            200,
+            [&[LOGIN], &["root"], &["http://localhost/b%20c"]],
+        ),
+        ("MOVE", "/dav/a", Some(to("secret/x")), 403, [none; 3]),
+        (
+            "PUT",
+            "/dav/a",
+            Some(to("b")),
+            200,
+            [&[LOGIN], &["root"], &[&to("b")]],
+        ),
+    ] {
+        let mut fields = vec![("authorization", LOGIN), ("x-user", "root")];
+        fields.extend(destination.as_deref().map(|it| ("destination", it)));
+        let lines: String = fields
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect();
+        let before = member.requests().len();
+        assert_eq!(
+            Wire::tls(&server).ask(method, path, &lines).status,
+            status,
+            "{method} {path}"
+        );
+        let mut h2 = H2::open(&server, Over::Tls);
+        let id = h2.ask(method, path, &fields, true);
+        assert_eq!(h2.response(id).status, status, "{method} {path}");
+        let seen = member.requests().split_off(before);
+        assert_eq!(
+            seen.len(),
+            if status == 200 { 2 } else { 0 },
+            "{method} {path}"
+        );
+        for request in seen {
+            assert_eq!(request.all("authorization"), login, "{method} {path}");
+            assert_eq!(request.all("x-user"), name, "{method} {path}");
+            assert_eq!(request.all("destination"), destinations, "{method} {path}");
+        }
+    }
 }
 
 #[test]

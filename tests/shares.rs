@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
 
+use crate::lifecycle::is_root;
 use crate::support::h2_member::{self, H2Member};
 use crate::support::member::{Answer, Member, Received, ok};
 use crate::support::wire::{Wire, wait_until};
-use crate::support::{EndOnDrop, Folder, Server, server_table, site_table};
+use crate::support::{EndOnDrop, Folder, Server, run, server_table, site_table, tool};
+use crate::two_networks::entry;
 
 /// Deadline of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -151,6 +153,75 @@ fn tunnels_and_event_streams_of_one_client_end_for_a_waiting_client() {
         let more = send_from(&server, OTHER, TUNNEL).until(b"\r\n\r\n");
         assert!(more.is_some_and(|head| head.starts_with(b"HTTP/1.1 101")));
     }
+}
+
+/// Program of clients in another network namespace: one tunnel from each address before the last, and then a request from
+/// the last address. Prints the status line of the response, and the addresses of the tunnels that ended.
+const V6_CLIENTS: &str = r#"
+import select, socket, sys
+
+port, request, *sources = sys.argv[1:]
+tunnel = request.replace("/short", "/tunnel").replace("\r\n\r\n", "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+
+def send(source, text):
+    connection = socket.socket(socket.AF_INET6)
+    connection.settimeout(60)
+    connection.bind((source, 0))
+    connection.connect(("::1", int(port)))
+    connection.sendall(text.encode())
+    reader = connection.makefile("rb")
+    line = reader.readline()
+    while reader.readline() != b"\r\n":
+        pass
+    return connection, line.decode().strip()
+
+held = {}
+for source in sources[:-1]:
+    held[source], line = send(source, tunnel)
+    assert " 101 " in line, line
+print(send(sources[-1], request)[1])
+ended = select.select(held.values(), [], [], 60)[0]
+print(*(source for source, connection in held.items() if connection in ended))
+"#;
+
+/// Checks that the /64 networks of one /48 network count as one client: its oldest tunnel ends for another client, although
+/// each /64 network has one place.
+#[test]
+fn a_wide_ipv6_network_gives_way_as_one_client() {
+    let folder = Folder::new()
+        .with("public/index.html", "hello")
+        .with("clients.py", V6_CLIENTS);
+    let listener = UnixListener::bind(folder.path("member.sock")).expect("a socket");
+    let member = format!("http://unix:{}", folder.path("member.sock").display());
+    answer_all(listener);
+    let wide = [
+        "2001:db8:0:100::1",
+        "2001:db8:0:200::1",
+        "2001:db8:0:301::1",
+    ];
+    let [other, newcomer] = ["2001:db8:1::1", "2001:db8:2::1"];
+    let all = [&wide[..], &[other, newcomer]].concat();
+    let mut command = Command::new(tool("unshare"));
+    command.arg("--net");
+    if !is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    let script = "ip link set lo up\nfor address in $ADDRESSES; do\n\
+        ip -6 addr add $address/64 dev lo nodad\ndone\nexec \"$@\"";
+    command.args(["sh", "-euc", script, "sh", env!("CARGO_BIN_EXE_anthill")]);
+    command.env("ADDRESSES", all.join(" "));
+    let keys = "connections = 4\ntunnels = 4\nqueue = 8\nqueue_timeout = \"60s\"\n";
+    let config = balanced(&[member], keys).replace("127.0.0.1:0", "[::1]:0");
+    let server = Server::start_by(command, folder, &config);
+    let mut arguments = entry(&server.pid().to_string());
+    let clients = server.folder.path("clients.py").display().to_string();
+    let program = ["python3".to_owned(), clients, server.http_port.to_string()];
+    arguments.extend(program.into_iter().chain([get("/short")]));
+    arguments.extend(all.iter().map(|it| (*it).to_owned()));
+    let ran = run("nsenter", &arguments, b"");
+    let expected = format!("HTTP/1.1 200 OK\n{}\n", wide[0]);
+    assert_eq!(ran.text(), expected, "{}", ran.errors());
+    assert_eq!(server.counter("member_places_refused"), 1);
 }
 
 #[test]
@@ -421,8 +492,12 @@ fn answer_all(listener: UnixListener) {
             let Ok(mut stream) = stream else { return };
             thread::spawn(move || {
                 let mut bytes = [0; 4096];
-                while stream.read(&mut bytes).is_ok_and(|read| read > 0) {
-                    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nunix";
+                while let Ok(1..) = stream.read(&mut bytes) {
+                    let answer: &[u8] = if bytes.starts_with(b"GET /tunnel") {
+                        b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+                    } else {
+                        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nunix"
+                    };
                     if stream.write_all(answer).is_err() {
                         return;
                     }

@@ -216,7 +216,7 @@ impl Drop for Networks {
 }
 
 /// Returns the arguments of nsenter for the network namespace of a process.
-fn entry(pid: &str) -> Vec<String> {
+pub fn entry(pid: &str) -> Vec<String> {
     let mut arguments = vec!["--target", pid, "--net"];
     if !is_root() {
         arguments.extend(["--user", "--preserve-credentials"]);

@@ -124,7 +124,17 @@ pub fn ok(request: &H2Request, content: impl AsRef<[u8]>) -> H2Answer {
 impl H2Member {
     /// Starts a member with empty SETTINGS.
     pub fn start(answer: impl Fn(&H2Request) -> H2Answer + Send + Sync + 'static) -> H2Member {
-        H2Member::greeting(Frames::default().frame(frame::SETTINGS, 0, 0, b""), answer)
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        H2Member::start_on(listener, answer)
+    }
+
+    /// Starts a member with empty SETTINGS on a bound socket.
+    pub fn start_on(
+        listener: TcpListener,
+        answer: impl Fn(&H2Request) -> H2Answer + Send + Sync + 'static,
+    ) -> H2Member {
+        let greeting = Frames::default().frame(frame::SETTINGS, 0, 0, b"");
+        H2Member::greeting_on(listener, greeting, answer)
     }
 
     /// Starts a member. Each connection begins with the bytes `greeting`.
@@ -133,6 +143,14 @@ impl H2Member {
         answer: impl Fn(&H2Request) -> H2Answer + Send + Sync + 'static,
     ) -> H2Member {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        H2Member::greeting_on(listener, greeting, answer)
+    }
+
+    fn greeting_on(
+        listener: TcpListener,
+        greeting: Frames,
+        answer: impl Fn(&H2Request) -> H2Answer + Send + Sync + 'static,
+    ) -> H2Member {
         let port = listener.local_addr().expect("an address").port();
         let state = Arc::new(State {
             greeting: greeting.0,

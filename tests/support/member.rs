@@ -85,7 +85,15 @@ pub fn ok(content: impl AsRef<[u8]>) -> Answer {
 impl Member {
     /// Starts a member on a free port.
     pub fn start(answer: impl Fn(&Received) -> Answer + Send + Sync + 'static) -> Member {
-        let listener = Arc::new(bind());
+        Member::start_on(bind(), answer)
+    }
+
+    /// Starts a member on a bound socket.
+    pub fn start_on(
+        listener: TcpListener,
+        answer: impl Fn(&Received) -> Answer + Send + Sync + 'static,
+    ) -> Member {
+        let listener = Arc::new(listener);
         let port = listener.local_addr().expect("an address").port();
         let state = Arc::new(State {
             is_up: Mutex::new(true),

@@ -139,9 +139,10 @@ impl CachedHandler {
     fn place(&self, request: &Request) -> CachedPageId {
         let host = Fields(&request.fields).first("host");
         let host = host.unwrap_or(&request.host);
-        let path = match request.raw_path == request.path {
-            true => Cow::Borrowed(&*request.raw_path),
-            false => page_path(&request.raw_path),
+        let path = if request.raw_path == request.path {
+            Cow::Borrowed(&*request.raw_path)
+        } else {
+            page_path(&request.raw_path)
         };
         let key = CacheKey::new(self.route, host, &path, request.query.as_deref());
         CachedPageId {
