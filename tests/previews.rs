@@ -272,6 +272,46 @@ fn a_publication_leaves_previews_and_the_site_apart() {
 }
 
 #[test]
+fn previews_opened_in_turn_without_a_login_leave_the_site_to_its_users() {
+    let folder = folder_with_user();
+    let store = TestStore::of(&folder);
+    store.publish_page(1, "served");
+    let texts = ["one", "two", "three", "four", "five", "six"];
+    let releases = texts.map(|text| {
+        let release = store.manifest("", &[("index.html", text)]);
+        store.label(text, &release);
+        release
+    });
+    let server = Server::start_in(folder, &config("preview_users = \"users\""));
+    let see = |nth: usize| {
+        let host = format!("{}.preview.test", &hex(&releases[nth])[..16]);
+        ask(&server, &[], "https", &host, "/")
+    };
+    for (nth, text) in texts.iter().enumerate().take(4) {
+        assert_eq!(see(nth).body, *text);
+    }
+    for _ in 0..3 {
+        for nth in [4, 5] {
+            let seen = see(nth);
+            assert_eq!(seen.status, "503");
+            assert!(seen.head.contains("retry-after: "), "{seen:?}");
+        }
+    }
+    server.errors.wait_for("the reason", |line| {
+        line.contains("4 previews of the site are open, and each stays for 60 s after its opening")
+    });
+    // A user does not wait, and the preview then is open for all.
+    let seen = ask(&server, LOGIN, "https", "six.preview.test", "/");
+    assert_eq!(seen.body, "six");
+    assert_eq!(
+        (see(5).body, see(4).status),
+        ("six".to_owned(), "503".to_owned())
+    );
+    let closed = [0, 1, 2, 3].map(|nth| see(nth).status);
+    assert_eq!(closed, ["503", "200", "200", "200"]);
+}
+
+#[test]
 fn the_configuration_of_previews_is_checked() {
     let folder = Folder::new();
     for (text, reason) in [

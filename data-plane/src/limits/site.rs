@@ -41,9 +41,15 @@ pub const PREVIEWS_OPEN_MAX: usize = 4;
 /// Bytes of all previews together that are open without a login, 64 MiB in all sites: a preview of 250,000 files takes
 /// 35 MB. Previews that a login opened do not count.
 pub const PREVIEWS_BYTES_MAX: usize = 64 << 20;
-/// Seconds after the last request for which an open preview without a login does not give way to another one, 60 s. Clients
-/// that want more previews than fit would otherwise have the server open previews all the time.
-pub const PREVIEW_NEEDED_SECONDS: u64 = 60;
+/// Seconds after its opening for which a preview does not give way to a preview without a login, 60 s. Clients that want
+/// more previews than fit would otherwise have the server open previews all the time. So 4 previews of a site are opened
+/// in a minute, and 64 MiB of all sites.
+pub const PREVIEW_STAY_SECONDS: u64 = 60;
+/// Previews of a site that wait for others to give way, 64 in 3 KB. Each waits once, and the first comes first.
+pub const PREVIEWS_WANTED_MAX: usize = 64;
+/// Pause before the next trial to open a preview without a login, 1 s, after a trial that found no room. A request for a
+/// closed preview costs the control plane nothing meanwhile.
+pub const PREVIEW_RETRY_MILLISECONDS: u64 = 1_000;
 /// Sizes of previews that did not fit, 1,000 in 40 KB. A known size refuses a preview without another look at the store.
 pub const PREVIEW_SIZES_REMEMBERED_MAX: usize = 1_000;
 /// Least number of hexadecimal digits of a release in the name of a preview, 16: 64 bits cannot be guessed by requests.

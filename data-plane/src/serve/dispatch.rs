@@ -556,9 +556,9 @@ impl<'w> SiteDispatcher<'w, '_> {
         if !self.may_wait() {
             return refuse(Reject::PREVIEW_CLOSED);
         }
-        previews.wanted.push(found);
-        let opened = self.host.change_tracker.request_recheck();
-        opened.map_or(
+        let may_open = previews.wanted.push(found, self.facts.now_ms);
+        let opened = may_open.then(|| self.host.change_tracker.request_recheck());
+        opened.flatten().map_or(
             refuse(Reject::PREVIEW_CLOSED),
             DispatchOutcome::AwaitCatchUp,
         )

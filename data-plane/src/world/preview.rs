@@ -6,7 +6,8 @@
 //! waits for the next World. A World has a few open previews, so the memory is bounded.
 
 use crate::limits::{
-    PREVIEW_ID_DIGITS_MIN, PREVIEW_NEEDED_SECONDS, PREVIEWS_BYTES_MAX, PREVIEWS_OPEN_MAX,
+    PREVIEW_ID_DIGITS_MIN, PREVIEW_RETRY_MILLISECONDS, PREVIEW_STAY_SECONDS, PREVIEWS_BYTES_MAX,
+    PREVIEWS_OPEN_MAX, PREVIEWS_WANTED_MAX,
 };
 use crate::site::Site;
 use crate::store::SiteRecords;
@@ -14,7 +15,7 @@ use crate::tls::SiteIdentity;
 use crate::world::users::Users;
 use base::digest::hex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Previews of one site.
 #[derive(Clone)]
@@ -44,15 +45,21 @@ pub struct OpenPreview {
     pub site: Arc<Site>,
     /// Time of the last request in milliseconds of the workers' clocks.
     pub used_ms: Arc<AtomicU64>,
+    /// Time of the opening, by the same clocks.
+    pub opened_ms: u64,
     /// Whether a client with a login opened the release.
     pub has_login: bool,
     /// Memory of the files and the rules, without loaded contents.
     pub bytes: usize,
 }
 
-/// Releases that requests want to be opened, at most [`PREVIEWS_OPEN_MAX`].
+/// Releases that requests want to be opened, at most [`PREVIEWS_WANTED_MAX`], in the order of the first requests.
 #[derive(Default)]
-pub struct WantedPreviews(Mutex<Vec<PreviewName>>);
+pub struct WantedPreviews {
+    names: Mutex<Vec<PreviewName>>,
+    /// Time until which no preview without a login is opened, in milliseconds of the workers' clocks.
+    closed_until_ms: AtomicU64,
+}
 
 /// State of the preview that a host stands for.
 #[derive(Clone)]
@@ -73,21 +80,42 @@ pub struct PreviewName {
 }
 
 impl WantedPreviews {
-    /// Notes a release for the control plane.
-    pub fn push(&self, name: PreviewName) {
-        let mut wanted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = wanted.iter().position(|it| it.release == name.release);
-        match known {
-            // One client has a login, and another one names the release by its digits.
-            Some(known) => wanted[known].needs_login |= name.needs_login,
-            None if wanted.len() < PREVIEWS_OPEN_MAX => wanted.push(name),
-            None => {}
-        }
+    /// Notes a release for the control plane. Returns true if the control plane may open the release now.
+    pub fn push(&self, name: PreviewName, now_ms: u64) -> bool {
+        note(&mut self.names(), name);
+        name.needs_login || now_ms >= self.closed_until_ms.load(Ordering::Relaxed)
     }
 
     /// Takes all noted releases.
     pub fn take(&self) -> Vec<PreviewName> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.names())
+    }
+
+    /// Notes releases that find no room at present, before all others.
+    pub fn put_back(&self, names: Vec<PreviewName>, now_ms: u64) {
+        let until_ms = now_ms + PREVIEW_RETRY_MILLISECONDS;
+        self.closed_until_ms.store(until_ms, Ordering::Relaxed);
+        let mut wanted = self.names();
+        let new = std::mem::replace(&mut *wanted, names);
+        new.into_iter().for_each(|name| note(&mut wanted, name));
+    }
+
+    fn names(&self) -> MutexGuard<'_, Vec<PreviewName>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds a release to the wanted ones. A login takes the place of the last release without one.
+fn note(wanted: &mut Vec<PreviewName>, name: PreviewName) {
+    if let Some(known) = wanted.iter_mut().find(|it| it.release == name.release) {
+        // One client has a login, and another one names the release by its digits.
+        known.needs_login |= name.needs_login;
+    } else if wanted.len() < PREVIEWS_WANTED_MAX {
+        wanted.push(name);
+    } else if let Some(last) = wanted.iter_mut().rfind(|it| !it.needs_login)
+        && name.needs_login
+    {
+        *last = name;
     }
 }
 
@@ -157,38 +185,62 @@ impl Previews {
     }
 }
 
-/// Open preview of a site for the choice of previews to close: the number of the site, the release, the bytes, and the
-/// milliseconds since the last request.
+/// Open preview of a site, for the choice of previews to close.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PreviewAge {
     /// Number of the site.
     pub host: usize,
     /// SHA-256 of the manifest.
     pub release: [u8; 32],
-    /// Memory of the preview.
+    /// Memory of the preview; 0 for a preview that a login opened.
     pub bytes: usize,
+    /// Milliseconds since the opening.
+    pub open_ms: u64,
     /// Milliseconds since the last request.
     pub idle_ms: u64,
 }
 
-/// Returns the previews that give way to a preview of `bytes`, so that all previews opened without a login have at most
-/// [`PREVIEWS_BYTES_MAX`]; None if the previews in use leave no room. The previews without requests for the longest time
-/// come first.
-pub fn make_room(open: &mut [PreviewAge], bytes: usize) -> Option<Vec<PreviewAge>> {
-    let mut total: usize = open.iter().map(|it| it.bytes).sum();
+/// Reason for a preview that is not opened at present.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PreviewsFull {
+    /// The site has [`PREVIEWS_OPEN_MAX`] new previews.
+    Site,
+    /// The previews without a login have [`PREVIEWS_BYTES_MAX`].
+    Memory,
+}
+
+/// Returns the previews that give way to a preview of `bytes` of the site `host`, so that the site has at most
+/// [`PREVIEWS_OPEN_MAX`], and all previews opened without a login have at most [`PREVIEWS_BYTES_MAX`]. The previews without
+/// requests for the longest time come first, and new previews stay.
+///
+/// # Errors
+/// The new previews leave no room.
+pub fn make_room(
+    open: &mut [PreviewAge],
+    host: usize,
+    bytes: usize,
+) -> Result<Vec<PreviewAge>, PreviewsFull> {
     open.sort_unstable_by_key(|it| std::cmp::Reverse(it.idle_ms));
+    let may_close = |it: &&PreviewAge| it.open_ms >= PREVIEW_STAY_SECONDS * 1_000;
     let mut closed = Vec::new();
-    for preview in open.iter() {
-        if total + bytes <= PREVIEWS_BYTES_MAX {
-            break;
-        }
-        if preview.idle_ms < PREVIEW_NEEDED_SECONDS * 1_000 {
-            return None;
-        }
-        total -= preview.bytes;
-        closed.push(*preview);
+    if open.iter().filter(|it| it.host == host).count() >= PREVIEWS_OPEN_MAX {
+        let mut old = open.iter().filter(may_close);
+        let place = old.find(|it| it.host == host);
+        closed.push(*place.ok_or(PreviewsFull::Site)?);
     }
-    (total + bytes <= PREVIEWS_BYTES_MAX).then_some(closed)
+    let closed_bytes: usize = closed.iter().map(|it| it.bytes).sum();
+    let mut total = open.iter().map(|it| it.bytes).sum::<usize>() + bytes - closed_bytes;
+    for preview in open.iter().filter(may_close).filter(|it| it.bytes > 0) {
+        if total > PREVIEWS_BYTES_MAX && !closed.contains(preview) {
+            total -= preview.bytes;
+            closed.push(*preview);
+        }
+    }
+    if total <= PREVIEWS_BYTES_MAX {
+        Ok(closed)
+    } else {
+        Err(PreviewsFull::Memory)
+    }
 }
 
 /// Returns the releases of a site, some of them repeatedly.
@@ -204,45 +256,98 @@ fn releases(records: &SiteRecords) -> impl Iterator<Item = &[u8; 32]> {
 mod tests {
     use super::*;
 
-    fn open(host: usize, bytes: usize, idle_seconds: u64) -> PreviewAge {
+    fn open(host: usize, bytes: usize, open_seconds: u64, idle_seconds: u64) -> PreviewAge {
         PreviewAge {
             host,
-            release: [host as u8; 32],
+            release: [idle_seconds as u8; 32],
             bytes,
+            open_ms: open_seconds * 1_000,
             idle_ms: idle_seconds * 1_000,
         }
     }
 
-    fn closed(previews: &[PreviewAge], bytes: usize) -> Option<Vec<usize>> {
-        let closed = make_room(&mut previews.to_vec(), bytes)?;
-        Some(closed.iter().map(|it| it.host).collect())
+    fn closed(previews: &[PreviewAge], bytes: usize) -> Result<Vec<usize>, PreviewsFull> {
+        let closed = make_room(&mut previews.to_vec(), 9, bytes)?;
+        Ok(closed.iter().map(|it| it.host).collect())
     }
 
     #[test]
     fn previews_without_requests_give_way_to_new_ones() {
         let half = PREVIEWS_BYTES_MAX / 2;
-        assert_eq!(closed(&[], half), Some(vec![]));
-        assert_eq!(closed(&[open(1, half, 0)], half), Some(vec![]));
-        let two = [open(1, half, 61), open(2, half, 300)];
-        assert_eq!(closed(&two, half), Some(vec![2]));
-        assert_eq!(closed(&two, half + 1), Some(vec![2, 1]));
-        assert_eq!(closed(&two, 2 * half + 1), None, "more than the bound");
-        let used = [open(1, half, 59), open(2, half, 60)];
-        assert_eq!(closed(&used, half), Some(vec![2]));
-        assert_eq!(closed(&used, half + 1), None, "a preview in use stays");
+        assert_eq!(closed(&[], half), Ok(vec![]));
+        assert_eq!(closed(&[open(1, half, 0, 0)], half), Ok(vec![]));
+        let two = [open(1, half, 999, 61), open(2, half, 300, 300)];
+        assert_eq!(closed(&two, half), Ok(vec![2]));
+        assert_eq!(closed(&two, half + 1), Ok(vec![2, 1]));
+        let full = Err(PreviewsFull::Memory);
+        assert_eq!(closed(&two, 2 * half + 1), full, "more than the bound");
+        let new = [
+            open(1, half, 59, 59),
+            open(2, half, 60, 0),
+            open(3, 0, 70, 70),
+        ];
+        assert_eq!(closed(&new, half), Ok(vec![2]));
+        assert_eq!(closed(&new, half + 1), full, "a new preview stays");
+    }
+
+    #[test]
+    fn a_site_opens_no_more_than_four_previews_in_a_minute_without_a_login() {
+        let mut previews = [59, 59, 30, 1].map(|seconds| open(9, 0, seconds, seconds));
+        assert_eq!(closed(&previews, 1), Err(PreviewsFull::Site));
+        let another = previews.map(|it| PreviewAge { host: 8, ..it });
+        assert_eq!(closed(&another, 1), Ok(vec![]));
+        // A preview in use gives way as well, so no client keeps the places of a site.
+        previews[3] = open(9, 0, 60, 0);
+        assert_eq!(closed(&previews, 1), Ok(vec![9]));
+        previews[2] = open(9, 0, 90, 2);
+        let given = make_room(&mut previews, 9, 1).expect("room");
+        assert_eq!(
+            given,
+            [open(9, 0, 90, 2)],
+            "the one without requests for longest"
+        );
+    }
+
+    /// Returns the name of release `nth`.
+    fn name(nth: u8, needs_login: bool) -> PreviewName {
+        PreviewName {
+            release: [nth; 32],
+            needs_login,
+        }
     }
 
     #[test]
     fn a_wish_with_a_login_counts_for_both_clients() {
         let wanted = WantedPreviews::default();
-        let name = |needs_login| PreviewName {
-            release: [1; 32],
-            needs_login,
-        };
         for needs_login in [false, true, false] {
-            wanted.push(name(needs_login));
+            assert!(wanted.push(name(1, needs_login), 0));
         }
-        assert_eq!(wanted.take(), [name(true)]);
+        assert_eq!(wanted.take(), [name(1, true)]);
         assert_eq!(wanted.take(), []);
+    }
+
+    #[test]
+    fn wishes_are_served_in_their_order_and_logins_at_once() {
+        let wanted = WantedPreviews::default();
+        assert!([1, 2].iter().all(|nth| wanted.push(name(*nth, false), 5)));
+        wanted.put_back(wanted.take(), 5);
+        let again = 5 + PREVIEW_RETRY_MILLISECONDS;
+        // The first client asks again and again, and still is before the others once.
+        assert!(!wanted.push(name(3, false), again - 1) && !wanted.push(name(1, false), again - 1));
+        assert!(wanted.push(name(1, false), again));
+        assert_eq!(wanted.take(), [1, 2, 3].map(|nth| name(nth, false)));
+        // All places of the queue are taken.
+        let most = PREVIEWS_WANTED_MAX as u8;
+        (0..most + 9).for_each(|nth| {
+            wanted.push(name(nth, false), again);
+        });
+        wanted.put_back(wanted.take(), again);
+        assert!(wanted.push(name(200, true), again), "a login does not wait");
+        let names = wanted.take();
+        assert_eq!(
+            (names.len(), names[0]),
+            (PREVIEWS_WANTED_MAX, name(0, false))
+        );
+        assert_eq!(names.last(), Some(&name(200, true)));
     }
 }

@@ -2,14 +2,29 @@
 //! used.
 
 use super::rebuild::Rebuilder;
-use crate::limits::{PREVIEW_ID_DIGITS_MIN, PREVIEW_SIZES_REMEMBERED_MAX, PREVIEWS_BYTES_MAX};
+use crate::limits::{
+    PREVIEW_ID_DIGITS_MIN, PREVIEW_SIZES_REMEMBERED_MAX, PREVIEW_STAY_SECONDS, PREVIEWS_BYTES_MAX,
+    PREVIEWS_OPEN_MAX,
+};
 use crate::site::{ReleaseError, Site};
 use crate::store::SiteRecords;
-use crate::world::preview::{OpenPreview, PreviewAge, PreviewName, Previews, make_room};
+use crate::world::preview::{
+    OpenPreview, PreviewAge, PreviewName, Previews, PreviewsFull, make_room,
+};
 use crate::world::{Host, Hosts, World};
 use base::digest::hex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Result of a trial to open a preview.
+enum Opening {
+    /// The preview is open, and a host has changed.
+    Done,
+    /// The preview is open already, or can't be opened.
+    Refused,
+    /// The preview can be opened once other previews have given way.
+    Later,
+}
 
 impl Rebuilder {
     /// Opens the releases that requests want to see, and publishes a World with the previews.
@@ -17,9 +32,19 @@ impl Rebuilder {
         let mut hosts: Vec<Arc<Host>> = self.publisher.world().hosts.iter().cloned().collect();
         let mut is_changed = false;
         for nth in 0..hosts.len() {
-            let wanted = hosts[nth].previews.as_ref().map(|it| it.wanted.take());
-            for name in wanted.into_iter().flatten() {
-                is_changed |= self.open_wanted(&mut hosts, nth, name).await;
+            let Some(previews) = hosts[nth].previews.clone() else {
+                continue;
+            };
+            let mut later = Vec::new();
+            for name in previews.wanted.take() {
+                match self.open_wanted(&mut hosts, nth, name).await {
+                    Opening::Done => is_changed = true,
+                    Opening::Refused => {}
+                    Opening::Later => later.push(name),
+                }
+            }
+            if !later.is_empty() {
+                previews.wanted.put_back(later, self.publisher.now_ms());
             }
         }
         if is_changed {
@@ -30,42 +55,45 @@ impl Rebuilder {
         }
     }
 
-    /// Opens a release as a preview of a site, and closes other previews if the memory needs it. Returns true if a host
-    /// has changed.
+    /// Opens a release as a preview of a site, and closes other previews if the site or the memory needs it.
     async fn open_wanted(
         &mut self,
         hosts: &mut [Arc<Host>],
         nth: usize,
         name: PreviewName,
-    ) -> bool {
+    ) -> Opening {
         let release = name.release;
         let (Some(previews), Some(site)) = (&hosts[nth].previews, &hosts[nth].site) else {
-            return false;
+            return Opening::Refused;
         };
         let is_open = previews.open.iter().any(|it| it.release == release);
         if is_open || previews.is_withdrawn(&release) {
-            return false;
+            return Opening::Refused;
         }
         let site = Arc::clone(site);
-        let known_bytes = self.preview_bytes.get(&release).copied();
-        if !name.needs_login && self.room_for(hosts, known_bytes.unwrap_or(0)).is_none() {
-            self.refuse_preview(release);
-            return false;
+        let known_bytes = self.preview_bytes.get(&release).copied().unwrap_or(0);
+        if !name.needs_login
+            && let Err(full) = self.room_for(hosts, nth, known_bytes)
+        {
+            return self.refuse_preview(release, full, known_bytes);
         }
         let Some((site, bytes)) = self.open_preview(&site, release).await else {
-            return false;
+            return Opening::Refused;
         };
-        let room = match name.needs_login {
-            true => Some(Vec::new()),
-            false => self.room_for(hosts, bytes),
+        let room = if name.needs_login {
+            Ok(Vec::new())
+        } else {
+            self.room_for(hosts, nth, bytes)
         };
-        let Some(closed) = room else {
-            if self.preview_bytes.len() >= PREVIEW_SIZES_REMEMBERED_MAX {
-                self.preview_bytes.clear();
+        let closed = match room {
+            Ok(closed) => closed,
+            Err(full) => {
+                if self.preview_bytes.len() >= PREVIEW_SIZES_REMEMBERED_MAX {
+                    self.preview_bytes.clear();
+                }
+                self.preview_bytes.insert(release, bytes);
+                return self.refuse_preview(release, full, bytes);
             }
-            self.preview_bytes.insert(release, bytes);
-            self.refuse_preview(release);
-            return false;
         };
         self.preview_bytes.remove(&release);
         self.refused_previews.remove(&release);
@@ -78,38 +106,56 @@ impl Rebuilder {
             release,
             site: Arc::new(site),
             used_ms: Arc::new(AtomicU64::new(self.publisher.now_ms())),
+            opened_ms: self.publisher.now_ms(),
             has_login: name.needs_login,
             bytes,
         };
         change_previews(&mut hosts[nth], |previews| previews.add(preview));
-        true
+        Opening::Done
     }
 
-    /// Returns the previews that give way to a preview of `bytes` without a login; None without room.
-    fn room_for(&self, hosts: &[Arc<Host>], bytes: usize) -> Option<Vec<PreviewAge>> {
+    /// Returns the previews that give way to a preview of `bytes` without a login, of the host `nth`.
+    fn room_for(
+        &self,
+        hosts: &[Arc<Host>],
+        nth: usize,
+        bytes: usize,
+    ) -> Result<Vec<PreviewAge>, PreviewsFull> {
         let now_ms = self.publisher.now_ms();
         let mut open = Vec::new();
-        for (nth, host) in hosts.iter().enumerate() {
-            let previews = host.previews.iter().flat_map(|previews| &previews.open);
-            open.extend(previews.filter(|it| !it.has_login).map(|it| PreviewAge {
-                host: nth,
+        for (host, previews) in hosts.iter().map(|host| &host.previews).enumerate() {
+            let previews = previews.iter().flat_map(|previews| &previews.open);
+            open.extend(previews.map(|it| PreviewAge {
+                host,
                 release: it.release,
-                bytes: it.bytes,
+                bytes: if it.has_login { 0 } else { it.bytes },
+                open_ms: now_ms.saturating_sub(it.opened_ms),
                 idle_ms: now_ms.saturating_sub(it.used_ms.load(Ordering::Relaxed)),
             }));
         }
-        make_room(&mut open, bytes)
+        make_room(&mut open, nth, bytes)
     }
 
-    /// Reports once that the previews in use leave no room for a release.
-    fn refuse_preview(&mut self, release: [u8; 32]) {
+    /// Reports once that other previews leave no room for a release of `bytes`.
+    fn refuse_preview(&mut self, release: [u8; 32], full: PreviewsFull, bytes: usize) -> Opening {
         if self.refused_previews.insert(release) {
+            let reason = match full {
+                PreviewsFull::Site => format!("{PREVIEWS_OPEN_MAX} previews of the site are open"),
+                PreviewsFull::Memory => format!(
+                    "the previews without a login would take more than {} MiB together",
+                    PREVIEWS_BYTES_MAX >> 20
+                ),
+            };
             log::warn!(
-                "the preview {} is not opened: the previews without a login would take more than {} MiB together; a login, \
-                 or the end of the use of other previews, opens the preview",
+                "the preview {} is not opened: {reason}, and each stays for {PREVIEW_STAY_SECONDS} s after its opening; \
+                 a login opens the preview at once",
                 &hex(&release)[..PREVIEW_ID_DIGITS_MIN],
-                PREVIEWS_BYTES_MAX >> 20
             );
+        }
+        if bytes <= PREVIEWS_BYTES_MAX {
+            Opening::Later
+        } else {
+            Opening::Refused
         }
     }
 
