@@ -16,6 +16,7 @@ mod der;
 mod error;
 mod handshake_failure;
 mod identity;
+mod key_schedule;
 mod connection;
 mod csr;
 mod server_names;

@@ -11,6 +11,7 @@ use rustls::crypto::aws_lc_rs::{self, cipher_suite as suite, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 
 use super::error::{TlsError, TlsPart};
+use super::key_schedule::with_key_schedule;
 
 /// Cipher suites, chosen by hardware or listed by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub fn provider(ciphers: &Ciphers, aes_in_hardware: bool) -> Result<Arc<CryptoPr
         ));
     }
     Ok(Arc::new(CryptoProvider {
-        cipher_suites,
+        cipher_suites: cipher_suites.into_iter().map(with_key_schedule).collect(),
         kx_groups: groups(),
         ..aws_lc_rs::default_provider()
     }))

@@ -143,8 +143,8 @@ struct DirectionKeys {
     key: AeadKey,
     iv: [u8; NONCE_BYTES],
     sequence: u64,
-    /// Secret from which the next key is derived, or None if unknown.
-    secret: Option<TrafficSecret>,
+    /// Secret from which the next key is derived; outdated after a KeyUpdate inside rustls.
+    secret: TrafficSecret,
 }
 
 #[derive(Copy, Clone)]
@@ -209,8 +209,7 @@ impl RecordLayer {
                 _ => return None,
             };
             let iv = iv.as_ref().try_into().ok()?;
-            let secret = suite.secret_of(iv, secret);
-            DirectionKeys::new(suite, key.as_ref(), iv, sequence, secret)
+            DirectionKeys::new(suite, key.as_ref(), iv, sequence, secret.clone())
         };
         Ok(RecordLayer {
             reading: direction(extracted.rx, reading).ok_or_else(unusable)?,
@@ -501,7 +500,7 @@ impl DirectionKeys {
         key: &[u8],
         iv: [u8; NONCE_BYTES],
         sequence: u64,
-        secret: Option<TrafficSecret>,
+        secret: TrafficSecret,
     ) -> Option<DirectionKeys> {
         Some(DirectionKeys {
             key: AeadKey::new(suite.aead, key)?,
@@ -511,14 +510,19 @@ impl DirectionKeys {
         })
     }
 
-    /// Returns the keys after a KeyUpdate (§7.2), or None if the traffic secret is unknown.
+    /// Returns the keys after a KeyUpdate (§7.2), or None if the current keys don't derive from the traffic secret. After
+    /// a KeyUpdate inside rustls the secret is outdated, and the next keys derived from the secret would be keys that
+    /// the connection has already used. The initialization vector tells.
     fn next(&self, suite: SuiteParameters) -> Option<DirectionKeys> {
-        let secret = suite.next_secret(self.secret.as_ref()?)?;
+        if suite.iv(&self.secret)? != self.iv {
+            return None;
+        }
+        let secret = suite.next_secret(&self.secret)?;
         let mut key = Zeroizing::new([0; 32]);
         let key = &mut key[..suite.aead.key_bytes()];
         suite.expand(&secret, b"key", key)?;
         let iv = suite.iv(&secret)?;
-        DirectionKeys::new(suite, key, iv, 0, Some(secret))
+        DirectionKeys::new(suite, key, iv, 0, secret)
     }
 
     /// Returns the key and the nonce of the next record (§5.3).
@@ -565,13 +569,6 @@ impl SuiteParameters {
             hash,
             hash_bytes,
         })
-    }
-
-    /// Returns the traffic secret `first` if the direction's current keys derive from `first`; the check
-    /// compares the initialization vectors. After a KeyUpdate inside rustls, `first` is outdated, and the
-    /// next keys derived from `first` would be keys that the connection has already used.
-    fn secret_of(self, iv: [u8; NONCE_BYTES], first: &TrafficSecret) -> Option<TrafficSecret> {
-        (self.iv(first)? == iv).then(|| first.clone())
     }
 
     fn next_secret(self, secret: &TrafficSecret) -> Option<TrafficSecret> {
