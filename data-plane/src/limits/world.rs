@@ -17,8 +17,9 @@ pub const LOGIN_CLIENTS_MAX: usize = 4_096;
 /// Seconds for which a successful login vouches for its client: a repeated login is no guess, and the
 /// client precedes other clients in the queue for password hashes.
 pub const LOGIN_TRUSTED_SECONDS: u64 = 3_600;
-/// Seconds for which a wrong login counts against its client in the queue for password hashes, 10 minutes. A program with
-/// 256 addresses that fills the queue has a wrong login for each after 20 s, and then clients without one go first.
+/// Seconds for which a wrong login counts against its neighbourhood in the queue for password hashes, 10 minutes. A program
+/// with the 256 addresses of a network fills the queue until the first of its logins is found wrong; then clients of other
+/// networks go first.
 pub const LOGIN_FAILED_SECONDS: u64 = 600;
 /// Seconds for which the result of a checked login, right or wrong, is remembered. A later login is
 /// checked again.

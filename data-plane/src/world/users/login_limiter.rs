@@ -15,6 +15,18 @@ use std::collections::HashMap;
 #[derive(Default)]
 pub struct LoginLimiter {
     clients: HashMap<ClientNetwork, ClientRecord>,
+    /// Ends of the times for which wrong logins count, for the neighbourhoods of their clients.
+    failed_until_ms: HashMap<Neighbourhood, u64>,
+}
+
+/// Address range in which a wrong login counts for all clients: the /24 network of an IPv4 address, or the /48 network of
+/// an IPv6 address. Programs that guess passwords often have a whole range, whose other addresses will follow.
+type Neighbourhood = [u8; 15];
+
+fn neighbourhood(client: ClientNetwork) -> Neighbourhood {
+    let octets = client.octets();
+    let length = client.ipv6_prefix().map_or(15, |_| 6);
+    std::array::from_fn(|at| if at < length { octets[at] } else { 0 })
 }
 
 /// Token bucket and trust of a client. Times are in milliseconds, monotonic.
@@ -24,8 +36,6 @@ struct ClientRecord {
     full_at_ms: u64,
     /// End of the time for which a right login of the client counts.
     trusted_until_ms: u64,
-    /// End of the time for which a wrong login of the client counts; a right login ends the time.
-    failed_until_ms: u64,
 }
 
 const TOKEN_MS: u64 = LOGIN_FAILURE_SECONDS * 1_000;
@@ -33,7 +43,7 @@ const TOKENS_MS: u64 = LOGIN_FAILURES_MAX * TOKEN_MS;
 
 impl ClientRecord {
     fn is_worth_keeping(self, now_ms: u64) -> bool {
-        let until_ms = [self.full_at_ms, self.trusted_until_ms, self.failed_until_ms];
+        let until_ms = [self.full_at_ms, self.trusted_until_ms];
         until_ms.into_iter().any(|until_ms| now_ms < until_ms)
     }
 
@@ -75,14 +85,22 @@ impl LoginLimiter {
         self.make_room(client, now_ms);
         let known = self.clients.entry(client).or_default();
         known.trusted_until_ms = now_ms + LOGIN_TRUSTED_SECONDS * 1_000;
-        known.failed_until_ms = 0;
     }
 
     /// Records that a login was wrong.
     pub fn record_failure(&mut self, client: ClientNetwork, now_ms: u64) {
-        self.make_room(client, now_ms);
-        let known = self.clients.entry(client).or_default();
-        known.failed_until_ms = now_ms + LOGIN_FAILED_SECONDS * 1_000;
+        let failed = &mut self.failed_until_ms;
+        if failed.len() >= LOGIN_CLIENTS_MAX {
+            failed.retain(|_, until_ms| now_ms < *until_ms);
+        }
+        if failed.len() >= LOGIN_CLIENTS_MAX {
+            let first = failed.iter().min_by_key(|(_, until_ms)| **until_ms);
+            first
+                .map(|(first, _)| *first)
+                .map(|first| failed.remove(&first));
+        }
+        let until_ms = now_ms + LOGIN_FAILED_SECONDS * 1_000;
+        failed.insert(neighbourhood(client), until_ms);
     }
 
     /// Gives back the token of a login that was never hashed.
@@ -93,12 +111,12 @@ impl LoginLimiter {
     }
 
     /// Returns the standing of the client: trusted if a login was right in the last [`LOGIN_TRUSTED_SECONDS`], and
-    /// failed if none was and a login was wrong in the last [`LOGIN_FAILED_SECONDS`].
+    /// failed if none was and a login of the neighbourhood was wrong in the last [`LOGIN_FAILED_SECONDS`].
     pub(super) fn standing(&self, client: ClientNetwork, now_ms: u64) -> LoginStanding {
-        let known = self.of(client);
-        if now_ms < known.trusted_until_ms {
+        let failed_until_ms = self.failed_until_ms.get(&neighbourhood(client));
+        if now_ms < self.of(client).trusted_until_ms {
             LoginStanding::Trusted
-        } else if now_ms < known.failed_until_ms {
+        } else if failed_until_ms.is_some_and(|until_ms| now_ms < *until_ms) {
             LoginStanding::Failed
         } else {
             LoginStanding::Unknown
@@ -127,7 +145,7 @@ impl LoginLimiter {
         }
         let value = |known: &ClientRecord| {
             let is_trusted = now_ms < known.trusted_until_ms;
-            (is_trusted, known.full_at_ms, known.failed_until_ms)
+            (is_trusted, known.full_at_ms)
         };
         let least = self.clients.iter().min_by_key(|(_, known)| value(known));
         if let Some(least) = least.map(|(client, _)| *client) {
@@ -190,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_login_counts_until_a_right_one() {
+    fn a_wrong_login_counts_for_its_neighbourhood_until_a_right_one() {
         let mut limiter = LoginLimiter::default();
         let standing = |limiter: &LoginLimiter, now_ms| limiter.standing(client(1), now_ms);
         assert_eq!(standing(&limiter, 0), LoginStanding::Unknown);
@@ -198,10 +216,30 @@ mod tests {
         let until = 5 + LOGIN_FAILED_SECONDS * 1_000;
         assert_eq!(standing(&limiter, until - 1), LoginStanding::Failed);
         assert_eq!(standing(&limiter, until), LoginStanding::Unknown);
+        assert_eq!(limiter.standing(client(255), 5), LoginStanding::Failed);
+        assert_eq!(limiter.standing(client(256), 5), LoginStanding::Unknown);
         limiter.record_success(client(1), 6);
         assert_eq!(standing(&limiter, 7), LoginStanding::Trusted);
         let later = 6 + LOGIN_TRUSTED_SECONDS * 1_000;
         assert_eq!(standing(&limiter, later), LoginStanding::Unknown);
+        let address = |text: &str| ClientNetwork::from(text.parse::<IpAddr>().unwrap());
+        limiter.record_failure(address("2001:db8:1:2::3"), 0);
+        let neighbour = limiter.standing(address("2001:db8:1:ffff::1"), 1);
+        assert_eq!(neighbour, LoginStanding::Failed);
+        let stranger = limiter.standing(address("2001:db8:2:2::3"), 1);
+        assert_eq!(stranger, LoginStanding::Unknown);
+    }
+
+    #[test]
+    fn the_table_of_neighbourhoods_is_bounded() {
+        let mut limiter = LoginLimiter::default();
+        for nth in 0..LOGIN_CLIENTS_MAX + 10 {
+            limiter.record_failure(client(nth << 8), nth as u64);
+            assert!(limiter.failed_until_ms.len() <= LOGIN_CLIENTS_MAX);
+        }
+        let last = client((LOGIN_CLIENTS_MAX + 9) << 8);
+        assert_eq!(limiter.standing(last, 5_000), LoginStanding::Failed);
+        assert_eq!(limiter.standing(client(0), 5_000), LoginStanding::Unknown);
     }
 
     #[test]
