@@ -39,6 +39,10 @@ impl PathReadings {
     /// Returns the readings of a requested path by an application that gets the path with `slashes`; None if the
     /// normalised path, `path`, is the only reading. `raw_path` is the path as sent by the client.
     pub fn of(raw_path: &[u8], path: &[u8], slashes: Slashes) -> Option<Box<PathReadings>> {
+        // The usual path costs one comparison and one search.
+        if raw_path == path && !path.iter().any(|byte| matches!(byte, b'%' | b';')) {
+            return None;
+        }
         let has_other = has_encoded_slash(raw_path)
             || has_parameters(path)
             || (slashes == Slashes::Keep && has_doubled_slash(raw_path));
