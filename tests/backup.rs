@@ -430,7 +430,7 @@ fn a_full_disk_during_a_restore_keeps_the_old_site() {
     let mut command = Command::new(tool("unshare"));
     command.args(["--map-root-user", "--mount", "sh", "-c", script]);
     command
-        .arg(env!("CARGO_BIN_EXE_anthill"))
+        .arg(crate::support::program())
         .current_dir(folder.path(""));
     let done = finish(command, b"");
     assert_eq!(done.code, Some(0), "{done:?}");

@@ -363,7 +363,7 @@ fn the_list_shows_balancers_and_members() {
         "{one}"
     );
     // Without an action, and by the configuration in the current folder.
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let mut command = Command::new(crate::support::program());
     command.args(["balancer", "--json"]);
     command.current_dir(server.folder.path("."));
     let json = finish(command, b"");

@@ -334,7 +334,7 @@ fn an_interrupted_wait_says_what_stays() {
     slow.wait_for(1);
     let file = server.folder.path("anthill.toml");
     let url = slow.url();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let mut command = Command::new(crate::support::program());
     command.args(["balancer", "drain", "app", &url, "--wait", "5m"]);
     command
         .arg(&file)
@@ -458,13 +458,7 @@ fn on_a_terminal(server: &Server, words: &[&str], answer: &str) -> String {
                    except OSError: pass\n\
                    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said.decode())\n";
     let config = server.folder.path("anthill.toml").display().to_string();
-    let begin = [
-        "-c",
-        program,
-        answer,
-        env!("CARGO_BIN_EXE_anthill"),
-        "balancer",
-    ];
+    let begin = ["-c", program, answer, crate::support::program(), "balancer"];
     run("python3", &[&begin[..], words, &[&config]].concat(), b"").text()
 }
 

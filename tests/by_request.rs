@@ -404,7 +404,7 @@ fn check_warns_of_methods_without_a_guard() {
     );
     let config = folder.path("anthill.toml");
     let done = run(
-        env!("CARGO_BIN_EXE_anthill"),
+        crate::support::program(),
         &["check".as_ref(), config.as_os_str()],
         b"",
     );

@@ -916,7 +916,7 @@ fn a_full_disk_is_logged() {
     );
     let mut command = Command::new("sh");
     let text = "trap '' XFSZ; ulimit -f 200; exec \"$0\" \"$@\"";
-    command.args(["-c", text, env!("CARGO_BIN_EXE_anthill")]);
+    command.args(["-c", text, crate::support::program()]);
     let server = Server::start_by(command, folder, &config("", ""));
     let mut wire = Wire::plain(&server);
     wire.send(format!(
@@ -1553,7 +1553,7 @@ fn orphans_hold_no_slot() {
     }
     command
         .args(["--fork", "--pid", "--kill-child"])
-        .args([env!("CARGO_BIN_EXE_anthill"), "serve"])
+        .args([crate::support::program(), "serve"])
         .arg(folder.path("anthill.toml"));
     let server = Server::launch(folder, command);
     for _ in 0..6 {
@@ -1940,7 +1940,7 @@ fn scripts_do_not_inherit_ignored_signals() {
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n\
         os.execv(sys.argv[1], sys.argv[1:])\n";
     let mut command = Command::new(crate::support::tool("python3"));
-    command.args(["-c", code, env!("CARGO_BIN_EXE_anthill")]);
+    command.args(["-c", code, crate::support::program()]);
     let mut server = Server::start_by(command, folder, &config("", ""));
     let mut wire = Wire::plain(&server);
     let looked = wire.get("/run/look", "").text();

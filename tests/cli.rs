@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns an `anthill` command with the arguments in the folder, isolated from the machine's state.
 fn command(folder: &Folder, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let mut command = Command::new(crate::support::program());
     command
         .args(arguments)
         .current_dir(folder.path("."))
@@ -306,7 +306,7 @@ fn the_words_of_publishing_run_one_program() {
     let copy = folder.path("anthill");
     let copied = run(
         "cp",
-        &[env!("CARGO_BIN_EXE_anthill").as_ref(), copy.as_os_str()],
+        &[crate::support::program().as_ref(), copy.as_os_str()],
         b"",
     );
     assert!(copied.success, "{}", copied.errors());
@@ -393,10 +393,7 @@ fn a_service_definition_is_printed_for_each_system() {
 
 #[test]
 fn a_closed_output_pipe_is_no_error() {
-    let line = format!(
-        "{:?} man | head -n 1",
-        Path::new(env!("CARGO_BIN_EXE_anthill"))
-    );
+    let line = format!("{:?} man | head -n 1", Path::new(crate::support::program()));
     let ran = run("bash", &["-c", &format!("set -o pipefail; {line}")], b"");
     assert!(
         ran.success && ran.text().starts_with(".TH"),
@@ -407,7 +404,7 @@ fn a_closed_output_pipe_is_no_error() {
         .args([
             "-c",
             "exec \"$0\" man > /dev/full",
-            env!("CARGO_BIN_EXE_anthill"),
+            crate::support::program(),
         ])
         .status();
     assert_eq!(full.expect("a shell").code(), Some(1));

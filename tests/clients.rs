@@ -271,7 +271,7 @@ pub fn anthill_with_input<A: AsRef<OsStr>>(folder: &Path, arguments: &[A], input
     let mut command = Command::new("timeout");
     command
         .arg("30")
-        .arg(env!("CARGO_BIN_EXE_anthill"))
+        .arg(crate::support::program())
         .args(arguments)
         .current_dir(folder)
         .stdin(Stdio::piped())

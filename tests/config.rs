@@ -645,7 +645,7 @@ fn variables_stand_in_values_and_never_in_messages() {
     let folder = site_folder();
     let check = |config: &str, variable: Option<&str>| {
         folder.write("anthill.toml", config);
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_anthill"));
+        let mut command = std::process::Command::new(crate::support::program());
         command
             .args(["check", "anthill.toml"])
             .current_dir(folder.path("."));
@@ -726,7 +726,7 @@ fn a_pipe_in_place_of_a_file_is_refused_at_once() {
     }
     // The configuration itself may come from a pipe of the shell.
     let text = format!("[[site]]\nroot = {:?}\n", path("public"));
-    let binary = env!("CARGO_BIN_EXE_anthill");
+    let binary = crate::support::program();
     let done = run(binary, &["check", "/dev/stdin"], text.as_bytes());
     assert!(done.success, "{}", done.errors());
 }

@@ -71,7 +71,7 @@ impl Traced {
         strace
             .args(["-D", "-f", "-qq", "-s", "0", "-o"])
             .arg(&trace);
-        strace.arg(env!("CARGO_BIN_EXE_anthill"));
+        strace.arg(crate::support::program());
         let config =
             server_table("") + "[log]\naccess = \"off\"\n" + &site_table("http = \"serve\"");
         let server = Server::start_by(strace, folder, &config);

@@ -1146,7 +1146,7 @@ fn start_server_with_git(folder: Folder, script: &str, config: &str) -> Server {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut all = vec![folder.path("bin")];
     all.extend(std::env::split_paths(&path));
-    let mut server = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let mut server = Command::new(crate::support::program());
     server.env("PATH", std::env::join_paths(all).expect("a path"));
     Server::start_by(server, folder, config)
 }
@@ -1590,7 +1590,7 @@ fn configuration_errors_are_explained() {
             + "\n"
             + site;
         folder.write("anthill.toml", config);
-        let mut check = Command::new(env!("CARGO_BIN_EXE_anthill"));
+        let mut check = Command::new(crate::support::program());
         check.arg("check").arg(folder.path("anthill.toml"));
         finish(check, b"")
     };
@@ -1732,7 +1732,7 @@ fn deployments_run_as_the_servers_user() {
         "control = \"state/control.sock\"",
     );
     folder.write("anthill.toml", &text);
-    let mut check = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let mut check = Command::new(crate::support::program());
     check.arg("check").arg(folder.path("anthill.toml"));
     let done = finish(check, b"");
     let what = format!(

@@ -263,7 +263,7 @@ fn continuous_requests_do_not_delay_a_new_file() {
     command
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
         .args(["--inh-caps=-all", "--bounding-set=-all"])
-        .arg(env!("CARGO_BIN_EXE_anthill"));
+        .arg(crate::support::program());
     let server = Server::start_by(command, folder, &config(1, ""));
     let mut client = server.keep_alive();
     for nth in 0..5 {

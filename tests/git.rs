@@ -921,7 +921,7 @@ fn configuration_errors_are_explained() {
         let config =
             server_table("") + &site_table("") + "[[site.route]]\npath = \"/git/\"\n" + route;
         folder.write("anthill.toml", config);
-        let mut check = Command::new(env!("CARGO_BIN_EXE_anthill"));
+        let mut check = Command::new(crate::support::program());
         check.arg("check").arg(folder.path("anthill.toml"));
         path.map(|path| check.env("PATH", path));
         finish(check, b"")

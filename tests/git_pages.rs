@@ -1220,7 +1220,7 @@ fn signatures_of_commits_are_not_checked() {
     let path = format!("{}:/usr/bin:/bin", folder.path("bin").display());
     let limits = "limits = { git_heavy_per_minute = 1000 }\n";
     let text = server_table(limits) + &site_table("http = \"serve\"") + ROUTES;
-    let mut start = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let mut start = Command::new(crate::support::program());
     start.env("PATH", &path);
     let server = Server::start_by(start, folder, &text);
     get(&server, "/git/a/snapshot/a-signed.tar.gz");
@@ -1369,7 +1369,7 @@ fn a_waiting_client_does_not_get_the_refusal_of_another_client() {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut all = vec![folder.path("bin")];
     all.extend(std::env::split_paths(&path));
-    let mut server = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let mut server = Command::new(crate::support::program());
     server.env("PATH", std::env::join_paths(all).expect("a path"));
     let config = server_table("") + &site_table("http = \"serve\"") + ROUTES;
     let server = Server::start_by(server, folder, &config);

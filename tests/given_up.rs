@@ -346,7 +346,7 @@ fn two_clients_with_all_connections_lose_some_to_small_clients() {
 fn idle_connections_are_evicted_when_descriptors_run_out() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let mut command = Command::new("sh");
-    let binary = env!("CARGO_BIN_EXE_anthill");
+    let binary = crate::support::program();
     command.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\"", binary]);
     let server = Server::start_by(command, folder, &config(1, "connections = 1000"));
     let mut small = plain(&server, SMALL);

@@ -113,7 +113,7 @@ fn run_in_machine(script: &str) -> Done {
     command
         .args(["sh", "-euc", ". \"$M/prelude.sh\"; . \"$M/scenario.sh\""])
         .env("M", folder.path(""))
-        .env("ANTHILL", env!("CARGO_BIN_EXE_anthill"));
+        .env("ANTHILL", crate::support::program());
     finish(command, b"")
 }
 

@@ -532,7 +532,7 @@ os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
     folder.write("anthill.toml", two_workers(&config("", "")));
     let mut command = Command::new(tool("python3"));
     command
-        .args(["-c", STARTER, env!("CARGO_BIN_EXE_anthill")])
+        .args(["-c", STARTER, crate::support::program()])
         .arg(folder.path("."));
     let mut server = Server::launch(folder, command);
     let text = fs::read_to_string(server.folder.path("anthill.toml")).expect("the configuration");
@@ -581,7 +581,7 @@ os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
     folder.write("anthill.toml", text);
     let mut command = Command::new(tool("python3"));
     command
-        .args(["-c", STARTER, env!("CARGO_BIN_EXE_anthill")])
+        .args(["-c", STARTER, crate::support::program()])
         .arg(folder.path("."));
     let server = Server::launch(folder, command);
     assert_eq!(crate::h3::ask_once(&server), "200");
@@ -603,7 +603,7 @@ fn the_service_manager_is_notified() {
         let length = socket.recv(&mut bytes).expect("a message");
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     };
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let mut command = Command::new(crate::support::program());
     command
         .arg("serve")
         .arg(folder.path("anthill.toml"))
@@ -736,9 +736,7 @@ pub fn in_own_mounts(folder: &Folder, mounts: &str) -> Command {
     command.arg(format!(
         "cd \"$1\"; {mounts}\nexec \"$0\" serve anthill.toml"
     ));
-    command
-        .arg(env!("CARGO_BIN_EXE_anthill"))
-        .arg(folder.path("."));
+    command.arg(crate::support::program()).arg(folder.path("."));
     tool("mount");
     command
 }

@@ -191,7 +191,7 @@ fn a_response_that_is_read_in_drips_is_cut_off() {
     folder.write("anthill.toml", config("write_stall_seconds = 4", ""));
     let mut command = Command::new(tool("python3"));
     command
-        .args(["-c", SMALL_BUFFERS, env!("CARGO_BIN_EXE_anthill")])
+        .args(["-c", SMALL_BUFFERS, crate::support::program()])
         .arg(folder.path("anthill.toml"));
     let server = Server::launch(folder, command);
     let address = SocketAddr::from(([127, 0, 0, 1], server.http_port));
@@ -334,7 +334,7 @@ fn the_limit_per_address_covers_all_workers() {
 fn without_descriptors_accepting_pauses() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let mut command = Command::new("sh");
-    let binary = env!("CARGO_BIN_EXE_anthill");
+    let binary = crate::support::program();
     command.args(["-c", "ulimit -n 48; exec \"$0\" \"$@\"", binary]);
     let server = Server::start_by(command, folder, &config("idle_seconds = 600", ""));
     let started = Instant::now();

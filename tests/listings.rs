@@ -7,7 +7,7 @@ use crate::support::{Folder, Server, server_table, site_table};
 
 /// Starts the server for the folder `public` without a configuration file.
 fn serve_folder(folder: Folder, options: &[&str]) -> Server {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let mut command = Command::new(crate::support::program());
     command
         .args(["serve", "public", "--https", "off", "--http", "127.0.0.1:0"])
         .args(["--state", "state", "--control", "control"])

@@ -461,7 +461,7 @@ impl PipedServer {
     fn start(folder: Folder, config: &str, both: bool) -> PipedServer {
         folder.write("anthill.toml", config);
         let (output, writer) = std::io::pipe().expect("a pipe");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+        let mut command = Command::new(crate::support::program());
         command
             .arg("serve")
             .arg(folder.path("anthill.toml"))

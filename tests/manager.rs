@@ -40,7 +40,7 @@ fn folder() -> Folder {
 pub fn folder_with_users() -> Folder {
     let folder = folder();
     for (file, user) in [("managers", "ann"), ("viewers", "bob")] {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_anthill"));
+        let mut command = std::process::Command::new(crate::support::program());
         command.args(["passwd"]).arg(folder.path(file)).arg(user);
         let done = finish(command, format!("secret of {user}\n").as_bytes());
         assert_eq!(done.code, Some(0), "{done:?}");
@@ -744,7 +744,7 @@ os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
     let folder = folder().with("anthill.toml", text);
     let mut command = std::process::Command::new(crate::support::tool("python3"));
     command
-        .args(["-c", STARTER, env!("CARGO_BIN_EXE_anthill")])
+        .args(["-c", STARTER, crate::support::program()])
         .arg(folder.path("."));
     let server = Server::launch(folder, command);
     let urls = Manager::login_urls(&server);

@@ -131,7 +131,7 @@ fn assert_all_answered(results: &HashMap<String, usize>, count: usize) -> usize 
 fn crowds_are_served_or_refused_in_128_mib() {
     let group = MemoryGroup::new(128 * MIB);
     let (mut member, port) = Crowd::member();
-    let command = group.command(env!("CARGO_BIN_EXE_anthill"));
+    let command = group.command(crate::support::program());
     let server = Server::start_by(command, folder(), &config(port, ""));
     // An eighth of the group's memory is for contents and bodies, and a third of the eighth for bodies.
     let body_bytes_max = server.counter("body_bytes_max");

@@ -72,7 +72,7 @@ fn requests_follow_the_host_name_of_a_member() {
         }
         let script =
             "mount --bind \"$HOSTS\" /etc/hosts\nexport LD_PRELOAD=\"$LIBRARY\"\nexec \"$@\"";
-        command.args(["sh", "-euc", script, "sh", env!("CARGO_BIN_EXE_anthill")]);
+        command.args(["sh", "-euc", script, "sh", crate::support::program()]);
         for (name, file) in [
             ("HOSTS", "hosts"),
             ("LIBRARY", "clock.so"),

@@ -166,7 +166,7 @@ fn long_content_of_a_plain_connection_is_not_copied() {
     strace
         .args(["-D", "-f", "-qq", "-s", "0", "-e", "trace=splice", "-o"])
         .arg(&trace);
-    strace.arg(env!("CARGO_BIN_EXE_anthill"));
+    strace.arg(crate::support::program());
     let server = Server::start_by(strace, folder, &config(&member));
     for over in BOTH {
         let mut wire = Wire::over(&server, over);

@@ -25,7 +25,7 @@ fn publish_through(folder: &Folder, receiver: &str) -> Done {
     command
         .args(["publish", "--ssh", &ssh, "site", "host"])
         .current_dir(folder.path("."))
-        .env("ANTHILL", env!("CARGO_BIN_EXE_anthill"))
+        .env("ANTHILL", crate::support::program())
         .env("STRACE", tool("strace"))
         .env("XDG_CACHE_HOME", folder.path("cache"));
     finish(command, b"")

@@ -205,7 +205,7 @@ fn a_receiver_tells_the_refusal_of_the_server() {
     let config = CONFIG.replace("preview =", &format!("publishers = [\"{key}\"]\npreview ="));
     let server = Server::start_in(made, &config);
     let folder = &server.folder;
-    let program = env!("CARGO_BIN_EXE_anthill");
+    let program = crate::support::program();
     let ssh = format!("sh -c 'exec {program} receive www --store state/releases'");
     let sent = |words: &[&str]| {
         let words = [&["publish", "--ssh", &ssh], words, &["site", "zero"]].concat();

@@ -89,7 +89,7 @@ impl Host {
             );
             assert!(ran.success, "{}", ran.errors());
         }
-        let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+        let mut command = Command::new(crate::support::program());
         command.arg("serve").arg(folder.path("anthill.toml"));
         let server = Server::launch(folder, command);
         let port = free_port();
@@ -118,12 +118,12 @@ impl Host {
             "--rights",
             rights,
         ];
-        let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+        let mut command = Command::new(crate::support::program());
         command.args(words).arg("--store").arg(store);
         let line = finish(command, b"");
         assert_eq!(line.code, Some(0), "{line:?}");
         let key = fs::read_to_string(folder.path("key.pub")).expect("a key");
-        let own = env!("CARGO_BIN_EXE_anthill");
+        let own = crate::support::program();
         let reachable = folder.path("anthill").display().to_string();
         let line = line
             .stdout
@@ -203,7 +203,7 @@ fn start_ssh(program: Program, folder: &Folder, port: u16) -> Child {
             &format!("cd \"$0\"; {accounts}\nexec 2> ssh.log\n{start}"),
         ])
         .arg(folder.path("."))
-        .env("ANTHILL", env!("CARGO_BIN_EXE_anthill"))
+        .env("ANTHILL", crate::support::program())
         .stdin(Stdio::null());
     spawn(&mut command).expect("unshare")
 }
@@ -308,7 +308,7 @@ fn the_demonstration_publishes_on_two_hosts() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/publish/demo.sh");
     command
         .arg(script)
-        .arg(env!("CARGO_BIN_EXE_anthill"))
+        .arg(crate::support::program())
         .arg(folder.path("demo"));
     let done = finish(command, b"");
     assert_eq!(done.code, Some(0), "{done:?}");

@@ -126,14 +126,14 @@ fn an_unreadable_file_and_a_link_out_of_the_root_are_logged_and_nothing_is_forge
             "http = \"serve\"\nerrors = { 404 = \"index.html\" }",
         )
         + "[[site.route]]\npath = \"/more\"\nroot = \"public\"\n";
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let mut command = Command::new(crate::support::program());
     if crate::lifecycle::is_root() {
         chown(folder.path("."), Some(65_534), Some(65_534)).expect("an owner");
         command = Command::new(tool("setpriv"));
         command
             .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
             .args(["--inh-caps=-all", "--bounding-set=-all"])
-            .arg(env!("CARGO_BIN_EXE_anthill"));
+            .arg(crate::support::program());
     }
     let server = Server::start_by(command, folder, &config);
     let root = server.folder.path("public").canonicalize().expect("a root");

@@ -320,7 +320,7 @@ fn check_warns_of_a_redirect_below_a_route() {
     );
     let config = folder.path("anthill.toml");
     let done = run(
-        env!("CARGO_BIN_EXE_anthill"),
+        crate::support::program(),
         &["check".as_ref(), config.as_os_str()],
         b"",
     );

@@ -546,7 +546,7 @@ fn a_receiver_under_another_account_reads_the_acknowledgment() {
     assert!(done.expect("chown").success());
     let mut command = Command::new("sh");
     command.args(["-c", "umask 077; exec \"$@\"", "sh"]);
-    command.arg(env!("CARGO_BIN_EXE_anthill"));
+    command.arg(crate::support::program());
     let server = Server::start_by(command, folder, &config("", ""));
     wait_until_served(&server, first, 1);
     let mode = |name: &str| {
@@ -581,7 +581,7 @@ fn a_receiver_under_another_account_reads_the_acknowledgment() {
     let mut command = Command::new(tool("setpriv"));
     let account = PUBLISHER.to_string();
     command.args(["--reuid", &account, "--regid", &account, "--clear-groups"]);
-    command.arg(env!("CARGO_BIN_EXE_anthill"));
+    command.arg(crate::support::program());
     command.args(["receive", "www", "--store"]).arg(&store.0);
     let done = finish(command, &frames.into_inner());
     assert!(

@@ -127,7 +127,7 @@ fn restore_with(mut command: Command, folder: &Folder) -> Command {
 }
 
 fn restore(folder: &Folder) -> Done {
-    let command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let command = Command::new(crate::support::program());
     finish(restore_with(command, folder), b"")
 }
 
@@ -197,7 +197,7 @@ fn restore_changes_nothing_through_a_link_that_the_owner_puts_into_the_new_folde
         .arg(format!("trace={calls}"))
         .arg("-e")
         .arg(format!("inject={calls}:delay_exit=200000"))
-        .arg(env!("CARGO_BIN_EXE_anthill"));
+        .arg(crate::support::program());
     let done = finish(restore_with(strace, &folder), b"");
     drop(attacker);
     assert_eq!(entries(&folder.path("victim")), before, "{done:?}");
@@ -229,7 +229,7 @@ fn restore_writes_nothing_through_a_link_in_the_place_of_the_new_folder() {
     let pipe = folder.path("site.tar.gz");
     fs::remove_file(&pipe).expect("removed");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
-    let command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let command = Command::new(crate::support::program());
     let command = restore_with(command, &folder);
     let running = std::thread::spawn(move || finish(command, b""));
     let open = fs::OpenOptions::new().write(true).open(&pipe);
@@ -274,7 +274,7 @@ fn restore_refuses_a_folder_above_that_other_users_can_change() {
         let what = format!("{} can be changed by {who}", home.display());
         assert!(done.stderr.contains(&what), "{who}: {done:?}");
         // The help names the command for the site's owner first, and proposes no other mode for a folder.
-        let program = env!("CARGO_BIN_EXE_anthill");
+        let program = crate::support::program();
         let help = format!("sudo -u nobody {program} restore {}", archive.display());
         let help = format!(
             "help: run the command as the owner, to which the archive must be open: {help} '*'"
@@ -383,7 +383,7 @@ fn a_backup_has_no_file_that_the_owner_has_linked_to() {
 }
 
 fn passwd(folder: &Folder, file: &str) -> Done {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let mut command = Command::new(crate::support::program());
     command.arg("passwd").arg(folder.path(file)).arg("ant");
     finish(command, b"honey\n")
 }
@@ -564,7 +564,7 @@ fn by_owner(arguments: &[&std::ffi::OsStr]) -> Done {
     let mut command = Command::new(tool("setpriv"));
     let uid = OWNER.to_string();
     command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups"]);
-    command.arg(env!("CARGO_BIN_EXE_anthill")).args(arguments);
+    command.arg(crate::support::program()).args(arguments);
     finish(command, b"")
 }
 
@@ -829,7 +829,7 @@ fn a_script_inherits_no_capability_and_a_reload_still_binds_low_ports() {
         .args(["--reuid", &uid, "--regid", &uid, "--clear-groups"])
         .args(["--inh-caps", "+net_bind_service"])
         .args(["--ambient-caps", "+net_bind_service"])
-        .arg(env!("CARGO_BIN_EXE_anthill"));
+        .arg(crate::support::program());
     let server = Server::start_by(command, folder, &text);
     let told = Wire::plain(&server).get("/run/tells", "").text();
     let none = ["CapInh", "CapPrm", "CapEff", "CapAmb"].map(|name| (name.to_owned(), 0));

@@ -208,7 +208,7 @@ fn a_wide_ipv6_network_gives_way_as_one_client() {
     }
     let script = "ip link set lo up\nfor address in $ADDRESSES; do\n\
         ip -6 addr add $address/64 dev lo nodad\ndone\nexec \"$@\"";
-    command.args(["sh", "-euc", script, "sh", env!("CARGO_BIN_EXE_anthill")]);
+    command.args(["sh", "-euc", script, "sh", crate::support::program()]);
     command.env("ADDRESSES", all.join(" "));
     let keys = "connections = 4\ntunnels = 4\nqueue = 8\nqueue_timeout = \"60s\"\n";
     let config = balanced(&[member], keys).replace("127.0.0.1:0", "[::1]:0");
@@ -550,7 +550,7 @@ fn tunnels_of_one_client_leave_descriptors_to_further_clients() {
     let member = slow_member();
     let folder = Folder::new().with("public/index.html", "hello");
     let mut command = Command::new("sh");
-    let binary = env!("CARGO_BIN_EXE_anthill");
+    let binary = crate::support::program();
     command.args(["-c", "ulimit -n 128; exec \"$0\" \"$@\"", binary]);
     let config = balanced(&[member.url()], "")
         + "[[site]]\nnames = [\"files.example\"]\n"
@@ -575,7 +575,7 @@ fn idle_connections_to_members_make_room_for_clients() {
     let member = slow_member();
     let folder = Folder::new().with("public/index.html", "hello");
     let mut command = Command::new("sh");
-    let binary = env!("CARGO_BIN_EXE_anthill");
+    let binary = crate::support::program();
     command.args(["-c", "ulimit -n 128; exec \"$0\" \"$@\"", binary]);
     let server = Server::start_by(command, folder, &balanced(&[member.url()], ""));
     let mut wires: Vec<Wire> = (0..30).map(|_| Wire::of(&server, LARGE.into())).collect();
@@ -601,7 +601,7 @@ fn idle_connections_of_http_2_make_room_for_clients() {
     let urls: Vec<String> = members.iter().map(H2Member::url).collect();
     let folder = Folder::new().with("public/index.html", "hello");
     let mut command = Command::new("sh");
-    let binary = env!("CARGO_BIN_EXE_anthill");
+    let binary = crate::support::program();
     command.args(["-c", "ulimit -n 128; exec \"$0\" \"$@\"", binary]);
     let config = balanced(&urls, "http2 = true\n")
         + "[[site]]\nnames = [\"files.example\"]\n"

@@ -13,7 +13,7 @@ fn start() -> Server {
 
 /// Runs the program in a folder without a configuration.
 fn run_elsewhere(folder: &Folder, arguments: &[&str]) -> Done {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let mut command = Command::new(crate::support::program());
     command.args(arguments).current_dir(folder.path("."));
     finish(command, b"")
 }

@@ -153,7 +153,7 @@ impl Networks {
     /// Starts a server between the networks, with members by their URLs and further keys of the balancer.
     fn serve(&self, urls: &[&str], keys: &str) -> Server {
         let mut command = inside(&self.middle.id().to_string(), &["--mount"]);
-        command.arg(env!("CARGO_BIN_EXE_anthill"));
+        command.arg(crate::support::program());
         let folder = Folder::new().with("public/index.html", "");
         Server::start_by(command, folder, &config(urls, keys))
     }

@@ -263,7 +263,7 @@ fn without_watches_folders_are_scanned() {
     folder.write("anthill.toml", config(""));
     let mut command = Command::new(tool("unshare"));
     command
-        .args(["-Ur", "sh", "-ec", FEW, env!("CARGO_BIN_EXE_anthill")])
+        .args(["-Ur", "sh", "-ec", FEW, crate::support::program()])
         .arg(folder.path("."));
     let server = Server::launch(folder, command);
     server.errors.wait_for("a message about the scans", |line| {

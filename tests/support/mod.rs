@@ -13,7 +13,7 @@ use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -198,6 +198,14 @@ pub struct Server {
     pub errors: Lines,
 }
 
+/// Returns the program under test: the one that the variable `ANTHILL_TEST_PROGRAM` names, such as a release or a script
+/// that runs a program for another processor in an emulator, or else Cargo's build.
+pub fn program() -> &'static str {
+    static PROGRAM: LazyLock<Option<String>> =
+        LazyLock::new(|| std::env::var("ANTHILL_TEST_PROGRAM").ok());
+    PROGRAM.as_deref().unwrap_or(env!("CARGO_BIN_EXE_anthill"))
+}
+
 impl Server {
     /// Starts a server with the configuration and a `public/index.html` with a greeting.
     pub fn start(config: &str) -> Server {
@@ -209,7 +217,7 @@ impl Server {
 
     /// Starts a server with the configuration in a prepared folder.
     pub fn start_in(folder: Folder, config: &str) -> Server {
-        Server::start_by(Command::new(env!("CARGO_BIN_EXE_anthill")), folder, config)
+        Server::start_by(Command::new(program()), folder, config)
     }
 
     /// Starts a server through a command that accepts `serve FILE` as its last arguments and becomes the
@@ -557,7 +565,7 @@ pub struct Done {
 
 /// Runs `anthill` with the arguments until the command ends.
 pub fn anthill<A: AsRef<OsStr>>(arguments: &[A]) -> Done {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let mut command = Command::new(program());
     command.args(arguments);
     finish(command, b"")
 }

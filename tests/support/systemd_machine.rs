@@ -6,7 +6,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use super::{Done, Folder, eventually, finish, spawn, tool, tools_folder};
+use super::release_store::publisher;
+use super::{Done, Folder, eventually, finish, program, spawn, tool, tools_folder};
 
 /// A running machine. Drop ends all its processes, and removes its files and its control group.
 pub struct SystemdMachine {
@@ -26,9 +27,8 @@ impl SystemdMachine {
         let programs = folder.path("programs");
         std::fs::create_dir(&programs).expect("a folder");
         std::fs::create_dir(folder.path("work")).expect("a folder");
-        let built = Path::new(env!("CARGO_BIN_EXE_anthill"));
-        for name in ["anthill", "anthill-publish"] {
-            let program = built.with_file_name(name);
+        let server = std::fs::canonicalize(program()).expect("the program");
+        for (name, program) in [("anthill", server), ("anthill-publish", publisher())] {
             std::os::unix::fs::symlink(&program, programs.join(name)).expect("a link");
         }
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/support");

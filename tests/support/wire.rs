@@ -428,7 +428,7 @@ fn is_timeout(kind: ErrorKind) -> bool {
 impl Server {
     /// Returns a counter from `anthill status --json`.
     pub fn counter(&self, name: &str) -> u64 {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+        let mut command = Command::new(crate::support::program());
         command
             .args(["status", "--json"])
             .arg(self.folder.path("anthill.toml"))
