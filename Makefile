@@ -6,6 +6,7 @@ help:
 	@echo 'make cluster         serve examples/cluster: a balancer and four members, http://localhost:8080'
 	@echo 'make publish-demo    publish examples/publish on two hosts by ssh, on the loopback interface'
 	@echo 'make test            all tests: prose, format, lints, unit, end to end'
+	@echo 'make test-release    the end-to-end tests with the program of make release'
 	@echo 'make test-arm        the receiver and the server of a Raspberry Pi Zero, under emulation'
 	@echo 'make release         one static binary (musl)'
 	@echo 'make release TARGET=…  the same for a Raspberry Pi (docs/src/installation.md)'
@@ -30,6 +31,9 @@ publish-demo:
 
 test:
 	@sh tools/test.sh
+
+test-release:
+	@sh tools/test_release.sh
 
 test-arm:
 	@sh tools/test_arm.sh
@@ -64,4 +68,4 @@ guide:
 clean:
 	@cargo clean
 
-.PHONY: help run cluster test test-arm release tiny bench bench-quick fuzz check-licences peers fmt guide clean publish-demo
+.PHONY: help run cluster test test-release test-arm release tiny bench bench-quick fuzz check-licences peers fmt guide clean publish-demo

@@ -8,7 +8,7 @@ use crate::guide_examples::scenarios;
 scenarios! {
     a_folder_is_published_to_hosts_as_printed("publishing.md", true) = r#"
         rm /usr/local/bin/anthill
-        cp "$M/bin/anthill" "${ANTHILL%/*}/anthill-publish" /usr/local/bin/
+        cp "$M/bin/anthill" "$PUBLISHER" /usr/local/bin/
         PATH=/usr/local/bin:$PATH
         cat > "$M/bin/ssh" <<'END OF SCRIPT'
         #!/bin/sh
@@ -64,7 +64,7 @@ scenarios! {
     "#;
 
     fields_and_redirects_of_a_release_are_written_as_printed("publishing.md", false) = r#"
-        ln -s "${ANTHILL%/*}/anthill-publish" "$M/bin/anthill-publish"
+        ln -s "$PUBLISHER" "$M/bin/anthill-publish"
         mkdir -p public/fonts public/articles
         for page in index new lost articles/ants shop; do echo "<h1>$page</h1>" > public/$page.html; done
         mv public/shop.html public/shop; mv public/new.html public/new; mv public/articles/ants.html public/articles/ants
@@ -90,7 +90,7 @@ scenarios! {
     "#;
 
     a_store_is_shared_and_rolled_back_as_printed("publishing.md", true) = r#"
-        ln -s "${ANTHILL%/*}/anthill-publish" "$M/bin/anthill-publish"
+        ln -s "$PUBLISHER" "$M/bin/anthill-publish"
         groupadd publishers
         @run mkdir /srv/store
         [ "$(stat -c '%G %a' /srv/store)" = 'publishers 2770' ]
@@ -133,7 +133,7 @@ scenarios! {
     "#;
 
     publishers_see_the_served_release_as_printed("releases.md", true) = r#"
-        ln -s "${ANTHILL%/*}/anthill-publish" "$M/bin/anthill-publish"
+        ln -s "$PUBLISHER" "$M/bin/anthill-publish"
         groupadd publishers
         mkdir -p ~/.local/state/anthill
         @run chgrp publishers ~

@@ -11,7 +11,6 @@ build_for_other() {
             setup cross_arm64
             cross_compiler arm64 aarch64-linux-gnu-gcc aarch64-linux-musl
             rustup target list --installed | grep -qx "$target" || rustup target add "$target"
-            has_std_source || own_std=
             # Only the linker is needed: rustup has the libraries.
             linker=aarch64-linux-gnu-gcc
             ;;
@@ -21,13 +20,14 @@ build_for_other() {
             # an ARMv6.
             setup cross_armel
             cross_compiler armel arm-linux-gnueabi-gcc arm-linux-musleabi
+            with_own_std
             has_std_source || fail "TARGET=$target needs the source of Rust's library - rustup component add rust-src"
             cp "$(arm-linux-gnueabi-gcc -print-file-name=libgcc_eh.a)" "$musl/libunwind.a"
             linker=$musl/gcc
             export RUSTFLAGS="-Clink-self-contained=no -Lnative=$musl"
             # Debian's settings for musl name a dynamic linker for static programs too. LLVM's linker then asks the
             # kernel for a file that no Raspberry Pi has.
-            link="$link -Clink-arg=-Wl,--no-dynamic-linker"
+            RUSTFLAGS="$RUSTFLAGS -Clink-arg=-Wl,--no-dynamic-linker"
             ;;
         *) fail "TARGET=$target is not known; known are $own_target, aarch64-unknown-linux-musl (64-bit ARM) and arm-unknown-linux-musleabi (32-bit ARM, from ARMv6)" ;;
     esac

@@ -5,6 +5,7 @@
 # build_with_own_std: runs `cargo build` for $target into $target_dir, with the arguments in $own_std.
 build_with_own_std() {
     setup musl_std
+    with_own_std
     unwinder=$PWD/target/musl-unwinder
     mkdir -p "$unwinder"
     cp /usr/lib/llvm-14/lib/libunwind.a "$unwinder/libunwind.a"
@@ -25,6 +26,7 @@ C
     ar r "$unwinder/libunwind.a" "$unwinder/chk.o"
 
     export "CARGO_TARGET_$(echo "$target" | tr 'a-z-' 'A-Z_')_LINKER=musl-gcc"
+    export "CC_$(echo "$target" | tr - _)=musl-gcc"
     export RUSTFLAGS="-Clink-self-contained=no -Lnative=$unwinder"
     build_for_target
 }

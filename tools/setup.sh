@@ -41,6 +41,7 @@ test       ab                      apache2-utils
 test       wrk                     wrk
 test       siege                   siege
 test       h2load                  nghttp2-client
+test       valgrind                valgrind
 test       nghttpd                 nghttp2-server
 test       nginx                   nginx-light
 test       apache2                 apache2

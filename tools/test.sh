@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs all checks and tests: prose, format, lints, then unit tests and end-to-end tests. The counts of tests come
-# last.
+# Runs all checks and tests: prose, format, lints, unit tests and end-to-end tests, and last the count of instructions
+# against the budget in tools/instructions.txt.
 set -eu
 . "$(dirname "$0")/setup.sh"
 
@@ -37,3 +37,12 @@ say 'tests'
 : "${RUST_TEST_THREADS:=$((3 * $(nproc)))}"
 export RUST_TEST_THREADS
 cargo test --locked --workspace --no-fail-fast
+
+# The instructions of a request, of the program as shipped. Other compilers and processors print the figures only.
+say 'instructions'
+sh tools/release.sh
+if rust_is_pinned && [ "$(uname -m)" = x86_64 ]; then
+    python3 tools/instructions.py --budget tools/instructions.txt
+else
+    python3 tools/instructions.py
+fi
