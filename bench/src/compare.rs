@@ -81,7 +81,7 @@ pub(crate) fn compare(before: &Run, after: &Run) -> Comparison {
             let doubt = format!("The parameters of “{}” differ.", scenario.title);
             comparison.doubts.push(doubt);
         }
-        comparison.scenario(old, new, (scenario, same));
+        comparison.scenario(old, new, scenario, same);
     }
     for scenario in new.scenarios() {
         if !old.scenarios().iter().any(|other| other.id == scenario.id) {
@@ -94,7 +94,7 @@ pub(crate) fn compare(before: &Run, after: &Run) -> Comparison {
 }
 
 impl Comparison {
-    fn scenario(&mut self, old: View, new: View, (before, after): (&Scenario, &Scenario)) {
+    fn scenario(&mut self, old: View, new: View, before: &Scenario, after: &Scenario) {
         let names = |view: View, scenario: &Scenario| -> Vec<String> {
             view.contenders_in(scenario)
                 .iter()
@@ -122,7 +122,16 @@ impl Comparison {
                 .extend(METRICS.into_iter().filter_map(|metric| {
                     let (old, new) = both(metric)?;
                     let something = old.median != 0.0 || new.median != 0.0;
-                    something.then(|| change((&before.title, name, title), metric, old, new))
+                    something.then(|| Change {
+                        scenario: before.title.clone(),
+                        contender: name.clone(),
+                        title: title.to_owned(),
+                        metric,
+                        ratio: (old.median != 0.0).then(|| new.median / old.median),
+                        verdict: statistics::compare_runs(&new.alone(), &old.alone()),
+                        before: old,
+                        after: new,
+                    })
                 }));
         }
         for name in second.iter().filter(|name| !first.contains(name)) {
@@ -209,25 +218,6 @@ fn table(changes: &[Change]) -> Table {
         head,
         rows: changes.iter().map(row).collect(),
         ..Table::default()
-    }
-}
-
-fn change(
-    (scenario, contender, title): (&str, &str, &str),
-    metric: Metric,
-    before: Estimate,
-    after: Estimate,
-) -> Change {
-    let ratio = (before.median != 0.0).then(|| after.median / before.median);
-    Change {
-        scenario: scenario.to_owned(),
-        contender: contender.to_owned(),
-        title: title.to_owned(),
-        metric,
-        ratio,
-        verdict: statistics::compare_runs(&after.alone(), &before.alone()),
-        before,
-        after,
     }
 }
 

@@ -306,7 +306,13 @@ impl StartPlan {
             }
             _ => setup.site.hello().file.clone(),
         };
-        let values = values(setup, found, &folder, &page, http.port(), https.port());
+        let places = Places {
+            folder: &folder,
+            page: &page,
+            http: http.port(),
+            https: https.port(),
+        };
+        let values = values(setup, found, &places);
         let content = fs::read(&page).map_err(|error| io(&page, error))?;
         let (path, body) = match setup.role {
             Role::Published => ("/", Some(content)),
@@ -420,15 +426,19 @@ impl StartPlan {
     }
 }
 
-/// Returns the values of all placeholders, conditions and lists.
-fn values(
-    setup: &Setup,
-    found: &Found,
-    folder: &Path,
-    page: &Path,
+/// Files and ports of a contender.
+struct Places<'p> {
+    /// Work folder.
+    folder: &'p Path,
+    /// File of the page that shows that the contender is ready.
+    page: &'p Path,
     http: u16,
     https: u16,
-) -> Values {
+}
+
+/// Returns the values of all placeholders, conditions and lists.
+fn values(setup: &Setup, found: &Found, places: &Places<'_>) -> Values {
+    let Places { folder, page, .. } = *places;
     let mut values = Values::default();
     for (key, path) in &found.paths {
         values.word(key, path.display());
@@ -447,8 +457,8 @@ fn values(
         .word("cgi_root", setup.site.cgi_root.display())
         .word("page", page.display())
         .word("host", setup.host)
-        .word("http", http)
-        .word("https", https)
+        .word("http", places.http)
+        .word("https", places.https)
         .word("certificate", certificate.certificate.display())
         .word("key", certificate.key.display())
         .word("combined", certificate.combined.display())

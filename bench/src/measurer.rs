@@ -90,7 +90,7 @@ impl Measure for Measurer<'_> {
         }
         let contender = Contender::start(&entry, &setup);
         let contender = contender.map_err(|error| cannot_start(&entry, error))?;
-        self.note(&contender);
+        self.record_facts(&contender);
         self.running = Some(RunningContender {
             contender,
             nodes,
@@ -299,7 +299,7 @@ impl Measurer<'_> {
     }
 
     /// Records a contender's facts: each distinct configuration once.
-    fn note(&mut self, contender: &Contender) {
+    fn record_facts(&mut self, contender: &Contender) {
         let observations = contender.facts();
         if let Counting::Processes { why } = contender.tree().counting() {
             self.coarse = Some(why);
@@ -340,7 +340,7 @@ impl Measurer<'_> {
         {
             workload.connections = published.clients;
         }
-        let length = self.look(&workload, address, group, entry)?;
+        let length = self.check_response(&workload, address, group, entry)?;
         let is_proxied = matches!(group.setting, Setting::Proxy { .. });
         let body = is_proxied.then(|| self.served(&workload.paths[0], group, entry));
         workload.expect = Expect {
@@ -353,7 +353,7 @@ impl Measurer<'_> {
 
     /// Sends one request, compares the response with the served file, and returns the length of the
     /// content.
-    fn look(
+    fn check_response(
         &self,
         workload: &Workload,
         address: SocketAddr,
@@ -394,7 +394,7 @@ impl Measurer<'_> {
         if given_up == 0 && round.requests > 0 {
             return Ok(());
         }
-        let again = self.look(workload, workload.addresses[0], group, entry);
+        let again = self.check_response(workload, workload.addresses[0], group, entry);
         let Err(RoundError::Failed { why, .. }) = again else {
             return Ok(());
         };

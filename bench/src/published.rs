@@ -102,6 +102,13 @@ impl Source {
     }
 }
 
+/// A figure with the name of its column in a report: contender, machine, and the word `published`.
+#[derive(Debug, Clone)]
+pub(crate) struct NamedFigure {
+    pub name: String,
+    pub figure: Figure,
+}
+
 impl Figure {
     /// Returns the value of a metric, if published.
     pub(crate) fn value(&self, metric: Metric) -> Option<f64> {

@@ -106,18 +106,18 @@ pub(crate) struct Ending {
     /// Number of rounds measured by the call.
     pub rounds: usize,
     /// Failed attempts by scenario and contender.
-    strikes: BTreeMap<(String, String), u32>,
+    failed_attempts: BTreeMap<(String, String), u32>,
 }
 
 impl Ending {
-    fn strike(&mut self, scenario: &Scenario, contender: &str, times: u32) {
+    fn count_failed_attempts(&mut self, scenario: &Scenario, contender: &str, times: u32) {
         let cell = (scenario.id.clone(), contender.to_owned());
-        *self.strikes.entry(cell).or_default() += times;
+        *self.failed_attempts.entry(cell).or_default() += times;
     }
 
-    fn strikes(&self, scenario: &Scenario, contender: &str) -> u32 {
+    fn failed_attempts(&self, scenario: &Scenario, contender: &str) -> u32 {
         let cell = (scenario.id.clone(), contender.to_owned());
-        self.strikes.get(&cell).copied().unwrap_or(0)
+        self.failed_attempts.get(&cell).copied().unwrap_or(0)
     }
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn collect(
                     contender,
                     round,
                 };
-                collection.take(batch, turn, measurer, &mut ending)?;
+                collection.take_turn(batch, turn, measurer, &mut ending)?;
                 if ending.interrupted || collection.stop.load(Ordering::Relaxed) {
                     ending.interrupted = true;
                     collection.progress.end();
@@ -227,7 +227,7 @@ impl Collection<'_> {
     }
 
     /// Carries out a contender's turn: start, measurement of each scenario, stop.
-    fn take(
+    fn take_turn(
         &mut self,
         batch: &Batch,
         turn: Turn<'_>,
@@ -238,10 +238,11 @@ impl Collection<'_> {
             self.progress.skip(batch.scenarios.len());
             return Ok(());
         }
-        self.forget(batch, turn);
-        let strikes = |nth: usize| ending.strikes(&batch.scenarios[nth], turn.contender);
+        self.remove_rounds(batch, turn);
+        let failed_attempts =
+            |nth: usize| ending.failed_attempts(&batch.scenarios[nth], turn.contender);
         let mut wanted: Vec<usize> = (0..batch.scenarios.len())
-            .filter(|&nth| strikes(nth) < STRIKES_MAX)
+            .filter(|&nth| failed_attempts(nth) < FAILED_ATTEMPTS_MAX)
             .collect();
         if batch.order == Order::Alternating && turn.round % 2 == 1 {
             wanted.reverse();
@@ -249,7 +250,7 @@ impl Collection<'_> {
         if matches!(batch.order, Order::Listed | Order::Alternating) {
             // Scenarios in which the server exited before come last, so that the other scenarios are
             // measured first.
-            wanted.sort_by_key(|&nth| strikes(nth));
+            wanted.sort_by_key(|&nth| failed_attempts(nth));
         }
         self.progress.skip(batch.scenarios.len() - wanted.len());
         let Some(&first) = wanted.first() else {
@@ -267,20 +268,24 @@ impl Collection<'_> {
                 | RoundError::Failed { why, .. }
                 | RoundError::Unsound { why, .. },
             ) => {
-                self.tell(format!("{}: {why}", turn.contender), ending);
+                self.report_failure(format!("{}: {why}", turn.contender), ending);
                 // A contender that never ran is not expected to start in a later round.
                 let mut cells = wanted.iter();
                 let ran = cells.any(|&nth| !self.cell(batch, nth, turn).rounds.is_empty());
-                let strikes = if ran { 1 } else { STRIKES_MAX };
+                let failed_attempts = if ran { 1 } else { FAILED_ATTEMPTS_MAX };
                 for &nth in &wanted {
                     self.fail(batch, nth, turn, &why);
-                    ending.strike(&batch.scenarios[nth], turn.contender, strikes);
+                    ending.count_failed_attempts(
+                        &batch.scenarios[nth],
+                        turn.contender,
+                        failed_attempts,
+                    );
                 }
                 self.progress.skip(wanted.len());
                 return self.save(measurer);
             }
         }
-        let outcome = self.ask(batch, turn, &wanted, measurer, ending);
+        let outcome = self.measure_scenarios(batch, turn, &wanted, measurer, ending);
         measurer.stop(turn);
         outcome
     }
@@ -299,14 +304,14 @@ impl Collection<'_> {
     }
 
     /// Removes the rounds of an interrupted turn, since all rounds of a turn must come from one start.
-    fn forget(&mut self, batch: &Batch, turn: Turn<'_>) {
+    fn remove_rounds(&mut self, batch: &Batch, turn: Turn<'_>) {
         for nth in 0..batch.scenarios.len() {
             let cell = self.cell(batch, nth, turn);
             cell.rounds.retain(|round| round.number != turn.round);
         }
     }
 
-    fn ask(
+    fn measure_scenarios(
         &mut self,
         batch: &Batch,
         turn: Turn<'_>,
@@ -335,7 +340,11 @@ impl Collection<'_> {
                 Err(RoundError::Unable(why)) => {
                     self.progress.skip(1);
                     self.fail(batch, nth, turn, &why);
-                    ending.strike(&batch.scenarios[nth], turn.contender, STRIKES_MAX);
+                    ending.count_failed_attempts(
+                        &batch.scenarios[nth],
+                        turn.contender,
+                        FAILED_ATTEMPTS_MAX,
+                    );
                     continue;
                 }
                 Err(RoundError::Unsound { why, round }) => {
@@ -343,7 +352,10 @@ impl Collection<'_> {
                     // message.
                     if self.cell(batch, nth, turn).failure.is_none() {
                         let scenario = &batch.scenarios[nth].id;
-                        self.tell(format!("{}, {scenario}: {why}", turn.contender), ending);
+                        self.report_failure(
+                            format!("{}, {scenario}: {why}", turn.contender),
+                            ending,
+                        );
                     }
                     self.fail(batch, nth, turn, &why);
                     self.keep(batch, nth, turn, *round);
@@ -353,7 +365,7 @@ impl Collection<'_> {
                 }
                 Err(RoundError::Failed { why, round }) => {
                     let scenario = &batch.scenarios[nth].id;
-                    self.tell(format!("{}, {scenario}: {why}", turn.contender), ending);
+                    self.report_failure(format!("{}, {scenario}: {why}", turn.contender), ending);
                     match round {
                         Some(round) => {
                             self.keep(batch, nth, turn, *round);
@@ -362,7 +374,7 @@ impl Collection<'_> {
                         None => self.progress.skip(1),
                     }
                     self.fail(batch, nth, turn, &why);
-                    ending.strike(&batch.scenarios[nth], turn.contender, 1);
+                    ending.count_failed_attempts(&batch.scenarios[nth], turn.contender, 1);
                     self.save(measurer)?;
                     true
                 }
@@ -378,7 +390,7 @@ impl Collection<'_> {
     }
 
     /// Shows a failure to the user immediately, each text once.
-    fn tell(&mut self, message: String, ending: &mut Ending) {
+    fn report_failure(&mut self, message: String, ending: &mut Ending) {
         if !ending.failures.contains(&message) {
             self.progress.warn(&format!("failed: {message}"));
             ending.failures.push(message);
@@ -422,7 +434,7 @@ impl Collection<'_> {
 }
 
 /// Failed attempts before a contender is dropped from a scenario: one or two failures may be chance.
-const STRIKES_MAX: u32 = 3;
+const FAILED_ATTEMPTS_MAX: u32 = 3;
 
 #[cfg(test)]
 mod tests {

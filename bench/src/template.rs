@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Values {
     words: BTreeMap<String, String>,
     flags: BTreeMap<String, bool>,
-    lists: BTreeMap<String, Vec<BTreeMap<String, String>>>,
+    lists: BTreeMap<String, Vec<Turn>>,
 }
 
 impl Values {
@@ -56,94 +56,28 @@ impl Values {
 
     /// Expands a template.
     pub(crate) fn fill(&self, template: &str) -> Result<String, TemplateError> {
-        let lines: Vec<&str> = template.lines().collect();
-        let mut out = String::with_capacity(template.len() * 2);
-        let end = self.fill_lines(&lines, 0, &BTreeMap::new(), true, &mut out)?;
-        if end < lines.len() {
+        let mut expansion = Expansion {
+            values: self,
+            lines: template.lines().collect(),
+            out: String::with_capacity(template.len() * 2),
+        };
+        let end = expansion.block(0, &Turn::new(), true)?;
+        if end < expansion.lines.len() {
             Err(TemplateError {
                 line: end + 1,
                 problem: Problem::StrayEnd,
             })
         } else {
-            Ok(out)
+            Ok(expansion.out)
         }
     }
 
     /// Expands a single line, for example an argument of a command.
     pub(crate) fn fill_line(&self, text: &str) -> Result<String, TemplateError> {
-        self.fill_words(text, 0, &BTreeMap::new())
+        self.fill_words(text, 0, &Turn::new())
     }
 
-    /// Expands the lines from `at` to the end of the block and returns the index of the last line. Nothing
-    /// is written unless the block is `wanted`.
-    fn fill_lines(
-        &self,
-        lines: &[&str],
-        mut at: usize,
-        turn: &BTreeMap<String, String>,
-        wanted: bool,
-        out: &mut String,
-    ) -> Result<usize, TemplateError> {
-        while at < lines.len() {
-            match Directive::of(lines[at]) {
-                Some(Directive::End | Directive::Else) => return Ok(at),
-                Some(Directive::If { name, not }) => {
-                    let holds = self.condition(name, at)? != not;
-                    at = self.fill_branch(lines, at, turn, wanted, holds, out)?;
-                }
-                Some(Directive::Each(name)) => {
-                    at = self.fill_turns(lines, at, name, wanted, out)?;
-                }
-                None if wanted => {
-                    out.push_str(&self.fill_words(lines[at], at, turn)?);
-                    out.push('\n');
-                }
-                None => {}
-            }
-            at += 1;
-        }
-        Ok(at)
-    }
-
-    fn fill_branch(
-        &self,
-        lines: &[&str],
-        begin: usize,
-        turn: &BTreeMap<String, String>,
-        wanted: bool,
-        holds: bool,
-        out: &mut String,
-    ) -> Result<usize, TemplateError> {
-        let mut end = self.fill_lines(lines, begin + 1, turn, wanted && holds, out)?;
-        if end < lines.len() && matches!(Directive::of(lines[end]), Some(Directive::Else)) {
-            end = self.fill_lines(lines, end + 1, turn, wanted && !holds, out)?;
-        }
-        closed(lines, begin, end)
-    }
-
-    fn fill_turns(
-        &self,
-        lines: &[&str],
-        begin: usize,
-        name: &str,
-        wanted: bool,
-        out: &mut String,
-    ) -> Result<usize, TemplateError> {
-        let turns = self.lists.get(name).ok_or_else(|| unknown(name, begin))?;
-        let nothing = BTreeMap::new();
-        let mut end = self.fill_lines(lines, begin + 1, &nothing, false, out)?;
-        for turn in turns {
-            end = self.fill_lines(lines, begin + 1, turn, wanted, out)?;
-        }
-        closed(lines, begin, end)
-    }
-
-    fn fill_words(
-        &self,
-        line: &str,
-        at: usize,
-        turn: &BTreeMap<String, String>,
-    ) -> Result<String, TemplateError> {
+    fn fill_words(&self, line: &str, at: usize, turn: &Turn) -> Result<String, TemplateError> {
         let mut out = String::with_capacity(line.len() + 64);
         let mut rest = line;
         while let Some((before, name, after)) = placeholder(rest) {
@@ -161,6 +95,74 @@ impl Values {
             .get(name)
             .copied()
             .ok_or_else(|| unknown(name, at))
+    }
+}
+
+/// A template during its expansion.
+struct Expansion<'t> {
+    values: &'t Values,
+    lines: Vec<&'t str>,
+    out: String,
+}
+
+/// Words of one repetition of a list.
+type Turn = BTreeMap<String, String>;
+
+impl Expansion<'_> {
+    /// Expands the lines from `at` to the end of the block and returns the index of the last line. Nothing
+    /// is written unless the block is `wanted`.
+    fn block(&mut self, mut at: usize, turn: &Turn, wanted: bool) -> Result<usize, TemplateError> {
+        while let Some(line) = self.lines.get(at).copied() {
+            match Directive::of(line) {
+                Some(Directive::End | Directive::Else) => return Ok(at),
+                Some(Directive::If { name, not }) => {
+                    let holds = self.values.condition(name, at)? != not;
+                    at = self.branch(at, turn, wanted, holds)?;
+                }
+                Some(Directive::Each(name)) => at = self.turns(at, name, wanted)?,
+                None if wanted => {
+                    self.out.push_str(&self.values.fill_words(line, at, turn)?);
+                    self.out.push('\n');
+                }
+                None => {}
+            }
+            at += 1;
+        }
+        Ok(at)
+    }
+
+    fn branch(
+        &mut self,
+        begin: usize,
+        turn: &Turn,
+        wanted: bool,
+        holds: bool,
+    ) -> Result<usize, TemplateError> {
+        let mut end = self.block(begin + 1, turn, wanted && holds)?;
+        let line = self.lines.get(end);
+        if line.is_some_and(|line| matches!(Directive::of(line), Some(Directive::Else))) {
+            end = self.block(end + 1, turn, wanted && !holds)?;
+        }
+        self.closed(begin, end)
+    }
+
+    fn turns(&mut self, begin: usize, name: &str, wanted: bool) -> Result<usize, TemplateError> {
+        let turns = self.values.lists.get(name);
+        let turns = turns.ok_or_else(|| unknown(name, begin))?;
+        let mut end = self.block(begin + 1, &Turn::new(), false)?;
+        for turn in turns {
+            end = self.block(begin + 1, turn, wanted)?;
+        }
+        self.closed(begin, end)
+    }
+
+    fn closed(&self, begin: usize, end: usize) -> Result<usize, TemplateError> {
+        let (line, problem) = match self.lines.get(end).and_then(|line| Directive::of(line)) {
+            Some(Directive::End) => return Ok(end),
+            Some(_) => (end + 1, Problem::StrayEnd),
+            None => (begin + 1, Problem::Open),
+        };
+        Err(TemplateError { line, problem })
     }
 }
 
@@ -224,21 +226,6 @@ pub(crate) fn placeholder(text: &str) -> Option<(&str, &str, &str)> {
         from = open + 1;
     }
     None
-}
-
-fn closed(lines: &[&str], begin: usize, end: usize) -> Result<usize, TemplateError> {
-    let ends = lines.get(end).and_then(|line| Directive::of(line));
-    match ends {
-        Some(Directive::End) => Ok(end),
-        Some(_) => Err(TemplateError {
-            line: end + 1,
-            problem: Problem::StrayEnd,
-        }),
-        None => Err(TemplateError {
-            line: begin + 1,
-            problem: Problem::Open,
-        }),
-    }
 }
 
 fn unknown(name: &str, at: usize) -> TemplateError {

@@ -1,4 +1,5 @@
-//! `anthill bench list`: lists suites, contenders and drivers, with versions or reasons for absence.
+//! `anthill bench list`: lists suites, contenders and drivers, with versions or reasons for absence. Each
+//! command has a file.
 
 use super::command::Arguments;
 use super::problem::{Done, Problem, print};

@@ -323,8 +323,8 @@ impl<'t> Settings<'t> {
 
     /// Finishes the run: writes the result, prints the summary and returns the exit status.
     fn end(&self, ending: &Ending, run: &mut Run, contenders: &Contenders<'_>) -> Done {
-        let untold = untold(ending, run);
-        run.complete = !ending.interrupted && ending.failures.is_empty() && untold.is_empty();
+        let unreported = unreported(ending, run);
+        run.complete = !ending.interrupted && ending.failures.is_empty() && unreported.is_empty();
         run.ended = Timestamp::now().to_string();
         let failed = |error| Problem::failure(format!("{}: {error}", self.output.display()));
         // The count includes rounds measured before the run was resumed.
@@ -337,7 +337,7 @@ impl<'t> Settings<'t> {
                 self.write_csv(run, &file)?;
             }
         }
-        for failure in untold {
+        for failure in unreported {
             eprintln!("failed: {failure}");
         }
         for missing in &contenders.missing_by_name {
@@ -385,22 +385,22 @@ impl<'t> Settings<'t> {
 
 /// Records the failures that show only in all rounds of a cell, or that a resumed run already had. Returns
 /// their messages unless already reported.
-fn untold(ending: &Ending, run: &mut Run) -> Vec<String> {
+fn unreported(ending: &Ending, run: &mut Run) -> Vec<String> {
     let unsound = |cell: &Cell| !cell.rounds.is_empty() && !is_sound(run, cell);
     let unsound: Vec<bool> = run.cells.iter().map(unsound).collect();
-    let mut untold = Vec::new();
+    let mut unreported = Vec::new();
     for (cell, _) in run.cells.iter_mut().zip(unsound).filter(|(_, is)| *is) {
         let why = reason(cell);
-        let told = |known: &String| {
+        let reported = |known: &String| {
             let of_cell = format!("{}, {}: ", cell.contender, cell.scenario);
             known.starts_with(&of_cell) || *known == format!("{}: {why}", cell.contender)
         };
-        if !ending.failures.iter().any(told) {
-            untold.push(format!("{}, {}: {why}", cell.contender, cell.scenario));
+        if !ending.failures.iter().any(reported) {
+            unreported.push(format!("{}, {}: {why}", cell.contender, cell.scenario));
         }
         cell.failure = Some(why);
     }
-    untold
+    unreported
 }
 
 /// Contenders of the run.
@@ -660,7 +660,7 @@ fn resolution(run: &Run, coarse: Option<&str>) -> String {
     let least = used.filter(|seconds| *seconds > 0.0).reduce(f64::min);
     let tick = run.machine.tick_seconds;
     match (coarse, least) {
-        (None, _) => "CPU time is read from the server's control group in microseconds. The batch \
+        (None, _) => "CPU time is read from the server's control group in microseconds. The group \
                       includes every process of the server, and the reading follows shortly after \
                       the client's last request."
             .to_owned(),
@@ -680,3 +680,24 @@ fn resolution(run: &Run, coarse: Option<&str>) -> String {
 const NODE_SHARE: f64 = 0.01;
 /// Estimated seconds to start and stop a server.
 const START_SECONDS: f64 = 0.7;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_resolution_of_cpu_time_is_explained() {
+        let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples");
+        let run = Run::read(&samples.join("sample-hello.json")).expect("a sample");
+        let by_group = resolution(&run, None);
+        assert!(
+            by_group.starts_with(
+                "CPU time is read from the server's control group in microseconds. The group \
+                 includes every process of the server,"
+            ),
+            "{by_group}"
+        );
+        let by_ticks = resolution(&run, Some("no control group"));
+        assert!(by_ticks.contains("(no control group)"), "{by_ticks}");
+    }
+}

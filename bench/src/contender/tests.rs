@@ -17,16 +17,16 @@ use crate::template::placeholder;
 
 const SIZES: [u64; 3] = [5100, 64 * 1024, 300_000];
 
-struct Scene {
+struct TestSite {
     folder: tempfile::TempDir,
     site: Site,
 }
 
-impl Scene {
-    fn new() -> Scene {
+impl TestSite {
+    fn new() -> TestSite {
         let folder = tempfile::tempdir().expect("a folder");
         let site = Site::create(&folder.path().join("served"), &SIZES).expect("a site");
-        Scene { folder, site }
+        TestSite { folder, site }
     }
 
     fn work(&self, name: &str) -> PathBuf {
@@ -52,7 +52,7 @@ fn scripted(folder: &Path, script: &str) -> Entry {
 }
 
 /// Returns every combination of settings that the entry's abilities allow.
-fn setups<'a>(scene: &'a Scene, folder: &'a Path, entry: &Entry) -> Vec<Setup<'a>> {
+fn setups<'a>(test_site: &'a TestSite, folder: &'a Path, entry: &Entry) -> Vec<Setup<'a>> {
     let members =
         ["127.0.0.1:7001", "127.0.0.1:7002"].map(|member| member.parse().expect("an address"));
     let roles = [
@@ -72,7 +72,7 @@ fn setups<'a>(scene: &'a Scene, folder: &'a Path, entry: &Entry) -> Vec<Setup<'a
                 keep_alive: bits & 2 != 0,
                 access_log: bits & 4 != 0,
                 workers: 1 + (bits >> 3),
-                ..Setup::new(&scene.site, folder)
+                ..Setup::new(&test_site.site, folder)
             });
         }
     }
@@ -82,7 +82,7 @@ fn setups<'a>(scene: &'a Scene, folder: &'a Path, entry: &Entry) -> Vec<Setup<'a
 
 #[test]
 fn no_placeholder_is_left_in_any_template() {
-    let scene = Scene::new();
+    let test_site = TestSite::new();
     for entry in catalogue().entries() {
         let paths = entry
             .programs
@@ -94,8 +94,8 @@ fn no_placeholder_is_left_in_any_template() {
             program_bytes: 1,
             version: "1".into(),
         };
-        let folder = scene.work(&entry.name);
-        let setups = setups(&scene, &folder, entry);
+        let folder = test_site.work(&entry.name);
+        let setups = setups(&test_site, &folder, entry);
         assert!(!setups.is_empty(), "{} can do nothing", entry.name);
         for setup in setups {
             let workload =
@@ -125,7 +125,7 @@ fn no_placeholder_is_left_in_any_template() {
 #[test]
 fn every_installed_contender_has_its_claimed_abilities() {
     let catalogue = catalogue();
-    let scene = Scene::new();
+    let test_site = TestSite::new();
     let names = std::env::var("CONTENDERS").unwrap_or_default();
     let wanted =
         |entry: &&Entry| names.is_empty() || names.split(',').any(|name| name == entry.name);
@@ -138,7 +138,7 @@ fn every_installed_contender_has_its_claimed_abilities() {
                 while let Some(entry) = next() {
                     if let Err(Missing(why)) = entry.find() {
                         println!("not tested: {}: {why}", entry.name);
-                    } else if let Err(why) = check(&scene, entry) {
+                    } else if let Err(why) = check(&test_site, entry) {
                         failures
                             .lock()
                             .expect("the failures")
@@ -155,29 +155,29 @@ fn every_installed_contender_has_its_claimed_abilities() {
 }
 
 /// Starts an entry in each of its roles and checks the responses.
-fn check(scene: &Scene, entry: &Entry) -> Result<(), String> {
+fn check(test_site: &TestSite, entry: &Entry) -> Result<(), String> {
     for tls in [false, true] {
         let protocol = if tls { Ability::Https } else { Ability::Http };
         if entry.can(protocol) && entry.can(Ability::Hello) {
-            run(scene, entry, Role::Static, tls, |contender| {
-                check_static(scene, entry, contender, tls)
+            run(test_site, entry, Role::Static, tls, |contender| {
+                check_static(test_site, entry, contender, tls)
             })?;
         }
     }
     if entry.can(Ability::Cgi) {
         run(
-            scene,
+            test_site,
             entry,
             Role::Cgi,
             !entry.can(Ability::Http),
-            |contender| check_scripts(scene, entry, contender),
+            |contender| check_scripts(test_site, entry, contender),
         )?;
     }
     if entry.can(Ability::PageCache) {
         // With a separate site, because the test changes the script.
-        let scene = Scene::new();
-        run(&scene, entry, Role::Cgi, false, |contender| {
-            check_page_cache(&scene, contender)
+        let test_site = TestSite::new();
+        run(&test_site, entry, Role::Cgi, false, |contender| {
+            check_page_cache(&test_site, contender)
         })?;
     }
     if entry.can(Ability::Balancer) {
@@ -186,23 +186,23 @@ fn check(scene: &Scene, entry: &Entry) -> Result<(), String> {
                 let members = [Member::new("one"), Member::new("two")];
                 let addresses = members.iter().map(|member| member.address).collect();
                 run(
-                    scene,
+                    test_site,
                     entry,
                     Role::Balancer { members: addresses },
                     tls,
-                    |contender| check_balancer(scene, entry, contender, &members, tls),
+                    |contender| check_balancer(test_site, entry, contender, &members, tls),
                 )?;
             }
         }
     }
     if entry.can(Ability::Published) {
-        run(scene, entry, Role::Published, false, |contender| {
+        run(test_site, entry, Role::Published, false, |contender| {
             let published = entry
                 .published
                 .as_ref()
                 .and_then(|published| published.body.clone());
             let body = published.unwrap_or_else(|| {
-                String::from_utf8(scene.site.hello().content().expect("a page")).expect("text")
+                String::from_utf8(test_site.site.hello().content().expect("a page")).expect("text")
             });
             let answer = get(contender, "/", None)?;
             expect(answer.body == body.as_bytes(), || {
@@ -216,19 +216,19 @@ fn check(scene: &Scene, entry: &Entry) -> Result<(), String> {
 /// Starts a contender, runs a check, stops the contender, and checks that no process and no listener is
 /// left.
 fn run(
-    scene: &Scene,
+    test_site: &TestSite,
     entry: &Entry,
     role: Role,
     tls: bool,
     check: impl FnOnce(&Contender) -> Result<(), String>,
 ) -> Result<(), String> {
     let what = format!("{role:?}, {}", if tls { "TLS" } else { "plain" });
-    let folder = scene.work(&format!("{}-{tls}-{}", entry.name, &what[..4]));
+    let folder = test_site.work(&format!("{}-{tls}-{}", entry.name, &what[..4]));
     let setup = Setup {
         role,
         tls,
         access_log: true,
-        ..Setup::new(&scene.site, &folder)
+        ..Setup::new(&test_site.site, &folder)
     };
     let contender = Contender::start(entry, &setup).map_err(|error| format!("{what}: {error}"))?;
     check(&contender).map_err(|why| format!("{what}: {why}; log: {}", contender.last_line()))?;
@@ -256,13 +256,13 @@ fn run(
 
 /// Checks that a balancer asks its members in turn, on connections that it keeps alive.
 fn check_balancer(
-    scene: &Scene,
+    test_site: &TestSite,
     entry: &Entry,
     contender: &Contender,
     members: &[Member; 2],
     tls: bool,
 ) -> Result<(), String> {
-    let authority = tls.then_some(scene.site.certificate.authority_pem.as_str());
+    let authority = tls.then_some(test_site.site.certificate.authority_pem.as_str());
     let mut seen: Vec<Vec<u8>> = Vec::new();
     for _ in 0..REQUESTS_BALANCED {
         seen.push(get(contender, "/hello.html", authority)?.body);
@@ -290,13 +290,13 @@ const CONNECTIONS_KEPT_MAX: usize = 30;
 const NOT_KEPT: [&str; 1] = ["lighttpd"];
 
 /// Checks that a cached page is served without running the changed script.
-fn check_page_cache(scene: &Scene, contender: &Contender) -> Result<(), String> {
-    let page = fs::read(scene.site.root.join("cached.html")).expect("the page");
+fn check_page_cache(test_site: &TestSite, contender: &Contender) -> Result<(), String> {
+    let page = fs::read(test_site.site.root.join("cached.html")).expect("the page");
     let kept = get(contender, Site::KEPT_SCRIPT, None)?;
     expect(kept.body == page, || {
         "another page than the script's".into()
     })?;
-    let script = scene.site.cgi_root.join("cgi-bin/complex.py");
+    let script = test_site.site.cgi_root.join("cgi-bin/complex.py");
     let text = "#!/bin/sh\nprintf 'Content-Type: text/html\\r\\n\\r\\nnew'\n";
     fs::write(&script, text).expect("a script");
     // A file open for writing can't be executed (ETXTBSY), and a child process forked by a concurrent test
@@ -315,14 +315,14 @@ fn check_page_cache(scene: &Scene, contender: &Contender) -> Result<(), String> 
 }
 
 fn check_static(
-    scene: &Scene,
+    test_site: &TestSite,
     entry: &Entry,
     contender: &Contender,
     tls: bool,
 ) -> Result<(), String> {
-    let authority = tls.then_some(scene.site.certificate.authority_pem.as_str());
-    for page in &scene.site.pages {
-        if page.path != scene.site.hello().path && !entry.can_serve(page.bytes) {
+    let authority = tls.then_some(test_site.site.certificate.authority_pem.as_str());
+    for page in &test_site.site.pages {
+        if page.path != test_site.site.hello().path && !entry.can_serve(page.bytes) {
             continue;
         }
         let answer = get(contender, &page.path, authority)?;
@@ -343,12 +343,12 @@ fn check_static(
             format!("{}: no HTML: {}", page.path, answer.head)
         })?;
         if tls && entry.can(Ability::Http2) {
-            check_http2(scene, contender, page)?;
+            check_http2(test_site, contender, page)?;
         }
     }
     if entry.can_serve(10_000) {
         let journal = get(contender, Site::JOURNAL, authority)?;
-        let known = fs::read(scene.site.root.join("journal/index.html")).expect("the journal");
+        let known = fs::read(test_site.site.root.join("journal/index.html")).expect("the journal");
         let whole = entry.largest_file_bytes.is_some() || journal.body == known;
         expect(whole, || {
             format!("{}: status {}", Site::JOURNAL, journal.status)
@@ -359,11 +359,11 @@ fn check_static(
         })?;
     }
     if tls {
-        check_tls(scene, entry, contender)?;
-        check_http3(scene, entry, contender)?;
+        check_tls(test_site, entry, contender)?;
+        check_http3(test_site, entry, contender)?;
     } else {
-        let kept =
-            keeps_alive(contender, &scene.site.hello().path).map_err(|error| error.to_string())?;
+        let kept = keeps_alive(contender, &test_site.site.hello().path)
+            .map_err(|error| error.to_string())?;
         let claims = entry.can(Ability::KeepAlive);
         expect(kept == claims, || {
             format!("claims keep-alive: {claims}, does it: {kept}")
@@ -375,8 +375,8 @@ fn check_static(
 /// Checks TLS settings that all contenders must share, so that no contender gains from a cheaper cipher:
 /// AES-128-GCM for a client that lists AES-128-GCM first, X25519, a P-256 certificate, and resumption by
 /// ticket.
-fn check_tls(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<(), String> {
-    let client = Arc::new(aes_128_client(scene, entry.can(Ability::X25519)));
+fn check_tls(test_site: &TestSite, entry: &Entry, contender: &Contender) -> Result<(), String> {
+    let client = Arc::new(aes_128_client(test_site, entry.can(Ability::X25519)));
     let mut handshakes = Vec::new();
     for _ in 0..3 {
         let mut tls =
@@ -406,7 +406,7 @@ fn check_tls(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<(), 
     })
 }
 
-fn aes_128_client(scene: &Scene, x25519_alone: bool) -> rustls::ClientConfig {
+fn aes_128_client(test_site: &TestSite, x25519_alone: bool) -> rustls::ClientConfig {
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     provider
         .cipher_suites
@@ -415,7 +415,7 @@ fn aes_128_client(scene: &Scene, x25519_alone: bool) -> rustls::ClientConfig {
         provider.kx_groups = vec![rustls::crypto::aws_lc_rs::kx_group::X25519];
     }
     let mut roots = rustls::RootCertStore::empty();
-    let pem = scene.site.certificate.authority_pem.as_bytes();
+    let pem = test_site.site.certificate.authority_pem.as_bytes();
     roots
         .add(CertificateDer::from_pem_slice(pem).expect("a certificate"))
         .expect("an authority");
@@ -426,10 +426,10 @@ fn aes_128_client(scene: &Scene, x25519_alone: bool) -> rustls::ClientConfig {
         .with_no_client_auth()
 }
 
-fn check_scripts(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<(), String> {
+fn check_scripts(test_site: &TestSite, entry: &Entry, contender: &Contender) -> Result<(), String> {
     let tls = !entry.can(Ability::Http);
-    let authority = tls.then_some(scene.site.certificate.authority_pem.as_str());
-    let cached = fs::read(scene.site.root.join("cached.html")).expect("the cached page");
+    let authority = tls.then_some(test_site.site.certificate.authority_pem.as_str());
+    let cached = fs::read(test_site.site.root.join("cached.html")).expect("the cached page");
     expect(
         get(contender, Site::CACHED_PAGE, authority)?.body == cached,
         || "the cached page".into(),
@@ -453,7 +453,7 @@ fn check_scripts(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<
 
 /// Checks HTTP/2 with curl, an independent client.
 fn check_http2(
-    scene: &Scene,
+    test_site: &TestSite,
     contender: &Contender,
     page: &crate::site::Page,
 ) -> Result<(), String> {
@@ -473,7 +473,7 @@ fn check_http2(
             "%{stderr}%{http_version} %{http_code}",
             "--cacert",
         ])
-        .arg(&scene.site.certificate.authority)
+        .arg(&test_site.site.certificate.authority)
         .args([
             "--resolve",
             &format!("localhost:{}:{}", address.port(), address.ip()),
@@ -488,13 +488,13 @@ fn check_http2(
 
 /// Checks HTTP/3 with the built-in load generator, which compares every byte. Debian 12 has no other HTTP/3
 /// client.
-fn check_http3(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<(), String> {
+fn check_http3(test_site: &TestSite, entry: &Entry, contender: &Contender) -> Result<(), String> {
     let claims = entry.can(Ability::Http3);
-    let page = scene.site.hello();
+    let page = test_site.site.hello();
     let workload = load::Workload {
         protocol: load::Protocol::Http3,
         tls: Some(load::Tls {
-            trust: load::Trust::Authority(scene.site.certificate.authority_pem.clone()),
+            trust: load::Trust::Authority(test_site.site.certificate.authority_pem.clone()),
             ..load::Tls::default()
         }),
         host: probe::HOST.to_owned(),
@@ -606,14 +606,14 @@ fn answer_all(socket: TcpStream, name: &str) -> Option<()> {
 
 #[test]
 fn a_port_in_use_is_an_error_that_names_it() {
-    let scene = Scene::new();
+    let test_site = TestSite::new();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("a local address");
-    let entry = scripted(scene.folder.path(), "exit 0");
-    let folder = scene.work("port");
+    let entry = scripted(test_site.folder.path(), "exit 0");
+    let folder = test_site.work("port");
     let setup = Setup {
         http: address.port(),
-        ..Setup::new(&scene.site, &folder)
+        ..Setup::new(&test_site.site, &folder)
     };
     let error = Contender::start(&entry, &setup).expect_err("the port is in use");
     assert_eq!(
@@ -624,11 +624,11 @@ fn a_port_in_use_is_an_error_that_names_it() {
 
 #[test]
 fn a_dead_contender_is_reported_with_the_last_line_of_its_log() {
-    let scene = Scene::new();
-    let folder = scene.work("dies");
-    let setup = Setup::new(&scene.site, &folder);
+    let test_site = TestSite::new();
+    let folder = test_site.work("dies");
+    let setup = Setup::new(&test_site.site, &folder);
     let entry = scripted(
-        scene.folder.path(),
+        test_site.folder.path(),
         "echo begun; echo no such certificate >&2; exit 3",
     );
     let error = Contender::start(&entry, &setup)
@@ -637,34 +637,34 @@ fn a_dead_contender_is_reported_with_the_last_line_of_its_log() {
     let said = "scripted: sh ended (exit status: 3); its log ends with: no such certificate";
     assert_eq!(error, said);
     let entry = scripted(
-        scene.folder.path(),
+        test_site.folder.path(),
         "echo 'error: no such key' >&2; echo '  --> a.toml:3:1' >&2; echo 'help: leave the key out' >&2; exit 2",
     );
-    let folder = scene.work("dies with advice");
-    let error = Contender::start(&entry, &Setup::new(&scene.site, &folder))
+    let folder = test_site.work("dies with advice");
+    let error = Contender::start(&entry, &Setup::new(&test_site.site, &folder))
         .expect_err("the contender ends at once")
         .to_string();
     let said = "; its log ends with: error: no such key; help: leave the key out";
     assert!(error.ends_with(said), "{error}");
-    let entry = scripted(scene.folder.path(), "kill -KILL $$");
-    let folder = scene.work("dies silently");
-    let error = Contender::start(&entry, &Setup::new(&scene.site, &folder))
+    let entry = scripted(test_site.folder.path(), "kill -KILL $$");
+    let folder = test_site.work("dies silently");
+    let error = Contender::start(&entry, &Setup::new(&test_site.site, &folder))
         .expect_err("the contender is killed");
     assert!(error.to_string().ends_with("; its log is empty"), "{error}");
 }
 
 #[test]
 fn a_silent_contender_is_reported_and_killed() {
-    let scene = Scene::new();
-    let folder = scene.work("silent");
+    let test_site = TestSite::new();
+    let folder = test_site.work("silent");
     let entry = scripted(
-        scene.folder.path(),
+        test_site.folder.path(),
         "echo waiting; sleep 1000 & echo $! >pid; wait",
     );
     // Long enough for the script to write its log line.
     let setup = Setup {
         ready_within: Duration::from_secs(3),
-        ..Setup::new(&scene.site, &folder)
+        ..Setup::new(&test_site.site, &folder)
     };
     let error = Contender::start(&entry, &setup)
         .expect_err("the contender never answers")
@@ -684,11 +684,11 @@ fn a_silent_contender_is_reported_and_killed() {
 
 #[test]
 fn a_contender_with_unexpected_content_is_not_ready() {
-    let scene = Scene::new();
+    let test_site = TestSite::new();
     let member = Member::new("a lie");
     let ready = Ready {
         path: Site::HELLO,
-        body: Some(scene.site.hello().content().expect("a page")),
+        body: Some(test_site.site.hello().content().expect("a page")),
     };
     let answer = probe::get(member.address, ready.path, None).expect("an answer");
     let said = ready.judge(&answer).expect("something is wrong");
@@ -702,19 +702,19 @@ fn a_contender_with_unexpected_content_is_not_ready() {
 
 #[test]
 fn a_missing_program_or_ability_is_reported_before_the_start() {
-    let scene = Scene::new();
-    let folder = scene.work("never");
-    let mut entry = scripted(scene.folder.path(), "exit 0");
+    let test_site = TestSite::new();
+    let folder = test_site.work("never");
+    let mut entry = scripted(test_site.folder.path(), "exit 0");
     let setup = Setup {
         tls: true,
-        ..Setup::new(&scene.site, &folder)
+        ..Setup::new(&test_site.site, &folder)
     };
     let error = Contender::start(&entry, &setup).expect_err("a contender without TLS");
     assert_eq!(error.to_string(), "scripted does not support: HTTPS");
     entry.programs[0].names = vec!["no-such-program".into()];
     entry.install.debian = vec!["a-package".into()];
     let error =
-        Contender::start(&entry, &Setup::new(&scene.site, &folder)).expect_err("no program");
+        Contender::start(&entry, &Setup::new(&test_site.site, &folder)).expect_err("no program");
     let said =
         "scripted: no no-such-program found; Debian packages: a-package (make peers installs all)";
     assert_eq!(error.to_string(), said);

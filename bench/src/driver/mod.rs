@@ -396,9 +396,7 @@ fn siege_words(workload: &Workload, folder: &Path) -> Vec<String> {
     words.push(folder.join(SIEGE_SETTINGS).display().to_string());
     words.push(format!("-c{}", workload.connections));
     match workload.pace {
-        Pace::Closed {
-            pause: Some((_, longest)),
-        } => words.push(format!("-d{longest}")),
+        Pace::Closed { pause: Some(pause) } => words.push(format!("-d{}", pause.longest_seconds)),
         _ => words.push("-b".to_owned()),
     }
     words.push(format!("-t{}S", whole_seconds(seconds(workload))));

@@ -7,7 +7,6 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::buffer::spare_capacity;
@@ -23,7 +22,7 @@ use super::share::{Report, Share};
 use super::tally::{Failure, Seen, Tally};
 use super::timeline::{Dues, Nanos, PendingRequest, Timeline, nanos};
 use super::timer::{Timer, timespec};
-use super::workload::{Method, Pace, Workload};
+use super::workload::{Ends, Method, Pace, Workload};
 use crate::result::Failures;
 
 /// The users of one thread.
@@ -53,8 +52,7 @@ pub(super) struct Http1<'a> {
 
 /// One user and the user's connection.
 struct User {
-    /// Address of the server, and local address if not chosen by the system.
-    ends: (SocketAddr, Option<IpAddr>),
+    ends: Ends,
     phase: Phase,
     link: Option<Link>,
     pending: Option<PendingRequest>,
@@ -68,7 +66,7 @@ struct User {
     deadline: Nanos,
     resting: bool,
     /// Number of consecutive failed connections.
-    strikes: u32,
+    failed_connections: u32,
 }
 
 /// State of a user's connection.
@@ -114,7 +112,7 @@ impl<'a> Http1<'a> {
             connect_begun: 0,
             deadline: Nanos::MAX,
             resting: false,
-            strikes: 0,
+            failed_connections: 0,
         };
         let dues = match workload.pace {
             Pace::Open { rate } => Some(Dues::new(rate, share.thread, share.threads)),
@@ -184,10 +182,8 @@ impl<'a> Http1<'a> {
         for user in 0..self.users.len() {
             match self.workload.pace {
                 // Users with pauses start at random times rather than all at once.
-                Pace::Closed {
-                    pause: Some((_, longest)),
-                } => {
-                    let pause = self.random.between(0.0, longest);
+                Pace::Closed { pause: Some(pause) } => {
+                    let pause = self.random.between(0.0, pause.longest_seconds);
                     self.rest(user, now + pause);
                 }
                 _ if self.workload.keep_alive => self.connect(user, now),
@@ -277,7 +273,7 @@ impl<'a> Http1<'a> {
                 break;
             }
             dues.advance();
-            let Some(pending) = self.timeline.ask(due, now) else {
+            let Some(pending) = self.timeline.grant(due, now) else {
                 self.dues = None;
                 break;
             };
@@ -341,7 +337,7 @@ impl<'a> Http1<'a> {
         if self.dues.is_some() {
             self.idle.push_back(user);
         } else if !matches!(self.workload.pace, Pace::Open { .. })
-            && let Some(pending) = self.timeline.ask(now, now)
+            && let Some(pending) = self.timeline.grant(now, now)
         {
             self.start(user, pending, now);
         }
@@ -350,9 +346,8 @@ impl<'a> Http1<'a> {
     /// Schedules the user's next request after a response or a failure, after the pause of the workload if any.
     fn schedule_next(&mut self, user: usize, now: Nanos) {
         match self.workload.pace {
-            Pace::Closed {
-                pause: Some((from, to)),
-            } => {
+            Pace::Closed { pause: Some(pause) } => {
+                let (from, to) = (pause.shortest_seconds, pause.longest_seconds);
                 let pause = self.random.between(from, to);
                 self.rest(user, now + pause);
             }
@@ -392,8 +387,8 @@ impl<'a> Http1<'a> {
     }
 
     fn connect(&mut self, user: usize, now: Nanos) {
-        let (address, source) = self.users[user].ends;
-        let connecting = Link::connect(address, source, self.tls.as_ref()).and_then(|link| {
+        let Ends { server, local } = self.users[user].ends;
+        let connecting = Link::connect(server, local, self.tls.as_ref()).and_then(|link| {
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
             epoll::add(
                 &self.epoll,
@@ -436,7 +431,7 @@ impl<'a> Http1<'a> {
             .connected(self.timeline, state.connect_begun, now, resumed);
         state.phase = Phase::Ready;
         state.deadline = Nanos::MAX;
-        state.strikes = 0;
+        state.failed_connections = 0;
         if state.pending.is_some() {
             self.send(user, now);
         } else {
@@ -632,8 +627,8 @@ impl<'a> Http1<'a> {
         self.disconnect(user);
         if unconnected {
             let state = &mut self.users[user];
-            let pause = RECONNECT << state.strikes.min(RECONNECT_DOUBLINGS);
-            state.strikes += 1;
+            let pause = RECONNECT << state.failed_connections.min(RECONNECT_DOUBLINGS);
+            state.failed_connections += 1;
             self.rest(user, now + pause);
         } else {
             self.schedule_next(user, now);

@@ -6,21 +6,26 @@
 //! clients by address sees many addresses.
 
 mod counted;
-mod certificate_observer;
 
 use std::cell::RefCell;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use h3::client::{RequestStream, SendRequest};
 use h3::error::{Code, ConnectionError, StreamError};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Endpoint, EndpointConfig, TransportConfig, VarInt};
+use quinn::{
+    AsyncTimer, AsyncUdpSocket, ClientConfig, Endpoint, EndpointConfig, Runtime, TokioRuntime,
+    TransportConfig, VarInt,
+};
 use rustls::pki_types::ServerName;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
@@ -30,9 +35,9 @@ use super::share::{Report, Share};
 use super::streams::{self, Ask, Dial, Dialled, Received, RequestError};
 use super::tally::{Failure, Seen};
 use super::timeline::Timeline;
+use super::tls::watching_for_certificates;
 use super::workload::Workload;
 use crate::result::Failures;
-use certificate_observer::CertificateObserver;
 use counted::Counted;
 
 /// Runs the thread's share of the connections.
@@ -169,7 +174,7 @@ impl Http3 {
             EndpointConfig::default(),
             None,
             UdpSocket::bind((wanted, 0))?,
-            Arc::clone(&observer) as Arc<dyn quinn::Runtime>,
+            Arc::clone(&observer) as Arc<dyn Runtime>,
         )?;
         Ok(Socket { endpoint, observer })
     }
@@ -199,6 +204,49 @@ impl Ask for Connection {
             length,
             differs,
         })
+    }
+}
+
+/// Runtime of one socket that observes whether the server presented a certificate, with at most one handshake in
+/// progress at a time.
+///
+/// `quinn` doesn't report whether a handshake was full or resumed. Only in a full handshake the server presents a
+/// certificate, and the task of the connection processes the certificate.
+#[derive(Debug, Default)]
+struct CertificateObserver {
+    saw_certificate: Arc<AtomicBool>,
+}
+
+impl CertificateObserver {
+    /// Resets the observation at the beginning of a handshake.
+    fn begin(&self) {
+        self.saw_certificate.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns true if the server presented a certificate since [`CertificateObserver::begin`].
+    fn saw_certificate(&self) -> bool {
+        self.saw_certificate.load(Ordering::Relaxed)
+    }
+}
+
+impl Runtime for CertificateObserver {
+    fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
+        TokioRuntime.new_timer(at)
+    }
+
+    fn spawn(&self, mut future: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        let saw_certificate = Arc::clone(&self.saw_certificate);
+        tokio::spawn(poll_fn(move |context| {
+            let (polled, saw) = watching_for_certificates(|| future.as_mut().poll(context));
+            if saw {
+                saw_certificate.store(true, Ordering::Relaxed);
+            }
+            polled
+        }));
+    }
+
+    fn wrap_udp_socket(&self, socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+        TokioRuntime.wrap_udp_socket(socket)
     }
 }
 

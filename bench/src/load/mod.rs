@@ -34,7 +34,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub(crate) use outcome::Outcome;
 pub(crate) use workload::{
-    Error, Expect, Groups, Length, Pace, Protocol, Resumption, Tls, Workload,
+    Error, Expect, Groups, Length, Pace, Pause, Protocol, Resumption, Tls, Workload,
 };
 #[cfg(test)]
 pub(crate) use workload::{Method, Trust};

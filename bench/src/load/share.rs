@@ -1,4 +1,5 @@
-//! Shares of a workload, one for each thread, and the reports that the threads return.
+//! Shares of a workload, one for each thread, and the reports that the threads return. Both stand below the protocols,
+//! each of which takes a share and returns a report.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -24,7 +24,7 @@ use super::share::{Report, Share};
 use super::tally::{Failure, Seen, Tally};
 use super::timeline::{Dues, Nanos, PendingRequest, Timeline, nanos};
 use super::timer::Timer;
-use super::workload::{Method, Pace, Protocol, Workload};
+use super::workload::{Ends, Method, Pace, Protocol, Workload};
 use crate::result::Failures;
 
 /// A multiplexed protocol that can open connections.
@@ -160,22 +160,28 @@ struct Users<D: Dial> {
 
 /// A connection shared by several users, reopened as often as necessary.
 struct Line<S> {
-    /// Address of the server, and local address if not chosen by the system.
-    ends: (SocketAddr, Option<IpAddr>),
-    /// The open connection, and the number of connections opened so far.
-    sender: RefCell<(Option<S>, u64)>,
+    ends: Ends,
+    current: RefCell<Current<S>>,
     /// Lock held by the user that opens the connection.
     dialling: Mutex<()>,
     /// Number of consecutive failed connections.
-    strikes: Cell<u32>,
+    failed_connections: Cell<u32>,
+}
+
+/// The connection of a line at present.
+struct Current<S> {
+    /// The open connection.
+    sender: Option<S>,
+    /// Number of connections opened so far.
+    number: u64,
 }
 
 impl<S> Line<S> {
     /// Discards the connection with the given number.
     fn forget(&self, number: u64) {
-        let mut sender = self.sender.borrow_mut();
-        if sender.1 == number {
-            sender.0 = None;
+        let mut current = self.current.borrow_mut();
+        if current.number == number {
+            current.sender = None;
         }
     }
 }
@@ -220,9 +226,12 @@ impl<D: Dial> Users<D> {
         for number in share.connections.clone() {
             let line = Rc::new(Line {
                 ends: self.workload.ends(number),
-                sender: RefCell::new((None, 0)),
+                current: RefCell::new(Current {
+                    sender: None,
+                    number: 0,
+                }),
                 dialling: Mutex::new(()),
-                strikes: Cell::new(0),
+                failed_connections: Cell::new(0),
             });
             for stream in 0..streams {
                 running.spawn_local(Rc::clone(self).user(Rc::clone(&line), number + stream));
@@ -305,11 +314,11 @@ impl<D: Dial> Users<D> {
     /// Waits for the pause between two requests, if any, at most until the end of the run. `earlier`
     /// shortens the lower bound of the pause: 1 for the first pause, 0 for all later pauses.
     async fn pause(&self, earlier: f64) {
-        if let Pace::Closed {
-            pause: Some((from, to)),
-        } = self.workload.pace
-        {
-            let pause = self.random.borrow_mut().between(from * (1.0 - earlier), to);
+        if let Pace::Closed { pause: Some(pause) } = self.workload.pace {
+            let pause = self.random.borrow_mut().between(
+                pause.shortest_seconds * (1.0 - earlier),
+                pause.longest_seconds,
+            );
             let until = self.timeline.now() + pause;
             self.sleep_until(self.timeline.end().map_or(until, |end| until.min(end)))
                 .await;
@@ -317,15 +326,17 @@ impl<D: Dial> Users<D> {
     }
 
     async fn back_off(&self, line: &Line<D::Sender>) {
-        let strikes = line.strikes.replace(line.strikes.get() + 1);
-        tokio::time::sleep(RECONNECT * 2u32.pow(strikes.min(RECONNECT_DOUBLINGS))).await;
+        let failed_connections = line
+            .failed_connections
+            .replace(line.failed_connections.get() + 1);
+        tokio::time::sleep(RECONNECT * 2u32.pow(failed_connections.min(RECONNECT_DOUBLINGS))).await;
     }
 
     /// Waits for the user's next request. Returns `None` when the run is over.
     async fn next(&self) -> Option<PendingRequest> {
         if !matches!(self.workload.pace, Pace::Open { .. }) {
             let now = self.timeline.now();
-            return self.timeline.ask(now, now);
+            return self.timeline.grant(now, now);
         }
         loop {
             let now = self.timeline.now();
@@ -362,7 +373,7 @@ impl<D: Dial> Users<D> {
             return Turn::Wait;
         }
         dues.advance();
-        self.timeline.ask(due, now).map_or(Turn::Over, Turn::Ask)
+        self.timeline.grant(due, now).map_or(Turn::Over, Turn::Ask)
     }
 
     /// Runs the clock of an open loop: wakes a waiting user for each request that falls due.
@@ -388,8 +399,9 @@ impl<D: Dial> Users<D> {
     /// Returns the open connection and its number, opening a connection if necessary.
     async fn sender(&self, line: &Line<D::Sender>) -> Result<(D::Sender, u64), Failure> {
         let standing = || {
-            let sender = line.sender.borrow();
-            sender.0.clone().map(|standing| (standing, sender.1))
+            let current = line.current.borrow();
+            let sender = current.sender.clone();
+            sender.map(|sender| (sender, current.number))
         };
         if let Some(standing) = standing() {
             return Ok(standing);
@@ -400,21 +412,21 @@ impl<D: Dial> Users<D> {
             return Ok(standing);
         }
         let begun = self.timeline.now();
-        let (address, source) = line.ends;
-        let dialled = timeout(self.timeout(), self.dial.dial(address, source))
+        let Ends { server, local } = line.ends;
+        let dialled = timeout(self.timeout(), self.dial.dial(server, local))
             .await
             .unwrap_or_else(|_| Err(Failure::new(Failures::CONNECT, self.nothing_came())))?;
-        line.strikes.set(0);
+        line.failed_connections.set(0);
         self.tally.borrow_mut().connected(
             &self.timeline,
             begun,
             self.timeline.now(),
             dialled.resumed,
         );
-        let mut sender = line.sender.borrow_mut();
-        sender.1 += 1;
-        sender.0 = Some(dialled.sender.clone());
-        Ok((dialled.sender, sender.1))
+        let mut current = line.current.borrow_mut();
+        current.number += 1;
+        current.sender = Some(dialled.sender.clone());
+        Ok((dialled.sender, current.number))
     }
 
     /// Sends a request until a response arrives or the request fails for good.

@@ -273,7 +273,10 @@ fn a_request_without_a_free_connection_times_out() {
 fn users_pause_between_their_requests() {
     let server = Server::fixed(HELLO);
     let pace = Pace::Closed {
-        pause: Some((0.05, 0.1)),
+        pause: Some(Pause {
+            shortest_seconds: 0.05,
+            longest_seconds: 0.1,
+        }),
     };
     let outcome = go(&Workload {
         connections: 4,
@@ -932,7 +935,10 @@ fn the_open_loop_of_http2_shows_a_stall() {
 fn http2_users_pause_and_stop() {
     let server = H2Server::start(None, |_| HELLO_H2);
     let pace = Pace::Closed {
-        pause: Some((0.05, 0.1)),
+        pause: Some(Pause {
+            shortest_seconds: 0.05,
+            longest_seconds: 0.1,
+        }),
     };
     let workload = Workload {
         connections: 4,

@@ -103,7 +103,7 @@ impl Timeline {
     }
 
     /// Grants a request that is due at `due` and is sent at `now`. Returns `None` when the run is over.
-    pub(super) fn ask(&self, due: Nanos, now: Nanos) -> Option<PendingRequest> {
+    pub(super) fn grant(&self, due: Nanos, now: Nanos) -> Option<PendingRequest> {
         let ticket = match &self.length {
             Bound::Until(end) if due >= *end => return None,
             Bound::Until(_) => false,
@@ -223,13 +223,13 @@ mod tests {
             ..Workload::default()
         };
         let timeline = Timeline::new(&workload);
-        let warm = timeline.ask(0, 0).expect("warming up");
+        let warm = timeline.grant(0, 0).expect("warming up");
         assert!(!timeline.counts(&warm, timeline.begin() + 1));
         let at = timeline.begin();
-        let first = timeline.ask(at, at).expect("the first");
+        let first = timeline.grant(at, at).expect("the first");
         assert!(timeline.counts(&first, at + 5));
-        assert!(timeline.ask(at, at).is_some());
-        assert!(timeline.ask(at, at).is_none());
+        assert!(timeline.grant(at, at).is_some());
+        assert!(timeline.grant(at, at).is_none());
         assert!(timeline.over(at));
     }
 
@@ -241,14 +241,14 @@ mod tests {
         };
         let (before, within, after) = (nanos(0.9), nanos(1.5), nanos(2.5));
         let closed = Timeline::new(&workload);
-        let early = closed.ask(before, before).expect("not over");
+        let early = closed.grant(before, before).expect("not over");
         assert!(closed.counts(&early, within));
         assert!(!closed.counts(&early, after));
         workload.pace = Pace::Open { rate: 1.0 };
         let open = Timeline::new(&workload);
         assert!(!open.counts(&early, within));
-        let late = open.ask(within, after).expect("due in time");
+        let late = open.grant(within, after).expect("due in time");
         assert!(open.counts(&late, after));
-        assert!(open.ask(after, after).is_none());
+        assert!(open.grant(after, after).is_none());
     }
 }

@@ -128,9 +128,8 @@ pub(crate) enum Pace {
     /// Closed loop: a user sends the next request after the response. The server sets the pace, and a
     /// stalled server receives no requests.
     Closed {
-        /// Shortest and longest random pause in seconds before each request, as the `--delay` of siege.
-        /// `None` for no pause.
-        pause: Option<(f64, f64)>,
+        /// Pause before each request, as the `--delay` of siege. `None` for no pause.
+        pause: Option<Pause>,
     },
     /// Open loop: requests fall due at a fixed rate, independent of the responses. A request without a free
     /// connection waits, and its latency counts from the due time.
@@ -138,6 +137,22 @@ pub(crate) enum Pace {
         /// Requests per second over all connections.
         rate: f64,
     },
+}
+
+/// Bounds of a random pause.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Pause {
+    pub shortest_seconds: f64,
+    pub longest_seconds: f64,
+}
+
+/// Addresses of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ends {
+    /// Address of the server.
+    pub server: SocketAddr,
+    /// Local address if not chosen by the system.
+    pub local: Option<IpAddr>,
 }
 
 /// Length of the measurement.
@@ -340,27 +355,37 @@ impl Workload {
         }
         match self.pace {
             Pace::Open { rate } => positive("the rate", rate),
-            Pace::Closed {
-                pause: Some((from, to)),
-            } if !(from >= 0.0 && to >= from && to.is_finite()) => {
-                Err(BadWorkload::BadPause(from.to_string(), to.to_string()))
-            }
-            Pace::Closed { .. } => Ok(()),
+            Pace::Closed { pause: Some(pause) } => pause.check(),
+            Pace::Closed { pause: None } => Ok(()),
         }
     }
 
-    /// Returns the server's address and the local address of a connection.
-    pub(crate) fn ends(&self, connection: usize) -> (SocketAddr, Option<IpAddr>) {
+    /// Returns the addresses of a connection.
+    pub(super) fn ends(&self, connection: usize) -> Ends {
         let source = connection.checked_rem(self.sources.len());
-        (
-            self.addresses[connection % self.addresses.len()],
-            source.map(|nth| self.sources[nth]),
-        )
+        Ends {
+            server: self.addresses[connection % self.addresses.len()],
+            local: source.map(|nth| self.sources[nth]),
+        }
     }
 
     /// Returns the number of threads with at least one connection.
     pub(crate) fn threads_used(&self) -> usize {
         self.threads.min(self.connections)
+    }
+}
+
+impl Pause {
+    fn check(self) -> Result<(), BadWorkload> {
+        let (shortest, longest) = (self.shortest_seconds, self.longest_seconds);
+        if shortest >= 0.0 && longest >= shortest && longest.is_finite() {
+            Ok(())
+        } else {
+            Err(BadWorkload::BadPause(
+                shortest.to_string(),
+                longest.to_string(),
+            ))
+        }
     }
 }
 
@@ -404,9 +429,11 @@ impl fmt::Display for Workload {
         }
         match self.pace {
             Pace::Open { rate } => write!(out, ", open loop at {rate} requests/s")?,
-            Pace::Closed {
-                pause: Some((from, to)),
-            } => write!(out, ", closed loop with pauses of {from} to {to} s")?,
+            Pace::Closed { pause: Some(pause) } => write!(
+                out,
+                ", closed loop with pauses of {} to {} s",
+                pause.shortest_seconds, pause.longest_seconds
+            )?,
             Pace::Closed { pause: None } => out.write_str(", closed loop")?,
         }
         write!(out, ", after {} s of warm-up", self.warm_up_seconds)

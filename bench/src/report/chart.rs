@@ -119,13 +119,25 @@ pub(super) fn groups(chart: &Groups) -> String {
     );
     let width = 100.0 / chart.groups.len().max(1) as f64;
     for (number, (name, bars)) in chart.groups.iter().enumerate() {
-        group(&mut out, name, bars, number as f64 * width, width, highest);
+        let span = Span {
+            left: number as f64 * width,
+            width,
+        };
+        group(&mut out, name, bars, span, highest);
     }
     out.push_str("</svg></div></figure>\n");
     out
 }
 
-fn group(out: &mut String, name: &str, bars: &[Bar], left: f64, width: f64, highest: f64) {
+/// Horizontal extent of a group, in percent.
+#[derive(Clone, Copy)]
+struct Span {
+    left: f64,
+    width: f64,
+}
+
+fn group(out: &mut String, name: &str, bars: &[Bar], span: Span, highest: f64) {
+    let Span { left, width } = span;
     let step = width * 0.9 / bars.len().max(1) as f64;
     for (number, bar) in bars.iter().enumerate() {
         let x = left + width * 0.05 + step * number as f64;

@@ -57,15 +57,16 @@ pub(super) fn warnings(run: &Run) -> Vec<Block> {
         let facts = run.contenders.iter().find(|facts| facts.name == name);
         facts.map_or(name.to_owned(), |facts| facts.title.clone())
     };
-    for (contenders, scenarios, failure) in failures(run) {
-        let names: Vec<String> = contenders.into_iter().map(title).collect();
+    for failure in failures(run) {
+        let names: Vec<String> = failure.contenders.into_iter().map(title).collect();
         // Titles of scenarios may contain commas.
-        let several = names.len() + scenarios.len() > 2;
+        let several = names.len() + failure.scenarios.len() > 2;
         let between = if several { "; " } else { ", " };
         warnings.push(format!(
-            "{}{between}{}: {failure}",
+            "{}{between}{}: {}",
             names.join(", "),
-            scenarios.join("; ")
+            failure.scenarios.join("; "),
+            failure.reason
         ));
     }
     let mut bound: Vec<String> = run
@@ -89,30 +90,41 @@ pub(super) fn warnings(run: &Run) -> Vec<Block> {
         .collect()
 }
 
-/// Returns failures as contenders, scenario titles and reason; equal failures are merged.
-fn failures(run: &Run) -> Vec<(Vec<&str>, Vec<&str>, &str)> {
-    let mut by_scenario: Vec<(Vec<&str>, &str, &str)> = Vec::new();
+/// One reason of failures, with all contenders and scenarios that it concerns.
+struct Failure<'r> {
+    contenders: Vec<&'r str>,
+    /// Titles of the scenarios.
+    scenarios: Vec<&'r str>,
+    reason: &'r str,
+}
+
+/// Returns the failures of a run; equal failures are merged, of a scenario first.
+fn failures(run: &Run) -> Vec<Failure<'_>> {
+    let mut by_scenario: Vec<Failure<'_>> = Vec::new();
     for cell in &run.cells {
-        let Some(failure) = &cell.failure else {
+        let Some(reason) = &cell.failure else {
             continue;
         };
         let mut scenarios = run.scenarios.iter();
         let scenario = scenarios.find(|scenario| scenario.id == cell.scenario);
         let scenario = scenario.map_or(cell.scenario.as_str(), |scenario| &scenario.title);
-        let alike = |(_, of, why): &&mut (Vec<&str>, &str, &str)| *of == scenario && why == failure;
+        let alike = |it: &&mut Failure<'_>| it.scenarios == [scenario] && it.reason == reason;
         match by_scenario.iter_mut().find(alike) {
-            Some((contenders, _, _)) => contenders.push(&cell.contender),
-            None => by_scenario.push((vec![&cell.contender], scenario, failure)),
+            Some(failure) => failure.contenders.push(&cell.contender),
+            None => by_scenario.push(Failure {
+                contenders: vec![&cell.contender],
+                scenarios: vec![scenario],
+                reason,
+            }),
         }
     }
-    let mut all: Vec<(Vec<&str>, Vec<&str>, &str)> = Vec::new();
-    for (contenders, scenario, failure) in by_scenario {
-        let alike = |(cast, _, why): &&mut (Vec<&str>, Vec<&str>, &str)| {
-            *cast == contenders && *why == failure
-        };
+    let mut all: Vec<Failure<'_>> = Vec::new();
+    for new in by_scenario {
+        let alike =
+            |it: &&mut Failure<'_>| it.contenders == new.contenders && it.reason == new.reason;
         match all.iter_mut().find(alike) {
-            Some((_, scenarios, _)) => scenarios.push(scenario),
-            None => all.push((contenders, vec![scenario], failure)),
+            Some(failure) => failure.scenarios.extend(new.scenarios),
+            None => all.push(new),
         }
     }
     all

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 
-use crate::published::Figure;
+use crate::published::{Figure, NamedFigure};
 use crate::report::axis::Scale;
 use crate::report::document::{Axis, Curve, Curves, Point, Series};
 use crate::report::number;
@@ -18,11 +18,7 @@ use crate::statistics;
 
 /// Returns a curve per contender with percentiles, and per published figure; `None` without a measured
 /// curve.
-pub(super) fn curves(
-    view: View,
-    scenario: &Scenario,
-    published: &[(String, Figure)],
-) -> Option<Curves> {
+pub(super) fn curves(view: View, scenario: &Scenario, published: &[NamedFigure]) -> Option<Curves> {
     let known = known(view, scenario, published);
     if known.iter().all(|one| one.series.published) {
         return None;
@@ -49,7 +45,7 @@ struct Known {
     points: Vec<(f64, f64)>,
 }
 
-fn known(view: View, scenario: &Scenario, published: &[(String, Figure)]) -> Vec<Known> {
+fn known(view: View, scenario: &Scenario, published: &[NamedFigure]) -> Vec<Known> {
     let measured = view
         .contenders_in(scenario)
         .into_iter()
@@ -61,7 +57,7 @@ fn known(view: View, scenario: &Scenario, published: &[(String, Figure)]) -> Vec
                 points,
             })
         });
-    let published = published.iter().map(|(name, figure)| {
+    let published = published.iter().map(|NamedFigure { name, figure }| {
         let series = Series {
             name: name.clone(),
             published: true,

@@ -17,13 +17,13 @@ pub(super) fn of_setups(view: View, scenario: &Scenario) -> Option<Table> {
         .iter()
         .copied()
         .find(|facts| is_ours(&facts.name));
-    let pair = match (named("socat-busybox"), named("stunnel-busybox"), ours) {
+    let (first, second) = match (named("socat-busybox"), named("stunnel-busybox"), ours) {
         (Some(socat), Some(stunnel), None) => (socat, stunnel),
         (_, Some(stunnel), Some(ours)) => (stunnel, ours),
         (_, _, Some(ours)) => (fastest_peer(view, scenario, &contenders)?, ours),
         _ => return None,
     };
-    Some(table(view, scenario, pair))
+    Some(table(view, scenario, first, second))
 }
 
 fn fastest_peer<'r>(
@@ -49,7 +49,8 @@ fn fastest_peer<'r>(
 fn table(
     view: View,
     scenario: &Scenario,
-    (first, second): (&ContenderFacts, &ContenderFacts),
+    first: &ContenderFacts,
+    second: &ContenderFacts,
 ) -> Table {
     let row = |metric: &Metric| {
         let a = view.estimate(*metric, scenario, &first.name)?;

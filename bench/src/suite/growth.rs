@@ -7,7 +7,7 @@
 use super::options::{FEW_ROUNDS, Options};
 use super::plan::{Case, Group, Plan, Selection, Setting, Suite, thousands};
 use crate::catalogue::Ability;
-use crate::load::{Pace, Workload};
+use crate::load::{Pace, Pause, Workload};
 use crate::result::Parameter;
 use crate::rounds::Order;
 use crate::site::Site;
@@ -85,7 +85,10 @@ fn case(options: &Options, nodes: usize, users: usize) -> Case {
     let mut workload = Workload {
         keep_alive: false,
         pace: Pace::Closed {
-            pause: Some((0.0, PAUSE_SECONDS_MAX)),
+            pause: Some(Pause {
+                shortest_seconds: 0.0,
+                longest_seconds: PAUSE_SECONDS_MAX,
+            }),
         },
         ..options.workload(&Site::path_of(Site::JOURNAL_BYTES), users)
     };

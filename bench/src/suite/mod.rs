@@ -1,5 +1,5 @@
 //! The suites: each describes the measurements of a source document as data. Starting, pinning, loading and
-//! checking servers is common to all suites and is in `measurer.rs`.
+//! checking servers is common to all suites and is in `measurer.rs`. Each suite has a file, however short.
 
 mod agreement;
 mod dynamic;

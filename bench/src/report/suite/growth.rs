@@ -110,7 +110,17 @@ fn over(view: View, group: &[&Scenario], key: &str, metric: Metric) -> Option<Cu
                     .filter(|scenario| scenario.number(key) == Some(*at))
                     .collect();
                 let name = view.marked(&here, facts);
-                point(*at, found, &places, up, &name, metric, key)
+                let (low, high) = found.ends();
+                Point {
+                    across: place(*at, &places),
+                    up: up.place(found.median),
+                    whisker: found.interval.map(|_| (up.place(low), up.place(high))),
+                    text: format!(
+                        "{name}, {} {key}: {}",
+                        number::whole(*at),
+                        metric.format(found.median)
+                    ),
+                }
             })
             .collect(),
         marked: true,
@@ -148,28 +158,6 @@ fn values(
         ))
     };
     group.iter().filter_map(value).collect()
-}
-
-fn point(
-    at: f64,
-    found: &Estimate,
-    places: &[f64],
-    up: Scale,
-    name: &str,
-    metric: Metric,
-    key: &str,
-) -> Point {
-    let (low, high) = found.ends();
-    Point {
-        across: place(at, places),
-        up: up.place(found.median),
-        whisker: found.interval.map(|_| (up.place(low), up.place(high))),
-        text: format!(
-            "{name}, {} {key}: {}",
-            number::whole(at),
-            metric.format(found.median)
-        ),
-    }
 }
 
 /// Returns the position of a load on the axis: loads grow by factors, so the steps are equally wide.

@@ -1,7 +1,7 @@
 //! Section of source documents 000 and 001: a table with a row per metric and a column per setup, latency
 //! by percentile, requests per CPU second and per unit of money, and the variance between two setups.
 
-use crate::published::{Figure, Source};
+use crate::published::{NamedFigure, Source};
 use crate::report::document::{Block, Entry, Row, Table};
 use crate::report::metric::Metric;
 use crate::report::view::View;
@@ -27,8 +27,8 @@ pub(super) fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
 }
 
 /// Returns the figures published for the same load, each with name and machine.
-fn published(scenario: &Scenario, sources: &[Source]) -> Vec<(String, Figure)> {
-    let mut found: Vec<(String, Figure)> = Vec::new();
+fn published(scenario: &Scenario, sources: &[Source]) -> Vec<NamedFigure> {
+    let mut found: Vec<NamedFigure> = Vec::new();
     for source in sources {
         for figure in &source.figures {
             let is_about = figure.is_about("journal", scenario, &figure.contender);
@@ -37,8 +37,9 @@ fn published(scenario: &Scenario, sources: &[Source]) -> Vec<(String, Figure)> {
                 .map_or("", |machine| &machine.name);
             let name = format!("{}, {machine}, published", figure.title);
             // Document 000 repeats a setup of 001.
-            if is_about && !found.iter().any(|(known, _)| *known == name) {
-                found.push((name, figure.clone()));
+            if is_about && !found.iter().any(|known| known.name == name) {
+                let figure = figure.clone();
+                found.push(NamedFigure { name, figure });
             }
         }
     }
@@ -46,7 +47,7 @@ fn published(scenario: &Scenario, sources: &[Source]) -> Vec<(String, Figure)> {
 }
 
 /// Returns the table with a row per metric and a column per setup.
-fn setups(view: View, scenario: &Scenario, published: &[(String, Figure)]) -> Table {
+fn setups(view: View, scenario: &Scenario, published: &[NamedFigure]) -> Table {
     let contenders = view.contenders_in(scenario);
     let mut head = vec![String::new()];
     head.extend(
@@ -54,7 +55,7 @@ fn setups(view: View, scenario: &Scenario, published: &[(String, Figure)]) -> Ta
             .iter()
             .map(|facts| view.marked(&[scenario], facts)),
     );
-    head.extend(published.iter().map(|(name, _)| name.clone()));
+    head.extend(published.iter().map(|it| it.name.clone()));
     let metrics = tables::present(view, &[scenario], &METRICS);
     let mut rows: Vec<Row> = metrics
         .into_iter()
@@ -77,7 +78,7 @@ fn row(
     scenario: &Scenario,
     metric: Metric,
     contenders: &[&ContenderFacts],
-    published: &[(String, Figure)],
+    published: &[NamedFigure],
 ) -> Row {
     let mut cells = vec![Entry::new(metric.title())];
     cells.extend(
@@ -85,8 +86,8 @@ fn row(
             .iter()
             .map(|facts| view.entry(metric, scenario, &facts.name)),
     );
-    cells.extend(published.iter().map(|(_, figure)| {
-        figure
+    cells.extend(published.iter().map(|it| {
+        it.figure
             .value(metric)
             .map_or(Entry::none(), |value| Entry::new(metric.format(value)))
     }));
@@ -101,7 +102,7 @@ fn for_money(
     view: View,
     scenario: &Scenario,
     contenders: &[&ContenderFacts],
-    published: &[(String, Figure)],
+    published: &[NamedFigure],
 ) -> Option<Row> {
     let price = view.run.machine.price.as_ref()?;
     let mut cells = vec![Entry::new(format!(
@@ -114,8 +115,8 @@ fn for_money(
             machines::for_money(found.median, price).into()
         })
     }));
-    cells.extend(published.iter().map(|(_, figure)| {
-        let value = figure.values.get("requests_per_price");
+    cells.extend(published.iter().map(|it| {
+        let value = it.figure.values.get("requests_per_price");
         value.map_or(Entry::none(), |value| {
             Entry::new(crate::report::number::whole(*value))
         })

@@ -1,4 +1,5 @@
-//! Sections of a report by suite: the tables and charts of the repeated source document.
+//! Sections of a report by suite: the tables and charts of the repeated source document. Each suite has a file,
+//! however short.
 
 mod agreement;
 mod general;
