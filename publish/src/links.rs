@@ -110,8 +110,16 @@ struct LinkCheck<'s> {
     dead: Vec<DeadLink>,
     /// Hashes of the identifiers of each page, by the number of the file.
     identifiers: HashMap<usize, HashSet<u64>>,
-    /// References with a fragment: the place, the reference, the number of the file and the fragment.
-    fragments: Vec<(String, String, usize, String)>,
+    fragments: Vec<FragmentReference>,
+}
+
+/// Reference of a page with a fragment.
+struct FragmentReference {
+    place: String,
+    target: String,
+    /// Number of the file that the reference leads to.
+    file: usize,
+    fragment: String,
 }
 
 impl LinkCheck<'_> {
@@ -167,8 +175,12 @@ impl LinkCheck<'_> {
             && !fragment.eq_ignore_ascii_case("top")
         {
             let fragment = percent_decoded(fragment);
-            self.fragments
-                .push((place, target.to_owned(), file, fragment));
+            self.fragments.push(FragmentReference {
+                place,
+                target: target.to_owned(),
+                file,
+                fragment,
+            });
         }
     }
 
@@ -205,14 +217,14 @@ impl LinkCheck<'_> {
     }
 
     fn fragments(&mut self) {
-        for (place, target, file, fragment) in std::mem::take(&mut self.fragments) {
+        for reference in std::mem::take(&mut self.fragments) {
             // A file without a check, such as an image, defines its fragments itself.
-            let known = self.identifiers.get(&file);
-            if known.is_some_and(|known| !known.contains(&hash(&fragment))) {
+            let known = self.identifiers.get(&reference.file);
+            if known.is_some_and(|known| !known.contains(&hash(&reference.fragment))) {
                 let what = "the page has no such fragment";
                 self.dead.push(DeadLink {
-                    place,
-                    target,
+                    place: reference.place,
+                    target: reference.target,
                     what,
                 });
             }

@@ -54,16 +54,15 @@ impl PackedRelease {
             .take(HEAD_BYTES_MAX)
             .read_to_end(&mut head)
             .map_err(failed)?;
-        let (head, size, release) =
-            parse_head(&head).ok_or_else(|| refusal(path, "this is no packed release"))?;
-        let manifest = read_exactly(&file, head, size)
+        let head = parse_head(&head).ok_or_else(|| refusal(path, "this is no packed release"))?;
+        let manifest = read_exactly(&file, head.bytes, head.manifest_bytes)
             .map_err(failed)?
             .ok_or_else(|| refusal(path, "the file ends within the manifest"))?;
-        if sha256(&manifest) != release {
+        if sha256(&manifest) != head.release {
             return Err(refusal(path, "the manifest differs from its digest"));
         }
         let contents = contents(&manifest).map_err(|what| refusal(path, &what))?;
-        let start = head + size;
+        let start = head.bytes + head.manifest_bytes;
         let sizes = contents.iter().map(|content| content.size);
         let expected = sizes.fold(start, u64::saturating_add);
         if metadata.len() != expected {
@@ -218,8 +217,17 @@ fn head(size: u64, release: &[u8; 32]) -> String {
     format!("{BEGIN}{size} {}\n", hex(release))
 }
 
-/// Returns the length of the two lines, and the size and digest of the manifest.
-fn parse_head(text: &[u8]) -> Option<(u64, u64, [u8; 32])> {
+/// The two lines before the manifest.
+#[derive(Debug, PartialEq, Eq)]
+struct Head {
+    /// Length of the lines.
+    bytes: u64,
+    manifest_bytes: u64,
+    /// Digest of the manifest.
+    release: [u8; 32],
+}
+
+fn parse_head(text: &[u8]) -> Option<Head> {
     let rest = text.strip_prefix(BEGIN.as_bytes())?;
     let line = rest.split(|byte| *byte == b'\n').next()?;
     let (size, release) = std::str::from_utf8(line).ok()?.split_once(' ')?;
@@ -228,11 +236,11 @@ fn parse_head(text: &[u8]) -> Option<(u64, u64, [u8; 32])> {
     // A number has one spelling.
     let head = head(size, &release);
     let is_canonical = text.starts_with(head.as_bytes());
-    (is_canonical && size <= MANIFEST_BYTES_MAX as u64).then_some((
-        head.len() as u64,
-        size,
+    (is_canonical && size <= MANIFEST_BYTES_MAX as u64).then_some(Head {
+        bytes: head.len() as u64,
+        manifest_bytes: size,
         release,
-    ))
+    })
 }
 
 /// Reads bytes of a file from a position; None if the file has fewer bytes.
@@ -301,7 +309,11 @@ mod tests {
         let text = head(42, &[0xab; 32]);
         assert_eq!(
             parse_head(format!("{text}rest").as_bytes()),
-            Some((text.len() as u64, 42, [0xab; 32]))
+            Some(Head {
+                bytes: text.len() as u64,
+                manifest_bytes: 42,
+                release: [0xab; 32],
+            })
         );
         for (part, other) in [
             ("release 1", "release 2"),
