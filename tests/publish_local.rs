@@ -166,7 +166,7 @@ fn a_refused_publication_is_told_to_the_publisher() {
     };
     assert_eq!(
         (mark("3 "), mark("2 ")),
-        (Some("published"), Some("served")),
+        (Some("refused"), Some("served")),
         "{list}"
     );
     // A rollback counts from the served release, so the release is named here.

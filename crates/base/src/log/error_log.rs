@@ -14,6 +14,9 @@ use super::sink::Sink;
 use crate::clock::{rfc3339_ms, unix_ms_now};
 use crate::log::escape::push_message;
 
+/// Names of the project's crates that don't begin with `anthill`: targets of their messages begin with the name.
+const OWN_CRATES: [&str; 3] = ["base", "release", "wire"];
+
 /// Backend of the `log` crate. Clones are the same log.
 #[derive(Clone, Default)]
 pub struct ErrorLog {
@@ -56,10 +59,15 @@ impl ErrorLog {
     }
 }
 
+/// Returns true for a target in a crate of the project. Messages of libraries appear only at level debug or trace.
+fn is_own(target: &str) -> bool {
+    let name = target.split("::").next().unwrap_or(target);
+    name.starts_with("anthill") || OWN_CRATES.contains(&name)
+}
+
 impl Log for ErrorLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Messages of libraries appear only at level debug or trace.
-        metadata.target().starts_with("anthill") || log::max_level() >= LevelFilter::Debug
+        is_own(metadata.target()) || log::max_level() >= LevelFilter::Debug
     }
 
     fn log(&self, record: &Record<'_>) {
@@ -126,6 +134,21 @@ mod tests {
                 .target(target)
                 .build(),
         );
+    }
+
+    #[test]
+    fn messages_of_the_own_crates_are_no_messages_of_libraries() {
+        let crates = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();
+        let crates = crates.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        for name in crates {
+            assert!(OWN_CRATES.contains(&name.as_str()), "{name}");
+        }
+        for target in ["base::log", "anthill", "anthill_data_plane::serve", "wire"] {
+            assert!(is_own(target), "{target}");
+        }
+        for target in ["rustls::conn", "baseline::log", "quinn_proto"] {
+            assert!(!is_own(target), "{target}");
+        }
     }
 
     #[test]
