@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anthill::wire::h2::{H2ErrorCode, frame};
+use wire::h2::{H2ErrorCode, frame};
 
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Wire, wait_until};

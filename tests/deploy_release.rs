@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use anthill::store::{Flip, SiteRecords, SiteWriter, StoreFolder, StoreWriter};
-use anthill::wire::release_pointer::ReleasePointer;
 use base::digest::hex;
+use release::release_pointer::ReleasePointer;
 
 use crate::deploy::{DEPLOY, commit, config_with, folder, page, push, status};
 use crate::support::{Folder, Server, eventually};

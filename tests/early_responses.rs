@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use anthill::wire::h2::frame;
+use wire::h2::frame;
 
 use crate::support::h2::H2;
 use crate::support::wire::{Over, Wire};

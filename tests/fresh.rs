@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anthill::wire::h2::frame;
+use wire::h2::frame;
 
 use crate::support::h2::H2;
 use crate::support::wire::{Over, Wire};

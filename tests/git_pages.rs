@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anthill::wire::h2::frame;
+use wire::h2::frame;
 
 use crate::git::{as_ant, command, commit, git, head, noise, try_git};
 use crate::support::h2::H2;

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use anthill::wire::h2::H2ErrorCode;
 use socket2::{Domain, Socket, Type};
+use wire::h2::H2ErrorCode;
 
 use crate::h3::{Holder, ask_once};
 use crate::support::h2::H2;

@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anthill::wire::h2::H2ErrorCode;
-use anthill::wire::h2::frame;
+use wire::h2::H2ErrorCode;
+use wire::h2::frame;
 
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Response, Wire, wait_until};

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use anthill::wire::h2::H2ErrorCode;
-use anthill::wire::h2::frame::{self, PREFACE};
+use wire::h2::H2ErrorCode;
+use wire::h2::frame::{self, PREFACE};
 
 use crate::h2::server;
 use crate::support::Server;

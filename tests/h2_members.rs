@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use anthill::wire::h2::frame;
+use wire::h2::frame;
 
 use crate::clients::Authority;
 use crate::members::{Load, PAGE_BYTES, pages};

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use anthill::wire::h2::frame;
+use wire::h2::frame;
 
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Wire};

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use anthill::wire::h2::frame;
+use wire::h2::frame;
 
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Response, Wire};

@@ -1,7 +1,7 @@
 //! Interim responses of handlers, and handlers that hold the request body back, over HTTP/1.1, HTTP/2 and
 //! HTTP/3.
 
-use anthill::wire::h2::frame;
+use wire::h2::frame;
 
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Response, Wire};

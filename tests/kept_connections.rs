@@ -4,7 +4,7 @@
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use anthill::wire::h2::frame;
+use wire::h2::frame;
 
 use crate::clients::Authority;
 use crate::support::h2::H2;

@@ -74,39 +74,14 @@ impl Rooms {
 const OPEN_ROOMS: [&str; 2] = ["limits", "ledger"];
 
 /// Folders of the packages. A crate below `crates` is one room.
-const PACKAGES: [&str; 5] = [
+const PACKAGES: [&str; 7] = [
     "crates/base/src",
+    "crates/wire/src",
+    "crates/release/src",
     "data-plane/src",
     "server/src",
     "publish/src",
     "bench/src",
-];
-
-/// Forbidden paths: the room, the path and the reason.
-const FORBIDDEN: [(&str, &str, &str); 7] = [
-    (
-        "wire",
-        "tokio",
-        "wire is bytes to meaning: nothing asynchronous",
-    ),
-    (
-        "wire",
-        "rustix",
-        "wire is bytes to meaning: no system calls",
-    ),
-    ("wire", "socket2", "wire is bytes to meaning: no sockets"),
-    ("wire", "std::net", "wire is bytes to meaning: no sockets"),
-    ("wire", "std::fs", "wire is bytes to meaning: no files"),
-    (
-        "wire",
-        "std::time::Instant",
-        "wire is bytes to meaning: no clock",
-    ),
-    (
-        "wire",
-        "std::time::SystemTime",
-        "wire is bytes to meaning: no clock",
-    ),
 ];
 
 /// Files in which `unsafe` is allowed.
@@ -286,20 +261,23 @@ fn a_breach_is_seen_wherever_it_hides() {
     };
     assert_eq!(
         seen(
-            "wire/h1.rs",
+            "tls/client.rs",
             "use crate::limits::Limits;\nuse super::head::Head;"
         ),
         [""; 0]
     );
     assert_eq!(
-        seen("wire/h1.rs", "\nuse crate::{limits, site::{Site, Entry}};"),
+        seen(
+            "tls/client.rs",
+            "\nuse crate::{limits, site::{Site, Entry}};"
+        ),
         ["2: crate::site::Site", "2: crate::site::Entry"]
     );
     assert_eq!(
-        seen("wire/h1.rs", "fn f() { super::super::tls::x() }"),
-        ["1: crate::tls::x"]
+        seen("tls/client.rs", "fn f() { super::super::site::x() }"),
+        ["1: crate::site::x"]
     );
-    assert_eq!(seen("wire/mod.rs", "use super::tls;"), ["1: crate::tls"]);
+    assert_eq!(seen("tls/mod.rs", "use super::site;"), ["1: crate::site"]);
     assert_eq!(
         seen(
             "limits.rs",
@@ -309,19 +287,8 @@ fn a_breach_is_seen_wherever_it_hides() {
     );
     assert_eq!(
         seen(
-            "wire/date.rs",
-            "use std::{time::{Duration, Instant}, net::IpAddr};"
-        ),
-        ["1: std::time::Instant", "1: std::net::IpAddr"]
-    );
-    assert_eq!(
-        seen("wire/date.rs", "use std::time::*;\nuse std::time;"),
-        ["1: std::time::*", "2: std::time"]
-    );
-    assert_eq!(
-        seen(
-            "wire/date.rs",
-            "// use tokio::io;\nlet s = \"tokio::io\"; /* crate::cli */"
+            "tls/client.rs",
+            "// use crate::site::Site;\nlet s = \"crate::site\"; /* crate::cli */"
         ),
         [""; 0]
     );
@@ -345,7 +312,7 @@ fn a_breach_is_seen_wherever_it_hides() {
     assert_eq!(
         seen(
             "publish/src#cli/mod.rs",
-            "use anthill_data_plane::{store, wire::glob, serve::worker};\nuse crate::key;"
+            "use anthill_data_plane::{store, serve::worker};\nuse crate::key;"
         ),
         ["1: anthill_data_plane::serve::worker"]
     );
@@ -514,8 +481,8 @@ impl Source {
         let package = self.folder.trim_end_matches("/src");
         for (line, path) in self.paths() {
             let named = path.join("::");
-            let rule = forbidden(room, &path)
-                .or_else(|| rooms.breach(package, room, &path))
+            let rule = rooms
+                .breach(package, room, &path)
                 .or_else(|| named_handler(&self.module, &path, handlers));
             if let Some(rule) = rule {
                 breach(line, &named, rule);
@@ -625,21 +592,6 @@ impl Source {
         found.push(path);
         at
     }
-}
-
-/// Returns the rule of [`FORBIDDEN`] that a path in `room` violates.
-fn forbidden(room: &str, path: &[String]) -> Option<String> {
-    let named = path.join("::");
-    // `use std::time::*` and `use std::time` give access to the clock as well.
-    let stem = named.trim_end_matches("::*");
-    let is_broken = |outer: &str| {
-        named == outer
-            || named.starts_with(&format!("{outer}::"))
-            || outer.starts_with(&format!("{stem}::"))
-    };
-    let mut rules = FORBIDDEN.iter();
-    let broken = rules.find(|(of, outer, _)| *of == room && is_broken(outer));
-    broken.map(|(_, _, why)| (*why).to_owned())
 }
 
 /// Returns the rule that a path violates if the path names another handler than the handler of `module`.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anthill::wire::reject::Reject;
+use wire::reject::Reject;
 
 use crate::support::{Folder, anthill};
 
@@ -32,20 +32,26 @@ fn every_refusal_is_in_the_guide() {
 #[test]
 fn every_limit_is_in_the_guide() {
     let guide = paper("docs/src/limits.md");
-    let source = paper("data-plane/src/limits/mod.rs");
-    let fields = source
-        .split_once("pub struct Limits {")
-        .and_then(|(_, rest)| rest.split_once('}'));
-    let (fields, _) = fields.expect("the struct Limits");
-    let names = fields
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("pub ")?.split(':').next());
-    // A flag is no bound.
-    for name in names.filter(|name| !name.starts_with("has_")) {
-        assert!(
-            guide.contains(&format!("| `{name}` |")),
-            "docs/src/limits.md lacks `{name}`"
-        );
+    let structs = [
+        ("data-plane/src/limits/mod.rs", "pub struct Limits {"),
+        ("crates/wire/src/limits.rs", "pub struct HeadLimits {"),
+    ];
+    for (file, name) in structs {
+        let source = paper(file);
+        let fields = source
+            .split_once(name)
+            .and_then(|(_, rest)| rest.split_once('}'));
+        let (fields, _) = fields.expect("a struct of limits");
+        let names = fields
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("pub ")?.split(':').next());
+        // A flag is no bound, and the bounds of heads are in the second struct.
+        for name in names.filter(|name| !name.starts_with("has_") && *name != "head") {
+            assert!(
+                guide.contains(&format!("| `{name}` |")),
+                "docs/src/limits.md lacks `{name}`"
+            );
+        }
     }
 }
 

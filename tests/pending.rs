@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
 
-use anthill::wire::h2::H2ErrorCode;
-use anthill::wire::h2::frame;
+use wire::h2::H2ErrorCode;
+use wire::h2::frame;
 
 use crate::h2::server;
 use crate::support::h2::{Frame, H2};

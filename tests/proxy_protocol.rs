@@ -6,10 +6,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use anthill::wire::proxy_protocol::{
-    ParsedProxyHeader, ProxyHeader, parse_proxy_header, push_v1, push_v2,
-};
-use base::ip_endpoint::IpEndpoint;
+use wire::ip_endpoint::IpEndpoint;
+use wire::proxy_protocol::{ParsedProxyHeader, ProxyHeader, parse_proxy_header, push_v1, push_v2};
 
 use crate::support::h2::H2;
 use crate::support::member::{Member, ok};

@@ -1,7 +1,7 @@
 //! Clients of HTTP/2 and HTTP/3 that send field sections and content as given, also malformed ones. The encoders
 //! are the tests' own, since the product's encoders write names in lower case.
 
-use anthill::wire::h2::{H2ErrorCode, frame};
+use wire::h2::{H2ErrorCode, frame};
 
 use crate::support::h2::H2;
 

@@ -8,14 +8,19 @@ const TEST_FEATURES: [&str; 2] = ["test-handlers", "fuzzing"];
 
 /// Modules for tests and fuzz targets: the file, the declaration and the `cfg` attribute before the
 /// declaration.
-const GATED: [(&str, &str, &str); 4] = [
+const GATED: [(&str, &str, &str); 5] = [
     (
         "../data-plane/src/handler/mod.rs",
         "pub mod test_handler;",
         r#"#[cfg(feature = "test-handlers")]"#,
     ),
     (
-        "../data-plane/src/wire/mod.rs",
+        "../crates/release/src/lib.rs",
+        "pub mod invariants;",
+        r#"#[cfg(any(test, feature = "fuzzing"))]"#,
+    ),
+    (
+        "../crates/wire/src/lib.rs",
         "pub mod invariants;",
         r#"#[cfg(any(test, feature = "fuzzing"))]"#,
     ),

@@ -1,6 +1,6 @@
 //! Trailers of requests and of responses, over HTTP/1.1, HTTP/2 and HTTP/3.
 
-use anthill::wire::h2::{H2ErrorCode, frame};
+use wire::h2::{H2ErrorCode, frame};
 
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Response, Wire};

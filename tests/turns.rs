@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use anthill::limits::READ_BUFFER_BYTES;
-use anthill::wire::h2::frame;
+use wire::h2::frame;
 
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Wire, wait_until};

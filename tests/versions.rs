@@ -396,7 +396,7 @@ fn ask_h2(server: &Server, row: &Row) -> Answer {
         h2.data(id, &body(*bytes), true);
     }
     while let Some(frame) = h2.next() {
-        let is_reset = frame.kind == anthill::wire::h2::frame::RST_STREAM;
+        let is_reset = frame.kind == wire::h2::frame::RST_STREAM;
         h2.record_frame(&frame);
         if frame.stream == id && (frame.ends() || is_reset) {
             break;

@@ -9,7 +9,6 @@
 pub mod limits;
 
 pub mod ledger;
-pub mod wire;
 pub mod store;
 pub mod site;
 pub mod tls;

@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| anthill::wire::invariants::target(bytes));
+fuzz_target!(|bytes: &[u8]| wire::invariants::target(bytes));

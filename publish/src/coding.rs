@@ -2,8 +2,8 @@
 //!
 //! A text has equal coded bytes each time, since the id of a release must depend on the contents alone.
 
-use anthill_data_plane::wire::content_coding::ContentCoding;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use wire::content_coding::ContentCoding;
 
 /// Codings of a release, in the order of a manifest.
 pub(crate) const CODINGS: [ContentCoding; 3] =

@@ -10,14 +10,14 @@ use crate::text;
 use anthill_data_plane::limits::STORE_BUFFER_BYTES;
 use anthill_data_plane::site::mime;
 use anthill_data_plane::store::{Draft, ReleaseStore as _, StoreWriteError, StoreWriter};
-use anthill_data_plane::wire::content_coding::ContentCoding;
-use anthill_data_plane::wire::manifest::BlobRef;
 use base::digest::Digest;
+use release::manifest::BlobRef;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use wire::content_coding::ContentCoding;
 
 /// Most threads for one publication. Each thread takes up to 100 MB for Zstandard.
 const THREADS_MAX: usize = 8;

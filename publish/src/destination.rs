@@ -1,7 +1,7 @@
 //! Destination of a publication: a store in a folder of this machine, a site of another host, or a packed release.
 
 use crate::problem::Problem;
-use anthill_data_plane::wire::release_pointer::is_label;
+use release::release_pointer::is_label;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 

@@ -4,15 +4,15 @@ use crate::html::Page;
 use crate::site_rules::SiteRules;
 use crate::source::{Source, SourceFile};
 use crate::text;
-use anthill_data_plane::wire::manifest::BlobRef;
-use anthill_data_plane::wire::request_target::{encode_path, normalise};
 use base::digest::sha256;
+use release::manifest::BlobRef;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::hash::{Hash as _, Hasher as _};
 use std::io;
 use std::thread;
+use wire::request_target::{encode_path, normalise};
 
 /// Largest page in bytes with a check of its links, 16 MiB. A page is in memory during the check.
 const PAGE_SIZE_MAX: u64 = 16 << 20;

@@ -4,12 +4,12 @@ use crate::contents::{CodedContents, FileContents, is_text_path};
 use crate::problem::Problem;
 use crate::site_rules::SiteRules;
 use crate::source::Source;
-use anthill_data_plane::wire::hashed_name::is_hashed;
-use anthill_data_plane::wire::manifest::{
+use base::visible_text::shortened;
+use release::hashed_name::is_hashed;
+use release::manifest::{
     BlobRef, ManifestError, ManifestLine, ManifestReader, ManifestWriter, RedirectLine,
 };
-pub(crate) use anthill_data_plane::wire::manifest::{Change, Changes};
-use base::visible_text::shortened;
+pub(crate) use release::manifest::{Change, Changes};
 use std::borrow::Cow;
 use std::collections::HashMap;
 

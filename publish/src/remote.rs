@@ -1,21 +1,20 @@
 //! Connection to `anthill receive` on another host, by the user's own ssh.
 
 use crate::problem::Problem;
-use anthill_data_plane::limits::{MANIFEST_BYTES_MAX, STORE_BUFFER_BYTES};
+use anthill_data_plane::limits::STORE_BUFFER_BYTES;
 use anthill_data_plane::site::{ServerReport, SiteAddresses};
 use anthill_data_plane::store::{
     FrameReader, FrameWriter, ReleaseStore as _, SiteRecords, StoreFolder, read_manifest,
 };
-use anthill_data_plane::wire::content_coding::ContentCoding;
-use anthill_data_plane::wire::manifest::{BlobRef, ManifestLine, ManifestReader, difference};
-use anthill_data_plane::wire::receive_frame::{
-    ContentPlace, FrameKind, GzipAndText, HELLO, STATE_WITH_OWNERS,
-};
-use anthill_data_plane::wire::release_pointer::{is_label, is_publisher};
 use base::digest::{hex, sha256};
+use release::limits::MANIFEST_BYTES_MAX;
+use release::manifest::{BlobRef, ManifestLine, ManifestReader, difference};
+use release::receive_frame::{ContentPlace, FrameKind, GzipAndText, HELLO, STATE_WITH_OWNERS};
+use release::release_pointer::{is_label, is_publisher};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use wire::content_coding::ContentCoding;
 
 /// Connection to the receiver of a site on another host.
 pub(crate) struct Remote {
@@ -473,7 +472,7 @@ fn transfers(needs: &[ContentPlace], contents: &[ListedContent]) -> Option<Offer
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anthill_data_plane::wire::manifest::ManifestWriter;
+    use release::manifest::ManifestWriter;
     use std::borrow::Cow;
 
     #[test]

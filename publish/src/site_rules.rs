@@ -3,12 +3,12 @@
 use crate::netlify_headers::{self, PathFields};
 use crate::problem::Problem;
 use crate::source::Source;
-use anthill_data_plane::limits::RELEASE_RULES_MAX;
 use anthill_data_plane::site::{RedirectRule, Redirected, Redirects};
-use anthill_data_plane::wire::manifest::RuleBounds;
-use anthill_data_plane::wire::redirect_map::{self, MappedRedirect};
-use anthill_data_plane::wire::request_target::normalise;
 use base::visible_text::shortened;
+use release::limits::RELEASE_RULES_MAX;
+use release::manifest::RuleBounds;
+use release::redirect_map::{self, MappedRedirect};
+use wire::request_target::normalise;
 
 /// Rules of a release.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -205,7 +205,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::source::SourceFile;
-    use anthill_data_plane::wire::glob::Glob;
+    use release::glob::Glob;
 
     fn source(paths: &[&str]) -> Source {
         let file = |path: &&str| SourceFile {

@@ -5,8 +5,8 @@
 
 use crate::problem::Problem;
 use crate::text;
-use anthill_data_plane::limits::RELEASE_FILES_MAX;
-use anthill_data_plane::wire::manifest::{BlobRef, compare_paths};
+use release::limits::RELEASE_FILES_MAX;
+use release::manifest::{BlobRef, compare_paths};
 use std::fs::{self, FileType};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,8 +1,8 @@
 //! Numbers, sizes, times and paths as text.
 
-use anthill_data_plane::wire::date::civil;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use wire::date::civil;
 
 /// Returns a size with a unit: `512 B`, `1.4 KB`, `23 MB`.
 pub(crate) fn bytes(count: u64) -> String {

@@ -4,10 +4,10 @@
 mod support;
 
 use anthill_data_plane::store::{Flip, ReleaseStore as _, SiteWriter, StoreWriter, read_manifest};
-use anthill_data_plane::wire::manifest::{ManifestLine, ManifestReader};
-use anthill_data_plane::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base::digest::{from_hex, hex, sha256};
+use release::manifest::{ManifestLine, ManifestReader};
+use release::release_pointer::ReleasePointer;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;

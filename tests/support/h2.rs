@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use anthill::wire::h2::frame::{self, H2FrameHeader, HEADER_BYTES, PREFACE};
-use anthill::wire::h2::hpack::{HpackDecoder, HpackScratch, push_field};
+use wire::h2::frame::{self, H2FrameHeader, HEADER_BYTES, PREFACE};
+use wire::h2::hpack::{HpackDecoder, HpackScratch, push_field};
 
 use super::Server;
 use super::wire::{Over, Response, Wire};

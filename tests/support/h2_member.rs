@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use anthill::wire::h2::frame::{self, H2FrameHeader, HEADER_BYTES, PREFACE};
-use anthill::wire::h2::hpack::{HpackDecoder, HpackScratch};
+use wire::h2::frame::{self, H2FrameHeader, HEADER_BYTES, PREFACE};
+use wire::h2::hpack::{HpackDecoder, HpackScratch};
 
 use super::lossy;
 

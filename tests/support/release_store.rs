@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anthill::wire::hashed_name::is_hashed;
-use anthill::wire::release_pointer::ReleasePointer;
 use base::digest::{hex, sha256};
+use release::hashed_name::is_hashed;
+use release::release_pointer::ReleasePointer;
 
 use crate::support::{Folder, Server, eventually};
 

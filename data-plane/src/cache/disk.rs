@@ -7,8 +7,6 @@ use super::key::{Audience, VaryFields};
 use super::page::{CachedPage, CachedPageId};
 use super::policy::{Freshness, Lifetime, StorageTerms};
 use crate::limits::CACHE_DISK_BYTES_MAX;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::{Status, StatusLine};
 use base::digest::sha256;
 use base::{atomic_file, clock};
 use std::fs::File;
@@ -16,6 +14,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use wire::response_fields::ResponseFields;
+use wire::status::{Status, StatusLine};
 
 /// Returns the path of the file in the state folder.
 fn file(state: &Path) -> PathBuf {

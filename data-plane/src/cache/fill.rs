@@ -7,13 +7,13 @@
 
 use super::key::{Audience, PresentedRequest, VaryFields};
 use super::page::{CachedPage, CachedPageId};
-use crate::wire::reject::Reject;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::StatusLine;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use wire::reject::Reject;
+use wire::response_fields::ResponseFields;
+use wire::status::StatusLine;
 
 /// A shared call.
 pub(super) struct CacheFill {

@@ -18,11 +18,6 @@ use crate::limits::{
     CACHE_FILL_ABANDONED_SECONDS_MAX, CACHE_FILL_UNKNOWN_LENGTH_SECONDS_MAX,
     CACHE_REFRESH_UNATTENDED_SECONDS_MAX,
 };
-use crate::wire::fields::Fields;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::{Status, StatusLine};
 use base::clock;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -32,6 +27,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
+use wire::fields::Fields;
+use wire::reject::Reject;
+use wire::request_head::Method;
+use wire::response_fields::ResponseFields;
+use wire::status::{Status, StatusLine};
 
 /// The part of a response handed over to the first request alone because the response cannot be shared.
 pub(super) enum PrivateOutcome {

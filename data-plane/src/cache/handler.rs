@@ -14,17 +14,17 @@ use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, R
 use crate::ledger::route_counters::CacheOutcome;
 use crate::limits::{CACHE_CHUNK_BYTES, PIPE_BYTES};
 use crate::site::{PreconditionResult, RepresentationDate, VariantResponse, evaluate_with};
-use crate::wire::date::parse_http_date;
-use crate::wire::fields::{ETag, FieldValues, Fields};
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::path_readings::page_path;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{KnownFields, Method, RequestHead};
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::{Status, StatusLine};
 use base::task::spawn_local;
 use std::borrow::Cow;
 use std::sync::Arc;
+use wire::date::parse_http_date;
+use wire::fields::{ETag, FieldValues, Fields};
+use wire::h1::body_decoder::BodyLength;
+use wire::path_readings::page_path;
+use wire::reject::Reject;
+use wire::request_head::{KnownFields, Method, RequestHead};
+use wire::response_fields::ResponseFields;
+use wire::status::{Status, StatusLine};
 
 /// The result of a cache lookup.
 pub enum CacheLookup {

@@ -5,12 +5,12 @@
 //! clients.
 
 use super::policy::{self, varied};
-use crate::wire::effective_host;
-use crate::wire::fields::{Fields, items};
-use crate::wire::path_readings::page_path;
-use crate::wire::request_head::RequestHead;
-use crate::wire::response_fields::ResponseFields;
 use std::borrow::Cow;
+use wire::effective_host;
+use wire::fields::{Fields, items};
+use wire::path_readings::page_path;
+use wire::request_head::RequestHead;
+use wire::response_fields::ResponseFields;
 
 /// The key of one URI of one route. A short key needs no allocation.
 pub struct CacheKey {

@@ -22,7 +22,6 @@ pub use policy::PageCacheRule;
 
 use crate::limits::{CACHE_HIT_FOR_PASS_SECONDS, CACHE_HIT_FOR_PASS_URIS_MAX, CACHE_VARIANTS_MAX};
 use crate::site::{ContentBudget, gzip};
-use crate::wire::path_readings::merged_slashes;
 use fill::{CacheFill, FillBudget, FillPhase};
 use key::{Audience, PresentedRequest};
 use page::{CachedPage, CachedPageId};
@@ -32,6 +31,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
+use wire::path_readings::merged_slashes;
 
 /// The page cache of the process.
 pub struct PageCache {

@@ -7,14 +7,14 @@ use crate::handler::Response;
 use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN};
 use crate::site::mime::compressible;
 use crate::site::{AgeAndLifetime, SERVER, Variant};
-use crate::wire::date::format_imf;
-use crate::wire::fields::{AcceptedCodings, ContentCoding, ETag, items};
-use crate::wire::request_head::KnownFields;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::{Status, StatusLine};
 use arc_swap::ArcSwapOption;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use wire::date::format_imf;
+use wire::fields::{AcceptedCodings, ContentCoding, ETag, items};
+use wire::request_head::KnownFields;
+use wire::response_fields::ResponseFields;
+use wire::status::{Status, StatusLine};
 
 /// A stored response. Times are milliseconds of the cache's clock.
 pub struct CachedPage {

@@ -4,12 +4,12 @@
 //! Where the standard leaves a choice, less is stored: `no-cache` and qualified `private` count as
 //! `no-store`, and a heuristic lifetime applies only if the operator configured a lifetime.
 
-use crate::wire::cache_control::{CacheControl, seconds};
-use crate::wire::date::parse_http_date;
-use crate::wire::fields::items;
-use crate::wire::origin_fields::states_origin;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::Status;
+use wire::cache_control::{CacheControl, seconds};
+use wire::date::parse_http_date;
+use wire::fields::items;
+use wire::origin_fields::states_origin;
+use wire::response_fields::ResponseFields;
+use wire::status::Status;
 
 /// The operator's cache rule for a route.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,11 +3,11 @@
 use super::fill::{FillRead, FillReader};
 use super::policy::{Lifetime, StorageTerms};
 use super::*;
-use crate::wire::fields::Fields;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::Status;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Waker};
+use wire::fields::Fields;
+use wire::response_fields::ResponseFields;
+use wire::status::Status;
 
 const TERMS: StorageTerms = StorageTerms {
     lifetime: Lifetime {

@@ -1,11 +1,11 @@
 //! Interim responses (RFC 9110 §15.2) of a handler, such as 103 (Early Hints), on their way to the client.
 
 use crate::limits::INTERIM_RESPONSES_WAITING_MAX;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::Status;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use wire::response_fields::ResponseFields;
+use wire::status::Status;
 
 /// Interim response with its fields.
 #[derive(Clone, PartialEq, Eq, Debug)]

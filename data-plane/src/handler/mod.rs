@@ -21,19 +21,19 @@ use crate::ledger::active_requests::ActiveRequestHandle;
 use crate::ledger::admission::AdmissionRefused;
 use crate::ledger::body_memory::BodyAccount;
 use crate::ledger::route_counters::CacheOutcome;
-use crate::wire::fields::Fields;
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::path_readings::{PathReadings, Slashes, has_parameters};
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, Version};
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::StatusLine;
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
+use wire::fields::Fields;
+use wire::h1::body_decoder::BodyLength;
+use wire::path_readings::{PathReadings, Slashes, has_parameters};
+use wire::reject::Reject;
+use wire::request_head::{Method, Version};
+use wire::response_fields::ResponseFields;
+use wire::status::StatusLine;
 
 /// A future that stays on its worker.
 pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;

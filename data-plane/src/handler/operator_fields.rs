@@ -2,7 +2,7 @@
 
 use crate::handler::Response;
 use crate::site::{HeaderRules, is_content_field, operator_fields};
-use crate::wire::status::Status;
+use wire::status::Status;
 
 /// Applies the operator's fields for any of the paths to a handler's response. The operator's value replaces the
 /// handler's, as for a file, except for values that only a handler can know.
@@ -57,8 +57,8 @@ fn is_one(name: &[u8], of: &[&str]) -> bool {
 mod tests {
     use super::*;
     use crate::handler::ResponseBody;
-    use crate::site::Glob;
-    use crate::wire::response_fields::ResponseFields;
+    use release::glob::Glob;
+    use wire::response_fields::ResponseFields;
 
     /// Field lines, each as `Name: value`.
     type Lines = &'static [&'static str];

@@ -6,13 +6,13 @@
 
 use crate::ledger::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::{BODY_GRACE_SECONDS, PIPE_BYTES_MIN};
-use crate::wire::reject::Reject;
 use base::kernel_pipe::PipeSink;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use wire::reject::Reject;
 
 /// Error of a pipe: the other end was dropped, or the body was broken off.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

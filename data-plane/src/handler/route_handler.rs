@@ -5,8 +5,8 @@ use crate::handler::{
     Handler, HandlerError, LocalBoxFuture, Request, Response, Rewrite, Script, operator_fields,
 };
 use crate::site::HeaderRules;
-use crate::wire::request_target::is_below;
 use std::sync::Arc;
+use wire::request_target::is_below;
 
 /// Handler of a route, with the operator's response fields of its site. The page cache calls a route
 /// handler, so stored pages have the operator's fields.

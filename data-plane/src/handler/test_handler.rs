@@ -13,15 +13,15 @@ use crate::handler::test_handler::gates::TestGates;
 use crate::handler::test_handler::tunnel::TunnelTotals;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits;
-use crate::wire::fields::Fields;
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::Status;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use wire::fields::Fields;
+use wire::h1::body_decoder::BodyLength;
+use wire::reject::Reject;
+use wire::request_head::Method;
+use wire::response_fields::ResponseFields;
+use wire::status::Status;
 
 /// Kind of test handler.
 #[derive(Clone, Debug)]

@@ -5,10 +5,10 @@ use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, R
 use crate::hits::report;
 use crate::hits::site_hits::{SiteHits, today};
 use crate::hits::table::PageHits;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
-use crate::wire::status::Status;
 use std::sync::Arc;
+use wire::reject::Reject;
+use wire::request_head::Method;
+use wire::status::Status;
 
 /// Handler for the hit counts of one site's pages.
 pub struct HitsHandler {

@@ -2,11 +2,11 @@
 
 use crate::hits::site_hits::SiteHits;
 use crate::hits::table::{HitTable, PageHits};
-use crate::wire::json::quoted;
 use base::clock::civil;
 use base::heap_sort::sort_by;
 use std::fmt::Write;
 use std::sync::Arc;
+use wire::json::quoted;
 
 /// Days and pages listed for each site in the text report.
 const DAYS: usize = 7;

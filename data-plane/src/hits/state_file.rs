@@ -3,9 +3,9 @@
 use crate::hits::site_hits::SiteHits;
 use crate::hits::table::{DayHits, PageHits};
 use crate::limits::{HITS_DAYS_MAX, HITS_PAGE_DAYS_MAX, HITS_PATHS_MAX};
-use crate::wire::request_target::encode_path;
 use std::io::Write;
 use std::sync::Arc;
+use wire::request_target::encode_path;
 
 const MAGIC: &str = "anthill hits 1";
 

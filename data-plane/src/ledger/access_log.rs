@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use base::clock::rfc3339_ms;
 use base::log::{hex_digit, push_hex_escape, push_spans};
-use base::number_text::{push_address, push_number};
+use wire::number_text::{push_address, push_number};
 
 /// Format of access log lines.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

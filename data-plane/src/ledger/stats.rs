@@ -4,9 +4,9 @@
 //! between processors. Status and metrics sum up the counters of all workers. Counters of one sum may
 //! differ by a request under way.
 
-use crate::limits::REFUSAL_RULES_MAX;
 use base::counter::Counter;
 use std::sync::Arc;
+use wire::limits::REFUSAL_RULES_MAX;
 
 macro_rules! counters {
     ($( $name:ident $doc:literal; )*) => {

@@ -4,12 +4,6 @@
 
 /// Bytes of a request's body that a call takes from the client before the bytes are sent to the member.
 pub const PROXY_UNSENT_BYTES_MAX: usize = 32 * 1024;
-/// Largest head of a member's response, 32 KiB. Other servers allow 4 to 16 KiB.
-pub const PROXY_HEAD_BYTES_MAX: usize = 32 * 1024 - 1;
-/// Largest number of field lines in a member's response.
-pub const PROXY_FIELDS_MAX: usize = 256;
-/// Interim responses of a member to one request. A member that sends more is faulty.
-pub const PROXY_INTERIM_RESPONSES_MAX: u32 = 32;
 /// Seconds that a member may take to want a body (`Expect: 100-continue`). After that the body is sent, since
 /// some servers never send 100 (RFC 9110 §10.1.1).
 pub const PROXY_CONTINUE_SECONDS: u64 = 1;

@@ -1,9 +1,4 @@
-//! Bounds of `ledger`: counters, requests under way, admission of calls, descriptors, memory of bodies, request rates.
-
-// Counters
-
-/// Counters of refused requests by rule, for each worker: room for all rules, in 1.5 KiB.
-pub const REFUSAL_RULES_MAX: usize = 192;
+//! Bounds of `ledger`: requests under way, admission of calls, descriptors, memory of bodies, request rates.
 
 // Requests under way
 

@@ -5,7 +5,6 @@
 //! `limits::NAME`. The unit is part of each name.
 
 mod ledger;
-mod wire;
 mod store;
 mod site;
 mod tls;
@@ -39,8 +38,9 @@ pub use crate::limits::site::*;
 pub use crate::limits::store::*;
 pub use crate::limits::tls::*;
 pub use crate::limits::upstream::*;
-pub use crate::limits::wire::*;
 pub use crate::limits::world::*;
+
+use wire::limits::HeadLimits;
 
 /// Bounds that an operator may set under the names of the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,17 +59,9 @@ pub struct Limits {
     /// ([`BODY_MEMORY_PARTS`]).
     pub streams: usize,
 
-    // wire: request heads
-    /// Bytes of the request line without CRLF: the size that browsers and proxies still send. A longer line
-    /// is answered with 414.
-    pub request_line_bytes: usize,
-    /// Bytes of the whole request head. A longer head is answered with 431.
-    pub head_bytes: usize,
-    /// Field lines of one head. A head with more lines is answered with 431.
-    pub fields: usize,
-    /// True if the parser accepts encoded slashes in paths, because a route of any site has `encoded_slash`.
-    /// Dispatch then refuses the paths of all other routes. The flag is no bound: it is set by the routes.
-    pub has_encoded_slashes: bool,
+    // serve: request heads
+    /// Bounds of request heads.
+    pub head: HeadLimits,
 
     // serve: timeouts and rates
     /// Seconds for a whole TLS handshake. A slower connection is closed.
@@ -141,10 +133,7 @@ impl Default for Limits {
             connections: 10_000,
             connections_per_address: 0,
             streams: 20_000,
-            request_line_bytes: 8 * 1024,
-            head_bytes: 16 * 1024,
-            fields: 100,
-            has_encoded_slashes: false,
+            head: HeadLimits::default(),
             handshake_seconds: 10,
             head_seconds: 10,
             idle_seconds: 75,

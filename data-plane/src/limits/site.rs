@@ -60,9 +60,6 @@ pub const RELEASE_COMPARED_STEPS_MAX: u64 = 100_000_000;
 
 // Scans and directory listings
 
-/// Depth of nested folders followed in a site or unpacked in a deployment: a loop of links must end. A
-/// scan leaves out deeper folders and logs a warning, and a deployment fails.
-pub const FOLDER_DEPTH_MAX: usize = 64;
 /// Folders reached through symbolic links in one scan, since links that cross each other multiply.
 /// Further folders are left out with a warning in the log.
 pub const LINKED_FOLDERS_MAX: usize = 4_096;

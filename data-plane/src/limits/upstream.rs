@@ -77,7 +77,7 @@ pub const H2_MEMBER_PROBE_MILLISECONDS: u64 = 1_000;
 pub const H2_MEMBER_SHARED_HEAD_BYTES_MAX: usize = 8_000;
 /// Responses of one HTTP/2 connection to a member that anthill cancels by a reset, until the connection takes no
 /// further request. The requests under way may be cancelled as well, so at most 199 resets pass, and anthill
-/// remembers all of them ([`H2_RESETS_REMEMBERED`](crate::limits::H2_RESETS_REMEMBERED)). Netty closes a connection
+/// remembers all of them ([`H2_RESETS_REMEMBERED`](wire::limits::H2_RESETS_REMEMBERED)). Netty closes a connection
 /// with more than 200 resets in 30 s, and Go closes a connection with more than 1,250 requests under way. The cancelled
 /// requests of one client would otherwise end the requests of other clients.
 pub const H2_MEMBER_RESETS_MAX: usize = 100;

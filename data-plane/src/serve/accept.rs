@@ -12,7 +12,6 @@ use crate::serve::connection_ledger::{ConnectionLedger, Newcomer, Shortage};
 use crate::serve::proxy_header;
 use crate::serve::sessions::{Eviction, Sessions};
 use crate::upstream::close_idle_members;
-use crate::wire::reject::Reject;
 use base::sys;
 use base::task::spawn_local;
 use rustix::io::Errno;
@@ -29,6 +28,7 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use wire::reject::Reject;
 
 /// Event of the accept loop.
 enum AcceptEvent {

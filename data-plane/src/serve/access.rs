@@ -2,14 +2,14 @@
 
 use crate::serve::dispatch_context::{DispatchContext, RateCheck};
 use crate::serve::ruled_request::RuledRequest;
-use crate::wire::path_readings::PathReadings;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead};
 use crate::world::method_set::MethodSet;
 use crate::world::request_rules::RequestRules;
 use crate::world::users::{LoginLookup, UnverifiedLogin, Users};
 use crate::world::{Host, Route, World};
 use std::sync::Arc;
+use wire::path_readings::PathReadings;
+use wire::reject::Reject;
+use wire::request_head::{Method, RequestHead};
 
 /// Check of one request against the guards of one host.
 pub(super) struct AccessGate<'w, 'h> {

@@ -12,15 +12,15 @@ use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::serve::rare_events;
 use crate::serve::ruled_request::RuledRequest;
 use crate::serve::synthetic_response::refusal_fields;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead, Version};
-use crate::wire::status::Status;
 use crate::world::log_skip::StatusSet;
 use crate::world::{AccessLog, Host, SecureFields, World};
 use rustls::ProtocolVersion;
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
+use wire::reject::Reject;
+use wire::request_head::{Method, RequestHead, Version};
+use wire::status::Status;
 
 /// Client of a connection: the address, and the TLS version if any.
 #[derive(Copy, Clone)]

@@ -13,12 +13,12 @@ use crate::serve::dispatch_context::RateCheck;
 use crate::serve::ruled_request::RuledRequest;
 use crate::serve::synthetic_response::SyntheticResponse;
 use crate::site::{FileLoad, Listing, VariantResponse};
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::RequestHead;
 use crate::world::users::UnverifiedLogin;
 use crate::world::{Host, World};
 use std::sync::Arc;
+use wire::h1::body_decoder::BodyLength;
+use wire::reject::Reject;
+use wire::request_head::RequestHead;
 
 /// Maximum number of file loads and login checks for one request: index page, content coding, error page,
 /// logins. A request needs more only if files change during the loads, if loaded files are evicted before

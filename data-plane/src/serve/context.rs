@@ -24,9 +24,6 @@ use crate::serve::poller::{Poller, Readiness};
 use crate::serve::request_ledger::RequestLedger;
 use crate::serve::socket::TcpSocket;
 use crate::upstream::close_idle_members;
-use crate::wire::date;
-use crate::wire::reject::Reject;
-use crate::wire::status::Status;
 use crate::world::{AccessLog, World};
 use base::clock::Clock;
 use base::log::RareLines;
@@ -42,6 +39,9 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use wire::date;
+use wire::reject::Reject;
+use wire::status::Status;
 
 /// State shared by all workers of a process.
 pub struct ProcessContext {

@@ -9,7 +9,6 @@ use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Admission, Request, Rewrite, Script};
 use crate::ledger::change_tracker::CatchUp;
 use crate::ledger::route_counters::RouteCounters;
-use crate::limits::RESOURCE_TAGS_MAX;
 use crate::serve::access::{AccessDenied, AccessGate};
 use crate::serve::dispatch_context::{Audience, DispatchContext};
 use crate::serve::forwarding::stated_client;
@@ -18,15 +17,6 @@ use crate::site::{
     FileLoad, Listing, RedirectTable, Redirected, ResolvedFile, Site, SiteResponse, VariantResponse,
 };
 use crate::tls::Acceptance;
-use crate::wire::effective_host;
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::path_readings::{self, PathReadings};
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead};
-use crate::wire::request_target::{self, EncodedSlash, encode_raw_text};
-use crate::wire::smart_http::{is_push, is_smart_http};
-use crate::wire::status::Status;
-use crate::wire::webdav::{own_reference, resource_tags};
 use crate::world::preview::PreviewState;
 use crate::world::request_rules::RequestRules;
 use crate::world::users::UnverifiedLogin;
@@ -34,6 +24,16 @@ use crate::world::{Host, Route, RouteTarget, World};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use wire::effective_host;
+use wire::h1::body_decoder::BodyLength;
+use wire::limits::RESOURCE_TAGS_MAX;
+use wire::path_readings::{self, PathReadings};
+use wire::reject::Reject;
+use wire::request_head::{Method, RequestHead};
+use wire::request_target::{self, EncodedSlash, encode_raw_text};
+use wire::smart_http::{is_push, is_smart_http};
+use wire::status::Status;
+use wire::webdav::{own_reference, resource_tags};
 
 /// Builder of the owned request of a cached handler. The page cache stores the responses of a cached handler.
 pub trait RequestBuilder {
@@ -736,7 +736,7 @@ impl<'w> SiteDispatcher<'w, '_> {
     fn pass_reference(&mut self, reference: &[u8]) -> Result<Vec<u8>, AccessDenied> {
         let mut encoded = Vec::with_capacity(reference.len());
         encode_raw_text(reference, &mut encoded);
-        let slash = EncodedSlash::of(&self.gate.world.limits);
+        let slash = EncodedSlash::of(&self.gate.world.limits.head);
         let target = request_target::parse_target_with(Method::Get, &encoded, slash);
         let target = target.map_err(|reject| {
             AccessDenied::Refuse(match reject {

@@ -2,14 +2,14 @@
 //! Forwarded, X-Forwarded-For and X-Forwarded-Proto. Without `trust` no request is searched for the fields.
 
 use crate::serve::dispatch_context::{Audience, DispatchContext};
-use crate::wire::fields::Fields;
-use crate::wire::forwarded::{ForwardedClient, Hops};
-use crate::wire::reject::Reject;
-use crate::wire::request_head::RequestHead;
 use crate::world::World;
 use crate::world::allow_list::AllowList;
-use base::ip_endpoint::IpOctets;
 use std::net::IpAddr;
+use wire::fields::Fields;
+use wire::forwarded::{ForwardedClient, Hops};
+use wire::ip_endpoint::IpOctets;
+use wire::reject::Reject;
+use wire::request_head::RequestHead;
 
 impl DispatchContext {
     /// Returns the facts with the client of the request in place of a trusted proxy.

@@ -6,9 +6,9 @@ use crate::handler::{Endpoints, Forwarding, Request, Rewrite, Subrequests};
 use crate::ledger::active_requests::ActiveRequestHandle;
 use crate::ledger::body_memory::BodyAccount;
 use crate::serve::dispatch_context::DispatchContext;
-use crate::wire::effective_host;
-use crate::wire::request_head::RequestHead;
 use std::rc::Rc;
+use wire::effective_host;
+use wire::request_head::RequestHead;
 
 /// Creates the owned request for a handler.
 pub(super) fn handler_request(

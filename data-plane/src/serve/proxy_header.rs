@@ -4,11 +4,9 @@
 //! taken out, so a session reads the bytes behind the header from the socket as on any other listener.
 
 use crate::handler::Endpoints;
-use crate::limits::{PROXY_HEADER_COMPLAINT_SECONDS, PROXY_V2_HEADER_BYTES_MAX};
+use crate::limits::PROXY_HEADER_COMPLAINT_SECONDS;
 use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
 use crate::serve::context::WorkerContext;
-use crate::wire::proxy_protocol::{ParsedProxyHeader, ProxyHeader, parse_proxy_header};
-use crate::wire::reject::Reject;
 use base::sys;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -18,6 +16,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
+use wire::limits::PROXY_V2_HEADER_BYTES_MAX;
+use wire::proxy_protocol::{ParsedProxyHeader, ProxyHeader, parse_proxy_header};
+use wire::reject::Reject;
 
 /// Error of a connection without a usable header.
 enum HeaderError {

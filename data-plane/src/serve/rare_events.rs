@@ -4,7 +4,6 @@
 use crate::handler::HandlerError;
 use crate::serve::context::WorkerContext;
 use crate::tls::{HandshakeFailure, Tls};
-use crate::wire::reject::Reject;
 use crate::world::{Host, RouteTarget, World};
 use base::log::{RareEvent, RareLines};
 use std::borrow::Cow;
@@ -13,6 +12,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use wire::reject::Reject;
 
 /// Logs a failed handshake if no site has the name, or if the client certificate is refused. `offered` are the
 /// certificates at the start of the handshake.

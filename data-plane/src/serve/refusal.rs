@@ -7,10 +7,10 @@ use crate::serve::dispatch_context::Audience;
 use crate::serve::subrequest;
 use crate::serve::synthetic_response::SyntheticResponse;
 use crate::site::{FileLoad, Site, SiteResponse};
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
 use std::rc::Rc;
 use std::sync::Arc;
+use wire::reject::Reject;
+use wire::request_head::Method;
 
 /// Response to a refused call.
 pub(super) enum Refusal {

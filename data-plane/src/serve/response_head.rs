@@ -3,13 +3,13 @@
 
 use crate::handler::{Response, ResponseBody};
 use crate::serve::connection::AfterResponse;
-use crate::wire::fields::Fields;
-use crate::wire::h2::hpack;
-#[cfg(feature = "http3")]
-use crate::wire::h3::qpack;
-use crate::wire::request_head::Version;
-use crate::wire::status::Status;
 use crate::world::SecureFields;
+use wire::fields::Fields;
+use wire::h2::hpack;
+#[cfg(feature = "http3")]
+use wire::h3::qpack;
+use wire::request_head::Version;
+use wire::status::Status;
 
 /// Compression of fields in a version of HTTP.
 pub(super) trait FieldCompression {

@@ -9,10 +9,10 @@ use crate::ledger::route_counters::{CacheOutcome, ResponseSeries, RouteCounters}
 use crate::serve::access_log::{AccessLogEntry, ClientInfo, OwnedAccessLogEntry};
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch_context::Audience;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Version;
-use crate::wire::status::Status;
 use std::sync::Arc;
+use wire::reject::Reject;
+use wire::request_head::Version;
+use wire::status::Status;
 
 /// Record of a response that is sent later.
 pub(super) struct ResponseRecord {

@@ -12,12 +12,12 @@ use crate::serve::response_body::BodyFill;
 use crate::serve::response_head::{FieldCompression, is_without_content};
 use crate::serve::tunnel::{StreamTunnel, opens_tunnel};
 use crate::site::Site;
-use crate::wire::reject::Reject;
-use crate::wire::trailers::{allowed_request_trailers, allowed_trailers};
 use crate::world::SecureFields;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use wire::reject::Reject;
+use wire::trailers::{allowed_request_trailers, allowed_trailers};
 
 /// State of a request that became a live call.
 pub(super) struct StreamCall {

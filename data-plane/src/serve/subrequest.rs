@@ -21,14 +21,14 @@ use crate::serve::redispatch;
 use crate::serve::response_body::{BodyFill, BodyReader};
 use crate::serve::synthetic_response::{SyntheticResponse, lines_beside, refusal_fields};
 use crate::site::{SERVER, VariantResponse};
-use crate::wire::fields::Fields;
-use crate::wire::h1::request::{ParsedHead, parse_head};
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead, Version};
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::Status;
 use std::cell::Cell;
 use std::rc::Rc;
+use wire::fields::Fields;
+use wire::h1::request::{ParsedHead, parse_head};
+use wire::reject::Reject;
+use wire::request_head::{Method, RequestHead, Version};
+use wire::response_fields::ResponseFields;
+use wire::status::Status;
 
 /// Access to the server for the handlers of one client's request.
 pub(super) struct WorkerSubrequests {
@@ -227,7 +227,7 @@ impl AccessCheckTask {
         let world = self.context.world();
         let mut copy = Vec::new();
         let Ok(ParsedHead::Complete { mut head, .. }) =
-            parse_head(&self.text, &mut copy, &mut 0, &world.limits)
+            parse_head(&self.text, &mut copy, &mut 0, &world.limits.head)
         else {
             return Err(refused(Reject::ADDRESS_DENIED));
         };
@@ -300,7 +300,7 @@ impl SubrequestTask {
     fn look(&self, progress: &Progress) -> SubrequestStep {
         let world = self.context.world();
         let mut copy = Vec::new();
-        let mut head = match parse_head(&self.text, &mut copy, &mut 0, &world.limits) {
+        let mut head = match parse_head(&self.text, &mut copy, &mut 0, &world.limits.head) {
             Ok(ParsedHead::Complete { head, .. }) => head,
             // The malformed request comes from the script and not from the client.
             other => return SubrequestStep::Response(Err(self.malformed_location(other.err()))),

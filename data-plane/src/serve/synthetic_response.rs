@@ -3,8 +3,8 @@
 
 use crate::serve::dispatch_context::{Audience, MANAGER_FIELDS};
 use crate::site::{ERROR_PAGE_POLICY, VariantResponse, error_page, redirect_page};
-use crate::wire::reject::Reject;
-use crate::wire::status::Status;
+use wire::reject::Reject;
+use wire::status::Status;
 
 /// A small generated response.
 pub(super) struct SyntheticResponse {

@@ -4,9 +4,9 @@
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{Request, Response, ResponseBody, Upgrade};
 use crate::limits::Limits;
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead};
+use wire::h1::body_decoder::BodyLength;
+use wire::reject::Reject;
+use wire::request_head::{Method, RequestHead};
 
 /// Tunnel on a stream of HTTP/2 or HTTP/3: DATA frames are the bytes of the tunnel.
 pub(super) struct StreamTunnel {
@@ -109,8 +109,8 @@ fn switches_to(response: &Response, protocol: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::handler::pipe::pipe;
-    use crate::wire::response_fields::ResponseFields;
-    use crate::wire::status::Status;
+    use wire::response_fields::ResponseFields;
+    use wire::status::Status;
 
     fn response(status: u16, upgrade: &str, is_streamed: bool) -> Response {
         let mut fields = ResponseFields::new();

@@ -5,12 +5,12 @@ use crate::site::preconditions::{
 };
 use crate::site::variant::Variant;
 use crate::site::variant_response::{AgeAndLifetime, BodySelection, VariantResponse};
-use crate::wire::date::parse_http_date;
-use crate::wire::fields::{ContentCoding, ETag};
-use crate::wire::range::{Ranges, parse_ranges};
-use crate::wire::request_head::{Method, RequestHead};
-use crate::wire::status::Status;
 use std::sync::Arc;
+use wire::date::parse_http_date;
+use wire::fields::{ContentCoding, ETag};
+use wire::range::{Ranges, parse_ranges};
+use wire::request_head::{Method, RequestHead};
+use wire::status::Status;
 
 impl VariantResponse {
     /// Builds the response to a GET or HEAD. A request for several ranges gets the whole content, as RFC

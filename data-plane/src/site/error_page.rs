@@ -2,8 +2,8 @@
 
 use crate::site::escape::escape;
 use crate::site::page_style::PAGE_STYLE;
-use crate::wire::reject::Reject;
-use crate::wire::status::Status;
+use wire::reject::Reject;
+use wire::status::Status;
 
 /// Returns a small HTML page (UTF-8) about a refusal, with a link to the front page of the site.
 pub fn error_page(reject: Reject) -> Vec<u8> {

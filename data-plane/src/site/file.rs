@@ -2,13 +2,13 @@
 
 use super::variant::Variant;
 use crate::limits::{OPEN_FILE_QUIET_SECONDS, WRONG_CONTENT_SECONDS};
-use crate::wire::fields::ContentCoding;
-use crate::wire::manifest::BlobRef;
-use crate::wire::reject::Reject;
 use arc_swap::ArcSwapOption;
+use release::manifest::BlobRef;
 use rustix::fs::{FileType, Stat};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+use wire::fields::ContentCoding;
+use wire::reject::Reject;
 
 /// Metadata that distinguishes versions of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

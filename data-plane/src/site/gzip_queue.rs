@@ -9,12 +9,12 @@ use crate::site::SiteShared;
 use crate::site::file::{SiteFile, VariantKind};
 use crate::site::load::{LoadedFacts, coding_mark, heads};
 use crate::site::variant::{Variant, VariantContent};
-use crate::wire::fields::ContentCoding;
 use flate2::write::GzEncoder;
 use flate2::{Compression, GzBuilder};
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use wire::fields::ContentCoding;
 
 /// Bounded queue of texts to compress.
 #[derive(Default)]

@@ -14,12 +14,12 @@ use crate::limits::{
 use crate::site::escape::{escape, json_string};
 use crate::site::page_style::{FRAME_STYLE, PAGE_STYLE};
 use crate::site::prepared_heads::{SERVER, push_field};
-use crate::wire::date::civil;
-use crate::wire::request_head::{Method, RequestHead};
-use crate::wire::request_target::{encode_path, normalise};
 use std::cmp::Ordering;
 use std::io::Write;
 use std::sync::Arc;
+use wire::date::civil;
+use wire::request_head::{Method, RequestHead};
+use wire::request_target::{encode_path, normalise};
 
 /// Listing being sent. The length is unknown in advance: the driver uses chunked coding, or for HTTP/1.0
 /// closes the connection at the end.

@@ -17,11 +17,10 @@ use crate::limits::{
 };
 use crate::site::prepared_heads::{HeadFacts, PreparedHeads};
 use crate::store::StoreError;
-use crate::wire::fields::ContentCoding;
-use crate::wire::manifest::BlobRef;
 use base::digest::{Digest, base64url};
 use base::sys::{self, OpenWriters};
 use base::visible_text::shortened;
+use release::manifest::BlobRef;
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::fs::File;
@@ -29,6 +28,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wire::fields::ContentCoding;
 
 /// Load to run before the request can be answered.
 pub struct FileLoad {

@@ -3,8 +3,8 @@
 //! The types follow the IANA registry, else the expectations of browsers. Text types carry the charset
 //! UTF-8. JSON has no charset parameter (RFC 8259 §11).
 
-use crate::wire::fields::ContentCoding;
-use crate::wire::glob::Glob;
+use release::glob::Glob;
+use wire::fields::ContentCoding;
 
 /// Files to which the operator gives a media type.
 #[derive(Clone, Debug, PartialEq, Eq)]

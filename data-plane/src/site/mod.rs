@@ -34,6 +34,11 @@ mod variant;
 #[cfg(test)]
 mod tests;
 
+pub use self::release::{
+    ACKNOWLEDGMENT_MODE, FolderRelease, ReleaseError, ReleaseRules, ReleaseState, ReopenedSite,
+    ServedRelease, ServerReport, SiteAddresses, record_refusal, rules_of, served_folder,
+    wait_until_served,
+};
 pub use crate::site::content_budget::ContentBudget;
 pub use crate::site::escape::escape;
 pub use crate::site::gzip_queue::{GzipJob, GzipQueue, gzip};
@@ -44,32 +49,25 @@ pub use crate::site::site_response::{ALLOW, SiteResponse};
 pub use crate::site::variant_response::{
     AgeAndLifetime, BodyPiece, BodySelection, Multipart, VariantResponse,
 };
-pub use crate::wire::glob::{Glob, GlobError};
 pub use error_page::{ERROR_PAGE_POLICY, error_page, redirect_page};
 pub use file::{FileError, FileMeta};
 pub use listing::{Listing, README_NAMES};
 pub use load::FileLoad;
 pub use page_style::{FRAME_STYLE, PAGE_STYLE};
 pub use redirects::{RedirectMatch, RedirectRule, RedirectTable, Redirected, Redirects};
-pub use release::{
-    ACKNOWLEDGMENT_MODE, FolderRelease, ReleaseError, ReleaseRules, ReleaseState, ReopenedSite,
-    ServedRelease, ServerReport, SiteAddresses, record_refusal, rules_of, served_folder,
-    wait_until_served,
-};
 pub use resolve::ResolvedFile;
 pub use root::SiteRoot;
 pub use rules::{CacheControlRule, HeaderRules, ReadmeRenderer, SiteRules, Symlinks, TryPath};
 pub use scan::{WriteReport, hidden, writers_of};
 pub use variant::{DiskContent, Variant, VariantContent};
 
+use self::release::RetainedFiles;
 use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN, STALE_PATHS_MAX};
 use crate::site::gzip_queue::GzipFileJob;
-use crate::wire::fields::ContentCoding;
 use base::sys::OpenWriters;
 use file::{SiteFile, TICKS_PER_SECOND};
 use folder::{FolderNode, SiteFolder};
 use published_rules::PublishedRules;
-use release::RetainedFiles;
 use root::PathResolver;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -80,6 +78,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use std::{fmt, io};
+use wire::fields::ContentCoding;
 
 /// Site as of the last scan. A clone is cheap.
 #[derive(Clone)]

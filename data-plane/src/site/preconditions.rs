@@ -1,9 +1,9 @@
 //! Evaluation of conditional requests in the order of RFC 9110 §13.2.2, for GET and HEAD of existing
 //! resources.
 
-use crate::wire::date::parse_http_date;
-use crate::wire::fields::{ETag, FieldValues, TagItem, entity_tags};
-use crate::wire::request_head::KnownFields;
+use wire::date::parse_http_date;
+use wire::fields::{ETag, FieldValues, TagItem, entity_tags};
+use wire::request_head::KnownFields;
 
 /// Result of the preconditions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

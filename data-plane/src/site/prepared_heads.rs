@@ -6,13 +6,13 @@
 
 use crate::site::published_rules::PublishedRules;
 use crate::site::rules::{HeaderRules, SiteRules, valid_value};
-use crate::wire::date::format_imf;
-use crate::wire::fields::ContentCoding;
-use crate::wire::h2::hpack;
-use crate::wire::h3::qpack;
-use crate::wire::manifest::is_settable;
-use crate::wire::status::{Status, StatusLine};
+use release::manifest::is_settable;
 use std::ops::Range;
+use wire::date::format_imf;
+use wire::fields::ContentCoding;
+use wire::h2::hpack;
+use wire::h3::qpack;
+use wire::status::{Status, StatusLine};
 
 /// All heads of a variant in one allocation.
 pub struct PreparedHeads {
@@ -312,7 +312,7 @@ fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 mod tests {
     use super::*;
     use crate::site::rules::CacheControlRule;
-    use crate::wire::glob::Glob;
+    use release::glob::Glob;
 
     fn glob(text: &str) -> Glob {
         Glob::parse(text).expect("valid")

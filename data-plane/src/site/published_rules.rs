@@ -5,9 +5,9 @@ use crate::limits::{RELEASE_COMPARED_STEPS_MAX, RELEASE_HASHED_SECONDS};
 use crate::site::prepared_heads::{is, operator_fields};
 use crate::site::redirects::{RedirectRule, Redirects};
 use crate::site::rules::{CacheControlRule, HeaderRules, valid_value};
-use crate::wire::glob::Glob;
-use crate::wire::manifest::{ManifestLine, RedirectLine};
 use base::visible_text::shortened;
+use release::glob::Glob;
+use release::manifest::{ManifestLine, RedirectLine};
 use std::cell::Cell;
 
 /// Rules of a release. A folder has none.

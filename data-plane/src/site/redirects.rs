@@ -4,11 +4,11 @@
 //! binary search. The cost of a look-up therefore depends on the number of rules that match
 //! the beginning of the path, and hardly on the number of all rules.
 
-use crate::wire::reject::Reject;
-use crate::wire::request_target::{encode_path, push_encoded};
-use crate::wire::status::Status;
 use base::heap_sort::sort;
 use std::collections::HashMap;
+use wire::reject::Reject;
+use wire::request_target::{encode_path, push_encoded};
+use wire::status::Status;
 
 /// Redirect of a table.
 #[derive(Clone, Copy, Debug)]

@@ -8,16 +8,16 @@ use super::root::SiteRoot;
 use super::rules::TryPath;
 use super::scan::hidden;
 use super::{Site, SiteSource};
-use crate::limits::FOLDER_DEPTH_MAX;
-use crate::wire::hashed_name::is_hashed;
-use crate::wire::reject::Reject;
 use base::clock::unix_seconds_now;
+use release::hashed_name::is_hashed;
+use release::limits::FOLDER_DEPTH_MAX;
 use rustix::fs::FileType;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use wire::reject::Reject;
 
 /// Resource behind a path.
 pub enum Resource<'a> {

@@ -7,7 +7,8 @@
 
 use super::file::{FileError, FileMeta};
 use super::rules::Symlinks;
-use crate::limits::{FOLDER_DEPTH_MAX, LINK_HOPS_MAX};
+use crate::limits::LINK_HOPS_MAX;
+use release::limits::FOLDER_DEPTH_MAX;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat,
     statat,

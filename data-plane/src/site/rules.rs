@@ -3,9 +3,9 @@
 use super::mime::{self, MediaRules};
 use crate::site::release::ReleaseRules;
 use crate::site::secret_paths::SecretPaths;
-use crate::wire::fields::ContentCoding;
-use crate::wire::glob::Glob;
+use release::glob::Glob;
 use std::path::PathBuf;
+use wire::fields::ContentCoding;
 
 /// Rules of one site; [`SiteRules::new`] has the defaults.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -211,7 +211,7 @@ pub fn valid_value(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::manifest::is_settable;
+    use release::manifest::is_settable;
 
     #[test]
     fn try_paths_are_parsed() {

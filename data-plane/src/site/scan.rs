@@ -7,12 +7,13 @@
 use super::file::{FileError, FileMeta, FileVersion, SIDECARS, SidecarVersions, SiteFile};
 use super::folder::{FolderNode, SiteFolder, SymlinkTarget};
 use super::root::SiteRoot;
-use crate::limits::{FOLDER_DEPTH_MAX, LINKED_FOLDERS_MAX, OPEN_FILE_QUIET_SECONDS};
+use crate::limits::{LINKED_FOLDERS_MAX, OPEN_FILE_QUIET_SECONDS};
 use crate::site::rules::SiteRules;
 use crate::site::secret_paths::ResolvedSecrets;
 use base::job_end;
 use base::sys::{self, OpenWriters};
 use base::visible_text::shortened;
+use release::limits::FOLDER_DEPTH_MAX;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, fstat, openat, statat};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

@@ -12,14 +12,14 @@ use crate::site::redirects::Redirected;
 use crate::site::resolve::{LazyPath, Resource};
 use crate::site::variant::Variant;
 use crate::site::variant_response::{BodySelection, Multipart, VariantResponse};
-use crate::wire::fields::{AcceptedCodings, ContentCoding, ETag};
-use crate::wire::range::{Ranges, parse_ranges};
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{KnownFields, Method, RequestHead};
-use crate::wire::request_target::encode_path;
-use crate::wire::status::Status;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use wire::fields::{AcceptedCodings, ContentCoding, ETag};
+use wire::range::{Ranges, parse_ranges};
+use wire::reject::Reject;
+use wire::request_head::{KnownFields, Method, RequestHead};
+use wire::request_target::encode_path;
+use wire::status::Status;
 
 /// Value of the Allow field for all resources of a site.
 pub const ALLOW: &str = "GET, HEAD, OPTIONS";

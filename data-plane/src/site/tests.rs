@@ -3,12 +3,7 @@
 use super::file::VariantKind;
 use super::folder::FolderEntry;
 use super::*;
-use crate::limits::Limits;
-use crate::wire::fields::ContentCoding;
-use crate::wire::h1::request::{ParsedHead, parse_head};
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
-use crate::wire::status::Status;
+use ::release::glob::Glob;
 use proptest::prelude::*;
 use std::fs;
 use std::io::Read;
@@ -16,6 +11,12 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
+use wire::fields::ContentCoding;
+use wire::h1::request::{ParsedHead, parse_head};
+use wire::limits::HeadLimits;
+use wire::reject::Reject;
+use wire::request_head::Method;
+use wire::status::Status;
 
 const TEXT: &str = "The ants go marching one by one, hurrah, hurrah. ";
 
@@ -101,7 +102,12 @@ pub(in crate::site) fn answer(site: &Site, request: &str) -> SiteResponse {
     let line = lines.next().expect("a request line");
     let fields: String = lines.map(|field| format!("{}\r\n", field.trim())).collect();
     let text = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-    match parse_head(text.as_bytes(), &mut Vec::new(), &mut 0, &Limits::default()) {
+    match parse_head(
+        text.as_bytes(),
+        &mut Vec::new(),
+        &mut 0,
+        &HeadLimits::default(),
+    ) {
         Ok(ParsedHead::Complete { head, .. }) => site.answer(&head, &head.path),
         Ok(ParsedHead::Partial) => panic!("a whole head"),
         Err(reject) => SiteResponse::Refuse(reject),
@@ -262,7 +268,7 @@ fn a_mount_without_slash_is_redirected() {
     let site = place.site();
     let text = b"GET /docs HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut copy = Vec::new();
-    let parsed = parse_head(text, &mut copy, &mut 0, &Limits::default());
+    let parsed = parse_head(text, &mut copy, &mut 0, &HeadLimits::default());
     let Ok(ParsedHead::Complete { head, .. }) = parsed else {
         panic!("a head")
     };

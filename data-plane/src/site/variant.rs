@@ -3,13 +3,13 @@
 use super::file::FileMeta;
 use crate::limits::{FILE_STAT_INTERVAL_MICROSECONDS_MIN, FILE_STAT_PERIOD_MILLISECONDS_LOG2};
 use crate::site::prepared_heads::PreparedHeads;
-use crate::wire::fields::ContentCoding;
-use crate::wire::status::{Status, StatusLine};
 use base::sys::{self, OpenWriters};
 use rustix::fs::fstat;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use wire::fields::ContentCoding;
+use wire::status::{Status, StatusLine};
 
 /// Loaded representation of a file, or a cached response.
 pub struct Variant {

@@ -4,14 +4,14 @@ use crate::ledger::route_counters::CacheOutcome;
 use crate::site::load::coding_mark;
 use crate::site::prepared_heads::{is, is_framing, push_field};
 use crate::site::variant::{DiskContent, Variant, VariantContent};
-use crate::wire::fields::ContentCoding;
-use crate::wire::h2::hpack;
-use crate::wire::h3::qpack;
-use crate::wire::range::RangeList;
-use crate::wire::reject::Reject;
-use crate::wire::status::{Status, StatusLine};
-use base::number_text::push_number;
 use std::sync::Arc;
+use wire::fields::ContentCoding;
+use wire::h2::hpack;
+use wire::h3::qpack;
+use wire::number_text::push_number;
+use wire::range::RangeList;
+use wire::reject::Reject;
+use wire::status::{Status, StatusLine};
 
 /// Response from a stored page or a cached response. The response holds all data, so the site may be
 /// replaced while the response is sent.

@@ -1,6 +1,6 @@
 //! Numbers of contents by their digests.
 
-use crate::wire::manifest::BlobRef;
+use release::manifest::BlobRef;
 
 /// Index of a list of contents by their digests, with the first number of each digest.
 ///

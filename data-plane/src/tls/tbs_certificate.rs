@@ -11,8 +11,8 @@ use crate::tls::der::{
     BIT_STRING, BOOLEAN, EXTENSIONS, GENERALIZED_TIME, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING,
     SEQUENCE, SET, UTC_TIME, UTF8_STRING, VERSION, element,
 };
-use crate::wire::date::civil;
 use base::digest::sha256;
+use wire::date::civil;
 
 /// Contents of the certificate.
 pub(super) struct TbsCertificate<'a> {

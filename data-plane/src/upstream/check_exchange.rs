@@ -13,12 +13,12 @@ use crate::upstream::member_conn::MemberConn;
 use crate::upstream::member_connecting::MemberConnecting;
 use crate::upstream::member_pool::MemberPool;
 use crate::upstream::settings::{CheckKind, CheckSettings, ProxyHeaderVersion};
-use crate::wire::h2::hpack;
-use crate::wire::proxy_protocol::{ProxyHeader, push_v1, push_v2};
 use base::clock::monotonic_ms;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
+use wire::h2::hpack;
+use wire::proxy_protocol::{ProxyHeader, push_v1, push_v2};
 
 /// A check under way.
 pub(super) struct CheckExchange<'a> {

@@ -1,12 +1,13 @@
 //! Reader of the response to an HTTP/2 check. Pure.
 
-use crate::limits::{CHECK_FIELDS_MAX, CHECK_HEAD_BYTES_MAX, Limits};
+use crate::limits::{CHECK_FIELDS_MAX, CHECK_HEAD_BYTES_MAX};
 use crate::upstream::balancer::{CheckFailure, CheckOutcome};
 use crate::upstream::check_verdict::{CheckVerdict, ExpectedResponse};
-use crate::wire::field_section::FieldSection;
-use crate::wire::h2::hpack::HpackScratch;
-use crate::wire::h2::{H2ClientConnection, H2ClientEvent};
-use crate::wire::request_head::Method;
+use wire::field_section::FieldSection;
+use wire::h2::hpack::HpackScratch;
+use wire::h2::{H2ClientConnection, H2ClientEvent};
+use wire::limits::HeadLimits;
+use wire::request_head::Method;
 
 /// Connection with the one request of a check. The request follows the preface at once (RFC 9113 §3.4).
 pub(super) struct CheckH2Reader<'a> {
@@ -15,7 +16,7 @@ pub(super) struct CheckH2Reader<'a> {
     h2: H2ClientConnection<()>,
     section: FieldSection,
     strings: HpackScratch,
-    limits: Limits,
+    limits: HeadLimits,
     /// Received beginning of an incomplete frame.
     rest: Vec<u8>,
     is_done: bool,
@@ -36,10 +37,10 @@ impl<'a> CheckH2Reader<'a> {
             h2,
             section: FieldSection::default(),
             strings: HpackScratch::default(),
-            limits: Limits {
+            limits: HeadLimits {
                 head_bytes: CHECK_HEAD_BYTES_MAX,
                 fields: CHECK_FIELDS_MAX,
-                ..Limits::default()
+                ..HeadLimits::default()
             },
             rest: Vec::new(),
             is_done: false,
@@ -128,7 +129,7 @@ const STREAM: u32 = 1;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::h2::frame::{self, END_HEADERS, END_STREAM};
+    use wire::h2::frame::{self, END_HEADERS, END_STREAM};
 
     const PASSED: CheckOutcome = CheckOutcome::Passed;
 

@@ -3,10 +3,10 @@
 use crate::limits::{CHECK_FIELDS_MAX, CHECK_HEAD_BYTES_MAX, CHECK_INTERIM_RESPONSES_MAX};
 use crate::upstream::balancer::{CheckFailure, CheckOutcome};
 use crate::upstream::check_verdict::{CheckVerdict, ExpectedResponse};
-use crate::wire::h1::body_decoder::{BodyDecoder, BodyStep};
-use crate::wire::h1::response_head::{ParsedResponse, ResponseHeadBounds, parse_response_head};
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
+use wire::h1::body_decoder::{BodyDecoder, BodyStep};
+use wire::h1::response_head::{ParsedResponse, ResponseHeadBounds, parse_response_head};
+use wire::reject::Reject;
+use wire::request_head::Method;
 
 /// Reader of one response. The outcome is known as soon as the response cannot change the outcome. The
 /// reader then still finds the end of the response, so that the member does not write to a closed

@@ -4,21 +4,21 @@
 use crate::ledger::body_memory::BodyAccount;
 use crate::limits::{
     H2_MEMBER_PROBE_AFTER_MILLISECONDS, H2_MEMBER_RESETS_MAX, H2_MEMBER_UNSENT_BYTES_MAX,
-    PROXY_HEAD_BYTES_MAX,
 };
 use crate::upstream::h2_mailbox::{H2Failure, Mailbox, ResponsePart};
 use crate::upstream::h2_window::{H2ResponseWindow, is_long};
 use crate::upstream::member_address::ConnOrigin;
 use crate::upstream::member_pool::MemberPool;
-use crate::wire::field_section::FieldSection;
-use crate::wire::h2::{H2ClientConnection, UploadLength, hpack};
-use crate::wire::request_head::Method;
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+use wire::field_section::FieldSection;
+use wire::h2::{H2ClientConnection, UploadLength, hpack};
+use wire::limits::PROXY_HEAD_BYTES_MAX;
+use wire::request_head::Method;
 
 /// Bytes of a member that does not speak HTTP/2.
 #[derive(Debug)]

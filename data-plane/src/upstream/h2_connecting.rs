@@ -3,14 +3,13 @@
 //! Requests that arrive while a connection is being established wait for the connection, up to as many as may
 //! share it.
 
-use crate::limits::{H2_MEMBER_PROBE_MILLISECONDS, H2_MEMBER_STREAMS_MAX};
+use crate::limits::H2_MEMBER_PROBE_MILLISECONDS;
 use crate::upstream::h2_conn::H2MemberConn;
 use crate::upstream::h2_driver::H2Driver;
 use crate::upstream::member_conn::MemberConn;
 use crate::upstream::member_connecting::MemberConnecting;
 use crate::upstream::member_pool::MemberPool;
 use crate::upstream::member_socket::MemberWindow;
-use crate::wire::h2::UploadLength;
 use base::coarse_timer::CoarseTimer;
 use base::task::spawn_local;
 use std::cell::{Cell, RefCell};
@@ -19,6 +18,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
+use wire::h2::UploadLength;
+use wire::limits::H2_MEMBER_STREAMS_MAX;
 
 thread_local! {
     /// Connections of the worker, by member.

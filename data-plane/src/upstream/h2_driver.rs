@@ -3,17 +3,14 @@
 
 use crate::ledger::descriptors::descriptors;
 use crate::limits::{
-    H2_MEMBER_KEPT_BUFFER_BYTES, H2_MEMBER_TURNS_MAX, H2_MEMBER_UNSENT_BYTES_MAX, Limits,
-    MEMBER_IDLE_SWEEP_MILLISECONDS, PROXY_FIELDS_MAX, PROXY_HEAD_BYTES_MAX,
+    H2_MEMBER_KEPT_BUFFER_BYTES, H2_MEMBER_TURNS_MAX, H2_MEMBER_UNSENT_BYTES_MAX,
+    MEMBER_IDLE_SWEEP_MILLISECONDS,
 };
 use crate::upstream::h2_conn::{H2MemberConn, NotHttp2};
 use crate::upstream::h2_mailbox::{H2Failure, Mailbox};
 use crate::upstream::member_conn::MemberConn;
 use crate::upstream::member_pool::{IdleH2Ticket, MemberPool};
 use crate::upstream::receive_buffer::with_receive_buffer;
-use crate::wire::field_section::FieldSection;
-use crate::wire::h2::hpack::HpackScratch;
-use crate::wire::h2::{H2ClientEvent, H2ConnectionError, H2ErrorCode};
 use base::clock::monotonic_ms;
 use base::coarse_timer::CoarseTimer;
 use std::cell::RefCell;
@@ -25,6 +22,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
+use wire::field_section::FieldSection;
+use wire::h2::hpack::HpackScratch;
+use wire::h2::{H2ClientEvent, H2ConnectionError, H2ErrorCode};
+use wire::limits::HeadLimits;
+use wire::limits::{PROXY_FIELDS_MAX, PROXY_HEAD_BYTES_MAX};
 
 thread_local! {
     /// Buffers for decoding field blocks, shared by all connections of a worker.
@@ -35,7 +37,7 @@ struct Decoding {
     section: FieldSection,
     strings: HpackScratch,
     /// Bounds of a response's head.
-    limits: Limits,
+    limits: HeadLimits,
 }
 
 impl Decoding {
@@ -43,10 +45,10 @@ impl Decoding {
         Decoding {
             section: FieldSection::default(),
             strings: HpackScratch::default(),
-            limits: Limits {
+            limits: HeadLimits {
                 head_bytes: PROXY_HEAD_BYTES_MAX,
                 fields: PROXY_FIELDS_MAX,
-                ..Limits::default()
+                ..HeadLimits::default()
             },
         }
     }

@@ -1,12 +1,12 @@
 //! Parts of one response over HTTP/2 on their way from the connection's task to the request.
 
-use crate::wire::field_section::FieldSection;
-use crate::wire::h2::{H2ConnectionError, H2ErrorCode, H2StreamFailure};
-use crate::wire::reject::Reject;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::task::{Context, Poll, Waker};
+use wire::field_section::FieldSection;
+use wire::h2::{H2ConnectionError, H2ErrorCode, H2StreamFailure};
+use wire::reject::Reject;
 
 /// Received parts of one response, shared by the connection's task and the request. The flow-control window of
 /// the stream bounds the content.

@@ -6,7 +6,8 @@
 //! and with the request if the last response of the connection was longer.
 
 use crate::ledger::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
-use crate::limits::{H2_MEMBER_STREAM_WINDOW_BYTES, PIPE_BYTES};
+use crate::limits::PIPE_BYTES;
+use wire::limits::H2_MEMBER_STREAM_WINDOW_BYTES;
 
 /// Window that the member of one response has been granted.
 pub(super) struct H2ResponseWindow {

@@ -19,7 +19,6 @@ use crate::limits::{
     BACKEND_UNREAD_RETRY_MILLISECONDS,
 };
 use crate::upstream::conn::IdleConn;
-use crate::wire::fastcgi;
 use base::sys;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
@@ -28,6 +27,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use wire::fastcgi;
 
 /// Known state of a backend's queue.
 pub(crate) struct HandoverState {

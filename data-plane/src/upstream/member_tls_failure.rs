@@ -1,12 +1,12 @@
 //! Failures of TLS to a member, in words for the operator.
 
 use crate::tls::UnlistedSelfSigned;
-use crate::wire::date::civil;
 use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription, CertificateError, Error};
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
+use wire::date::civil;
 
 /// Failure of TLS to a member: the reason and the remedy.
 #[derive(Debug, PartialEq, Eq)]

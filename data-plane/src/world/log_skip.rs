@@ -1,6 +1,6 @@
 //! Responses without a line in the access log, by path and status (the key `skip`).
 
-use crate::site::Glob;
+use release::glob::Glob;
 
 /// Set of the statuses from 0 to 1023.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -1,6 +1,6 @@
 //! Set of request methods, for the keys `methods` and `guard_methods` of a route.
 
-use crate::wire::request_head::Method;
+use wire::request_head::Method;
 
 /// Set of request methods. A set with GET contains HEAD too, which asks for the same page without its content.
 #[derive(Clone, PartialEq, Eq, Debug)]

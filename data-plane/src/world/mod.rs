@@ -26,11 +26,6 @@ use crate::site::{Redirects, ReleaseRules, Site, SiteRules};
 use crate::tls::{PendingChallenges, SiteIdentity, Tls, TlsClient};
 use crate::upstream::balancer::Balancers;
 use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt};
-use crate::wire::path_readings::{self, PathReadings, Slashes};
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead};
-use crate::wire::request_target;
-use crate::wire::status::Status;
 use crate::world::allow_list::AllowList;
 use crate::world::log_skip::{SkipRule, StatusSet};
 use crate::world::method_set::MethodSet;
@@ -42,6 +37,11 @@ use base::log::Sink;
 use std::borrow::Cow;
 use std::sync::Arc;
 use users::{Logins, Users};
+use wire::path_readings::{self, PathReadings, Slashes};
+use wire::reject::Reject;
+use wire::request_head::{Method, RequestHead};
+use wire::request_target;
+use wire::status::Status;
 
 pub use crate::world::secure_fields::SecureFields;
 

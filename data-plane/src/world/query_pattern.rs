@@ -1,6 +1,6 @@
 //! Query of a `rewrite` target, or of the last target of `try`.
 
-use crate::wire::request_target::encode_value;
+use wire::request_target::encode_value;
 
 /// Query from the configuration, with placeholders for parts of the request target.
 #[derive(Clone, Debug, PartialEq, Eq)]

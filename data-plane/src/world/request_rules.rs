@@ -2,12 +2,12 @@
 //! content of a request. A site without such rules has none of the look-ups.
 
 use crate::ledger::client_rate::ClientRate;
-use crate::wire::path_readings::PathReadings;
-use crate::wire::request_target::is_below;
 use crate::world::cors::CorsRule;
 use crate::world::secure_fields::SecureFields;
 use base::client_network::ClientNetwork;
 use std::sync::Arc;
+use wire::path_readings::PathReadings;
+use wire::request_target::is_below;
 
 /// Rules of a site, the rule of the longest prefix first.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! Response fields of a site as a whole, encoded for every version of HTTP when the World is built.
 
-use crate::wire::h2::hpack;
-use crate::wire::h3::qpack;
+use wire::h2::hpack;
+use wire::h3::qpack;
 
 /// Response fields of a site over TLS, encoded for every version of HTTP. Empty for most sites.
 #[derive(Debug, Default)]

@@ -12,12 +12,12 @@ use crate::release::{self, Change, Changes, ReleaseFile, compare, known_codings}
 use crate::site_rules::SiteRules;
 use crate::source::Source;
 use crate::text;
+use ::release::release_pointer::ReleasePointer;
 use anthill_data_plane::site::{ServerReport, SiteAddresses, rules_of};
 use anthill_data_plane::store::{
     Flip, LabelEditor, Publication, Retention, SiteRecords, SiteWriter, StoreFolder,
     StoreWriteError, StoreWriter, read_manifest, sweep,
 };
-use anthill_data_plane::wire::release_pointer::ReleasePointer;
 use base::digest::sha256;
 use std::path::Path;
 use std::process::ExitCode;

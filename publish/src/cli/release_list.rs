@@ -6,8 +6,8 @@ use crate::release::{Changes, ReleaseFile, compare};
 use crate::text;
 use anthill_data_plane::site::ServerReport;
 use anthill_data_plane::store::{Publication, SiteRecords};
-use anthill_data_plane::wire::json::quoted;
 use base::digest::hex;
+use wire::json::quoted;
 
 /// Line of the list.
 struct ListLine {

@@ -222,7 +222,7 @@ fn report(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anthill_data_plane::wire::release_pointer::ReleasePointer;
+    use release::release_pointer::ReleasePointer;
 
     #[test]
     fn a_rollback_counts_from_the_release_that_is_served() {

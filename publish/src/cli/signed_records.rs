@@ -108,7 +108,7 @@ pub(super) fn find_signed(
 mod tests {
     use super::super::site_of_store::refuse_foreign_label;
     use super::*;
-    use anthill_data_plane::wire::release_pointer::ReleasePointer;
+    use release::release_pointer::ReleasePointer;
 
     fn publication(sequence: u64, key: Option<&PublisherKey>) -> Publication {
         let pointer = ReleasePointer {

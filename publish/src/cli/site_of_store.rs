@@ -6,13 +6,14 @@ use crate::destination::Destination;
 use crate::problem::Problem;
 use crate::release::{self, ReleaseFile};
 use crate::text;
-use anthill_data_plane::limits::{RELEASE_DIGITS_MIN, RELEASE_LABEL_BYTES_MAX};
+use ::release::limits::RELEASE_LABEL_BYTES_MAX;
+use ::release::manifest::BlobRef;
+use ::release::release_pointer::ReleasePointer;
+use anthill_data_plane::limits::RELEASE_DIGITS_MIN;
 use anthill_data_plane::site::{ServerReport, served_folder, wait_until_served};
 use anthill_data_plane::store::{
     ReleaseStore as _, SiteRecords, StoreFolder, StoreWriter, read_manifest, sites,
 };
-use anthill_data_plane::wire::manifest::BlobRef;
-use anthill_data_plane::wire::release_pointer::ReleasePointer;
 use base::digest::hex;
 use base::trusted_path::user_name;
 use std::ffi::OsStr;

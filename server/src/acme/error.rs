@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::limits::ACME_PROBLEM_CHARS_MAX;
-use crate::wire::json::Json;
+use wire::json::Json;
 
 /// Failure of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,14 +16,14 @@ use crate::limits::{
     ACME_RESPONSE_BYTES_MAX,
 };
 use crate::tls::{TlsClient, TlsClientSettings};
-use crate::wire::date::parse_http_date;
-use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
-use crate::wire::h1::response_head::{
+use wire::date::parse_http_date;
+use wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
+use wire::h1::response_head::{
     ParsedResponse, ResponseHead, ResponseHeadBounds, ResponseLength, parse_response_head,
 };
-use crate::wire::json::Json;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
+use wire::json::Json;
+use wire::reject::Reject;
+use wire::request_head::Method;
 
 /// HTTPS client with a set of trusted certificate authorities.
 pub(super) struct HttpsClient {

@@ -8,8 +8,8 @@ use aws_lc_rs::signature::{EcdsaKeyPair, KeyPair as _};
 use crate::acme::error::AcmeError;
 use crate::config::EabConfig;
 use crate::tls::CsrKey;
-use crate::wire::json::quoted;
 use base::digest::{base64url, sha256};
+use wire::json::quoted;
 
 /// P-256 key of an account.
 pub(super) struct AccountKey {
@@ -124,8 +124,8 @@ fn flattened(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::json::Json;
     use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
+    use wire::json::Json;
 
     #[test]
     fn signatures_verify() {

@@ -14,9 +14,9 @@ use crate::acme::error::{AcmeError, words};
 use crate::config::{AcmeConfig, ChallengeType};
 use crate::limits::{ACME_POLL_SECONDS_MAX, ACME_RESUMES_MAX, ACME_VALIDATION_SECONDS};
 use crate::tls::{CsrKey, IssuedCertificate, PendingChallenges, PostedChallenge};
-use crate::wire::json::{Json, quoted};
 use base::clock::unix_seconds_now;
 use base::digest::{base64url, sha256};
+use wire::json::{Json, quoted};
 
 /// Certificate to obtain: names, challenge type, and stores.
 pub(super) struct IssueTask<'t> {

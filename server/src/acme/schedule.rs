@@ -7,7 +7,7 @@ use crate::limits::{
     ACME_RENEWAL_INFO_SECONDS_MIN, ACME_RETRY_SECONDS, ACME_RETRY_SECONDS_MAX,
 };
 use crate::tls::IssuedCertificate;
-use crate::wire::json::{Json, quoted};
+use wire::json::{Json, quoted};
 
 /// Stored history of one certificate. Times are Unix seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use crate::config::AcmeConfig;
 use crate::limits::ACME_NONCE_TRIES;
-use crate::wire::json::{Json, quoted};
-use crate::wire::request_head::Method;
 use base::clock::unix_seconds_now;
+use wire::json::{Json, quoted};
+use wire::request_head::Method;
 
 use super::jws::{AccountKey, Signer};
 use super::store::{AcmeAccount, AcmeStore};
@@ -264,7 +264,7 @@ impl DirectoryUrls {
 impl RenewalInfo {
     fn read(json: &Json) -> Option<RenewalInfo> {
         let window = json.field("suggestedWindow")?;
-        let at = |name| crate::wire::date::parse_rfc3339(window.text(name)?.as_bytes());
+        let at = |name| wire::date::parse_rfc3339(window.text(name)?.as_bytes());
         let (start, end) = (at("start")?, at("end")?);
         let explanation = json.text("explanationURL").map(crate::acme::error::clean);
         (start <= end).then_some(RenewalInfo {

@@ -22,8 +22,8 @@ use super::schedule::RenewalState;
 use crate::acme::error::AcmeError;
 use crate::config::ManagedCertificate;
 use crate::tls::IssuedCertificate;
-use crate::wire::json::{Json, quoted};
 use base::atomic_file;
+use wire::json::{Json, quoted};
 
 /// Folder `acme` of the state folder.
 #[derive(Clone)]

@@ -5,9 +5,9 @@ use crate::admin::text_table::{LINE_WIDTH, TextTable, bytes, count, duration};
 use crate::admin::value_text::weight_text;
 use crate::upstream::balancer::{BalancerReport, CheckOutcome, MemberReport, StateChange};
 use crate::upstream::settings::{MemberHost, MemberRole, MemberUrl};
-use crate::wire::json::quoted;
 use base::clock::{format_utc, format_utc_time};
 use std::fmt::Write;
+use wire::json::quoted;
 
 /// State of all balancers at one moment.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@ use crate::admin::edited_balancer::{CheckParts, CheckWord, ConfiguredBalancer, E
 use crate::admin::status::{joined, or_null};
 use crate::admin::value_text::duration_text;
 use crate::upstream::settings::CheckKind;
-use crate::wire::json::quoted;
 use base::clock::format_utc;
+use wire::json::quoted;
 
 /// Edits in force as differences from anthill.toml.
 pub struct EditDifferences<'l> {

@@ -10,9 +10,9 @@ use crate::upstream::settings::{
     AdminState, BalancerSettings, BalancingMethod, CheckKind, CheckSettings, MemberRole,
     MemberSettings, MemberUrl, RetrySettings, StickySettings,
 };
-use crate::wire::json::quoted;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::json::quoted;
 
 /// Balancer as configured in anthill.toml.
 #[derive(Clone, PartialEq, Eq, Debug)]

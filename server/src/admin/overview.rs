@@ -5,8 +5,8 @@ use crate::admin::metrics::history::Sample;
 use crate::admin::problems::{Problem, members_down, problems};
 use crate::admin::text_table::{LINE_WIDTH, TextTable, bytes, count, micros, rate};
 use crate::limits::{HISTORY_INTERVAL_SECONDS, MANAGER_PROBLEMS_MAX, STATUS_ROWS_MAX};
-use crate::wire::reject::Reject;
 use std::fmt::Write;
+use wire::reject::Reject;
 
 /// State of a running server at a glance.
 pub struct Overview<'a> {

@@ -3,10 +3,10 @@
 use crate::admin::text_table::duration;
 use crate::cache::CacheSummary;
 use crate::limits::STATUS_ROWS_MAX;
-use crate::wire::json::quoted;
 use base::clock::format_utc;
 use std::fmt::Write;
 use std::net::SocketAddr;
+use wire::json::quoted;
 
 /// State of a running server at one moment.
 #[derive(Clone, Debug)]

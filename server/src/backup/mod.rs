@@ -14,10 +14,10 @@ pub use save::{SaveSummary, save};
 use crate::build::release_rules;
 use crate::config::{OperatorError, ServerConfig, SiteConfig, TargetConfig, reason};
 use crate::site::ReleaseRules;
-use crate::wire::request_target::encode_path;
 use base::trusted_path::UntrustedPath;
 use std::io;
 use std::path::{Path, PathBuf};
+use wire::request_target::encode_path;
 
 /// Name of the first entry, the manifest.
 const ABOUT: &[u8] = b"backup.txt";

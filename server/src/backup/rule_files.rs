@@ -1,12 +1,12 @@
 //! Rules of a release as the files `_headers` and `_redirects`, from which `anthill publish` reads the same rules.
 
 use crate::site::rules::valid_value;
-use crate::wire::manifest::{
+use base::visible_text::shortened;
+use release::manifest::{
     ManifestError, ManifestLine, ManifestReader, ManifestWriter, RedirectLine,
 };
-use crate::wire::redirect_map::{self, MappedRedirect};
-use crate::wire::request_target::encode_path;
-use base::visible_text::shortened;
+use release::redirect_map::{self, MappedRedirect};
+use wire::request_target::encode_path;
 
 /// Texts of the two files.
 #[derive(Debug, Default, PartialEq, Eq)]

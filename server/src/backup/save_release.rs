@@ -6,9 +6,9 @@ use crate::config::OperatorError;
 use crate::limits::STORE_BUFFER_BYTES;
 use crate::site::{ReleaseRules, rules_of};
 use crate::store::{ReleaseStore, StoreError};
-use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
 use base::digest::Digest;
 use base::tar::{self, TarEntry, TarEntryKind};
+use release::manifest::{BlobRef, ManifestLine, ManifestReader};
 use std::io::Read as _;
 
 impl BackupWriter {

@@ -16,8 +16,8 @@ use crate::ledger::route_counters::RouteCounters;
 use crate::limits::USER_FILE_BYTES_MAX;
 use crate::site::mime::{MediaPattern, MediaRules};
 use crate::site::{
-    CacheControlRule, Glob, HeaderRules, ReadmeRenderer, ReleaseRules, SecretPaths, Site,
-    SiteError, SiteRules, Symlinks,
+    CacheControlRule, HeaderRules, ReadmeRenderer, ReleaseRules, SecretPaths, Site, SiteError,
+    SiteRules, Symlinks,
 };
 use crate::store::SiteRecords;
 use crate::tls::{SiteIdentity, Tls};
@@ -27,6 +27,7 @@ use crate::world::query_pattern::QueryPattern;
 use crate::world::users::Users;
 use crate::world::{AccessLog, Fallback, Host, Route, SecureFields, World};
 use base::atomic_file;
+use release::glob::Glob;
 use std::path::PathBuf;
 use std::sync::Arc;
 

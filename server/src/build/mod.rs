@@ -112,10 +112,9 @@ pub fn build(
 /// Returns the limits of the operator. The parser of requests learns if any route takes encoded slashes.
 fn limits(config: &Config) -> Limits {
     let mut routes = config.sites.iter().flat_map(|site| &site.routes);
-    Limits {
-        has_encoded_slashes: routes.any(|route| route.encoded_slash),
-        ..config.server.limits.clone()
-    }
+    let mut limits = config.server.limits.clone();
+    limits.head.has_encoded_slashes = routes.any(|route| route.encoded_slash);
+    limits
 }
 
 /// Returns the configuration without the roots to be created by the first deployment, and without the rules

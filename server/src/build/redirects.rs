@@ -3,13 +3,13 @@
 use crate::config::{Config, MappedRedirect, OperatorError, SiteConfig, Spanned, TargetConfig};
 use crate::limits::{REDIRECT_HOPS_MAX, REDIRECT_MAP_BYTES_MAX};
 use crate::site::{RedirectRule, Redirected, Redirects, ReleaseState};
-use crate::wire::redirect_map;
-use crate::wire::request_target::{self, normalise};
 use crate::world::{Host, RouteTarget};
 use base::atomic_file;
+use release::redirect_map;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use wire::request_target::{self, normalise};
 
 /// Redirects of a site with their places in the files.
 pub(super) struct SiteRedirects<'c> {

@@ -26,13 +26,13 @@ use crate::ledger::route_counters::RouteCounters;
 use crate::limits::{CACHE_PAGE_BYTES, GIT_COMMIT_PAGE_RECHECK_SECONDS};
 use crate::site::{SecretPaths, SiteRoot};
 use crate::upstream::settings::BalancerSettings;
-use crate::wire::status::Status;
 use crate::world::query_pattern::QueryPattern;
 use crate::world::{PathReader, Route, RouteRedirect, RouteTarget, SiteScripts};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::status::Status;
 
 impl HostBuilder<'_> {
     /// Builds a route. A route without a target shares `counters` with the site's own files.

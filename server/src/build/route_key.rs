@@ -11,11 +11,11 @@ use crate::handler::proxy::settings::{ForwardSettings, ForwardedHost};
 use crate::upstream::settings::{
     ConnectionSettings, MemberHost, MemberTlsSettings, MemberUrl, ProxyHeaderVersion,
 };
-use crate::wire::path_readings::Slashes;
 use base::digest::sha256;
 use base::heap_sort::sort;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use wire::path_readings::Slashes;
 
 /// Version of the encoding, the first field of the key. A change of the encoding, or of the meaning of a
 /// field, needs the next version: pages of the old version are then not found.

@@ -12,9 +12,9 @@ use crate::store::{
     ReleaseMark, ReleaseSupport, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError,
     StoreWriter, served_folder, sweep,
 };
-use crate::wire::release_pointer::{is_label, is_publisher};
 use base::clock;
 use base::digest::hex;
+use release::release_pointer::{is_label, is_publisher};
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let options = options(typed)?;

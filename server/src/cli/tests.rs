@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use super::service::{InitSystem, ServiceDefinition};
 use super::*;
 use crate::cli::commands::{COMMANDS, ValueKind};
-use crate::wire::reject::Reject;
+use wire::reject::Reject;
 
 fn typed(command: &str, words: &[&str]) -> Result<parse::ParsedArguments, OperatorError> {
     let words = words.iter().map(OsString::from).collect();

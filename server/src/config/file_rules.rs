@@ -8,9 +8,9 @@ use crate::config::field_variables::unknown_placeholder;
 use crate::config::toml_reader::{FromToml, KeyedValue, TableReader, TableSchema};
 use crate::config::value_types::Seconds;
 use crate::config::values::{is_field_value, is_token, reserved_field};
-use crate::site::Glob;
 use crate::site::mime;
-use crate::wire::fields::ContentCoding;
+use release::glob::Glob;
+use wire::fields::ContentCoding;
 
 declare_table! {
     /// Keys of a rule in `cache`.

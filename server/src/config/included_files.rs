@@ -16,7 +16,7 @@ use crate::config::source_files::SourceFiles;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::variables::{DocumentSettler, Environment};
 use crate::limits::{CONFIG_ALL_FILES_BYTES_MAX, CONFIG_FILES_MAX};
-use crate::site::Glob;
+use release::glob::Glob;
 
 /// Files of a configuration, with the mistakes in `include`.
 #[derive(Default)]

@@ -5,6 +5,7 @@ use toml::Spanned;
 use crate::config::declared_table::declare_table;
 use crate::config::value_types::{ByteSize, Seconds};
 use crate::limits::{Limits, READ_BUFFER_BYTES};
+use wire::limits::HeadLimits;
 
 /// Largest number of bytes.
 const BYTES_MAX: ByteSize = ByteSize(u64::MAX);
@@ -33,13 +34,13 @@ declare_table! {
         /// See [shares](#shares).
         streams: usize = default(usual().streams), within(1, usize::MAX), example "10000";
         /// Bytes of a request line without CRLF, as long as lines of browsers and proxies; 414 beyond.
-        request_line_bytes: ByteSize = default(ByteSize(usual().request_line_bytes as u64)),
+        request_line_bytes: ByteSize = default(ByteSize(usual().head.request_line_bytes as u64)),
             within(ByteSize(64), HEAD_BYTES_MAX), example "\"4KiB\"";
         /// Bytes of a whole head; 431 beyond.
-        head_bytes: ByteSize = default(ByteSize(usual().head_bytes as u64)), within(ByteSize(256), HEAD_BYTES_MAX),
+        head_bytes: ByteSize = default(ByteSize(usual().head.head_bytes as u64)), within(ByteSize(256), HEAD_BYTES_MAX),
             example "\"8KiB\"";
         /// Field lines of one head; 431 beyond.
-        fields: usize = default(usual().fields), within(1, READ_BUFFER_BYTES), example "50";
+        fields: usize = default(usual().head.fields), within(1, READ_BUFFER_BYTES), example "50";
         /// Seconds for a whole TLS handshake. The ClientHello may have at most 16 KiB.
         handshake_seconds: Seconds = default(Seconds(usual().handshake_seconds.into())), within(SECOND, YEAR),
             example "5";
@@ -106,10 +107,12 @@ impl LimitsTable {
             connections: self.connections.into_inner(),
             connections_per_address: self.connections_per_address.into_inner(),
             streams: self.streams.into_inner(),
-            request_line_bytes: bytes(self.request_line_bytes) as usize,
-            head_bytes: bytes(self.head_bytes) as usize,
-            fields: self.fields.into_inner(),
-            has_encoded_slashes: usual().has_encoded_slashes,
+            head: HeadLimits {
+                request_line_bytes: bytes(self.request_line_bytes) as usize,
+                head_bytes: bytes(self.head_bytes) as usize,
+                fields: self.fields.into_inner(),
+                ..HeadLimits::default()
+            },
             handshake_seconds: seconds(self.handshake_seconds),
             head_seconds: seconds(self.head_seconds),
             idle_seconds: seconds(self.idle_seconds),

@@ -9,7 +9,7 @@ use crate::config::declared_table::declare_table;
 use crate::config::error::OperatorError;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::values::{InvalidValue, ListenAddress, wrong};
-use crate::wire::request_target::valid_host;
+use wire::request_target::valid_host;
 
 declare_table! {
     /// Keys of `[server]` about the manager.

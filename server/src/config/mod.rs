@@ -70,7 +70,6 @@ mod tests;
 
 use std::path::Path;
 
-pub use crate::wire::redirect_map::MappedRedirect;
 pub use acme_table::{AcmeConfig, ChallengeType, EabConfig};
 pub use balancer::{BalancerConfig, read_balancer};
 pub use balancer_checks::listener_of;
@@ -90,6 +89,7 @@ pub use page_cache_table::{PageCacheConfig, STALE_IF_ERROR_SECONDS};
 pub use paths::{FILE_NAME, prepare_folder, prepare_state_folder, reason};
 pub use proxy_table::{BalancerRef, ProxyConfig};
 pub use redirect_table::RouteRedirectConfig;
+pub use release::redirect_map::MappedRedirect;
 pub use release_table::ReleaseConfig;
 #[cfg(feature = "test-handlers")]
 pub use route_table::TestHandlerConfig;

@@ -7,7 +7,7 @@ use crate::config::error::OperatorError;
 use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::value_types::{ByteSize, Seconds, seconds_of};
 use crate::limits::CACHE_PAGE_BYTES;
-use crate::wire::cache_control::SECONDS_MAX;
+use wire::cache_control::SECONDS_MAX;
 
 /// Default of `stale_if_error` in seconds, for a route with `seconds`: the time for which a stored page
 /// replaces the response of a failing handler.

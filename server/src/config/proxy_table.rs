@@ -21,7 +21,7 @@ use crate::config::values::{
 use crate::handler::proxy::settings::{
     CLIENT_PLACEHOLDER, ForwardSettings, ForwardedHost, USER_PLACEHOLDER,
 };
-use crate::wire::path_readings::Slashes;
+use wire::path_readings::Slashes;
 
 declare_table! {
     /// Keys of `[server]` about proxies in front of the server.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::*;
 use crate::handler::proxy::settings::{ForwardSettings, ForwardedHost};
 use crate::upstream::settings::*;
-use crate::wire::path_readings::Slashes;
+use wire::path_readings::Slashes;
 
 fn read(text: &str) -> Result<Config, OperatorError> {
     parse(text, Path::new("/srv/anthill.toml"))

@@ -9,7 +9,7 @@ use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::values::{InvalidValue, check_host, is_token, wrong};
 use crate::handler::proxy::settings::ForwardedHost;
 use crate::upstream::settings::{AdminState, BalancingMethod, ProxyHeaderVersion};
-use crate::wire::path_readings::Slashes;
+use wire::path_readings::Slashes;
 
 /// Implements the reading of an enum from words of the file, with words of other servers after the type.
 macro_rules! words {

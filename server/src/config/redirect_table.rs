@@ -8,7 +8,7 @@ use toml::Spanned;
 use crate::config::declared_table::{ShownValue, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
-use crate::wire::redirect_map::{self, MappedRedirect};
+use release::redirect_map::{self, MappedRedirect};
 
 declare_table! {
     /// Keys of `[[site]]` about redirects.

@@ -12,8 +12,8 @@ use crate::config::route_table::RouteConfig;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::values::{site_name, wrong};
 use crate::store::ReleaseSupport;
-use crate::wire::release_pointer::{is_label, is_site_id};
 use base::digest::from_hex;
+use release::release_pointer::{is_label, is_site_id};
 
 declare_table! {
     /// Keys of `[[site]]` about releases.

@@ -15,9 +15,9 @@ use crate::ledger::client_rate::RateLimit;
 use crate::limits::{
     CONFIG_CORS_SECONDS_MAX, CONFIG_RATE_PERIOD_SECONDS_MAX, CONFIG_RATE_REQUESTS_MAX,
 };
-use crate::wire::request_head::Method;
 use crate::world::cors::CorsSettings;
 use crate::world::method_set::MethodSet;
+use wire::request_head::Method;
 
 declare_table! {
     /// Keys of `[[site]]` and of a route about requests.

@@ -6,7 +6,7 @@ use crate::config::field_variables::unknown_placeholder;
 use crate::config::foreign_words::PHP;
 use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::values::{InvalidValue, is_regular_expression, wrong};
-use crate::wire::redirect_map;
+use release::redirect_map;
 
 /// Name of a file without a folder.
 #[derive(Clone, Debug)]

@@ -23,8 +23,8 @@ use crate::config::site_paths::{FileName, TryPaths};
 use crate::config::toml_reader::{FromToml, KeyedValue, TableReader};
 use crate::config::value_types::{Seconds, SiteName};
 use crate::ledger::client_rate::RateLimit;
-use crate::wire::redirect_map::MappedRedirect;
 use crate::world::cors::CorsSettings;
+use release::redirect_map::MappedRedirect;
 
 /// Default `root` of a `[[site]]`.
 pub const DEFAULT_ROOT: &str = "public";

@@ -16,11 +16,11 @@ use crate::config::site_table::SiteConfig;
 use crate::config::suggestion::suggest;
 use crate::config::toml_reader::SourceText;
 use crate::handler::proxy::settings::USER_PLACEHOLDER;
-use crate::wire::request_head::Method;
 use crate::world::allow_list::AllowList;
 use crate::world::log_skip::SkipRule;
 use crate::world::method_set::MethodSet;
 use base::heap_sort::sort;
+use wire::request_head::Method;
 
 /// Reports each name of two sites, and each repeated name of one site. `is_whole` is false if the names of a site
 /// could not be read, so that the site has the default name.

@@ -116,8 +116,8 @@ fn every_key_is_read() {
     assert_eq!(server.control.get_ref(), Path::new("/run/anthill.sock"));
     assert_eq!(server.limits.connections, 500);
     assert_eq!(server.limits.idle_seconds, 120);
-    assert_eq!(server.limits.head_bytes, 8192);
-    assert_eq!(server.limits.fields, Limits::default().fields);
+    assert_eq!(server.limits.head.head_bytes, 8192);
+    assert_eq!(server.limits.head.fields, Limits::default().head.fields);
 
     assert_eq!(
         *config.log.access.get_ref(),

@@ -7,7 +7,6 @@ use crate::config::{Config, ListenAddress, OperatorError};
 use crate::limits::{HEARTBEAT_BYTES_MAX, HEARTBEAT_PAUSE_MILLISECONDS};
 use crate::upstream::balancer::Balancers;
 use crate::upstream::resolver::Resolver;
-use crate::wire::heartbeat::Heartbeat;
 use base::clock::monotonic_ms;
 use base::sys;
 use base::task;
@@ -18,6 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use wire::heartbeat::Heartbeat;
 
 /// All addresses that receive heartbeats.
 #[derive(Default)]

@@ -9,8 +9,8 @@ use crate::store::{
     ReleaseStore as _, ReleaseSupport, Retention, SiteRecords, StoreError, StoreFolder,
     StoreWriteError, sweep,
 };
-use crate::wire::release_pointer::ReleasePointer;
 use base::clock;
+use release::release_pointer::ReleasePointer;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;

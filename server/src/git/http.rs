@@ -12,17 +12,17 @@ use crate::handler::call::request::ScriptRequest;
 use crate::handler::call::script_call::split_request;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, check_access};
 use crate::limits;
-use crate::wire::cgi::Environment;
-use crate::wire::fields::Fields;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
-use crate::wire::smart_http::{FIRST, SERVICES};
-use crate::wire::status::Status;
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::cgi::Environment;
+use wire::fields::Fields;
+use wire::reject::Reject;
+use wire::request_head::Method;
+use wire::smart_http::{FIRST, SERVICES};
+use wire::status::Status;
 
 /// Handler of the repositories of a folder.
 pub(crate) struct GitHttpHandler {

@@ -6,7 +6,6 @@ use crate::handler::{LocalBoxFuture, Response, ResponseBody};
 use crate::limits::{
     PIPE_BYTES, PROGRAM_CHUNK_BYTES, PUSH_KEEP_ALIVE_SECONDS, PUSH_RESPONSE_WAIT_SECONDS_MAX,
 };
-use crate::wire::pkt_line::{KEEP_ALIVE, PushResponse};
 use std::future::{Future, poll_fn};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -14,6 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
+use wire::pkt_line::{KEEP_ALIVE, PushResponse};
 
 /// Sender of push notices.
 #[derive(Clone)]

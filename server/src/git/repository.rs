@@ -5,12 +5,12 @@ use crate::handler::HandlerError;
 use crate::handler::call::process::ProcessRunner;
 use crate::handler::call::script_call::CallLimits;
 use crate::site::{FileError, SecretPaths, SiteRoot};
-use crate::wire::reject::Reject;
 use rustix::fs::{FileType, fstat};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use wire::reject::Reject;
 
 /// Settings of all repositories of a folder.
 pub(crate) struct GitSettings {

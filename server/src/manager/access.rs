@@ -2,14 +2,14 @@
 
 use super::channel::{ManagerContext, TokenOwner};
 use crate::handler::Request;
-use crate::wire::cookie::cookies;
-use crate::wire::fields::Fields;
-use crate::wire::reject::Reject;
 use crate::world::allow_list::AllowList;
 use crate::world::users::{LoginLookup, Logins, Users, user_name};
 use base::thread_pool::ThreadPoolError;
 use std::net::IpAddr;
 use std::sync::Arc;
+use wire::cookie::cookies;
+use wire::fields::Fields;
+use wire::reject::Reject;
 
 /// Rules of access to the manager.
 pub(super) struct AccessRules {

@@ -10,7 +10,6 @@ use crate::limits::{
     MANAGER_STREAMS_MAX,
 };
 use crate::upstream::balancer::state_changes;
-use crate::wire::reject::Reject;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{hmac, rand};
 use base::digest::base64url;
@@ -21,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::oneshot;
+use wire::reject::Reject;
 
 /// Request of the manager to the control plane.
 pub type ManagerRequest = ControlRequest<Snapshot>;

@@ -16,9 +16,9 @@ use crate::limits::{
     MANAGER_LARGE_PAGE_BYTES, MANAGER_LARGE_PAGE_MILLISECONDS, MANAGER_SNAPSHOT_MILLISECONDS,
     PIPE_BYTES,
 };
-use crate::wire::reject::Reject;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::reject::Reject;
 
 /// Stream of events for one client.
 struct EventStream {

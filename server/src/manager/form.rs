@@ -2,7 +2,7 @@
 //! `w` the member, and `nonce` is the token.
 
 use crate::limits::MANAGER_FORM_FIELDS_MAX;
-use crate::wire::reject::Reject;
+use wire::reject::Reject;
 
 /// Names and values of a form or a query, decoded.
 #[derive(Debug, Default)]

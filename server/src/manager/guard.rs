@@ -1,11 +1,11 @@
 //! Guards against requests that a browser sends for a page of another site: the Host field (DNS rebinding), the
 //! Origin field and the fetch metadata (W3C Fetch Metadata Request Headers).
 
-use crate::wire::fields::Fields;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
-use crate::wire::request_target::valid_host;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use wire::fields::Fields;
+use wire::reject::Reject;
+use wire::request_head::Method;
+use wire::request_target::valid_host;
 
 /// Facts of a request for the guards.
 pub(super) struct GuardedRequest<'r> {

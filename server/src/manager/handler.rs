@@ -24,17 +24,17 @@ use crate::limits::{
     PIPE_BYTES_MIN,
 };
 use crate::serve::worker::MANAGER_FIELDS;
-use crate::wire::content_coding::{AcceptedCodings, ContentCoding};
-use crate::wire::fields::{FieldValues, Fields};
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::Status;
 use crate::world::users::Logins;
 use std::future::poll_fn;
 use std::mem::take;
 use std::sync::Arc;
+use wire::content_coding::{AcceptedCodings, ContentCoding};
+use wire::fields::{FieldValues, Fields};
+use wire::h1::body_decoder::BodyLength;
+use wire::reject::Reject;
+use wire::request_head::Method;
+use wire::response_fields::ResponseFields;
+use wire::status::Status;
 
 /// Returns the handler of the manager; `None` for a configuration without a manager. Reads the user files.
 pub fn manager_handler(

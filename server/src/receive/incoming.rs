@@ -2,7 +2,7 @@
 
 use super::error::ReceiveError;
 use crate::store::{Draft, QuotaAccount};
-use crate::wire::manifest::BlobRef;
+use release::manifest::BlobRef;
 use std::io::{self, Write};
 
 /// Missing content on its way to the store. The written bytes never exceed the size in the manifest, so a short gzip

@@ -22,7 +22,7 @@ pub use options::ReceiveOptions;
 pub use rights::Rights;
 
 use crate::store::{FrameReader, FrameWriter, QuotaAccount, StoreWriter};
-use crate::wire::receive_frame::FrameKind;
+use release::receive_frame::FrameKind;
 use session::{Session, SessionResources};
 use std::io::{self, BufWriter, Read, Write};
 

@@ -15,17 +15,17 @@ use crate::store::{
     ReleaseStore as _, SiteRecords, SiteWriter, StoreFolder, StoreWriteError, StoreWriter,
     disk_bytes, read_manifest, record_received, release_contents, verify_content,
 };
-use crate::wire::content_coding::ContentCoding;
-use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
-use crate::wire::receive_frame::{ContentPlace, FrameKind, GzipAndText, HELLO, STATE_WITH_OWNERS};
-use crate::wire::release_pointer::ReleasePointer;
 use base::clock::unix_seconds_now;
 use base::digest::{Digest, from_hex, hex};
 use flate2::bufread;
 use flate2::write::GzDecoder;
+use release::manifest::{BlobRef, ManifestLine, ManifestReader};
+use release::receive_frame::{ContentPlace, FrameKind, GzipAndText, HELLO, STATE_WITH_OWNERS};
+use release::release_pointer::ReleasePointer;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::path::PathBuf;
+use wire::content_coding::ContentCoding;
 
 /// Begin of the publisher's name for a release that a push into a repository of this server made.
 const PUSHER: &str = "push@";

@@ -3,16 +3,16 @@
 use super::incoming_manifest::IncomingText;
 use super::*;
 use crate::store::{ReleaseStore as _, ReleaseSupport, Retention, SiteRecords, StoreFolder, sweep};
-use crate::wire::content_coding::ContentCoding;
-use crate::wire::manifest::{BlobRef, ManifestLine, ManifestWriter, difference};
-use crate::wire::receive_frame::{ContentPlace, GzipAndText, HELLO, STATE_WITH_OWNERS};
-use crate::wire::release_pointer::ReleasePointer;
 use base::clock::unix_seconds_now;
 use base::digest::{hex, sha256};
+use release::manifest::{BlobRef, ManifestLine, ManifestWriter, difference};
+use release::receive_frame::{ContentPlace, GzipAndText, HELLO, STATE_WITH_OWNERS};
+use release::release_pointer::ReleasePointer;
 use std::borrow::Cow;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 use tempfile::TempDir;
+use wire::content_coding::ContentCoding;
 
 /// Answer of a receiver.
 type Answer = (FrameKind, Vec<u8>);

@@ -9,9 +9,9 @@ use crate::store::{
     ContentIndex, SiteRecords, StoreWriteError, StoreWriter, disk_bytes, line_count, read_manifest,
     received_contents,
 };
-use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
-use crate::wire::receive_frame::ContentPlace;
 use base::digest::{hex, sha256};
+use release::manifest::{BlobRef, ManifestLine, ManifestReader};
+use release::receive_frame::ContentPlace;
 
 /// Release on its way to the store.
 pub(super) struct Upload {

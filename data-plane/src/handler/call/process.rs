@@ -18,8 +18,6 @@ use crate::ledger::admission::{AdmissionControl, CallSlot, WorkStart};
 use crate::ledger::body_memory::BodyReservation;
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits;
-use crate::wire::cgi::Environment;
-use crate::wire::reject::Reject;
 use base::sys;
 use base::thread_pool::{ThreadPool, ThreadPoolError};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -40,6 +38,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::{Instant, Sleep, sleep, timeout};
+use wire::cgi::Environment;
+use wire::reject::Reject;
 
 /// Starter of programs for requests. Bounds the number of running programs and waits for their end.
 pub struct ProcessRunner {

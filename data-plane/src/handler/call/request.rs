@@ -4,15 +4,15 @@ use crate::handler::call::body::error::BodyError;
 use crate::handler::call::body::request_body::{RequestBody, SpoolLimit};
 use crate::handler::{Endpoints, Request, Subrequest, Subrequests};
 use crate::ledger::body_memory::BodyAccount;
-use crate::wire::cgi::MetaVariables;
-use crate::wire::fields::Fields;
-use crate::wire::path_readings::{Slashes, sent_path};
-use crate::wire::request_head::{Method, Version};
-use crate::wire::request_target::valid_host;
-use base::number_text::{push_address, push_number};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::rc::Rc;
+use wire::cgi::MetaVariables;
+use wire::fields::Fields;
+use wire::number_text::{push_address, push_number};
+use wire::path_readings::{Slashes, sent_path};
+use wire::request_head::{Method, Version};
+use wire::request_target::valid_host;
 
 /// Parts of a request that can be sent to another thread.
 pub struct ScriptRequest {

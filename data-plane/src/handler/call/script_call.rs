@@ -11,10 +11,6 @@ use crate::ledger::admission::{CallSlot, ClientPace};
 use crate::ledger::body_memory::BodyAccount;
 use crate::ledger::change_tracker::SiteChangeTracker;
 use crate::limits;
-use crate::wire::cgi::{CgiDocument, CgiHeadError, CgiResponse};
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -22,6 +18,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
+use wire::cgi::{CgiDocument, CgiHeadError, CgiResponse};
+use wire::h1::body_decoder::BodyLength;
+use wire::reject::Reject;
+use wire::request_head::Method;
 
 /// Connection to the program that answers a call: a process started by the server for the call, or a
 /// backend. Dropping the transport ends the program's work for the call.

@@ -16,23 +16,21 @@ use crate::handler::proxy::transfer::Transfer;
 use crate::handler::proxy::tunnel::Tunnel;
 use crate::handler::{Request, Response, ResponseBody};
 use crate::ledger::body_memory::BodyReservation;
-use crate::limits::{
-    PIPE_BYTES, PROXY_CONTINUE_SECONDS, PROXY_FIELDS_MAX, PROXY_HEAD_BYTES_MAX,
-    PROXY_INTERIM_RESPONSES_MAX,
-};
+use crate::limits::{PIPE_BYTES, PROXY_CONTINUE_SECONDS};
 use crate::upstream::{MemberConn, MemberPool, with_receive_buffer};
-use crate::wire::h1::body_decoder::BodyDecoder;
-use crate::wire::h1::response_head::{
-    ParsedResponse, ResponseHead, ResponseHeadBounds, ResponseLength, parse_response_head,
-};
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
-use crate::wire::status::{Status, StatusLine};
 use base::coarse_timer::CoarseTimer;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+use wire::h1::body_decoder::BodyDecoder;
+use wire::h1::response_head::{
+    ParsedResponse, ResponseHead, ResponseHeadBounds, ResponseLength, parse_response_head,
+};
+use wire::limits::{PROXY_FIELDS_MAX, PROXY_HEAD_BYTES_MAX, PROXY_INTERIM_RESPONSES_MAX};
+use wire::reject::Reject;
+use wire::request_head::Method;
+use wire::status::{Status, StatusLine};
 
 /// A request on one connection.
 pub(super) struct Attempt {

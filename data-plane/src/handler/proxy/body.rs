@@ -10,10 +10,10 @@ use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::{HandlerError, Request};
 use crate::ledger::body_memory::{BodyAccount, BodyReservation};
 use crate::limits::BODY_BUFFER_BYTES;
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::h2::UploadLength;
 use std::rc::Rc;
 use std::sync::Arc;
+use wire::h1::body_decoder::BodyLength;
+use wire::h2::UploadLength;
 
 /// Body of a request, as sent to a member.
 pub(super) struct OutgoingBody {

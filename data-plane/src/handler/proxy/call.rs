@@ -19,11 +19,6 @@ use crate::upstream::balancer::{
     WaitRefused, Waited, client_hash, session_value,
 };
 use crate::upstream::{H2Connecting, MemberConnecting};
-use crate::wire::fields::Fields;
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::reject::Reject;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::Status;
 use base::clock::monotonic_ms;
 use base::coarse_timer::CoarseTimer;
 use std::future::Future;
@@ -31,6 +26,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+use wire::fields::Fields;
+use wire::h1::body_decoder::BodyLength;
+use wire::reject::Reject;
+use wire::response_fields::ResponseFields;
+use wire::status::Status;
 
 /// Starts the call of a member with the client's request.
 pub(super) fn begin(

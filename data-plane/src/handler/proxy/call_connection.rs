@@ -15,11 +15,11 @@ use crate::upstream::balancer::Lease;
 use crate::upstream::{
     ConnectFault, H2ConnNeeds, H2Connecting, H2MemberConn, MemberConn, MemberConnecting, MemberPool,
 };
-use crate::wire::reject::Reject;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+use wire::reject::Reject;
 
 impl ProxyCall {
     /// Takes an idle connection to the member, or starts a new one.

@@ -9,10 +9,10 @@ use crate::handler::{HandlerError, Response};
 use crate::ledger::access_log::MemberCall;
 use crate::limits::PROXY_REFUSALS_MAX;
 use crate::upstream::balancer::{Member, MemberId, client_hash};
-use crate::wire::reject::Reject;
 use base::clock::monotonic_ms;
 use std::sync::Arc;
 use std::time::Instant;
+use wire::reject::Reject;
 
 impl ProxyCall {
     /// Reports a failed attempt to the balancer. Returns the response for the client, or None if the request

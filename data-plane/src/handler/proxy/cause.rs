@@ -2,9 +2,9 @@
 
 use crate::limits::PROXY_QUOTED_BYTES_MAX;
 use crate::upstream::balancer::PlaceReport;
-use crate::wire::h1::response_head::faulty_lines;
-use crate::wire::reject::Reject;
 use std::time::Duration;
+use wire::h1::response_head::faulty_lines;
+use wire::reject::Reject;
 
 /// Cause of a request that leaves a member, because the checks took the member out.
 pub(super) const MEMBER_DOWN: &str = "the checks took the member out while the request waited";

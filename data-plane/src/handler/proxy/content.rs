@@ -5,13 +5,13 @@ use crate::handler::proxy::log::log_surplus;
 use crate::handler::proxy::transfer::{self, Transfer};
 use crate::limits::COPIED_REST_BYTES_MIN;
 use crate::upstream::with_receive_buffer;
-use crate::wire::h1::body_decoder::{BodyDecoder, BodyStep};
-use crate::wire::reject::Reject;
 use base::limits::PASSED_BYTES_MIN;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
+use wire::h1::body_decoder::{BodyDecoder, BodyStep};
+use wire::reject::Reject;
 
 /// Future that moves the content of a response from the member to the client, and the rest of the request's
 /// body in the other direction.

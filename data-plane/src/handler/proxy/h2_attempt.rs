@@ -15,16 +15,16 @@ use crate::handler::proxy::transfer::Transfer;
 use crate::handler::{Request, Response, ResponseBody};
 use crate::limits::{PIPE_BYTES, PROXY_CONTINUE_SECONDS};
 use crate::upstream::{H2MemberConn, H2RequestStream, MemberPool};
-use crate::wire::field_section::FieldSection;
-use crate::wire::h1::response_head::{ResponseHead, ResponseLength};
-use crate::wire::h2::UploadLength;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
-use crate::wire::status::{Status, StatusLine};
 use base::coarse_timer::CoarseTimer;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use wire::field_section::FieldSection;
+use wire::h1::response_head::{ResponseHead, ResponseLength};
+use wire::h2::UploadLength;
+use wire::reject::Reject;
+use wire::request_head::Method;
+use wire::status::{Status, StatusLine};
 
 /// A request on one stream of a connection.
 pub(super) struct H2Attempt {

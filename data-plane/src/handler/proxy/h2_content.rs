@@ -4,10 +4,10 @@ use crate::handler::proxy::h2_upload::H2Upload;
 use crate::handler::proxy::retry::AttemptFailure;
 use crate::handler::proxy::transfer::{self, Transfer};
 use crate::upstream::{H2Failure, H2RequestStream, ResponsePart};
-use crate::wire::reject::Reject;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use wire::reject::Reject;
 
 /// Future that moves the content of a response from the member to the client, and the rest of the request's
 /// body in the other direction.

@@ -8,14 +8,14 @@ use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::{Request, Response, ResponseBody};
 use crate::ledger::access_log::MemberCall;
 use crate::upstream::balancer::Lease;
-use crate::wire::h1::response_head::ResponseHead;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Version;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::Status;
 use base::clock::monotonic_ms_at;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use wire::h1::response_head::ResponseHead;
+use wire::reject::Reject;
+use wire::request_head::Version;
+use wire::response_fields::ResponseFields;
+use wire::status::Status;
 
 /// Call of an attempt, as far as the reader of the response needs the call.
 pub(super) struct HeadReader<'c> {

@@ -4,7 +4,7 @@ use crate::handler::Request;
 use crate::handler::proxy::route::{NAME, ProxyRoute};
 use crate::upstream;
 use crate::upstream::balancer::{Lease, StateChange};
-use crate::wire::reject::Reject;
+use wire::reject::Reject;
 
 /// Logs the change of a member's state.
 pub(super) fn log_change(route: &ProxyRoute, lease: &Lease, change: StateChange) {

@@ -13,7 +13,7 @@ use crate::limits::{
     PIPE_BYTES_MIN, READ_BUFFER_BYTES,
 };
 use crate::upstream::{MemberConn, MemberWindow};
-use crate::wire::reject::Reject;
+use wire::reject::Reject;
 
 /// Reserves memory for the bytes that a member may send ahead on an idle connection with `window`. Returns false if the
 /// call must take a connection with a narrower window.

@@ -3,12 +3,12 @@
 use crate::handler::Request;
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::settings::{CLIENT_PLACEHOLDER, USER_PLACEHOLDER};
-use crate::wire::fields::Fields;
-use crate::wire::forwarded::{ForwardedLists, OwnHop};
-use crate::wire::origin_fields::states_origin;
-use crate::wire::request_target::push_encoded;
-use base::ip_endpoint::IpOctets;
 use std::net::IpAddr;
+use wire::fields::Fields;
+use wire::forwarded::{ForwardedLists, OwnHop};
+use wire::ip_endpoint::IpOctets;
+use wire::origin_fields::states_origin;
+use wire::request_target::push_encoded;
 
 /// Appends the address of the client and the host and scheme of the client's request, which replace the
 /// fields that the client sent. The lists of a trusted proxy are passed on and extended by the proxy. Fields that

@@ -8,11 +8,11 @@ use crate::handler::Request;
 use crate::handler::call::body::rate::TransferRate;
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::upstream::balancer::Lease;
-use crate::wire::fields::Fields;
-use crate::wire::h1::response_head::ResponseHead;
-use crate::wire::reject::Reject;
 use base::clock::monotonic_ms;
 use std::task::Context;
+use wire::fields::Fields;
+use wire::h1::response_head::ResponseHead;
+use wire::reject::Reject;
 
 /// Media type of an event stream (HTML, server-sent events).
 const EVENT_STREAM: &[u8] = b"text/event-stream";

@@ -3,8 +3,8 @@
 
 use crate::handler::Request;
 use crate::upstream::settings::ProxyHeaderVersion;
-use crate::wire::proxy_protocol::{ProxyHeader, push_v1, push_v2};
-use base::ip_endpoint::{IpEndpoint, IpOctets};
+use wire::ip_endpoint::{IpEndpoint, IpOctets};
+use wire::proxy_protocol::{ProxyHeader, push_v1, push_v2};
 
 /// Returns the header for the client of `request`. Port 0 and the address with only zero bits stand for an
 /// unknown port and an unknown address of the server.

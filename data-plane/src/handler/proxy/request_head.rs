@@ -6,21 +6,21 @@ use crate::handler::proxy::origin::{is_forged, push_configured, push_field, push
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::settings::ForwardedHost;
 use crate::upstream::MemberPool;
-use crate::wire::fields::{Fields, is_basic_login};
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::h2::hpack;
-use crate::wire::hop_by_hop::{TooManyConnectionOptions, copy_request_fields};
-use crate::wire::path_readings::sent_path;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
-use crate::wire::request_target::{
+use base::digest::base64;
+use std::cell::Cell;
+use wire::fields::{Fields, is_basic_login};
+use wire::h1::body_decoder::BodyLength;
+use wire::h2::hpack;
+use wire::hop_by_hop::{TooManyConnectionOptions, copy_request_fields};
+use wire::number_text::push_number;
+use wire::path_readings::sent_path;
+use wire::reject::Reject;
+use wire::request_head::Method;
+use wire::request_target::{
     EncodedSlash, encode_path, encode_raw_text, is_below, parse_target_with,
 };
-use crate::wire::via;
-use crate::wire::webdav::{own_reference, with_resource_tags};
-use base::digest::base64;
-use base::number_text::push_number;
-use std::cell::Cell;
+use wire::via;
+use wire::webdav::{own_reference, with_resource_tags};
 
 /// Bytes of the fields that the proxy adds to a request, about.
 const ADDED_BYTES: usize = 384;

@@ -3,14 +3,14 @@
 use crate::handler::Request;
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::settings::ForwardedHost;
-use crate::wire::cookie::CookieScope;
-use crate::wire::fields::Fields;
-use crate::wire::h1::response_head::ResponseHead;
-use crate::wire::hop_by_hop::{TooManyConnectionOptions, copy_response_fields};
-use crate::wire::location::LocationScope;
-use crate::wire::reject::Reject;
-use crate::wire::response_fields::ResponseFields;
 use std::cell::Cell;
+use wire::cookie::CookieScope;
+use wire::fields::Fields;
+use wire::h1::response_head::ResponseHead;
+use wire::hop_by_hop::{TooManyConnectionOptions, copy_response_fields};
+use wire::location::LocationScope;
+use wire::reject::Reject;
+use wire::response_fields::ResponseFields;
 
 /// Returns the fields of a response without the fields of the connection and the fields that the driver
 /// writes. URLs and cookies are rewritten.

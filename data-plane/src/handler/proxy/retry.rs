@@ -3,11 +3,11 @@
 use crate::handler::proxy::cause;
 use crate::upstream::balancer::MemberId;
 use crate::upstream::{ConnectFault, H2Failure, MemberTlsFailure, NotHttp2};
-use crate::wire::h2::H2ConnectionError;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
 use std::io;
 use std::time::Duration;
+use wire::h2::H2ConnectionError;
+use wire::reject::Reject;
+use wire::request_head::Method;
 
 /// Failure of one attempt to get a response.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Settings of the requests that a route forwards: Host, the prefix of the path, and the fields of both directions.
 
-use crate::wire::path_readings::Slashes;
+use wire::path_readings::Slashes;
 
 /// Placeholder for the client's address in the values of [`ForwardSettings::request_fields`].
 pub const CLIENT_PLACEHOLDER: &str = "{client}";

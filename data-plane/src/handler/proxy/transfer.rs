@@ -10,11 +10,11 @@ use crate::ledger::shared_limit::RefusalCounters;
 use crate::ledger::shared_limit::SharedLimit;
 use crate::upstream::balancer::Lease;
 use crate::upstream::{self, MemberPool};
-use crate::wire::reject::Reject;
 use base::clock::monotonic_ms;
 use base::coarse_timer::CoarseTimer;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use wire::reject::Reject;
 
 /// Way of a response's content from the member to the client.
 pub(super) struct Transfer {

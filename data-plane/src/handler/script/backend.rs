@@ -15,14 +15,14 @@ use crate::ledger::admission::CallSlot;
 use crate::ledger::body_memory::BodyReservation;
 use crate::limits;
 use crate::upstream::{Backend, Conn, IdleConn, ReusePolicy};
-use crate::wire::fastcgi::{FastCgiEnd, FastCgiStep, HEADER_BYTES, MalformedRecord};
-use crate::wire::reject::Reject;
 use base::task::spawn_local_with_timeout;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use wire::fastcgi::{FastCgiEnd, FastCgiStep, HEADER_BYTES, MalformedRecord};
+use wire::reject::Reject;
 
 /// Protocol of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,15 +12,15 @@ use crate::handler::{
     Handler, HandlerError, LocalBoxFuture, Request, Response, Script, check_access,
 };
 use crate::site::{SecretPaths, SiteRoot, hidden};
-use crate::wire::cgi::Environment;
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::reject::Reject;
 use rustix::fs::{FileType, fstat};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use wire::cgi::Environment;
+use wire::h1::body_decoder::BodyLength;
+use wire::reject::Reject;
 
 /// Handler of the scripts of a folder.
 pub struct CgiHandler {

@@ -1,8 +1,8 @@
 //! FastCGI as the protocol of a call: request numbers, records of the request, and decoding of the response.
 
 use crate::limits;
-use crate::wire::cgi::{MetaVariables, OverridingSink};
-use crate::wire::fastcgi::{
+use wire::cgi::{MetaVariables, OverridingSink};
+use wire::fastcgi::{
     self, FIRST_REQUEST, FastCgiDecoder, FastCgiRequestEncoder, FastCgiStep, MalformedRecord,
 };
 

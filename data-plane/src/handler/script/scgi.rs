@@ -2,9 +2,9 @@
 //! uses a connection of its own.
 
 use crate::limits;
-use crate::wire::cgi::{MetaVariables, OverridingSink};
-use crate::wire::fastcgi::FastCgiStep;
-use crate::wire::scgi::ScgiRequestEncoder;
+use wire::cgi::{MetaVariables, OverridingSink};
+use wire::fastcgi::FastCgiStep;
+use wire::scgi::ScgiRequestEncoder;
 
 /// Returns the encoded request without its body.
 pub(super) fn encode_head(meta: &MetaVariables<'_>, own: &[(String, String)]) -> Vec<u8> {

@@ -6,11 +6,11 @@ use crate::handler::pipe::{PipeRead, pipe};
 use crate::handler::test_handler::gates::TestGates;
 use crate::handler::{HandlerError, Request, Response, ResponseBody};
 use crate::limits;
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::reject::Reject;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::Status;
 use std::sync::Arc;
+use wire::h1::body_decoder::BodyLength;
+use wire::reject::Reject;
+use wire::response_fields::ResponseFields;
+use wire::status::Status;
 
 /// Sends two interim responses, reads the body to its end, and answers with a short page.
 pub(super) async fn hints(mut request: Request) -> Result<Response, HandlerError> {

@@ -3,10 +3,10 @@
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter, pipe};
 use crate::handler::{HandlerError, Request, Response, ResponseBody};
 use crate::limits;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::Status;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use wire::response_fields::ResponseFields;
+use wire::status::Status;
 
 /// Counters of all tunnels of a route.
 #[derive(Default, Debug)]

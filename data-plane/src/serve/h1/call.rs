@@ -15,11 +15,11 @@ use crate::serve::response_record::ResponseRecord;
 use crate::serve::subrequest::client_request;
 use crate::serve::tunnel::request_tunnel;
 use crate::site::Site;
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::request_head::{Method, RequestHead, Version};
-use crate::wire::status::Status;
 use crate::world::{SecureFields, World};
 use std::sync::Arc;
+use wire::h1::body_decoder::BodyLength;
+use wire::request_head::{Method, RequestHead, Version};
+use wire::status::Status;
 
 /// A call of a handler, with all data owned.
 pub(in crate::serve) struct H1Call {

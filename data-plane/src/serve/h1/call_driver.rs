@@ -26,12 +26,12 @@ use crate::serve::send_memory::{
 };
 use crate::serve::stall::StallClock;
 use crate::serve::tunnel::opens_tunnel;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Version;
-use crate::wire::status::{Status, StatusLine};
-use crate::wire::trailers::allowed_trailers;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
+use wire::reject::Reject;
+use wire::request_head::Version;
+use wire::status::{Status, StatusLine};
+use wire::trailers::allowed_trailers;
 
 /// The transfer of the response to the peer.
 enum H1Download {

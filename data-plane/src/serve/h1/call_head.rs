@@ -6,9 +6,9 @@ use crate::serve::connection::AfterResponse;
 use crate::serve::response_head::{
     is_without_content, push_connection_lines, push_server_and_date,
 };
-use crate::wire::request_head::Version;
 use crate::world::SecureFields;
-use base::number_text::push_number;
+use wire::number_text::push_number;
+use wire::request_head::Version;
 
 /// The delimiter of the response body (RFC 9112 §6.3).
 #[derive(Copy, Clone, PartialEq, Eq)]

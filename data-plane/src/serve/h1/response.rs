@@ -15,13 +15,13 @@ use crate::serve::redispatch;
 use crate::serve::response_head::push_connection_lines;
 use crate::serve::synthetic_response::{SyntheticResponse, lines_beside};
 use crate::site::{Listing, VariantResponse};
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead, Version};
-use crate::wire::status::{Status, StatusLine};
 use crate::world::World;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
+use wire::h1::body_decoder::BodyLength;
+use wire::reject::Reject;
+use wire::request_head::{Method, RequestHead, Version};
+use wire::status::{Status, StatusLine};
 
 /// A request at the time of its response.
 struct H1Exchange<'l> {

@@ -20,12 +20,6 @@ use crate::serve::h2;
 use crate::serve::rare_events;
 use crate::serve::request_ledger::RequestReservation;
 use crate::tls::{ACME_TLS_ALPN, Tls};
-use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
-use crate::wire::h1::request;
-use crate::wire::h1::request::ParsedHead;
-use crate::wire::h2::frame::PREFACE;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{RequestHead, Version};
 use crate::world::World;
 use rustls::HandshakeKind;
 use std::future::poll_fn;
@@ -34,6 +28,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::task::yield_now;
+use wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
+use wire::h1::request;
+use wire::h1::request::ParsedHead;
+use wire::h2::frame::PREFACE;
+use wire::reject::Reject;
+use wire::request_head::{RequestHead, Version};
 
 /// A connection and its state between two reads.
 pub(in crate::serve) struct H1Session {
@@ -558,7 +558,7 @@ impl H1Session {
                     }
                 }
                 Ok(DiscardProgress::Done(end)) => {
-                    match request::parse_head(bytes, &mut copy, &mut 0, &world.limits) {
+                    match request::parse_head(bytes, &mut copy, &mut 0, &world.limits.head) {
                         Ok(ParsedHead::Complete { head, head_bytes }) => {
                             self.body_read = !body.is_too_long;
                             let look = self.answer(&world, &head, head_bytes, end, cx);
@@ -576,7 +576,7 @@ impl H1Session {
                 Err(reject) => self.refused(reject, bytes, cx),
             };
         }
-        match request::parse_head(bytes, &mut copy, &mut self.scanned, &world.limits) {
+        match request::parse_head(bytes, &mut copy, &mut self.scanned, &world.limits.head) {
             Ok(ParsedHead::Partial) => RequestOutcome::More,
             Err(reject) => self.refused(reject, bytes, cx),
             Ok(ParsedHead::Complete { head, head_bytes }) => {

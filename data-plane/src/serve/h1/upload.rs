@@ -2,10 +2,10 @@
 
 use crate::handler::pipe::PipeWriter;
 use crate::serve::request_ledger::{ConnectionAccount, RequestReservation};
-use crate::wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
-use crate::wire::reject::Reject;
-use crate::wire::trailers::allowed_request_trailers;
 use std::rc::Rc;
+use wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
+use wire::reject::Reject;
+use wire::trailers::allowed_request_trailers;
 
 /// The transfer of a request body to the handler.
 pub(super) struct H1Upload {

@@ -1,9 +1,9 @@
 //! Buffers of a worker for HTTP/2 connections.
 
 use crate::site::VariantResponse;
-use crate::wire::field_section::FieldSection;
-use crate::wire::h2::hpack::HpackScratch;
 use std::cell::RefCell;
+use wire::field_section::FieldSection;
+use wire::h2::hpack::HpackScratch;
 
 /// Buffers shared by all HTTP/2 connections of a worker, in use only while a connection is polled.
 #[derive(Default)]

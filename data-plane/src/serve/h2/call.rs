@@ -22,13 +22,13 @@ use crate::serve::send_memory::{reserve_socket, reserve_socket_again, reserve_wh
 use crate::serve::stream_call::{StreamCall, WindowCredit};
 use crate::serve::subrequest::client_request;
 use crate::serve::tunnel::{StreamTunnel, request_tunnel};
-use crate::wire::h2::H2ErrorCode;
-use crate::wire::h2::stream::RemoteState;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead};
-use crate::wire::status::Status;
 use crate::world::Host;
 use std::task::{Context, Poll};
+use wire::h2::H2ErrorCode;
+use wire::h2::stream::RemoteState;
+use wire::reject::Reject;
+use wire::request_head::{Method, RequestHead};
+use wire::status::Status;
 
 impl H2Session<'_> {
     /// Starts a handler call.

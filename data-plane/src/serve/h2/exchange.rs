@@ -11,11 +11,11 @@ use crate::serve::response_head::Hpack;
 use crate::serve::response_record::ResponseRecord;
 use crate::serve::stall::StallClock;
 use crate::serve::stream_call::StreamCall;
-use crate::wire::field_section::FieldSection;
 use base::thread_pool::ThreadPoolError;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use wire::field_section::FieldSection;
 
 /// A request in the table of streams.
 pub(super) struct H2Exchange {

@@ -2,7 +2,6 @@
 //! [`dispatch`](crate::serve::dispatch), and carries out the result at once or after a wait.
 
 use crate::ledger::active_requests::RequestPhase;
-use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::attempt::{
     Attempt, ContentAction, Progress, ReadyResponse, RequestContent, Step,
@@ -21,17 +20,17 @@ use crate::serve::response_head::{Hpack, push_fields};
 use crate::serve::stream_call::WindowCredit;
 use crate::serve::synthetic_response::{SyntheticResponse, lines_beside};
 use crate::site::{Listing, VariantResponse};
-use crate::wire::field_section::FieldSection;
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::h2::connection::remote_state;
-use crate::wire::h2::{H2ConnectionError, H2ErrorCode, frame, hpack};
-use crate::wire::priority::Priority;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead, Version};
-use crate::wire::status::Status;
 use crate::world::{SecureFields, World};
 use std::net::IpAddr;
 use std::task::Context;
+use wire::field_section::FieldSection;
+use wire::h1::body_decoder::BodyLength;
+use wire::h2::connection::remote_state;
+use wire::h2::{H2ConnectionError, H2ErrorCode, frame, hpack};
+use wire::priority::Priority;
+use wire::reject::Reject;
+use wire::request_head::{Method, RequestHead, Version};
+use wire::status::Status;
 
 /// Highest urgency value (RFC 9218 §4.1) of small responses sent at once. A less urgent response is queued
 /// regardless of the size.
@@ -288,7 +287,7 @@ impl H2Session<'_> {
         let stream = self.h2.stream(id)?;
         Some(OwedResponse {
             id,
-            ended: stream.remote == crate::wire::h2::stream::RemoteState::Ended,
+            ended: stream.remote == wire::h2::stream::RemoteState::Ended,
             is_new: false,
             client: self.who.peer,
             body: BodyLength::None,
@@ -621,7 +620,7 @@ impl H2Session<'_> {
     /// Returns true if the content can be sent directly after the HEADERS frame. Bytes pending in `out` may
     /// have to be written first.
     fn fits_at_once(&mut self, owed: OwedResponse, bytes: usize, cx: &mut Context<'_>) -> bool {
-        let is_small = bytes <= limits::H2_SMALL_BODY_BYTES && owed.is_new;
+        let is_small = bytes <= wire::limits::H2_SMALL_BODY_BYTES && owed.is_new;
         if !is_small || owed.priority.urgency > URGENCY_AT_ONCE || !self.h2.fits_at_once(bytes) {
             return false;
         }

@@ -17,15 +17,15 @@ use crate::serve::request_ledger::{ConnectionAccount, RequestReservation, ShedOr
 use crate::serve::response_body::BodyFill;
 use crate::serve::stall::StallClock;
 use crate::site::VariantResponse;
-use crate::wire::h2::stream::RemoteState;
-use crate::wire::h2::{self, H2ConnectionError, H2ErrorCode, H2Event, H2ResetCause};
-use crate::wire::reject::Reject;
 use base::client_network::ClientNetwork;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use wire::h2::stream::RemoteState;
+use wire::h2::{self, H2ConnectionError, H2ErrorCode, H2Event, H2ResetCause};
+use wire::reject::Reject;
 
 /// State of an HTTP/2 connection.
 pub(super) struct H2Session<'c> {
@@ -88,7 +88,7 @@ pub(in crate::serve) async fn run(on: &mut Connection) -> AfterResponse {
     let stats = Arc::clone(&context.stats);
     stats.h2_connections.increment();
     let _closed = ClosedCount(&stats.h2_connections_closed);
-    let head_bytes = context.world().limits.head_bytes;
+    let head_bytes = context.world().limits.head.head_bytes;
     let account = context.request_ledger.account(on.peer);
     let mut session = H2Session {
         unfinished: account.unfinished(),
@@ -307,7 +307,7 @@ impl H2Session<'_> {
         let mut has_checked_inotify = false;
         self.is_hungry = false;
         while self.unsent() < OUT_BYTES_MAX && self.budget > 0 {
-            let limits = &world.limits;
+            let limits = &world.limits.head;
             match self
                 .h2
                 .receive(&mut input, &mut request, &mut strings, limits, now_ms)?

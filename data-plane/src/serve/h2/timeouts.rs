@@ -7,10 +7,10 @@ use crate::serve::connection_ledger::Activity;
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::h2::exchange::{H2Exchange, H2ExchangeState};
 use crate::serve::h2::session::{H2Session, H2ShutdownStage, IDLE};
-use crate::wire::h2::stream::{H2Stream, RemoteState};
-use crate::wire::h2::{H2ConnectionError, H2ErrorCode};
-use crate::wire::reject::Reject;
 use std::task::Context;
+use wire::h2::stream::{H2Stream, RemoteState};
+use wire::h2::{H2ConnectionError, H2ErrorCode};
+use wire::reject::Reject;
 
 /// Time for which the server waits for the peer to receive GOAWAY, in milliseconds.
 const LEAVE_MS: u64 = 1_000;

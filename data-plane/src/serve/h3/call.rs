@@ -23,10 +23,6 @@ use crate::serve::send_memory::reserve_whole;
 use crate::serve::stream_call::{HandlerAnswer, StreamCall};
 use crate::serve::subrequest::client_request;
 use crate::serve::tunnel::{StreamTunnel, request_tunnel};
-use crate::wire::h3::{H3ErrorCode, frame};
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead};
-use crate::wire::status::Status;
 use crate::world::World;
 use bytes::Bytes;
 use std::future::{Future, poll_fn};
@@ -35,6 +31,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
+use wire::h3::{H3ErrorCode, frame};
+use wire::reject::Reject;
+use wire::request_head::{Method, RequestHead};
+use wire::status::Status;
 
 /// A request during a handler call.
 pub(super) struct H3Call {

@@ -3,7 +3,6 @@
 
 use crate::handler::LocalBoxFuture;
 use crate::ledger::stats::ClosedCount;
-use crate::limits;
 use crate::serve::connection_ledger::ConnectionEntry;
 use crate::serve::context::WorkerContext;
 use crate::serve::h3::connection_guard::H3ConnectionGuard;
@@ -11,7 +10,6 @@ use crate::serve::h3::exchange::H3Exchange;
 use crate::serve::h3::session::{H3Session, H3ShutdownStage, varint};
 use crate::serve::rare_events;
 use crate::tls;
-use crate::wire::h3::{H3ConnectionError, H3ErrorCode, UnidirectionalStream, frame};
 use base::task::{spawn_boxed, spawn_local};
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connecting, ConnectionError, RecvStream, SendStream, TransportErrorCode, VarInt};
@@ -22,6 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep, timeout};
+use wire::h3::{H3ConnectionError, H3ErrorCode, UnidirectionalStream, frame};
 
 /// TLS alert for a server name without a certificate (RFC 8446 §6.2).
 const ACCESS_DENIED: u8 = 49;
@@ -154,7 +153,7 @@ impl H3Session {
         let world = self.context.world();
         let seconds = world.limits.head_seconds;
         let mut opening = Vec::new();
-        frame::push_opening(world.limits.head_bytes, &mut opening);
+        frame::push_opening(world.limits.head.head_bytes, &mut opening);
         drop(world);
         let opened = timeout(Duration::from_secs(seconds.into()), async {
             let mut control = self.quic.open_uni().await.ok()?;
@@ -248,7 +247,7 @@ impl H3Session {
         let mut inbound = UnidirectionalStream::default();
         loop {
             let read = recv
-                .read_chunk(limits::H3_CONTROL_FRAME_BYTES_MAX, true)
+                .read_chunk(wire::limits::H3_CONTROL_FRAME_BYTES_MAX, true)
                 .await;
             let heard = match read {
                 Ok(Some(chunk)) => {
@@ -257,7 +256,7 @@ impl H3Session {
                     let idle = inbound.take_idle_frames();
                     heard.and_then(|goes_on| {
                         self.charge_abuse(
-                            idle * limits::UNKNOWN_FRAME_POINTS,
+                            idle * wire::limits::UNKNOWN_FRAME_POINTS,
                             "a flood of control frames",
                         )?;
                         Ok(goes_on)
@@ -279,7 +278,7 @@ impl H3Session {
 
     fn stopped_listening(&self) {
         let _ = self
-            .charge_abuse(limits::RESET_POINTS, "a flood of unknown streams")
+            .charge_abuse(wire::limits::RESET_POINTS, "a flood of unknown streams")
             .map_err(|fatal| self.fatal(fatal));
     }
 }

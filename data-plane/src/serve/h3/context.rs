@@ -1,7 +1,5 @@
 //! State of HTTP/3 that connections share: on a worker, and on all workers of the process.
 
-use crate::wire::field_section::FieldSection;
-use crate::wire::h3::qpack::QpackScratch;
 use base::fair_share::ClientHoldings;
 use quinn::{Endpoint, Incoming};
 use std::cell::RefCell;
@@ -10,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
+use wire::field_section::FieldSection;
+use wire::h3::qpack::QpackScratch;
 
 /// Workers that take new connections. The list changes only when a worker starts or ends.
 #[derive(Default)]

@@ -7,13 +7,6 @@ use crate::serve::h3::session::{H3Session, now, varint};
 use crate::serve::linger::Linger;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::response_head::{Qpack, push_fields};
-use crate::wire::field_section::{FieldSection, SectionKind};
-use crate::wire::h3::request_stream::RequestStreamEndError;
-use crate::wire::h3::{
-    H3ConnectionError, H3ErrorCode, RequestStreamEvent, RequestStreamReceiver, frame, qpack,
-};
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Version;
 use crate::world::SecureFields;
 use bytes::Bytes;
 use quinn::{RecvStream, SendStream};
@@ -24,6 +17,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::timeout;
+use wire::field_section::{FieldSection, SectionKind};
+use wire::h3::request_stream::RequestStreamEndError;
+use wire::h3::{
+    H3ConnectionError, H3ErrorCode, RequestStreamEvent, RequestStreamReceiver, frame, qpack,
+};
+use wire::limits::HeadLimits;
+use wire::reject::Reject;
+use wire::request_head::Version;
 
 /// A request on its stream, with both directions of the stream.
 pub(super) struct H3Exchange {
@@ -205,7 +206,7 @@ impl H3Exchange {
         self.reset(code);
         if let Err(fatal) = self
             .session
-            .charge_abuse(limits::RESET_POINTS, "rapid reset")
+            .charge_abuse(wire::limits::RESET_POINTS, "rapid reset")
         {
             self.session.fatal(fatal);
         }
@@ -266,13 +267,13 @@ impl H3Exchange {
         request: &mut FieldSection,
         bounds: &Limits,
     ) -> Result<(), H3ExchangeError> {
-        if let Poll::Ready(read) = now(poll_fn(|cx| self.poll_fields(cx, request, bounds))) {
+        if let Poll::Ready(read) = now(poll_fn(|cx| self.poll_fields(cx, request, &bounds.head))) {
             return read;
         }
         let patience = Duration::from_secs(bounds.head_seconds.into());
         let waiting = Rc::clone(&self.waiting);
         let head = poll_fn(|cx| {
-            let polled = self.poll_fields(cx, request, bounds);
+            let polled = self.poll_fields(cx, request, &bounds.head);
             if polled.is_pending() {
                 self.take_up(self.receiver.section_bytes())?;
             }
@@ -295,7 +296,7 @@ impl H3Exchange {
         &mut self,
         cx: &mut Context<'_>,
         request: &mut FieldSection,
-        limits: &Limits,
+        limits: &HeadLimits,
     ) -> Poll<Result<(), H3ExchangeError>> {
         loop {
             let mut input = &self.chunk[..];
@@ -389,7 +390,7 @@ impl H3Exchange {
                 RequestStreamEvent::Trailers(section) | RequestStreamEvent::Fields(section) => {
                     let context = self.session.context.clone();
                     let mut request = context.h3.request();
-                    let limits = &context.world().limits;
+                    let limits = &context.world().limits.head;
                     let decoded = decode(&context, section, &mut request, limits, true);
                     self.trailers = match request.fault() {
                         Some(fault) => Err(fault),
@@ -474,7 +475,7 @@ impl H3Exchange {
     /// Charges frames without effect to the abuse budget.
     fn pay(&mut self) -> Result<(), H3ExchangeError> {
         let frames = self.receiver.take_idle_frames();
-        let points = frames * limits::EMPTY_DATA_POINTS;
+        let points = frames * wire::limits::EMPTY_DATA_POINTS;
         Ok(self
             .session
             .charge_abuse(points, "a flood of empty frames")?)
@@ -538,7 +539,7 @@ fn decode(
     context: &WorkerContext,
     section: &[u8],
     request: &mut FieldSection,
-    limits: &Limits,
+    limits: &HeadLimits,
     is_trailer: bool,
 ) -> Result<(), H3ConnectionError> {
     let kind = match is_trailer {

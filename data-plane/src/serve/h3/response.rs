@@ -20,12 +20,6 @@ use crate::serve::response_body::{BodyFill, BodyReader};
 use crate::serve::response_record::ResponseRecord;
 use crate::serve::synthetic_response::{SyntheticResponse, lines_beside};
 use crate::site::{Listing, VariantResponse};
-use crate::wire::field_section::FieldSection;
-use crate::wire::h1::body_decoder::BodyLength;
-use crate::wire::h3::{H3ErrorCode, frame, qpack};
-use crate::wire::reject::Reject;
-use crate::wire::request_head::{Method, RequestHead, Version};
-use crate::wire::status::Status;
 use crate::world::{SecureFields, World};
 use bytes::Bytes;
 use quinn::SendStream;
@@ -33,6 +27,12 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::time::timeout;
+use wire::field_section::FieldSection;
+use wire::h1::body_decoder::BodyLength;
+use wire::h3::{H3ErrorCode, frame, qpack};
+use wire::reject::Reject;
+use wire::request_head::{Method, RequestHead, Version};
+use wire::status::Status;
 /// Result of a dispatch.
 enum H3ExchangeStep {
     /// QUIC has accepted the whole response.

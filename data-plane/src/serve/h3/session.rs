@@ -11,8 +11,6 @@ use crate::serve::dispatch_context::{Audience, DispatchContext, EndpointLookup, 
 use crate::serve::h3::pending_request::{PendingRequest, ShedWaker};
 use crate::serve::request_ledger::{ConnectionAccount, ShedOrder};
 use crate::tls::ConnectionIdentity;
-use crate::wire::abuse_budget::AbuseBudget;
-use crate::wire::h3::{H3ConnectionError, H3ErrorCode, UnidirectionalState};
 use base::client_network::ClientNetwork;
 use quinn::{Connection, VarInt};
 use std::cell::{Cell, RefCell};
@@ -24,6 +22,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
+use wire::abuse_budget::AbuseBudget;
+use wire::h3::{H3ConnectionError, H3ErrorCode, UnidirectionalState};
 
 /// State of a connection, shared with the tasks of the streams.
 pub(super) struct H3Session {
@@ -177,7 +177,10 @@ impl H3Session {
 
     /// Charges the abuse budget for a part of a body that the client's windows cut off after `bytes`.
     pub(super) fn pay_for_part(&self, bytes: usize) -> Result<(), H3ConnectionError> {
-        self.charge_abuse(limits::WINDOW_UPDATE_POINTS, "windows opened byte by byte")?;
+        self.charge_abuse(
+            wire::limits::WINDOW_UPDATE_POINTS,
+            "windows opened byte by byte",
+        )?;
         self.abuse_budget.borrow_mut().refund_sent_bytes(bytes);
         Ok(())
     }
@@ -186,7 +189,7 @@ impl H3Session {
     pub(super) fn served(&self) {
         self.abuse_budget
             .borrow_mut()
-            .refund(limits::RESPONSE_POINTS);
+            .refund(wire::limits::RESPONSE_POINTS);
     }
 
     /// Records the start of the longest stall among the waiting requests.

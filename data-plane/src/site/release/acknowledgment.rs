@@ -6,9 +6,9 @@ use crate::limits::{
     RECEIVE_FIRST_SERVED_MILLISECONDS_MAX, RECEIVE_SERVED_MILLISECONDS_MAX,
     RECEIVE_SERVED_PAUSE_MILLISECONDS,
 };
-use crate::wire::release_pointer::ReleasePointer;
 use base::atomic_file;
 use base::digest::hex;
+use release::release_pointer::ReleasePointer;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};

@@ -9,13 +9,13 @@ use crate::site::root::SiteRoot;
 use crate::site::scan::scan;
 use crate::site::{SiteRules, Symlinks};
 use crate::store::{Flip, SiteRecords, SiteWriter, StoreWriter, read_manifest};
-use crate::wire::hashed_name::is_hashed;
-use crate::wire::manifest::{
-    BlobRef, Changes, ManifestError, ManifestLine, ManifestReader, ManifestWriter,
-};
-use crate::wire::release_pointer::ReleasePointer;
 use base::digest::hex;
 use base::visible_text::shortened;
+use release::hashed_name::is_hashed;
+use release::manifest::{
+    BlobRef, Changes, ManifestError, ManifestLine, ManifestReader, ManifestWriter,
+};
+use release::release_pointer::ReleasePointer;
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io;

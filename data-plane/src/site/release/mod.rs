@@ -30,14 +30,14 @@ use crate::store::{
     ReleaseStore, ReleaseSupport, SiteRecords, StoreError, StoreFolder, has_contents,
     read_manifest, withdrawn_releases,
 };
-use crate::wire::reject::Reject;
-use crate::wire::release_pointer::ReleasePointer;
 use base::atomic_file;
 use base::digest::{from_hex, hex};
+use release::release_pointer::ReleasePointer;
 use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use wire::reject::Reject;
 
 /// Release to serve, as configured.
 #[derive(Clone, PartialEq, Eq, Debug)]

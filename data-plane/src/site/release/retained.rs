@@ -17,7 +17,7 @@ use crate::site::file::SiteFile;
 use crate::site::folder::{FolderNode, SiteFolder};
 use crate::site::rules::SiteRules;
 use crate::store::{ReleaseStore as _, StoreFolder};
-use crate::wire::release_pointer::ReleasePointer;
+use release::release_pointer::ReleasePointer;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -6,15 +6,15 @@ use crate::site::file::{FileMeta, VariantKind};
 use crate::site::folder::FolderNode;
 use crate::site::tests::{Reply, answer, ask, get};
 use crate::site::{CacheControlRule, ContentBudget, Site, SiteResponse, SiteRules};
-use crate::wire::fields::ContentCoding;
-use crate::wire::glob::Glob;
-use crate::wire::release_pointer::ReleasePointer;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base::atomic_file;
 use base::digest::sha256;
+use release::glob::Glob;
+use release::release_pointer::ReleasePointer;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use tempfile::TempDir;
+use wire::fields::ContentCoding;
 
 /// Store in a temporary folder.
 struct TestStore(TempDir);
@@ -174,7 +174,7 @@ fn a_release_is_served_like_a_folder() {
         Some("max-age=31536000, immutable")
     );
     assert_eq!(
-        site.error_path(crate::wire::status::Status(404)),
+        site.error_path(wire::status::Status(404)),
         Some(&b"404.html"[..])
     );
     // Equal content has one entity tag in a folder and in a release.
@@ -224,7 +224,7 @@ fn rules_of_the_operator_win() {
     assert_eq!(field(&site, "/a.html", "Cache-Control"), "no-store");
     assert_eq!(field(&site, "/a.css", "X-A"), "theirs");
     assert_eq!(field(&site, "/a.css", "X-B"), "ours");
-    let page = |status| site.error_path(crate::wire::status::Status(status));
+    let page = |status| site.error_path(wire::status::Status(status));
     assert_eq!(page(404), Some(&b"ours.html"[..]));
     assert_eq!(page(410), Some(&b"gone.html"[..]));
     let rule = CacheControlRule {

@@ -6,11 +6,11 @@ use crate::site::file::{BlobVersion, FileMeta, FileVersion, SIDECARS, SidecarVer
 use crate::site::folder::{FolderNode, SiteFolder, SymlinkTarget};
 use crate::site::published_rules::{PublishedRules, PublishedRulesBuilder};
 use crate::site::rules::SiteRules;
-use crate::wire::content_coding::ContentCoding;
-use crate::wire::manifest::{BlobRef, ManifestLine, ManifestReader};
 use base::job_end;
+use release::manifest::{BlobRef, ManifestLine, ManifestReader};
 use std::borrow::Cow;
 use std::sync::Arc;
+use wire::content_coding::ContentCoding;
 
 /// Tree and rules of a release.
 pub struct ReleaseContent {

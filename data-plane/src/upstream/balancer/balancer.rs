@@ -19,9 +19,9 @@ use crate::upstream::balancer::state::{ChangeReason, CheckOutcome, MemberState, 
 use crate::upstream::balancer::sticky::SessionKey;
 use crate::upstream::balancer::ticket::{QueueTicket, WaitRefused};
 use crate::upstream::settings::{BalancerSettings, MemberHost, MemberUrl};
-use crate::wire::heartbeat::Heartbeat;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::heartbeat::Heartbeat;
 
 /// A balancer with its members.
 pub struct Balancer {

@@ -1,8 +1,8 @@
 //! Last heartbeats of members: the numbers of idle and of busy workers, announced each second.
 
 use crate::limits::HEARTBEAT_EXPIRY_MILLISECONDS;
-use crate::wire::heartbeat::Heartbeat;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use wire::heartbeat::Heartbeat;
 
 /// Returns the weight of a member in a random choice. A member without busy workers probably started a moment
 /// ago and counts a quarter, as in Apache's mod_lbmethod_heartbeat, but at least 1.

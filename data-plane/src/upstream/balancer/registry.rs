@@ -4,9 +4,9 @@ use crate::upstream::balancer::balancer::Balancer;
 use crate::upstream::balancer::edit::BalancerEdits;
 use crate::upstream::balancer::sticky::SessionKey;
 use crate::upstream::settings::BalancerSettings;
-use crate::wire::heartbeat::Heartbeat;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use wire::heartbeat::Heartbeat;
 
 /// Registry of all balancers, with one entry for each name.
 pub struct Balancers {

@@ -7,9 +7,9 @@ use crate::upstream::balancer::seat::Seat;
 use crate::upstream::balancer::slow_start::WeightShare;
 use crate::upstream::balancer::state::{CheckOutcome, MemberState, StateChange};
 use crate::upstream::settings::{AdminState, BalancerSettings, MemberRole, MemberUrl};
-use crate::wire::heartbeat::Heartbeat;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use wire::heartbeat::Heartbeat;
 
 /// State of a balancer at one moment.
 #[derive(Clone, Debug)]

@@ -1,18 +1,20 @@
 //! Windows of responses over HTTP/2, and the round trips of a response from a member that uses the whole window.
 
 use crate::ledger::body_memory::{BodyAccount, BodyMemory, WorkerBodyMemory};
-use crate::limits::{CALL_RESERVED_BYTES, H2_MEMBER_STREAM_WINDOW_BYTES, Limits, PIPE_BYTES};
+use crate::limits::{CALL_RESERVED_BYTES, PIPE_BYTES};
 use crate::upstream::h2_conn::{H2MemberConn, H2RequestStream};
 use crate::upstream::h2_mailbox::ResponsePart;
 use crate::upstream::member_address::ConnOrigin;
-use crate::wire::field_section::FieldSection;
-use crate::wire::h2::frame::{self, END_HEADERS, END_STREAM, H2FrameHeader, HEADER_BYTES};
-use crate::wire::h2::hpack::HpackScratch;
-use crate::wire::h2::{H2ClientEvent, UploadLength};
-use crate::wire::request_head::Method;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use wire::field_section::FieldSection;
+use wire::h2::frame::{self, END_HEADERS, END_STREAM, H2FrameHeader, HEADER_BYTES};
+use wire::h2::hpack::HpackScratch;
+use wire::h2::{H2ClientEvent, UploadLength};
+use wire::limits::H2_MEMBER_STREAM_WINDOW_BYTES;
+use wire::limits::HeadLimits;
+use wire::request_head::Method;
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const FIRST: usize = H2_MEMBER_STREAM_WINDOW_BYTES as usize;
@@ -61,7 +63,7 @@ impl Member {
         let mut state = self.conn.0.borrow_mut();
         let mut input = bytes;
         loop {
-            let limits = Limits::default();
+            let limits = HeadLimits::default();
             let received = state
                 .h2
                 .receive(&mut input, &mut section, &mut strings, &limits, 0);

@@ -5,11 +5,11 @@ use crate::limits::{
     BACKEND_IDLE_MILLISECONDS, BACKEND_UNREAD_QUEUED_MILLISECONDS,
     BACKEND_UNREAD_RETRY_MILLISECONDS,
 };
-use crate::wire::fastcgi::HEADER_BYTES;
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
+use wire::fastcgi::HEADER_BYTES;
 
 /// A listening socket of a backend, and the server's side of the backend.
 struct TestBackend {

@@ -5,9 +5,9 @@ use crate::upstream::balancer::{
 use crate::upstream::settings::{
     AdminState, BalancerSettings, BalancingMethod, ConnectionSettings, MemberRole,
 };
-use crate::wire::heartbeat::Heartbeat;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::heartbeat::Heartbeat;
 
 fn member(address: &str) -> MemberReport {
     MemberReport {

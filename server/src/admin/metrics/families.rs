@@ -6,8 +6,8 @@ use crate::admin::metrics::facts::{Metrics, RouteMetrics};
 use crate::admin::metrics::family::{Family, MetricKind};
 use crate::ledger::route_counters::CacheOutcome;
 use crate::upstream::balancer::{LATENCY_BUCKET_MICROS, MemberReport};
-use crate::wire::reject::Reject;
 use base::machine::RASPBERRY_CONDITIONS;
+use wire::reject::Reject;
 
 /// Function that adds the samples of a family.
 type WriteSamples = fn(&Metrics<'_>, &mut Exposition);

@@ -4,9 +4,9 @@
 use crate::admin::status::joined;
 use crate::ledger::stats::{LatencyTotals, Totals};
 use crate::limits::{HISTORY_INTERVAL_SECONDS, HISTORY_MEMBERS_MAX, HISTORY_SAMPLES_MAX};
-use crate::wire::json::quoted;
 use std::collections::VecDeque;
 use std::fmt::Write;
+use wire::json::quoted;
 
 /// Values of one interval, or of its end.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]

@@ -5,10 +5,10 @@ use crate::admin::status::tests::example;
 use crate::admin::status::{CertificateStatus, RenewalStatus};
 use crate::ledger::route_counters::{CacheOutcome, ResponseSeries, RouteCounters};
 use crate::ledger::stats::Stats;
-use crate::wire::reject::Reject;
 use base::machine::{MachineFacts, ProcessFacts};
 use std::fs;
 use std::path::Path;
+use wire::reject::Reject;
 
 fn status() -> Status {
     Status {

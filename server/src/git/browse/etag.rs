@@ -3,10 +3,10 @@
 use crate::git::browse::render::html::style_sheet;
 use crate::git::browse::settings::BrowseSettings;
 use crate::handler::{Request, Response, ResponseBody};
-use crate::wire::fields::{Fields, items};
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::Status;
 use base::digest::{Digest, hex};
+use wire::fields::{Fields, items};
+use wire::response_fields::ResponseFields;
+use wire::status::Status;
 
 /// Digest of a page's state, for the ETag.
 pub(crate) struct EtagBuilder {

@@ -22,10 +22,10 @@ use crate::git::browse::url::PageUrl;
 use crate::git::repository::{ExportedRepository, GitSettings};
 use crate::handler::call::request::ScriptRequest;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, check_access};
-use crate::wire::fields::Fields;
-use crate::wire::reject::Reject;
-use crate::wire::request_head::Method;
 use std::sync::Arc;
+use wire::fields::Fields;
+use wire::reject::Reject;
+use wire::request_head::Method;
 
 /// Handler of the web pages for the repositories of a folder.
 pub(crate) struct BrowseHandler {

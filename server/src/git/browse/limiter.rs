@@ -12,7 +12,6 @@ use crate::limits::{
     GIT_PAGES_SENDING_BYTES_MAX, GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX, GIT_RATED_ADDRESSES_MAX,
     GIT_WALK_THREADS,
 };
-use crate::wire::reject::Reject;
 use base::client_network::ClientNetwork;
 use base::thread_pool::{ThreadPool, ThreadPoolError};
 use std::collections::HashMap;
@@ -21,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use wire::reject::Reject;
 
 /// Limiter of repository browsing.
 pub struct BrowseLimiter {

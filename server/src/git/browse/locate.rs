@@ -9,11 +9,11 @@ use crate::limits::{
     GIT_LIST_REPOSITORIES_MAX, GIT_REF_BYTES_MAX,
 };
 use crate::site::{FileMeta, ResolvedSecrets};
-use crate::wire::reject::Reject;
 use base::heap_sort::sort_by;
 use rustix::fs::{Dir, FileType, fstat};
 use std::io::Read;
 use std::path::PathBuf;
+use wire::reject::Reject;
 
 /// Result of a path lookup.
 pub(crate) enum PathLookup {

@@ -3,7 +3,7 @@
 
 use crate::git::browse::render::html::style_name;
 use crate::git::browse::url::ObjectId;
-use crate::wire::request_target::encode_path;
+use wire::request_target::encode_path;
 
 /// Location of a page.
 #[derive(Clone, Debug)]

@@ -5,11 +5,11 @@ use crate::git::browse::render::html::{style_name, style_sheet};
 use crate::handler::pipe::pipe;
 use crate::handler::{HandlerError, Request, Response, ResponseBody};
 use crate::limits::{GIT_PAGE_WHOLE_BYTES, PIPE_BYTES};
-use crate::wire::reject::Reject;
-use crate::wire::request_target::encode_path;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::Status;
 use std::net::IpAddr;
+use wire::reject::Reject;
+use wire::request_target::encode_path;
+use wire::response_fields::ResponseFields;
+use wire::status::Status;
 
 pub(in crate::git) fn refused(reject: Reject) -> HandlerError {
     HandlerError::new("git page", reject)

@@ -9,7 +9,7 @@ use crate::git::browse::url::{ObjectId, PageKind, PageUrl, is_ref_name};
 use crate::handler::HandlerError;
 use crate::handler::call::script_call::CollectedOutput;
 use crate::limits::{GIT_PAGE_BYTES_MAX, GIT_REFS_MAX};
-use crate::wire::reject::Reject;
+use wire::reject::Reject;
 
 /// Commits of a page.
 pub(in crate::git) struct ResolvedRevisions {

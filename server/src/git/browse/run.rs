@@ -13,13 +13,13 @@ use crate::handler::call::process::{ProcessSpec, ProcessTransport, search_path};
 use crate::handler::call::request::ScriptRequest;
 use crate::handler::call::script_call::{CallLimits, CollectedOutput, ScriptCall};
 use crate::limits;
-use crate::wire::cgi::Environment;
-use crate::wire::reject::Reject;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use wire::cgi::Environment;
+use wire::reject::Reject;
 
 /// Arguments of git, each terminated by NUL.
 pub(crate) struct GitCommand(Vec<u8>);

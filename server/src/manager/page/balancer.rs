@@ -17,7 +17,7 @@ use crate::manager::snapshot::Snapshot;
 use crate::upstream::balancer::{
     BalancerReport, LATENCY_BUCKET_MICROS, LatencyBuckets, MemberReport, MemberState,
 };
-use crate::wire::request_target::encode_value;
+use wire::request_target::encode_value;
 
 /// Groups of columns of the table of members: the name of the group, and the columns. A group without columns is one
 /// column with text. All columns of Apache's balancer-manager are there.

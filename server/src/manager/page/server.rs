@@ -7,9 +7,9 @@ use crate::admin::text_table::{bytes, count, duration, micros, per_second, rate}
 use crate::git::browse::render::html::Html;
 use crate::limits::MANAGER_BALANCER_CHARTS_MAX;
 use crate::manager::snapshot::Snapshot;
-use crate::wire::reject::Reject;
 use base::clock::format_utc;
 use std::net::SocketAddr;
+use wire::reject::Reject;
 
 /// Appends the present figures of the server.
 pub(super) fn push_server(page: &mut Html, snapshot: &Snapshot) {

@@ -6,7 +6,7 @@
 use super::parts::push_hidden;
 use crate::admin::balancers::BalancerList;
 use crate::git::browse::render::html::Html;
-use crate::wire::request_target::encode_value;
+use wire::request_target::encode_value;
 
 /// Returns the id of the form for the ticked members of a balancer, without spaces.
 pub(super) fn tick_form(balancer: &str) -> String {

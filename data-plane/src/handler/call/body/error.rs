@@ -1,7 +1,7 @@
 //! Reasons for a failure to buffer or spool a request body.
 
 use crate::handler::HandlerError;
-use crate::wire::reject::Reject;
+use wire::reject::Reject;
 
 /// Reason for a failure to buffer or spool a request's body.
 #[derive(PartialEq, Eq, Debug)]

@@ -7,11 +7,11 @@ use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader};
 use crate::ledger::admission::CallSlot;
 use crate::ledger::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::{BODY_BUFFER_BYTES, BODY_BUFFER_PART_BYTES};
-use crate::wire::h1::body_decoder::BodyLength;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use wire::h1::body_decoder::BodyLength;
 
 /// Body of a request, with a first part that may already be in memory.
 pub struct RequestBody {

@@ -15,7 +15,6 @@ use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{
     BODY_BUFFER_BYTES, SPOOL_PEER_PARTS, SPOOL_QUEUE_MAX, SPOOL_THREADS, SPOOLS_MAX,
 };
-use crate::wire::reject::Reject;
 use base::client_network::ClientNetwork;
 use base::network_table::{Holding, NetworkTable};
 use base::sys;
@@ -34,6 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use wire::reject::Reject;
 
 /// Spool of request bodies, with the limits on their number and bytes.
 pub struct BodySpool {

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
     use crate::limits::HEARTBEAT_EXPIRY_MILLISECONDS;
     use crate::upstream::balancer::method::test_contest::TestContest;
-    use crate::wire::heartbeat::Heartbeat;
+    use wire::heartbeat::Heartbeat;
 
     fn contest(heartbeats: &[Option<(u32, u32)>]) -> TestContest {
         let weights = vec![100; heartbeats.len()];

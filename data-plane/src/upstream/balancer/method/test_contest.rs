@@ -10,9 +10,9 @@ use crate::upstream::balancer::state::ChangeReason;
 use crate::upstream::settings::{
     AdminState, EjectionSettings, MemberHost, MemberRole, MemberSettings, MemberUrl,
 };
-use crate::wire::heartbeat::Heartbeat;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use wire::heartbeat::Heartbeat;
 
 /// A balancing method.
 type TestMethod = dyn FnMut(&mut Contest<'_>) -> u16;

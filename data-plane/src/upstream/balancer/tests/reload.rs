@@ -6,9 +6,9 @@ use crate::upstream::balancer::{
     SessionKey,
 };
 use crate::upstream::settings::{AdminState, BalancingMethod, MemberHost, MemberUrl};
-use crate::wire::heartbeat::Heartbeat;
 use std::net::IpAddr;
 use std::sync::Arc;
+use wire::heartbeat::Heartbeat;
 
 #[test]
 fn members_keep_their_state_over_reloads() {

@@ -24,11 +24,11 @@ use crate::limits::{
     GIT_README_BYTES_MAX, GIT_REFS_MAX, GIT_SUMMARY_LINES,
 };
 use crate::site::README_NAMES;
-use crate::wire::cgi::CgiDocument;
-use crate::wire::reject::Reject;
-use crate::wire::response_fields::ResponseFields;
-use crate::wire::status::Status;
 use std::sync::Arc;
+use wire::cgi::CgiDocument;
+use wire::reject::Reject;
+use wire::response_fields::ResponseFields;
+use wire::status::Status;
 
 /// State of a page's generation.
 pub(in crate::git) struct PageBuilder {

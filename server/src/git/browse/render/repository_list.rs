@@ -4,7 +4,7 @@ use crate::git::browse::locate::RepositoryList;
 use crate::git::browse::page_location::PageLocation;
 use crate::git::browse::render::frame::PageFrame;
 use crate::git::browse::render::html::Html;
-use crate::wire::date::civil;
+use wire::date::civil;
 
 /// The page.
 pub(crate) fn list(location: &PageLocation, list: &RepositoryList) -> String {

@@ -1,0 +1,202 @@
+//! pkt-lines of git's protocol (gitprotocol-common), as far as the response to a push needs them: the final
+//! flush is held back, and a message for the user can be inserted before the flush.
+//!
+//! A message is possible if the client requested `side-band-64k`. The first byte of each line then names
+//! its band: data (1), progress messages for the user (2), or a fatal error (3). Git's own hooks write to
+//! band 2 after the report and before the flush, and so does this module.
+
+/// Filter for git's response to a push on its way to the client.
+#[derive(Default)]
+pub struct PushResponse {
+    /// Length digits of the next line, as far as received. Four zeros are a flush, held back because a
+    /// flush may be the final one.
+    length: Vec<u8>,
+    /// Bytes of the current line not yet received.
+    left: usize,
+    /// The next byte is the first of a line.
+    begins: bool,
+    bands: SideBand,
+    /// At least one byte has been received.
+    has_come: bool,
+    /// The content is no sequence of pkt-lines and passes unchanged.
+    is_unchanged: bool,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum SideBand {
+    #[default]
+    Unknown,
+    Yes,
+    No,
+}
+
+const FLUSH: &[u8] = b"0000";
+/// Longest line, including its length digits.
+const LINE_BYTES_MAX: usize = 65_520;
+/// Keep-alive line, an empty data line: git sends it during long silence to keep the client waiting.
+pub const KEEP_ALIVE: &[u8] = b"0005\x01";
+
+impl PushResponse {
+    /// Passes received bytes to `out`, except for a flush that may be the final one.
+    pub fn take(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
+        self.has_come |= !bytes.is_empty();
+        while let [first, rest @ ..] = bytes {
+            if self.is_unchanged {
+                return out.extend_from_slice(bytes);
+            }
+            if self.left > 0 {
+                if std::mem::take(&mut self.begins) {
+                    self.check_band(*first);
+                }
+                let (line, after) = bytes.split_at(self.left.min(bytes.len()));
+                out.extend_from_slice(line);
+                self.left -= line.len();
+                bytes = after;
+                continue;
+            }
+            if self.length == FLUSH {
+                // More bytes followed, and the held-back flush was not the final one.
+                out.append(&mut self.length);
+            }
+            self.length.push(*first);
+            bytes = rest;
+            if self.length.len() == 4 && self.length != FLUSH {
+                self.begin_line(out);
+            }
+        }
+    }
+
+    fn begin_line(&mut self, out: &mut Vec<u8>) {
+        let digits = std::str::from_utf8(&self.length).ok();
+        let is_hex = self.length.iter().all(u8::is_ascii_hexdigit);
+        let length = digits.filter(|_| is_hex);
+        match length.and_then(|length| usize::from_str_radix(length, 16).ok()) {
+            Some(length @ 4..=LINE_BYTES_MAX) => {
+                self.left = length - 4;
+                self.begins = self.left > 0;
+            }
+            // Delimiters (0001, 0002) never occur in the response to a push.
+            _ => self.is_unchanged = true,
+        }
+        out.append(&mut self.length);
+    }
+
+    fn check_band(&mut self, first: u8) {
+        self.bands = match (self.bands, first) {
+            (SideBand::Unknown | SideBand::Yes, 1..=3) => SideBand::Yes,
+            _ => SideBand::No,
+        };
+    }
+
+    /// Returns true if no byte has been received. A real push has a report; an empty response answers a
+    /// probe, with which clients ask for permission before a large push (`http.postBuffer`).
+    pub fn is_empty(&self) -> bool {
+        !self.has_come
+    }
+
+    /// Returns true if the response has reached a flush and a message can be inserted before the flush.
+    pub fn can_insert_message(&self) -> bool {
+        self.length == FLUSH && self.bands == SideBand::Yes && !self.is_unchanged
+    }
+
+    /// Ends the response: returns the lines of the message followed by the held-back bytes.
+    pub fn end(self, words: &[String]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for line in words.iter().filter(|_| self.can_insert_message()) {
+            let most = LINE_BYTES_MAX - 6;
+            let text = &line.as_bytes()[..line.len().min(most)];
+            out.extend_from_slice(format!("{:04x}\x02", text.len() + 6).as_bytes());
+            out.extend_from_slice(text);
+            out.push(b'\n');
+        }
+        out.extend_from_slice(&self.length);
+        out
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Returns the bytes passed on before the end, the bytes returned at the end, and whether a message can
+    /// be inserted.
+    fn through(parts: &[&[u8]], words: &[&str]) -> (Vec<u8>, Vec<u8>, bool) {
+        let (mut answer, mut out) = (PushResponse::default(), Vec::new());
+        for part in parts {
+            answer.take(part, &mut out);
+        }
+        let can_speak = answer.can_insert_message();
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        (out, answer.end(&words), can_speak)
+    }
+
+    const WITH_BANDS: &[u8] = b"0013\x01000eunpack ok\n0005\x010009\x02hook0009\x0100000000";
+    const WITHOUT: &[u8] = b"000eunpack ok\n0019ok refs/heads/main\n0000";
+
+    #[test]
+    fn a_message_stands_before_the_final_flush_at_every_split_point() {
+        let before = &WITH_BANDS[..WITH_BANDS.len() - 4];
+        for at in 0..=WITH_BANDS.len() {
+            let (first, second) = WITH_BANDS.split_at(at);
+            let (out, end, can_speak) = through(&[first, second], &["deployed"]);
+            assert_eq!((out.as_slice(), can_speak), (before, true), "split at {at}");
+            assert_eq!(end, b"000e\x02deployed\n0000");
+        }
+        let single: Vec<&[u8]> = WITH_BANDS.chunks(1).collect();
+        assert_eq!(through(&single, &[]).1, b"0000");
+    }
+
+    #[test]
+    fn a_client_without_side_band_gets_no_message() {
+        for at in 0..=WITHOUT.len() {
+            let (first, second) = WITHOUT.split_at(at);
+            let (out, end, can_speak) = through(&[first, second], &["deployed"]);
+            assert_eq!([out, end].concat(), WITHOUT);
+            assert!(!can_speak);
+        }
+        // Neither an empty response nor a response with data behind the flush takes a message.
+        assert_eq!(through(&[], &["x"]).1, b"");
+        let (out, end, can_speak) = through(&[b"0000", WITHOUT], &["x"]);
+        assert_eq!([out, end].concat(), [b"0000", WITHOUT].concat());
+        assert!(!can_speak);
+    }
+
+    #[test]
+    fn malformed_lines_pass_unchanged() {
+        for bytes in [
+            &b"<html>no such thing</html>"[..],
+            b"0001",
+            b"fff1\x01too long",
+            b"+004abc0000",
+            b"0009\x01cut",
+            b"00",
+            b"0000\xff",
+        ] {
+            for at in 0..=bytes.len() {
+                let (out, end, can_speak) = through(&[&bytes[..at], &bytes[at..]], &["x"]);
+                assert_eq!([out, end].concat(), bytes);
+                assert!(!can_speak);
+            }
+        }
+    }
+
+    #[test]
+    fn changing_one_byte_loses_no_other_byte() {
+        for at in 0..WITH_BANDS.len() {
+            for to in 0..=255 {
+                let mut bytes = WITH_BANDS.to_vec();
+                bytes[at] = to;
+                crate::invariants::push_answer(&bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_message_is_cut_to_the_longest_line() {
+        let long = "x".repeat(100_000);
+        let end = through(&[WITH_BANDS], &[&long]).1;
+        assert!(end.starts_with(b"fff0\x02xxx"));
+        assert_eq!(end.len(), LINE_BYTES_MAX + 4);
+    }
+}
