@@ -96,7 +96,8 @@ const UNSAFE_FILES: [&str; 6] = [
 
 /// Rooms that still have an import cycle among their files, over any number of files. `mod` declarations and
 /// re-exports do not count as imports.
-const ROOMS_WITH_CIRCLES: [(&str, &str); 3] = [
+const ROOMS_WITH_CIRCLES: [(&str, &str); 4] = [
+    ("crates/release/src", "release"),
     ("crates/wire/src", "wire"),
     ("data-plane/src", "site"),
     ("server/src", "cli"),
