@@ -1,4 +1,4 @@
-//! Members whose host name moves to another address under steady traffic. The server has a file of host names of its own,
+//! Members with a host name that moves to another address under steady traffic. The server has its own file of host names,
 //! and a clock that the test sets forward, since a name is looked up every 30 s.
 
 use std::fs::OpenOptions;

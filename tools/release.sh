@@ -6,8 +6,9 @@
 #
 # byte for byte: Cargo.toml has the levels of optimisation, and .cargo/config.toml the flags.
 #
-# `tiny` uses the small build of the cryptographic library and optimises for size: three fifths of the size,
-# two fifths more instructions for a page, and 2.4 times as many for a full TLS handshake. It leaves out what docs/src/installation.md lists.
+# `tiny` uses the small build of the cryptographic library and optimises for size: three fifths of the size, two fifths
+# more instructions for a page, and 2.4 times as many for a full TLS handshake. It leaves out what
+# docs/src/installation.md lists.
 # AVX512=1 adds the code of the cryptographic library for AVX-512: 680 KB, for servers that send large files over TLS on
 # processors with these instructions.
 set -eu

@@ -18,7 +18,7 @@ shipped=$PWD/target/shipped
 mkdir -p "$shipped"
 cp "target/$(uname -m)-unknown-linux-musl/release/anthill" target/debug/anthill-publish "$shipped/"
 
-# Tests that need routes with `test = …`, which no program for users has: whole files, and single tests of the others.
+# Tests that need routes with `test = …`, which a shipped program refuses: whole files, and single tests of other files.
 # `moving_names::` preloads a clock, and a static program loads no library.
 skipped='moving_names:: cache:: cache_rfc9111:: given_up:: h2_attacks:: h2_clients:: h3:: h3_losses:: handlers:: hits:: interim::
     limits:: live:: manager_requests:: metrics:: monitoring:: pending:: slow_readers:: trailers:: tunnels:: versions::

@@ -262,7 +262,7 @@ pub struct Yielding<'a> {
 
 impl Yielding<'_> {
     /// Returns true if the call gives way to one of the `waiting` calls, to which `promised` places are promised already.
-    /// `slow` are the slow calls whose places the waiting calls may use.
+    /// `slow` are the slow calls with a place that a waiting call may use.
     pub fn gives_way_to_one_of(
         &self,
         waiting: impl Iterator<Item = WaitingCall>,

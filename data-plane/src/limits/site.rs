@@ -45,7 +45,8 @@ pub const PREVIEWS_BYTES_MAX: usize = 64 << 20;
 /// more previews than fit would otherwise have the server open previews all the time. So 4 previews of a site are opened
 /// in a minute, and 64 MiB of all sites.
 pub const PREVIEW_STAY_SECONDS: u64 = 60;
-/// Previews of a site that wait for others to give way, 64 in 3 KB. Each waits once, and the first comes first.
+/// Previews of a site that wait until an open preview may be closed, 64 in 3 KB. Each preview waits in one place, and the
+/// preview that was requested first is opened first.
 pub const PREVIEWS_WANTED_MAX: usize = 64;
 /// Pause before the next trial to open a preview without a login, 1 s, after a trial that found no room. A request for a
 /// closed preview costs the control plane nothing meanwhile.

@@ -8,8 +8,8 @@
 //! its way is therefore counted once or twice, and never left out.
 //!
 //! A reservation lapses after [`RESERVATION_SILENCE_SECONDS_MAX`] without a frame of the publisher, so that a silent session
-//! does not hold the room of others. A session with a sign of life after half of the time counts again before it goes on,
-//! and no other session has counted on its room until then.
+//! does not keep other publishers out. A session that goes on after more than half of the time reserves its bytes anew, so
+//! no other session has taken them before the reservation lapses.
 //!
 //! The lock also tells a sweep that the drafts with the name of the session are in use.
 

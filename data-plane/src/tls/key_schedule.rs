@@ -1,7 +1,7 @@
 //! HKDF (RFC 5869) for the key schedule of TLS 1.3 (RFC 8446 §7.1).
 //!
 //! The HKDF of aws-lc-rs extracts the pseudorandom key anew for each key that it expands, and hashes the key of HMAC
-//! anew as well. A handshake expands 23 keys from 14 others. [`HmacHkdf`] keeps each key prepared for HMAC.
+//! anew as well. A full handshake expands 12 keys 23 times. [`HmacHkdf`] keeps each key prepared for HMAC.
 
 use aws_lc_rs::hmac;
 use rustls::crypto::tls13::{Hkdf, HkdfExpander, OkmBlock, OutputLengthError};

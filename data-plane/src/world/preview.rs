@@ -91,7 +91,7 @@ impl WantedPreviews {
         std::mem::take(&mut self.names())
     }
 
-    /// Notes releases that find no room at present, before all others.
+    /// Notes releases that find no room at present, in front of the releases that were requested since.
     pub fn put_back(&self, names: Vec<PreviewName>, now_ms: u64) {
         let until_ms = now_ms + PREVIEW_RETRY_MILLISECONDS;
         self.closed_until_ms.store(until_ms, Ordering::Relaxed);
@@ -332,7 +332,7 @@ mod tests {
         assert!([1, 2].iter().all(|nth| wanted.push(name(*nth, false), 5)));
         wanted.put_back(wanted.take(), 5);
         let again = 5 + PREVIEW_RETRY_MILLISECONDS;
-        // The first client asks again and again, and still is before the others once.
+        // A client that repeats its request moves neither its release nor the releases of other clients.
         assert!(!wanted.push(name(3, false), again - 1) && !wanted.push(name(1, false), again - 1));
         assert!(wanted.push(name(1, false), again));
         assert_eq!(wanted.take(), [1, 2, 3].map(|nth| name(nth, false)));

@@ -269,7 +269,7 @@ impl PublishRun {
     }
 }
 
-/// Compares a release with the previous release, whose manifest is empty if there is none. Returns the changes with a line
+/// Compares a release with the manifest of the previous release, which is empty for a first release. Returns the changes with a line
 /// for each of the first ones.
 pub(super) fn shown_changes(before: &[u8], prepared: &Prepared) -> (Changes, String) {
     let files = release::files(before).unwrap_or_default();

@@ -20,7 +20,7 @@ pub struct LoginLimiter {
 }
 
 /// Address range in which a wrong login counts for all clients: the /24 network of an IPv4 address, or the /48 network of
-/// an IPv6 address. Programs that guess passwords often have a whole range, whose other addresses will follow.
+/// an IPv6 address. A program that guesses passwords often has a whole range of addresses.
 type Neighbourhood = [u8; 15];
 
 fn neighbourhood(client: ClientNetwork) -> Neighbourhood {

@@ -24,7 +24,7 @@ use tokio::time::{Instant, Sleep, sleep};
 pub(crate) struct RatedPipe {
     reader: PipeReader,
     rate: TransferRate,
-    /// True for a client that may pause for longer than others.
+    /// True for a client that may pause for longer than [`UPLOAD_GRACE_SECONDS`].
     is_patient: bool,
 }
 
