@@ -6,7 +6,12 @@
 //! A newcomer is a client without a place that has waited for [`NEWCOMER_WAIT_MILLISECONDS`]. The slowest call gives way
 //! to a newcomer even if each client holds little: a few addresses with a slow transfer each would otherwise hold all
 //! places. One newcomer at a time is served that way, so the counts show each place before the next call ends.
+//!
+//! A client that gave way stays behind other clients for some minutes ([`CallHistory`]): it waits longer, gets none of the
+//! last eighth of the places, and is no newcomer beside clients that were never too slow. Its neighbours wait behind clients
+//! from elsewhere.
 
+use crate::call_history::{CallHistory, CallStanding};
 use crate::client_network::{ClientNetwork, share_of};
 use crate::limits::{DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE, NEWCOMER_WAIT_MILLISECONDS};
 use crate::network_table::{HolderRank, Holding, LargeNetworks, NetworkTable};
@@ -18,8 +23,7 @@ use std::time::Duration;
 pub struct CallShares {
     all: CallCounts,
     clients: NetworkTable<CallCounts>,
-    /// Number of places given so far.
-    grants: u64,
+    history: CallHistory,
 }
 
 /// Numbers of calls, of one client, of a wide network or of all clients.
@@ -35,8 +39,6 @@ pub struct CallCounts {
     pub slow: usize,
     /// Places of tunnels and event streams among the taken ones.
     pub tunnels: usize,
-    /// Sequence number of the client's latest place. Numbers grow with each place given to any client.
-    pub last_grant: u64,
 }
 
 impl Holding for CallCounts {
@@ -109,14 +111,23 @@ impl WaitingCall {
     }
 }
 
-/// Order in which clients get a free place: the client with the fewest places goes first, and between equals the client
-/// that got a place longest ago.
+/// Order in which clients get a free place: clients that were too slow go last, and before them their neighbours. Otherwise
+/// the client with the fewest places goes first, and between equals the client that got a place longest ago.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct WaitRank(HolderRank, u64);
+pub struct WaitRank {
+    /// [`CallStanding::NearSlow`] or [`CallStanding::Slow`]; None for a better standing.
+    slowness: Option<CallStanding>,
+    held: HolderRank,
+    latest_grant: u64,
+}
 
 impl WaitRank {
     /// Rank of a client without places, which no other client precedes.
-    pub const FIRST: WaitRank = WaitRank([0; 3], 0);
+    pub const FIRST: WaitRank = WaitRank {
+        slowness: None,
+        held: [0; 3],
+        latest_grant: 0,
+    };
 }
 
 impl CallShares {
@@ -141,15 +152,23 @@ impl CallShares {
         self.clients.change(client, change);
     }
 
+    /// Sets the clock of the history, in monotonic milliseconds.
+    pub fn advance(&mut self, now_ms: u64) {
+        self.history.advance(now_ms);
+    }
+
     /// Records a place given to a client.
     pub fn take(&mut self, client: ClientNetwork, has_begun: bool) {
-        self.grants += 1;
-        let grant = self.grants;
+        self.history.record_grant(client);
         self.count(client, |counts| {
             counts.taken += 1;
             counts.begun += usize::from(has_begun);
-            counts.last_grant = grant;
         });
+    }
+
+    /// Records that a call of a client gives way because the client is too slow.
+    pub fn record_slow(&mut self, client: ClientNetwork) {
+        self.history.record_slow(client);
     }
 
     /// Records a place that a client left.
@@ -165,6 +184,13 @@ impl CallShares {
         let taken = |counts: &CallCounts| counts.taken;
         self.clients
             .may_take(client, taken, self.all.taken, 1, bound)
+            && !self.is_last_eighth_closed(client, self.all.taken, bound)
+    }
+
+    /// Returns true if only the last eighth of `bound` places is left of which `taken` are taken, and `client` gets none of
+    /// it. The last eighth is for clients that were never too slow. A bound of fewer than 4 places has no such part.
+    pub fn is_last_eighth_closed(&self, client: ClientNetwork, taken: usize, bound: usize) -> bool {
+        bound >= 4 && taken >= bound - share_of(bound) && self.history.is_slow(client)
     }
 
     /// Returns the wide networks with more than their share of `bound` places.
@@ -174,12 +200,17 @@ impl CallShares {
 
     /// Returns the rank of a client among the clients that wait. `large` is the result of [`CallShares::large`].
     pub fn rank(&self, client: ClientNetwork, large: &LargeNetworks) -> WaitRank {
-        let own = self.of(client);
-        WaitRank(large.rank(client, own.taken, None), own.last_grant)
+        let standing = self.history.standing(client);
+        WaitRank {
+            slowness: (standing > CallStanding::Served).then_some(standing),
+            held: large.rank(client, self.of(client).taken, None),
+            latest_grant: self.history.latest_grant(client),
+        }
     }
 
     /// Returns the client that has to leave a full queue in favour of a call of `newcomer`: the client with the most
-    /// waiting calls, if more calls of it wait even after the exchange.
+    /// waiting calls, if more calls of it wait even after the exchange. A client without a waiting call also takes the
+    /// place of a single call, if the standing of its client is worse.
     pub fn loser_to(&self, newcomer: ClientNetwork) -> Option<ClientNetwork> {
         let waiting = |counts: &CallCounts| counts.waiting;
         let large = self.clients.large(share_of(self.all.waiting), waiting);
@@ -187,11 +218,14 @@ impl CallShares {
             .clients
             .iter()
             .filter(|(client, counts)| *client != newcomer && counts.waiting > 0);
-        let ranked =
-            others.map(|(client, own)| (large.rank(client, own.waiting, Some(newcomer)), client));
-        let (rank, loser) = ranked.max()?;
+        let ranked = others.map(|(client, own)| {
+            let rank = large.rank(client, own.waiting, Some(newcomer));
+            (rank, self.history.standing(client), client)
+        });
+        let (rank, standing, loser) = ranked.max()?;
         let own = large.counted(newcomer, self.of(newcomer).waiting, Some(loser));
-        (rank[0] > own + 1).then_some(loser)
+        let is_worse = own == 0 && standing > self.history.standing(newcomer);
+        (rank[0] > own + 1 || is_worse).then_some(loser)
     }
 
     /// Records the pace of a call of `client`, one of the slow calls in `slow`.
@@ -272,7 +306,7 @@ impl Yielding<'_> {
         let serves_newcomer = promised == 0 && self.is_slowest(slow);
         let mut entitled = 0;
         for call in waiting {
-            if serves_newcomer && call.has_waited() && self.is_newcomer(call.client) {
+            if serves_newcomer && self.is_newcomer(call) {
                 return true;
             }
             entitled += usize::from(self.gives_way_to(call.client));
@@ -319,14 +353,21 @@ impl Yielding<'_> {
         rate.is_some_and(|rate| slow.has_none_below(rate))
     }
 
-    /// Returns true if `other` has no place, and may take the place that the call leaves.
-    fn is_newcomer(&self, other: ClientNetwork) -> bool {
+    /// Returns true if the client of `call` has no place, has waited, and may take the place that the call of the question
+    /// leaves. A client that was too slow takes no place of a client that was not.
+    fn is_newcomer(&self, call: WaitingCall) -> bool {
         let shares = self.shares;
+        let other = call.client;
+        let is_slow = |client| shares.history.is_slow(client);
+        if !call.has_waited() || is_slow(other) && !is_slow(self.client) {
+            return false;
+        }
         let own = shares.of(other).taken;
         let taken = |counts: &CallCounts| counts.taken;
         let left = shares.all.taken.saturating_sub(1);
         self.taken.counted(other, own, Some(self.client)) == 0
             && shares.clients.may_take(other, taken, left, 1, self.bound)
+            && !shares.is_last_eighth_closed(other, left, self.bound)
     }
 
     /// Returns true if the client of the call has more than an equal part of all places, with `other` among the holders.
@@ -515,5 +556,51 @@ mod tests {
         let loser = shares.loser_to(v4(99));
         assert!(loser.is_some_and(|loser| (0..10).map(v6).any(|client| client == loser)));
         assert_eq!(shares.loser_to(v6(0x77)), None);
+    }
+
+    #[test]
+    fn a_client_that_was_too_slow_goes_behind_clients_that_were_not() {
+        let elsewhere: ClientNetwork = IpAddr::from([198, 51, 100, 1]).into();
+        let mut shares = shares((1..=14).map(v4));
+        shares.record_slow(v4(1));
+        let ranks = |shares: &CallShares| {
+            let large = shares.large(BOUND);
+            [elsewhere, v4(98), v4(1)].map(|client| shares.rank(client, &large))
+        };
+        let [new, near, slow] = ranks(&shares);
+        assert!(new < near && near < slow);
+        // The last eighth of the places is closed to a slow client, and open to its neighbours.
+        shares.leave(v4(1), true);
+        assert!(shares.may_take(v4(1), BOUND));
+        shares.take(v4(98), true);
+        assert!(!shares.may_take(v4(1), BOUND));
+        assert!(shares.may_take(v4(97), BOUND) && shares.may_take(elsewhere, BOUND));
+    }
+
+    #[test]
+    fn a_client_that_was_too_slow_is_no_newcomer_beside_others() {
+        let mut shares = shares((1..=12).map(v4));
+        assert!(gives_way_at(&shares, 20, v4(99), 60_000));
+        shares.record_slow(v4(99));
+        assert!(!gives_way_at(&shares, 20, v4(99), 60_000));
+        shares.record_slow(v4(1));
+        assert!(gives_way_at(&shares, 20, v4(99), 60_000), "both were slow");
+        // The place that the call leaves must be outside of the last eighth.
+        (13..=15).for_each(|nth| shares.take(v4(nth), true));
+        assert!(!gives_way_at(&shares, 20, v4(99), 60_000));
+    }
+
+    #[test]
+    fn a_full_queue_drops_a_call_of_a_worse_standing() {
+        let mut shares = CallShares::default();
+        (1..=4).for_each(|nth| shares.count(v4(nth), |counts| counts.waiting += 1));
+        assert_eq!(shares.loser_to(v4(99)), None, "all are equal");
+        shares.take(v4(2), true);
+        assert_eq!(shares.loser_to(v4(99)), Some(v4(2)), "served");
+        assert_eq!(shares.loser_to(v4(2)), None);
+        shares.record_slow(v4(3));
+        assert_eq!(shares.loser_to(v4(99)), Some(v4(3)), "slow");
+        shares.count(v4(99), |counts| counts.waiting += 1);
+        assert_eq!(shares.loser_to(v4(99)), None, "a second call");
     }
 }

@@ -5,8 +5,9 @@
 //! Clients share the slots and the queue fairly ([`CallShares`]). A client alone may use all slots and the whole queue.
 //! When another client has to wait:
 //! - a free slot goes to the waiting client with the fewest slots. Between clients with equally many, the
-//!   client served longest ago goes first, with its oldest call;
-//! - a full queue makes room by refusing the newest call of the client with the most calls in the queue;
+//!   client served longest ago goes first, with its oldest call. Clients that were too slow go last;
+//! - a full queue makes room by refusing the newest call of the client with the most calls in the queue, and among
+//!   equals of a client that was too slow, or was served lately;
 //! - a call ends if its client takes the response too slowly, beginning with the client that holds the most
 //!   slots. The waiting client must hold no slot, or at least 2 slots fewer than the slow client
 //!   ([`CallSlot::yield_to_other_clients`]). The slowest call also ends for a newcomer that has waited for 2 s;
@@ -19,6 +20,7 @@ use crate::limits::{
 };
 use base::call_shares::{CallShares, SlowCalls, WaitRank, WaitingCall};
 use base::client_network::ClientNetwork;
+use base::clock::monotonic_ms_at;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -170,6 +172,7 @@ impl AdmissionControl {
     ) -> Result<SlotOrQueue, AdmissionRefused> {
         let now = Instant::now();
         let mut state = self.lock();
+        state.advance(now);
         self.grant_free_slots(&mut state, now);
         state.note_contention(client, now);
         let id = state.number();
@@ -302,6 +305,10 @@ impl CallSlot {
             let mut state = self.slots.lock();
             self.is_promised = !state.is_full_limit_enough() && state.promised < state.waiting();
             state.promised += usize::from(self.is_promised);
+            if self.is_promised {
+                state.advance(Instant::now());
+                state.shares.record_slow(self.client);
+            }
         }
         self.is_promised
     }
@@ -319,8 +326,10 @@ impl CallSlot {
         let mut state = self.slots.lock();
         state.set_pace(self.client, &mut self.pace, pace);
         let now = Instant::now();
+        state.advance(now);
         if state.must_yield(self.client, pace, now) {
             self.is_promised = true;
+            state.shares.record_slow(self.client);
             state.set_pace(self.client, &mut self.pace, ClientPace::Fast);
             state.promised += 1;
             state.ended_at = Some(now);
@@ -405,6 +414,11 @@ impl AdmissionState {
         }
     }
 
+    /// Sets the clock of the shares.
+    fn advance(&mut self, now: Instant) {
+        self.shares.advance(monotonic_ms_at(now));
+    }
+
     fn number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
@@ -476,7 +490,12 @@ impl AdmissionState {
     /// Returns true if `client` may take a free slot.
     fn may_take(&self, client: ClientNetwork, now: Instant) -> bool {
         let is_contended = self.contended_until.is_some_and(|until| now < until);
-        !is_contended || self.shares.may_take(client, self.full)
+        match is_contended {
+            true => self.shares.may_take(client, self.full),
+            false => !self
+                .shares
+                .is_last_eighth_closed(client, self.taken(), self.full),
+        }
     }
 
     /// Records contention at the arrival of a call of `client`, if another client holds more than a fair

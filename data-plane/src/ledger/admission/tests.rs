@@ -189,12 +189,18 @@ fn a_full_queue_makes_room_for_clients_with_fewer_calls_in_it() {
     }
     others.push(queued(&slots, 3, 4));
     others.push(queued(&slots, 4, 4));
+    assert_eq!(outcome(&mut greedy[0]), None, "the oldest");
+    // All have a call in the queue, but client 1 was served.
+    others.push(queued(&slots, 5, 4));
     assert_eq!(
-        slots.begin(client(5), 4).err(),
+        outcome(&mut greedy[0]),
+        Some(Err(AdmissionRefused::ShareTaken))
+    );
+    assert_eq!(
+        slots.begin(client(6), 4).err(),
         Some(AdmissionRefused::Full)
     );
-    assert_eq!(refused(&slots), 6);
-    assert_eq!(outcome(&mut greedy[0]), None, "the oldest");
+    assert_eq!(refused(&slots), 7);
 }
 
 #[test]

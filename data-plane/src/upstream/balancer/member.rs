@@ -295,14 +295,19 @@ impl Member {
 
     /// Counts a request of `client` under way unless the bound is reached. Places of a member without a bound
     /// are not accounted to clients.
-    pub(super) fn try_enter(&self, client: ClientNetwork, is_tunnel: bool) -> Option<PlaceHolder> {
+    pub(super) fn try_enter(
+        &self,
+        client: ClientNetwork,
+        is_tunnel: bool,
+        now_ms: u64,
+    ) -> Option<PlaceHolder> {
         if !self.is_bounded() {
             return self.try_count().then_some(PlaceHolder::Uncounted);
         }
         let place = self.place_use();
         let is_taken = self
             .queue
-            .take(client, place, is_tunnel, || self.try_count());
+            .take(client, place, is_tunnel, now_ms, || self.try_count());
         is_taken.then(|| PlaceHolder::Client(HeldPlace::new(client, is_tunnel)))
     }
 

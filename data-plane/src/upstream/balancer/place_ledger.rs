@@ -140,6 +140,11 @@ impl PlaceLedger {
         self.places_max = places_max;
     }
 
+    /// Sets the clock, in monotonic milliseconds.
+    pub(super) fn advance(&mut self, now_ms: u64) {
+        self.shares.advance(now_ms);
+    }
+
     /// Returns the number of places of which an eighth is the share of a wide network.
     fn bound(&self) -> usize {
         self.places_max.unwrap_or(self.shares.all().taken)
@@ -155,7 +160,9 @@ impl PlaceLedger {
             Some(member) => member.held.may_take(client, |held| *held, busy, 1, max),
             None => may_take(0, busy, max),
         };
-        is_within_share && !(is_tunnel && self.are_tunnels_full(place))
+        is_within_share
+            && !self.shares.is_last_eighth_closed(client, busy, max)
+            && !(is_tunnel && self.are_tunnels_full(place))
     }
 
     /// Returns true if the member has no place for another tunnel.
@@ -266,9 +273,10 @@ impl PlaceLedger {
         })
     }
 
-    /// Promises the place to a waiting request.
+    /// Promises the place of a client that is too slow to a waiting request.
     pub(super) fn promise(&mut self, held: &mut HeldPlace, member: MemberId) {
         self.set_pace(held, member, ClientPace::Fast);
+        self.shares.record_slow(held.client);
         held.is_promised = true;
         self.promised += 1;
     }

@@ -101,7 +101,10 @@ impl Selection {
     pub(super) fn choose(&mut self, request: &ChooseRequest<'_>) -> Result<Lease, NoMember> {
         let choice = self.choose_seat(request)?;
         let seat = self.roster.seat(choice.index);
-        let Some(holder) = seat.member.try_enter(request.client, request.is_tunnel) else {
+        let Some(holder) = seat
+            .member
+            .try_enter(request.client, request.is_tunnel, request.now_ms)
+        else {
             // A request of the queue took the last place in the meantime.
             return Err(NoMember::Busy {
                 session_member: None,

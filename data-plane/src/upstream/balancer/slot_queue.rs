@@ -132,9 +132,11 @@ impl<T> SlotQueue<T> {
         client: ClientNetwork,
         place: PlaceUse,
         is_tunnel: bool,
+        now_ms: u64,
         enter: impl FnOnce() -> bool,
     ) -> bool {
         let mut state = self.lock();
+        state.places.advance(now_ms);
         let is_full = is_tunnel && state.places.are_tunnels_full(place);
         let is_taken = !is_full && enter();
         if is_taken {
@@ -164,6 +166,7 @@ impl<T> SlotQueue<T> {
     /// promised.
     pub(super) fn promises(&self, held: &mut HeldPlace, place: PlaceUse, now_ms: u64) -> bool {
         let state = &mut *self.lock();
+        state.places.advance(now_ms);
         let entries = state.entries.iter();
         let places = &state.places;
         let left = place.without_one();
@@ -255,6 +258,7 @@ impl<T> SlotQueue<T> {
         let client = request.client;
         let mut guard = self.lock();
         let state = &mut *guard;
+        state.places.advance(request.since_ms);
         let mut dropped = None;
         if self.waiting.load(Ordering::SeqCst) >= queue_max {
             dropped = Some(self.drop_for(client, state)?);

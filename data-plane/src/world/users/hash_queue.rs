@@ -58,6 +58,21 @@ impl<T> HashQueue<T> {
         }
     }
 
+    /// Replaces the standing of each login by the present standing of its client, except the standing of a trusted login.
+    /// A wrong login of the neighbourhood may have been found since the login was queued.
+    pub(super) fn reassess(&mut self, standing_of: impl Fn(&T) -> LoginStanding) {
+        for login in &mut self.queued {
+            let standing = match login.standing {
+                LoginStanding::Trusted => LoginStanding::Trusted,
+                LoginStanding::Unknown | LoginStanding::Failed => standing_of(&login.job),
+            };
+            if standing != login.standing {
+                login.standing = standing;
+                login.turn = self.turns[standing as usize] + 1;
+            }
+        }
+    }
+
     /// Queues a login of `client`. In a full queue, or if the client's network has its share, the login displaces a login
     /// of a worse standing, or the newest login of a client with at least 2 more. A wide network with more than an eighth
     /// of the queue counts as one client.
@@ -286,6 +301,28 @@ mod tests {
             first.contains(&5_000) && first.contains(&5_001),
             "{first:?}"
         );
+    }
+
+    #[test]
+    fn a_login_that_waits_gets_the_present_standing_of_its_client() {
+        let mut queue = HashQueue::new(4);
+        for (nth, job) in [(1, 10), (1, 11), (2, 20), (3, 30)] {
+            push(
+                &mut queue,
+                nth,
+                if nth == 2 { Trusted } else { Unknown },
+                job,
+            );
+        }
+        assert_eq!(queue.pop(), Some(20));
+        assert_eq!(queue.pop(), Some(10));
+        // The first login was wrong, so the client's next one goes behind, and gives way.
+        queue.reassess(|job| if *job < 30 { Failed } else { Unknown });
+        push(&mut queue, 4, Unknown, 40);
+        push(&mut queue, 5, Unknown, 50);
+        let displaced = queue.push(client(6), Unknown, 60);
+        assert!(matches!(displaced, PushOutcome::Displacing(11)));
+        assert_eq!(all(&mut queue), [30, 40, 50, 60]);
     }
 
     #[test]

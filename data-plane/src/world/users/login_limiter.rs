@@ -9,24 +9,15 @@ use crate::limits::{
 };
 use crate::world::users::hash_queue::LoginStanding;
 use base::client_network::ClientNetwork;
+use base::marks::{MarkTable, Neighbourhood};
 use std::collections::HashMap;
 
 /// Limiter of failed logins, a single limiter for the process.
 #[derive(Default)]
 pub struct LoginLimiter {
     clients: HashMap<ClientNetwork, ClientRecord>,
-    /// Ends of the times for which wrong logins count, for the neighbourhoods of their clients.
-    failed_until_ms: HashMap<Neighbourhood, u64>,
-}
-
-/// Address range in which a wrong login counts for all clients: the /24 network of an IPv4 address, or the /48 network of
-/// an IPv6 address. A program that guesses passwords often has a whole range of addresses.
-type Neighbourhood = [u8; 15];
-
-fn neighbourhood(client: ClientNetwork) -> Neighbourhood {
-    let octets = client.octets();
-    let length = client.ipv6_prefix().map_or(15, |_| 6);
-    std::array::from_fn(|at| if at < length { octets[at] } else { 0 })
+    /// Neighbourhoods in which wrong logins count. A program that guesses passwords often has a whole range of addresses.
+    failed: MarkTable<Neighbourhood>,
 }
 
 /// Token bucket and trust of a client. Times are in milliseconds, monotonic.
@@ -89,18 +80,8 @@ impl LoginLimiter {
 
     /// Records that a login was wrong.
     pub fn record_failure(&mut self, client: ClientNetwork, now_ms: u64) {
-        let failed = &mut self.failed_until_ms;
-        if failed.len() >= LOGIN_CLIENTS_MAX {
-            failed.retain(|_, until_ms| now_ms < *until_ms);
-        }
-        if failed.len() >= LOGIN_CLIENTS_MAX {
-            let first = failed.iter().min_by_key(|(_, until_ms)| **until_ms);
-            first
-                .map(|(first, _)| *first)
-                .map(|first| failed.remove(&first));
-        }
         let until_ms = now_ms + LOGIN_FAILED_SECONDS * 1_000;
-        failed.insert(neighbourhood(client), until_ms);
+        self.failed.mark(client, until_ms, now_ms);
     }
 
     /// Gives back the token of a login that was never hashed.
@@ -113,10 +94,9 @@ impl LoginLimiter {
     /// Returns the standing of the client: trusted if a login was right in the last [`LOGIN_TRUSTED_SECONDS`], and
     /// failed if none was and a login of the neighbourhood was wrong in the last [`LOGIN_FAILED_SECONDS`].
     pub(super) fn standing(&self, client: ClientNetwork, now_ms: u64) -> LoginStanding {
-        let failed_until_ms = self.failed_until_ms.get(&neighbourhood(client));
         if now_ms < self.of(client).trusted_until_ms {
             LoginStanding::Trusted
-        } else if failed_until_ms.is_some_and(|until_ms| now_ms < *until_ms) {
+        } else if self.failed.is_marked(client, now_ms) {
             LoginStanding::Failed
         } else {
             LoginStanding::Unknown
@@ -228,18 +208,6 @@ mod tests {
         assert_eq!(neighbour, LoginStanding::Failed);
         let stranger = limiter.standing(address("2001:db8:2:2::3"), 1);
         assert_eq!(stranger, LoginStanding::Unknown);
-    }
-
-    #[test]
-    fn the_table_of_neighbourhoods_is_bounded() {
-        let mut limiter = LoginLimiter::default();
-        for nth in 0..LOGIN_CLIENTS_MAX + 10 {
-            limiter.record_failure(client(nth << 8), nth as u64);
-            assert!(limiter.failed_until_ms.len() <= LOGIN_CLIENTS_MAX);
-        }
-        let last = client((LOGIN_CLIENTS_MAX + 9) << 8);
-        assert_eq!(limiter.standing(last, 5_000), LoginStanding::Failed);
-        assert_eq!(limiter.standing(client(0), 5_000), LoginStanding::Unknown);
     }
 
     #[test]

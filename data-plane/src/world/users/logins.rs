@@ -158,7 +158,7 @@ impl Logins {
 impl Drop for Logins {
     /// Drops the queued logins, which wakes the requests waiting for an answer.
     fn drop(&mut self) {
-        while let Some(hashing) = next(&self.queue) {
+        while let Some(hashing) = pop(&self.queue) {
             drop(hashing);
         }
     }
@@ -171,7 +171,8 @@ impl UnverifiedLogin {
     /// Hashes the login on the pool, or waits for a hash of the login already under way. Returns `None` for
     /// a wrong login and for a login refused by the limit; [`Logins::check`] distinguishes the two cases.
     /// Fails with [`ThreadPoolError::Busy`] if too many logins wait; the client may try again later (503).
-    /// If the future is dropped, the answer is remembered anyway.
+    /// If the future is dropped while the login is hashed, the answer is remembered. A login that still waits for its
+    /// turn then leaves the queue.
     pub async fn answer(self) -> Result<Option<String>, ThreadPoolError> {
         let Some((user, mut answered)) = self.ask()? else {
             return Ok(None);
@@ -230,7 +231,10 @@ impl Logins {
         standing: LoginStanding,
         hashing: HashJob,
     ) -> Result<(), ThreadPoolError> {
-        let pushed = lock(&self.queue).push(client, standing, hashing);
+        let mut queue = lock(&self.queue);
+        queue.reassess(HashJob::standing);
+        let pushed = queue.push(client, standing, hashing);
+        drop(queue);
         match pushed {
             PushOutcome::In(number) => {
                 let queue = Arc::clone(&self.queue);
@@ -259,10 +263,22 @@ impl Logins {
     }
 }
 
-/// Takes the next login out of the queue. The function is separate so that the lock is released before a
-/// login is hashed or dropped.
+/// Takes the next login out of the queue for which a request still waits. A login of a client that has left is dropped.
 fn next(queue: &Mutex<HashQueue<HashJob>>) -> Option<HashJob> {
-    lock(queue).pop()
+    loop {
+        let hashing = pop(queue)?;
+        if hashing.question.is_awaited() {
+            return Some(hashing);
+        }
+    }
+}
+
+/// Takes a login out of the queue. The function is separate so that the lock is released before a login is hashed or
+/// dropped.
+fn pop(queue: &Mutex<HashQueue<HashJob>>) -> Option<HashJob> {
+    let mut queue = lock(queue);
+    queue.reassess(HashJob::standing);
+    queue.pop()
 }
 
 /// Login in the queue or at the pool.
@@ -273,6 +289,13 @@ struct HashJob {
 }
 
 impl HashJob {
+    /// Returns the standing of the client by the logins answered so far.
+    fn standing(&self) -> LoginStanding {
+        let PendingHash { client, now_ms, .. } = self.question;
+        let ledger = lock(&self.question.ledger);
+        ledger.limiter.standing(client, now_ms)
+    }
+
     fn run(self) {
         let Credentials { user, password } = &self.credentials;
         let is_right = self.users.verify(user, password);
@@ -294,6 +317,11 @@ struct PendingHash {
 }
 
 impl PendingHash {
+    /// Returns true if a request waits for the answer. The ledger has a receiver of its own.
+    fn is_awaited(&self) -> bool {
+        self.sender.receiver_count() > 1
+    }
+
     fn answer(mut self, is_right: bool) {
         let until_ms = self.now_ms + LOGIN_REMEMBERED_SECONDS * 1_000;
         let was_guess = std::mem::take(&mut self.is_guess);

@@ -8,7 +8,7 @@ use crate::upstream::balancer::{
 };
 use crate::upstream::settings::{AdminState, BalancerSettings, MemberRole, MemberSettings};
 use base::call_shares::ClientPace;
-use base::limits::NEWCOMER_WAIT_MILLISECONDS;
+use base::limits::{NEWCOMER_WAIT_MILLISECONDS, SLOW_CLIENT_MILLISECONDS};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -42,6 +42,14 @@ fn served(ticket: &mut QueueTicket) -> Option<char> {
         Poll::Ready(Waited::ChooseAgain) => Some('?'),
         Poll::Ready(Waited::Dropped) => Some('!'),
         Poll::Ready(Waited::Lease(lease)) => Some(letter(&lease)),
+    }
+}
+
+/// Returns the lease that a waiting request got.
+fn lease(ticket: &mut QueueTicket) -> Option<Lease> {
+    match poll(ticket) {
+        Poll::Ready(Waited::Lease(lease)) => Some(lease),
+        Poll::Ready(_) | Poll::Pending => None,
     }
 }
 
@@ -440,6 +448,36 @@ fn the_slowest_call_of_a_member_gives_way_to_a_newcomer() {
     drop(held.remove(0));
     assert_eq!(served(&mut waiting), Some('a'));
     assert_eq!(fixture.report().waiting, 0);
+}
+
+#[test]
+fn a_client_that_gave_way_waits_behind_newcomers() {
+    let mut fixture = shared("a", 4, 9);
+    let slow = ClientPace::SlowForMany(5);
+    let mut held: Vec<Lease> = (1..5)
+        .map(|last| fixture.choose_of(last).expect("a place"))
+        .collect();
+    let mut first = fixture.wait_of(5).unwrap();
+    fixture.now_ms += NEWCOMER_WAIT_MILLISECONDS;
+    assert!(held[0].gives_way(slow, fixture.now_ms));
+    held.remove(0);
+    held.extend(lease(&mut first));
+    assert_eq!(held.len(), 4);
+    // Client 1 comes back at once, before a client that was never here.
+    let mut again = fixture.wait_of(1).unwrap();
+    let mut new = fixture.wait_of(6).unwrap();
+    fixture.now_ms += NEWCOMER_WAIT_MILLISECONDS;
+    assert!(held[0].gives_way(slow, fixture.now_ms));
+    held.remove(0);
+    held.extend(lease(&mut new));
+    assert_eq!((held.len(), served(&mut again)), (4, None));
+    // The place that client 3 leaves is the last eighth of the places, which is closed to client 1.
+    held.remove(0);
+    assert_eq!(served(&mut again), None);
+    held.remove(0);
+    assert_eq!(served(&mut again), Some('a'));
+    fixture.now_ms += SLOW_CLIENT_MILLISECONDS;
+    assert!(fixture.choose_of(2).is_ok(), "ten minutes later");
 }
 
 #[test]

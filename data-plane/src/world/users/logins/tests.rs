@@ -1,6 +1,7 @@
 //! Tests of the ledger: queued logins, waiting requests, remembered and expired answers.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::mpsc;
 
 use super::*;
@@ -23,7 +24,7 @@ fn users() -> Arc<Users> {
 }
 
 fn client(nth: u8) -> ClientNetwork {
-    std::net::IpAddr::from([192, 0, 2, nth]).into()
+    IpAddr::from([192, 0, 2, nth]).into()
 }
 
 fn check(
@@ -356,4 +357,42 @@ fn a_guess_without_hashing_is_no_failure() {
         assert_eq!(busy, Err(ThreadPoolError::Busy));
     }
     drop(release);
+}
+
+#[test]
+fn a_login_whose_client_has_left_is_not_hashed() {
+    let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
+    let release = occupy(&logins);
+    let left: Vec<_> = (0..3)
+        .map(|nth| ask(&logins, &users, &guess(nth), 0).ask().unwrap().unwrap())
+        .collect();
+    let stays = ask_as(&logins, &users, RIGHT, 2, 0).ask().unwrap().unwrap();
+    drop(left);
+    let first = next(&logins.queue).unwrap();
+    assert_eq!(first.question.client, client(2));
+    first.run();
+    assert_eq!(*stays.1.borrow(), Some(true));
+    let ledger = lock(&logins.ledger);
+    assert!(ledger.asked.is_empty());
+    assert_eq!(ledger.answers.len(), 1, "only the login that stayed");
+    drop(release);
+}
+
+#[test]
+fn a_login_that_waits_goes_behind_once_its_client_has_guessed_wrong() {
+    let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
+    let release = occupy(&logins);
+    let guesses: Vec<_> = (0..2)
+        .map(|nth| ask(&logins, &users, &guess(nth), 0).ask().unwrap().unwrap())
+        .collect();
+    let other = ask_as(&logins, &users, &guess(9), 200, 0).ask().unwrap();
+    next(&logins.queue).unwrap().run();
+    // Client 200 is a neighbour of client 1. A client elsewhere goes before both.
+    let elsewhere: ClientNetwork = IpAddr::from([198, 51, 100, 1]).into();
+    let LoginLookup::Unverified(right) = logins.check(&users, RIGHT, elsewhere, 0) else {
+        panic!("the login is known already");
+    };
+    let right = right.ask().unwrap().unwrap();
+    assert_eq!(next(&logins.queue).unwrap().question.client, elsewhere);
+    drop((guesses, other, right, release));
 }

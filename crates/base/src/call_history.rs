@@ -1,0 +1,145 @@
+//! History of calls: the clients that got a place lately, and the clients that lost a place because they were too slow.
+//! Without it, a client that comes back after each loss would be a newcomer again. Bounded. Pure.
+
+use crate::client_network::ClientNetwork;
+use crate::limits::{SERVED_CLIENTS_MAX, SERVED_MILLISECONDS, SLOW_CLIENT_MILLISECONDS};
+use crate::marks::{MarkTable, Neighbourhood};
+use std::collections::HashMap;
+
+/// Standing of a client among clients that hold equally much. A client of a better standing goes first.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum CallStanding {
+    /// The client got no place in the last [`SERVED_MILLISECONDS`].
+    New,
+    /// The client got a place lately.
+    Served,
+    /// Another client of the neighbourhood was too slow in the last [`SLOW_CLIENT_MILLISECONDS`]. A party with slow calls
+    /// often has a whole range of addresses.
+    NearSlow,
+    /// The client was too slow in the last [`SLOW_CLIENT_MILLISECONDS`].
+    Slow,
+}
+
+/// Places given lately, and clients that were too slow. Times are in milliseconds, monotonic.
+#[derive(Default)]
+pub struct CallHistory {
+    now_ms: u64,
+    /// Number of places given so far.
+    grants: u64,
+    served: HashMap<ClientNetwork, Grant>,
+    slow: MarkTable<ClientNetwork>,
+    near_slow: MarkTable<Neighbourhood>,
+}
+
+/// Latest place of a client.
+#[derive(Copy, Clone)]
+struct Grant {
+    /// Sequence number. Numbers grow with each place given to any client.
+    number: u64,
+    at_ms: u64,
+}
+
+impl CallHistory {
+    /// Sets the clock. The clock never goes back.
+    pub fn advance(&mut self, now_ms: u64) {
+        self.now_ms = self.now_ms.max(now_ms);
+    }
+
+    /// Records a place given to a client.
+    pub fn record_grant(&mut self, client: ClientNetwork) {
+        self.grants += 1;
+        let grant = Grant {
+            number: self.grants,
+            at_ms: self.now_ms,
+        };
+        self.served.insert(client, grant);
+        if self.served.len() > SERVED_CLIENTS_MAX {
+            let forgotten = self.grants.saturating_sub(SERVED_CLIENTS_MAX as u64 / 2);
+            self.served.retain(|_, grant| grant.number > forgotten);
+        }
+    }
+
+    /// Records that a client lost a place because the client was too slow.
+    pub fn record_slow(&mut self, client: ClientNetwork) {
+        let until_ms = self.now_ms + SLOW_CLIENT_MILLISECONDS;
+        self.slow.mark(client, until_ms, self.now_ms);
+        self.near_slow.mark(client, until_ms, self.now_ms);
+    }
+
+    /// Returns true if the client was too slow lately.
+    pub fn is_slow(&self, client: ClientNetwork) -> bool {
+        self.slow.is_marked(client, self.now_ms)
+    }
+
+    /// Returns the sequence number of the latest place of a client; 0 for none in the last [`SERVED_MILLISECONDS`].
+    pub fn latest_grant(&self, client: ClientNetwork) -> u64 {
+        let grant = self.served.get(&client);
+        let is_recent = |grant: &&Grant| self.now_ms - grant.at_ms < SERVED_MILLISECONDS;
+        grant.filter(is_recent).map_or(0, |grant| grant.number)
+    }
+
+    /// Returns the standing of a client.
+    pub fn standing(&self, client: ClientNetwork) -> CallStanding {
+        if self.is_slow(client) {
+            CallStanding::Slow
+        } else if self.near_slow.is_marked(client, self.now_ms) {
+            CallStanding::NearSlow
+        } else if self.latest_grant(client) > 0 {
+            CallStanding::Served
+        } else {
+            CallStanding::New
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+
+    fn client(nth: usize) -> ClientNetwork {
+        IpAddr::from([10, (nth >> 16) as u8, (nth >> 8) as u8, nth as u8]).into()
+    }
+
+    #[test]
+    fn a_place_is_remembered_for_its_time() {
+        let mut history = CallHistory::default();
+        history.advance(7);
+        history.record_grant(client(1));
+        history.record_grant(client(2));
+        assert!(history.latest_grant(client(1)) < history.latest_grant(client(2)));
+        assert_eq!(history.standing(client(1)), CallStanding::Served);
+        assert_eq!(history.standing(client(3)), CallStanding::New);
+        history.advance(7 + SERVED_MILLISECONDS - 1);
+        assert_eq!(history.standing(client(1)), CallStanding::Served);
+        history.advance(7 + SERVED_MILLISECONDS);
+        assert_eq!(history.standing(client(1)), CallStanding::New);
+    }
+
+    #[test]
+    fn a_slow_client_and_its_neighbours_go_last() {
+        let mut history = CallHistory::default();
+        history.record_slow(client(1));
+        assert_eq!(history.standing(client(1)), CallStanding::Slow);
+        assert_eq!(history.standing(client(255)), CallStanding::NearSlow);
+        assert_eq!(history.standing(client(256)), CallStanding::New);
+        history.advance(SLOW_CLIENT_MILLISECONDS);
+        assert_eq!(history.standing(client(1)), CallStanding::New);
+    }
+
+    #[test]
+    fn the_places_given_longest_ago_are_forgotten_first() {
+        let mut history = CallHistory::default();
+        for nth in 0..3 * SERVED_CLIENTS_MAX {
+            history.record_grant(client(nth));
+            assert!(history.served.len() <= SERVED_CLIENTS_MAX);
+        }
+        assert_eq!(history.latest_grant(client(0)), 0);
+        let last = 3 * SERVED_CLIENTS_MAX;
+        let kept = last - SERVED_CLIENTS_MAX / 2..last;
+        assert!(
+            kept.into_iter()
+                .all(|nth| history.latest_grant(client(nth)) > 0)
+        );
+    }
+}
