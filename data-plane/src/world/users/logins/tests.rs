@@ -372,6 +372,7 @@ fn a_login_whose_client_has_left_is_not_hashed() {
     assert_eq!(first.question.client, client(2));
     first.run();
     assert_eq!(*stays.1.borrow(), Some(true));
+    assert!(next(&logins.queue).is_none());
     let ledger = lock(&logins.ledger);
     assert!(ledger.asked.is_empty());
     assert_eq!(ledger.answers.len(), 1, "only the login that stayed");
