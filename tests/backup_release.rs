@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::chown;
 
-use anthill::store::{SiteRecords, StoreFolder};
 use base::digest::hex;
+use release::store::{SiteRecords, StoreFolder};
 
 use crate::lifecycle::is_root;
 use crate::support::release_store::{TestStore, pointer, wait_until_served};

@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use anthill::store::{Flip, SiteRecords, SiteWriter, StoreFolder, StoreWriter};
 use base::digest::hex;
 use release::release_pointer::ReleasePointer;
+use release::store::{Flip, SiteRecords, SiteWriter, StoreFolder, StoreWriter};
 
 use crate::deploy::{DEPLOY, commit, config_with, folder, page, push, status};
 use crate::support::{Folder, Server, eventually};

@@ -313,9 +313,12 @@ fn a_breach_is_seen_wherever_it_hides() {
     assert_eq!(
         seen(
             "publish/src#cli/mod.rs",
-            "use anthill_data_plane::{store, serve::worker};\nuse crate::key;"
+            "use anthill_data_plane::{limits, serve::worker};\nuse crate::key;"
         ),
-        ["1: anthill_data_plane::serve::worker"]
+        [
+            "1: anthill_data_plane::limits",
+            "1: anthill_data_plane::serve::worker"
+        ]
     );
     assert_eq!(
         seen(

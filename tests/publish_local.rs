@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use anthill::store::{SiteRecords, StoreFolder};
 use base::digest::hex;
+use release::store::{SiteRecords, StoreFolder};
 
 use crate::support::release_store::publisher;
 use crate::support::{Done, Folder, Server, finish};

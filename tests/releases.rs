@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anthill::store::FrameWriter;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base::digest::{hex, sha256};
 use release::receive_frame::{ContentPlace, FrameKind, HELLO};
 use release::release_pointer::ReleasePointer;
+use release::store::FrameWriter;
 
 use crate::lifecycle::{in_own_mounts, is_root};
 use crate::support::h2::H2;

@@ -9,7 +9,6 @@
 pub mod limits;
 
 pub mod ledger;
-pub mod store;
 pub mod site;
 pub mod tls;
 pub mod upstream;

@@ -4,11 +4,11 @@
 
 use crate::problem::Problem;
 use crate::text;
-use anthill_data_plane::store::Publication;
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use base::atomic_file::BYTE_ORDER_MARK;
 use base::digest::{base64, hex};
 use release::release_pointer::{ReleasePointer, is_site_id};
+use release::store::Publication;
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use rustls_pki_types::pem::PemObject as _;
 use std::fs::OpenOptions;

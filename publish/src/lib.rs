@@ -1,7 +1,7 @@
 //! Publishing of a folder as a release of a site.
 //!
 //! The package turns a folder into contents and a manifest, and writes both to a store with the library of the server
-//! (`anthill_data_plane::store`). Nothing of the package is linked into the server.
+//! for releases (`release::store`). Nothing of the package is linked into the server.
 
 #![warn(unreachable_pub)]
 

@@ -11,10 +11,10 @@
 //! A field that occurs several times under one path has all values, divided by commas (RFC 9110 §5.3).
 
 use crate::problem::Problem;
-use anthill_data_plane::site::rules::valid_value;
 use base::visible_text::shortened;
 use release::limits::{RELEASE_FIELD_NAME_BYTES_MAX, RELEASE_FIELD_VALUE_BYTES_MAX};
 use release::manifest::field_refusal;
+use release::manifest::valid_value;
 
 /// Name of the file.
 const FILE: &str = "_headers";

@@ -13,13 +13,13 @@ use crate::contents::{Presence, stored};
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::text;
-use anthill_data_plane::limits::STORE_BUFFER_BYTES;
-use anthill_data_plane::store::{
-    ReleaseStore as _, StoreFolder, StoreWriter, read_manifest, release_contents,
-};
 use base::digest::{Digest, from_hex, hex, sha256};
 use release::limits::MANIFEST_BYTES_MAX;
+use release::limits::STORE_BUFFER_BYTES;
 use release::manifest::{BlobRef, ManifestLine, ManifestReader};
+use release::store::{
+    ReleaseStore as _, StoreFolder, StoreWriter, read_manifest, release_contents,
+};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};

@@ -1,16 +1,16 @@
 //! Connection to `anthill receive` on another host, by the user's own ssh.
 
 use crate::problem::Problem;
-use anthill_data_plane::limits::STORE_BUFFER_BYTES;
-use anthill_data_plane::site::{ServerReport, SiteAddresses};
-use anthill_data_plane::store::{
-    FrameReader, FrameWriter, ReleaseStore as _, SiteRecords, StoreFolder, read_manifest,
-};
 use base::digest::{hex, sha256};
+use release::acknowledgment::{ServerReport, SiteAddresses};
 use release::limits::MANIFEST_BYTES_MAX;
+use release::limits::STORE_BUFFER_BYTES;
 use release::manifest::{BlobRef, ManifestLine, ManifestReader, difference};
 use release::receive_frame::{ContentPlace, FrameKind, GzipAndText, HELLO, STATE_WITH_OWNERS};
 use release::release_pointer::{is_label, is_publisher};
+use release::store::{
+    FrameReader, FrameWriter, ReleaseStore as _, SiteRecords, StoreFolder, read_manifest,
+};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -3,11 +3,11 @@
 use crate::netlify_headers::{self, PathFields};
 use crate::problem::Problem;
 use crate::source::Source;
-use anthill_data_plane::site::{RedirectRule, Redirected, Redirects};
 use base::visible_text::shortened;
 use release::limits::RELEASE_RULES_MAX;
 use release::manifest::RuleBounds;
 use release::redirect_map::{self, MappedRedirect};
+use release::redirects::{RedirectRule, Redirected, Redirects};
 use wire::request_target::normalise;
 
 /// Rules of a release.

@@ -3,11 +3,11 @@
 
 mod support;
 
-use anthill_data_plane::store::{Flip, ReleaseStore as _, SiteWriter, StoreWriter, read_manifest};
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base::digest::{from_hex, hex, sha256};
 use release::manifest::{ManifestLine, ManifestReader};
 use release::release_pointer::ReleasePointer;
+use release::store::{Flip, ReleaseStore as _, SiteWriter, StoreWriter, read_manifest};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;

@@ -8,7 +8,7 @@
 #![cfg_attr(not(feature = "releases"), allow(unreachable_code, unused_variables))]
 
 pub use anthill_data_plane::{
-    cache, handler, hits, ledger, limits, serve, site, store, tls, upstream, world,
+    cache, handler, hits, ledger, limits, serve, site, tls, upstream, world,
 };
 
 pub mod git;

@@ -1,4 +1,12 @@
-//! Releases of a site: the formats of a release and of its publication, for the server and for publishers.
+//! Releases of a site, for the server and for publishers.
+//!
+//! - [`manifest`], [`release_pointer`] and [`receive_frame`]: the formats of a release and of its publication.
+//! - [`store`]: contents by their digests, and the pointer, labels and records of each site.
+//! - [`acknowledgment`]: what the server beside a store reports to publishers.
+//! - [`glob`], [`mime`], [`hashed_name`], [`redirect_map`] and [`redirects`]: the rules for the files of a site.
+
+// Without releases, a value of `ReleaseSupport` is impossible, and the compiler sees that code with a value never runs.
+#![cfg_attr(not(feature = "releases"), allow(unreachable_code, unused_variables))]
 
 pub mod limits;
 pub mod glob;
@@ -6,6 +14,10 @@ pub mod hashed_name;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod invariants;
 pub mod manifest;
+pub mod mime;
 pub mod receive_frame;
 pub mod redirect_map;
+pub mod redirects;
 pub mod release_pointer;
+pub mod store;
+pub mod acknowledgment;

@@ -33,7 +33,7 @@ mod tests;
 
 pub use changes::{Change, Changes};
 pub use difference::{apply_difference, difference};
-pub use field_name::{field_refusal, is_settable};
+pub use field_name::{field_refusal, is_settable, valid_value};
 pub use line::{BlobRef, ManifestLine, RedirectLine};
 pub use reader::ManifestReader;
 pub use rule_bounds::RuleBounds;
@@ -67,4 +67,19 @@ impl std::error::Error for ManifestError {}
 pub fn compare_paths(one: &[u8], other: &[u8]) -> Ordering {
     let names = |path| <[u8]>::split(path, |byte| *byte == b'/');
     names(one).cmp(names(other))
+}
+
+/// Returns the rules of a manifest: the lines between the first line and the files.
+pub fn rules_of(manifest: &[u8]) -> &[u8] {
+    let rules = &manifest[first_line(manifest).len()..];
+    let lines = rules.split_inclusive(|byte| *byte == b'\n');
+    let is_rule = |line: &&[u8]| !line.starts_with(b"file ") && !line.starts_with(b"hashed ");
+    let length = lines.take_while(is_rule).map(<[u8]>::len).sum();
+    &rules[..length]
+}
+
+/// Returns the first line of a manifest with its line break; an empty text has none.
+pub fn first_line(manifest: &[u8]) -> &[u8] {
+    let mut lines = manifest.split_inclusive(|byte| *byte == b'\n');
+    lines.next().unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! Hit counts of one site, by page and by day. Pure: the caller passes the day.
 
 use crate::limits::{HITS_DAYS_MAX, HITS_PAGE_DAYS_MAX, HITS_PATHS_MAX};
-use crate::site::mime;
+use release::mime;
 use std::collections::{HashMap, VecDeque};
 
 /// All counts of a site.

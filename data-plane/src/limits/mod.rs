@@ -5,7 +5,6 @@
 //! `limits::NAME`. The unit is part of each name.
 
 mod ledger;
-mod store;
 mod site;
 mod tls;
 mod world;
@@ -35,7 +34,6 @@ pub use crate::limits::ledger::*;
 pub use crate::limits::manager::*;
 pub use crate::limits::serve::*;
 pub use crate::limits::site::*;
-pub use crate::limits::store::*;
 pub use crate::limits::tls::*;
 pub use crate::limits::upstream::*;
 pub use crate::limits::world::*;

@@ -13,14 +13,13 @@ use crate::serve::access::{AccessDenied, AccessGate};
 use crate::serve::dispatch_context::{Audience, DispatchContext};
 use crate::serve::forwarding::stated_client;
 use crate::serve::ruled_request::RuledRequest;
-use crate::site::{
-    FileLoad, Listing, RedirectTable, Redirected, ResolvedFile, Site, SiteResponse, VariantResponse,
-};
+use crate::site::{FileLoad, Listing, ResolvedFile, Site, SiteResponse, VariantResponse};
 use crate::tls::Acceptance;
 use crate::world::preview::PreviewState;
 use crate::world::request_rules::RequestRules;
 use crate::world::users::UnverifiedLogin;
 use crate::world::{Host, Route, RouteTarget, World};
+use release::redirects::{RedirectTable, Redirected};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

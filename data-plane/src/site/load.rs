@@ -16,11 +16,11 @@ use crate::limits::{
     CONTENT_FILE_BYTES_MAX, DIGEST_FILE_BYTES_MAX, LAST_MODIFIED_SECONDS_MIN, SENDFILE_BYTES_MIN,
 };
 use crate::site::prepared_heads::{HeadFacts, PreparedHeads};
-use crate::store::StoreError;
 use base::digest::{Digest, base64url};
 use base::sys::{self, OpenWriters};
 use base::visible_text::shortened;
 use release::manifest::BlobRef;
+use release::store::StoreError;
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::fs::File;

@@ -19,9 +19,7 @@ mod cached_response;
 mod listing;
 mod page_style;
 mod load;
-pub mod mime;
 mod published_rules;
-mod redirects;
 mod release;
 mod resolve;
 mod root;
@@ -34,11 +32,7 @@ mod variant;
 #[cfg(test)]
 mod tests;
 
-pub use self::release::{
-    ACKNOWLEDGMENT_MODE, FolderRelease, ReleaseError, ReleaseRules, ReleaseState, ReopenedSite,
-    ServedRelease, ServerReport, SiteAddresses, record_refusal, rules_of, served_folder,
-    wait_until_served,
-};
+pub use self::release::{FolderRelease, ReleaseError, ReleaseRules, ReleaseState, ReopenedSite};
 pub use crate::site::content_budget::ContentBudget;
 pub use crate::site::escape::escape;
 pub use crate::site::gzip_queue::{GzipJob, GzipQueue, gzip};
@@ -54,7 +48,6 @@ pub use file::{FileError, FileMeta};
 pub use listing::{Listing, README_NAMES};
 pub use load::FileLoad;
 pub use page_style::{FRAME_STYLE, PAGE_STYLE};
-pub use redirects::{RedirectMatch, RedirectRule, RedirectTable, Redirected, Redirects};
 pub use resolve::ResolvedFile;
 pub use root::SiteRoot;
 pub use rules::{CacheControlRule, HeaderRules, ReadmeRenderer, SiteRules, Symlinks, TryPath};

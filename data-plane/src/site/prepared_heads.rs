@@ -5,8 +5,9 @@
 //! Strict-Transport-Security and the empty line.
 
 use crate::site::published_rules::PublishedRules;
-use crate::site::rules::{HeaderRules, SiteRules, valid_value};
+use crate::site::rules::{HeaderRules, SiteRules};
 use release::manifest::is_settable;
+use release::manifest::valid_value;
 use std::ops::Range;
 use wire::date::format_imf;
 use wire::fields::ContentCoding;

@@ -3,11 +3,12 @@
 
 use crate::limits::{RELEASE_COMPARED_STEPS_MAX, RELEASE_HASHED_SECONDS};
 use crate::site::prepared_heads::{is, operator_fields};
-use crate::site::redirects::{RedirectRule, Redirects};
-use crate::site::rules::{CacheControlRule, HeaderRules, valid_value};
+use crate::site::rules::{CacheControlRule, HeaderRules};
 use base::visible_text::shortened;
 use release::glob::Glob;
+use release::manifest::valid_value;
 use release::manifest::{ManifestLine, RedirectLine};
+use release::redirects::{RedirectRule, Redirects};
 use std::cell::Cell;
 
 /// Rules of a release. A folder has none.

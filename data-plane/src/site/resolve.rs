@@ -3,7 +3,6 @@
 use super::file::{FileError, FileMeta, FileVersion, SIDECARS, SiteFile};
 use super::folder::{FolderNode, SiteFolder};
 use super::listing::find_readme;
-use super::redirects::{RedirectMatch, RedirectTable};
 use super::root::SiteRoot;
 use super::rules::TryPath;
 use super::scan::hidden;
@@ -11,6 +10,7 @@ use super::{Site, SiteSource};
 use base::clock::unix_seconds_now;
 use release::hashed_name::is_hashed;
 use release::limits::FOLDER_DEPTH_MAX;
+use release::redirects::{RedirectMatch, RedirectTable};
 use rustix::fs::FileType;
 use std::borrow::Cow;
 use std::ffi::OsString;

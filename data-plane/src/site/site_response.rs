@@ -8,10 +8,10 @@ use crate::site::load::{FileLoad, coding_mark};
 use crate::site::preconditions::{
     PreconditionResult, any_tag, evaluate, evaluate_with, range_applies, range_applies_by,
 };
-use crate::site::redirects::Redirected;
 use crate::site::resolve::{LazyPath, Resource};
 use crate::site::variant::Variant;
 use crate::site::variant_response::{BodySelection, Multipart, VariantResponse};
+use release::redirects::Redirected;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use wire::fields::{AcceptedCodings, ContentCoding, ETag};

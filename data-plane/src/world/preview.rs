@@ -10,10 +10,10 @@ use crate::limits::{
     PREVIEWS_OPEN_MAX, PREVIEWS_WANTED_MAX,
 };
 use crate::site::Site;
-use crate::store::SiteRecords;
 use crate::tls::SiteIdentity;
 use crate::world::users::Users;
 use base::digest::hex;
+use release::store::SiteRecords;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,10 +1,8 @@
 //! Outcome of a publication for the summary: the state on the server as a clause, and the exit status.
 
 use crate::text;
-use anthill_data_plane::limits::{
-    RECEIVE_FIRST_SERVED_MILLISECONDS_MAX, RECEIVE_SERVED_MILLISECONDS_MAX,
-};
-use anthill_data_plane::site::ServerReport;
+use release::acknowledgment::ServerReport;
+use release::limits::{RECEIVE_FIRST_SERVED_MILLISECONDS_MAX, RECEIVE_SERVED_MILLISECONDS_MAX};
 use std::process::ExitCode;
 use std::time::Instant;
 

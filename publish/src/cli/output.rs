@@ -1,8 +1,8 @@
 //! Output of the commands: text, remarks, and the URLs of a release.
 
 use crate::problem::Problem;
-use anthill_data_plane::site::SiteAddresses;
 use base::digest::hex;
+use release::acknowledgment::SiteAddresses;
 use std::collections::HashSet;
 use std::io::Write as _;
 use std::process::ExitCode;

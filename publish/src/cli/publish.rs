@@ -17,7 +17,7 @@ use crate::source::Source;
 use crate::text;
 use ::release::manifest::BlobRef;
 use ::release::release_pointer::is_label;
-use anthill_data_plane::store::StoreWriteError;
+use ::release::store::StoreWriteError;
 use base::digest::hex;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

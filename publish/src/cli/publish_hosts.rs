@@ -16,7 +16,7 @@ use crate::release::{self, ReleaseFile, compare};
 use crate::remote::{Offer, Remote};
 use crate::text;
 use ::release::release_pointer::ReleasePointer;
-use anthill_data_plane::store::{StoreFolder, StoreWriter, read_manifest};
+use ::release::store::{StoreFolder, StoreWriter, read_manifest};
 use base::digest::{hex, sha256};
 use std::fs::Permissions;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -49,11 +49,9 @@ pub(super) fn stage(source: &Path) -> Result<SiteOfStore, Problem> {
     let digest = hex(&sha256(real.as_os_str().as_encoded_bytes()));
     let store = StoreWriter::open(&path)
         .and_then(|_| {
-            StoreFolder::open(&path).map_err(|error| {
-                anthill_data_plane::store::StoreWriteError::File {
-                    file: ".".to_owned(),
-                    error,
-                }
+            StoreFolder::open(&path).map_err(|error| ::release::store::StoreWriteError::File {
+                file: ".".to_owned(),
+                error,
             })
         })
         .map_err(stored)?;

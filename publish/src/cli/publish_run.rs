@@ -12,9 +12,10 @@ use crate::release::{self, Change, Changes, ReleaseFile, compare, known_codings}
 use crate::site_rules::SiteRules;
 use crate::source::Source;
 use crate::text;
+use ::release::acknowledgment::{ServerReport, SiteAddresses};
+use ::release::manifest::rules_of;
 use ::release::release_pointer::ReleasePointer;
-use anthill_data_plane::site::{ServerReport, SiteAddresses, rules_of};
-use anthill_data_plane::store::{
+use ::release::store::{
     Flip, LabelEditor, Publication, Retention, SiteRecords, SiteWriter, StoreFolder,
     StoreWriteError, StoreWriter, read_manifest, sweep,
 };

@@ -4,9 +4,9 @@ use super::output::PREVIEW_DIGITS;
 use crate::key::is_verified;
 use crate::release::{Changes, ReleaseFile, compare};
 use crate::text;
-use anthill_data_plane::site::ServerReport;
-use anthill_data_plane::store::{Publication, SiteRecords};
 use base::digest::hex;
+use release::acknowledgment::ServerReport;
+use release::store::{Publication, SiteRecords};
 use wire::json::quoted;
 
 /// Line of the list.

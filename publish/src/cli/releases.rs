@@ -13,7 +13,7 @@ use crate::problem::Problem;
 use crate::release;
 use crate::remote::Remote;
 use crate::text;
-use anthill_data_plane::store::{
+use ::release::store::{
     LabelEditor, ReleaseMark, ReleaseStore as _, Retention, SiteWriter, StoreFolder, read_manifest,
     release_contents, remove_content, sweep, verify_content,
 };

@@ -4,9 +4,9 @@
 use super::site_of_store::find_release;
 use crate::key::PublisherKey;
 use crate::problem::Problem;
-use anthill_data_plane::site::ServerReport;
-use anthill_data_plane::store::{Publication, SiteRecords};
 use base::digest::{from_hex, hex};
+use release::acknowledgment::ServerReport;
+use release::store::{Publication, SiteRecords};
 
 /// Largest distance of a signed sequence from the last one that the key signed, 1,000,000. After the signature of the
 /// highest sequence of all, a server with `publishers` would accept no further publication.

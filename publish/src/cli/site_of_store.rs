@@ -6,12 +6,13 @@ use crate::destination::Destination;
 use crate::problem::Problem;
 use crate::release::{self, ReleaseFile};
 use crate::text;
+use ::release::acknowledgment::{ServerReport, wait_until_served};
+use ::release::limits::RELEASE_DIGITS_MIN;
 use ::release::limits::RELEASE_LABEL_BYTES_MAX;
 use ::release::manifest::BlobRef;
 use ::release::release_pointer::ReleasePointer;
-use anthill_data_plane::limits::RELEASE_DIGITS_MIN;
-use anthill_data_plane::site::{ServerReport, served_folder, wait_until_served};
-use anthill_data_plane::store::{
+use ::release::store::served_folder;
+use ::release::store::{
     ReleaseStore as _, SiteRecords, StoreFolder, StoreWriter, read_manifest, sites,
 };
 use base::digest::hex;

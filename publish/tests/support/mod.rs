@@ -3,9 +3,7 @@
 // Not every test needs every function.
 #![allow(dead_code)]
 
-use anthill_data_plane::store::{
-    Publication, SiteRecords, StoreFolder, release_contents, verify_content,
-};
+use release::store::{Publication, SiteRecords, StoreFolder, release_contents, verify_content};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,7 +1,7 @@
 //! Rules of a release as the files `_headers` and `_redirects`, from which `anthill publish` reads the same rules.
 
-use crate::site::rules::valid_value;
 use base::visible_text::shortened;
+use release::manifest::valid_value;
 use release::manifest::{
     ManifestError, ManifestLine, ManifestReader, ManifestWriter, RedirectLine,
 };

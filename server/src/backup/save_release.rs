@@ -3,12 +3,13 @@
 use super::save::BackupWriter;
 use super::{RULES, sum_line};
 use crate::config::OperatorError;
-use crate::limits::STORE_BUFFER_BYTES;
-use crate::site::{ReleaseRules, rules_of};
-use crate::store::{ReleaseStore, StoreError};
+use crate::site::ReleaseRules;
 use base::digest::Digest;
 use base::tar::{self, TarEntry, TarEntryKind};
+use release::limits::STORE_BUFFER_BYTES;
+use release::manifest::rules_of;
 use release::manifest::{BlobRef, ManifestLine, ManifestReader};
+use release::store::{ReleaseStore, StoreError};
 use std::io::Read as _;
 
 impl BackupWriter {

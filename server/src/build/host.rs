@@ -14,12 +14,10 @@ use crate::hits::SiteHits;
 use crate::ledger::change_tracker::SiteChangeTracker;
 use crate::ledger::route_counters::RouteCounters;
 use crate::limits::USER_FILE_BYTES_MAX;
-use crate::site::mime::{MediaPattern, MediaRules};
 use crate::site::{
     CacheControlRule, HeaderRules, ReadmeRenderer, ReleaseRules, SecretPaths, Site, SiteError,
     SiteRules, Symlinks,
 };
-use crate::store::SiteRecords;
 use crate::tls::{SiteIdentity, Tls};
 use crate::world::allow_list::AllowList;
 use crate::world::preview::Previews;
@@ -28,6 +26,8 @@ use crate::world::users::Users;
 use crate::world::{AccessLog, Fallback, Host, Route, SecureFields, World};
 use base::atomic_file;
 use release::glob::Glob;
+use release::mime::{MediaPattern, MediaRules};
+use release::store::SiteRecords;
 use std::path::PathBuf;
 use std::sync::Arc;
 

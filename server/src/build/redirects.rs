@@ -2,10 +2,11 @@
 
 use crate::config::{Config, MappedRedirect, OperatorError, SiteConfig, Spanned, TargetConfig};
 use crate::limits::{REDIRECT_HOPS_MAX, REDIRECT_MAP_BYTES_MAX};
-use crate::site::{RedirectRule, Redirected, Redirects, ReleaseState};
+use crate::site::ReleaseState;
 use crate::world::{Host, RouteTarget};
 use base::atomic_file;
 use release::redirect_map;
+use release::redirects::{RedirectRule, Redirected, Redirects};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -6,15 +6,15 @@ use std::process::ExitCode;
 
 use super::parse::ParsedArguments;
 use crate::config::OperatorError;
-use crate::limits::RECEIVE_IDLE_SECONDS_MAX;
+use crate::receive::limits::RECEIVE_IDLE_SECONDS_MAX;
 use crate::receive::{self, IdleInput, IdleOutput, ReceiveOptions, Rights};
-use crate::store::{
-    ReleaseMark, ReleaseSupport, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError,
-    StoreWriter, served_folder, sweep,
-};
 use base::clock;
 use base::digest::hex;
 use release::release_pointer::{is_label, is_publisher};
+use release::store::{
+    ReleaseMark, ReleaseSupport, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError,
+    StoreWriter, served_folder, sweep,
+};
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let options = options(typed)?;

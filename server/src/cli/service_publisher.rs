@@ -16,8 +16,8 @@ use super::receive::{key_line, own_program, release_support};
 use super::system_account::{self, AccountSpec, Login};
 use crate::config::{Config, OperatorError, UnixAccount, reason};
 use crate::receive::{ReceiveOptions, Rights};
-use crate::store::{ReleaseSupport, served_folder};
 use base::trusted_path::{LastLink, MissingFolder, TrustedPath};
+use release::store::{ReleaseSupport, served_folder};
 
 /// Account for publishers, as asked for on the command line.
 pub(super) struct PublisherSetup {

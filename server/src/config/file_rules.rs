@@ -8,8 +8,8 @@ use crate::config::field_variables::unknown_placeholder;
 use crate::config::toml_reader::{FromToml, KeyedValue, TableReader, TableSchema};
 use crate::config::value_types::Seconds;
 use crate::config::values::{is_field_value, is_token, reserved_field};
-use crate::site::mime;
 use release::glob::Glob;
+use release::mime;
 use wire::fields::ContentCoding;
 
 declare_table! {

@@ -11,9 +11,9 @@ use crate::config::foreign_words;
 use crate::config::route_table::RouteConfig;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::values::{site_name, wrong};
-use crate::store::ReleaseSupport;
 use base::digest::from_hex;
 use release::release_pointer::{is_label, is_site_id};
+use release::store::ReleaseSupport;
 
 declare_table! {
     /// Keys of `[[site]]` about releases.

@@ -7,12 +7,12 @@ use crate::limits::{
     PREVIEWS_OPEN_MAX,
 };
 use crate::site::{ReleaseError, Site};
-use crate::store::SiteRecords;
 use crate::world::preview::{
     OpenPreview, PreviewAge, PreviewName, Previews, PreviewsFull, make_room,
 };
 use crate::world::{Host, Hosts, World};
 use base::digest::hex;
+use release::store::SiteRecords;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

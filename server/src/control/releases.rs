@@ -4,14 +4,12 @@
 use super::publish::Publisher;
 use super::watch::SiteId;
 use crate::admin::status::ReleaseStatus;
-use crate::site::{
-    ACKNOWLEDGMENT_MODE, ReleaseError, ReleaseRules, ReleaseState, Site, SiteAddresses,
-    record_refusal,
-};
-use crate::store::ReleaseSupport;
+use crate::site::{ReleaseError, ReleaseRules, ReleaseState, Site};
 use crate::world::{Host, World};
 use base::digest::hex;
 use base::{atomic_file, clock};
+use release::acknowledgment::{ACKNOWLEDGMENT_MODE, SiteAddresses, record_refusal};
+use release::store::ReleaseSupport;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

@@ -5,12 +5,12 @@ use crate::config::{ReleaseConfig, ServerConfig};
 use crate::deploy::error::DeployError;
 use crate::deploy::tree_draft::TreeDraft;
 use crate::site::FolderRelease;
-use crate::store::{
+use base::clock;
+use release::release_pointer::ReleasePointer;
+use release::store::{
     ReleaseStore as _, ReleaseSupport, Retention, SiteRecords, StoreError, StoreFolder,
     StoreWriteError, sweep,
 };
-use base::clock;
-use release::release_pointer::ReleasePointer;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;

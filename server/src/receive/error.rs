@@ -1,6 +1,6 @@
 //! Reason why a receiver ends a session.
 
-use crate::store::StoreWriteError;
+use release::store::StoreWriteError;
 use std::{fmt, io};
 
 /// Reason why a receiver ends a session.

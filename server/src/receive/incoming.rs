@@ -1,8 +1,8 @@
 //! Content on its way to the store, never longer than in the manifest.
 
 use super::error::ReceiveError;
-use crate::store::{Draft, QuotaAccount};
 use release::manifest::BlobRef;
+use release::store::{Draft, QuotaAccount};
 use std::io::{self, Write};
 
 /// Missing content on its way to the store. The written bytes never exceed the size in the manifest, so a short gzip

@@ -3,11 +3,11 @@
 
 use super::error::ReceiveError;
 use super::incoming::not_written;
-use crate::limits::RECEIVE_MANIFEST_MEMORY_BYTES_MAX;
-use crate::store::{Draft, QuotaAccount, StoreWriter};
+use crate::receive::limits::RECEIVE_MANIFEST_MEMORY_BYTES_MAX;
 use base::digest::Digest;
 use release::limits::MANIFEST_BYTES_MAX;
 use release::manifest::apply_difference;
+use release::store::{Draft, QuotaAccount, StoreWriter};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 
 /// Text on its way: in memory, or in a draft once it is long.

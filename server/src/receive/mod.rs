@@ -8,6 +8,7 @@ mod error;
 mod idle_streams;
 mod incoming;
 mod incoming_manifest;
+pub mod limits;
 mod options;
 mod rights;
 mod session;
@@ -21,8 +22,8 @@ pub use idle_streams::{IdleInput, IdleOutput};
 pub use options::ReceiveOptions;
 pub use rights::Rights;
 
-use crate::store::{FrameReader, FrameWriter, QuotaAccount, StoreWriter};
 use release::receive_frame::FrameKind;
+use release::store::{FrameReader, FrameWriter, QuotaAccount, StoreWriter};
 use session::{Session, SessionResources};
 use std::io::{self, BufWriter, Read, Write};
 

@@ -1,7 +1,7 @@
 //! Settings of a receiver: the site, the store, and the rights, name and quota of the publisher.
 
 use super::rights::Rights;
-use crate::store::ReleaseSupport;
+use release::store::ReleaseSupport;
 use std::path::PathBuf;
 
 /// Settings of a receiver.

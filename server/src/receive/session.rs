@@ -6,22 +6,21 @@ use super::incoming_manifest::IncomingText;
 use super::options::ReceiveOptions;
 use super::rights::Rights;
 use super::upload::Upload;
-use crate::limits::{
-    RECEIVE_UNSYNCED_BYTES_MAX, RECEIVE_UNSYNCED_CONTENTS_MAX, STORE_BUFFER_BYTES,
-};
-use crate::site::{ServerReport, SiteAddresses, wait_until_served};
-use crate::store::{
-    Flip, FrameReader, FrameWriter, LabelEditor, QuotaAccount, RecordsVersion, ReleaseMark,
-    ReleaseStore as _, SiteRecords, SiteWriter, StoreFolder, StoreWriteError, StoreWriter,
-    disk_bytes, read_manifest, record_received, release_contents, verify_content,
-};
+use crate::receive::limits::{RECEIVE_UNSYNCED_BYTES_MAX, RECEIVE_UNSYNCED_CONTENTS_MAX};
 use base::clock::unix_seconds_now;
 use base::digest::{Digest, from_hex, hex};
 use flate2::bufread;
 use flate2::write::GzDecoder;
+use release::acknowledgment::{ServerReport, SiteAddresses, wait_until_served};
+use release::limits::STORE_BUFFER_BYTES;
 use release::manifest::{BlobRef, ManifestLine, ManifestReader};
 use release::receive_frame::{ContentPlace, FrameKind, GzipAndText, HELLO, STATE_WITH_OWNERS};
 use release::release_pointer::ReleasePointer;
+use release::store::{
+    Flip, FrameReader, FrameWriter, LabelEditor, QuotaAccount, RecordsVersion, ReleaseMark,
+    ReleaseStore as _, SiteRecords, SiteWriter, StoreFolder, StoreWriteError, StoreWriter,
+    disk_bytes, read_manifest, record_received, release_contents, verify_content,
+};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::path::PathBuf;

@@ -2,12 +2,14 @@
 
 use super::incoming_manifest::IncomingText;
 use super::*;
-use crate::store::{ReleaseStore as _, ReleaseSupport, Retention, SiteRecords, StoreFolder, sweep};
 use base::clock::unix_seconds_now;
 use base::digest::{hex, sha256};
 use release::manifest::{BlobRef, ManifestLine, ManifestWriter, difference};
 use release::receive_frame::{ContentPlace, GzipAndText, HELLO, STATE_WITH_OWNERS};
 use release::release_pointer::ReleasePointer;
+use release::store::{
+    ReleaseStore as _, ReleaseSupport, Retention, SiteRecords, StoreFolder, sweep,
+};
 use std::borrow::Cow;
 use std::io::{Read as _, Write as _};
 use std::path::Path;

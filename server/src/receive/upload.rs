@@ -5,13 +5,13 @@
 //! by a preview.
 
 use super::error::ReceiveError;
-use crate::store::{
-    ContentIndex, SiteRecords, StoreWriteError, StoreWriter, disk_bytes, line_count, read_manifest,
-    received_contents,
-};
 use base::digest::{hex, sha256};
 use release::manifest::{BlobRef, ManifestLine, ManifestReader};
 use release::receive_frame::ContentPlace;
+use release::store::{
+    ContentIndex, SiteRecords, StoreWriteError, StoreWriter, disk_bytes, line_count, read_manifest,
+    received_contents,
+};
 
 /// Release on its way to the store.
 pub(super) struct Upload {

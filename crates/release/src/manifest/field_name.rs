@@ -1,4 +1,4 @@
-//! Names of the response fields that a manifest may set.
+//! Names and values of the response fields that a manifest may set.
 
 /// Fields that frame the message or that the responses of a site depend on.
 const SERVER_FIELDS: [&str; 13] = [
@@ -50,6 +50,26 @@ pub fn field_refusal(name: &[u8]) -> Option<&'static str> {
     }
 }
 
+/// Returns true for a valid field value (RFC 9110 §5.5).
+pub fn valid_value(value: &str) -> bool {
+    !value
+        .bytes()
+        .any(|byte| (byte < 32 && byte != b'\t') || byte == 127)
+}
+
 fn is_one_of(name: &str, fields: &[&str]) -> bool {
     fields.iter().any(|field| field.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_and_malformed_fields_are_refused() {
+        assert!(is_settable("X-Frame-Options") && is_settable("Cache-Control"));
+        assert!(is_settable("Set-Cookie"), "the operator may");
+        assert!(!is_settable("content-length") && !is_settable("a b") && !is_settable(""));
+        assert!(valid_value("a\tb \u{e9}") && !valid_value("a\r\nb"));
+    }
 }

@@ -8,14 +8,15 @@ use crate::site::folder::{FolderNode, SiteFolder};
 use crate::site::root::SiteRoot;
 use crate::site::scan::scan;
 use crate::site::{SiteRules, Symlinks};
-use crate::store::{Flip, SiteRecords, SiteWriter, StoreWriter, read_manifest};
 use base::digest::hex;
 use base::visible_text::shortened;
 use release::hashed_name::is_hashed;
 use release::manifest::{
-    BlobRef, Changes, ManifestError, ManifestLine, ManifestReader, ManifestWriter,
+    BlobRef, Changes, ManifestError, ManifestLine, ManifestReader, ManifestWriter, first_line,
+    rules_of,
 };
 use release::release_pointer::ReleasePointer;
+use release::store::{Flip, SiteRecords, SiteWriter, StoreWriter, read_manifest};
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io;
@@ -192,20 +193,6 @@ impl FolderAdder<'_> {
     fn refused(&self, error: FileError) -> String {
         refused(&self.path, &error.reject().reason)
     }
-}
-
-/// Returns the rules of a manifest: the lines between the first line and the files.
-pub fn rules_of(manifest: &[u8]) -> &[u8] {
-    let rules = &manifest[first_line(manifest).len()..];
-    let lines = rules.split_inclusive(|byte| *byte == b'\n');
-    let is_rule = |line: &&[u8]| !line.starts_with(b"file ") && !line.starts_with(b"hashed ");
-    let length = lines.take_while(is_rule).map(<[u8]>::len).sum();
-    &rules[..length]
-}
-
-fn first_line(manifest: &[u8]) -> &[u8] {
-    let mut lines = manifest.split_inclusive(|byte| *byte == b'\n');
-    lines.next().unwrap_or_default()
 }
 
 /// Path and content of a file of a manifest.

@@ -3,7 +3,6 @@
 //! The store may belong to another account than the server. A release is served only if the pointer, the manifest and
 //! each content agree with their digests, and, with `publishers`, only if a publisher has signed the pointer.
 
-mod acknowledgment;
 mod from_folder;
 mod open;
 mod pointer;
@@ -13,11 +12,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use crate::store::{ServedRelease, served_folder};
-pub use acknowledgment::{
-    ACKNOWLEDGMENT_MODE, ServerReport, SiteAddresses, record_refusal, wait_until_served,
-};
-pub use from_folder::{FolderRelease, rules_of};
+pub use from_folder::FolderRelease;
 pub use open::ReopenedSite;
 pub use retained::RetainedFiles;
 pub use tree::ReleaseContent;
@@ -26,13 +21,13 @@ use crate::limits::RELEASES_REMEMBERED_MAX;
 use crate::site::folder::SiteFolder;
 use crate::site::published_rules::PublishedRules;
 use crate::site::rules::SiteRules;
-use crate::store::{
-    ReleaseStore, ReleaseSupport, SiteRecords, StoreError, StoreFolder, has_contents,
-    read_manifest, withdrawn_releases,
-};
 use base::atomic_file;
 use base::digest::{from_hex, hex};
 use release::release_pointer::ReleasePointer;
+use release::store::{
+    ReleaseStore, ReleaseSupport, ServedRelease, SiteRecords, StoreError, StoreFolder,
+    has_contents, read_manifest, withdrawn_releases,
+};
 use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;

@@ -1,12 +1,11 @@
 //! Opening of a site from a release, and the change to another release.
 
-use super::{
-    ReleaseContent, ReleaseError, ReleaseRules, ReleaseState, RetainedFiles, ServedRelease,
-};
+use super::{ReleaseContent, ReleaseError, ReleaseRules, ReleaseState, RetainedFiles};
 use crate::site::published_rules::PublishedRules;
 use crate::site::{ContentBudget, Site, SiteError, SiteRules, SiteShared, SiteSource, TryPath};
 use base::clock::unix_seconds_now;
 use base::digest::hex;
+use release::store::ServedRelease;
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -280,14 +279,3 @@ fn add_redirects(tries: &mut Vec<TryPath>, published: &PublishedRules, has_retai
         tries.insert(0, TryPath::ForcedRedirects);
     }
 }
-
-impl ServedRelease {
-    /// Returns the beginning of the digest, for messages.
-    pub fn short(&self) -> String {
-        let digits = hex(&self.release);
-        digits[..SHORT_DIGITS].to_owned()
-    }
-}
-
-/// Hexadecimal digits of a release in messages, enough to be unique in a store.
-const SHORT_DIGITS: usize = 12;

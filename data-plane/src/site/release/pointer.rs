@@ -1,10 +1,11 @@
 //! Verification of a pointer: the site, the signature of a publisher, the identity of the site, and the sequence.
 
-use super::{ReleaseRules, ServedRelease};
+use super::ReleaseRules;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base::atomic_file;
 use base::digest::hex;
 use release::release_pointer::{PointerSignature, ReleasePointer};
+use release::store::ServedRelease;
 use std::io;
 
 /// Returns the release of a pointer. The error is a clause with the reason that the pointer is refused.

@@ -8,16 +8,18 @@
 //! has 1,440 of them in a day. The table has bounds in files and in bytes of paths. Beyond the bounds, the files that were
 //! replaced first go.
 
-use super::{ReleaseContent, ReleaseRules, ReleaseState, ServedRelease, pointer};
+use super::{ReleaseContent, ReleaseRules, ReleaseState, pointer};
 use crate::limits::{
-    RELEASES_KEPT_SECONDS, RETAINED_FILES_MAX, RETAINED_MANIFEST_BYTES_MAX,
-    RETAINED_PATH_BYTES_MAX, RETAINED_PUBLICATIONS_MAX,
+    RETAINED_FILES_MAX, RETAINED_MANIFEST_BYTES_MAX, RETAINED_PATH_BYTES_MAX,
+    RETAINED_PUBLICATIONS_MAX,
 };
 use crate::site::file::SiteFile;
 use crate::site::folder::{FolderNode, SiteFolder};
 use crate::site::rules::SiteRules;
-use crate::store::{ReleaseStore as _, StoreFolder};
+use release::limits::RELEASES_KEPT_SECONDS;
 use release::release_pointer::ReleasePointer;
+use release::store::ServedRelease;
+use release::store::{ReleaseStore as _, StoreFolder};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

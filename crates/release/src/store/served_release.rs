@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// First line of an acknowledgment.
 const HEADER: &str = "anthill served 1";
 
+/// Hexadecimal digits of a release in messages, enough to be unique in a store.
+const SHORT_DIGITS: usize = 12;
+
 /// Returns the folder of the server's acknowledgments: `served` beside the store.
 pub fn served_folder(store: &Path) -> PathBuf {
     store.parent().unwrap_or(Path::new("")).join("served")
@@ -29,6 +32,12 @@ pub struct ServedRelease {
 }
 
 impl ServedRelease {
+    /// Returns the beginning of the digest, for messages.
+    pub fn short(&self) -> String {
+        let digits = hex(&self.release);
+        digits[..SHORT_DIGITS].to_owned()
+    }
+
     /// Returns the text of the acknowledgment.
     pub fn text(&self) -> String {
         let release = hex(&self.release);

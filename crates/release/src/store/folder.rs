@@ -4,9 +4,9 @@
 //! reads regular files only.
 
 use super::{ReleaseLabel, ReleaseStore, StoreError};
+use crate::limits::RELEASE_POINTER_BYTES_MAX;
+use crate::release_pointer::is_label;
 use base::digest::hex;
-use release::limits::RELEASE_POINTER_BYTES_MAX;
-use release::release_pointer::is_label;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 use std::fs::File;
 use std::io::Read as _;

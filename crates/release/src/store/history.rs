@@ -4,8 +4,8 @@ use super::folder::StoreFolder;
 use super::folder_access::{names, open_folder, read_small};
 use super::write_error::StoreWriteError;
 use super::{ReleaseLabel, ReleaseStore as _, StoreError};
+use crate::release_pointer::{ReleasePointer, is_label};
 use base::digest::from_hex;
-use release::release_pointer::{ReleasePointer, is_label};
 use std::collections::{BTreeMap, HashSet};
 
 /// Publication of a release.

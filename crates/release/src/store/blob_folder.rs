@@ -12,8 +12,8 @@ use super::folder_access::{
 };
 use super::write_error::StoreWriteError;
 use crate::limits::{STORE_FILE_BYTES_MIN, STORE_FSYNC_MAX};
+use crate::manifest::BlobRef;
 use base::digest::hex;
-use release::manifest::BlobRef;
 use rustix::fs::{AtFlags, FileType, renameat, statat, syncfs, unlinkat};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use std::collections::BTreeMap;

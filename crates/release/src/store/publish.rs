@@ -9,8 +9,8 @@ use super::label::{LabelEditor, ReleaseLabel};
 use super::write_error::StoreWriteError;
 use super::writer::StoreWriter;
 use crate::limits::{RELEASE_DIGITS_MIN, STORE_MARKS_MAX};
+use crate::release_pointer::{ReleasePointer, is_label};
 use base::digest::hex;
-use release::release_pointer::{ReleasePointer, is_label};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 

@@ -7,7 +7,7 @@ use super::folder::StoreFolder;
 use super::folder_access::{LockKind, Missing, StoreModes, lock, open_folder, open_locked};
 use super::release_support::ReleaseSupport;
 use super::write_error::StoreWriteError;
-use release::manifest::BlobRef;
+use crate::manifest::BlobRef;
 use rustix::fs::{CWD, FlockOperation, Mode, flock, mkdirat};
 use rustix::io::Errno;
 use std::fs::File;

@@ -3,8 +3,8 @@
 //! The file of a label has the digest of the release in its first line, and the owner in a second line: `owner NAME`. A
 //! label without the second line belongs to nobody, as all labels of earlier versions do.
 
+use crate::release_pointer::is_publisher;
 use base::digest::{from_hex, hex};
-use release::release_pointer::is_publisher;
 
 /// Label of a release.
 #[derive(Clone, PartialEq, Eq, Debug)]

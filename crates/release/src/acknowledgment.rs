@@ -1,14 +1,14 @@
 //! Acknowledgment of a served release, as read by publishers: the wait for the file, the refusal of a publication, and the
 //! addresses of the site.
 
-use super::ServedRelease;
 use crate::limits::{
     RECEIVE_FIRST_SERVED_MILLISECONDS_MAX, RECEIVE_SERVED_MILLISECONDS_MAX,
     RECEIVE_SERVED_PAUSE_MILLISECONDS,
 };
+use crate::release_pointer::ReleasePointer;
+use crate::store::ServedRelease;
 use base::atomic_file;
 use base::digest::hex;
-use release::release_pointer::ReleasePointer;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 //! The types follow the IANA registry, else the expectations of browsers. Text types carry the charset
 //! UTF-8. JSON has no charset parameter (RFC 8259 §11).
 
-use release::glob::Glob;
+use crate::glob::Glob;
 use wire::fields::ContentCoding;
 
 /// Files to which the operator gives a media type.

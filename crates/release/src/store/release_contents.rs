@@ -6,8 +6,8 @@ use super::manifest_text::read_manifest;
 use super::write_error::StoreWriteError;
 use super::{ReleaseStore as _, StoreError};
 use crate::limits::STORE_BUFFER_BYTES;
+use crate::manifest::{BlobRef, ManifestLine, ManifestReader};
 use base::digest::{Digest, hex};
-use release::manifest::{BlobRef, ManifestLine, ManifestReader};
 use std::io::Read as _;
 
 /// Returns the contents of a release, each once, with the manifest first.

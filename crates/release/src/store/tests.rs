@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::limits::{STORE_BUFFER_BYTES, STORE_MARKS_MAX};
+use crate::manifest::{BlobRef, ManifestLine, ManifestWriter};
+use crate::release_pointer::ReleasePointer;
 use base::digest::{hex, sha256};
-use release::manifest::{BlobRef, ManifestLine, ManifestWriter};
-use release::release_pointer::ReleasePointer;
 use std::borrow::Cow;
 use std::fs::{self, Permissions};
 use std::io::Write as _;

@@ -7,8 +7,8 @@
 
 use super::ReleaseLabel;
 use super::history::{Publication, SiteRecords};
+use crate::release_pointer::{ReleasePointer, is_label, is_publisher, is_site_id};
 use base::digest::{from_hex, hex};
-use release::release_pointer::{ReleasePointer, is_label, is_publisher, is_site_id};
 
 /// Version of the text of records.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -7,8 +7,8 @@
 //! for writing, so an account that only reads the store holds no lock.
 
 use super::StoreError;
+use crate::limits::RELEASE_POINTER_BYTES_MAX;
 use crate::limits::STORE_NAMES_MAX;
-use release::limits::RELEASE_POINTER_BYTES_MAX;
 use rustix::fs::{
     AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RawMode, fchmod, flock, fstat, fsync,
     mkdirat, openat, renameat, statat, unlinkat,

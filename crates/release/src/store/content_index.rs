@@ -1,6 +1,6 @@
 //! Numbers of contents by their digests.
 
-use release::manifest::BlobRef;
+use crate::manifest::BlobRef;
 
 /// Index of a list of contents by their digests, with the first number of each digest.
 ///

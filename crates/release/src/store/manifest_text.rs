@@ -1,8 +1,8 @@
 //! Reading of a manifest from a store, with its digest verified.
 
 use super::{ReleaseStore, StoreError};
+use crate::limits::MANIFEST_BYTES_MAX;
 use base::digest::sha256;
-use release::limits::MANIFEST_BYTES_MAX;
 use std::io::Read as _;
 
 /// Reads the manifest of a release, and verifies its digest. The text is not parsed.

@@ -1,7 +1,7 @@
 //! Frames of `wire::receive_frame` on blocking streams, for the publisher and the receiver.
 
-use release::limits::RECEIVE_FRAME_BYTES_MAX;
-use release::receive_frame::{FrameHead, FrameKind};
+use crate::limits::RECEIVE_FRAME_BYTES_MAX;
+use crate::receive_frame::{FrameHead, FrameKind};
 use std::io::{self, Read, Write};
 
 /// Reader of frames.

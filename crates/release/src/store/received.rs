@@ -9,7 +9,7 @@ use super::folder::StoreFolder;
 use super::folder_access::{create_unique, each_name, open_file, open_folder};
 use super::write_error::StoreWriteError;
 use super::writer::StoreWriter;
-use release::limits::MANIFEST_BYTES_MAX;
+use crate::limits::MANIFEST_BYTES_MAX;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 
