@@ -39,7 +39,7 @@ use crate::limits::{THREAD_END_LOOK_MILLISECONDS, THREAD_END_LOOKS_MAX, UDP_RECE
 pub use crate::sys::allocator::Heap;
 pub use aead::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
-pub use spawn::{SpawnOptions, reset_signals, spawn};
+pub use spawn::{ResourceLimits, SpawnOptions, reset_signals, spawn};
 
 // ---- Files ----
 

@@ -6,25 +6,26 @@
 
 use crate::deploy::error::DeployError;
 use crate::git::sandbox_repository;
-use crate::handler::call::process::{bound_memory, search_path};
+use crate::handler::call::process::search_path;
 use crate::limits::{
     DEPLOY_CLEANUP_SECONDS_MAX, DEPLOY_MEMORY_BYTES, DEPLOY_SILENT_SECONDS, DEPLOY_STDERR_BYTES_MAX,
 };
+use base::sys::{self, ResourceLimits, SpawnOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process_group, waitid,
     waitpgid,
 };
-use std::ffi::OsStr;
-use std::io::{self, Read};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
-use std::process::{ChildStderr, ChildStdout, Command, Stdio};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use wire::cgi::Environment;
 
 /// Flag that cancels a deployment.
 pub type CancelFlag = Arc<AtomicBool>;
@@ -88,43 +89,55 @@ impl GitRepository {
         Ok(found)
     }
 
-    /// Returns a command with the environment and configuration for `from`.
-    fn command(&self, from: &GitSource) -> Command {
-        let mut command = Command::new(&self.program);
-        command.env_clear().env("PATH", search_path());
-        command.envs(ENVIRONMENT);
-        match from {
+    /// Returns the working directory of git and the environment with the configuration for `source`.
+    fn surroundings(&self, source: &GitSource) -> (PathBuf, Environment) {
+        let mut variables = Environment::default();
+        for (name, value) in ENVIRONMENT {
+            variables.push(name, value.as_bytes());
+        }
+        let folder = match source {
             // The configured work tree has no influence on refs, so GIT_WORK_TREE replaces the setting.
-            GitSource::Refs => command
-                .env("GIT_DIR", &self.folder)
-                .env("GIT_WORK_TREE", &self.folder)
-                .current_dir(&self.folder),
-            GitSource::Objects { sha256 } => self.borrowing(&mut command, *sha256),
+            GitSource::Refs => {
+                variables.push("PATH", search_path().as_bytes());
+                push_path(&mut variables, "GIT_WORK_TREE", &self.folder);
+                self.folder.clone()
+            }
+            GitSource::Objects { sha256 } => self.borrow_objects(&mut variables, *sha256),
         };
+        push_path(&mut variables, "GIT_DIR", &folder);
         // A repository named in the configuration is trusted, regardless of the owner.
         let safe = [self.folder.as_os_str().as_bytes(), b"."].map(|it| ("safe.directory", it));
         let fixed = CONFIG.map(|(key, value)| (key, value.as_bytes()));
-        let config = safe.into_iter().chain(fixed);
-        command.env("GIT_CONFIG_COUNT", (safe.len() + fixed.len()).to_string());
-        for (nth, (key, value)) in config.enumerate() {
-            command.env(format!("GIT_CONFIG_KEY_{nth}"), key);
-            command.env(format!("GIT_CONFIG_VALUE_{nth}"), OsStr::from_bytes(value));
+        let count = safe.len() + fixed.len();
+        variables.push("GIT_CONFIG_COUNT", count.to_string().as_bytes());
+        for (nth, (key, value)) in safe.into_iter().chain(fixed).enumerate() {
+            variables.push(&format!("GIT_CONFIG_KEY_{nth}"), key.as_bytes());
+            variables.push(&format!("GIT_CONFIG_VALUE_{nth}"), value);
         }
-        command
+        (folder, variables)
     }
 
-    fn borrowing<'c>(&self, command: &'c mut Command, sha256: bool) -> &'c mut Command {
+    /// Adds the variables for a sandbox repository. Returns the repository's folder.
+    fn borrow_objects(&self, variables: &mut Environment, sha256: bool) -> PathBuf {
         let own = sandbox_repository::folder(&self.bare, sha256);
-        command.env("GIT_DIR", &own).current_dir(&own);
         // git finds the commands of git without PATH. With a PATH that holds no programs, older versions of git
         // that ignore `gpg.program` cannot run gpg either.
-        command.env("PATH", &own);
+        push_path(variables, "PATH", &own);
         let shallow = self.folder.join("shallow");
         if shallow.is_file() {
-            command.env("GIT_SHALLOW_FILE", shallow);
+            push_path(variables, "GIT_SHALLOW_FILE", &shallow);
         }
-        command.env("GIT_OBJECT_DIRECTORY", self.folder.join("objects"))
+        push_path(
+            variables,
+            "GIT_OBJECT_DIRECTORY",
+            &self.folder.join("objects"),
+        );
+        own
     }
+}
+
+fn push_path(variables: &mut Environment, name: &str, path: &Path) {
+    variables.push(name, path.as_os_str().as_bytes());
 }
 
 /// Hexadecimal digits of a SHA-256 object name.
@@ -137,8 +150,8 @@ const TIP_BYTES_MAX: u64 = 64 * 1024;
 pub(super) struct GitProcess<'u> {
     /// Process id and process group. The id cannot be reused before the process is reaped on drop.
     group: Pid,
-    stdout: ChildStdout,
-    stderr: Option<ChildStderr>,
+    stdout: PipeReader,
+    stderr: Option<PipeReader>,
     stderr_bytes: Vec<u8>,
     unwanted: &'u CancelFlag,
     /// Reason that reading was abandoned.
@@ -166,39 +179,17 @@ impl<'u> GitProcess<'u> {
         arguments: &[&str],
         unwanted: &'u CancelFlag,
     ) -> Result<GitProcess<'u>, DeployError> {
-        let mut command = git.command(&from);
-        let child = command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // A process group of its own, so that all descendants can be killed.
-            .process_group(0)
-            .spawn();
         let failed = |error: io::Error| DeployError::new(format!("cannot run git: {error}"));
-        let mut child = child.map_err(failed)?;
-        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
-            return Err(failed(io::ErrorKind::BrokenPipe.into()));
-        };
-        let archive = GitProcess {
-            group: Pid::from_child(&child),
+        let (group, stdout, stderr) = spawn(git, &from, arguments).map_err(failed)?;
+        Ok(GitProcess {
+            group,
             stdout,
             stderr: Some(stderr),
             stderr_bytes: Vec::new(),
             unwanted,
             given_up: None,
             is_over: false,
-        };
-        archive.bound().map_err(failed)?;
-        Ok(archive)
-    }
-
-    /// Makes standard error non-blocking, and bounds the memory of the process.
-    fn bound(&self) -> io::Result<()> {
-        if let Some(stderr) = &self.stderr {
-            rustix::io::ioctl_fionbio(stderr, true)?;
-        }
-        bound_memory(self.group, DEPLOY_MEMORY_BYTES)
+        })
     }
 
     /// Waits for standard output. Fails on cancellation and after `DEPLOY_SILENT_SECONDS` without output.
@@ -290,6 +281,37 @@ impl<'u> GitProcess<'u> {
             }
         }
     }
+}
+
+/// Starts git in a process group of its own, so that all descendants can be killed, and with bounded memory. Returns
+/// the group, the standard output, and the standard error, which is non-blocking.
+fn spawn(
+    git: &GitRepository,
+    source: &GitSource,
+    arguments: &[&str],
+) -> io::Result<(Pid, PipeReader, PipeReader)> {
+    let (folder, variables) = git.surroundings(source);
+    let mut words = b"git\0".to_vec();
+    for argument in arguments {
+        words.extend_from_slice(argument.as_bytes());
+        words.push(0);
+    }
+    let null = File::open("/dev/null")?;
+    let (stdout, git_stdout) = io::pipe()?;
+    let (stderr, git_stderr) = io::pipe()?;
+    rustix::io::ioctl_fionbio(&stderr, true)?;
+    let group = sys::spawn(&SpawnOptions {
+        file: &CString::new(git.program.as_os_str().as_bytes())?,
+        arguments: &words,
+        variables: variables.as_bytes(),
+        folder: &CString::new(folder.into_os_string().into_vec())?,
+        standard: [null.as_fd(), git_stdout.as_fd(), git_stderr.as_fd()],
+        limits: ResourceLimits {
+            memory_bytes: Some(DEPLOY_MEMORY_BYTES),
+            processor_seconds: None,
+        },
+    })?;
+    Ok((group, stdout, stderr))
 }
 
 fn exit_text(status: &WaitIdStatus) -> String {

@@ -12,6 +12,7 @@ use crate::handler::call::request::ScriptRequest;
 use crate::handler::call::script_call::split_request;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, check_access};
 use crate::limits;
+use base::sys::ResourceLimits;
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -187,8 +188,10 @@ impl GitSettings {
                 true => Duration::from_secs(limits::GIT_END_SECONDS),
                 false => Duration::ZERO,
             },
-            memory_bytes: Some(limits::GIT_EXCHANGE_MEMORY_BYTES),
-            processor_seconds: Some(limits::GIT_EXCHANGE_CPU_SECONDS),
+            limits: ResourceLimits {
+                memory_bytes: Some(limits::GIT_EXCHANGE_MEMORY_BYTES),
+                processor_seconds: Some(limits::GIT_EXCHANGE_CPU_SECONDS),
+            },
         })
     }
 

@@ -1,16 +1,22 @@
 //! Start of child processes without copying the server's memory map.
 //!
-//! The kernel's `fork` copies page tables, most of the cost for a server with many pages. `posix_spawn`
-//! shares the server's memory until the program is loaded (`CLONE_VM | CLONE_VFORK`), and only the calling
-//! thread waits. The standard library uses `posix_spawn`, too, but not for a program with a working
-//! directory and a session of its own.
+//! The kernel's `fork` copies page tables, most of the cost for a server with many pages. A child made with
+//! `CLONE_VM | CLONE_VFORK` shares the server's memory until its program is loaded, and only the calling thread
+//! waits. `posix_spawn` makes such a child too, but can't set resource limits. A limit that the server sets from
+//! outside comes late: on a busy machine, the program runs and starts processes before. So the child sets its own
+//! limits, and no instruction of the program runs without them.
+//!
+//! Other threads of the server run on while the child uses their memory, and one of them may hold a lock. The
+//! child therefore makes nothing but system calls: it allocates nothing, takes no lock and can't panic.
 
-use rustix::process::{Pid, Resource, Rlimit};
-use std::ffi::CStr;
+use rustix::io::{Errno, FdFlags};
+use rustix::process::{Pid, Resource, Rlimit, WaitOptions};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Program to be started.
 pub struct SpawnOptions<'p> {
@@ -24,6 +30,17 @@ pub struct SpawnOptions<'p> {
     pub folder: &'p CStr,
     /// Standard input, output and error. All other descriptors of the server must be closed on exec.
     pub standard: [BorrowedFd<'p>; 3],
+    /// Limits of the program and of each process that it starts.
+    pub limits: ResourceLimits,
+}
+
+/// Resource limits of a process and, each for itself, of its descendants. A lower limit of the server stays.
+#[derive(Clone, Copy, Default)]
+pub struct ResourceLimits {
+    /// Memory in bytes, if limited (`RLIMIT_DATA`). File mappings don't count.
+    pub memory_bytes: Option<u64>,
+    /// Processor time in seconds, if limited (`RLIMIT_CPU`).
+    pub processor_seconds: Option<u64>,
 }
 
 /// Starts the program in a session and process group of its own, with no signal ignored or blocked. Returns
@@ -31,160 +48,218 @@ pub struct SpawnOptions<'p> {
 /// may not be executed, ENOEXEC a file that is no program, ETXTBSY a file being written, EAGAIN and ENOMEM
 /// a lack of resources. The caller has to wait for the exit status.
 pub fn spawn(program: &SpawnOptions<'_>) -> io::Result<Pid> {
-    let actions = FileActions::new(program)?;
-    let attributes = SpawnAttributes::new()?;
-    let arguments = pointers(program.arguments);
-    let variables = pointers(program.variables);
-    let mut pid = 0;
-    // SAFETY: all pointers refer to live values that outlast the call: a C string, two lists of C strings
-    // that end with a null pointer, and two initialised objects. The call keeps no reference, and is
-    // documented not to write to the strings.
-    let error = unsafe {
-        libc::posix_spawn(
-            &mut pid,
-            program.file.as_ptr(),
-            &actions.0,
-            &attributes.0,
-            arguments.as_ptr(),
-            variables.as_ptr(),
+    let (arguments, variables) = (pointers(program.arguments), pointers(program.variables));
+    let child = Child {
+        program,
+        arguments: arguments.as_ptr(),
+        variables: variables.as_ptr(),
+        limits: program.limits.settings(),
+        error: AtomicI32::new(0),
+    };
+    let mut stack = ChildStack(MaybeUninit::uninit());
+    // A handler of the server must not run in the child.
+    let mask = set_signal_mask(ALL_SIGNALS);
+    // SAFETY: the child runs `Child::run` on a stack of its own, which grows down from the end of `stack`. With
+    // CLONE_VFORK, the call returns after the child has loaded its program or ended, so `stack`, `child` and all
+    // that `child` refers to outlast the child's use of this memory. The calling thread stands still meanwhile, so
+    // the child may use the thread's `errno`.
+    let pid = unsafe {
+        libc::clone(
+            Child::run,
+            ptr::from_mut(&mut stack).add(1).cast(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            ptr::from_ref(&child).cast_mut().cast(),
         )
     };
-    check(error)?;
-    let pid =
-        Pid::from_raw(pid).ok_or_else(|| io::Error::other("posix_spawn returned no process id"))?;
-    lower_nofile(pid);
-    Ok(pid)
+    let failed = io::Error::last_os_error();
+    set_signal_mask(mask);
+    let pid = Pid::from_raw(pid.max(0)).ok_or(failed)?;
+    match child.error.load(Ordering::Relaxed) {
+        0 => Ok(pid),
+        error => {
+            // The child has ended. ECHILD: another waiter was faster.
+            let wait = || rustix::process::waitpid(Some(pid), WaitOptions::empty());
+            while matches!(wait(), Err(Errno::INTR)) {}
+            Err(io::Error::from_raw_os_error(error))
+        }
+    }
 }
 
-/// Lowers the limit of open files to the usual number for a child process. Programs that use `select`, or
-/// close every possible descriptor, expect the usual number, and the server has raised its own limit.
-fn lower_nofile(pid: Pid) {
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    let lowered = Rlimit {
-        current: Some(limit.maximum.unwrap_or(NOFILE_USUAL).min(NOFILE_USUAL)),
-        maximum: limit.maximum,
-    };
-    // The process may have ended by now.
-    let _ = rustix::process::prlimit(Some(pid), Resource::Nofile, lowered);
+impl ResourceLimits {
+    /// Returns the limits to be set in a child process.
+    fn settings(&self) -> [Option<(Resource, Rlimit)>; 3] {
+        let bounded = |resource, most| {
+            let hard = rustix::process::getrlimit(resource).maximum;
+            (resource, bounded_limit(most, hard))
+        };
+        let files = rustix::process::getrlimit(Resource::Nofile).maximum;
+        let files = Rlimit {
+            current: bounded_limit(NOFILE_USUAL, files).current,
+            maximum: files,
+        };
+        [
+            Some((Resource::Nofile, files)),
+            self.memory_bytes.map(|most| bounded(Resource::Data, most)),
+            self.processor_seconds
+                .map(|most| bounded(Resource::Cpu, most)),
+        ]
+    }
 }
 
-/// Usual limit of open files of a process.
+/// Returns a limit of `most`, or the hard limit of the server if that is lower: a process without privileges can't
+/// raise a hard limit.
+fn bounded_limit(most: u64, hard: Option<u64>) -> Rlimit {
+    let most = Some(hard.map_or(most, |hard| hard.min(most)));
+    Rlimit {
+        current: most,
+        maximum: most,
+    }
+}
+
+/// Usual limit of open files of a process. Programs that use `select`, or close every possible descriptor, expect
+/// the usual number, and the server has raised its own limit.
 const NOFILE_USUAL: u64 = 1_024;
 
 /// Returns pointers to the beginning of each string, followed by a null pointer.
-fn pointers(strings: &[u8]) -> Vec<*mut libc::c_char> {
-    let mut all: Vec<*mut libc::c_char> = strings
+fn pointers(strings: &[u8]) -> Vec<*const c_char> {
+    let mut all: Vec<*const c_char> = strings
         .split_inclusive(|byte| *byte == 0)
         .filter(|string| string.ends_with(b"\0"))
-        .map(|string| string.as_ptr().cast_mut().cast())
+        .map(|string| string.as_ptr().cast())
         .collect();
-    all.push(ptr::null_mut());
+    all.push(ptr::null());
     all
 }
 
-fn check(error: libc::c_int) -> io::Result<()> {
-    match error {
-        0 => Ok(()),
-        error => Err(io::Error::from_raw_os_error(error)),
-    }
+/// Stack of a child process until its program is loaded. Every supported processor wants an alignment of 16 bytes
+/// at most.
+#[repr(align(16))]
+struct ChildStack(
+    #[expect(dead_code, reason = "only the child uses the memory")]
+    MaybeUninit<[u8; CHILD_STACK_BYTES]>,
+);
+
+/// The child needs less than 2 KiB, without optimisation.
+const CHILD_STACK_BYTES: usize = 16 * 1024;
+
+/// Child process until its program is loaded.
+struct Child<'p> {
+    program: &'p SpawnOptions<'p>,
+    /// Lists of C strings that end with a null pointer.
+    arguments: *const *const c_char,
+    variables: *const *const c_char,
+    limits: [Option<(Resource, Rlimit)>; 3],
+    /// Error number of the child; 0 while there is none. The server reads the number in the shared memory.
+    error: AtomicI32,
 }
 
-/// Actions between the creation of the process and the start of its program.
-struct FileActions(libc::posix_spawn_file_actions_t);
+impl Child<'_> {
+    /// Entry of the child process.
+    extern "C" fn run(child: *mut c_void) -> c_int {
+        // SAFETY: `spawn` passes a pointer to a live `Child`, and changes nothing while the child runs.
+        let child = unsafe { &*child.cast::<Child<'_>>() };
+        let error = match child.prepare() {
+            Ok(()) => child.exec(),
+            Err(error) => error.raw_os_error(),
+        };
+        child.error.store(error, Ordering::Relaxed);
+        EXIT_NOT_STARTED
+    }
 
-impl FileActions {
-    fn new(program: &SpawnOptions<'_>) -> io::Result<FileActions> {
-        let mut object = MaybeUninit::uninit();
-        // SAFETY: the call initialises the object behind the pointer, or fails.
-        check(unsafe { libc::posix_spawn_file_actions_init(object.as_mut_ptr()) })?;
-        // SAFETY: the object was initialised by the previous call, and is destroyed once, in `drop`.
-        let mut actions = FileActions(unsafe { object.assume_init() });
-        for (number, fd) in (0..).zip(program.standard) {
-            // SAFETY: the object is initialised; descriptors are numbers.
-            check(unsafe {
-                libc::posix_spawn_file_actions_adddup2(&mut actions.0, fd.as_raw_fd(), number)
-            })?;
+    /// Sets everything in which the child differs from the server.
+    fn prepare(&self) -> Result<(), Errno> {
+        default_signals();
+        rustix::process::setsid()?;
+        let [input, output, error] = self.program.standard;
+        use_as(0, input, rustix::stdio::dup2_stdin)?;
+        use_as(1, output, rustix::stdio::dup2_stdout)?;
+        use_as(2, error, rustix::stdio::dup2_stderr)?;
+        rustix::process::chdir(self.program.folder)?;
+        for (resource, limit) in self.limits.iter().flatten() {
+            rustix::process::setrlimit(*resource, *limit)?;
         }
-        // SAFETY: the object is initialised, and the string, which is copied, ends with a NUL.
-        check(unsafe {
-            libc::posix_spawn_file_actions_addchdir_np(&mut actions.0, program.folder.as_ptr())
-        })?;
-        Ok(actions)
+        set_signal_mask(NO_SIGNALS);
+        Ok(())
+    }
+
+    /// Loads the program. Returns the error number if the kernel refuses.
+    fn exec(&self) -> i32 {
+        // SAFETY: all pointers refer to live C strings, and both lists end with a null pointer.
+        unsafe { libc::execve(self.program.file.as_ptr(), self.arguments, self.variables) };
+        io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::ENOEXEC)
     }
 }
 
-impl Drop for FileActions {
-    fn drop(&mut self) {
-        // SAFETY: the object was initialised and is not used after the call.
-        let _ = unsafe { libc::posix_spawn_file_actions_destroy(&mut self.0) };
+/// Exit status of a child that has no program. The server waits for the child and reads the error instead.
+const EXIT_NOT_STARTED: c_int = 127;
+
+/// Makes a descriptor the standard descriptor `number`, open after exec.
+fn use_as<'f>(
+    number: c_int,
+    fd: BorrowedFd<'f>,
+    dup2: fn(BorrowedFd<'f>) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    if fd.as_raw_fd() == number {
+        rustix::io::fcntl_setfd(fd, FdFlags::empty())
+    } else {
+        dup2(fd)
     }
 }
 
-fn no_signals() -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: the call initialises the set behind the pointer, and can't fail.
+/// Sets all signals to their default action. The server ignores SIGPIPE, and its parent may ignore further signals
+/// (SIGHUP with `nohup`). Every child process would inherit the ignored signals.
+fn default_signals() {
+    // The kernel's own structure, larger than on any processor: zeros are SIG_DFL, no flags and an empty mask.
+    let default = [0_u64; 8];
+    for signal in 1..=SIGNALS_MAX {
+        // SAFETY: the structure is live, and the old action is not requested. The C library's `sigaction` takes a
+        // lock. Two signals can't be set and need no change: SIGKILL and SIGSTOP.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                ptr::null_mut::<u64>(),
+                size_of::<SignalSet>(),
+            );
+        }
+    }
+}
+
+/// The kernel's set of signals: a bit for each.
+type SignalSet = u64;
+
+const SIGNALS_MAX: c_long = 64;
+const NO_SIGNALS: SignalSet = 0;
+const ALL_SIGNALS: SignalSet = SignalSet::MAX;
+
+/// Blocks the signals in `blocked` and no others, for the calling thread. Returns the signals blocked before. The C
+/// library's function leaves out the signals that the library uses itself.
+fn set_signal_mask(blocked: SignalSet) -> SignalSet {
+    let mut before = NO_SIGNALS;
+    // SAFETY: both sets are live and have the kernel's size. The call can't fail.
     unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        set.assume_init()
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            c_long::from(libc::SIG_SETMASK),
+            ptr::from_ref(&blocked),
+            ptr::from_mut(&mut before),
+            size_of::<SignalSet>(),
+        );
     }
-}
-
-/// Returns all signals that can be ignored. The server ignores SIGPIPE, and its parent may ignore further
-/// signals (SIGHUP with `nohup`). Every child process would inherit the ignored signals.
-fn all_signals() -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: the first call initialises the set behind the pointer. Both signals exist.
-    unsafe {
-        libc::sigfillset(set.as_mut_ptr());
-        libc::sigdelset(set.as_mut_ptr(), libc::SIGKILL);
-        libc::sigdelset(set.as_mut_ptr(), libc::SIGSTOP);
-        set.assume_init()
-    }
+    before
 }
 
 /// Resets SIGCHLD and the signal mask for the calling thread and its later threads. A parent process may
 /// have ignored SIGCHLD, and then the kernel keeps no exit status and reuses the numbers of child
 /// processes. A parent process may have blocked signals, and then no signal could stop the server.
 pub fn reset_signals() {
-    let none = no_signals();
-    // SAFETY: the set is initialised and live, and the old set is not requested. No handler is installed or
-    // replaced: the server has no handler for SIGCHLD.
-    unsafe {
-        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &none, ptr::null_mut());
-    }
+    // SAFETY: no handler is installed or replaced: the server has no handler for SIGCHLD.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    set_signal_mask(NO_SIGNALS);
 }
 
-/// Attributes in which the child process differs from the server.
-struct SpawnAttributes(libc::posix_spawnattr_t);
-
-impl SpawnAttributes {
-    fn new() -> io::Result<SpawnAttributes> {
-        let mut object = MaybeUninit::uninit();
-        // SAFETY: the call initialises the object behind the pointer, or fails.
-        check(unsafe { libc::posix_spawnattr_init(object.as_mut_ptr()) })?;
-        // SAFETY: the object was initialised by the previous call, and is destroyed once, in `drop`.
-        let mut attributes = SpawnAttributes(unsafe { object.assume_init() });
-        let (none, all) = (no_signals(), all_signals());
-        let flags = libc::c_int::from(libc::POSIX_SPAWN_SETSID) // the type depends on the C library
-                | libc::POSIX_SPAWN_SETSIGMASK
-                | libc::POSIX_SPAWN_SETSIGDEF;
-        // SAFETY: the object and the sets are initialised and live. The sets are copied.
-        unsafe {
-            check(libc::posix_spawnattr_setsigmask(&mut attributes.0, &none))?;
-            check(libc::posix_spawnattr_setsigdefault(&mut attributes.0, &all))?;
-            check(libc::posix_spawnattr_setflags(
-                &mut attributes.0,
-                flags as libc::c_short,
-            ))?;
-        }
-        Ok(attributes)
-    }
-}
-
-impl Drop for SpawnAttributes {
-    fn drop(&mut self) {
-        // SAFETY: the object was initialised and is not used after the call.
-        let _ = unsafe { libc::posix_spawnattr_destroy(&mut self.0) };
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -21,12 +21,8 @@ use crate::limits;
 use base::sys;
 use base::thread_pool::{ThreadPool, ThreadPoolError};
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, WaitId, WaitIdOptions, WaitStatus, pidfd_open, prlimit,
-    waitid,
-};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, WaitStatus, pidfd_open, waitid};
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -62,10 +58,8 @@ pub struct ProcessSpec {
     /// Time for cleaning up after the call is dropped: standard input is closed, and SIGTERM follows after
     /// the grace. With zero, SIGTERM is sent at once.
     pub grace: Duration,
-    /// Memory limit in bytes for the program and for each child, if limited.
-    pub memory_bytes: Option<u64>,
-    /// Processor time limit in seconds for the program and for each child, if limited.
-    pub processor_seconds: Option<u64>,
+    /// Limits of the program and of each process that it starts.
+    pub limits: sys::ResourceLimits,
 }
 
 impl ProcessRunner {
@@ -241,6 +235,7 @@ impl SpawnedProcess {
             variables: spec.variables.as_bytes(),
             folder: &spec.folder,
             standard: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
+            limits: spec.limits,
         };
         let leader = reaper.start(|| spawn(&program))?;
         let group = ProcessGroup {
@@ -250,12 +245,6 @@ impl SpawnedProcess {
             is_handed_over: false,
             grace: spec.grace,
         };
-        if let Some(bytes) = spec.memory_bytes {
-            bound_memory(leader, bytes)?;
-        }
-        if let Some(seconds) = spec.processor_seconds {
-            bound(leader, Resource::Cpu, seconds)?;
-        }
         Ok(SpawnedProcess {
             group,
             stdin: ours_in,
@@ -276,43 +265,6 @@ fn spawn(program: &sys::SpawnOptions<'_>) -> io::Result<Pid> {
         }
     }
     sys::spawn(program)
-}
-
-/// Limits the memory of a program that has just started, and of all processes started by the program later,
-/// to `most` bytes.
-pub fn bound_memory(leader: Pid, most: u64) -> io::Result<()> {
-    bound(leader, Resource::Data, most)
-}
-
-/// Sets a resource limit for a process and all descendants. RLIMIT_DATA doesn't count file mappings. The
-/// process is already running and can't have used much, but may have started children, so their limits are
-/// set too.
-fn bound(leader: Pid, resource: Resource, most: u64) -> io::Result<()> {
-    let limit = Rlimit {
-        current: Some(most),
-        maximum: Some(most),
-    };
-    match prlimit(Some(leader), resource, limit) {
-        // ESRCH: the process has ended already.
-        Ok(_) | Err(Errno::SRCH) => {}
-        Err(error) => return Err(error.into()),
-    }
-    // Children started from now on inherit the limit, so the list is complete.
-    for child in children(leader) {
-        bound(child, resource, most)?;
-    }
-    Ok(())
-}
-
-/// Returns the children of a process, if the kernel lists them (proc(5), since Linux 3.5 with
-/// CONFIG_PROC_CHILDREN).
-fn children(of: Pid) -> Vec<Pid> {
-    let pid = of.as_raw_nonzero();
-    let listed = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let listed = listed.unwrap_or_default();
-    let pids = listed.split_ascii_whitespace();
-    pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
-        .collect()
 }
 
 const TEXT_BUSY_ATTEMPTS: u32 = 5;
@@ -662,29 +614,5 @@ impl StdinWriter {
             }
         }
         has_moved
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{BufRead, BufReader, Write};
-    use std::process::{Command, Stdio};
-
-    #[test]
-    fn children_started_before_the_limit_are_limited() {
-        // Two nested shells: the inner shell prints its limit after both have received the limit.
-        let mut program = Command::new("/bin/sh")
-            .args(["-c", "sh -c 'echo begun; read go; ulimit -t'; :"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
-        assert_eq!(lines.next().unwrap().unwrap(), "begun");
-        bound(Pid::from_child(&program), Resource::Cpu, 1_234).unwrap();
-        program.stdin.take().unwrap().write_all(b"go\n").unwrap();
-        assert_eq!(lines.next().unwrap().unwrap(), "1234");
-        assert!(program.wait().unwrap().success());
     }
 }

@@ -12,6 +12,7 @@ use crate::handler::{
     Handler, HandlerError, LocalBoxFuture, Request, Response, Script, check_access,
 };
 use crate::site::{SecretPaths, SiteRoot, hidden};
+use base::sys::ResourceLimits;
 use rustix::fs::{FileType, fstat};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -145,8 +146,7 @@ impl CgiSettings {
             variables,
             folder: c_string(folder)?,
             grace: Duration::ZERO,
-            memory_bytes: None,
-            processor_seconds: None,
+            limits: ResourceLimits::default(),
         })
     }
 

@@ -13,6 +13,7 @@ use crate::handler::call::process::{ProcessSpec, ProcessTransport, search_path};
 use crate::handler::call::request::ScriptRequest;
 use crate::handler::call::script_call::{CallLimits, CollectedOutput, ScriptCall};
 use crate::limits;
+use base::sys::ResourceLimits;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -149,8 +150,10 @@ impl GitRunner {
             variables: self.variables(from),
             folder: c_string(&self.repository.folder)?,
             grace: Duration::ZERO,
-            memory_bytes: Some(limits::GIT_PAGE_MEMORY_BYTES),
-            processor_seconds: Some(limits::GIT_CPU_SECONDS),
+            limits: ResourceLimits {
+                memory_bytes: Some(limits::GIT_PAGE_MEMORY_BYTES),
+                processor_seconds: Some(limits::GIT_CPU_SECONDS),
+            },
         })
     }
 
