@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::parse::ParsedArguments;
 use super::running_servers::{RunningServer, running_servers};
@@ -181,9 +181,10 @@ fn only_running_server(error: OperatorError) -> Result<Vec<PathBuf>, OperatorErr
                 1 => "a server runs on this machine, but not with".to_owned(),
                 count => format!("{count} servers run on this machine, and none with"),
             };
-            let choices = servers.iter().map(|server| {
+            let configurations = configurations_of(&servers);
+            let choices = servers.iter().zip(configurations).map(|(server, file)| {
                 let control = server.control.display();
-                match configuration_of(server) {
+                match file {
                     Some(file) => format!("--control {control}  for {}", file.display()),
                     None => format!("--control {control}"),
                 }
@@ -195,15 +196,30 @@ fn only_running_server(error: OperatorError) -> Result<Vec<PathBuf>, OperatorErr
     }
 }
 
-/// Returns the configuration of a running server.
-fn configuration_of(server: &RunningServer) -> Option<PathBuf> {
-    let stream = UnixStream::connect(&server.control).ok()?;
+/// Returns the configuration of each running server that responds. All servers are asked before the first response is
+/// awaited, so a server that doesn't respond takes no time from the next one.
+fn configurations_of(servers: &[RunningServer]) -> Vec<Option<PathBuf>> {
+    let until = Instant::now() + STATUS_PATIENCE;
     let command = Command::Status(StatusFormat::Json);
-    let status = exchange(stream, &command, Some(Duration::from_secs(1))).ok()?;
-    let (_, rest) = status.split_once("\"configuration\":\"")?;
-    let (name, _) = rest.split_once('"')?;
-    Some(server.folder.join(name))
+    let ask = |server: &RunningServer| {
+        let mut stream = UnixStream::connect(&server.control)?;
+        send(&mut stream, &command).map(|()| stream)
+    };
+    let asked: Vec<io::Result<UnixStream>> = servers.iter().map(ask).collect();
+    let configuration = |(server, stream): (&RunningServer, io::Result<UnixStream>)| {
+        let rest = until.saturating_duration_since(Instant::now());
+        // The system refuses a timeout of zero.
+        let rest = rest.max(Duration::from_millis(1));
+        let status = receive(stream.ok()?, Some(rest)).ok()?;
+        let (_, rest) = status.split_once("\"configuration\":\"")?;
+        let (name, _) = rest.split_once('"')?;
+        Some(server.folder.join(name))
+    };
+    servers.iter().zip(asked).map(configuration).collect()
 }
+
+/// Time for the status of a server. On a busy machine a response takes seconds.
+const STATUS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Prints a response.
 pub(super) fn print_response(response: &ServerResponse) -> Result<ExitCode, OperatorError> {
@@ -332,8 +348,16 @@ fn exchange(
     command: &Command,
     patience: Option<Duration>,
 ) -> io::Result<String> {
+    send(&mut stream, command)?;
+    receive(stream, patience)
+}
+
+fn send(stream: &mut UnixStream, command: &Command) -> io::Result<()> {
+    stream.write_all(format!("{command}\n").as_bytes())
+}
+
+fn receive(stream: UnixStream, patience: Option<Duration>) -> io::Result<String> {
     stream.set_read_timeout(patience)?;
-    stream.write_all(format!("{command}\n").as_bytes())?;
     let mut answer = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
@@ -341,3 +365,37 @@ fn exchange(
 
 /// Maximum length of a response, 64 MiB: the metrics of 20,000 routes, or of 15,000 members.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+
+    /// The first server responds after the second has been asked, as on a busy machine.
+    #[test]
+    fn all_running_servers_are_asked_before_a_response_is_awaited() {
+        let folder = tempfile::tempdir().unwrap();
+        let servers = ["a", "b"].map(|name| RunningServer {
+            control: folder.path().join(name),
+            folder: folder.path().to_owned(),
+        });
+        let listeners = [0, 1].map(|nth: usize| UnixListener::bind(&servers[nth].control).unwrap());
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let asked = listeners.map(|listener| {
+                    let (stream, _) = listener.accept().unwrap();
+                    let mut line = String::new();
+                    BufReader::new(&stream).read_line(&mut line).unwrap();
+                    stream
+                });
+                for (mut stream, name) in asked.into_iter().zip(["a.toml", "b.toml"]) {
+                    let text = format!("ok\n{{\"configuration\":\"{name}\"}}");
+                    stream.write_all(text.as_bytes()).unwrap();
+                }
+            });
+            let expected = ["a.toml", "b.toml"].map(|name| Some(folder.path().join(name)));
+            assert_eq!(configurations_of(&servers), expected);
+        });
+    }
+}

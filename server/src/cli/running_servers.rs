@@ -22,7 +22,7 @@ pub(super) struct RunningServer {
 
 /// Returns the servers that run on this machine.
 pub(super) fn running_servers() -> Vec<RunningServer> {
-    let listening = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let listening = unix_sockets();
     let sockets = descriptors_of_servers();
     let mut found: Vec<RunningServer> = listening_sockets(&listening)
         .filter_map(|(inode, path)| {
@@ -35,6 +35,12 @@ pub(super) fn running_servers() -> Vec<RunningServer> {
     found.sort_unstable();
     found.dedup();
     found
+}
+
+/// Returns the kernel's list of Unix sockets. Sockets of other programs may have names that are not UTF-8.
+fn unix_sockets() -> String {
+    let list = fs::read("/proc/net/unix").unwrap_or_default();
+    String::from_utf8_lossy(&list).into_owned()
 }
 
 /// Returns the inodes of the sockets of all processes with the name of the server, with the working folders of the
@@ -86,6 +92,8 @@ fn listening_sockets(text: &str) -> impl Iterator<Item = (&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn listening_sockets_with_a_path_are_found() {
@@ -100,12 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn the_sockets_of_a_process_are_found() {
+    fn the_sockets_of_a_process_are_found_beside_names_that_are_not_utf_8() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("socket");
         let _socket = std::os::unix::net::UnixListener::bind(&path).expect("bound");
+        let odd = folder.path().join(OsStr::from_bytes(b"\xff"));
+        let _odd = std::os::unix::net::UnixListener::bind(odd).expect("bound");
         let inodes = socket_inodes(Path::new("/proc/self/fd"));
-        let text = fs::read_to_string("/proc/net/unix").expect("a list");
+        let text = unix_sockets();
         let path = path.to_str().expect("a path");
         let ours = listening_sockets(&text).find(|(_, known)| *known == path);
         let (inode, _) = ours.expect("listed");
