@@ -4,6 +4,7 @@
 //! up. ARCHITECTURE.md says what each room is for and what a room may import, and `tests/layers.rs` checks the imports.
 
 // Without releases, a value of `ReleaseSupport` is impossible, and the compiler sees that code with a value never runs.
+#![warn(unreachable_pub)]
 #![cfg_attr(not(feature = "releases"), allow(unreachable_code, unused_variables))]
 
 pub mod limits;

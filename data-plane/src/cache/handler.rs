@@ -27,7 +27,7 @@ use wire::response_fields::ResponseFields;
 use wire::status::{Status, StatusLine};
 
 /// The result of a cache lookup.
-pub enum CacheLookup {
+pub(crate) enum CacheLookup {
     /// A stored page answers the request.
     Kept(VariantResponse),
     /// The given handler must be called.
@@ -35,7 +35,7 @@ pub enum CacheLookup {
 }
 
 /// The properties of a request outside the request head.
-pub struct LookupContext<'a> {
+pub(crate) struct LookupContext<'a> {
     /// The name of the user authenticated by this server.
     pub user: Option<&'a str>,
     /// True if the request arrived over TLS.
@@ -48,7 +48,7 @@ impl CachedHandler {
     /// Answers a request from the cache, or returns the handler to call. For a stale page usable during
     /// revalidation, the function also starts the revalidation, with the request built by `call`. Must run
     /// on a worker thread.
-    pub fn lookup(
+    pub(crate) fn lookup(
         self: &Arc<Self>,
         head: &RequestHead<'_>,
         caller: &LookupContext<'_>,

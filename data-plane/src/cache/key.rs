@@ -13,7 +13,7 @@ use wire::request_head::RequestHead;
 use wire::response_fields::ResponseFields;
 
 /// The key of one URI of one route. A short key needs no allocation.
-pub struct CacheKey {
+pub(crate) struct CacheKey {
     short: [u8; SHORT_BYTES],
     length: usize,
     long: Vec<u8>,
@@ -27,7 +27,7 @@ impl CacheKey {
     /// `route_key` of the package `anthill`. The number stays the same over reloads and restarts while the settings
     /// of the route stay the same, so that pages on disk are found again. Returns None for a path with dot segments or
     /// with an encoded letter: the key is that of another path, and the handler may answer with a redirect to that path.
-    pub fn of(route: u64, head: &RequestHead<'_>) -> Option<CacheKey> {
+    pub(super) fn of(route: u64, head: &RequestHead<'_>) -> Option<CacheKey> {
         let path = match &head.path {
             Cow::Borrowed(path) => path,
             Cow::Owned(_) if page_path(head.raw_path).len() < head.raw_path.len() => return None,
@@ -38,7 +38,7 @@ impl CacheKey {
     }
 
     /// Creates a key from the parts of a URI, with the path by [`page_path`].
-    pub fn new(route: u64, host: &[u8], path: &[u8], query: Option<&[u8]>) -> CacheKey {
+    pub(super) fn new(route: u64, host: &[u8], path: &[u8], query: Option<&[u8]>) -> CacheKey {
         let mut key = CacheKey {
             short: [0; SHORT_BYTES],
             length: 16 + host.len() + path.len() + query.map_or(0, |query| 1 + query.len()),
@@ -57,7 +57,7 @@ impl CacheKey {
     }
 
     /// Returns the bytes of the key.
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         match self.long.is_empty() {
             true => &self.short[..self.length],
             false => &self.long,
@@ -87,7 +87,7 @@ fn write(out: &mut [u8], route: u64, host: &[u8], path: &[u8], query: Option<&[u
 
 /// The properties of a request that the response may depend on.
 #[derive(Copy, Clone)]
-pub struct PresentedRequest<'a> {
+pub(crate) struct PresentedRequest<'a> {
     /// The field lines of the request.
     pub fields: Fields<'a>,
     /// True if the request arrived over TLS.
@@ -102,7 +102,7 @@ pub struct PresentedRequest<'a> {
 
 impl PresentedRequest<'_> {
     /// Returns the properties relevant for storage.
-    pub fn asked(&self) -> policy::RequestFacts {
+    pub(super) fn asked(&self) -> policy::RequestFacts {
         policy::RequestFacts {
             authorized: self.authorized || self.user.is_some(),
             personal: self.personal,
@@ -110,7 +110,7 @@ impl PresentedRequest<'_> {
     }
 
     /// Returns an owned copy of the properties other than the fields.
-    pub fn kind(&self) -> Audience {
+    pub(super) fn kind(&self) -> Audience {
         Audience {
             secure: self.secure,
             user: self.user.map(Into::into),
@@ -122,7 +122,7 @@ impl PresentedRequest<'_> {
 
 /// The properties that separate requests for one URI, other than the request fields.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Audience {
+pub(super) struct Audience {
     /// True for requests over TLS.
     pub secure: bool,
     /// The name of the authenticated user.
@@ -136,7 +136,7 @@ pub struct Audience {
 
 impl Audience {
     /// Returns true if all properties are equal.
-    pub fn is(&self, asker: &PresentedRequest<'_>) -> bool {
+    pub(super) fn is(&self, asker: &PresentedRequest<'_>) -> bool {
         self.secure == asker.secure
             && self.user.as_deref() == asker.user
             && self.personal == asker.personal
@@ -146,20 +146,20 @@ impl Audience {
 
 /// The request fields that select a response, with their values (RFC 9111 §4.1).
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct VaryFields(Vec<VaryField>);
+pub(crate) struct VaryFields(Vec<VaryField>);
 
 /// The name of a request field, and the value if the field was present.
-pub type VaryField = (Box<str>, Option<Box<[u8]>>);
+pub(crate) type VaryField = (Box<str>, Option<Box<[u8]>>);
 
 impl VaryFields {
     /// Returns the fields named in Vary of the response, with the values of the request.
-    pub fn of(response: &ResponseFields, request: Fields<'_>) -> VaryFields {
+    pub(super) fn of(response: &ResponseFields, request: Fields<'_>) -> VaryFields {
         let names = varied(response).filter_map(|name| std::str::from_utf8(name).ok());
         VaryFields::by(names, request)
     }
 
     /// Returns fields of equal names with the values of another request.
-    pub fn again(&self, request: Fields<'_>) -> VaryFields {
+    pub(super) fn again(&self, request: Fields<'_>) -> VaryFields {
         VaryFields::by(self.0.iter().map(|(name, _)| &**name), request)
     }
 
@@ -169,17 +169,17 @@ impl VaryFields {
     }
 
     /// Creates the list from names and values.
-    pub fn from_parts(parts: Vec<VaryField>) -> VaryFields {
+    pub(crate) fn from_parts(parts: Vec<VaryField>) -> VaryFields {
         VaryFields(parts)
     }
 
     /// Returns the names and values.
-    pub fn parts(&self) -> &[VaryField] {
+    pub(super) fn parts(&self) -> &[VaryField] {
         &self.0
     }
 
     /// Returns true if the request has matching values.
-    pub fn is(&self, request: Fields<'_>) -> bool {
+    pub(super) fn is(&self, request: Fields<'_>) -> bool {
         self.0.iter().all(|(name, value)| {
             let mut lines = request.all(name);
             match (lines.next(), value) {
@@ -194,7 +194,7 @@ impl VaryFields {
     }
 
     /// Returns the memory use in bytes.
-    pub fn weight(&self) -> usize {
+    pub(super) fn weight(&self) -> usize {
         let part = |(name, value): &VaryField| {
             name.len() + value.as_ref().map_or(0, |value| value.len()) + 48
         };

@@ -44,13 +44,13 @@ impl CacheLayer {
 impl CachedHandler {
     /// Returns the handler behind the cache, for a request that asks for a tunnel and is answered with a
     /// tunnel. Without `upgrade` of the route, there is none: a client could otherwise pass the cache by with a field.
-    pub fn tunnel_handler(&self) -> Option<&RouteHandler> {
+    pub(crate) fn tunnel_handler(&self) -> Option<&RouteHandler> {
         let passes = self.passes_tunnels && self.inner.accepts_tunnels();
         passes.then_some(&self.inner)
     }
 
     /// Returns the handler behind the cache.
-    pub fn handler(&self) -> &RouteHandler {
+    pub(crate) fn handler(&self) -> &RouteHandler {
         &self.inner
     }
 }

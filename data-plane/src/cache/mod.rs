@@ -16,8 +16,9 @@ mod fill_task;
 #[cfg(test)]
 mod tests;
 
-pub use crate::cache::handler::{CacheLookup, LookupContext};
-pub use crate::cache::layer::{CacheLayer, CachedHandler};
+pub(crate) use crate::cache::handler::{CacheLookup, LookupContext};
+pub use crate::cache::layer::CacheLayer;
+pub(crate) use crate::cache::layer::CachedHandler;
 pub use policy::PageCacheRule;
 
 use crate::limits::{CACHE_HIT_FOR_PASS_SECONDS, CACHE_HIT_FOR_PASS_URIS_MAX, CACHE_VARIANTS_MAX};

@@ -2,7 +2,7 @@
 //! request fields.
 
 use super::key::{Audience, PresentedRequest, VaryFields};
-use super::policy::{self, Freshness, Lifetime, StorageTerms};
+use super::policy::{self, Freshness, StorageTerms};
 use crate::handler::Response;
 use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN};
 use crate::site::{AgeAndLifetime, SERVER, Variant};
@@ -17,7 +17,7 @@ use wire::response_fields::ResponseFields;
 use wire::status::{Status, StatusLine};
 
 /// A stored response. Times are milliseconds of the cache's clock.
-pub struct CachedPage {
+pub(crate) struct CachedPage {
     /// The content and the head as sent to clients.
     pub variant: Arc<Variant>,
     /// The site, path and key of the page.
@@ -48,7 +48,7 @@ pub struct CachedPage {
 }
 
 /// The representation selected for a request.
-pub struct VariantChoice {
+pub(crate) struct VariantChoice {
     /// The selected representation.
     pub variant: Arc<Variant>,
     /// True if the client prefers gzip and no compression job was requested yet.
@@ -83,7 +83,7 @@ impl Drop for CacheBytesReservation {
 
 /// The site, path and key of a page.
 #[derive(PartialEq, Eq, Debug)]
-pub struct CachedPageId {
+pub(crate) struct CachedPageId {
     /// The first name of the site.
     pub site: Arc<str>,
     /// The decoded path, as routes compare paths. A purge selects pages by path.
@@ -98,7 +98,7 @@ impl CachedPage {
         clippy::too_many_arguments,
         reason = "each argument is a part of the page, and the only caller names the parts"
     )]
-    pub fn new(
+    pub(super) fn new(
         place: Arc<CachedPageId>,
         kind: Audience,
         varied: VaryFields,
@@ -137,13 +137,13 @@ impl CachedPage {
     }
 
     /// Adds the page to the cache's total until the last reference is dropped.
-    pub fn count(&self) {
+    pub(super) fn count(&self) {
         self.lease.count(self.weight());
     }
 
     /// Returns true if a representation of the page is being sent. Eviction of a page in use frees no
     /// memory.
-    pub fn is_in_use(&self) -> bool {
+    pub(crate) fn is_in_use(&self) -> bool {
         let made = self.gzip.load_full();
         // `made` holds one of the references.
         Arc::strong_count(&self.variant) > 1 || made.is_some_and(|it| Arc::strong_count(&it) > 2)
@@ -152,7 +152,7 @@ impl CachedPage {
     /// Selects the representation for a request. A range applies to the plain content. With an If-Range
     /// date, equal for both representations, the client's part may be from either representation, so the
     /// client gets a complete representation.
-    pub fn choose(&self, asks: &KnownFields<'_>) -> VariantChoice {
+    pub(super) fn choose(&self, asks: &KnownFields<'_>) -> VariantChoice {
         let by_date = |value| ETag::parse(value).is_none();
         let is_part = asks.range.is_some() && !asks.if_range.is_some_and(by_date);
         let is_plain = !self.is_text || asks.accept_encoding.is_none() || is_part;
@@ -177,23 +177,23 @@ impl CachedPage {
     }
 
     /// Returns true if the page may be sent compressed.
-    pub fn is_text(&self) -> bool {
+    pub(super) fn is_text(&self) -> bool {
         self.is_text
     }
 
     /// Withdraws a request for compression, so that a later client may request compression again.
-    pub fn release_gzip(&self) {
+    pub(crate) fn release_gzip(&self) {
         self.is_gzip_claimed.store(false, Ordering::Relaxed);
     }
 
     /// Returns the gzip representation, if present.
-    pub fn gzip(&self) -> Option<Arc<Variant>> {
+    pub(super) fn gzip(&self) -> Option<Arc<Variant>> {
         self.gzip.load_full()
     }
 
     /// Creates the gzip representation from compressed content. The entity tag becomes weak: the handler
     /// knows only the tag of the plain content and may be asked to validate the tag (RFC 9110 §8.8.1).
-    pub fn gzip_of(&self, content: Box<[u8]>) -> Variant {
+    pub(crate) fn gzip_of(&self, content: Box<[u8]>) -> Variant {
         let length = content.len().to_string();
         let weak = |tag: &[u8]| match tag.starts_with(b"W/") {
             true => tag.to_vec(),
@@ -227,13 +227,13 @@ impl CachedPage {
     }
 
     /// Stores the gzip representation for clients that prefer gzip.
-    pub fn hang_gzip(&self, variant: Variant) {
+    pub(crate) fn hang_gzip(&self, variant: Variant) {
         self.is_gzip_claimed.store(true, Ordering::Relaxed);
         self.gzip.store(Some(Arc::new(variant)));
     }
 
     /// Returns true if the page may answer the request.
-    pub fn suits(&self, asker: &PresentedRequest<'_>) -> bool {
+    pub(super) fn suits(&self, asker: &PresentedRequest<'_>) -> bool {
         let is_allowed = match asker.authorized || asker.user.is_some() {
             true => self.terms.for_authorized,
             false => true,
@@ -247,12 +247,12 @@ impl CachedPage {
     }
 
     /// Returns the age in seconds.
-    pub fn age(&self, now_ms: u64) -> u64 {
+    pub(super) fn age(&self, now_ms: u64) -> u64 {
         (now_ms as i64 - self.born_ms).max(0) as u64 / 1_000
     }
 
     /// Returns the freshness of the page now.
-    pub fn good_for(&self, now_ms: u64) -> Freshness {
+    pub(crate) fn good_for(&self, now_ms: u64) -> Freshness {
         let good_for = self.terms.lifetime.at(self.age(now_ms));
         let is_spared = now_ms < self.spared_until_ms.load(Ordering::Relaxed);
         match good_for {
@@ -263,17 +263,17 @@ impl CachedPage {
     }
 
     /// Records a failure of the handler: the handler is not called again before `until_ms`.
-    pub fn spare(&self, until_ms: u64) {
+    pub(super) fn spare(&self, until_ms: u64) {
         self.spared_until_ms.store(until_ms, Ordering::Relaxed);
     }
 
     /// Returns true if the handler is not to be called yet after a failure.
-    pub fn is_spared(&self, now_ms: u64) -> bool {
+    pub(crate) fn is_spared(&self, now_ms: u64) -> bool {
         now_ms < self.spared_until_ms.load(Ordering::Relaxed)
     }
 
     /// Returns the age and the remaining lifetime for the response fields.
-    pub fn kept(&self, now_ms: u64) -> AgeAndLifetime {
+    pub(super) fn kept(&self, now_ms: u64) -> AgeAndLifetime {
         let age_seconds = self.age(now_ms);
         let left = self.terms.lifetime.fresh as i64 - age_seconds as i64;
         AgeAndLifetime {
@@ -285,7 +285,7 @@ impl CachedPage {
     }
 
     /// Returns the memory use in bytes.
-    pub fn weight(&self) -> usize {
+    pub(super) fn weight(&self) -> usize {
         let place = self.place.key.len() + self.place.path.len();
         let user = self.kind.user.as_ref().map_or(0, |user| user.len());
         // The key counts twice because the shard's table holds a copy.
@@ -298,7 +298,7 @@ impl CachedPage {
     }
 
     /// Returns the fields as sent by the handler.
-    pub fn fields(&self) -> ResponseFields {
+    pub(super) fn fields(&self) -> ResponseFields {
         let is_operators =
             |name: &[u8], value: &[u8]| name == b"Server" && value != SERVER.as_bytes();
         let fields = self.field_lines();
@@ -307,14 +307,14 @@ impl CachedPage {
     }
 
     /// Appends the Vary field that this server adds to the page, if any.
-    pub fn push_vary(&self, fields: &mut ResponseFields) {
+    pub(crate) fn push_vary(&self, fields: &mut ResponseFields) {
         if self.adds_vary {
             push_our_vary(fields);
         }
     }
 
     /// Returns all fields of the head except the Vary field added by this server.
-    pub fn field_lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub(crate) fn field_lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let is_our_vary = |name: &[u8], value: &[u8]| {
             self.adds_vary && name.eq_ignore_ascii_case(b"Vary") && value == OUR_VARY.as_bytes()
         };
@@ -323,7 +323,7 @@ impl CachedPage {
     }
 
     /// Returns the field lines of a conditional request, by which the handler may confirm the page.
-    pub fn conditions(&self) -> Vec<u8> {
+    pub(super) fn conditions(&self) -> Vec<u8> {
         let mut lines = Vec::new();
         for (name, value) in self.variant.fields() {
             let condition = match () {
@@ -341,7 +341,7 @@ impl CachedPage {
 
     /// Returns the fields of the page after a 304 response of the handler (RFC 9111 §4.3.4). Names in Vary
     /// are only added: the content is unchanged, and a 304 response may name fewer fields.
-    pub fn freshened(&self, response: &Response) -> ResponseFields {
+    pub(crate) fn freshened(&self, response: &Response) -> ResponseFields {
         let mut fields = self.fields();
         let is_new = |name: &[u8]| {
             let mut new = response.fields.iter();
@@ -406,7 +406,7 @@ fn is_text(status: Status, kind: &Audience, fields: &ResponseFields, length: usi
 
 /// Returns true for a field that describes the bytes of the content. A 304 response neither carries nor
 /// changes such fields (RFC 9110 §15.4.5, RFC 9111 §3.2).
-pub fn of_the_bytes(name: &[u8]) -> bool {
+pub(crate) fn of_the_bytes(name: &[u8]) -> bool {
     OF_THE_BYTES
         .iter()
         .any(|its| its.as_bytes().eq_ignore_ascii_case(name))
@@ -428,7 +428,7 @@ const OF_THE_BYTES: [&str; 9] = [
 
 /// Returns true if this server must add `Vary: Accept-Encoding` to the page because the handler's response
 /// lacks the name. `length` is the length of the content, if known.
-pub fn adds_vary(
+pub(crate) fn adds_vary(
     status: Status,
     kind: &Audience,
     fields: &ResponseFields,
@@ -439,7 +439,7 @@ pub fn adds_vary(
 }
 
 /// Appends the Vary field of a page that this server compresses.
-pub fn push_our_vary(fields: &mut ResponseFields) {
+pub(crate) fn push_our_vary(fields: &mut ResponseFields) {
     fields.push(b"Vary", OUR_VARY.as_bytes());
 }
 
@@ -476,11 +476,4 @@ fn is_ours(name: &[u8]) -> bool {
     ]
     .iter()
     .any(|ours| name.eq_ignore_ascii_case(ours.as_bytes()))
-}
-
-impl Lifetime {
-    /// Returns true if a response of the given age, in seconds, may no longer be used.
-    pub fn is_over(&self, age: u64) -> bool {
-        age >= self.end()
-    }
 }

@@ -35,7 +35,7 @@ pub struct PageCacheRule {
 
 /// Properties of a GET request relevant for storage.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
-pub struct RequestFacts {
+pub(crate) struct RequestFacts {
     /// True if the request has an Authorization field.
     pub authorized: bool,
     /// True if the request has a Cookie field relevant for the response.
@@ -44,7 +44,7 @@ pub struct RequestFacts {
 
 /// The times from which the age of a received response is computed (RFC 9111 §4.2.3).
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
-pub struct ResponseTimes {
+pub(crate) struct ResponseTimes {
     /// The Unix time at which the response was received, in seconds.
     pub now: u64,
     /// The time that the handler took to answer, in seconds.
@@ -53,7 +53,7 @@ pub struct ResponseTimes {
 
 /// A decision about storage of a response.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum StoreDecision {
+pub(crate) enum StoreDecision {
     /// The response may be stored.
     Keep(StorageTerms),
     /// Clients waiting for the call may share the response, but the response is not stored.
@@ -64,7 +64,7 @@ pub enum StoreDecision {
 
 /// The conditions for use of a stored response.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct StorageTerms {
+pub(crate) struct StorageTerms {
     /// The periods of use.
     pub lifetime: Lifetime,
     /// The age of the response on receipt, in seconds.
@@ -79,7 +79,7 @@ pub struct StorageTerms {
 /// The periods of use of a stored response, in seconds. Both stale periods begin at the end of the fresh
 /// period.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Lifetime {
+pub(crate) struct Lifetime {
     /// The length of the fresh period, from age 0.
     pub fresh: u64,
     /// The length of stale use during revalidation.
@@ -90,7 +90,7 @@ pub struct Lifetime {
 
 /// The freshness of a stored response at a given age.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Freshness {
+pub(crate) enum Freshness {
     /// Usable without revalidation.
     Fresh,
     /// Stale, usable during a revalidation, to be started now.
@@ -103,7 +103,7 @@ pub enum Freshness {
 
 impl Lifetime {
     /// Returns the freshness at an age in seconds.
-    pub fn at(&self, age: u64) -> Freshness {
+    pub(crate) fn at(&self, age: u64) -> Freshness {
         match age.checked_sub(self.fresh) {
             None => Freshness::Fresh,
             Some(stale) if stale < self.while_revalidate => Freshness::WhileRevalidate,
@@ -113,13 +113,13 @@ impl Lifetime {
     }
 
     /// Returns the age from which the response is no longer usable.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.fresh + self.while_revalidate.max(self.if_error)
     }
 }
 
 /// Decides whether this response to a GET may be stored; `times` says when the response was received.
-pub fn judge(
+pub(crate) fn judge(
     rule: &PageCacheRule,
     asked: RequestFacts,
     status: Status,
@@ -166,7 +166,7 @@ pub fn judge(
 /// because the origin may have computed the Age when the request arrived. Without an Age field the
 /// duration does not count: a script that runs longer than its page stays fresh would else run anew for
 /// each client.
-pub fn age(fields: &ResponseFields, times: ResponseTimes) -> u64 {
+pub(crate) fn age(fields: &ResponseFields, times: ResponseTimes) -> u64 {
     let said = values(fields, "Age").flat_map(items).next();
     let said = said.map_or(0, |age| seconds(age) + times.call_seconds);
     said.max(times.now.saturating_sub(made(fields, times.now)))
@@ -212,7 +212,7 @@ fn is_unknown(rule: &PageCacheRule, name: &[u8]) -> bool {
 }
 
 /// Returns the names of request fields in Vary.
-pub fn varied(fields: &ResponseFields) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn varied(fields: &ResponseFields) -> impl Iterator<Item = &[u8]> {
     values(fields, "Vary").flat_map(items)
 }
 
@@ -250,7 +250,10 @@ fn lifetime(rule: &PageCacheRule, control: &CacheControl, fresh: u64, status: St
 }
 
 /// Returns the values of all fields with the given name.
-pub fn values<'f>(fields: &'f ResponseFields, name: &'f str) -> impl Iterator<Item = &'f [u8]> {
+pub(crate) fn values<'f>(
+    fields: &'f ResponseFields,
+    name: &'f str,
+) -> impl Iterator<Item = &'f [u8]> {
     fields.all(name)
 }
 

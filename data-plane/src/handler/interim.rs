@@ -20,7 +20,7 @@ type Queue = Rc<RefCell<VecDeque<InterimResponse>>>;
 
 /// Sending end of the interim responses to one request.
 #[derive(Default)]
-pub struct InterimSender(Option<Queue>);
+pub(crate) struct InterimSender(Option<Queue>);
 
 /// Receiving end of the interim responses to one request.
 #[derive(Default)]

@@ -103,15 +103,15 @@ pub struct Request {
     /// tunnel ends with both directions, or a while after the end of one.
     pub upgrade: Option<Upgrade>,
     /// Way to the client for interim responses.
-    pub interim: InterimSender,
+    pub(crate) interim: InterimSender,
     /// Access to other pages of the server.
-    pub subrequests: Option<Rc<dyn Subrequests>>,
+    pub(crate) subrequests: Option<Rc<dyn Subrequests>>,
     /// Number of internal redirects before the request.
     pub hops: u8,
     /// Memory of the bodies of request and response.
     pub memory: BodyAccount,
     /// Entry of the request among the requests under way; without effect for a subrequest.
-    pub active: ActiveRequestHandle,
+    pub(crate) active: ActiveRequestHandle,
 }
 
 /// Protocol switch requested by a client.
@@ -144,7 +144,7 @@ pub struct Endpoints {
 }
 
 /// The server as seen by a handler, for a response of another path instead of the handler's own response.
-pub trait Subrequests {
+pub(crate) trait Subrequests {
     /// Returns the response to a GET or HEAD request of the client for another path (percent-encoded, with
     /// an optional query). The same guards and the same World apply; the request has no body.
     fn fetch(&self, subrequest: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>>;
@@ -159,7 +159,7 @@ pub trait Subrequests {
 
 /// Path about to be opened by a handler, if different from the requested path because of a link or an
 /// omitted extension. Guards protect the opened file under all of its names.
-pub struct AccessCheck {
+pub(crate) struct AccessCheck {
     /// Path on the site, decoded.
     pub path: Vec<u8>,
     /// Host without port; may be empty in HTTP/1.0.
@@ -181,7 +181,7 @@ pub struct Admission {
 
 impl AccessCheck {
     /// Creates the check of `path` with the host and the credentials of a request.
-    pub fn new(path: Vec<u8>, request: &Request) -> AccessCheck {
+    pub(crate) fn new(path: Vec<u8>, request: &Request) -> AccessCheck {
         let authorization = Fields(&request.fields).first("authorization");
         AccessCheck {
             path,
@@ -212,7 +212,7 @@ pub async fn check_access(
 }
 
 /// A request made inside the server on behalf of a client.
-pub struct Subrequest {
+pub(crate) struct Subrequest {
     /// True for HEAD, false for GET.
     pub is_head: bool,
     /// HTTP version of the client's request.
@@ -261,7 +261,7 @@ impl Request {
     }
 
     /// Returns the requested path, normalised, and its further readings by an application.
-    pub fn readings(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn readings(&self) -> Vec<Vec<u8>> {
         let mut paths = vec![self.path.clone()];
         if self.raw_path != self.path || has_parameters(&self.path) {
             let readings = PathReadings::of(&self.raw_path, &self.path, Slashes::Keep);
@@ -307,7 +307,7 @@ impl Response {
     }
 
     /// Sets the part of the page cache in the response.
-    pub fn with_cache(self, cache: CacheOutcome) -> Response {
+    pub(crate) fn with_cache(self, cache: CacheOutcome) -> Response {
         Response { cache, ..self }
     }
 }

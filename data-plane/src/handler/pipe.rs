@@ -211,7 +211,7 @@ impl PipeState {
 
 impl PipeWriter {
     /// Returns the number of bytes that fit into the pipe. Waits while the pipe is full.
-    pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, PipeBroken>> {
+    pub(crate) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, PipeBroken>> {
         let mut shared = self.shared.borrow_mut();
         if shared.reader_gone {
             return Poll::Ready(Err(PipeBroken));
@@ -231,7 +231,7 @@ impl PipeWriter {
 
     /// Writes as many of `bytes` as fit and returns their number. A writer that has not asked for room, because
     /// the peer was granted a window of flow control, may fill the whole capacity.
-    pub fn write_some(&mut self, bytes: &[u8]) -> Result<usize, PipeBroken> {
+    pub(crate) fn write_some(&mut self, bytes: &[u8]) -> Result<usize, PipeBroken> {
         let mut shared = self.shared.borrow_mut();
         if shared.reader_gone {
             return Err(PipeBroken);
@@ -246,18 +246,18 @@ impl PipeWriter {
     }
 
     /// Opens the pipe for at least `bytes` bytes, which are known to follow, if the memory ledger has room.
-    pub fn widen(&mut self, bytes: usize) {
+    pub(crate) fn widen(&mut self, bytes: usize) {
         self.shared.borrow_mut().widen(bytes);
     }
 
     /// Returns true if the pipe holds no bytes, so that [`PipeWriter::fill`] avoids a copy.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.shared.borrow().bytes.is_empty()
     }
 
     /// Returns the socket of the reader's peer, to which the writer may send bytes past the pipe, and the largest
     /// number of the bytes. None if bytes wait before, in the pipe or at the reader.
-    pub fn bypass(&self) -> Option<(Rc<dyn PipeSink>, u64)> {
+    pub(crate) fn bypass(&self) -> Option<(Rc<dyn PipeSink>, u64)> {
         let shared = self.shared.borrow();
         let (sink, max) = shared.bypass.sink.as_ref()?;
         let left = max.saturating_sub(shared.bypass.passed);
@@ -265,13 +265,13 @@ impl PipeWriter {
     }
 
     /// Records that `bytes` bytes have left past the pipe.
-    pub fn record_passed(&mut self, bytes: usize) {
+    pub(crate) fn record_passed(&mut self, bytes: usize) {
         self.shared.borrow_mut().bypass.passed += bytes as u64;
     }
 
     /// Calls `fill` with the buffer of an empty pipe, and returns the result of `fill`. `fill` must append no
     /// more bytes than [`PipeWriter::poll_room`] returned.
-    pub fn fill<T>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    pub(crate) fn fill<T>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let mut shared = self.shared.borrow_mut();
         debug_assert!(shared.bytes.is_empty(), "the pipe must be empty");
         let filled = fill(&mut shared.bytes);
@@ -293,7 +293,7 @@ impl PipeWriter {
 
     /// Returns the number of bytes not yet taken by the reader. The task is woken when the reader takes
     /// some.
-    pub fn held(&mut self, cx: &mut Context<'_>) -> Result<usize, PipeBroken> {
+    pub(crate) fn held(&mut self, cx: &mut Context<'_>) -> Result<usize, PipeBroken> {
         let mut shared = self.shared.borrow_mut();
         if shared.reader_gone {
             return Err(PipeBroken);
@@ -305,23 +305,23 @@ impl PipeWriter {
     }
 
     /// Returns true if the reader waits for a slot and so takes no bytes.
-    pub fn is_queued(&self) -> bool {
+    pub(crate) fn is_queued(&self) -> bool {
         self.shared.borrow().is_queued
     }
 
     /// Returns true if the reader does not want the body yet.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.shared.borrow().is_held
     }
 
     /// Returns true if the pipe has room for more of the body, and the reader wants the body.
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         let shared = self.shared.borrow();
         !shared.reader_gone && !shared.is_held && shared.unread() < shared.capacity
     }
 
     /// Returns the time for which the peer may pause before the minimum rate applies.
-    pub fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
         self.shared.borrow().patience
     }
 
@@ -331,17 +331,17 @@ impl PipeWriter {
     }
 
     /// Sets the rule for the log of a body that is about to be broken off.
-    pub fn set_break_reason(&mut self, why: Reject) {
+    pub(crate) fn set_break_reason(&mut self, why: Reject) {
         self.shared.borrow_mut().why = Some(why);
     }
 
     /// Marks the body as possibly incomplete, even if it is finished later.
-    pub fn mark_maybe_truncated(&mut self) {
+    pub(crate) fn mark_maybe_truncated(&mut self) {
         self.shared.borrow_mut().is_doubtful = true;
     }
 
     /// Sets the trailer section, field lines with CRLF, to be read at the end of the body.
-    pub fn set_trailers(&mut self, lines: Vec<u8>) {
+    pub(crate) fn set_trailers(&mut self, lines: Vec<u8>) {
         self.shared.borrow_mut().trailers = Some(lines.into());
     }
 
@@ -351,7 +351,7 @@ impl PipeWriter {
     }
 
     /// Marks the body as complete. The writer stays, to observe how fast the reader takes the rest.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         let mut shared = self.shared.borrow_mut();
         shared.finished = true;
         shared.wake_reader();
@@ -395,18 +395,18 @@ impl PipeReader {
 
     /// Opens the way past the pipe: `sink` takes at most `max` bytes of the writer at once. The reader must have sent
     /// all bytes that it has taken.
-    pub fn open_bypass(&mut self, sink: Rc<dyn PipeSink>, max: u64) {
+    pub(crate) fn open_bypass(&mut self, sink: Rc<dyn PipeSink>, max: u64) {
         self.shared.borrow_mut().bypass.sink = Some((sink, max));
     }
 
     /// Closes the way past the pipe. Returns the number of bytes that have taken the way.
-    pub fn close_bypass(&mut self) -> u64 {
+    pub(crate) fn close_bypass(&mut self) -> u64 {
         std::mem::take(&mut self.shared.borrow_mut().bypass).passed
     }
 
     /// Returns true if a read would not wait. Otherwise the task is woken as soon as bytes or the end
     /// arrive.
-    pub fn is_ready(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(crate) fn is_ready(&mut self, cx: &mut Context<'_>) -> bool {
         let is_ready = self.holds();
         if !is_ready {
             self.shared.borrow_mut().reader_waits = Some(cx.waker().clone());
@@ -415,13 +415,13 @@ impl PipeReader {
     }
 
     /// Returns true if a read would not wait, because of bytes, the end or a broken body.
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         let shared = self.shared.borrow();
         !shared.bytes.is_empty() || shared.finished || shared.writer_gone
     }
 
     /// Returns the number of bytes that wait in the pipe.
-    pub fn unread(&self) -> usize {
+    pub(crate) fn unread(&self) -> usize {
         self.shared.borrow().unread()
     }
 
@@ -431,19 +431,19 @@ impl PipeReader {
     }
 
     /// Returns true if a finished body may still be incomplete. A cache must not store the body.
-    pub fn may_be_truncated(&self) -> bool {
+    pub(crate) fn may_be_truncated(&self) -> bool {
         self.shared.borrow().is_doubtful
     }
 
     /// Takes the trailer section, field lines with CRLF. Called after the end of the body.
-    pub fn take_trailers(&mut self) -> Option<Box<[u8]>> {
+    pub(crate) fn take_trailers(&mut self) -> Option<Box<[u8]>> {
         self.shared.borrow_mut().trailers.take()
     }
 
     /// Sets whether the writer waits although the pipe has room, because the reader does not want the body
     /// yet. The client of a request with `Expect: 100-continue` then gets no 100 (Continue) yet. A handler
     /// that must not get a byte of the body holds the pipe before the handler's future is polled.
-    pub fn hold(&mut self, is_held: bool) {
+    pub(crate) fn hold(&mut self, is_held: bool) {
         let mut shared = self.shared.borrow_mut();
         shared.is_held = is_held;
         if let Some(waker) = shared.writer_waits.take() {
@@ -453,7 +453,7 @@ impl PipeReader {
 
     /// Sets whether the reader waits for a slot. Unread bytes of a waiting reader must not block other
     /// bodies of the same peer.
-    pub fn queue(&mut self, is_queued: bool) {
+    pub(crate) fn queue(&mut self, is_queued: bool) {
         let mut shared = self.shared.borrow_mut();
         shared.is_queued = is_queued;
         if let Some(waker) = shared.writer_waits.take() {

@@ -99,7 +99,7 @@ fn is_of_cors(name: &[u8]) -> bool {
 
 /// Call of a route's handler for one request, as decided by dispatch.
 #[derive(Clone)]
-pub struct HandlerCall {
+pub(crate) struct HandlerCall {
     /// The handler.
     pub handler: RouteHandler,
     /// Script of the site that answers.

@@ -14,7 +14,7 @@ mod tally;
 
 pub use crate::hits::handler::HitsHandler;
 pub use crate::hits::site_hits::{SiteHits, SiteViews};
-pub use crate::hits::user_agent::UserAgentCache;
+pub(crate) use crate::hits::user_agent::UserAgentCache;
 pub use tally::Tally;
 
 use crate::hits::site_hits::{lock, today};
@@ -40,7 +40,7 @@ impl Hits {
 
     /// Adds counts of [`Hits::find_or_new`] unless registered. The caller registers the counts before the
     /// next search for the site's name, so that the site never has two tables.
-    pub fn register(&self, site: &Arc<SiteHits>) {
+    pub(crate) fn register(&self, site: &Arc<SiteHits>) {
         let mut sites = lock(&self.sites);
         match sites.iter().find(|known| known.name() == site.name()) {
             None => sites.push(site.clone()),

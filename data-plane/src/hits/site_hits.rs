@@ -60,7 +60,7 @@ impl SiteHits {
     }
 
     /// Excludes all paths below `prefix` from the counts.
-    pub fn exclude(&self, prefix: &[u8]) {
+    pub(crate) fn exclude(&self, prefix: &[u8]) {
         self.table().exclude(prefix);
     }
 

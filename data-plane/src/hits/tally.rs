@@ -21,7 +21,13 @@ type PathCounts = HashMap<Box<[u8]>, [u32; 2], FastBuildHasher>;
 impl Tally {
     /// Counts one view. `unix_seconds` is the current time, used if the tally is full and has to be
     /// flushed.
-    pub fn count(&mut self, site: &Arc<SiteHits>, path: &[u8], is_bot: bool, unix_seconds: u64) {
+    pub(crate) fn count(
+        &mut self,
+        site: &Arc<SiteHits>,
+        path: &[u8],
+        is_bot: bool,
+        unix_seconds: u64,
+    ) {
         self.is_empty = false;
         let known = self
             .sites
@@ -47,13 +53,13 @@ impl Tally {
     }
 
     /// Returns true if no view was counted since the last flush.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.is_empty || self.paths == 0
     }
 
     /// Adds all counts to the process-wide counts. Paths without a view since the last flush are removed;
     /// the remaining paths keep their entries with counts of zero.
-    pub fn flush(&mut self, unix_seconds: u64) {
+    pub(crate) fn flush(&mut self, unix_seconds: u64) {
         let day = day_of(unix_seconds);
         self.paths = 0;
         for (site, paths) in &mut self.sites {
@@ -71,7 +77,7 @@ impl Tally {
     }
 
     /// Adds all counts to the process-wide counts and releases the sites.
-    pub fn flush_and_clear(&mut self, unix_seconds: u64) {
+    pub(crate) fn flush_and_clear(&mut self, unix_seconds: u64) {
         self.flush(unix_seconds);
         *self = Tally::default();
     }

@@ -5,7 +5,7 @@ use base::hash::FastBuildHasher;
 /// Cache of classified User-Agent values. Most requests carry one of a few values, and the scan of a value
 /// costs more than the rest of counting a view.
 #[derive(Default)]
-pub struct UserAgentCache {
+pub(crate) struct UserAgentCache {
     hashes: FastBuildHasher,
     /// Hash and result by slot. Two values with equal hashes share a result, and only the count suffers.
     known: Vec<(u64, bool)>,
@@ -13,7 +13,7 @@ pub struct UserAgentCache {
 
 impl UserAgentCache {
     /// Returns true if the User-Agent value names an automated client, as [`is_bot`] does.
-    pub fn is_bot(&mut self, agent: Option<&[u8]>) -> bool {
+    pub(crate) fn is_bot(&mut self, agent: Option<&[u8]>) -> bool {
         let Some(agent) = agent else { return true };
         if self.known.is_empty() {
             self.known = vec![(0, true); SLOTS];

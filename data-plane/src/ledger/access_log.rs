@@ -25,7 +25,7 @@ pub enum AccessLogFormat {
 
 /// Contents of the access log for one request. Fields missing in the request are `None`.
 #[derive(Copy, Clone, Debug)]
-pub struct AccessLogLine<'a> {
+pub(crate) struct AccessLogLine<'a> {
     /// The client's address.
     pub peer: IpAddr,
     /// The user after a successful login.
@@ -73,7 +73,7 @@ pub struct MemberCall {
 impl AccessLogLine<'_> {
     /// Appends the line in `format` with a newline. `log_time` is the time in the combined format with
     /// brackets, which the worker's clock keeps ready.
-    pub fn append(&self, format: AccessLogFormat, log_time: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn append(&self, format: AccessLogFormat, log_time: &[u8], out: &mut Vec<u8>) {
         match format {
             AccessLogFormat::Combined => self.combined(out, log_time),
             AccessLogFormat::VhostCombined => {
@@ -101,7 +101,7 @@ impl AccessLogLine<'_> {
     /// Appends a line in Apache's format `%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i"`. A
     /// refused request has ` rule=RNUMBER` at the end. Control characters and bytes that are not UTF-8
     /// become `\xHH`. Quotes and backslashes get a backslash.
-    pub fn combined(&self, out: &mut Vec<u8>, log_time: &[u8]) {
+    pub(crate) fn combined(&self, out: &mut Vec<u8>, log_time: &[u8]) {
         push_address(out, self.peer);
         out.extend_from_slice(b" - ");
         match self.user {
@@ -135,7 +135,7 @@ impl AccessLogLine<'_> {
     /// Appends an object with `time` (RFC 3339, UTC), `remote`, `user`, `host`, `request`, `status`,
     /// `bytes`, `referer`, `agent`, `rule`, `tls` and `us` (microseconds), and of a proxied request [`MemberCall`], in this order. Missing values
     /// are left out. Bytes that are not UTF-8 become U+FFFD.
-    pub fn json(&self, out: &mut Vec<u8>) {
+    pub(crate) fn json(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"time\":\"");
         out.extend_from_slice(&rfc3339_ms(self.unix_ms));
         out.extend_from_slice(b"\",\"remote\":\"");

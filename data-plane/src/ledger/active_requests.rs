@@ -83,7 +83,7 @@ pub struct ActiveTarget {
 
 impl ActiveTarget {
     /// Returns the number of bytes that [`ActiveTarget::set`] copies.
-    pub fn bytes(host: &[u8], path: &[u8]) -> usize {
+    pub(crate) fn bytes(host: &[u8], path: &[u8]) -> usize {
         host.len().min(ACTIVE_REQUEST_HOST_BYTES_MAX)
             + path.len().min(ACTIVE_REQUEST_PATH_BYTES_MAX)
     }
@@ -118,16 +118,16 @@ impl ActiveTarget {
 
 /// Table of the requests under way of one worker.
 #[derive(Default, Debug)]
-pub struct ActiveRequests(Mutex<Table>);
+pub(crate) struct ActiveRequests(Mutex<Table>);
 
 /// Entry of a request in a table. Dropping the guard removes the entry.
 #[derive(Debug)]
-pub struct ActiveRequestGuard(EntryKey);
+pub(crate) struct ActiveRequestGuard(EntryKey);
 
 /// Handle of the entry of a request, for the parts of the server that work on the request. The handle has no effect
 /// after the removal of the entry.
 #[derive(Clone, Default, Debug)]
-pub struct ActiveRequestHandle(Option<EntryKey>);
+pub(crate) struct ActiveRequestHandle(Option<EntryKey>);
 
 /// Table of an entry, with the slot, and the generation of the slot.
 #[derive(Clone, Debug)]
@@ -181,7 +181,10 @@ impl Default for Table {
 
 impl ActiveRequests {
     /// Enters a request as the newest. `fill` sets all values of the request but the member, which is None.
-    pub fn enter(self: &Arc<Self>, fill: impl FnOnce(&mut ActiveRequest)) -> ActiveRequestGuard {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        fill: impl FnOnce(&mut ActiveRequest),
+    ) -> ActiveRequestGuard {
         let mut table = self.table();
         let slot = table.push();
         let generation = match table.slots.get_mut(slot as usize) {
@@ -221,12 +224,12 @@ impl ActiveRequests {
 
 impl ActiveRequestGuard {
     /// Returns a handle of the entry.
-    pub fn handle(&self) -> ActiveRequestHandle {
+    pub(crate) fn handle(&self) -> ActiveRequestHandle {
         ActiveRequestHandle(Some(self.0.clone()))
     }
 
     /// Sets the progress of the request.
-    pub fn set_phase(&self, phase: RequestPhase) {
+    pub(crate) fn set_phase(&self, phase: RequestPhase) {
         self.0.change(|request| request.phase = phase);
     }
 }
@@ -239,7 +242,7 @@ impl Drop for ActiveRequestGuard {
 
 impl ActiveRequestHandle {
     /// Records the wait for a member of the balancer.
-    pub fn wait_for_member(&self) {
+    pub(crate) fn wait_for_member(&self) {
         if let Some(key) = &self.0 {
             key.change(|request| {
                 request.phase = RequestPhase::Queue;
@@ -249,7 +252,7 @@ impl ActiveRequestHandle {
     }
 
     /// Records the member with the request.
-    pub fn set_member(&self, name: &Arc<str>) {
+    pub(crate) fn set_member(&self, name: &Arc<str>) {
         let Some(key) = &self.0 else { return };
         let name = Arc::clone(name);
         key.change(|request| {
@@ -352,7 +355,7 @@ impl ActiveRequestLedger {
     }
 
     /// Returns the table of a worker. A number past the last worker gets a table that is never read.
-    pub fn worker(&self, worker: usize) -> Arc<ActiveRequests> {
+    pub(crate) fn worker(&self, worker: usize) -> Arc<ActiveRequests> {
         self.0.get(worker).cloned().unwrap_or_default()
     }
 

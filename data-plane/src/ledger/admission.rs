@@ -95,17 +95,17 @@ impl AdmissionControl {
     }
 
     /// Limits the number of slots temporarily to `max`, at least one and at most the full number.
-    pub fn limit_temporarily(&self, max: usize) {
+    pub(crate) fn limit_temporarily(&self, max: usize) {
         self.set(&mut self.lock(), max);
     }
 
     /// Ends a temporary limit.
-    pub fn lift_limit(&self) {
+    pub(crate) fn lift_limit(&self) {
         self.set(&mut self.lock(), usize::MAX);
     }
 
     /// Raises a temporary limit by `more` slots, up to the full number.
-    pub fn raise_limit(&self, more: usize) {
+    pub(crate) fn raise_limit(&self, more: usize) {
         let mut state = self.lock();
         let max = state.max.saturating_add(more);
         self.set(&mut state, max);
@@ -117,18 +117,18 @@ impl AdmissionControl {
     }
 
     /// Returns the number of slots withheld by a temporary limit.
-    pub fn withheld(&self) -> usize {
+    pub(crate) fn withheld(&self) -> usize {
         let state = self.lock();
         state.full - state.max
     }
 
     /// Returns the number of slots in use.
-    pub fn taken(&self) -> usize {
+    pub(crate) fn taken(&self) -> usize {
         self.lock().shares.all().taken
     }
 
     /// Returns true if a call waits for a slot.
-    pub fn has_queued(&self) -> bool {
+    pub(crate) fn has_queued(&self) -> bool {
         self.lock().shares.all().waiting > 0
     }
 
@@ -291,7 +291,7 @@ impl Drop for QueueGuard {
 
 impl CallSlot {
     /// Records the beginning of the backend's response.
-    pub fn mark_begun(&mut self) {
+    pub(crate) fn mark_begun(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.slots.lock().mark_begun(self.client, self.id);
         }
@@ -300,7 +300,7 @@ impl CallSlot {
     /// Promises the slot to a waiting call of any client, unless enough slots are promised already.
     /// Returns true if the slot is promised. No slot is promised while ending the temporary limit would
     /// serve all waiting calls.
-    pub fn yield_to_any_client(&mut self) -> bool {
+    pub(crate) fn yield_to_any_client(&mut self) -> bool {
         if !self.is_promised {
             let mut state = self.slots.lock();
             self.is_promised = !state.is_full_limit_enough() && state.promised < state.waiting();
@@ -318,7 +318,7 @@ impl CallSlot {
     ///
     /// A client over its share of the slots has to be faster than a client within the share, and the client with the
     /// most slots loses a slot first.
-    pub fn yield_to_other_clients(&mut self, pace: ClientPace) -> bool {
+    pub(crate) fn yield_to_other_clients(&mut self, pace: ClientPace) -> bool {
         let is_fast = pace == ClientPace::Fast && self.pace == ClientPace::Fast;
         if self.is_promised || is_fast {
             return self.is_promised;

@@ -27,7 +27,7 @@ pub struct BodyMemory {
 
 /// Level of the ledger.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum MemoryLevel {
+pub(crate) enum MemoryLevel {
     /// Bodies are read ahead as far as their pipes and sockets allow.
     Relaxed,
     /// At least half of the bound is reserved: nothing is read ahead beyond the minimum of each body.
@@ -38,7 +38,7 @@ pub enum MemoryLevel {
 
 /// Purpose of a reservation that may be refused.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum BodyPurpose {
+pub(crate) enum BodyPurpose {
     /// Bytes for a fast transfer over a long distance: a quarter of the bound.
     FarReadAhead,
     /// Bytes that only make a transfer faster: half of the bound.
@@ -69,7 +69,7 @@ impl BodyMemory {
     }
 
     /// Returns the level of the ledger.
-    pub fn level(&self) -> MemoryLevel {
+    pub(crate) fn level(&self) -> MemoryLevel {
         let bytes = self.bytes();
         if bytes >= self.bytes_max {
             MemoryLevel::Full
@@ -107,7 +107,7 @@ impl BodyMemory {
 }
 
 /// Part of the ledger used by one worker.
-pub struct WorkerBodyMemory {
+pub(crate) struct WorkerBodyMemory {
     all: Arc<BodyMemory>,
     /// Bytes reserved in the ledger that no body uses.
     spare: Cell<usize>,
@@ -125,7 +125,7 @@ pub struct WorkerBodyMemory {
 
 impl WorkerBodyMemory {
     /// Makes the part of one of `workers` workers.
-    pub fn new(all: &Arc<BodyMemory>, workers: usize) -> Rc<WorkerBodyMemory> {
+    pub(crate) fn new(all: &Arc<BodyMemory>, workers: usize) -> Rc<WorkerBodyMemory> {
         let batch = all.bytes_max / BODY_BATCH_DIVISOR / workers.max(1);
         Rc::new(WorkerBodyMemory {
             all: Arc::clone(all),
@@ -140,7 +140,7 @@ impl WorkerBodyMemory {
 
     /// Admits a call of `client`. Returns None if the bound is reserved, or if the last quarter is left and the
     /// client has its share.
-    pub fn admit(self: &Rc<Self>, client: IpAddr) -> Option<BodyAccount> {
+    pub(crate) fn admit(self: &Rc<Self>, client: IpAddr) -> Option<BodyAccount> {
         let buckets = self.buckets(client.into());
         let own = self.most_of(&buckets) + CALL_RESERVED_BYTES;
         if !self.try_reserve(CALL_RESERVED_BYTES, self.purpose_of_call(own)) {
@@ -279,25 +279,19 @@ impl CallBytes {
 
 impl BodyAccount {
     /// Returns true if bodies should be read ahead no further than necessary.
-    pub fn is_pressed(&self) -> bool {
+    pub(crate) fn is_pressed(&self) -> bool {
         let call = self.0.as_ref();
         call.is_some_and(|call| call.worker.all.level() >= MemoryLevel::Pressed)
     }
 
-    /// Returns true if the memory is nearly taken, so that even the beginnings of request bodies are not gathered.
-    pub fn is_scarce(&self) -> bool {
-        let all = self.0.as_ref().map(|call| &call.worker.all);
-        all.is_some_and(|all| all.bytes() >= all.bound(BodyPurpose::Gathering))
-    }
-
     /// Returns true if the ledger counts the bytes of the call.
-    pub fn is_counted(&self) -> bool {
+    pub(crate) fn is_counted(&self) -> bool {
         self.0.is_some()
     }
 
     /// Reserves `bytes`, as far as `purpose` allows. An uncounted call may have all bytes.
     #[must_use]
-    pub fn try_reserve(&self, bytes: usize, purpose: BodyPurpose) -> bool {
+    pub(crate) fn try_reserve(&self, bytes: usize, purpose: BodyPurpose) -> bool {
         let Some(call) = &self.0 else {
             return true;
         };
@@ -311,7 +305,7 @@ impl BodyAccount {
     /// Reserves `bytes` that the call turned out to need, under the conditions of a further call
     /// ([`WorkerBodyMemory::admit`]).
     #[must_use]
-    pub fn try_extend(&self, bytes: usize) -> bool {
+    pub(crate) fn try_extend(&self, bytes: usize) -> bool {
         let purpose = self.0.as_ref().map(|call| {
             let own = call.worker.most_of(&call.buckets) + bytes;
             call.worker.purpose_of_call(own)
@@ -320,7 +314,7 @@ impl BodyAccount {
     }
 
     /// Reserves `bytes` that the call needs to complete, beyond the bound if need be.
-    pub fn reserve(&self, bytes: usize) {
+    pub(crate) fn reserve(&self, bytes: usize) {
         if let Some(call) = &self.0 {
             call.worker.reserve(bytes);
             call.count(bytes, usize::wrapping_add);
@@ -328,7 +322,7 @@ impl BodyAccount {
     }
 
     /// Returns reserved bytes to the ledger.
-    pub fn release(&self, bytes: usize) {
+    pub(crate) fn release(&self, bytes: usize) {
         if let Some(call) = &self.0 {
             call.count(bytes, usize::wrapping_sub);
             call.worker.release(bytes);
@@ -345,7 +339,7 @@ pub struct BodyReservation {
 
 impl BodyReservation {
     /// Makes an empty reservation.
-    pub fn new(account: &BodyAccount) -> BodyReservation {
+    pub(crate) fn new(account: &BodyAccount) -> BodyReservation {
         BodyReservation {
             account: account.clone(),
             bytes: 0,
@@ -353,18 +347,18 @@ impl BodyReservation {
     }
 
     /// Returns the account of the call.
-    pub fn account(&self) -> &BodyAccount {
+    pub(crate) fn account(&self) -> &BodyAccount {
         &self.account
     }
 
     /// Returns the number of reserved bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Reserves `bytes` more bytes, as far as `purpose` allows.
     #[must_use]
-    pub fn try_grow(&mut self, bytes: usize, purpose: BodyPurpose) -> bool {
+    pub(crate) fn try_grow(&mut self, bytes: usize, purpose: BodyPurpose) -> bool {
         let is_reserved = self.account.try_reserve(bytes, purpose);
         if is_reserved {
             self.bytes += bytes;
@@ -373,25 +367,25 @@ impl BodyReservation {
     }
 
     /// Reserves `bytes` more bytes that the call needs to complete.
-    pub fn grow(&mut self, bytes: usize) {
+    pub(crate) fn grow(&mut self, bytes: usize) {
         self.account.reserve(bytes);
         self.bytes += bytes;
     }
 
     /// Takes over the bytes of `other`, a reservation of the same call.
-    pub fn merge(&mut self, mut other: BodyReservation) {
+    pub(crate) fn merge(&mut self, mut other: BodyReservation) {
         let bytes = self.bytes + std::mem::take(&mut other.bytes);
         self.account = other.account.clone();
         self.bytes = bytes;
     }
 
     /// Leaves the bytes to the call, which returns them at its end.
-    pub fn leave_to_call(&mut self) {
+    pub(crate) fn leave_to_call(&mut self) {
         self.bytes = 0;
     }
 
     /// Returns all but `bytes` bytes to the ledger.
-    pub fn shrink_to(&mut self, bytes: usize) {
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
         let surplus = self.bytes.saturating_sub(bytes);
         self.bytes -= surplus;
         self.account.release(surplus);

@@ -53,7 +53,7 @@ pub struct SiteChangeTracker {
 
 /// A request's wait until changes reported so far are served.
 #[derive(Debug)]
-pub struct CatchUp {
+pub(crate) struct CatchUp {
     site: SiteChangeTracker,
     begun: RoundCounts,
     /// The number of the request in [`ChangeTracker::asked`]; 0 for a request that waits for reported
@@ -83,7 +83,7 @@ impl ChangeTracker {
     }
 
     /// Returns the inotify descriptor, or None if folders are not watched.
-    pub fn inotify(&self) -> Option<Arc<Inotify>> {
+    pub(crate) fn inotify(&self) -> Option<Arc<Inotify>> {
         self.told.load_full()
     }
 
@@ -157,7 +157,7 @@ impl SiteChangeTracker {
 
     /// Returns the wait for changes reported so far, or None if all are served. A worker calls this
     /// function after the lookup in its World, and before it takes up the next World.
-    pub fn pending_catch_up(&self) -> Option<CatchUp> {
+    pub(crate) fn pending_catch_up(&self) -> Option<CatchUp> {
         let is_behind = self.is_pending() || self.tracker.is_unread() || self.is_pending();
         is_behind.then(|| self.catch_up(0))
     }
@@ -165,7 +165,7 @@ impl SiteChangeTracker {
     /// Returns true if no change that was read still waits to be served. Changes that the kernel has
     /// reported but the control plane has not read do not count: the worker's poller knows of those
     /// changes. The check runs for every request of a stored page and costs a few atomic loads.
-    pub fn is_caught_up(&self) -> bool {
+    pub(crate) fn is_caught_up(&self) -> bool {
         // The order of the loads matters: the control plane records a change for its site before the
         // control plane clears `is_reading`.
         !self.tracker.is_reading.load(Ordering::SeqCst) && !self.is_pending()
@@ -174,7 +174,7 @@ impl SiteChangeTracker {
     /// Asks the control plane to read the path that the request recorded as stale, and returns the wait for
     /// the next World. Returns None without inotify: folders are then scanned from time to time, or the
     /// server is stopping.
-    pub fn request_recheck(&self) -> Option<CatchUp> {
+    pub(crate) fn request_recheck(&self) -> Option<CatchUp> {
         self.tracker.told.load().as_ref()?;
         let ticket = self.tracker.asked.fetch_add(1, Ordering::SeqCst) + 1;
         self.tracker.asks.notify_one();
@@ -200,7 +200,7 @@ impl SiteChangeTracker {
 impl CatchUp {
     /// Waits until the changes are served, at most [`CATCH_UP_WAIT_MILLISECONDS_MAX`]. If changes arrive
     /// faster than the control plane reads them, the request is answered from the current World.
-    pub async fn wait(mut self) {
+    pub(crate) async fn wait(mut self) {
         let caught_up = async { while !self.is_served() && self.rounds.changed().await.is_ok() {} };
         let _ = timeout(
             Duration::from_millis(CATCH_UP_WAIT_MILLISECONDS_MAX),

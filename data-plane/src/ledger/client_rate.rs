@@ -69,12 +69,12 @@ impl ClientRate {
     /// # Errors
     /// The bucket is empty. The error is the time until the next token in milliseconds, at least 1. A refused request
     /// takes nothing, so a client that waits as long as told is admitted.
-    pub fn take(&self, client: ClientNetwork, now_ms: u64) -> Result<(), u64> {
+    pub(crate) fn take(&self, client: ClientNetwork, now_ms: u64) -> Result<(), u64> {
         self.try_take(client, now_ms, true)
     }
 
     /// Returns the result of [`ClientRate::take`] without taking a token.
-    pub fn peek(&self, client: ClientNetwork, now_ms: u64) -> Result<(), u64> {
+    pub(crate) fn peek(&self, client: ClientNetwork, now_ms: u64) -> Result<(), u64> {
         self.try_take(client, now_ms, false)
     }
 

@@ -33,10 +33,10 @@ pub struct DescriptorLedger {
 }
 
 /// Descriptor of a client's connection. Dropping the value gives the descriptor back.
-pub struct ClientDescriptor(&'static DescriptorLedger);
+pub(crate) struct ClientDescriptor(&'static DescriptorLedger);
 
 /// Descriptor of a connection to a member. Dropping the value gives the descriptor back.
-pub struct MemberDescriptor {
+pub(crate) struct MemberDescriptor {
     ledger: &'static DescriptorLedger,
     /// Client of the request for which the connection was opened; None for an idle connection.
     client: Option<ClientNetwork>,
@@ -44,7 +44,7 @@ pub struct MemberDescriptor {
 
 /// Reason for a missing descriptor.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum DescriptorRefused {
+pub(crate) enum DescriptorRefused {
     /// All descriptors are taken.
     Full,
     /// The client has its share, and the remaining descriptors are reserved for other clients.
@@ -85,7 +85,7 @@ impl DescriptorLedger {
     }
 
     /// Returns true if no descriptor is left for the connection of another client.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         let (members, max) = (self.members.load(Relaxed), self.max.load(Relaxed));
         let for_members = match members {
             0 => 0,
@@ -107,7 +107,7 @@ impl DescriptorLedger {
     }
 
     /// Enters the connection of a client, also beyond the bound.
-    pub fn enter_client(&'static self) -> ClientDescriptor {
+    pub(crate) fn enter_client(&'static self) -> ClientDescriptor {
         self.clients.fetch_add(1, Relaxed);
         ClientDescriptor(self)
     }
@@ -116,7 +116,7 @@ impl DescriptorLedger {
     ///
     /// # Errors
     /// No descriptor is left, or the client has its share.
-    pub fn enter_member(
+    pub(crate) fn enter_member(
         &'static self,
         client: Option<ClientNetwork>,
     ) -> Result<MemberDescriptor, DescriptorRefused> {
@@ -146,17 +146,17 @@ impl DescriptorLedger {
     }
 
     /// Returns a future that resolves when a descriptor is given back after a shortage.
-    pub fn room(&self) -> Notified<'_> {
+    pub(crate) fn room(&self) -> Notified<'_> {
         self.room.notified()
     }
 
     /// Asks a worker to close an idle connection of a client.
-    pub fn want_idle_client(&self) {
+    pub(crate) fn want_idle_client(&self) {
         self.idle_client_wanted.notify_one();
     }
 
     /// Waits until a request needs the descriptor of an idle client.
-    pub async fn idle_client_wanted(&self) {
+    pub(crate) async fn idle_client_wanted(&self) {
         self.idle_client_wanted.notified().await;
     }
 
@@ -177,7 +177,7 @@ impl DescriptorLedger {
 
 impl MemberDescriptor {
     /// Records that the connection is idle, and serves any client from now on.
-    pub fn release_client(&mut self) {
+    pub(crate) fn release_client(&mut self) {
         if let Some(client) = self.client.take()
             && let Some(held) = &mut *self.ledger.lock()
         {

@@ -5,9 +5,9 @@ use base::counter::Counter;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Number of versions of HTTP.
-pub const VERSIONS: usize = 4;
+pub(crate) const VERSIONS: usize = 4;
 /// Number of status classes: index 0 for 1xx to 4 for 5xx. An invalid code counts as 5xx (RFC 9110 §15).
-pub const STATUS_CLASSES: usize = 5;
+pub(crate) const STATUS_CLASSES: usize = 5;
 
 /// Part of the page cache in a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -186,17 +186,8 @@ impl RouteLedger {
     }
 
     /// Replaces the routes by the routes of a World that is about to be served.
-    pub fn register(&self, routes: &[Arc<RouteCounters>]) {
+    pub(crate) fn register(&self, routes: &[Arc<RouteCounters>]) {
         *self.lock() = routes.to_vec();
-    }
-
-    /// Returns the sums of all routes in the order of the configuration, after the sums of the requests
-    /// without a site.
-    pub fn totals(&self) -> Vec<RouteTotals> {
-        let first = std::iter::once(self.without_site.totals());
-        first
-            .chain(self.lock().iter().map(|route| route.totals()))
-            .collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<RouteCounters>>> {

@@ -51,7 +51,7 @@ impl RefusalCounters {
     }
 
     /// Counts `n` refusals.
-    pub fn add(&self, share: SharedLimit, n: u64) {
+    pub(crate) fn add(&self, share: SharedLimit, n: u64) {
         self.0[share as usize].add_shared(n);
     }
 

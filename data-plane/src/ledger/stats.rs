@@ -95,7 +95,7 @@ impl Counters {
     /// Counts one tunnel at its end. The duration of a tunnel depends on both of its ends, and is no
     /// latency of the server.
     #[inline]
-    pub fn tunnel(&self, status: u16, bytes_sent: u64) {
+    pub(crate) fn tunnel(&self, status: u16, bytes_sent: u64) {
         self.requests.increment();
         self.bytes_sent.add(bytes_sent);
         if let Some(counter) = self.statuses.get(usize::from(status / 100)) {
@@ -105,7 +105,7 @@ impl Counters {
 }
 
 /// Guard that counts the end of a connection when dropped.
-pub struct ClosedCount<'c>(pub &'c Counter);
+pub(crate) struct ClosedCount<'c>(pub &'c Counter);
 
 impl Drop for ClosedCount<'_> {
     fn drop(&mut self) {
@@ -125,7 +125,7 @@ impl Default for RuleCounters {
 
 impl RuleCounters {
     /// Counts a request refused by the rule at `index` of the table of all rules.
-    pub fn increment(&self, index: usize) {
+    pub(crate) fn increment(&self, index: usize) {
         if let Some(counter) = self.0.get(index) {
             counter.increment();
         }
@@ -158,12 +158,6 @@ impl Stats {
     pub fn worker(&self, index: usize) -> Arc<Counters> {
         let last = self.workers.len() - 1;
         Arc::clone(&self.workers[index.min(last)])
-    }
-
-    /// Returns the counters shared by all threads that are not workers. The threads use
-    /// [`Counter::add_shared`].
-    pub fn others(&self) -> Arc<Counters> {
-        self.worker(usize::MAX)
     }
 
     /// Returns the sums over all workers.
@@ -205,7 +199,7 @@ impl Default for Histogram {
 impl Histogram {
     /// Counts one duration in microseconds.
     #[inline]
-    pub fn record(&self, micros: u64) {
+    pub(crate) fn record(&self, micros: u64) {
         self.buckets[bucket_of(micros)].increment();
         self.sum.add(micros);
     }
@@ -358,7 +352,7 @@ mod tests {
         stats.worker(1).response(999, 0, 12);
         stats.worker(0).connections_opened.add(3);
         stats.worker(1).connections_closed.increment();
-        stats.others().panics.add_shared(1_000);
+        stats.worker(usize::MAX).panics.add_shared(1_000);
         let totals = stats.totals();
         assert_eq!((totals.requests, totals.bytes_sent), (3, 5_400));
         assert_eq!(totals.statuses, [0, 0, 1, 0, 1, 0]);

@@ -1,11 +1,11 @@
 //! Bounds of `hits`: counts of page views.
 
 /// Pages of one site with counts of their own. Views of further pages count for the site alone.
-pub const HITS_PATHS_MAX: usize = 10_000;
+pub(crate) const HITS_PATHS_MAX: usize = 10_000;
 /// Days with counts remembered for one site: a year, and the same month of the year before. The oldest
 /// day is dropped.
-pub const HITS_DAYS_MAX: usize = 400;
+pub(crate) const HITS_DAYS_MAX: usize = 400;
 /// Days with views remembered for one page. The oldest day is dropped.
-pub const HITS_PAGE_DAYS_MAX: usize = 31;
+pub(crate) const HITS_PAGE_DAYS_MAX: usize = 31;
 /// Paths that a worker counts before the worker sends the counts to the ledger.
-pub const HITS_TALLY_PATHS_MAX: usize = 1_024;
+pub(crate) const HITS_TALLY_PATHS_MAX: usize = 1_024;

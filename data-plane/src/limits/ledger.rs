@@ -4,10 +4,10 @@
 
 /// Bytes of the host of a request under way for the operator. Most names are shorter, and a table of 20,000 waiting
 /// requests takes at most 7 MB with the bounds of host and path.
-pub const ACTIVE_REQUEST_HOST_BYTES_MAX: usize = 64;
+pub(crate) const ACTIVE_REQUEST_HOST_BYTES_MAX: usize = 64;
 /// Bytes of the path of a request under way for the operator. The beginning of a longer path shows the route and the
 /// script.
-pub const ACTIVE_REQUEST_PATH_BYTES_MAX: usize = 128;
+pub(crate) const ACTIVE_REQUEST_PATH_BYTES_MAX: usize = 128;
 
 // Admission of calls to scripts and backends
 
@@ -15,32 +15,32 @@ pub const ACTIVE_REQUEST_PATH_BYTES_MAX: usize = 128;
 /// client had to wait while another client held more than its share. The reservation keeps a continuing
 /// flood from delaying the next request of a small client. A client that is alone soon has all slots
 /// again.
-pub const CALL_SHARE_SECONDS: u64 = 60;
+pub(crate) const CALL_SHARE_SECONDS: u64 = 60;
 /// Time without the beginning of a response after which a call counts as possibly still in the
 /// backend's own queue. Most pages take less than 1 s.
-pub const CALL_UNANSWERED_MILLISECONDS: u64 = 1_000;
+pub(crate) const CALL_UNANSWERED_MILLISECONDS: u64 = 1_000;
 /// Pause between two slow calls that are ended for the benefit of waiting clients. A backend takes a
 /// moment to notice that a call has ended and to take up the next call.
-pub const CALL_END_PAUSE_MILLISECONDS: u64 = 250;
+pub(crate) const CALL_END_PAUSE_MILLISECONDS: u64 = 250;
 
 // Descriptors
 
 /// Divisor for the descriptors of the process that connections leave to listening sockets, logs, files and
 /// scripts: a quarter of a small limit.
-pub const DESCRIPTOR_RESERVE_DIVISOR: usize = 4;
+pub(crate) const DESCRIPTOR_RESERVE_DIVISOR: usize = 4;
 /// Smallest reserve of descriptors. An idle server with 4 workers has about 60 open. A process with fewer than
 /// 128 descriptors keeps half of its limit.
-pub const DESCRIPTOR_RESERVE_MIN: usize = 64;
+pub(crate) const DESCRIPTOR_RESERVE_MIN: usize = 64;
 /// Largest reserve of descriptors: room for 256 scripts with 3 pipes each, and for files under way.
-pub const DESCRIPTOR_RESERVE_MAX: usize = 1_024;
+pub(crate) const DESCRIPTOR_RESERVE_MAX: usize = 1_024;
 /// Divisor for the descriptors of connections that only connections to members may take: an eighth.
-pub const DESCRIPTOR_MEMBER_DIVISOR: usize = 8;
+pub(crate) const DESCRIPTOR_MEMBER_DIVISOR: usize = 8;
 /// Most descriptors that only connections to members may take. With a limit of 20,000 descriptors,
 /// 9,000 clients may wait for members at once.
-pub const DESCRIPTOR_MEMBER_MAX: usize = 512;
+pub(crate) const DESCRIPTOR_MEMBER_MAX: usize = 512;
 /// Divisor for a client with few connections to members: below a sixty-fourth of the descriptors of connections,
 /// at least one connection.
-pub const DESCRIPTOR_SMALL_DIVISOR: usize = 64;
+pub(crate) const DESCRIPTOR_SMALL_DIVISOR: usize = 64;
 
 // Memory of bodies under way
 
@@ -54,17 +54,17 @@ pub const BODY_MEMORY_BYTES_MIN: u64 = 1 << 20;
 pub const CALL_RESERVED_BYTES: usize = 8 * 1024;
 /// Bytes of the bound in one reservation of a worker: 1 of 64, divided among the workers. Unused reservations of
 /// all workers together take at most 2 of 64.
-pub const BODY_BATCH_DIVISOR: usize = 64;
+pub(crate) const BODY_BATCH_DIVISOR: usize = 64;
 /// Largest reservation of a worker, 256 KiB: 32 calls.
-pub const BODY_BATCH_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const BODY_BATCH_BYTES_MAX: usize = 256 * 1024;
 /// Buckets in which a worker counts the bytes of its clients. The buckets take 4 KiB.
-pub const BODY_SHARE_BUCKETS: usize = 512;
+pub(crate) const BODY_SHARE_BUCKETS: usize = 512;
 
 // Request rates
 
 /// Clients with a bucket under one request rate: 640 KiB of memory at most. Beyond the bound, buckets of clients that sent
 /// the fewest requests are forgotten first.
-pub const RATE_CLIENTS_MAX: usize = 16_384;
+pub(crate) const RATE_CLIENTS_MAX: usize = 16_384;
 
 // Changes on disk
 
@@ -72,4 +72,4 @@ pub const RATE_CLIENTS_MAX: usize = 16_384;
 /// request waits for two Worlds. The wait takes some milliseconds, and some hundred on a busy processor
 /// or with a large folder. Only a reload takes longer. After the wait the request is answered from the
 /// current World.
-pub const CATCH_UP_WAIT_MILLISECONDS_MAX: u64 = 1_000;
+pub(crate) const CATCH_UP_WAIT_MILLISECONDS_MAX: u64 = 1_000;

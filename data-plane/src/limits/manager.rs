@@ -2,7 +2,7 @@
 
 /// Connections of one listener of the manager and one worker beyond the limit `connections`: the connections of a
 /// browser, and of some programs.
-pub const MANAGER_CONNECTIONS_RESERVED: usize = 8;
+pub(crate) const MANAGER_CONNECTIONS_RESERVED: usize = 8;
 /// Requests of the manager that wait for the control plane. A further request is answered with 503. The control
 /// plane answers a request within milliseconds, except during a reload.
 pub const MANAGER_REQUESTS_MAX: usize = 64;

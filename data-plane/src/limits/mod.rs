@@ -11,6 +11,8 @@ mod world;
 mod handler;
 mod upstream;
 mod cache;
+#[cfg(feature = "http3")]
+mod h3;
 mod hits;
 mod config;
 mod admin;
@@ -28,13 +30,15 @@ pub use crate::limits::cache::*;
 pub use crate::limits::config::*;
 pub use crate::limits::control::*;
 pub use crate::limits::deploy::*;
+#[cfg(feature = "http3")]
+pub(crate) use crate::limits::h3::*;
 pub use crate::limits::handler::*;
-pub use crate::limits::hits::*;
+pub(crate) use crate::limits::hits::*;
 pub use crate::limits::ledger::*;
 pub use crate::limits::manager::*;
 pub use crate::limits::serve::*;
 pub use crate::limits::site::*;
-pub use crate::limits::tls::*;
+pub(crate) use crate::limits::tls::*;
 pub use crate::limits::upstream::*;
 pub use crate::limits::world::*;
 

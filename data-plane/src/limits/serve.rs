@@ -4,41 +4,38 @@
 
 /// Accepted connections of one listening socket that wait while all of `connections` are taken. The
 /// client with the fewest connections goes first. Further connections wait in the kernel's queue.
-pub const ACCEPTED_WAITING_MAX: usize = 64;
+pub(crate) const ACCEPTED_WAITING_MAX: usize = 64;
 /// Accepted connections of one listening socket that wait while the descriptors for connections are taken. Each
 /// takes a descriptor from the reserve of the process, which logs, files and scripts need.
-pub const ACCEPTED_WAITING_SHORT_MAX: usize = 8;
+pub(crate) const ACCEPTED_WAITING_SHORT_MAX: usize = 8;
 /// Idle connections that one client loses at once when no more connections may be opened. The search
 /// walks over all connections and takes 100 to 200 microseconds for 10,000 connections, so one search
 /// serves up to 64 evictions.
-pub const IDLE_EVICTIONS_AT_ONCE_MAX: usize = 64;
+pub(crate) const IDLE_EVICTIONS_AT_ONCE_MAX: usize = 64;
 /// Divisor for the idle connections that one client loses at once: a sixteenth of its connections, so
 /// that a small holder loses one.
-pub const IDLE_EVICTIONS_CLIENT_DIVISOR: usize = 16;
+pub(crate) const IDLE_EVICTIONS_CLIENT_DIVISOR: usize = 16;
 /// Divisor for a small holder. A client loses a request under way only to a client that holds at most
 /// an eighth as many connections as the largest holder. Shares of requests and of calls have the same
 /// bound for small clients.
-pub const SMALL_HOLDER_DIVISOR: usize = 8;
+pub(crate) const SMALL_HOLDER_DIVISOR: usize = 8;
 /// Connections of a client with few connections. A larger holder has at least eight times as many as a newcomer without
 /// connections ([`SMALL_HOLDER_DIVISOR`]). Browsers open at most 6 connections to a host.
-pub const FEW_CONNECTIONS_MAX: usize = SMALL_HOLDER_DIVISOR - 1;
+pub(crate) const FEW_CONNECTIONS_MAX: usize = SMALL_HOLDER_DIVISOR - 1;
 /// Time without progress after which a request of a client with few connections gives way to a client without a
 /// connection, while all connections are taken by such clients: 1 s. Requests of a quick member and transfers to most
 /// phones move more often.
-pub const SHORT_STALL_MILLISECONDS: u64 = 1_000;
+pub(crate) const SHORT_STALL_MILLISECONDS: u64 = 1_000;
 /// Wait of a client without a connection after which the slowest of all requests gives way, even if the request moves
 /// more often than once in [`SHORT_STALL_MILLISECONDS`]: 2 s. A client that drips bytes would otherwise keep its place.
-pub const ANY_STALL_WAIT_MILLISECONDS: u64 = 2_000;
-/// Time that a new HTTP/3 connection waits for another connection to close before the server refuses
-/// the connection. Closing takes less than a round trip, and the client retries after 1 s.
-pub const H3_ADMISSION_WAIT_MILLISECONDS_MAX: u64 = 900;
+pub(crate) const ANY_STALL_WAIT_MILLISECONDS: u64 = 2_000;
 
 // Request heads and handshakes
 
 /// Bytes of an incomplete ClientHello, 16 KiB. Browsers send 2 KB with a post-quantum key share. rustls
 /// alone would buffer 64 KiB of each for `handshake_seconds`. A connection with a longer ClientHello is
 /// closed.
-pub const TLS_HELLO_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const TLS_HELLO_BYTES_MAX: usize = 16 * 1024;
 /// Size of a worker's read buffer, 32 KiB, and the upper bound for `head_bytes`.
 pub const READ_BUFFER_BYTES: usize = 32 * 1024;
 /// Memory for heads of waiting requests, 12 MiB, and at most a sixteenth of `memory_max`: room for
@@ -52,39 +49,39 @@ pub const PENDING_HEAD_MEMORY_PARTS: u64 = 16;
 pub const PENDING_HEAD_BYTES_MIN: usize = 256 * 1024;
 /// Bytes of an incomplete head that don't count against the memory of pending heads: the beginning of
 /// an ordinary request received in two parts.
-pub const UNFINISHED_HEAD_BYTES_FREE: usize = 1_024;
+pub(crate) const UNFINISHED_HEAD_BYTES_FREE: usize = 1_024;
 
 // Turns of connections and progress of responses
 
 /// Requests of one connection served in one turn. Then other connections have a turn, since a client
 /// that pipelines requests without end would occupy the worker. 32 stored pages take about 200
 /// microseconds. Browsers and load generators rarely send more at once.
-pub const TURN_REQUESTS_MAX: u32 = 32;
+pub(crate) const TURN_REQUESTS_MAX: u32 = 32;
 /// Response bytes sent over TLS in one turn of a connection, 256 KiB: about 100 microseconds of
 /// encryption. A client that reads as fast as the server sends would otherwise occupy the worker.
-pub const TURN_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const TURN_BYTES_MAX: usize = 256 * 1024;
 /// Largest response assembled in memory and sent by one system call, 8 KiB. The body of a larger
 /// response follows its head.
-pub const COALESCED_RESPONSE_BYTES_MAX: usize = 8 * 1024;
+pub(crate) const COALESCED_RESPONSE_BYTES_MAX: usize = 8 * 1024;
 /// Body bytes by which a response must progress in each `write_stall_seconds` while only the client's
 /// window or socket holds up the response, 8 KiB. The default makes 273 bytes a second, a tenth of the
 /// rate of a telephone modem. Without the bound a client that grants 1 byte at a time holds its
 /// responses for ever at almost no cost. A slower response is broken off.
-pub const RESPONSE_PROGRESS_BYTES_MIN: u64 = 8 * 1024;
+pub(crate) const RESPONSE_PROGRESS_BYTES_MIN: u64 = 8 * 1024;
 /// Acknowledged bytes after which a client over TCP may pause, 128 KiB: 16 times
 /// [`RESPONSE_PROGRESS_BYTES_MIN`]. A pause is one more `write_stall_seconds` without progress.
 /// `curl --limit-rate 20k` lets 1 MB gather in the receive buffer, and the kernel opens the window again
 /// only 50 s later. A client that never reads acknowledges less: a receive buffer is 128 KiB at first.
-pub const RESPONSE_PAUSE_BYTES: u64 = 128 * 1024;
+pub(crate) const RESPONSE_PAUSE_BYTES: u64 = 128 * 1024;
 /// Consecutive pauses of a client over TCP, each paid by [`RESPONSE_PAUSE_BYTES`]. A client that has taken
 /// many bytes and has then vanished is closed after 1 + 3 times `write_stall_seconds`.
-pub const RESPONSE_PAUSES_MAX: u64 = 3;
+pub(crate) const RESPONSE_PAUSES_MAX: u64 = 3;
 /// Response bytes buffered unsent in one connection, 32 KiB, so that 1,500 clients that don't read stay
 /// cheap. The response waits until the socket takes bytes.
-pub const UNSENT_BYTES_MAX: usize = 32 * 1024;
+pub(crate) const UNSENT_BYTES_MAX: usize = 32 * 1024;
 /// Sent bytes that a buffer keeps before its unsent bytes, 16 KiB. Moving the unsent bytes to the beginning costs a
 /// copy of at most [`UNSENT_BYTES_MAX`] bytes.
-pub const SENT_BYTES_KEPT_MAX: usize = 16 * 1024;
+pub(crate) const SENT_BYTES_KEPT_MAX: usize = 16 * 1024;
 /// Unsent response bytes of one TCP connection in the kernel, 64 KiB, and one packet of up to 64 KiB
 /// more. Without a bound the kernel holds 2 to 4 MB for each client on loopback or a fast network that
 /// stops reading, and 2,000 such clients fill the machine's memory for TCP. With 64 KiB these clients
@@ -93,15 +90,15 @@ pub const SENT_BYTES_KEPT_MAX: usize = 16 * 1024;
 pub const SOCKET_UNSENT_BYTES: u32 = 64 * 1024;
 /// Unsent response bytes of one TCP connection in the kernel, 4 KiB and one write instead of
 /// [`SOCKET_UNSENT_BYTES`], for a long response that begins while the memory of the bodies under way is short.
-pub const SOCKET_UNSENT_BYTES_MIN: u32 = 4 * 1024;
+pub(crate) const SOCKET_UNSENT_BYTES_MIN: u32 = 4 * 1024;
 /// Bytes reserved for a client with a long response, 192 KiB: [`SOCKET_UNSENT_BYTES`], one packet of 64 KiB, and 64 KiB
 /// on their way from the pipe to the socket.
-pub const SOCKET_STREAM_BYTES: usize = 192 * 1024;
+pub(crate) const SOCKET_STREAM_BYTES: usize = 192 * 1024;
 /// Unsent response bytes in the kernel, 256 KiB instead of [`SOCKET_UNSENT_BYTES`], for a TCP
 /// connection with a client that has taken 512 KiB and therefore reads. At 300 Mbit/s and a round trip
 /// of 50 ms, beside other load, CUBIC brought 29 MB/s with 128 KiB or without a bound, and 19 to 23
 /// MB/s with 64 KiB.
-pub const SOCKET_UNSENT_BYTES_FAST: u32 = 256 * 1024;
+pub(crate) const SOCKET_UNSENT_BYTES_FAST: u32 = 256 * 1024;
 
 // Content behind an early response
 
@@ -109,71 +106,32 @@ pub const SOCKET_UNSENT_BYTES_FAST: u32 = 256 * 1024;
 /// response, as `lingering_time` of nginx: 100 MB at 30 Mbit/s. Many clients (Python's http.client, Java, PHP)
 /// send the whole content before they read, and a reset or a close in between takes the response away from
 /// them (RFC 9112 §9.6). curl up to 7.88 loses the response of a stream of HTTP/2 that is reset while it sends.
-pub const LINGER_SECONDS: u64 = 30;
+pub(crate) const LINGER_SECONDS: u64 = 30;
 /// Seconds without a byte after which a client behind an early response is taken to be done, as
 /// `lingering_timeout` of nginx: longer than the retransmission of a lost packet.
-pub const LINGER_SILENCE_SECONDS: u64 = 5;
+pub(crate) const LINGER_SILENCE_SECONDS: u64 = 5;
 /// Bytes discarded behind one early response, 4 GiB: more than 1 Gbit/s brings within [`LINGER_SECONDS`]. The
 /// bound ends a client in the same machine or rack that sends for the sake of the server's CPU time.
-pub const LINGER_BYTES_MAX: u64 = 4 << 30;
+pub(crate) const LINGER_BYTES_MAX: u64 = 4 << 30;
 /// Reads of discarded content in one turn of a connection, 16: 512 KiB, which take about 100 microseconds.
 /// A client that sends as fast as the server reads would otherwise occupy the worker.
-pub const LINGER_READS_MAX: u32 = 16;
+pub(crate) const LINGER_READS_MAX: u32 = 16;
 
 // Tunnels
 
 /// Seconds of silence after which the kernel probes the client of a tunnel over TCP, and seconds between
 /// two probes. A tunnel may be silent for hours, and only a probe shows that the client has vanished.
-pub const TUNNEL_PROBE_SECONDS: u64 = 60;
+pub(crate) const TUNNEL_PROBE_SECONDS: u64 = 60;
 /// Probes without an answer after which the kernel ends the connection of a tunnel: a client that has
 /// vanished holds its connection for 5 minutes at most.
-pub const TUNNEL_PROBES_MAX: u32 = 4;
+pub(crate) const TUNNEL_PROBES_MAX: u32 = 4;
 
 // HTTP/3
 
-/// Request streams that a client may have open at the same time on one HTTP/3 connection, as many as
-/// over HTTP/2. QUIC flow control enforces the bound.
-pub const H3_STREAMS_MAX: u32 = 100;
-/// Unidirectional streams of a client: the 3 streams of HTTP/3 and a few of unknown types. QUIC flow
-/// control enforces the bound.
-pub const H3_ONE_WAY_STREAMS_MAX: u32 = 8;
-/// Stream flow-control window of a request body, 64 KiB received and not yet consumed.
-pub const H3_STREAM_WINDOW_BYTES: u32 = 64 * 1024;
-/// Connection flow-control window for all request bodies of one HTTP/3 connection, 256 KiB received and
-/// not yet consumed. Bodies of calls in the script queue don't count: `script_queue` bounds these for
-/// all connections.
-pub const H3_CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
-/// Capacity of the pipe from an HTTP/3 request body to the handler, 16 KiB. The connection holds one
-/// stream window in addition.
-pub const H3_PIPE_BYTES: usize = 16 * 1024;
-/// Bytes of one DATA frame sent by the server for a body that isn't in memory, 16 KiB.
-pub const H3_DATA_BYTES: usize = 16 * 1024;
-/// Bytes of the first part of a response body assembled for HTTP/3, 2 KiB. The part stays in memory
-/// until the client takes it. No later part is larger than the bytes taken so far.
-pub const H3_FIRST_DATA_BYTES: usize = 2 * 1024;
-/// Response bytes sent and not acknowledged on a new HTTP/3 connection, 64 KiB. A client that never
-/// acknowledges holds no more of the server's memory.
-pub const H3_UNACKNOWLEDGED_BYTES_MIN: u64 = 64 * 1024;
-/// Response bytes sent and not acknowledged on one HTTP/3 connection with a client that keeps
-/// acknowledging: twice the congestion window, at most 4 MiB. All connections together share a bound
-/// for bytes above [`H3_UNACKNOWLEDGED_BYTES_MIN`], as large as the bound for heads of waiting requests
-/// ([`PENDING_HEAD_BYTES_MAX`], 12 MiB for all workers) and divided among clients. Without the bound,
-/// 60 connections that download a file, ask again and fall silent hold 257 MiB.
-pub const H3_UNACKNOWLEDGED_BYTES_MAX: u64 = 4 << 20;
-/// Handshakes under way on one worker with clients at addresses that are not validated. Beyond the
-/// bound, a client has to validate its address first (Retry, RFC 9000 §8.1.2), which costs the server
-/// no memory.
-pub const H3_UNVALIDATED_HANDSHAKES_MAX: usize = 64;
-/// HTTP/3 connections waiting to be accepted by a worker. Further connections are refused.
-pub const H3_INCOMING_MAX: usize = 1_024;
-/// Bytes received from all HTTP/3 connections waiting to be accepted by a worker, 4 MiB. Further
-/// datagrams are dropped. See [`H3_INCOMING_MAX`].
-pub const H3_INCOMING_BYTES_MAX: u64 = 4 << 20;
-
 /// Connections of a listening socket of a worker with a PROXY header under way. Further connections wait in the
 /// kernel's queue. Only trusted proxies get that far, and send the header at once.
-pub const PROXY_HEADERS_AWAITED_MAX: usize = 1_024;
+pub(crate) const PROXY_HEADERS_AWAITED_MAX: usize = 1_024;
 
 /// Seconds between two log lines of a listening socket about connections without a valid PROXY header, so that
 /// a scan of the port does not fill the log.
-pub const PROXY_HEADER_COMPLAINT_SECONDS: u64 = 10;
+pub(crate) const PROXY_HEADER_COMPLAINT_SECONDS: u64 = 10;

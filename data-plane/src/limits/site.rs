@@ -7,34 +7,34 @@
 pub const MEMORY_BYTES_MAX: u64 = 256 << 20;
 /// Smallest budget for contents of files, 2 MiB. A page just loaded must outlive the load of a few
 /// other pages, or the request that caused the load would no longer find the page.
-pub const CONTENT_BUDGET_BYTES_MIN: usize = 2 << 20;
+pub(crate) const CONTENT_BUDGET_BYTES_MIN: usize = 2 << 20;
 /// Largest file with content kept in memory, 128 KiB. A larger file is sent from its descriptor.
-pub const CONTENT_FILE_BYTES_MAX: u64 = 128 * 1024;
+pub(crate) const CONTENT_FILE_BYTES_MAX: u64 = 128 * 1024;
 /// Smallest body sent by sendfile over plain HTTP, 8 KiB. The system call copies no bytes into the
 /// process.
-pub const SENDFILE_BYTES_MIN: u64 = 8 * 1024;
+pub(crate) const SENDFILE_BYTES_MIN: u64 = 8 * 1024;
 /// Largest file with a digest of the content as ETag, 1 MiB. The ETag of a larger file consists of size
 /// and modification time.
-pub const DIGEST_FILE_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const DIGEST_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Smallest text that is compressed, 512 bytes. A smaller text fits into one packet anyway.
-pub const GZIP_FILE_BYTES_MIN: u64 = 512;
+pub(crate) const GZIP_FILE_BYTES_MIN: u64 = 512;
 /// Largest text compressed in the background, 4 MiB. A larger text is sent uncompressed unless a
 /// compressed sidecar file stands beside it.
-pub const GZIP_FILE_BYTES_MAX: u64 = 4 << 20;
+pub(crate) const GZIP_FILE_BYTES_MAX: u64 = 4 << 20;
 /// Files queued for compression. A file beyond the bound is queued again by a later request.
-pub const GZIP_QUEUE_MAX: usize = 1_024;
+pub(crate) const GZIP_QUEUE_MAX: usize = 1_024;
 /// Descriptors of files kept open between requests, for all sites together. A process may open 1,024
 /// descriptors by default, and connections need most of them. Beyond the bound, another descriptor is
 /// closed first.
-pub const DESCRIPTORS_KEPT_MAX: usize = 256;
+pub(crate) const DESCRIPTORS_KEPT_MAX: usize = 256;
 
 /// Seconds for which a content of a release that differs from its digest stays refused without another look. Each look
 /// reads the whole content, and clients could otherwise keep the disk busy with a large one.
-pub const WRONG_CONTENT_SECONDS: u32 = 30;
+pub(crate) const WRONG_CONTENT_SECONDS: u32 = 30;
 
 /// Seconds for which caches may keep a file of a release with a hash of the content in its name: 1 year, the longest age
 /// of common practice.
-pub const RELEASE_HASHED_SECONDS: u64 = 31_536_000;
+pub(crate) const RELEASE_HASHED_SECONDS: u64 = 31_536_000;
 /// Previews of a site that are open at once, 4. Each open preview holds a tree, and the memory of the loaded files is
 /// shared with all sites.
 pub const PREVIEWS_OPEN_MAX: usize = 4;
@@ -47,17 +47,17 @@ pub const PREVIEWS_BYTES_MAX: usize = 64 << 20;
 pub const PREVIEW_STAY_SECONDS: u64 = 60;
 /// Previews of a site that wait until an open preview may be closed, 64 in 3 KB. Each preview waits in one place, and the
 /// preview that was requested first is opened first.
-pub const PREVIEWS_WANTED_MAX: usize = 64;
+pub(crate) const PREVIEWS_WANTED_MAX: usize = 64;
 /// Pause before the next trial to open a preview without a login, 1 s, after a trial that found no room. A request for a
 /// closed preview costs the control plane nothing meanwhile.
-pub const PREVIEW_RETRY_MILLISECONDS: u64 = 1_000;
+pub(crate) const PREVIEW_RETRY_MILLISECONDS: u64 = 1_000;
 /// Sizes of previews that did not fit, 1,000 in 40 KB. A known size refuses a preview without another look at the store.
 pub const PREVIEW_SIZES_REMEMBERED_MAX: usize = 1_000;
 /// Least number of hexadecimal digits of a release in the name of a preview, 16: 64 bits cannot be guessed by requests.
 pub const PREVIEW_ID_DIGITS_MIN: usize = 16;
 /// Steps of matching globs, 100 million, for which the rules of two releases are compared file by file. Files after
 /// that do not stay loaded over the change of the release.
-pub const RELEASE_COMPARED_STEPS_MAX: u64 = 100_000_000;
+pub(crate) const RELEASE_COMPARED_STEPS_MAX: u64 = 100_000_000;
 
 // Earlier releases
 
@@ -79,7 +79,7 @@ pub const RELEASES_REMEMBERED_MAX: usize = 1_000;
 
 /// Folders reached through symbolic links in one scan, since links that cross each other multiply.
 /// Further folders are left out with a warning in the log.
-pub const LINKED_FOLDERS_MAX: usize = 4_096;
+pub(crate) const LINKED_FOLDERS_MAX: usize = 4_096;
 /// Symbolic links followed while one path is opened, as many as the kernel follows. A path with more
 /// links can't be opened.
 pub const LINK_HOPS_MAX: usize = 40;
@@ -91,28 +91,28 @@ pub const OPEN_FILE_QUIET_SECONDS: u64 = 2;
 pub const OPEN_FILES_WATCHED_MAX: usize = 1_024;
 /// Shortest time between two stat(2) calls for one stored file, about the duration of one turn of a
 /// busy worker. Within the interval the file counts as unchanged.
-pub const FILE_STAT_INTERVAL_MICROSECONDS_MIN: u64 = 100;
+pub(crate) const FILE_STAT_INTERVAL_MICROSECONDS_MIN: u64 = 100;
 /// Period of stat(2) checks of a stored page, as a power of two: 2^12 ms, or 4.1 s. The kernel doesn't
 /// report every change: writes through a hard link outside of the root, below the lower layer of an
 /// overlay, or by another machine on a network file system go unreported. For one file the check costs
 /// 2 system calls in 4.1 s, regardless of the number of requests. A power of two spares each request a
 /// division.
-pub const FILE_STAT_PERIOD_MILLISECONDS_LOG2: u32 = 12;
+pub(crate) const FILE_STAT_PERIOD_MILLISECONDS_LOG2: u32 = 12;
 /// Paths remembered as changed without a report by inotify, until the control plane rescans the paths.
 /// Further paths are not remembered. A later request finds the change again.
-pub const STALE_PATHS_MAX: usize = 64;
+pub(crate) const STALE_PATHS_MAX: usize = 64;
 /// Entries on one page of a directory listing. The remaining entries follow on further pages.
-pub const LISTING_PAGE_ENTRIES: usize = 1_000;
+pub(crate) const LISTING_PAGE_ENTRIES: usize = 1_000;
 /// Largest README shown below a directory listing, 32 KiB. The README is rendered for each request.
-pub const LISTING_README_BYTES_MAX: u64 = 32 * 1024;
+pub(crate) const LISTING_README_BYTES_MAX: u64 = 32 * 1024;
 /// Largest README of a directory listing as HTML, 128 KiB. Markup turns each byte into a few bytes at most, so only
 /// hostile content reaches the bound, and the README is left out.
-pub const LISTING_README_HTML_BYTES_MAX: usize = 128 * 1024;
+pub(crate) const LISTING_README_HTML_BYTES_MAX: usize = 128 * 1024;
 /// Size of one chunk of a directory listing, 16 KiB. A listing is generated chunk by chunk while the
 /// client reads.
-pub const LISTING_CHUNK_BYTES: usize = 16 * 1024;
+pub(crate) const LISTING_CHUNK_BYTES: usize = 16 * 1024;
 
 /// Earliest modification time that is sent as Last-Modified: the 2nd of January 1980. Tools for reproducible builds give
 /// all files one time, mostly the beginning of the Unix clock (1970) or of the DOS clock (1980), so the time does not
 /// tell two contents apart.
-pub const LAST_MODIFIED_SECONDS_MIN: u64 = 315_619_200;
+pub(crate) const LAST_MODIFIED_SECONDS_MIN: u64 = 315_619_200;

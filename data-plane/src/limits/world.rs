@@ -13,20 +13,20 @@ pub const LOGIN_FAILURES_MAX: u64 = 10;
 pub const LOGIN_FAILURE_SECONDS: u64 = 6;
 /// Clients with counted failed logins. Beyond the bound, clients with the fewest failures are forgotten
 /// first.
-pub const LOGIN_CLIENTS_MAX: usize = 4_096;
+pub(crate) const LOGIN_CLIENTS_MAX: usize = 4_096;
 /// Seconds for which a successful login vouches for its client: a repeated login is no guess, and the
 /// client precedes other clients in the queue for password hashes.
-pub const LOGIN_TRUSTED_SECONDS: u64 = 3_600;
+pub(crate) const LOGIN_TRUSTED_SECONDS: u64 = 3_600;
 /// Seconds for which a wrong login counts against its neighbourhood in the queue for password hashes, 10 minutes. A program
 /// with the 256 addresses of a network fills the queue until the first of its logins is found wrong; then clients of other
 /// networks go first.
-pub const LOGIN_FAILED_SECONDS: u64 = 600;
+pub(crate) const LOGIN_FAILED_SECONDS: u64 = 600;
 /// Seconds for which the result of a checked login, right or wrong, is remembered. A later login is
 /// checked again.
-pub const LOGIN_REMEMBERED_SECONDS: u64 = 60;
+pub(crate) const LOGIN_REMEMBERED_SECONDS: u64 = 60;
 /// Results of logins remembered at the same time. Beyond the bound, results of wrong logins are
 /// forgotten first.
-pub const LOGINS_MAX: usize = 4_096;
+pub(crate) const LOGINS_MAX: usize = 4_096;
 /// Bytes of a password. The cost of some hash schemes grows with the square of the length, so a longer
 /// password counts as wrong and is not hashed.
 pub const PASSWORD_BYTES_MAX: usize = 512;

@@ -7,7 +7,7 @@ use base::log::LogBatch;
 /// Buffered log lines of a worker. A destination has a single buffer, so the lines of a worker stay in order, also
 /// where sites with one file have different formats.
 #[derive(Default)]
-pub struct AccessLogBatches {
+pub(crate) struct AccessLogBatches {
     batches: Vec<LogBatch>,
 }
 
@@ -23,17 +23,17 @@ impl AccessLogBatches {
     }
 
     /// Returns true if no line is buffered.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.batches.iter().all(LogBatch::is_empty)
     }
 
     /// Hands all buffered lines to the logs.
-    pub fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         self.batches.iter_mut().for_each(LogBatch::flush);
     }
 
     /// Drops every destination, so that a log file no longer named by any World is closed.
-    pub fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.batches.clear();
     }
 }

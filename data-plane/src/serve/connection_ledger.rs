@@ -38,7 +38,7 @@ struct LedgerState {
 type EntriesByClient = HashMap<ClientNetwork, Vec<Arc<ConnectionEntry>>>;
 
 /// Ledger entry of a connection.
-pub struct ConnectionEntry {
+pub(crate) struct ConnectionEntry {
     client: ClientNetwork,
     /// Index among the entries of the client; changes under the ledger's lock alone.
     position: AtomicUsize,
@@ -53,16 +53,17 @@ pub struct ConnectionEntry {
 }
 
 /// Channel by which a connection is told to end.
-pub enum ConnectionOwner {
+pub(crate) enum ConnectionOwner {
     /// A row of the worker that receives the orders.
     Row(Arc<EvictionOrders>, usize),
     /// A task that waits for the notification (HTTP/3).
+    #[cfg_attr(not(feature = "http3"), expect(dead_code))]
     Task(Box<Notify>),
 }
 
 /// Queue of connections that other workers want a worker to give up.
 #[derive(Default)]
-pub struct EvictionOrders {
+pub(crate) struct EvictionOrders {
     rows: Mutex<Vec<(usize, Arc<ConnectionEntry>)>>,
     news: Notify,
 }
@@ -73,7 +74,7 @@ pub struct EvictionOrders {
 /// An idle connection waits for the next request, for the end of the handshake or of a head, or for the
 /// client to hear that the connection ends. Closing an idle connection loses no response.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Activity {
+pub(crate) enum Activity {
     /// No request is under way.
     Idle(u64),
     /// A request is under way.
@@ -82,7 +83,7 @@ pub enum Activity {
 
 /// Resource that is short.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Shortage {
+pub(crate) enum Shortage {
     /// All of `connections` are open, and a client wants another connection.
     Connections(Newcomer),
     /// The process has no descriptors left. Connections of HTTP/3 have no descriptors of their own.
@@ -91,7 +92,7 @@ pub enum Shortage {
 
 /// Client that wants another connection.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Newcomer {
+pub(crate) struct Newcomer {
     /// The client.
     pub client: ClientNetwork,
     /// Time since which the connection waits, in milliseconds of the workers' clocks.
@@ -101,7 +102,7 @@ pub struct Newcomer {
 }
 
 /// Guard of a connection's entry. Dropping the guard removes the entry from the ledger.
-pub struct ConnectionEntryGuard {
+pub(crate) struct ConnectionEntryGuard {
     ledger: Arc<ConnectionLedger>,
     entry: Arc<ConnectionEntry>,
     /// Descriptor of the connection; None over HTTP/3, where all connections share one descriptor.
@@ -132,18 +133,18 @@ impl Activity {
 impl ConnectionEntry {
     /// Records the current standing of the connection.
     #[inline]
-    pub fn set_activity(&self, standing: Activity) {
+    pub(crate) fn set_activity(&self, standing: Activity) {
         self.standing.store(standing.pack(), Relaxed);
     }
 
     /// Returns the channel by which the connection is told to end.
-    pub fn owner(&self) -> &ConnectionOwner {
+    pub(crate) fn owner(&self) -> &ConnectionOwner {
         &self.owner
     }
 
     /// Returns true if the connection is to be given up. A connection that has made progress since the
     /// choice stays open, and is no longer chosen.
-    pub fn is_evicted(&self) -> bool {
+    pub(crate) fn is_evicted(&self) -> bool {
         let chosen = self.chosen.load(Relaxed);
         if chosen == NOT_CHOSEN {
             return false;
@@ -157,7 +158,7 @@ impl ConnectionEntry {
 
     /// Waits until the connection is given up. For connections of HTTP/3 alone.
     #[cfg(feature = "http3")]
-    pub async fn evicted(&self) {
+    pub(crate) async fn evicted(&self) {
         let ConnectionOwner::Task(told) = &self.owner else {
             return std::future::pending().await;
         };
@@ -195,13 +196,13 @@ impl ConnectionEntry {
 
 impl EvictionOrders {
     /// Orders the worker to give up `row`, if the row still belongs to the connection of `entry`.
-    pub fn give_up(&self, row: usize, entry: Arc<ConnectionEntry>) {
+    pub(crate) fn give_up(&self, row: usize, entry: Arc<ConnectionEntry>) {
         self.rows().push((row, entry));
         self.news.notify_one();
     }
 
     /// Waits for orders.
-    pub async fn next(&self) -> Vec<(usize, Arc<ConnectionEntry>)> {
+    pub(crate) async fn next(&self) -> Vec<(usize, Arc<ConnectionEntry>)> {
         loop {
             let rows = std::mem::take(&mut *self.rows());
             if !rows.is_empty() {
@@ -218,13 +219,13 @@ impl EvictionOrders {
 
 impl ConnectionLedger {
     /// Returns true if `client` may open another connection under a limit of `most`; 0 means no limit.
-    pub fn may_enter(&self, client: ClientNetwork, most: usize) -> bool {
+    pub(crate) fn may_enter(&self, client: ClientNetwork, most: usize) -> bool {
         most == 0 || self.lock().held_by(client) < most
     }
 
     /// Enters a connection of `client`, idle since `now_ms`. Returns `None` where the client has `most`
     /// connections already; 0 means no limit.
-    pub fn enter(
+    pub(crate) fn enter(
         self: &Arc<Self>,
         client: ClientNetwork,
         most: usize,
@@ -240,7 +241,7 @@ impl ConnectionLedger {
 
     /// Enters a connection of the trusted proxy `client`, idle since `now_ms`. A proxy may open any number of
     /// connections, and loses no connection with a request under way.
-    pub fn enter_proxy(
+    pub(crate) fn enter_proxy(
         self: &Arc<Self>,
         client: ClientNetwork,
         owner: ConnectionOwner,
@@ -277,12 +278,12 @@ impl ConnectionLedger {
     }
 
     /// Returns a future that resolves when a connection is closed after the call.
-    pub fn connection_closed(&self) -> tokio::sync::futures::Notified<'_> {
+    pub(crate) fn connection_closed(&self) -> tokio::sync::futures::Notified<'_> {
         self.room.notified()
     }
 
     /// Announces that a connection has been closed.
-    pub fn notify_closed(&self) {
+    pub(crate) fn notify_closed(&self) {
         self.room.notify_waiters();
     }
 
@@ -307,7 +308,7 @@ impl ConnectionLedger {
     ///   ends in favour of a client without a connection, if the request has not moved for a second, or if the
     ///   newcomer has waited for a while. Otherwise many clients with a hanging request each would keep all
     ///   newcomers out.
-    pub fn choose(&self, shortage: Shortage) -> Vec<Arc<ConnectionEntry>> {
+    pub(crate) fn choose(&self, shortage: Shortage) -> Vec<Arc<ConnectionEntry>> {
         let state = self.lock();
         let chosen = state.to_give_up(shortage);
         for entry in &chosen {
@@ -319,7 +320,10 @@ impl ConnectionLedger {
     /// Chooses the waiting client to turn away where too many wait: the last connection of the client
     /// with most connections. Returns `None` where every waiting client holds no connection, or far less
     /// than the largest holder, because room can be made for the client.
-    pub fn last_in_line(&self, clients: impl Iterator<Item = ClientNetwork>) -> Option<usize> {
+    pub(crate) fn last_in_line(
+        &self,
+        clients: impl Iterator<Item = ClientNetwork>,
+    ) -> Option<usize> {
         let state = self.lock();
         let large = state.large();
         let rank = |client| large.rank(client, state.held_by(client), None);
@@ -334,7 +338,10 @@ impl ConnectionLedger {
     }
 
     /// Returns the position of the client with the fewest connections; the first position between equals.
-    pub fn smallest_holder(&self, clients: impl Iterator<Item = ClientNetwork>) -> Option<usize> {
+    pub(crate) fn smallest_holder(
+        &self,
+        clients: impl Iterator<Item = ClientNetwork>,
+    ) -> Option<usize> {
         let state = self.lock();
         let large = state.large();
         let held = clients.map(|client| large.rank(client, state.held_by(client), None));
@@ -543,13 +550,13 @@ fn longest(
 
 impl ConnectionEntryGuard {
     /// Returns the entry in the ledger.
-    pub fn entry(&self) -> &Arc<ConnectionEntry> {
+    pub(crate) fn entry(&self) -> &Arc<ConnectionEntry> {
         &self.entry
     }
 
     /// Records the current standing of the connection.
     #[inline]
-    pub fn set_activity(&self, standing: Activity) {
+    pub(crate) fn set_activity(&self, standing: Activity) {
         self.entry.set_activity(standing);
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Phase of a connection; the phase determines the deadline.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum ConnectionPhase {
+pub(crate) enum ConnectionPhase {
     /// The TLS handshake is in progress.
     Handshake,
     /// The connection waits between two requests.

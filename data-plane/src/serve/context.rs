@@ -76,7 +76,7 @@ pub struct ProcessContext {
 pub(super) type CountedWorld = Rc<Arc<World>>;
 
 /// State of a worker, shared by the worker's connections.
-pub struct WorkerContext {
+pub(crate) struct WorkerContext {
     pub(super) clock: Clock,
     pub(super) stats: Arc<Counters>,
     pub(super) pool: Arc<ThreadPool>,

@@ -35,7 +35,7 @@ use wire::status::Status;
 use wire::webdav::{own_reference, resource_tags};
 
 /// Builder of the owned request of a cached handler. The page cache stores the responses of a cached handler.
-pub trait RequestBuilder {
+pub(crate) trait RequestBuilder {
     /// Creates the request from `head`, for the user that logged in.
     fn build(
         &self,
@@ -46,7 +46,7 @@ pub trait RequestBuilder {
 }
 
 /// Result of a dispatch: the outcome, the site and the user.
-pub struct Dispatched<'w> {
+pub(crate) struct Dispatched<'w> {
     /// Site of the requested host name; None if no site has the name.
     pub host: Option<&'w Host>,
     /// User that logged in.
@@ -62,7 +62,7 @@ pub struct Dispatched<'w> {
 }
 
 /// Next action for a request.
-pub enum DispatchOutcome {
+pub(crate) enum DispatchOutcome {
     /// Send a stored page.
     Stored(VariantResponse),
     /// Load a file on the thread pool, then dispatch again.
@@ -115,7 +115,7 @@ impl<'w> Dispatched<'w> {
 
 /// Decides how to answer a request. `request_builder` makes the owned request with which the page cache
 /// calls a cached handler to revalidate a stale page.
-pub fn dispatch<'w>(
+pub(super) fn dispatch<'w>(
     world: &'w World,
     head: &RequestHead<'_>,
     facts: &DispatchContext,

@@ -27,7 +27,7 @@ pub const MANAGER_FIELDS: [(&str, &str); 6] = [
 /// State of a request towards the request rates of its paths. A request counts once in each rate, however often it is
 /// dispatched.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum RateCheck {
+pub(crate) enum RateCheck {
     /// Number of rates that have counted the request. Every dispatch meets the rates in the same order.
     Counted(usize),
     /// The request is refused.
@@ -39,7 +39,7 @@ pub enum RateCheck {
 
 impl RateCheck {
     /// State of a request that does not count.
-    pub const EXEMPT: RateCheck = RateCheck::Counted(usize::MAX);
+    pub(crate) const EXEMPT: RateCheck = RateCheck::Counted(usize::MAX);
 }
 
 impl Default for RateCheck {
@@ -50,7 +50,7 @@ impl Default for RateCheck {
 
 /// Facts about a request beside its header section: the connection, the time, and pending changes on disk.
 #[derive(Copy, Clone, Debug)]
-pub struct DispatchContext {
+pub(crate) struct DispatchContext {
     /// Audience of the listener.
     pub audience: Audience,
     /// Identity of the certificate that the TLS handshake used; None without TLS.
@@ -80,7 +80,7 @@ pub struct DispatchContext {
 
 /// Source of a connection's addresses. Stored pages need no addresses, and a query costs system calls.
 #[derive(Copy, Clone, Debug)]
-pub enum EndpointLookup {
+pub(crate) enum EndpointLookup {
     /// Row of the connection in the worker's table. The kernel is asked for the addresses of the row's
     /// socket.
     Row(usize),

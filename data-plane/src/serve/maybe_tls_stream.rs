@@ -26,7 +26,7 @@ thread_local! {
 }
 
 /// Byte stream of a connection.
-pub struct MaybeTlsStream {
+pub(crate) struct MaybeTlsStream {
     /// The TCP socket, shared with the worker's table, which shuts the socket down at a deadline.
     pub socket: Rc<TcpSocket>,
     /// TLS state; `None` for a plain connection.
@@ -48,7 +48,7 @@ struct UnreadBytes {
 
 impl MaybeTlsStream {
     /// Makes a stream of a socket just accepted, with the initial TLS state if the connection uses TLS.
-    pub fn new(socket: Rc<TcpSocket>, tls: Option<TlsConnection>) -> MaybeTlsStream {
+    pub(super) fn new(socket: Rc<TcpSocket>, tls: Option<TlsConnection>) -> MaybeTlsStream {
         MaybeTlsStream {
             socket,
             tls,
@@ -59,7 +59,7 @@ impl MaybeTlsStream {
     }
 
     /// Returns the rustls connection, from the choice of the certificate until [`RecordLayer`] takes over.
-    pub fn tls_mut(&mut self) -> Option<&mut ServerConnection> {
+    pub(crate) fn tls_mut(&mut self) -> Option<&mut ServerConnection> {
         match self.tls.as_mut() {
             Some(TlsConnection::Ready(connection)) => Some(connection),
             _ => None,
@@ -67,7 +67,7 @@ impl MaybeTlsStream {
     }
 
     /// Returns the negotiated version of TLS.
-    pub fn tls_version(&self) -> Option<ProtocolVersion> {
+    pub(crate) fn tls_version(&self) -> Option<ProtocolVersion> {
         match self.tls.as_ref() {
             Some(TlsConnection::Ready(connection)) => connection.protocol_version(),
             Some(TlsConnection::Sealed(_)) => Some(ProtocolVersion::TLSv1_3),
@@ -77,7 +77,7 @@ impl MaybeTlsStream {
 
     /// Continues the handshake until the handshake is over. Returns false if the peer ended the sending
     /// side before.
-    pub fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+    pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if let Some(TlsConnection::AwaitingHello(_)) = &self.tls {
             ready!(self.poll_choose(cx))?;
         }
@@ -96,7 +96,11 @@ impl MaybeTlsStream {
     }
 
     /// Reads plaintext into `into` after the handshake. Returns 0 if the peer ended the sending side.
-    pub fn poll_fill(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         match &self.tls {
             None => self.socket.poll_read(cx, into),
             Some(TlsConnection::Sealed(_)) => self.poll_fill_sealed(cx, into),
@@ -108,7 +112,7 @@ impl MaybeTlsStream {
     }
 
     /// Returns true if the beginning of a TLS record was received, and the end was not.
-    pub fn is_inside_record(&self) -> bool {
+    pub(crate) fn is_inside_record(&self) -> bool {
         match &self.tls {
             Some(TlsConnection::Sealed(_)) => !self.waiting.sealed.is_empty(),
             Some(TlsConnection::Ready(_)) => !self.boundary.is_between_records(),
@@ -125,7 +129,7 @@ impl MaybeTlsStream {
     }
 
     /// Sends bytes that TLS has encrypted and not yet passed to the socket.
-    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.tls {
             Some(TlsConnection::Sealed(records)) => {
                 while !records.unsent().is_empty() {
@@ -152,7 +156,7 @@ impl MaybeTlsStream {
     }
 
     /// Writes plaintext in one call. Over TLS, all bytes are encrypted and must be flushed afterwards.
-    pub fn poll_write(
+    pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
@@ -165,7 +169,7 @@ impl MaybeTlsStream {
 
     /// Returns the number of encrypted bytes not yet passed to the socket. Always 0 before the end of the
     /// handshake.
-    pub fn unsent_bytes(&self) -> usize {
+    pub(super) fn unsent_bytes(&self) -> usize {
         match &self.tls {
             Some(TlsConnection::Sealed(records)) => records.unsent().len(),
             _ => 0,
@@ -173,7 +177,7 @@ impl MaybeTlsStream {
     }
 
     /// Returns true if encrypted bytes have not yet been passed to the socket.
-    pub fn has_unsent(&self) -> bool {
+    pub(crate) fn has_unsent(&self) -> bool {
         match &self.tls {
             Some(TlsConnection::Sealed(records)) => !records.unsent().is_empty(),
             Some(TlsConnection::Ready(connection)) => connection.wants_write(),
@@ -185,7 +189,7 @@ impl MaybeTlsStream {
     ///
     /// # Errors
     /// Fails if the connection has no TLS state for encryption.
-    pub fn encrypt(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(super) fn encrypt(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match &mut self.tls {
             Some(TlsConnection::Sealed(records)) => Ok(records.seal(slices)),
             Some(TlsConnection::Ready(connection)) => connection.writer().write_vectored(slices),
@@ -194,14 +198,14 @@ impl MaybeTlsStream {
     }
 
     /// Prefetches the TLS state into the processor's cache for the next read.
-    pub fn prefetch(&self) {
+    pub(super) fn prefetch(&self) {
         if let Some(TlsConnection::Sealed(records)) = &self.tls {
             sys::prefetch(&**records);
         }
     }
 
     /// Sends close_notify under TLS, as far as the socket takes the bytes now.
-    pub fn close_notify(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn close_notify(&mut self, cx: &mut Context<'_>) {
         match &mut self.tls {
             Some(TlsConnection::Sealed(records)) => records.seal_goodbye(),
             Some(TlsConnection::Ready(connection)) => connection.send_close_notify(),
@@ -355,7 +359,7 @@ impl MaybeTlsStream {
     /// Replaces rustls by [`RecordLayer`] on an idle connection, to release the memory of rustls. Returns
     /// true if rustls was replaced. If the keys are lost by a failure, the next use of the connection
     /// reports an error.
-    pub fn settle(&mut self) -> bool {
+    pub(super) fn settle(&mut self) -> bool {
         matches!(&self.tls, Some(TlsConnection::Ready(connection)) if is_open(connection))
             && self
                 .go_on_without_rustls()

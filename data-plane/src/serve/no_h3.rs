@@ -12,7 +12,7 @@ pub(super) mod context {
 
     /// Empty replacement of the state shared by a worker's HTTP/3 connections.
     #[derive(Default)]
-    pub struct H3Context;
+    pub(crate) struct H3Context;
 
     impl H3Context {
         pub(in crate::serve) fn open(&self) -> usize {

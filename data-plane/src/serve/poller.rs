@@ -19,7 +19,7 @@ use tokio::io::unix::AsyncFd;
 /// delivers a later request also reports the change, and a request needs no system call of its own for the
 /// check.
 #[derive(Debug)]
-pub struct Poller {
+pub(crate) struct Poller {
     epoll: OwnedFd,
     disk: RefCell<Option<Arc<Inotify>>>,
     /// True if changes on disk were reported and some of the changes may be unread.
@@ -28,17 +28,17 @@ pub struct Poller {
 
 /// Readiness of a socket, as reported by the kernel.
 #[derive(Copy, Clone, Debug)]
-pub struct Readiness(EventFlags);
+pub(crate) struct Readiness(EventFlags);
 
 /// Number of a socket, and the reported readiness.
-pub type SocketEvent = (u32, Readiness);
+pub(crate) type SocketEvent = (u32, Readiness);
 
 impl Poller {
     /// Makes an epoll instance without sockets.
     ///
     /// # Errors
     /// Fails if no descriptor or no memory is left.
-    pub fn new() -> io::Result<Poller> {
+    pub(super) fn new() -> io::Result<Poller> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Poller {
             epoll,
@@ -48,7 +48,7 @@ impl Poller {
     }
 
     /// Adds the inotify descriptor `disk` to the epoll instance, in place of a former one.
-    pub fn set_inotify(&self, disk: Option<Arc<Inotify>>) {
+    pub(super) fn set_inotify(&self, disk: Option<Arc<Inotify>>) {
         let mut followed = self.disk.borrow_mut();
         let is_same = match (&*followed, &disk) {
             (Some(old), Some(new)) => Arc::ptr_eq(old, new),
@@ -71,7 +71,7 @@ impl Poller {
 
     /// Checks for changes on disk now, with a system call. The check is needed for a request that may
     /// have arrived after the last [`Poller::take`].
-    pub fn check_inotify(&self) {
+    pub(crate) fn check_inotify(&self) {
         let disk = self.disk.borrow();
         if !self.is_told.get() && disk.as_ref().is_some_and(|disk| disk.has_unread()) {
             self.is_told.set(true);
@@ -81,7 +81,7 @@ impl Poller {
     /// Returns true if [`Poller::take`] or [`Poller::check_inotify`] has reported changes on disk, and the
     /// control plane has not read the changes. Without a report the check costs no system call.
     #[inline]
-    pub fn has_unread_changes(&self) -> bool {
+    pub(crate) fn has_unread_changes(&self) -> bool {
         self.is_told.get() && self.are_told_unread()
     }
 
@@ -109,7 +109,7 @@ impl Poller {
     ///
     /// # Errors
     /// Fails if no memory is left, or if the limit of watched descriptors is reached.
-    pub fn add(&self, socket: BorrowedFd<'_>, slot: u32) -> io::Result<()> {
+    pub(super) fn add(&self, socket: BorrowedFd<'_>, slot: u32) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let slot = EventData::new_u64(u64::from(slot));
         Ok(epoll::add(&self.epoll, socket, slot, flags)?)
@@ -120,12 +120,12 @@ impl Poller {
     ///
     /// # Errors
     /// Fails if no descriptor or no memory is left.
-    pub fn watched(&self) -> io::Result<AsyncFd<OwnedFd>> {
+    pub(super) fn watched(&self) -> io::Result<AsyncFd<OwnedFd>> {
         sys::async_readable(self.epoll.try_clone()?)
     }
 
     /// Puts pending events into `into`, at most as many as the vector has room for. Never waits.
-    pub fn take(&self, into: &mut Vec<epoll::Event>) -> io::Result<()> {
+    pub(super) fn take(&self, into: &mut Vec<epoll::Event>) -> io::Result<()> {
         into.clear();
         let now = rustix::event::Timespec {
             tv_sec: 0,
@@ -161,7 +161,7 @@ impl Poller {
 }
 
 /// Most events returned by one `epoll_wait`.
-pub const EVENTS_MAX: usize = 256;
+pub(crate) const EVENTS_MAX: usize = 256;
 
 /// The epoll data of the inotify descriptor; no socket has this number.
 const DISK: EventData = EventData::new_u64(u32::MAX as u64);
@@ -173,30 +173,30 @@ const ONCE: EventFlags = EventFlags::IN
     .union(EventFlags::ONESHOT);
 
 /// Returns the socket number and the readiness of an event.
-pub fn read(event: &epoll::Event) -> SocketEvent {
+pub(super) fn read(event: &epoll::Event) -> SocketEvent {
     (event.data.u64() as u32, Readiness(event.flags))
 }
 
 impl Readiness {
     /// Returns true if bytes or the end of the stream can be read.
-    pub fn readable(self) -> bool {
+    pub(super) fn readable(self) -> bool {
         self.0.intersects(EventFlags::IN) || self.ended()
     }
 
     /// Returns true if the socket has room for writing, or if a write would report an error.
-    pub fn writable(self) -> bool {
+    pub(super) fn writable(self) -> bool {
         self.0
             .intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR)
     }
 
     /// Returns true if the connection broke, for example by a reset. A peer that has only ended the sending side still
     /// waits for bytes.
-    pub fn broke(self) -> bool {
+    pub(super) fn broke(self) -> bool {
         self.0.intersects(EventFlags::HUP | EventFlags::ERR)
     }
 
     /// Returns true if the peer has ended the sending side, or if the connection broke.
-    pub fn ended(self) -> bool {
+    pub(super) fn ended(self) -> bool {
         self.0
             .intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Effect of the rules by request. Most requests have none, and a stored page then moves a pointer alone.
 #[derive(Default)]
-pub struct RuledRequest<'w> {
+pub(crate) struct RuledRequest<'w> {
     /// Fields of the site and of cross-origin access, in place of the fields of the site.
     pub(super) secure_fields: Option<&'w Arc<SecureFields>>,
     /// Largest content for a handler in bytes, in place of the limit.

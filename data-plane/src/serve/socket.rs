@@ -28,7 +28,7 @@ use std::time::Duration;
 const FULL_TIMES: u8 = 16;
 
 /// A non-blocking TCP socket of one worker.
-pub struct TcpSocket {
+pub(super) struct TcpSocket {
     fd: OwnedFd,
     poller: Rc<Poller>,
     /// Number of the socket in the poller: the row of the connection.
@@ -55,7 +55,7 @@ pub struct TcpSocket {
 
 impl TcpSocket {
     /// Wraps `fd`, just accepted and non-blocking; the number in the poller will be `slot`.
-    pub fn new(fd: OwnedFd, poller: Rc<Poller>, slot: usize) -> TcpSocket {
+    pub(super) fn new(fd: OwnedFd, poller: Rc<Poller>, slot: usize) -> TcpSocket {
         TcpSocket {
             fd,
             poller,
@@ -74,12 +74,12 @@ impl TcpSocket {
     }
 
     /// Returns the addresses of both ends. The kernel is asked once, because the addresses never change.
-    pub fn ends(&self) -> Endpoints {
+    pub(super) fn ends(&self) -> Endpoints {
         **self.ends.get_or_init(|| Box::new(self.ask_for_ends()))
     }
 
     /// Sets the addresses of both ends, if stated by a PROXY header.
-    pub fn set_ends(&self, ends: Endpoints) {
+    pub(crate) fn set_ends(&self, ends: Endpoints) {
         let _ = self.ends.set(Box::new(ends));
     }
 
@@ -95,7 +95,11 @@ impl TcpSocket {
     }
 
     /// Reads once. Returns 0 if the peer has ended the sending side.
-    pub fn poll_read(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         while self.readable.get() {
             match rustix::net::recv(&self.fd, &mut *into, RecvFlags::empty()) {
                 Ok((read, _)) => {
@@ -117,7 +121,7 @@ impl TcpSocket {
     }
 
     /// Ready once the connection broke, even if received bytes are unread.
-    pub fn poll_broken(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_broken(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self.broken.get() {
             true => Poll::Ready(()),
             false => self.wait::<()>(cx).map(drop),
@@ -125,7 +129,7 @@ impl TcpSocket {
     }
 
     /// Writes as much of `slices` as the kernel takes.
-    pub fn poll_write(
+    pub(super) fn poll_write(
         &self,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
@@ -140,14 +144,18 @@ impl TcpSocket {
 
     /// Writes like [`TcpSocket::poll_write`], with more bytes to follow at once: the kernel keeps an
     /// incomplete last packet back.
-    pub fn poll_write_more(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_write_more(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.poll_put(cx, bytes.len(), || {
             rustix::net::send(&self.fd, bytes, SendFlags::MORE | SendFlags::NOSIGNAL)
         })
     }
 
     /// Sends up to `len` bytes of `file` from `offset` without a copy. Returns 0 at the end of the file.
-    pub fn poll_sendfile(
+    pub(crate) fn poll_sendfile(
         &self,
         cx: &mut Context<'_>,
         file: BorrowedFd<'_>,
@@ -270,7 +278,7 @@ impl TcpSocket {
 
     /// Makes the kernel probe a silent peer, so that a connection without a deadline ends once the peer has
     /// vanished. If a socket option cannot be set, only the probes are missing.
-    pub fn probe_silent_peer(&self) {
+    pub(crate) fn probe_silent_peer(&self) {
         let interval = Duration::from_secs(TUNNEL_PROBE_SECONDS);
         let _ = sockopt::set_socket_keepalive(&self.fd, true);
         let _ = sockopt::set_tcp_keepidle(&self.fd, interval);
@@ -279,7 +287,7 @@ impl TcpSocket {
     }
 
     /// Makes the close of the socket reset the connection, and discard bytes still held by the kernel.
-    pub fn reset_on_close(&self) -> io::Result<()> {
+    pub(crate) fn reset_on_close(&self) -> io::Result<()> {
         Ok(sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO))?)
     }
 }

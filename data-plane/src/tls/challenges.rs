@@ -16,7 +16,7 @@ use crate::tls::tbs_certificate::TbsCertificate;
 use base::digest::sha256;
 
 /// ALPN protocol of a directory that validates by tls-alpn-01 (RFC 8737 §6.2).
-pub const ACME_TLS_ALPN: &[u8] = b"acme-tls/1";
+pub(crate) const ACME_TLS_ALPN: &[u8] = b"acme-tls/1";
 
 /// Ledger of pending challenges.
 #[derive(Default)]
@@ -81,7 +81,7 @@ impl PendingChallenges {
     }
 
     /// Returns the response to http-01 for `token` on `host`, if a challenge is pending.
-    pub fn http(&self, host: &[u8], token: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn http(&self, host: &[u8], token: &[u8]) -> Option<Vec<u8>> {
         let host = host.strip_suffix(b".").unwrap_or(host);
         self.entries()
             .iter()

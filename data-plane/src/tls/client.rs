@@ -1,7 +1,6 @@
 //! Client side of TLS: trusted authorities, client certificate and resumption for connections to servers.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -49,7 +48,7 @@ pub struct TlsEndpoint {
 
 impl TlsEndpoint {
     /// Returns true if both endpoints have one client and one name.
-    pub fn is_same(&self, other: &TlsEndpoint) -> bool {
+    pub(crate) fn is_same(&self, other: &TlsEndpoint) -> bool {
         Arc::ptr_eq(&self.of_client, &other.of_client) && self.name == other.name
     }
 }
@@ -146,16 +145,8 @@ impl fmt::Debug for TlsClient {
 }
 
 impl TlsEndpoint {
-    /// Returns the name in the server's certificate.
-    pub fn name(&self) -> String {
-        match &self.name {
-            ServerName::IpAddress(address) => IpAddr::from(*address).to_string(),
-            name => name.to_str().into_owned(),
-        }
-    }
-
     /// Returns true if the client offers HTTP/2 alone, so that a server without HTTP/2 is of no use.
-    pub fn requires_h2(&self) -> bool {
+    pub(crate) fn requires_h2(&self) -> bool {
         self.config.alpn_protocols == [b"h2"]
     }
 
@@ -163,7 +154,7 @@ impl TlsEndpoint {
     ///
     /// # Errors
     /// Fails if rustls rejects the configuration, which indicates a bug, or without randomness.
-    pub fn connect(&self) -> Result<TlsClientConnection, rustls::Error> {
+    pub(crate) fn connect(&self) -> Result<TlsClientConnection, rustls::Error> {
         let config = Arc::clone(&self.config);
         ClientConnection::new(config, self.name.clone()).map(TlsClientConnection::new)
     }

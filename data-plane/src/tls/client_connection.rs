@@ -15,7 +15,7 @@ use crate::tls::record_layer::RecordLayer;
 use crate::tls::traffic_secrets::TrafficSecrets;
 
 /// Client side of a TLS connection.
-pub struct TlsClientConnection {
+pub(crate) struct TlsClientConnection {
     state: ClientState,
     /// Received bytes that are not read yet; None for none, as on an idle connection.
     unread: Option<Box<UnreadBytes>>,
@@ -72,7 +72,7 @@ impl TlsClientConnection {
     }
 
     /// Returns true until the handshake is over.
-    pub fn is_handshaking(&self) -> bool {
+    pub(crate) fn is_handshaking(&self) -> bool {
         match &self.state {
             ClientState::Handshake(rustls) => rustls.connection.is_handshaking(),
             _ => false,
@@ -81,7 +81,7 @@ impl TlsClientConnection {
 
     /// Returns true if the server chose HTTP/2 by ALPN. Meaningful from the end of the handshake to the first
     /// record with application data.
-    pub fn has_chosen_h2(&self) -> bool {
+    pub(crate) fn has_chosen_h2(&self) -> bool {
         match &self.state {
             ClientState::Handshake(rustls) => rustls.connection.alpn_protocol() == Some(b"h2"),
             _ => false,
@@ -89,13 +89,13 @@ impl TlsClientConnection {
     }
 
     /// Returns true if [`TlsClientConnection::open`] may be called.
-    pub fn opens_in_place(&self) -> bool {
+    pub(crate) fn opens_in_place(&self) -> bool {
         matches!(self.state, ClientState::Records(_))
     }
 
     /// Returns true if nothing was received that is not read yet, neither plaintext nor a part of a record
     /// or of a message.
-    pub fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         let is_inside_message = match &self.state {
             ClientState::Records(records) => records.is_inside_message(),
             _ => false,
@@ -116,7 +116,7 @@ impl TlsClientConnection {
     ///
     /// # Errors
     /// Fails after an error of the peer.
-    pub fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         if let Some(unread) = self.unread.as_mut().filter(|it| !it.plain.is_empty()) {
             let taken = unread.plain.len().min(into.len());
             into[..taken].copy_from_slice(&unread.plain[..taken]);
@@ -136,7 +136,7 @@ impl TlsClientConnection {
     /// Copies the kept beginning of a record to the start of `into`, and returns its length. The caller
     /// appends received bytes and passes the whole to [`TlsClientConnection::open`] or
     /// [`TlsClientConnection::receive`].
-    pub fn copy_partial(&self, into: &mut [u8]) -> usize {
+    pub(crate) fn copy_partial(&self, into: &mut [u8]) -> usize {
         let Some(unread) = &self.unread else {
             return 0;
         };
@@ -158,7 +158,7 @@ impl TlsClientConnection {
     /// # Errors
     /// Fails for bytes that break the protocol, for a certificate without trust, and for an alert. The
     /// error contains a [`rustls::Error`] as long as rustls has the connection.
-    pub fn receive(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+    pub(crate) fn receive(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         let mut at = 0;
         while at < bytes.len()
             && let ClientState::Handshake(rustls) = &mut self.state
@@ -185,7 +185,7 @@ impl TlsClientConnection {
     ///
     /// # Errors
     /// Fails for records that break the protocol, and for an alert.
-    pub fn open(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn open(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let ClientState::Records(records) = &mut self.state else {
             return Err(io::ErrorKind::NotConnected.into());
         };
@@ -231,7 +231,7 @@ impl TlsClientConnection {
     ///
     /// # Errors
     /// Fails during the handshake, and after an error of the peer.
-    pub fn seal(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn seal(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.state {
             _ if self.has_failed => Err(io::ErrorKind::NotConnected.into()),
             ClientState::Records(records) => Ok(records.seal(&[IoSlice::new(bytes)])),
@@ -246,7 +246,7 @@ impl TlsClientConnection {
     ///
     /// # Errors
     /// Fails if rustls fails, which indicates a bug.
-    pub fn unsent(&mut self) -> io::Result<&[u8]> {
+    pub(crate) fn unsent(&mut self) -> io::Result<&[u8]> {
         match &mut self.state {
             ClientState::Handshake(rustls) => rustls.unsent(),
             ClientState::Records(records) => Ok(records.unsent()),
@@ -255,7 +255,7 @@ impl TlsClientConnection {
     }
 
     /// Returns true if sealed bytes wait to be sent.
-    pub fn has_unsent(&self) -> bool {
+    pub(crate) fn has_unsent(&self) -> bool {
         match &self.state {
             ClientState::Handshake(rustls) => {
                 rustls.sent < rustls.unsent.len() || rustls.connection.wants_write()
@@ -266,7 +266,7 @@ impl TlsClientConnection {
     }
 
     /// Records that `bytes` of the sealed bytes were sent.
-    pub fn note_sent(&mut self, bytes: usize) {
+    pub(crate) fn note_sent(&mut self, bytes: usize) {
         match &mut self.state {
             ClientState::Handshake(rustls) => {
                 rustls.sent += bytes;
@@ -280,7 +280,7 @@ impl TlsClientConnection {
     }
 
     /// Seals a close_notify, unless an alert has ended the connection.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         match &mut self.state {
             _ if self.has_failed => {}
             ClientState::Handshake(rustls) => rustls.connection.send_close_notify(),

@@ -13,7 +13,7 @@ use crate::tls::{HandshakeFailure, RecordLayer, Tls, TlsShared};
 
 /// TLS connection in one of its stages.
 #[derive(Debug)]
-pub enum TlsConnection {
+pub(crate) enum TlsConnection {
     /// A rustls connection.
     Ready(Box<ServerConnection>),
     /// A connection that waits for the ClientHello.
@@ -25,14 +25,14 @@ pub enum TlsConnection {
 }
 
 /// Connection before the ClientHello is complete.
-pub struct HelloReader {
+pub(crate) struct HelloReader {
     acceptor: Acceptor,
     shared: Arc<TlsShared>,
 }
 
 /// Result of reading a part of the ClientHello.
 #[derive(Debug)]
-pub enum HelloResult {
+pub(crate) enum HelloResult {
     /// The ClientHello is incomplete.
     More,
     /// The ClientHello is complete. The connection contains the bytes read after the ClientHello. The
@@ -52,7 +52,7 @@ impl Tls {
     ///
     /// # Errors
     /// Fails if rustls rejects the configuration, which indicates a bug.
-    pub fn accept(&self) -> Result<TlsConnection, rustls::Error> {
+    pub(crate) fn accept(&self) -> Result<TlsConnection, rustls::Error> {
         if self.shared.choosing {
             let choosing = HelloReader::new(Arc::clone(&self.shared));
             return Ok(TlsConnection::AwaitingHello(Box::new(choosing)));
@@ -75,7 +75,7 @@ impl HelloReader {
     ///
     /// # Errors
     /// Errors of `rd`, and `UnexpectedEof` if `rd` returns no bytes.
-    pub fn read_hello(&mut self, rd: &mut dyn Read) -> io::Result<HelloResult> {
+    pub(crate) fn read_hello(&mut self, rd: &mut dyn Read) -> io::Result<HelloResult> {
         if self.acceptor.read_tls(rd)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Failure of a handshake, or of the records after the handshake.
 #[derive(Debug)]
-pub struct HandshakeFailure {
+pub(crate) struct HandshakeFailure {
     /// Reason.
     pub error: rustls::Error,
     /// Server name (SNI) of the client, if known.
@@ -13,7 +13,7 @@ pub struct HandshakeFailure {
 
 impl HandshakeFailure {
     /// Makes the failure of a connection with the server name.
-    pub fn new(error: rustls::Error, server_name: Option<&str>) -> HandshakeFailure {
+    pub(crate) fn new(error: rustls::Error, server_name: Option<&str>) -> HandshakeFailure {
         HandshakeFailure {
             error,
             server_name: server_name.map(Box::from),
@@ -21,7 +21,7 @@ impl HandshakeFailure {
     }
 
     /// Returns the reason, if the client has no client certificate that is accepted.
-    pub fn certificate_refusal(&self) -> Option<&rustls::Error> {
+    pub(crate) fn certificate_refusal(&self) -> Option<&rustls::Error> {
         use rustls::Error::{InvalidCertificate, NoCertificatesPresented};
         matches!(self.error, NoCertificatesPresented | InvalidCertificate(_)).then_some(&self.error)
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Fingerprint of a pair: the names of its files, and the contents of the client CAs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PairFingerprint(u64);
+pub(crate) struct PairFingerprint(u64);
 
 /// Fingerprint of the set of client CAs, whatever the name of the file and the order of the CAs in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) struct DemandFingerprint(u64);
 
 /// Identity with which a connection was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionIdentity {
+pub(crate) struct ConnectionIdentity {
     pair: PairFingerprint,
     /// Generation of the [`Tls`](super::Tls) of the handshake.
     generation: u64,
@@ -48,7 +48,7 @@ struct FormerIdentity {
 
 /// Answer to the question whether a site accepts a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Acceptance {
+pub(crate) enum Acceptance {
     /// The connection may be used for the site.
     Accepted,
     /// The connection was opened for the site before the client CAs changed, and may no longer be used.
@@ -142,7 +142,7 @@ impl SiteIdentity {
 
     /// Returns whether a connection may be used for the site.
     #[inline]
-    pub fn accepts(&self, connection: ConnectionIdentity) -> Acceptance {
+    pub(crate) fn accepts(&self, connection: ConnectionIdentity) -> Acceptance {
         match connection.pair == self.pair {
             true => Acceptance::Accepted,
             false => self.accepts_former(connection),

@@ -48,19 +48,25 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{NoKeyLog, ProtocolVersion, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 pub use crate::tls::client::{TlsClient, TlsClientSettings, TlsEndpoint};
-pub use crate::tls::client_connection::TlsClientConnection;
-pub use crate::tls::connection::{HelloReader, HelloResult, TlsConnection};
+pub(crate) use crate::tls::client_connection::TlsClientConnection;
+pub(crate) use crate::tls::connection::{HelloResult, TlsConnection};
 pub use crate::tls::csr::{CsrKey, IssuedCertificate};
-pub use crate::tls::record_boundary::RecordBoundaryFinder;
-pub use crate::tls::record_layer::{OpenedRecords, RECORD_BYTES_MAX, RecordLayer};
-pub use crate::tls::server_verifier::UnlistedSelfSigned;
-pub use crate::tls::ticket_keys::{TicketKeys, was_ticket_opened};
-pub use crate::tls::traffic_secrets::TrafficSecrets;
-pub use challenges::{ACME_TLS_ALPN, PendingChallenges, PostedChallenge};
+pub(crate) use crate::tls::record_boundary::RecordBoundaryFinder;
+pub use crate::tls::record_layer::RECORD_BYTES_MAX;
+pub(crate) use crate::tls::record_layer::{OpenedRecords, RecordLayer};
+pub(crate) use crate::tls::server_verifier::UnlistedSelfSigned;
+pub use crate::tls::ticket_keys::TicketKeys;
+#[cfg(feature = "http3")]
+pub(crate) use crate::tls::ticket_keys::was_ticket_opened;
+pub(crate) use crate::tls::traffic_secrets::TrafficSecrets;
+pub(crate) use challenges::ACME_TLS_ALPN;
+pub use challenges::{PendingChallenges, PostedChallenge};
 pub use error::{TlsError, TlsPart};
-pub use handshake_failure::HandshakeFailure;
-pub use identity::{Acceptance, ConnectionIdentity, SiteIdentity};
-pub use provider::{Ciphers, aes_in_hardware, provider};
+pub(crate) use handshake_failure::HandshakeFailure;
+pub use identity::SiteIdentity;
+pub(crate) use identity::{Acceptance, ConnectionIdentity};
+pub(crate) use provider::aes_in_hardware;
+pub use provider::{Ciphers, provider};
 pub use self_signed::SelfSigned;
 
 use crate::tls::certificate_pair::CertificatePair;
@@ -273,7 +279,7 @@ impl Tls {
 
     /// Returns the identity of a connection opened with a server name. `name` is None for a client without
     /// server name.
-    pub fn identity(&self, name: Option<&str>) -> ConnectionIdentity {
+    pub(crate) fn identity(&self, name: Option<&str>) -> ConnectionIdentity {
         let pair = match self.shared.names.choose(name) {
             NameMatch::Pair(index) => self.shared.entries[index].identity.pair(),
             NameMatch::SelfSigned => self_signed_fingerprint(),
@@ -319,29 +325,20 @@ impl Tls {
     }
 
     /// Returns true if a certificate exists for a server name. `name` is None for a client without server name.
-    pub fn has(&self, name: Option<&str>) -> bool {
+    pub(crate) fn has(&self, name: Option<&str>) -> bool {
         self.shared.names.choose(name) != NameMatch::Unknown
     }
 
     /// Returns the identity of a connection over QUIC opened with a server name, or None if the pair demands client
     /// certificates, which a QUIC connection can't present. The handshake may have used an older
     /// configuration than `self`.
-    pub fn identity_over_quic(&self, name: Option<&str>) -> Option<ConnectionIdentity> {
+    #[cfg(feature = "http3")]
+    pub(crate) fn identity_over_quic(&self, name: Option<&str>) -> Option<ConnectionIdentity> {
         let demands = match self.shared.names.choose(name) {
             NameMatch::Pair(index) => self.shared.entries[index].demanding.is_some(),
             NameMatch::SelfSigned | NameMatch::Unknown => false,
         };
         (!demands).then(|| self.identity(name))
-    }
-
-    /// Returns all files of the pairs, to be watched for changes.
-    pub fn files(&self) -> BTreeSet<PathBuf> {
-        let mut files = BTreeSet::new();
-        for PairEntry { spec, .. } in &self.shared.entries {
-            let named = [&spec.certificate, &spec.key, &spec.client_ca];
-            files.extend(named.into_iter().flatten().cloned());
-        }
-        files
     }
 
     /// Returns warnings about certificates that are served nevertheless, each with the name of the file.

@@ -152,7 +152,7 @@ const NAMES: [(&str, &str, SupportedCipherSuite); 9] = [
 ];
 
 /// Returns true if the processor computes AES-GCM in hardware: AES rounds and carry-less multiplication.
-pub fn aes_in_hardware() -> bool {
+pub(crate) fn aes_in_hardware() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     {
         std::arch::is_x86_feature_detected!("aes")

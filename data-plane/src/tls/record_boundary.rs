@@ -5,7 +5,7 @@ const HEADER_BYTES: usize = 5;
 
 /// Parser of record boundaries in a stream of bytes. The parser tells whether a record is incomplete.
 #[derive(Default)]
-pub struct RecordBoundaryFinder {
+pub(crate) struct RecordBoundaryFinder {
     header: [u8; HEADER_BYTES],
     of_header: u8,
     left: u16,
@@ -15,7 +15,7 @@ pub struct RecordBoundaryFinder {
 impl RecordBoundaryFinder {
     /// Follows `bytes` to the end of the current record, or to the end of `bytes`; returns the number
     /// of bytes followed.
-    pub fn note_record(&mut self, bytes: &[u8]) -> usize {
+    pub(crate) fn note_record(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() {
             if self.left == 0 {
@@ -41,12 +41,12 @@ impl RecordBoundaryFinder {
     }
 
     /// Returns the number of bytes followed.
-    pub fn passed(&self) -> usize {
+    pub(crate) fn passed(&self) -> usize {
         self.passed
     }
 
     /// Returns true if every begun record is complete.
-    pub fn is_between_records(&self) -> bool {
+    pub(crate) fn is_between_records(&self) -> bool {
         self.left == 0 && self.of_header == 0
     }
 }

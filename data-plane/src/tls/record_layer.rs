@@ -61,7 +61,7 @@ mod content {
 
 /// Error in the peer's records: the alert for the peer (§6.2) and a description for the log.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct RecordError {
+pub(crate) struct RecordError {
     alert: u8,
     what: &'static str,
 }
@@ -88,7 +88,7 @@ impl RecordError {
     }
 
     /// Returns true if an alert is sent for this error.
-    pub fn sends_alert(self) -> bool {
+    pub(crate) fn sends_alert(self) -> bool {
         self != RecordError::ALERT
     }
 }
@@ -103,7 +103,7 @@ impl std::error::Error for RecordError {}
 
 /// Result of opening received bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct OpenedRecords {
+pub(crate) struct OpenedRecords {
     /// Bytes of plaintext, which now stand at the beginning of the buffer.
     pub plain: usize,
     /// Bytes of whole records. Any bytes after them are the beginning of a further record.
@@ -111,7 +111,7 @@ pub struct OpenedRecords {
 }
 
 /// Record layer of both directions of a connection.
-pub struct RecordLayer {
+pub(crate) struct RecordLayer {
     reading: DirectionKeys,
     writing: DirectionKeys,
     suite: SuiteParameters,
@@ -163,7 +163,7 @@ impl RecordLayer {
     ///
     /// # Errors
     /// Fails if rustls refuses because the precondition isn't met, or if the suite is unknown.
-    pub fn new(
+    pub(crate) fn new(
         connection: ServerConnection,
         secrets: &TrafficSecrets,
         unsent: Vec<u8>,
@@ -181,7 +181,7 @@ impl RecordLayer {
     ///
     /// # Errors
     /// Fails if rustls refuses because the precondition isn't met, or if the suite is unknown.
-    pub fn for_client(
+    pub(crate) fn for_client(
         connection: ClientConnection,
         secrets: &TrafficSecrets,
         unsent: Vec<u8>,
@@ -232,7 +232,7 @@ impl RecordLayer {
     /// # Errors
     /// Returns the error of the first faulty record. The alert for the peer is queued, and no further
     /// record is read.
-    pub fn open(&mut self, bytes: &mut [u8]) -> Result<OpenedRecords, RecordError> {
+    pub(crate) fn open(&mut self, bytes: &mut [u8]) -> Result<OpenedRecords, RecordError> {
         let opened = self.open_all(bytes);
         if let Err(broken) = &opened {
             self.ended = true;
@@ -329,7 +329,7 @@ impl RecordLayer {
     }
 
     /// Returns true if the beginning of a handshake message was received, and the end was not.
-    pub fn is_inside_message(&self) -> bool {
+    pub(crate) fn is_inside_message(&self) -> bool {
         !self.message.is_empty()
     }
 
@@ -370,13 +370,13 @@ impl RecordLayer {
     }
 
     /// Returns true after the peer's close_notify or a fatal error.
-    pub fn ended(&self) -> bool {
+    pub(crate) fn ended(&self) -> bool {
         self.ended
     }
 
     /// Seals the concatenation of `slices` into the smallest number of records. Returns the total number of
     /// bytes.
-    pub fn seal(&mut self, slices: &[IoSlice<'_>]) -> usize {
+    pub(crate) fn seal(&mut self, slices: &[IoSlice<'_>]) -> usize {
         let total = slices.iter().map(|slice| slice.len()).sum::<usize>();
         let records = total.div_ceil(CONTENT_BYTES_MAX);
         self.borrow_spare();
@@ -405,7 +405,7 @@ impl RecordLayer {
     }
 
     /// Seals a close_notify (§6.1), unless a close_notify or fatal alert was sealed before.
-    pub fn seal_goodbye(&mut self) {
+    pub(crate) fn seal_goodbye(&mut self) {
         if !self.has_sent_close {
             self.has_sent_close = true;
             self.seal_one(content::ALERT, &[&[1, 0]]);
@@ -457,12 +457,12 @@ impl RecordLayer {
     }
 
     /// Returns the sealed bytes that wait to be sent.
-    pub fn unsent(&self) -> &[u8] {
+    pub(crate) fn unsent(&self) -> &[u8] {
         &self.unsent[self.sent..]
     }
 
     /// Records that `bytes` of the sealed bytes were sent.
-    pub fn note_sent(&mut self, bytes: usize) {
+    pub(crate) fn note_sent(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent >= self.unsent.len() {
             // An idle connection keeps no buffer: the next response of the thread reuses the buffer.

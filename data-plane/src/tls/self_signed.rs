@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use aws_lc_rs::rand;
@@ -24,7 +24,6 @@ use base::digest::sha256;
 #[derive(Clone, Debug)]
 pub struct SelfSigned {
     pair: Arc<CertificatePair>,
-    path: Option<PathBuf>,
 }
 
 impl SelfSigned {
@@ -37,12 +36,11 @@ impl SelfSigned {
     pub fn load_or_make(state: &Path, names: &[String], now: u64) -> Result<SelfSigned, TlsError> {
         let path = state.join(CERTIFICATE_FILE);
         let key_path = state.join(KEY_FILE);
-        let made_now = |pair| SelfSigned {
+        let with_pair = |pair| SelfSigned {
             pair: Arc::new(pair),
-            path: Some(path.clone()),
         };
         if let Some(pair) = still_good(&path, &key_path, now) {
-            return Ok(made_now(pair));
+            return Ok(with_pair(pair));
         }
         let key = match read_key(&key_path) {
             Some(key) => key,
@@ -54,7 +52,7 @@ impl SelfSigned {
         };
         let certificate = sign(&key, names, now)?;
         keep(&path, "CERTIFICATE", &certificate, 0o644)?;
-        Ok(made_now(pair_up(&key, certificate)?))
+        Ok(with_pair(pair_up(&key, certificate)?))
     }
 
     /// Makes a certificate that is not stored, for a server without a writable state folder.
@@ -66,7 +64,6 @@ impl SelfSigned {
         let certificate = sign(&key, names, now)?;
         Ok(SelfSigned {
             pair: Arc::new(pair_up(&key, certificate)?),
-            path: None,
         })
     }
 
@@ -79,12 +76,6 @@ impl SelfSigned {
             let _ = write!(text, "{colon}{byte:02X}"); // writing to a String never fails
         }
         text
-    }
-
-    /// Returns the certificate's file, for clients configured to trust the certificate, or None if the
-    /// certificate isn't stored.
-    pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
     }
 
     /// Returns the last second of validity, Unix time. The caller loads the certificate again with fewer
@@ -357,6 +348,5 @@ mod tests {
         }
         let error = SelfSigned::load_or_make(Path::new("/proc/nowhere"), &[], NOW).unwrap_err();
         assert!(error.what.contains("cannot store"), "{error}");
-        assert!(SelfSigned::in_memory(&[], NOW).unwrap().path().is_none());
     }
 }

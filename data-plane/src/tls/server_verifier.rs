@@ -28,7 +28,7 @@ pub(super) struct ServerVerifier {
 
 /// Refusal of a self-signed certificate that the operator has not listed as trusted.
 #[derive(Debug)]
-pub struct UnlistedSelfSigned;
+pub(crate) struct UnlistedSelfSigned;
 
 impl fmt::Display for UnlistedSelfSigned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

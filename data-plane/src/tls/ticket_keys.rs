@@ -114,14 +114,6 @@ impl TicketKeys {
         }
     }
 
-    /// Returns the file shared with other nodes, to be watched for changes.
-    pub fn shared_file(&self) -> Option<&Path> {
-        match &self.origin {
-            KeyOrigin::Shared(path) => Some(path),
-            KeyOrigin::State(_) | KeyOrigin::Memory => None,
-        }
-    }
-
     /// Rotates the server's own keys if due, or reads the shared file again. Returns true if the keys
     /// changed. The caller calls the function every few minutes, and when the shared file changes. `now` is
     /// Unix time.
@@ -186,7 +178,10 @@ impl TicketKeys {
     ///
     /// # Errors
     /// Fails if the cryptographic library refuses a key, which indicates a bug.
-    pub fn producer(self: &Arc<Self>, scope: &[u8]) -> Result<Arc<dyn ProducesTickets>, TlsError> {
+    pub(crate) fn producer(
+        self: &Arc<Self>,
+        scope: &[u8],
+    ) -> Result<Arc<dyn ProducesTickets>, TlsError> {
         let keys = self.keys.load_full();
         let derived = DerivedKeys::new(keys, scope).map_err(|Unspecified| {
             TlsError::new(TlsPart::Tickets, "can't derive ticket keys", "")
@@ -202,7 +197,7 @@ impl TicketKeys {
     ///
     /// # Errors
     /// Fails if the cryptographic library refuses a key, which indicates a bug.
-    pub fn secret(&self, scope: &[u8]) -> Result<[u8; SECRET_BYTES], TlsError> {
+    pub(crate) fn secret(&self, scope: &[u8]) -> Result<[u8; SECRET_BYTES], TlsError> {
         let keys = self.keys.load();
         let newest = keys.0.first().ok_or(Unspecified);
         newest
@@ -359,7 +354,7 @@ impl ProducesTickets for ScopedTicketer {
 }
 
 /// Ticket producer that counts opened tickets, since QUIC connections don't report resumption.
-pub struct ResumptionObserver(pub Arc<dyn ProducesTickets>);
+pub(crate) struct ResumptionObserver(pub Arc<dyn ProducesTickets>);
 
 thread_local! {
     static OPENED: Cell<usize> = const { Cell::new(0) };
@@ -368,7 +363,8 @@ thread_local! {
 /// Returns true if a ticket was opened on the calling thread, and counts down the opened tickets.
 /// Handshakes are interleaved, so the ticket may belong to another connection, but each ticket is reported
 /// once.
-pub fn was_ticket_opened() -> bool {
+#[cfg(feature = "http3")]
+pub(crate) fn was_ticket_opened() -> bool {
     let opened = OPENED.get();
     OPENED.set(opened.saturating_sub(1));
     opened > 0
@@ -695,7 +691,7 @@ mod tests {
         fs::write(&path, format!("# ours\n\n{old}\n")).unwrap();
         let here = Arc::new(TicketKeys::from_file(&path).unwrap());
         let there = Arc::new(TicketKeys::from_file(&path).unwrap());
-        assert_eq!(here.shared_file(), Some(path.as_path()));
+        assert!(matches!(&here.origin, KeyOrigin::Shared(shared) if *shared == path));
         let [here_scope, there_scope] = [&here, &there].map(|node| scoped(node, b"x"));
         let ticket = here_scope.seal(b"s", NOW).unwrap();
         assert!(there_scope.open(&ticket, NOW).is_some());

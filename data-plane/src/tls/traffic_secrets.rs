@@ -14,7 +14,7 @@ pub(super) fn unknown_secret() -> TrafficSecret {
 }
 
 /// First traffic secrets of a connection, from which later secrets are derived.
-pub struct TrafficSecrets {
+pub(crate) struct TrafficSecrets {
     pub(super) client: TrafficSecret,
     pub(super) server: TrafficSecret,
 }
@@ -29,7 +29,7 @@ impl TrafficSecrets {
 
     /// Returns the secrets of the connection last processed by rustls on the calling thread, if the
     /// handshake has progressed far enough.
-    pub fn take_for_thread() -> Option<Box<TrafficSecrets>> {
+    pub(crate) fn take_for_thread() -> Option<Box<TrafficSecrets>> {
         HEARD.take()
     }
 }

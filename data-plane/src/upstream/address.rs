@@ -23,7 +23,7 @@ pub enum BackendAddress {
 
 /// Options of the socket for a new connection.
 #[derive(Copy, Clone, Default)]
-pub struct ConnectOptions {
+pub(crate) struct ConnectOptions {
     /// Local address; None for the choice of the kernel.
     pub from: Option<IpAddr>,
     /// Bound of the receive buffer in bytes; None for the choice of the kernel.
@@ -41,13 +41,16 @@ impl fmt::Display for BackendAddress {
 
 impl BackendAddress {
     /// Starts connecting; returns the socket, and true if the connection is established.
-    pub fn begin_connecting(&self) -> io::Result<(OwnedFd, bool)> {
+    pub(crate) fn begin_connecting(&self) -> io::Result<(OwnedFd, bool)> {
         self.begin_connecting_with(ConnectOptions::default())
     }
 
     /// Starts connecting; returns the socket, and true if the connection is established. A Unix socket has neither
     /// a local address nor a window.
-    pub fn begin_connecting_with(&self, options: ConnectOptions) -> io::Result<(OwnedFd, bool)> {
+    pub(crate) fn begin_connecting_with(
+        &self,
+        options: ConnectOptions,
+    ) -> io::Result<(OwnedFd, bool)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let stream = SocketType::STREAM;
         let (socket, connected) = match self {

@@ -58,7 +58,7 @@ impl IdleConn {
     /// and registers the connection with the current worker. `is_all` means that no more bytes follow.
     /// Outer error: the peer received nothing, mostly because the peer has closed the connection. Inner
     /// error: the peer received bytes, but the connection cannot be registered for reading the response.
-    pub fn begin(
+    pub(crate) fn begin(
         self,
         bytes: &[u8],
         apart: usize,
@@ -97,7 +97,7 @@ impl IdleConn {
     }
 
     /// Returns the number of calls answered on the connection.
-    pub fn answers(&self) -> u32 {
+    pub(crate) fn answers(&self) -> u32 {
         self.history.answers
     }
 
@@ -163,7 +163,11 @@ impl Conn {
     }
 
     /// Reads bytes; returns 0 at the end.
-    pub fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         loop {
             let mut ready = ready!(self.fd.poll_read_ready(cx))?;
             match rustix::io::read(self.fd.get_ref(), &mut *into) {
@@ -180,7 +184,11 @@ impl Conn {
     }
 
     /// Writes bytes and returns their number. Fails on a connection that started with the whole request.
-    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         if self.is_fully_sent {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }

@@ -113,7 +113,7 @@ const SLOW_MAX: u32 = 8;
 const STATS_REQUESTS_MAX: u32 = 1_024;
 
 impl HandoverState {
-    pub fn new() -> HandoverState {
+    pub(super) fn new() -> HandoverState {
         let now = Instant::now();
         HandoverState {
             unread: Vec::new(),
@@ -136,17 +136,17 @@ impl HandoverState {
     }
 
     /// Returns true if connections may be handed over.
-    pub fn is_allowed(&self, now: Instant) -> bool {
+    pub(super) fn is_allowed(&self, now: Instant) -> bool {
         self.empty_record_bytes.is_some() && !self.is_paused(now)
     }
 
     /// Returns true during a pause without connection reuse.
-    pub fn is_paused(&self, now: Instant) -> bool {
+    pub(crate) fn is_paused(&self, now: Instant) -> bool {
         self.paused_until.is_some_and(|until| now < until)
     }
 
     /// Records a request sent on a connection.
-    pub fn record_sent(&mut self, conn: &Arc<OwnedFd>, is_reused: bool, now: Instant) {
+    pub(crate) fn record_sent(&mut self, conn: &Arc<OwnedFd>, is_reused: bool, now: Instant) {
         if self.unread.len() >= 2 * BACKEND_CONNECTIONS_MAX {
             self.remove_read_requests(now);
         }
@@ -163,12 +163,12 @@ impl HandoverState {
     }
 
     /// Returns true if the request on the connection may be unread.
-    pub fn may_be_unread(&self, conn: &Arc<OwnedFd>) -> bool {
+    pub(crate) fn may_be_unread(&self, conn: &Arc<OwnedFd>) -> bool {
         self.unread.iter().any(|unread| unread.is_on(conn))
     }
 
     /// Records an answered call. Returns true if the connection may be handed over to the next call.
-    pub fn record_answer(
+    pub(super) fn record_answer(
         &mut self,
         conn: &IdleConn,
         now: Instant,
@@ -266,7 +266,7 @@ impl HandoverState {
 
     /// Records that the backend closed a connection meant for reuse. Returns true if a pause without reuse
     /// begins.
-    pub fn record_lost(&mut self, now: Instant) -> bool {
+    pub(crate) fn record_lost(&mut self, now: Instant) -> bool {
         self.lost_in_a_row += 1;
         let is_paused = self.lost_in_a_row >= LOST_MAX;
         if is_paused {
@@ -283,7 +283,7 @@ impl HandoverState {
     }
 
     /// Starts the longest pause, for a backend that does not support reused connections.
-    pub fn pause_for_long(&mut self, now: Instant) {
+    pub(crate) fn pause_for_long(&mut self, now: Instant) {
         self.pause_reuse(now, PAUSE_MAX);
     }
 
@@ -303,7 +303,7 @@ impl HandoverState {
     /// Checks the unread requests on reused connections: the process may have answered the previous request
     /// and continued with other work. A connection with a request unread for [`RETRY_AGE`] is shut down.
     /// Returns true while unread requests remain.
-    pub fn check_reused(&mut self, now: Instant, slots: &AdmissionControl) -> bool {
+    pub(crate) fn check_reused(&mut self, now: Instant, slots: &AdmissionControl) -> bool {
         self.remove_read_requests(now);
         let (mut has_unread, mut has_overdue) = (false, false);
         let reused = self.unread.iter_mut();
@@ -331,7 +331,7 @@ impl HandoverState {
 
 impl HandoverCheck {
     /// Creates the check, with `now` as the time of the last answer.
-    pub fn new(now: Instant) -> HandoverCheck {
+    pub(super) fn new(now: Instant) -> HandoverCheck {
         HandoverCheck {
             answers: 0,
             answered_at: now,
@@ -341,7 +341,7 @@ impl HandoverCheck {
     /// Checks the unread requests, and restores all slots if the backend has answered no call for
     /// [`STALLED`]: waiting calls then use the backend's own queue. Returns true while unread requests
     /// remain.
-    pub fn run(
+    pub(super) fn run(
         &mut self,
         state: &mut HandoverState,
         now: Instant,

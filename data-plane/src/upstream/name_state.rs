@@ -43,7 +43,7 @@ pub(super) struct LookUpReport {
 
 /// Addresses of a host name for a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NameAnswer {
+pub(crate) enum NameAnswer {
     /// Addresses of the last good answer, in the order of the system.
     Known(Arc<[IpAddr]>),
     /// The first look-up is not over.

@@ -60,7 +60,7 @@ impl BalancerPlan {
     }
 
     /// Registers the balancer and puts its settings in force, with the operator's changes in the registry. Returns the changes of members.
-    pub fn put_in_force(&self, registry: &Balancers, now_ms: u64) -> ReconfigureReport {
+    pub(crate) fn put_in_force(&self, registry: &Balancers, now_ms: u64) -> ReconfigureReport {
         registry.register(&self.balancer);
         let settings = self.settings.clone();
         let edits = registry.edits(self.balancer.name());

@@ -5,7 +5,7 @@
 //! long as a [`ResolvedName`] exists.
 
 use crate::limits::{RESOLVER_INTERVAL_SECONDS, RESOLVER_QUEUE_MAX, RESOLVER_THREADS_MAX};
-pub use crate::upstream::name_state::NameAnswer;
+pub(crate) use crate::upstream::name_state::NameAnswer;
 use crate::upstream::name_state::NameState;
 use base::clock::monotonic_ms;
 use base::thread_pool::ThreadPool;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Function that looks up a host name and may block.
-pub type LookUp = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
+pub(crate) type LookUp = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 
 /// Registry of the host names in use.
 pub struct Resolver {
@@ -30,7 +30,7 @@ pub struct Resolver {
 }
 
 /// A host name in use, with its addresses.
-pub struct ResolvedName {
+pub(crate) struct ResolvedName {
     name: Box<str>,
     /// Number of look-ups that took an address from the name, plus 1.
     losses: AtomicU64,
@@ -54,7 +54,7 @@ impl Resolver {
     }
 
     /// Creates a resolver that asks `look_up`.
-    pub fn new(look_up: Arc<LookUp>) -> Resolver {
+    pub(crate) fn new(look_up: Arc<LookUp>) -> Resolver {
         Resolver {
             names: Mutex::default(),
             threads: ThreadPool::new("anthill-names", RESOLVER_THREADS_MAX, RESOLVER_QUEUE_MAX),
@@ -77,7 +77,7 @@ impl Resolver {
     }
 
     /// Returns the entry of a host name. A new name is looked up by the next [`Resolver::refresh`].
-    pub fn name(&self, name: &str) -> Arc<ResolvedName> {
+    pub(crate) fn name(&self, name: &str) -> Arc<ResolvedName> {
         let mut names = self.lock();
         names.retain(|known| known.strong_count() > 0);
         let mut known = names.iter().filter_map(Weak::upgrade);
@@ -95,7 +95,7 @@ impl Resolver {
     }
 
     /// Starts the look-ups that are due, without waiting.
-    pub fn refresh(&self, now_ms: u64) {
+    pub(crate) fn refresh(&self, now_ms: u64) {
         let names: Vec<Arc<ResolvedName>> = self.lock().iter().filter_map(Weak::upgrade).collect();
         for name in names {
             if !name.lock().state.begin(now_ms) {
@@ -130,12 +130,12 @@ impl Resolver {
 
 impl ResolvedName {
     /// Returns the host name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the addresses known now.
-    pub fn answer(&self) -> NameAnswer {
+    pub(crate) fn answer(&self) -> NameAnswer {
         self.lock().state.answer()
     }
 
@@ -151,7 +151,7 @@ impl ResolvedName {
 
     /// Returns the addresses, and waits only for the end of the first look-up. None means that the name has
     /// no address.
-    pub fn poll_addresses(&self, cx: &Context<'_>) -> Poll<Option<Arc<[IpAddr]>>> {
+    pub(crate) fn poll_addresses(&self, cx: &Context<'_>) -> Poll<Option<Arc<[IpAddr]>>> {
         let mut waited = self.lock();
         match waited.state.answer() {
             NameAnswer::Known(addresses) => Poll::Ready(Some(addresses)),

@@ -143,7 +143,7 @@ pub struct MemberSettings {
 
 impl BalancerSettings {
     /// Returns true if a member has a bound of simultaneous requests.
-    pub fn is_bounded(&self) -> bool {
+    pub(crate) fn is_bounded(&self) -> bool {
         self.members
             .iter()
             .any(|member| member.connections_max.is_some())

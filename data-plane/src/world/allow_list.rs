@@ -69,7 +69,7 @@ impl AllowList {
 
     /// Returns true for a list without networks.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }
 

@@ -70,12 +70,12 @@ impl CorsRule {
         }
     }
 
-    pub fn settings(&self) -> &CorsSettings {
+    pub(crate) fn settings(&self) -> &CorsSettings {
         &self.settings
     }
 
     /// Returns the fields of the response to a request of `origin`. Browsers write the origin in lower case.
-    pub fn fields(&self, origin: Option<&[u8]>) -> &Arc<SecureFields> {
+    pub(crate) fn fields(&self, origin: Option<&[u8]>) -> &Arc<SecureFields> {
         match self.find(origin) {
             Some(fields) => fields,
             None => &self.others,
@@ -83,7 +83,7 @@ impl CorsRule {
     }
 
     /// Returns the field lines of the answer to a preflight, beside the fields of every response.
-    pub fn preflight(&self, origin: &[u8]) -> Arc<[u8]> {
+    pub(crate) fn preflight(&self, origin: &[u8]) -> Arc<[u8]> {
         let is_allowed = self.settings.is_for_all() || self.find(Some(origin)).is_some();
         match is_allowed {
             true => Arc::clone(&self.settings.preflight),

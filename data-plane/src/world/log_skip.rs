@@ -23,7 +23,7 @@ impl StatusSet {
     }
 
     /// Returns true if the set has no status.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == StatusSet::default()
     }
 

@@ -33,7 +33,7 @@ impl MethodSet {
     }
 
     /// Returns the field line Allow with the methods of the set (RFC 9110 §10.2.1).
-    pub fn allow_line(&self) -> Vec<u8> {
+    pub(crate) fn allow_line(&self) -> Vec<u8> {
         format!("Allow: {}\r\n", self.names()).into_bytes()
     }
 }

@@ -277,7 +277,7 @@ impl Fallback {
     }
 
     /// Returns the path to answer with for the requested path `asked`.
-    pub fn path(&self, asked: &[u8]) -> Vec<u8> {
+    pub(crate) fn path(&self, asked: &[u8]) -> Vec<u8> {
         let rest = if self.goes_on { asked } else { b"" };
         [&self.before, rest].concat()
     }
@@ -388,14 +388,17 @@ fn with_readings<T>(head: Option<&RequestHead<'_>>, use_readings: impl FnOnce(&[
 
 impl AccessLog {
     /// Returns true if a response has no line. `head` is the head of the request, if the request could be parsed.
-    pub fn skips(&self, head: Option<&RequestHead<'_>>, status: u16) -> bool {
+    pub(crate) fn skips(&self, head: Option<&RequestHead<'_>>, status: u16) -> bool {
         let skips = |readings: &[&[u8]]| log_skip::skips(&self.skip, readings, status);
         !self.skip.is_empty() && with_readings(head, skips)
     }
 
     /// Returns the statuses with which a response to a request has no line, for a response that is sent later; `None`
     /// for none.
-    pub fn skipped_statuses(&self, head: Option<&RequestHead<'_>>) -> Option<Box<StatusSet>> {
+    pub(crate) fn skipped_statuses(
+        &self,
+        head: Option<&RequestHead<'_>>,
+    ) -> Option<Box<StatusSet>> {
         let skipped = |readings: &[&[u8]]| log_skip::skipped_statuses(&self.skip, readings);
         (!self.skip.is_empty()).then(|| with_readings(head, skipped))?
     }
@@ -414,12 +417,12 @@ impl Route {
     }
 
     /// Returns true if `path` is the prefix, or lies below the prefix in whole components.
-    pub fn covers(&self, path: &[u8]) -> bool {
+    pub(crate) fn covers(&self, path: &[u8]) -> bool {
         request_target::is_below(path, &self.prefix)
     }
 
     /// Returns the number of segments of the prefix.
-    pub fn depth(&self) -> usize {
+    pub(crate) fn depth(&self) -> usize {
         self.prefix.iter().filter(|byte| **byte == b'/').count()
     }
 
@@ -432,7 +435,7 @@ impl Route {
     }
 
     /// Returns true if `allow` and `users` apply to requests with the method.
-    pub fn guards_method(&self, method: Method) -> bool {
+    pub(crate) fn guards_method(&self, method: Method) -> bool {
         let methods = self.guard_methods.as_ref();
         methods.is_none_or(|methods| method.is_unregistered() || methods.contains(method))
     }
@@ -441,7 +444,7 @@ impl Route {
 impl Host {
     /// Returns the target for `path`, and the path after the prefix of the route. The route with the
     /// longest prefix wins.
-    pub fn target<'h, 'p>(&'h self, path: &'p [u8]) -> Option<(&'h RouteTarget, &'p [u8])> {
+    pub(crate) fn target<'h, 'p>(&'h self, path: &'p [u8]) -> Option<(&'h RouteTarget, &'p [u8])> {
         self.target_route(path)
             .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])))
     }
@@ -460,7 +463,7 @@ impl Host {
     /// # Errors
     /// An encoded slash that the route does not pass, or a path that a member could read as a path of another route,
     /// with other guards or outside of the path of the route.
-    pub fn readings(
+    pub(crate) fn readings(
         &self,
         raw_path: &[u8],
         path: &[u8],
@@ -506,7 +509,10 @@ impl Host {
     ///
     /// # Errors
     /// A member could read the path as a path of another route or with other guards.
-    pub fn rewritten_readings(&self, path: &[u8]) -> Result<Option<Box<PathReadings>>, Reject> {
+    pub(crate) fn rewritten_readings(
+        &self,
+        path: &[u8],
+    ) -> Result<Option<Box<PathReadings>>, Reject> {
         let reader = self.target_route(path).map(|route| route.reader);
         let readings = match reader {
             None | Some(PathReader::Server) => None,
@@ -535,7 +541,7 @@ impl Host {
 
     /// Returns the rule that runs the file at `path` of the site; `None` for a file to be sent. The route
     /// with the longest prefix wins.
-    pub fn scripts(&self, path: &[u8]) -> Option<&SiteScripts> {
+    pub(crate) fn scripts(&self, path: &[u8]) -> Option<&SiteScripts> {
         let runs = |route: &&Route| {
             let scripts = route.scripts.as_ref();
             let mut endings = scripts.iter().flat_map(|scripts| scripts.endings.iter());
@@ -553,7 +559,7 @@ impl Host {
     }
 
     /// Returns every route that covers `path` and has a guard or limits the methods.
-    pub fn guards<'h>(&'h self, path: &'h [u8]) -> impl Iterator<Item = &'h Route> {
+    pub(crate) fn guards<'h>(&'h self, path: &'h [u8]) -> impl Iterator<Item = &'h Route> {
         let guarded = self.guarded;
         self.routes
             .iter()
@@ -603,7 +609,7 @@ impl Hosts {
     }
 
     /// Returns the site for a host name without port. Case does not matter, and a trailing dot is ignored.
-    pub fn find(&self, name: &[u8]) -> Option<&Arc<Host>> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&Arc<Host>> {
         // Fast path for the common set-up on a small machine: one site for any name.
         if self.exact.is_empty() && self.suffixes.is_empty() {
             return self.any.map(|index| &self.all[index]);

@@ -81,7 +81,7 @@ pub struct PreviewName {
 
 impl WantedPreviews {
     /// Notes a release for the control plane. Returns true if the control plane may open the release now.
-    pub fn push(&self, name: PreviewName, now_ms: u64) -> bool {
+    pub(crate) fn push(&self, name: PreviewName, now_ms: u64) -> bool {
         note(&mut self.names(), name);
         name.needs_login || now_ms >= self.closed_until_ms.load(Ordering::Relaxed)
     }
@@ -122,7 +122,7 @@ fn note(wanted: &mut Vec<PreviewName>, name: PreviewName) {
 impl Previews {
     /// Returns the release for a host name; None for an unknown name. `has_login` is true if a login guards the whole
     /// site.
-    pub fn find(&self, host: &[u8], has_login: bool) -> Option<PreviewName> {
+    pub(crate) fn find(&self, host: &[u8], has_login: bool) -> Option<PreviewName> {
         let host = host.strip_suffix(b".").unwrap_or(host);
         let label = &host[..host.len().checked_sub(self.parent.len())?];
         let mut labels = self.records.labels.iter();

@@ -41,7 +41,7 @@ impl QueryPattern {
 
     /// Returns the query for a request. `path` and `rest` are decoded; `query` is in the form sent by the
     /// client.
-    pub fn fill(&self, path: &[u8], rest: &[u8], query: Option<&[u8]>) -> Vec<u8> {
+    pub(crate) fn fill(&self, path: &[u8], rest: &[u8], query: Option<&[u8]>) -> Vec<u8> {
         let rest = rest.strip_prefix(b"/").unwrap_or(rest);
         let mut out = Vec::new();
         for part in &self.0 {

@@ -28,7 +28,7 @@ pub struct PathRule {
 
 impl PathRule {
     /// Returns true for a rule that changes nothing.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rate.is_none() && self.cors.is_none() && self.body_bytes.is_none()
     }
 }
@@ -45,7 +45,7 @@ impl RequestRules {
     }
 
     /// Returns the rules with the fields of another site.
-    pub fn with_fields(&self, site: &SecureFields) -> RequestRules {
+    pub(crate) fn with_fields(&self, site: &SecureFields) -> RequestRules {
         let rules = self.0.iter().map(|rule| PathRule {
             cors: rule
                 .cors
@@ -58,7 +58,7 @@ impl RequestRules {
 
     /// Returns the cross-origin access of a path, by the longest prefix. If an application may read the path as a path
     /// with another access, there is none.
-    pub fn cors(&self, path: &[u8], readings: Option<&PathReadings>) -> Option<&CorsRule> {
+    pub(crate) fn cors(&self, path: &[u8], readings: Option<&PathReadings>) -> Option<&CorsRule> {
         let of_one = |path| self.covering(path).find_map(|rule| rule.cors.as_ref());
         let cors = of_one(path)?;
         let is_same = |path| of_one(path).is_some_and(|other| std::ptr::eq(other, cors));
@@ -68,7 +68,7 @@ impl RequestRules {
 
     /// Returns the largest content of a request for a path, by the longest prefix. Among several readings of the path the
     /// smallest size counts, and `usual` is the size for readings without a rule.
-    pub fn body_bytes(
+    pub(crate) fn body_bytes(
         &self,
         path: &[u8],
         readings: Option<&PathReadings>,
@@ -86,7 +86,7 @@ impl RequestRules {
 
     /// Returns the largest content of a request for the path `asked` that is answered by `path`, as far as the rule does
     /// not cover `asked` as well: there a longer prefix may have replaced the size.
-    pub fn body_bytes_apart(&self, path: &[u8], asked: &[u8]) -> Option<u64> {
+    pub(crate) fn body_bytes_apart(&self, path: &[u8], asked: &[u8]) -> Option<u64> {
         let mut sized = self.covering(path).filter(|rule| rule.body_bytes.is_some());
         let rule = sized.next()?;
         rule.body_bytes.filter(|_| !is_below(asked, &rule.prefix))
@@ -103,7 +103,7 @@ impl RequestRules {
     ///
     /// # Errors
     /// The client is over a rate. The error is the longest wait in milliseconds. No rate has taken a token.
-    pub fn take<'r>(
+    pub(crate) fn take<'r>(
         &'r self,
         paths: &[&[u8]],
         client: ClientNetwork,

@@ -43,7 +43,7 @@ impl SecureFields {
     }
 
     /// Returns the fields together with fields that are also sent over plain HTTP.
-    pub fn with_plain(&self, lines: &[u8]) -> SecureFields {
+    pub(crate) fn with_plain(&self, lines: &[u8]) -> SecureFields {
         let (mut all, mut section) = (self.lines.to_vec(), self.section.to_vec());
         all.extend_from_slice(lines);
         qpack::push_lines(lines, &mut section);
@@ -58,7 +58,7 @@ impl SecureFields {
 
     /// Returns the fields for a connection with or without TLS.
     #[inline]
-    pub fn over(&self, is_secure: bool) -> Option<&SecureFields> {
+    pub(crate) fn over(&self, is_secure: bool) -> Option<&SecureFields> {
         match is_secure {
             true => Some(self),
             false => self.plain.as_deref(),

@@ -54,7 +54,7 @@ impl Reaper {
     /// `end` functions is called.
     ///
     /// Errors: those of `spawn`, and EAGAIN once the server is stopping.
-    pub fn start(&self, spawn: impl FnOnce() -> io::Result<Pid>) -> io::Result<Pid> {
+    pub(crate) fn start(&self, spawn: impl FnOnce() -> io::Result<Pid>) -> io::Result<Pid> {
         {
             let mut state = self.lock();
             if state.is_closed {
@@ -82,18 +82,18 @@ impl Reaper {
     }
 
     /// Ends a group: SIGTERM at once, and SIGKILL to the remaining processes after the grace.
-    pub fn end(self: &Arc<Self>, leader: Pid, slot: Option<CallSlot>) {
+    pub(crate) fn end(self: &Arc<Self>, leader: Pid, slot: Option<CallSlot>) {
         self.add_leaving(EndingGroup::new(leader, None, slot));
     }
 
     /// Lets the leader end on its own until `until`. The rest of the group is ended with the leader.
-    pub fn end_later(self: &Arc<Self>, leader: Pid, until: Instant, slot: Option<CallSlot>) {
+    pub(crate) fn end_later(self: &Arc<Self>, leader: Pid, until: Instant, slot: Option<CallSlot>) {
         self.add_leaving(EndingGroup::new(leader, Some(until), slot));
     }
 
     /// Lets the leader end on its own until `until`, and keeps `pipes` open although the server no longer
     /// reads their output.
-    pub fn end_gently(
+    pub(crate) fn end_gently(
         self: &Arc<Self>,
         leader: Pid,
         until: Instant,
@@ -107,7 +107,7 @@ impl Reaper {
     }
 
     /// Ends the rest of a group after its leader has been reaped.
-    pub fn end_rest(self: &Arc<Self>, leader: Pid, slot: Option<CallSlot>) {
+    pub(crate) fn end_rest(self: &Arc<Self>, leader: Pid, slot: Option<CallSlot>) {
         match has_gone(leader) {
             true => drop(self.lock().take(leader)),
             false => self.add_leaving(EndingGroup {
@@ -148,7 +148,7 @@ impl Reaper {
     /// Refuses further starts, ends all groups and waits for their exit, for a bounded time. Groups at work
     /// and groups that may end on their own get SIGTERM at once. Groups with pipes may first clean up for
     /// at most the grace.
-    pub fn finish(self: &Arc<Self>) {
+    pub(crate) fn finish(self: &Arc<Self>) {
         let soon = Instant::now() + GRACE;
         let give_up = soon + 2 * GRACE;
         let mut state = self.lock();

@@ -35,7 +35,7 @@ pub struct ScriptRequest {
     /// Address of the client.
     pub peer: IpAddr,
     /// Port of the client and address of the server.
-    pub ends: Endpoints,
+    pub(crate) ends: Endpoints,
     /// True if the request came over TLS.
     pub secure: bool,
     /// Name of the authenticated user.
@@ -55,11 +55,11 @@ pub struct LocalRequestParts {
     /// Memory of the bodies.
     pub memory: BodyAccount,
     /// Access to other pages of the server.
-    pub subrequests: Option<Rc<dyn Subrequests>>,
+    pub(crate) subrequests: Option<Rc<dyn Subrequests>>,
 }
 
 /// Location of a script for the meta-variables. Paths are decoded.
-pub struct ScriptLocation<'p> {
+pub(crate) struct ScriptLocation<'p> {
     /// Path of the script on the site.
     pub name: &'p [u8],
     /// Rest of the request's path after the script.
@@ -112,7 +112,7 @@ impl ScriptRequest {
     }
 
     /// Calls `use_meta` with the meta-variables of the request for the script at `location`.
-    pub fn with_meta<T>(
+    pub(crate) fn with_meta<T>(
         &self,
         location: &ScriptLocation<'_>,
         use_meta: impl FnOnce(&MetaVariables<'_>) -> T,
@@ -171,7 +171,7 @@ impl ScriptRequest {
     }
 
     /// Returns a subrequest of the client for another page of the server.
-    pub fn subrequest(&self, path: Vec<u8>) -> Subrequest {
+    pub(crate) fn subrequest(&self, path: Vec<u8>) -> Subrequest {
         Subrequest {
             is_head: self.method == Method::Head,
             version: self.version,

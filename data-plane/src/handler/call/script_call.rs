@@ -173,7 +173,11 @@ enum BodyOutcome {
 
 impl<P: Transport> ScriptCall<P> {
     /// Creates a call over `transport`.
-    pub fn new(transport: P, request: &Arc<ScriptRequest>, bounds: CallLimits) -> ScriptCall<P> {
+    pub(crate) fn new(
+        transport: P,
+        request: &Arc<ScriptRequest>,
+        bounds: CallLimits,
+    ) -> ScriptCall<P> {
         let now = Instant::now();
         let due = now + bounds.silent.min(bounds.total);
         ScriptCall {
@@ -193,7 +197,7 @@ impl<P: Transport> ScriptCall<P> {
     }
 
     /// Counts the response body in the memory of the request.
-    pub fn with_memory(self, memory: BodyAccount) -> ScriptCall<P> {
+    pub(crate) fn with_memory(self, memory: BodyAccount) -> ScriptCall<P> {
         ScriptCall { memory, ..self }
     }
 
@@ -205,7 +209,7 @@ impl<P: Transport> ScriptCall<P> {
     }
 
     /// Waits for the head of the script's response and returns the response.
-    pub async fn answer(
+    pub(crate) async fn answer(
         mut self,
         subrequests: Option<Rc<dyn Subrequests>>,
     ) -> Result<Response, HandlerError> {

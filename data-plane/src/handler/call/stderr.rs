@@ -14,7 +14,7 @@ pub(crate) struct StderrLog {
 
 impl StderrLog {
     /// Makes the log for a request.
-    pub fn new(about: &Arc<ScriptRequest>) -> StderrLog {
+    pub(crate) fn new(about: &Arc<ScriptRequest>) -> StderrLog {
         StderrLog {
             about: Arc::clone(about),
             line: Vec::new(),
@@ -23,12 +23,12 @@ impl StderrLog {
     }
 
     /// Returns the request's line for log messages.
-    pub fn about(&self) -> String {
+    pub(crate) fn about(&self) -> String {
         self.about.line()
     }
 
     /// Adds bytes and logs each complete line.
-    pub fn take(&mut self, bytes: &[u8]) {
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             if self.left == 0 {
                 return;
@@ -51,7 +51,7 @@ impl StderrLog {
     }
 
     /// Logs the unfinished last line.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         let line = std::mem::take(&mut self.line);
         let text = line.trim_ascii_end();
         if !text.is_empty() {

@@ -39,7 +39,7 @@ impl Default for FastCgiCodec {
 impl FastCgiCodec {
     /// Sets the number of the request for a connection with `answers` answered requests, in the complete
     /// records `out` as well.
-    pub fn set_request_id(&mut self, answers: u32, out: &mut [u8]) {
+    pub(crate) fn set_request_id(&mut self, answers: u32, out: &mut [u8]) {
         let id = FIRST_REQUEST + (answers % u32::from(u16::MAX)) as u16;
         if std::mem::replace(&mut self.request_id, id) != id {
             fastcgi::renumber(out, id);
@@ -48,12 +48,12 @@ impl FastCgiCodec {
     }
 
     /// Appends a part of the body to `out`. An empty part ends the body.
-    pub fn push_input(&self, part: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn push_input(&self, part: &[u8], out: &mut Vec<u8>) {
         fastcgi::push_input(self.request_id, part, out);
     }
 
     /// Decodes the next step of the response.
-    pub fn decode(&mut self, bytes: &[u8]) -> Result<FastCgiStep, MalformedRecord> {
+    pub(super) fn decode(&mut self, bytes: &[u8]) -> Result<FastCgiStep, MalformedRecord> {
         self.decoder.step(bytes)
     }
 }

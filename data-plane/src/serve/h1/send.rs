@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// The unsent part of one response.
-pub struct ResponseWriter {
+pub(crate) struct ResponseWriter {
     /// Bytes before the source: the header section, or the current chunk with its framing.
     lead: Vec<u8>,
     lead_at: usize,
@@ -29,7 +29,7 @@ pub struct ResponseWriter {
 }
 
 /// Source of a response's content.
-pub enum H1BodySource {
+pub(crate) enum H1BodySource {
     /// No content beyond the lead.
     Nothing,
     /// A stored page.
@@ -40,7 +40,7 @@ pub enum H1BodySource {
 }
 
 /// Result of an attempt to send.
-pub enum SendProgress {
+pub(crate) enum SendProgress {
     /// The kernel has accepted all bytes.
     Done,
     /// The file's bytes are not in the kernel's file cache. The caller runs the read on the thread pool and passes
@@ -58,7 +58,7 @@ enum TlsFilePart {
 
 impl ResponseWriter {
     /// Creates a writer of `lead`, then of `source` from its beginning.
-    pub fn new(lead: Vec<u8>, source: H1BodySource) -> ResponseWriter {
+    pub(crate) fn new(lead: Vec<u8>, source: H1BodySource) -> ResponseWriter {
         ResponseWriter {
             lead,
             lead_at: 0,
@@ -71,7 +71,7 @@ impl ResponseWriter {
     }
 
     /// Creates a writer of `lead`, then of `source` from byte `body_at` of its first piece.
-    pub fn resume(lead: Vec<u8>, source: H1BodySource, body_at: u64) -> ResponseWriter {
+    pub(crate) fn resume(lead: Vec<u8>, source: H1BodySource, body_at: u64) -> ResponseWriter {
         ResponseWriter {
             piece_at: body_at,
             sent: body_at,
@@ -80,14 +80,14 @@ impl ResponseWriter {
     }
 
     /// Accepts the bytes that a [`DiskRead`] returned.
-    pub fn feed(&mut self, bytes: Vec<u8>) {
+    pub(crate) fn feed(&mut self, bytes: Vec<u8>) {
         if !bytes.is_empty() {
             self.disk = Some(bytes);
         }
     }
 
     /// Sends as many bytes as the socket accepts. `now_us` is the worker's time in microseconds.
-    pub fn poll_send(
+    pub(crate) fn poll_send(
         &mut self,
         stream: &mut MaybeTlsStream,
         scratch: &mut [u8],

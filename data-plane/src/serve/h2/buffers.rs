@@ -7,7 +7,7 @@ use wire::h2::hpack::HpackScratch;
 
 /// Buffers shared by all HTTP/2 connections of a worker, in use only while a connection is polled.
 #[derive(Default)]
-pub struct H2Buffers {
+pub(crate) struct H2Buffers {
     pub(super) request: RefCell<FieldSection>,
     pub(super) strings: RefCell<HpackScratch>,
     /// Encoded frames to be sent.

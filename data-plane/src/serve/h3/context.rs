@@ -29,7 +29,7 @@ struct QuicWorker {
 
 /// State shared by the HTTP/3 connections of a worker.
 #[derive(Default)]
-pub struct H3Context {
+pub(crate) struct H3Context {
     requests: RefCell<Vec<FieldSection>>,
     pub(super) strings: RefCell<QpackScratch>,
     /// Endpoints with sockets that the worker reads for all workers.

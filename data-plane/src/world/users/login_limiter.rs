@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 /// Limiter of failed logins, a single limiter for the process.
 #[derive(Default)]
-pub struct LoginLimiter {
+pub(crate) struct LoginLimiter {
     clients: HashMap<ClientNetwork, ClientRecord>,
     /// Neighbourhoods in which wrong logins count. A program that guesses passwords often has a whole range of addresses.
     failed: MarkTable<Neighbourhood>,
@@ -49,14 +49,14 @@ impl ClientRecord {
 impl LoginLimiter {
     /// Returns true if the client may try an unknown login. A refused client may try again within
     /// [`LOGIN_FAILURE_SECONDS`].
-    pub fn may_try(&self, client: ClientNetwork, now_ms: u64) -> bool {
+    pub(crate) fn may_try(&self, client: ClientNetwork, now_ms: u64) -> bool {
         self.of(client).with_one_more(now_ms).is_some()
     }
 
     /// Takes a token for a try, which counts as a failure until [`LoginLimiter::succeeded`] or
     /// [`LoginLimiter::refund`] is called. Returns false if no token is left.
     #[must_use]
-    pub fn tries(&mut self, client: ClientNetwork, now_ms: u64) -> bool {
+    pub(super) fn tries(&mut self, client: ClientNetwork, now_ms: u64) -> bool {
         let Some(full_at_ms) = self.of(client).with_one_more(now_ms) else {
             return false;
         };
@@ -66,26 +66,26 @@ impl LoginLimiter {
     }
 
     /// Records that a login with a token was right, and gives the token back.
-    pub fn succeeded(&mut self, client: ClientNetwork, now_ms: u64) {
+    pub(super) fn succeeded(&mut self, client: ClientNetwork, now_ms: u64) {
         self.refund(client);
         self.record_success(client, now_ms);
     }
 
     /// Records that a login without a token was right.
-    pub fn record_success(&mut self, client: ClientNetwork, now_ms: u64) {
+    pub(crate) fn record_success(&mut self, client: ClientNetwork, now_ms: u64) {
         self.make_room(client, now_ms);
         let known = self.clients.entry(client).or_default();
         known.trusted_until_ms = now_ms + LOGIN_TRUSTED_SECONDS * 1_000;
     }
 
     /// Records that a login was wrong.
-    pub fn record_failure(&mut self, client: ClientNetwork, now_ms: u64) {
+    pub(crate) fn record_failure(&mut self, client: ClientNetwork, now_ms: u64) {
         let until_ms = now_ms + LOGIN_FAILED_SECONDS * 1_000;
         self.failed.mark(client, until_ms, now_ms);
     }
 
     /// Gives back the token of a login that was never hashed.
-    pub fn refund(&mut self, client: ClientNetwork) {
+    pub(super) fn refund(&mut self, client: ClientNetwork) {
         if let Some(known) = self.clients.get_mut(&client) {
             known.full_at_ms = known.full_at_ms.saturating_sub(TOKEN_MS);
         }

@@ -15,9 +15,11 @@ use std::hash::BuildHasher;
 use crate::world::users::password_hash::PasswordHash;
 use base::digest::sha256;
 
-pub use crate::world::users::password_hash::{PasswordTooLong, hash_password};
+pub use crate::world::users::password_hash::hash_password;
 pub use basic_auth::user_name;
-pub use logins::{LoginLookup, Logins, UnverifiedLogin};
+pub use logins::LoginLookup;
+pub use logins::Logins;
+pub(crate) use logins::UnverifiedLogin;
 
 /// Users of a file, with the hashes of the passwords.
 #[derive(Debug)]
@@ -97,11 +99,6 @@ impl Users {
         Ok(())
     }
 
-    /// Returns the number of users.
-    pub fn count(&self) -> usize {
-        self.hashes.len()
-    }
-
     /// Returns true if the file has a user called `name`.
     pub fn contains(&self, name: &str) -> bool {
         self.names.contains_key(name)
@@ -133,7 +130,7 @@ impl Users {
 
 /// Returns true if a name is valid for a user, in a file and in a request (RFC 7617 §2: no colon, no
 /// control characters; a `#` would begin a comment).
-pub fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     (1..=255).contains(&name.len())
         && !name.starts_with('#')
         && !name.contains(|char: char| char == ':' || char.is_control())

@@ -32,7 +32,7 @@ impl BodyError {
     }
 
     /// Converts the error to a handler's error for the request with the request line `line`.
-    pub fn fault(self, line: &str) -> HandlerError {
+    pub(crate) fn fault(self, line: &str) -> HandlerError {
         let reject = self.reject();
         match self {
             BodyError::DiskFailed(why) | BodyError::NoDescriptor(why) => {

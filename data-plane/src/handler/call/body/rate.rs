@@ -31,7 +31,7 @@ pub(crate) struct RatedPipe {
 impl RatedPipe {
     /// Makes the reader for a client that may pause for `patience`, or for the general grace period if
     /// longer.
-    pub fn new(reader: PipeReader, patience: Duration) -> RatedPipe {
+    pub(crate) fn new(reader: PipeReader, patience: Duration) -> RatedPipe {
         let grace_seconds = patience.as_secs().max(UPLOAD_GRACE_SECONDS);
         RatedPipe {
             reader,
@@ -41,7 +41,7 @@ impl RatedPipe {
     }
 
     /// Takes bytes of the body, as [`PipeReader::poll_take`] does.
-    pub fn poll_take(
+    pub(crate) fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
@@ -59,17 +59,17 @@ impl RatedPipe {
     }
 
     /// Returns true if the call is waiting for the client.
-    pub fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         self.rate.is_awaited()
     }
 
     /// Returns true if the call is waiting for a client below the minimum rate.
-    pub fn is_too_slow(&self) -> bool {
+    pub(crate) fn is_too_slow(&self) -> bool {
         self.is_awaited() && self.rate.bucket.is_too_slow
     }
 
     /// Returns the pace of the client.
-    pub fn pace(&self) -> ClientPace {
+    pub(crate) fn pace(&self) -> ClientPace {
         if self.is_awaited() && !self.is_patient {
             self.rate.pace()
         } else {
@@ -91,7 +91,7 @@ pub(crate) struct TransferRate {
 
 impl TransferRate {
     /// Makes the state for a new transfer.
-    pub fn new() -> TransferRate {
+    pub(crate) fn new() -> TransferRate {
         TransferRate::with_minimum(DOWNLOAD_BYTES_PER_SECOND, DOWNLOAD_GRACE_SECONDS)
     }
 
@@ -115,7 +115,7 @@ impl TransferRate {
 
     /// Counts the time of waiting for the client and returns the client's pace. Wakes the task for the next
     /// check.
-    pub fn wait(&mut self, cx: &mut Context<'_>) -> ClientPace {
+    pub(crate) fn wait(&mut self, cx: &mut Context<'_>) -> ClientPace {
         for _ in 0..self.waits.poll(cx) {
             self.end_period();
         }
@@ -123,7 +123,7 @@ impl TransferRate {
     }
 
     /// Returns true if the call is waiting for the client.
-    pub fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         self.waits.since.is_some()
     }
 
@@ -142,12 +142,12 @@ impl TransferRate {
     }
 
     /// Records that the call does not wait for the client.
-    pub fn end_wait(&mut self) {
+    pub(crate) fn end_wait(&mut self) {
         self.waits.end();
     }
 
     /// Counts `bytes` taken or sent by the client.
-    pub fn take(&mut self, bytes: usize) {
+    pub(crate) fn take(&mut self, bytes: usize) {
         self.waits.end();
         self.bucket.add(bytes as u64);
         self.bucket_over_share.add(bytes as u64);

@@ -49,7 +49,7 @@ impl RequestBody {
     /// A short body without a Content-Length gets the length as counted, because most programs read exactly
     /// CONTENT_LENGTH bytes. A long body without a Content-Length is spooled to its end if `spool` allows
     /// spooling. If the memory is full, a body that needs no spooling is passed on unbuffered.
-    pub async fn receive(
+    pub(crate) async fn receive(
         mut reader: PipeReader,
         framing: BodyLength,
         peer: IpAddr,
@@ -94,7 +94,10 @@ impl RequestBody {
 
     /// Waits for `slot`. Meanwhile the body is marked as queued, so that the pause does not delay other
     /// bodies of the client.
-    pub async fn queued<T>(body: &mut Option<RequestBody>, slot: impl Future<Output = T>) -> T {
+    pub(crate) async fn queued<T>(
+        body: &mut Option<RequestBody>,
+        slot: impl Future<Output = T>,
+    ) -> T {
         let mut mark = |is_queued| {
             let rest = body.as_mut().and_then(|body| body.rest.as_mut());
             if let Some(BodyRest::Streamed(reader)) = rest {
@@ -153,7 +156,7 @@ pub(crate) enum BodyReader {
 impl BodyReader {
     /// Creates the reader for a client that may pause for `patience`, or for the general grace period if
     /// longer.
-    pub fn new(rest: BodyRest, patience: Duration) -> BodyReader {
+    pub(crate) fn new(rest: BodyRest, patience: Duration) -> BodyReader {
         match rest {
             BodyRest::Streamed(reader) => BodyReader::Streamed(RatedPipe::new(reader, patience)),
             BodyRest::Spooled(spooled) => BodyReader::Spooled(spooled),
@@ -161,7 +164,7 @@ impl BodyReader {
     }
 
     /// Takes bytes of the body, as [`PipeReader::poll_take`] does.
-    pub fn poll_take(
+    pub(crate) fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
@@ -174,17 +177,17 @@ impl BodyReader {
     }
 
     /// Returns true if the whole body was spooled before the call began.
-    pub fn is_spooled(&self) -> bool {
+    pub(crate) fn is_spooled(&self) -> bool {
         matches!(self, BodyReader::Spooled(_))
     }
 
     /// Returns true if the call is waiting for the client.
-    pub fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         matches!(self, BodyReader::Streamed(pipe) if pipe.is_awaited())
     }
 
     /// Returns true if the call is waiting for a client so slow that the slot of the call is promised to a waiting call.
-    pub fn is_slot_promised(&self, slot: Option<&mut CallSlot>) -> bool {
+    pub(crate) fn is_slot_promised(&self, slot: Option<&mut CallSlot>) -> bool {
         match (self, slot) {
             (BodyReader::Streamed(pipe), Some(slot)) if pipe.is_awaited() => {
                 pipe.is_too_slow() && slot.yield_to_any_client()

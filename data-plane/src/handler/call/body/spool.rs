@@ -77,7 +77,7 @@ type PendingRead = Pin<Box<dyn Future<Output = Result<io::Result<Vec<u8>>, Threa
 impl BodySpool {
     /// Makes a spool with files in `folder`, which must exist when the first body is spooled. Refusals for
     /// a client's share are counted in `refusals`.
-    pub fn new(folder: &Path, refusals: &Arc<RefusalCounters>) -> BodySpool {
+    pub(crate) fn new(folder: &Path, refusals: &Arc<RefusalCounters>) -> BodySpool {
         BodySpool {
             folder: folder.to_owned(),
             pool: ThreadPool::new("anthill-spool", SPOOL_THREADS, SPOOL_QUEUE_MAX),
@@ -101,7 +101,7 @@ impl BodySpool {
 
     /// Returns the number of bytes in spool files, of all bodies.
     #[cfg(test)]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.ledger().all.bytes
     }
 
@@ -241,12 +241,12 @@ const NAME_PREFIX: &str = ".body.";
 
 impl SpooledBody {
     /// Returns the length of the body in bytes.
-    pub fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         self.length
     }
 
     /// Takes bytes of the body as [`PipeReader::poll_take`] does. A read error of the disk breaks the pipe.
-    pub fn poll_take(
+    pub(crate) fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
