@@ -125,7 +125,7 @@ impl Default for RuleCounters {
 
 impl RuleCounters {
     /// Counts a request refused by the rule at `index` of the table of all rules.
-    pub(crate) fn increment(&self, index: usize) {
+    pub fn increment(&self, index: usize) {
         if let Some(counter) = self.0.get(index) {
             counter.increment();
         }

@@ -5,6 +5,8 @@
 //! as well: a [`FileLoad`] for the caller to run on another thread. A change of files makes a new [`Site`]
 //! that shares all unchanged parts with the old site.
 
+#![allow(unreachable_pub)]
+
 mod site_response;
 mod content_budget;
 mod preconditions;
