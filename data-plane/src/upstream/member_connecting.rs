@@ -150,6 +150,7 @@ mod tests {
     use super::*;
     use crate::upstream::resolver::Resolver;
     use crate::upstream::settings::{ConnectionSettings, MemberHost};
+    use socket2::{Domain, Socket, Type};
     use std::future::poll_fn;
     use std::net::{IpAddr, SocketAddr, TcpListener};
 
@@ -178,9 +179,26 @@ mod tests {
         runtime.block_on(poll_fn(|cx| connecting.poll(cx)))
     }
 
+    /// Listens at 127.0.0.3, and returns sockets at the same port of 127.0.0.1 and 127.0.0.2 that do not listen, so that
+    /// no other program listens there.
+    fn listen_at_third_address() -> (TcpListener, [Socket; 2]) {
+        loop {
+            let listener = TcpListener::bind("127.0.0.3:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let closed = [1, 2].map(|last| {
+                let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+                let address = SocketAddr::from(([127, 0, 0, last], port));
+                socket.bind(&address.into()).map(|()| socket)
+            });
+            if let [Ok(first), Ok(second)] = closed {
+                return (listener, [first, second]);
+            }
+        }
+    }
+
     #[test]
     fn the_next_address_is_tried_after_a_failure() {
-        let listener = TcpListener::bind("127.0.0.3:0").unwrap();
+        let (listener, _closed) = listen_at_third_address();
         assert!(connect(&listener, &[1, 2, 3]).is_ok());
         assert_eq!(
             listener.accept().unwrap().1.ip(),
