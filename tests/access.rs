@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use anthill::limits;
+use data_plane::limits;
 
 use crate::clients::{Answer, anthill, anthill_with_input, ask, curl, visit_with, wait_until};
 use crate::support::h2::H2;

@@ -13,22 +13,22 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use anthill::build::{self, SharedResources};
-use anthill::cache::PageCache;
 use anthill::config;
 use anthill::git::post_receive::PushNotifier;
-use anthill::ledger::active_requests::ActiveRequestLedger;
-use anthill::ledger::body_memory::BodyMemory;
-use anthill::ledger::route_counters::RouteLedger;
-use anthill::ledger::shared_limit::RefusalCounters;
-use anthill::ledger::stats::Counters;
-use anthill::serve::worker::{self, Audience, ProcessContext, WorkerCommand, WorkerListener};
-use anthill::site::ContentBudget;
-use anthill::tls::{SelfSigned, TicketKeys};
-use anthill::upstream::{Backends, session_key_file};
-use anthill::world::users::Logins;
 use base::clock;
 use base::log::{RareLines, Sinks};
 use base::thread_pool::ThreadPool;
+use data_plane::cache::PageCache;
+use data_plane::ledger::active_requests::ActiveRequestLedger;
+use data_plane::ledger::body_memory::BodyMemory;
+use data_plane::ledger::route_counters::RouteLedger;
+use data_plane::ledger::shared_limit::RefusalCounters;
+use data_plane::ledger::stats::Counters;
+use data_plane::serve::worker::{self, Audience, ProcessContext, WorkerCommand, WorkerListener};
+use data_plane::site::ContentBudget;
+use data_plane::tls::{SelfSigned, TicketKeys};
+use data_plane::upstream::{Backends, session_key_file};
+use data_plane::world::users::Logins;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use tempfile::TempDir;
@@ -163,7 +163,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         https_port: None,
         challenges: Arc::default(),
         h3_port: Some(8443),
-        programs: Arc::new(anthill::handler::call::process::ProcessRunner::new(
+        programs: Arc::new(data_plane::handler::call::process::ProcessRunner::new(
             1,
             std::path::Path::new("/"),
             &refusals,
@@ -173,7 +173,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         )),
         backends: Arc::new(Backends::new(&refusals)),
         balancers: Arc::new(build::new_balancers(session_key_file::make()).expect("a registry")),
-        resolver: Arc::new(anthill::upstream::resolver::Resolver::system()),
+        resolver: Arc::new(data_plane::upstream::resolver::Resolver::system()),
         pseudonym: build::new_pseudonym(),
         body_memory: BodyMemory::new(1 << 20),
         pushes: PushNotifier::new().0,

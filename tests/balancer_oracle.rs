@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use anthill::upstream::balancer::{
+use data_plane::upstream::balancer::{
     Balancer, BalancerEdit, ChooseRequest, Lease, MemberEdit, NoMember, SessionKey,
 };
-use anthill::upstream::settings::{
+use data_plane::upstream::settings::{
     AdminState, BalancerSettings, BalancingMethod, EjectionSettings, MemberHost, MemberRole,
     MemberSettings, MemberUrl, StickySettings,
 };

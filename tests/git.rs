@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anthill::limits;
+use anthill::git::limits;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::support::wire::wait_until;

@@ -60,7 +60,7 @@ impl Rooms {
 
     /// Returns the rule that a path in the room `name` of `package` violates.
     fn breach(&self, package: &str, name: &str, path: &[String]) -> Option<String> {
-        let is_ours = ["crate", "anthill_data_plane"].contains(&path[0].as_str());
+        let is_ours = ["crate", "data_plane"].contains(&path[0].as_str());
         let named = path.get(1).filter(|named| is_ours && *named != name)?;
         let (own, other) = (self.place(package, name)?, self.place(package, named)?);
         let is_allowed = other < own && self.0[own].may_name.contains(named);
@@ -313,12 +313,9 @@ fn a_breach_is_seen_wherever_it_hides() {
     assert_eq!(
         seen(
             "publish/src#cli/mod.rs",
-            "use anthill_data_plane::{limits, serve::worker};\nuse crate::key;"
+            "use data_plane::{limits, serve::worker};\nuse crate::key;"
         ),
-        [
-            "1: anthill_data_plane::limits",
-            "1: anthill_data_plane::serve::worker"
-        ]
+        ["1: data_plane::limits", "1: data_plane::serve::worker"]
     );
     assert_eq!(
         seen(

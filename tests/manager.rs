@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, UdpSocket};
 
-use anthill::limits;
+use data_plane::limits;
 
 use crate::support::member::{Member, ok};
 use crate::support::wire::Wire;

@@ -1,7 +1,7 @@
 //! Clients of the manager that ask for much and read nothing: the sites keep the memory of bodies, and logins keep
 //! their places.
 
-use anthill::limits::MANAGER_STREAMS_MAX;
+use anthill::manager::limits::MANAGER_STREAMS_MAX;
 
 use crate::manager::{LOCAL, Manager, config, events, open};
 use crate::support::Server;

@@ -36,7 +36,7 @@ fn large_texts_are_compressed_for_clients_that_accept_gzip() {
             assert_eq!(answer.field("vary"), Some("Accept-Encoding"), "{path}");
             assert!(answer.body.contains(part), "{path} {answer:?}");
         }
-        let is_large = plain.body.len() >= anthill::limits::MANAGER_GZIP_BYTES_MIN;
+        let is_large = plain.body.len() >= anthill::manager::limits::MANAGER_GZIP_BYTES_MIN;
         let expected = is_large.then_some("gzip");
         assert_eq!(coded.field("content-encoding"), expected, "{path}");
         let refused = manager.curl(path, &["-H", "Accept-Encoding: br, gzip;q=0"]);
@@ -254,7 +254,10 @@ fn a_page_of_many_members_shows_states_and_numbers() {
     let server = Server::start(&config(LOCAL, &urls));
     let manager = Manager::of(&server);
     let size = manager.get("/").body.len();
-    assert!(size > anthill::limits::MANAGER_LARGE_PAGE_BYTES, "{size}");
+    assert!(
+        size > anthill::manager::limits::MANAGER_LARGE_PAGE_BYTES,
+        "{size}"
+    );
     let mut viewer = Viewer::start(&manager, &["--compressed"]);
     viewer.event();
     let mut row_with = |url: &str, text: &str| {

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anthill::limits::{CALL_RESERVED_BYTES, MEMBER_UNSENT_BYTES};
+use data_plane::limits::{CALL_RESERVED_BYTES, MEMBER_UNSENT_BYTES};
 
 use crate::h2_members::nghttpd;
 use crate::support::h2::H2;

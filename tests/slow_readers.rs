@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anthill::limits::SOCKET_UNSENT_BYTES;
+use data_plane::limits::SOCKET_UNSENT_BYTES;
 
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Wire, wait_until};

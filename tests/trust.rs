@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use anthill::limits;
+use data_plane::limits;
 
 use crate::access::authorization;
 #[cfg(feature = "http3")]

@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::Duration;
 
-use anthill::limits::READ_BUFFER_BYTES;
+use data_plane::limits::READ_BUFFER_BYTES;
 use wire::h2::frame;
 
 use crate::support::h2::H2;

@@ -819,7 +819,7 @@ fn refused_logins(server: &Server) -> usize {
 
 /// Fills the queue of logins with guesses, `each` of them by one client. Returns the connections of the guesses.
 fn fill_logins(server: &Server, each: usize) -> Vec<Wire> {
-    let admitted = anthill::limits::LOGIN_THREADS + anthill::limits::LOGIN_QUEUE_MAX;
+    let admitted = data_plane::limits::LOGIN_THREADS + data_plane::limits::LOGIN_QUEUE_MAX;
     let mut guesses = Vec::new();
     // A thread may be slow to take its first guess from the queue, and a guess received meanwhile is
     // refused. All places are taken when all guesses but `admitted` are refused.

@@ -1,15 +1,11 @@
 //! The anthill web server as a library: the configuration, the control plane and the commands above the data plane.
 //! The binary only calls [`cli::run`].
 //!
-//! The modules, called rooms, are listed from the bottom up, above the rooms of the package `anthill-data-plane`.
+//! The modules, called rooms, are listed from the bottom up, above the rooms of the crate `data_plane`.
 //! ARCHITECTURE.md says what each room is for and what a room may import, and `tests/layers.rs` checks the imports.
 
 // Without releases, a value of `ReleaseSupport` is impossible, and the compiler sees that code with a value never runs.
 #![cfg_attr(not(feature = "releases"), allow(unreachable_code, unused_variables))]
-
-pub use anthill_data_plane::{
-    cache, handler, hits, ledger, limits, serve, site, tls, upstream, world,
-};
 
 pub mod git;
 pub mod config;

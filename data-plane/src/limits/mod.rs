@@ -1,7 +1,7 @@
-//! Every bound of the program, with its unit, its reason and the effect of reaching it.
+//! Every bound of the data plane, with its unit, its reason and the effect of reaching it.
 //!
-//! Bounds that an operator may change are fields of [`Limits`] (`[server] limits = { … }`). Bounds for
-//! developers are constants, in one file for each module of the crate that enforces the bounds, and used as
+//! Bounds that an operator may change are fields of [`Limits`] (`[server] limits = { … }`), also those of the control
+//! plane. Bounds for developers are constants, in one file for each room that enforces the bounds, and used as
 //! `limits::NAME`. The unit is part of each name.
 
 mod ledger;
@@ -14,31 +14,17 @@ mod cache;
 #[cfg(feature = "http3")]
 mod h3;
 mod hits;
-mod config;
-mod admin;
 mod serve;
-mod control;
-mod acme;
-mod backup;
-mod deploy;
-mod manager;
 
-pub use crate::limits::acme::*;
-pub use crate::limits::admin::*;
-pub use crate::limits::backup::*;
 pub use crate::limits::cache::*;
-pub use crate::limits::config::*;
-pub use crate::limits::control::*;
-pub use crate::limits::deploy::*;
 #[cfg(feature = "http3")]
 pub(crate) use crate::limits::h3::*;
 pub use crate::limits::handler::*;
 pub(crate) use crate::limits::hits::*;
 pub use crate::limits::ledger::*;
-pub use crate::limits::manager::*;
 pub use crate::limits::serve::*;
 pub use crate::limits::site::*;
-pub(crate) use crate::limits::tls::*;
+pub use crate::limits::tls::*;
 pub use crate::limits::upstream::*;
 pub use crate::limits::world::*;
 

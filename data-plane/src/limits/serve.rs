@@ -29,6 +29,9 @@ pub(crate) const SHORT_STALL_MILLISECONDS: u64 = 1_000;
 /// Wait of a client without a connection after which the slowest of all requests gives way, even if the request moves
 /// more often than once in [`SHORT_STALL_MILLISECONDS`]: 2 s. A client that drips bytes would otherwise keep its place.
 pub(crate) const ANY_STALL_WAIT_MILLISECONDS: u64 = 2_000;
+/// Connections of one listener of the manager and one worker beyond the limit `connections`: the connections of a
+/// browser, and of some programs.
+pub(crate) const MANAGER_CONNECTIONS_RESERVED: usize = 8;
 
 // Request heads and handshakes
 

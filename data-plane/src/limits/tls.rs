@@ -8,3 +8,5 @@ pub(crate) const TLS_CLIENT_TICKETS: usize = 8;
 /// file of the site's certificate adds one of 24 bytes. A connection older than the last 64 such reloads is refused with
 /// 421.
 pub(crate) const FORMER_IDENTITIES_MAX: usize = 64;
+/// Days until the end of a certificate file below which the manager warns, 14: two weeks to get another file.
+pub const MANAGER_CERTIFICATE_DAYS_MIN: i64 = 14;

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::acme::error::{AcmeError, clean};
+use crate::acme::limits::ACME_HOOK_OUTPUT_BYTES_MAX;
 use crate::acme::renewer_state::PauseFn;
-use crate::limits::ACME_HOOK_OUTPUT_BYTES_MAX;
 
 /// Program and deadline of the hook.
 pub(super) struct DnsHook<'h> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::limits::ACME_PROBLEM_CHARS_MAX;
+use crate::acme::limits::ACME_PROBLEM_CHARS_MAX;
 use wire::json::Json;
 
 /// Failure of a step.

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use rustls::StreamOwned;
 
 use crate::acme::error::AcmeError;
-use crate::limits::{
+use crate::acme::limits::{
     ACME_CALL_SECONDS, ACME_CONNECT_SECONDS, ACME_FIELDS_MAX, ACME_HEAD_BYTES_MAX,
     ACME_RESPONSE_BYTES_MAX,
 };
-use crate::tls::{TlsClient, TlsClientSettings};
+use data_plane::tls::{TlsClient, TlsClientSettings};
 use wire::date::parse_http_date;
 use wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 use wire::h1::response_head::{

@@ -7,8 +7,8 @@ use aws_lc_rs::signature::{EcdsaKeyPair, KeyPair as _};
 
 use crate::acme::error::AcmeError;
 use crate::config::EabConfig;
-use crate::tls::CsrKey;
 use base::digest::{base64url, sha256};
+use data_plane::tls::CsrKey;
 use wire::json::quoted;
 
 /// P-256 key of an account.
@@ -28,7 +28,7 @@ pub(super) enum Signer<'s> {
 impl AccountKey {
     /// Generates a key.
     pub(super) fn generate() -> Result<AccountKey, AcmeError> {
-        let failed = |error: crate::tls::TlsError| AcmeError::new(error.to_string());
+        let failed = |error: data_plane::tls::TlsError| AcmeError::new(error.to_string());
         let pem = CsrKey::generate().and_then(|key| key.to_pem());
         AccountKey::from_pem(&pem.map_err(failed)?)
     }

@@ -13,6 +13,7 @@ mod error;
 mod dns_hook;
 mod https_client;
 mod jws;
+mod limits;
 mod order;
 mod renewer;
 mod renewer_state;
@@ -23,7 +24,7 @@ mod store;
 pub use renewer_state::{AcmeReport, CertificateReport};
 
 use crate::config::Config;
-use crate::tls::PendingChallenges;
+use data_plane::tls::PendingChallenges;
 use renewer_state::{AcmePlan, RenewerShared};
 use std::sync::Arc;
 use std::thread;

@@ -11,11 +11,11 @@ use super::session::{AcmeSession, is_base64url};
 use super::store::{CertificateStore, StoredOrder};
 use crate::acme::dns_hook::{DnsHook, TxtRecord};
 use crate::acme::error::{AcmeError, words};
+use crate::acme::limits::{ACME_POLL_SECONDS_MAX, ACME_RESUMES_MAX, ACME_VALIDATION_SECONDS};
 use crate::config::{AcmeConfig, ChallengeType};
-use crate::limits::{ACME_POLL_SECONDS_MAX, ACME_RESUMES_MAX, ACME_VALIDATION_SECONDS};
-use crate::tls::{CsrKey, IssuedCertificate, PendingChallenges, PostedChallenge};
 use base::clock::unix_seconds_now;
 use base::digest::{base64url, sha256};
+use data_plane::tls::{CsrKey, IssuedCertificate, PendingChallenges, PostedChallenge};
 use wire::json::{Json, quoted};
 
 /// Certificate to obtain: names, challenge type, and stores.

@@ -16,9 +16,9 @@ use crate::acme::schedule::{RenewalAction, RenewalState};
 use crate::acme::session::{AcmeSession, RenewalInfo};
 use crate::acme::store::{AcmeStore, CertificateStore};
 use crate::config::{ChallengeType, ManagedCertificate};
-use crate::tls::{IssuedCertificate, PendingChallenges};
 use base::clock::format_utc;
 use base::clock::unix_seconds_now;
+use data_plane::tls::{IssuedCertificate, PendingChallenges};
 
 /// Runs the renewer until the server stops.
 pub(super) fn run(shared: &RenewerShared, ledger: &Arc<PendingChallenges>) {

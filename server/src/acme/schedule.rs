@@ -2,11 +2,11 @@
 //!
 //! The state outlives restarts, so that a server that crashes repeatedly does not send orders repeatedly.
 
-use crate::limits::{
+use crate::acme::limits::{
     ACME_ORDERS_PER_DAY, ACME_ORDERS_PER_HOUR, ACME_RENEWAL_INFO_SECONDS_MAX,
     ACME_RENEWAL_INFO_SECONDS_MIN, ACME_RETRY_SECONDS, ACME_RETRY_SECONDS_MAX,
 };
-use crate::tls::IssuedCertificate;
+use data_plane::tls::IssuedCertificate;
 use wire::json::{Json, quoted};
 
 /// Stored history of one certificate. Times are Unix seconds.

@@ -1,7 +1,7 @@
 //! Session with a directory (RFC 8555): URLs, nonces, the account, and signed requests.
 
+use crate::acme::limits::ACME_NONCE_TRIES;
 use crate::config::AcmeConfig;
-use crate::limits::ACME_NONCE_TRIES;
 use base::clock::unix_seconds_now;
 use wire::json::{Json, quoted};
 use wire::request_head::Method;

@@ -21,8 +21,8 @@ use super::jws::AccountKey;
 use super::schedule::RenewalState;
 use crate::acme::error::AcmeError;
 use crate::config::ManagedCertificate;
-use crate::tls::IssuedCertificate;
 use base::atomic_file;
+use data_plane::tls::IssuedCertificate;
 use wire::json::{Json, quoted};
 
 /// Folder `acme` of the state folder.

@@ -3,7 +3,7 @@
 use crate::admin::balancers::latency;
 use crate::admin::status::{joined, or_null};
 use crate::admin::text_table::{LINE_WIDTH, TextTable, duration};
-use crate::ledger::active_requests::{ActiveRequest, OldestRequests};
+use data_plane::ledger::active_requests::{ActiveRequest, OldestRequests};
 use wire::json::quoted;
 
 /// Requests under way at one moment.

@@ -5,9 +5,9 @@
 
 use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope, EditableValue};
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
+use crate::admin::limits::{EDIT_HISTORY_ENTRIES_MAX, EDIT_SUSPECTS_MAX, EDITS_IN_FORCE_MAX};
 use crate::config::{parse_member_url, shown_url};
-use crate::limits::{EDIT_HISTORY_ENTRIES_MAX, EDIT_SUSPECTS_MAX, EDITS_IN_FORCE_MAX};
-use crate::upstream::settings::MemberUrl;
+use data_plane::upstream::settings::MemberUrl;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

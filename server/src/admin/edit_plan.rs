@@ -6,11 +6,11 @@ use crate::admin::edit_ledger::{
 };
 use crate::admin::edit_value::{EditKind, EditScope, EditableValue};
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
+use crate::admin::limits::EDIT_VALUES_MAX;
 use crate::admin::member_name::{find_balancer, find_member};
 use crate::config::{parse_member_url, shown_url};
-use crate::limits::EDIT_VALUES_MAX;
-use crate::upstream::balancer::{BalancerReport, MemberState};
-use crate::upstream::settings::{AdminState, CheckKind, MemberHost};
+use data_plane::upstream::balancer::{BalancerReport, MemberState};
+use data_plane::upstream::settings::{AdminState, CheckKind, MemberHost};
 
 /// Balancers of anthill.toml and the edits, as a command finds them.
 pub struct EditView<'v> {

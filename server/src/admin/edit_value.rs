@@ -2,13 +2,13 @@
 //! in the forms of Apache's balancer-manager, and the ranges. Pure.
 
 use crate::admin::edited_balancer::{CheckWord, EditedBalancer};
-use crate::admin::value_text::{duration_text, weight_text};
-use crate::config::{parse_duration, suggest};
-use crate::limits::{
-    CONFIG_IN_A_ROW_MAX, CONFIG_MEMBER_SET_MAX, EDIT_CHECK_INTERVAL_SECONDS_MAX,
-    EDIT_QUEUE_TIMEOUT_SECONDS_MAX, EDIT_TEXT_BYTES_MAX,
+use crate::admin::limits::{
+    EDIT_CHECK_INTERVAL_SECONDS_MAX, EDIT_QUEUE_TIMEOUT_SECONDS_MAX, EDIT_TEXT_BYTES_MAX,
 };
-use crate::upstream::settings::{AdminState, BalancingMethod, MemberRole, StickySettings};
+use crate::admin::value_text::{duration_text, weight_text};
+use crate::config::limits::{CONFIG_IN_A_ROW_MAX, CONFIG_MEMBER_SET_MAX};
+use crate::config::{parse_duration, suggest};
+use data_plane::upstream::settings::{AdminState, BalancingMethod, MemberRole, StickySettings};
 use std::time::Duration;
 
 /// Owner of a value.

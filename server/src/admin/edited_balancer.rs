@@ -3,10 +3,10 @@
 
 use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::{OperatorError, read_balancer, shown_url};
-use crate::upstream::balancer::{
+use data_plane::upstream::balancer::{
     BalancerEdit, BalancerEdits, BalancerReport, MemberCheck, MemberEdit,
 };
-use crate::upstream::settings::{
+use data_plane::upstream::settings::{
     AdminState, BalancerSettings, BalancingMethod, CheckKind, CheckSettings, MemberRole,
     MemberSettings, MemberUrl, RetrySettings, StickySettings,
 };

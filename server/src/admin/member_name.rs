@@ -1,8 +1,8 @@
 //! Search for a balancer and a member by the operator's words. Pure.
 
+use crate::admin::limits::UNKNOWN_NAME_BYTES_MAX;
 use crate::config::suggest;
-use crate::limits::UNKNOWN_NAME_BYTES_MAX;
-use crate::upstream::settings::{MemberHost, MemberUrl};
+use data_plane::upstream::settings::{MemberHost, MemberUrl};
 
 /// Returns the index of the balancer with the name. An error says which names exist.
 pub fn find_balancer(typed: &str, names: &[&str]) -> Result<usize, String> {

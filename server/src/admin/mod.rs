@@ -11,6 +11,7 @@ pub mod edit_plan;
 pub mod edit_report;
 pub mod edit_value;
 pub mod edited_balancer;
+pub(crate) mod limits;
 pub mod member_name;
 pub mod metrics;
 pub mod overview;

@@ -1,10 +1,10 @@
 //! The text of `anthill status`: what is wrong first, then rates, sites, refusals, certificates and counters. Pure.
 
+use crate::admin::limits::{HISTORY_INTERVAL_SECONDS, MANAGER_PROBLEMS_MAX, STATUS_ROWS_MAX};
 use crate::admin::metrics::Metrics;
 use crate::admin::metrics::history::Sample;
 use crate::admin::problems::{Problem, members_down, problems};
 use crate::admin::text_table::{LINE_WIDTH, TextTable, bytes, count, micros, rate};
-use crate::limits::{HISTORY_INTERVAL_SECONDS, MANAGER_PROBLEMS_MAX, STATUS_ROWS_MAX};
 use std::fmt::Write;
 use wire::reject::Reject;
 
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::admin::metrics::{MetricsFacts, RouteMetrics};
     use crate::admin::status::tests::example;
-    use crate::ledger::route_counters::RouteTotals;
+    use data_plane::ledger::route_counters::RouteTotals;
 
     #[test]
     fn problems_come_first_and_all_parts_follow() {

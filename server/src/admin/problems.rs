@@ -1,13 +1,14 @@
 //! Problems of a running server, for `anthill status` and the manager page. Pure.
 
+use crate::admin::limits::{
+    MANAGER_CERTIFICATE_RENEWED_DAYS_MIN, MANAGER_TEMPERATURE_MILLIDEGREES_MAX,
+    MANAGER_USE_WARNING_PERCENT,
+};
 use crate::admin::metrics::Metrics;
 use crate::admin::status::{CertificateStatus, Status};
-use crate::limits::{
-    MANAGER_CERTIFICATE_DAYS_MIN, MANAGER_CERTIFICATE_RENEWED_DAYS_MIN,
-    MANAGER_TEMPERATURE_MILLIDEGREES_MAX, MANAGER_USE_WARNING_PERCENT,
-};
-use crate::upstream::balancer::{BalancerReport, MemberReport, MemberState};
 use base::machine::{MachineFacts, RASPBERRY_CONDITIONS};
+use data_plane::limits::MANAGER_CERTIFICATE_DAYS_MIN;
+use data_plane::upstream::balancer::{BalancerReport, MemberReport, MemberState};
 
 /// Something wrong with the server.
 #[derive(PartialEq, Eq, Debug)]

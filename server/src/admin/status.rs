@@ -1,9 +1,9 @@
 //! Status of the server: one plain struct, rendered as JSON. `overview` has the text of `anthill status`.
 
+use crate::admin::limits::STATUS_ROWS_MAX;
 use crate::admin::text_table::duration;
-use crate::cache::CacheSummary;
-use crate::limits::STATUS_ROWS_MAX;
 use base::clock::format_utc;
+use data_plane::cache::CacheSummary;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use wire::json::quoted;

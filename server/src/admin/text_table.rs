@@ -1,6 +1,6 @@
 //! Tables and short numbers for a terminal. Pure.
 
-use crate::limits::HISTORY_INTERVAL_SECONDS;
+use crate::admin::limits::HISTORY_INTERVAL_SECONDS;
 use std::fmt::Write;
 
 /// Table with a title for each column. Lines stay within a width: a row with a long first cell is broken

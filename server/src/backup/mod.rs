@@ -2,6 +2,7 @@
 //! as well. The first entry names the site, and the last entry holds the SHA-256 digests of all files. A
 //! truncated, damaged or foreign archive is therefore detected before any content is put in place.
 
+mod limits;
 mod restore_draft;
 mod restore;
 mod rule_files;
@@ -13,8 +14,8 @@ pub use save::{SaveSummary, save};
 
 use crate::build::release_rules;
 use crate::config::{OperatorError, ServerConfig, SiteConfig, TargetConfig, reason};
-use crate::site::ReleaseRules;
 use base::trusted_path::UntrustedPath;
+use data_plane::site::ReleaseRules;
 use std::io;
 use std::path::{Path, PathBuf};
 use wire::request_target::encode_path;

@@ -2,14 +2,14 @@
 //! users, and verified. Only then the folders are exchanged. An invalid archive changes nothing.
 
 use super::{ABOUT, BackupFolder, HITS, MAGIC, RULES, SUMS, at, folders, sum_line};
+use crate::backup::limits::{BACKUP_ENTRIES_MAX, BACKUP_METADATA_BYTES_MAX};
 use crate::backup::restore_draft::RestoreDraft;
 use crate::backup::rule_files::RuleFiles;
 use crate::config::{OperatorError, ServerConfig, SiteConfig, reason};
-use crate::limits::{BACKUP_ENTRIES_MAX, BACKUP_METADATA_BYTES_MAX};
-use crate::site::{FolderRelease, ReleaseRules};
 use base::digest::Digest;
 use base::tar::{TarEntry, TarEntryKind, TarReader, invalid_data};
 use base::trusted_path::{LastLink, MissingFolder, TrustedPath, user_name};
+use data_plane::site::{FolderRelease, ReleaseRules};
 use flate2::bufread::GzDecoder;
 use rustix::fs::{AtFlags, Mode, mkdirat, unlinkat};
 use rustix::io::Errno;

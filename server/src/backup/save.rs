@@ -2,8 +2,10 @@
 //! so that no file in the archive mixes two versions. The archive appears complete or not at all.
 
 use super::{ABOUT, BackupFolder, HITS, MAGIC, SUMS, at, folders, real, sum_line, untrusted};
+use crate::backup::limits::{
+    BACKUP_DEPTH_MAX, BACKUP_ENTRIES_MAX, BACKUP_MEMORY_BYTES, BACKUP_TRIES_MAX,
+};
 use crate::config::{OperatorError, ServerConfig, SiteConfig, reason};
-use crate::limits::{BACKUP_DEPTH_MAX, BACKUP_ENTRIES_MAX, BACKUP_MEMORY_BYTES, BACKUP_TRIES_MAX};
 use base::digest::Digest;
 use base::limits::TAR_NAME_BYTES_MAX;
 use base::tar;

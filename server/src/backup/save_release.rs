@@ -3,9 +3,9 @@
 use super::save::BackupWriter;
 use super::{RULES, sum_line};
 use crate::config::OperatorError;
-use crate::site::ReleaseRules;
 use base::digest::Digest;
 use base::tar::{self, TarEntry, TarEntryKind};
+use data_plane::site::ReleaseRules;
 use release::limits::STORE_BUFFER_BYTES;
 use release::manifest::rules_of;
 use release::manifest::{BlobRef, ManifestLine, ManifestReader};

@@ -6,25 +6,25 @@ use super::ledger_entries::LedgerEntries;
 use super::member_tls::MemberTlsClients;
 use super::redirects::SiteRedirects;
 use super::resources::SharedResources;
+use crate::build::limits::USER_FILE_BYTES_MAX;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
 use crate::git::browse::render::readme::folder_readme;
-use crate::handler::route_handler::CorsPaths;
-use crate::handler::script::cgi;
-use crate::hits::SiteHits;
-use crate::ledger::change_tracker::SiteChangeTracker;
-use crate::ledger::route_counters::RouteCounters;
-use crate::limits::USER_FILE_BYTES_MAX;
-use crate::site::{
+use base::atomic_file;
+use data_plane::handler::route_handler::CorsPaths;
+use data_plane::handler::script::cgi;
+use data_plane::hits::SiteHits;
+use data_plane::ledger::change_tracker::SiteChangeTracker;
+use data_plane::ledger::route_counters::RouteCounters;
+use data_plane::site::{
     CacheControlRule, HeaderRules, ReadmeRenderer, ReleaseRules, SecretPaths, Site, SiteError,
     SiteRules, Symlinks,
 };
-use crate::tls::{SiteIdentity, Tls};
-use crate::world::allow_list::AllowList;
-use crate::world::preview::Previews;
-use crate::world::query_pattern::QueryPattern;
-use crate::world::users::Users;
-use crate::world::{AccessLog, Fallback, Host, Route, SecureFields, World};
-use base::atomic_file;
+use data_plane::tls::{SiteIdentity, Tls};
+use data_plane::world::allow_list::AllowList;
+use data_plane::world::preview::Previews;
+use data_plane::world::query_pattern::QueryPattern;
+use data_plane::world::users::Users;
+use data_plane::world::{AccessLog, Fallback, Host, Route, SecureFields, World};
 use release::glob::Glob;
 use release::mime::{MediaPattern, MediaRules};
 use release::store::SiteRecords;

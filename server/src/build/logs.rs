@@ -1,8 +1,8 @@
 //! Destinations of logs, and the opening of a World's access logs.
 
 use crate::config::{Config, LogTarget, OperatorError, Spanned};
-use crate::world::World;
 use base::log::{LogDestination, Sinks};
+use data_plane::world::World;
 use std::io;
 use std::iter::once;
 

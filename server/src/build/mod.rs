@@ -3,6 +3,7 @@
 mod guards;
 mod host;
 mod ledger_entries;
+mod limits;
 mod logs;
 mod member_tls;
 mod redirects;
@@ -19,10 +20,10 @@ pub use logs::{cannot_open, destination, open_access_logs};
 pub use resources::{SharedResources, new_balancers, new_logins, new_pseudonym};
 
 use crate::config::{self, Config, OperatorError};
-use crate::ledger::change_tracker::SiteChangeTracker;
-use crate::limits::Limits;
-use crate::site::SecretPaths;
-use crate::world::{Hosts, World};
+use data_plane::ledger::change_tracker::SiteChangeTracker;
+use data_plane::limits::Limits;
+use data_plane::site::SecretPaths;
+use data_plane::world::{Hosts, World};
 use guards::guards_number;
 use host::{HostBuilder, headers};
 use ledger_entries::LedgerEntries;

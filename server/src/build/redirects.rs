@@ -1,10 +1,10 @@
 //! Redirects of a site, from `redirects` and the file of `redirect_map`, and the refusal of loops.
 
+use crate::build::limits::{REDIRECT_HOPS_MAX, REDIRECT_MAP_BYTES_MAX};
 use crate::config::{Config, MappedRedirect, OperatorError, SiteConfig, Spanned, TargetConfig};
-use crate::limits::{REDIRECT_HOPS_MAX, REDIRECT_MAP_BYTES_MAX};
-use crate::site::ReleaseState;
-use crate::world::{Host, RouteTarget};
 use base::atomic_file;
+use data_plane::site::ReleaseState;
+use data_plane::world::{Host, RouteTarget};
 use release::redirect_map;
 use release::redirects::{RedirectRule, Redirected, Redirects};
 use std::io;

@@ -2,11 +2,11 @@
 
 use super::host::HostBuilder;
 use crate::config::{OperatorError, SiteConfig, Spanned};
-use crate::handler::route_handler::CorsPaths;
-use crate::ledger::client_rate::{ClientRate, RateLimit};
-use crate::world::cors::{CorsRule, CorsSettings};
-use crate::world::request_rules::{PathRule, RequestRules};
-use crate::world::{Host, SecureFields};
+use data_plane::handler::route_handler::CorsPaths;
+use data_plane::ledger::client_rate::{ClientRate, RateLimit};
+use data_plane::world::cors::{CorsRule, CorsSettings};
+use data_plane::world::request_rules::{PathRule, RequestRules};
+use data_plane::world::{Host, SecureFields};
 use std::sync::Arc;
 
 impl HostBuilder<'_> {

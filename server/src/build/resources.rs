@@ -1,24 +1,24 @@
 //! Resources shared by all Worlds of a process: the ledgers, keys and certificates of the server.
 
-use crate::cache::PageCache;
 use crate::config::{Config, OperatorError};
 use crate::git::browse::limiter::BrowseLimiter;
 use crate::git::post_receive::PushNotifier;
-use crate::handler::call::process::ProcessRunner;
-use crate::hits::Hits;
-use crate::ledger::body_memory::BodyMemory;
-use crate::ledger::change_tracker::ChangeTracker;
-use crate::ledger::route_counters::RouteLedger;
-use crate::ledger::shared_limit::RefusalCounters;
-use crate::site::ContentBudget;
-use crate::tls::{PendingChallenges, SelfSigned, TicketKeys, TlsError};
-use crate::upstream::Backends;
-use crate::upstream::balancer::{Balancers, SessionKey};
-use crate::upstream::resolver::Resolver;
-use crate::upstream::session_key_file;
-use crate::world::users::Logins;
 use aws_lc_rs::error::Unspecified;
 use base::log::Sinks;
+use data_plane::cache::PageCache;
+use data_plane::handler::call::process::ProcessRunner;
+use data_plane::hits::Hits;
+use data_plane::ledger::body_memory::BodyMemory;
+use data_plane::ledger::change_tracker::ChangeTracker;
+use data_plane::ledger::route_counters::RouteLedger;
+use data_plane::ledger::shared_limit::RefusalCounters;
+use data_plane::site::ContentBudget;
+use data_plane::tls::{PendingChallenges, SelfSigned, TicketKeys, TlsError};
+use data_plane::upstream::Backends;
+use data_plane::upstream::balancer::{Balancers, SessionKey};
+use data_plane::upstream::resolver::Resolver;
+use data_plane::upstream::session_key_file;
+use data_plane::world::users::Logins;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;

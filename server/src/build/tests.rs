@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::config::{ConfigSource, Overrides};
-use crate::upstream::{Backend, BackendAddress, ReusePolicy};
 use base::log::LogDestination;
+use data_plane::upstream::{Backend, BackendAddress, ReusePolicy};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -72,7 +72,7 @@ impl Setup {
 
     /// Returns true for the log sinks, the backend and the hit counts of a World that are in the ledgers.
     fn registered(&self, world: &World) -> [bool; 4] {
-        let is_open = |log: &Option<crate::world::AccessLog>, name: &str| {
+        let is_open = |log: &Option<data_plane::world::AccessLog>, name: &str| {
             let destination = LogDestination::File(self.file(name));
             let found = self.resources.sinks.find_or_new(&destination, &[]);
             log.as_ref().unwrap().sink.is_same(&found)

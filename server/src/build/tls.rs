@@ -2,8 +2,8 @@
 
 use super::resources::SharedResources;
 use crate::config::{self, Config, OperatorError, Spanned};
-use crate::tls::{Ciphers, MinVersion, PairSpec, PendingChallenges, Tls, TlsSettings};
-use crate::world::World;
+use data_plane::tls::{Ciphers, MinVersion, PairSpec, PendingChallenges, Tls, TlsSettings};
+use data_plane::world::World;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -59,8 +59,8 @@ pub(super) fn tls(
 }
 
 /// Converts a TLS error to an error that points at the refused value.
-fn point_tls(config: &Config, error: &crate::tls::TlsError) -> OperatorError {
-    use crate::tls::TlsPart;
+fn point_tls(config: &Config, error: &data_plane::tls::TlsError) -> OperatorError {
+    use data_plane::tls::TlsPart;
     let site = error.pair.and_then(|index| config.sites.get(index));
     let span = match (error.part, site) {
         (TlsPart::Certificate, Some(site)) => site.certificate.as_ref().map(Spanned::span),

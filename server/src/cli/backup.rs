@@ -12,9 +12,9 @@ use super::parse::ParsedArguments;
 use crate::admin::command::{Command, HitsFormat, StatusFormat};
 use crate::backup;
 use crate::config::{Config, ConfigSource, OperatorError, Overrides, SiteConfig, reason};
-use crate::hits::Hits;
 use base::clock;
 use base::trusted_path::user_name;
+use data_plane::hits::Hits;
 
 pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     must_be_built()?;

@@ -14,9 +14,9 @@ use super::control_client::{ask, exchange_with, print_response};
 use super::parse::ParsedArguments;
 use crate::admin::command::{Command, EditAction, EditCommand, StatusFormat};
 use crate::config::{OperatorError, parse_seconds};
-use crate::limits::{MEMBER_WAIT_SECONDS, MEMBER_WAIT_SECONDS_MAX};
-use crate::upstream::settings::AdminState;
+use crate::control::limits::{MEMBER_WAIT_SECONDS, MEMBER_WAIT_SECONDS_MAX};
 use base::visible_text::visible_lines;
+use data_plane::upstream::settings::AdminState;
 
 /// Time for an answer that waits for nothing.
 const PATIENCE: Duration = Duration::from_secs(10);

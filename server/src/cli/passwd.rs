@@ -12,8 +12,8 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 use super::parse::ParsedArguments;
 use crate::config::{FILE_NAME, OperatorError, UnixAccount, configured_user, reason};
-use crate::world::users;
 use base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
+use data_plane::world::users;
 
 /// Maximum length of a password. bcrypt ignores all bytes after the 72nd (the 73rd is a NUL).
 const PASSWORD_BYTES_MAX: usize = 72;

@@ -15,14 +15,14 @@ use crate::config::balancer_table::{
 use crate::config::connection_table::ConnectionKeys;
 use crate::config::declared_table::DeclaredTable;
 use crate::config::error::OperatorError;
+use crate::config::limits::CONFIG_MEMBERS_MAX;
 use crate::config::member_url::shown_url;
 use crate::config::proxy_values::{CheckMethod, RouteName};
 use crate::config::source_files::SourceFiles;
 use crate::config::suggestion::suggest;
 use crate::config::toml_reader::{KeyedValue, SourceText, TableReader, TableSchema};
 use crate::config::values::ListenAddress;
-use crate::limits::CONFIG_MEMBERS_MAX;
-use crate::upstream::settings::{
+use data_plane::upstream::settings::{
     BalancerSettings, BalancingMethod, CheckKind, CheckSettings, EjectionSettings, MemberHost,
     MemberRole, MemberSettings, MemberUrl, RetrySettings, StickySettings,
 };

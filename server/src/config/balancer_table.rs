@@ -6,16 +6,16 @@ use toml::Spanned;
 
 use crate::config::connection_table::{ConnectionKeys, LONGEST, SHORTEST};
 use crate::config::declared_table::declare_table;
+use crate::config::limits::{
+    CONFIG_IN_A_ROW_MAX, CONFIG_MEMBER_CONNECTIONS_MAX, CONFIG_MEMBER_SET_MAX,
+    CONFIG_RETRY_ATTEMPTS_MAX,
+};
 use crate::config::proxy_values::{
     BalancerName, CheckMethod, CheckPath, ContentText, FailureStatuses, HostField, RouteName,
     StatusRange, TokenName, Weight,
 };
 use crate::config::values::ListenAddress;
-use crate::limits::{
-    CONFIG_IN_A_ROW_MAX, CONFIG_MEMBER_CONNECTIONS_MAX, CONFIG_MEMBER_SET_MAX,
-    CONFIG_RETRY_ATTEMPTS_MAX,
-};
-use crate::upstream::settings::{
+use data_plane::upstream::settings::{
     AdminState, BalancingMethod, EjectionSettings, MemberUrl, RetrySettings,
 };
 

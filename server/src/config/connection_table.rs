@@ -8,10 +8,10 @@ use toml::Spanned;
 
 use crate::config::declared_table::declare_table;
 use crate::config::error::OperatorError;
+use crate::config::limits::{CONFIG_DURATION_SECONDS_MAX, CONFIG_MEMBER_CONNECTIONS_MAX};
 use crate::config::proxy_values::CertificateName;
 use crate::config::toml_reader::SourceText;
-use crate::limits::{CONFIG_DURATION_SECONDS_MAX, CONFIG_MEMBER_CONNECTIONS_MAX};
-use crate::upstream::settings::{
+use data_plane::upstream::settings::{
     ConnectionSettings, MemberHost, MemberSettings, MemberTlsSettings, ProxyHeaderVersion,
 };
 

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::limits::CONFIG_ERRORS_SHOWN_MAX;
+use crate::config::limits::CONFIG_ERRORS_SHOWN_MAX;
 use base::visible_text::is_hidden;
 
 /// Error for the operator, with the position of the mistake and a correction.

@@ -11,11 +11,11 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::config::error::OperatorError;
+use crate::config::limits::{CONFIG_ALL_FILES_BYTES_MAX, CONFIG_FILES_MAX};
 use crate::config::paths::{self, reason};
 use crate::config::source_files::SourceFiles;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::variables::{DocumentSettler, Environment};
-use crate::limits::{CONFIG_ALL_FILES_BYTES_MAX, CONFIG_FILES_MAX};
 use release::glob::Glob;
 
 /// Files of a configuration, with the mistakes in `include`.

@@ -4,7 +4,7 @@ use toml::Spanned;
 
 use crate::config::declared_table::declare_table;
 use crate::config::value_types::{ByteSize, Seconds};
-use crate::limits::{Limits, READ_BUFFER_BYTES};
+use data_plane::limits::{Limits, READ_BUFFER_BYTES};
 use wire::limits::HeadLimits;
 
 /// Largest number of bytes.

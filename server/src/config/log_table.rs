@@ -9,10 +9,10 @@ use crate::config::error::OperatorError;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::value_types::ByteSize;
 use crate::config::values::{InvalidValue, is_regular_expression, wrong};
-use crate::ledger::access_log::AccessLogFormat;
-use crate::world::log_skip::{SkipRule, StatusSet};
 use base::limits::{LOG_FILES_KEPT_MAX, LOG_ROTATION_BYTES_MAX, LOG_ROTATION_BYTES_MIN};
 use base::log::Rotation;
+use data_plane::ledger::access_log::AccessLogFormat;
+use data_plane::world::log_skip::{SkipRule, StatusSet};
 use release::glob::Glob;
 
 declare_table! {

@@ -1,8 +1,8 @@
 //! Tests of `[log]` and of `log` of a site.
 
 use crate::config::{Config, OperatorError, parse};
-use crate::ledger::access_log::AccessLogFormat;
 use base::log::Rotation;
+use data_plane::ledger::access_log::AccessLogFormat;
 use std::path::Path;
 
 fn read_text(text: &str) -> Result<Config, OperatorError> {

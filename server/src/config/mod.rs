@@ -25,6 +25,7 @@ mod file_rules;
 mod foreign_words;
 mod git_table;
 mod included_files;
+pub(crate) mod limits;
 mod limits_table;
 mod log_table;
 mod managed_certificates;

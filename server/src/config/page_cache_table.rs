@@ -6,7 +6,7 @@ use crate::config::declared_table::{DeclaredTable, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::value_types::{ByteSize, Seconds, seconds_of};
-use crate::limits::CACHE_PAGE_BYTES;
+use data_plane::limits::CACHE_PAGE_BYTES;
 use wire::cache_control::SECONDS_MAX;
 
 /// Default of `stale_if_error` in seconds, for a route with `seconds`: the time for which a stored page

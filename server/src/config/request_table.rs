@@ -7,16 +7,16 @@ use toml::Spanned;
 
 use crate::config::declared_table::declare_table;
 use crate::config::error::OperatorError;
+use crate::config::limits::{
+    CONFIG_CORS_SECONDS_MAX, CONFIG_RATE_PERIOD_SECONDS_MAX, CONFIG_RATE_REQUESTS_MAX,
+};
 use crate::config::suggestion::suggest;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::value_types::{ByteSize, Network};
 use crate::config::values::{InvalidValue, is_token, wrong};
-use crate::ledger::client_rate::RateLimit;
-use crate::limits::{
-    CONFIG_CORS_SECONDS_MAX, CONFIG_RATE_PERIOD_SECONDS_MAX, CONFIG_RATE_REQUESTS_MAX,
-};
-use crate::world::cors::CorsSettings;
-use crate::world::method_set::MethodSet;
+use data_plane::ledger::client_rate::RateLimit;
+use data_plane::world::cors::CorsSettings;
+use data_plane::world::method_set::MethodSet;
 use wire::request_head::Method;
 
 declare_table! {

@@ -16,9 +16,9 @@ use crate::config::script_table::{BackendConfig, CgiConfig, Programs, ScriptKeys
 use crate::config::site_paths::{RewritePath, RoutePath};
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader};
 use crate::config::value_types::{Network, networks};
-use crate::ledger::client_rate::RateLimit;
-use crate::world::cors::CorsSettings;
-use crate::world::method_set::MethodSet;
+use data_plane::ledger::client_rate::RateLimit;
+use data_plane::world::cors::CorsSettings;
+use data_plane::world::method_set::MethodSet;
 
 declare_table! {
     /// Keys of `[[site.route]]`.

@@ -13,7 +13,7 @@ use crate::config::proxy_table::{ListenerTable, TrustKeys, listener};
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader};
 use crate::config::value_types::{ByteSize, OrAuto};
 use crate::config::values::{ListenAddress, share_ports};
-use crate::limits::Limits;
+use data_plane::limits::Limits;
 
 declare_table! {
     /// Keys of `[server]`.

@@ -22,8 +22,8 @@ use crate::config::route_table::{RouteConfig, Routes, TargetConfig};
 use crate::config::site_paths::{FileName, TryPaths};
 use crate::config::toml_reader::{FromToml, KeyedValue, TableReader};
 use crate::config::value_types::{Seconds, SiteName};
-use crate::ledger::client_rate::RateLimit;
-use crate::world::cors::CorsSettings;
+use data_plane::ledger::client_rate::RateLimit;
+use data_plane::world::cors::CorsSettings;
 use release::redirect_map::MappedRedirect;
 
 /// Default `root` of a `[[site]]`.

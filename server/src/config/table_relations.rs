@@ -15,11 +15,11 @@ use crate::config::server_table::ServerConfig;
 use crate::config::site_table::SiteConfig;
 use crate::config::suggestion::suggest;
 use crate::config::toml_reader::SourceText;
-use crate::handler::proxy::settings::USER_PLACEHOLDER;
-use crate::world::allow_list::AllowList;
-use crate::world::log_skip::SkipRule;
-use crate::world::method_set::MethodSet;
 use base::heap_sort::sort;
+use data_plane::handler::proxy::settings::USER_PLACEHOLDER;
+use data_plane::world::allow_list::AllowList;
+use data_plane::world::log_skip::SkipRule;
+use data_plane::world::method_set::MethodSet;
 use wire::request_head::Method;
 
 /// Reports each name of two sites, and each repeated name of one site. `is_whole` is false if the names of a site

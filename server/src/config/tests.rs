@@ -14,7 +14,7 @@ use super::declared_table::ShownValue;
 use super::proxy_values::Weight;
 use super::values::{ListenAddress, parse_duration, site_name};
 use super::*;
-use crate::limits::Limits;
+use data_plane::limits::Limits;
 
 fn read(text: &str) -> Result<Config, OperatorError> {
     parse(text, Path::new("/srv/anthill.toml"))
@@ -126,7 +126,7 @@ fn every_key_is_read() {
     assert_eq!(*config.log.errors.get_ref(), LogTarget::Off);
     assert_eq!(
         config.log.format,
-        crate::ledger::access_log::AccessLogFormat::Json
+        data_plane::ledger::access_log::AccessLogFormat::Json
     );
     assert_eq!(config.tls.min_version, TlsVersion::Tls13);
     assert_eq!(config.tls.ciphers.as_ref().map(Vec::len), Some(1));

@@ -8,7 +8,7 @@ use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::values::{
     ListenAddress, parse_bytes, parse_duration, parse_seconds, site_name, wrong,
 };
-use crate::world::allow_list::AllowList;
+use data_plane::world::allow_list::AllowList;
 use toml::Spanned;
 
 /// Duration: text such as `"30d"`, or a number of seconds.

@@ -3,9 +3,9 @@
 
 use crate::config::{Config, PlainHttp, SiteConfig};
 use crate::control::listeners::Listeners;
-use crate::serve::worker::Audience;
-use crate::tls::SelfSigned;
 use base::sys;
+use data_plane::serve::worker::Audience;
+use data_plane::tls::SelfSigned;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Prints the start-up message to standard error, since standard output is for the access log.

@@ -4,7 +4,7 @@
 use super::deployments::{DeploymentEvent, FinishedDeployment, PublishOutcome};
 use super::rebuild::Rebuilder;
 use crate::deploy::{DeployError, DeployFailureCause, DeployOutcome, DeployPlan, DeployedTree};
-use crate::site::Site;
+use data_plane::site::Site;
 
 /// Handles a deployment event.
 pub(super) async fn handle(rebuilder: &mut Rebuilder, event: DeploymentEvent) {

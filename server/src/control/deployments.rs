@@ -8,15 +8,15 @@
 use super::watch::RESCAN;
 use crate::admin::status::{DeployedCommit, DeploymentStatus};
 use crate::config::{Config, Deployment, OperatorError};
+use crate::deploy::limits::DEPLOY_FIRST_SECONDS;
 use crate::deploy::{
     CancelFlag, DeployError, DeployFailureCause, DeployOutcome, DeployPlan, DeployedTree, OldTrees,
     short,
 };
 use crate::git::post_receive::{PushNotice, PushNotifier, STOPPING};
-use crate::limits::DEPLOY_FIRST_SECONDS;
-use crate::site::FolderRelease;
 use base::clock;
 use base::thread_pool::ThreadPool;
+use data_plane::site::FolderRelease;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -15,14 +15,14 @@ use crate::config::{
     self, BalancerRef, Config, RouteConfig, SiteConfig, TargetConfig, parse_member_url, reason,
     shown_url,
 };
-use crate::limits::EDIT_FILE_BYTES_MAX;
-use crate::upstream::balancer::{Balancer, BalancerEdits, Balancers, Member};
-use crate::upstream::checker::Checker;
-use crate::upstream::settings::MemberUrl;
-use crate::upstream::{log_change, log_doubt};
-use crate::world::World;
+use crate::control::limits::EDIT_FILE_BYTES_MAX;
 use base::atomic_file;
 use base::clock::{monotonic_ms, unix_seconds_now};
+use data_plane::upstream::balancer::{Balancer, BalancerEdits, Balancers, Member};
+use data_plane::upstream::checker::Checker;
+use data_plane::upstream::settings::MemberUrl;
+use data_plane::upstream::{log_change, log_doubt};
+use data_plane::world::World;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use super::scans::Urgency;
 use super::socket::{ControlRequest, ControlSocket};
 use super::status::StatusView;
 use crate::admin::command::Command;
-use crate::limits::URGENT_COMMAND_WAIT_MILLISECONDS;
+use crate::control::limits::URGENT_COMMAND_WAIT_MILLISECONDS;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;

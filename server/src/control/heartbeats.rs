@@ -4,12 +4,13 @@
 //! plane. Any machine can send datagrams, so only heartbeats from addresses of members count.
 
 use crate::config::{Config, ListenAddress, OperatorError};
-use crate::limits::{HEARTBEAT_BYTES_MAX, HEARTBEAT_PAUSE_MILLISECONDS};
-use crate::upstream::balancer::Balancers;
-use crate::upstream::resolver::Resolver;
+use crate::control::limits::HEARTBEAT_PAUSE_MILLISECONDS;
 use base::clock::monotonic_ms;
 use base::sys;
 use base::task;
+use data_plane::limits::HEARTBEAT_BYTES_MAX;
+use data_plane::upstream::balancer::Balancers;
+use data_plane::upstream::resolver::Resolver;
 use socket2::SockRef;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};

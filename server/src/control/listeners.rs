@@ -3,9 +3,9 @@
 
 use crate::config::{Config, ListenAddress, OperatorError, Spanned, speaks_tls};
 use crate::control::heartbeats::HeartbeatListeners;
-use crate::limits::SOCKET_UNSENT_BYTES;
-use crate::serve::worker::{Audience, WorkerListener};
 use base::sys;
+use data_plane::limits::SOCKET_UNSENT_BYTES;
+use data_plane::serve::worker::{Audience, WorkerListener};
 use socket2::{SockRef, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};

@@ -2,10 +2,10 @@
 
 use crate::admin::balancers::BalancerList;
 use crate::admin::member_name::find_balancer;
-use crate::limits::{MEMBER_WAIT_POLL_MILLISECONDS, MEMBER_WAIT_SECONDS_MAX};
-use crate::upstream::balancer::{Balancer, Member};
-use crate::world::World;
+use crate::control::limits::{MEMBER_WAIT_POLL_MILLISECONDS, MEMBER_WAIT_SECONDS_MAX};
 use base::clock::{monotonic_ms, monotonic_origin_unix_ms};
+use data_plane::upstream::balancer::{Balancer, Member};
+use data_plane::world::World;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,16 +1,16 @@
 //! Collection of the values of the metrics, and of the samples of the history.
 
 use super::publish::Publisher;
+use crate::admin::limits::HISTORY_MEMBERS_MAX;
 use crate::admin::metrics::history::{History, MemberCounts};
 use crate::admin::metrics::{Metrics, MetricsFacts, MetricsFormat, RouteMetrics};
 use crate::admin::overview::Overview;
 use crate::admin::status::Status;
-use crate::ledger::route_counters::RouteCounters;
-use crate::ledger::stats::Stats;
-use crate::limits::HISTORY_MEMBERS_MAX;
-use crate::world::World;
 use base::clock::{monotonic_ms, unix_seconds_now};
 use base::machine::{MachineFacts, ProcessFacts, resident_bytes};
+use data_plane::ledger::route_counters::RouteCounters;
+use data_plane::ledger::stats::Stats;
+use data_plane::world::World;
 use std::sync::Arc;
 
 /// Returns the metrics of the server in a format. `status` is the present status.

@@ -7,6 +7,7 @@ mod edits;
 mod banner;
 mod check;
 mod heartbeats;
+pub(crate) mod limits;
 mod listeners;
 mod manager_requests;
 mod member_edit;

@@ -5,6 +5,7 @@ use super::check::checked;
 use super::deployments::{DeploymentEvent, Deployments, FIRST_DEPLOY_WAIT_MAX, RootPlans};
 use super::edits::{self, EditRefusal, Edits};
 use super::front::{Front, Signals, Waited};
+use super::limits;
 use super::member_edit::EditAnswer;
 use super::publish::Publisher;
 use super::rebuild::{QUIET, Rebuilder, stamp_config_files};
@@ -20,17 +21,17 @@ use super::watch::RESCAN;
 use super::{banner, deployment_events, manager_requests, member_edit, metrics};
 use crate::acme::AcmeHandle;
 use crate::admin::command::{Command, EditBatch, HitsFormat, StatusFormat, UnknownCommand};
+use crate::admin::limits::HISTORY_INTERVAL_SECONDS;
 use crate::admin::metrics::history::History;
 use crate::config::{ConfigSource, OperatorError, Overrides, ServerConfig};
 use crate::git::sandbox_repository;
-use crate::ledger::body_memory::BodyMemory;
-use crate::limits;
 use crate::manager::{EditOutcome, ManagerRequest};
-use crate::site::ContentBudget;
-use crate::world::Host;
 use base::log::{ErrorLog, ReopenResults, Sinks};
 use base::sys;
 use base::task;
+use data_plane::ledger::body_memory::BodyMemory;
+use data_plane::site::ContentBudget;
+use data_plane::world::Host;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -739,7 +740,7 @@ impl Timers {
 /// Returns the timer of the samples of the counters. A control plane that was busy for longer than an interval
 /// takes one sample, and not a burst.
 fn sample_interval() -> Interval {
-    let mut every = interval(Duration::from_secs(limits::HISTORY_INTERVAL_SECONDS));
+    let mut every = interval(Duration::from_secs(HISTORY_INTERVAL_SECONDS));
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     every
 }

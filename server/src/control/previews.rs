@@ -2,16 +2,16 @@
 //! used.
 
 use super::rebuild::Rebuilder;
-use crate::limits::{
+use base::digest::hex;
+use data_plane::limits::{
     PREVIEW_ID_DIGITS_MIN, PREVIEW_SIZES_REMEMBERED_MAX, PREVIEW_STAY_SECONDS, PREVIEWS_BYTES_MAX,
     PREVIEWS_OPEN_MAX,
 };
-use crate::site::{ReleaseError, Site};
-use crate::world::preview::{
+use data_plane::site::{ReleaseError, Site};
+use data_plane::world::preview::{
     OpenPreview, PreviewAge, PreviewName, Previews, PreviewsFull, make_room,
 };
-use crate::world::{Host, Hosts, World};
-use base::digest::hex;
+use data_plane::world::{Host, Hosts, World};
 use release::store::SiteRecords;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,10 +4,10 @@
 use super::publish::Publisher;
 use super::watch::SiteId;
 use crate::admin::status::ReleaseStatus;
-use crate::site::{ReleaseError, ReleaseRules, ReleaseState, Site};
-use crate::world::{Host, World};
 use base::digest::hex;
 use base::{atomic_file, clock};
+use data_plane::site::{ReleaseError, ReleaseRules, ReleaseState, Site};
+use data_plane::world::{Host, World};
 use release::acknowledgment::{ACKNOWLEDGMENT_MODE, SiteAddresses, record_refusal};
 use release::store::ReleaseSupport;
 use std::collections::{HashMap, HashSet};

@@ -4,7 +4,7 @@
 //! neither for a disk nor for the files of a publisher.
 
 use crate::config::OperatorError;
-use crate::limits::{SCAN_SECONDS_MAX, SCAN_THREADS};
+use crate::control::limits::{SCAN_SECONDS_MAX, SCAN_THREADS};
 use base::job_end::{JobEnd, JobOver};
 use base::thread_pool::{ThreadPool, ThreadPoolError};
 use std::fmt;

@@ -10,11 +10,11 @@ use crate::admin::status::{
     CertificateStatus, DeploymentStatus, ReleaseStatus, RenewalStatus, Status,
 };
 use crate::build::SharedResources;
-use crate::ledger::stats::Stats;
-use crate::serve::worker::Audience;
-use crate::tls::PairSummary;
-use crate::world::World;
 use base::clock;
+use data_plane::ledger::stats::Stats;
+use data_plane::serve::worker::Audience;
+use data_plane::tls::PairSummary;
+use data_plane::world::World;
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;

@@ -5,12 +5,12 @@ use super::front::Signals;
 use super::front::{Front, Waited};
 use super::plane::ControlPlane;
 use crate::config::{ConfigSource, Overrides};
-use crate::handler::route_handler::RouteHandler;
-use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response};
-use crate::serve::worker::{Audience, WorkerCommand};
-use crate::upstream::{BackendAddress, ReusePolicy};
-use crate::world::{Host, Hosts, Route, RouteTarget, World};
 use base::log::{ErrorLog, LogDestination};
+use data_plane::handler::route_handler::RouteHandler;
+use data_plane::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response};
+use data_plane::serve::worker::{Audience, WorkerCommand};
+use data_plane::upstream::{BackendAddress, ReusePolicy};
+use data_plane::world::{Host, Hosts, Route, RouteTarget, World};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -229,7 +229,7 @@ fn a_panic_ends_only_the_connection_of_the_request() {
         users: None,
         scripts: None,
         has_encoded_slashes: false,
-        reader: crate::world::PathReader::Server,
+        reader: data_plane::world::PathReader::Server,
         counters: Arc::clone(&host.counters),
     });
     world.hosts = Hosts::new(vec![Arc::new(host)]);

@@ -8,9 +8,9 @@
 //! The watch only reports changes; the control plane acts on them. If the kernel has no watches left, or
 //! has lost events, the watch reports that everything may have changed.
 
-use crate::limits::{LINK_HOPS_MAX, OPEN_FILES_WATCHED_MAX};
-use crate::site::{Site, writers_of};
 use base::sys::{self, Inotify, InotifyEvent, OpenWriters, WatchFlags};
+use data_plane::limits::{LINK_HOPS_MAX, OPEN_FILES_WATCHED_MAX};
+use data_plane::site::{Site, writers_of};
 use rustix::fs::CWD;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;

@@ -4,8 +4,8 @@
 use crate::config::{ReleaseConfig, ServerConfig};
 use crate::deploy::error::DeployError;
 use crate::deploy::tree_draft::TreeDraft;
-use crate::site::FolderRelease;
 use base::clock;
+use data_plane::site::FolderRelease;
 use release::release_pointer::ReleasePointer;
 use release::store::{
     ReleaseStore as _, ReleaseSupport, Retention, SiteRecords, StoreError, StoreFolder,

@@ -3,8 +3,8 @@
 
 use crate::config::{RootState, deployed_folder, inspect_root};
 use crate::deploy::error::DeployError;
+use crate::deploy::limits::DEPLOYED_TREES_KEPT;
 use crate::deploy::tree_draft::{DRAFT, TreeDraft, names, own_name};
-use crate::limits::DEPLOYED_TREES_KEPT;
 use base::heap_sort::sort;
 use base::trusted_path::{FOLDER, LastLink, MissingFolder, TrustedPath};
 use rustix::fs::{Mode, fchmod, mkdirat};

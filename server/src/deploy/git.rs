@@ -5,12 +5,12 @@
 //! in the deployed repository runs. A silent or no longer wanted process is killed.
 
 use crate::deploy::error::DeployError;
-use crate::git::sandbox_repository;
-use crate::handler::call::process::search_path;
-use crate::limits::{
+use crate::deploy::limits::{
     DEPLOY_CLEANUP_SECONDS_MAX, DEPLOY_MEMORY_BYTES, DEPLOY_SILENT_SECONDS, DEPLOY_STDERR_BYTES_MAX,
 };
+use crate::git::sandbox_repository;
 use base::sys::{self, ResourceLimits, SpawnOptions};
+use data_plane::handler::call::process::search_path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process_group, waitid,

@@ -2,10 +2,10 @@
 //! symbolic link, no link leads out of the tree, and the tree is synced before the root leads to the tree.
 
 use crate::deploy::error::DeployError;
-use crate::limits::{DEPLOY_FSYNC_FILES_MAX, DEPLOY_LINKS_MAX};
-use crate::site::{FileError, SiteRoot, Symlinks};
+use crate::deploy::limits::{DEPLOY_FSYNC_FILES_MAX, DEPLOY_LINKS_MAX};
 use base::tar::{TarEntry, TarEntryKind, TarReader, invalid_data};
 use base::visible_text::shortened;
+use data_plane::site::{FileError, SiteRoot, Symlinks};
 use release::limits::FOLDER_DEPTH_MAX;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};

@@ -5,14 +5,14 @@
 //! stranger may have pushed the content of an inner repository. `git http-backend` runs with a separate
 //! environment, so neither a user's configuration nor a client's fields reach git or its hooks.
 
+use crate::git::limits;
 use crate::git::post_receive::ActivePush;
 use crate::git::repository::{ExportedRepository, GitSettings};
-use crate::handler::call::process::{FindProcessFn, ProcessSpec, search_path};
-use crate::handler::call::request::ScriptRequest;
-use crate::handler::call::script_call::split_request;
-use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, check_access};
-use crate::limits;
 use base::sys::ResourceLimits;
+use data_plane::handler::call::process::{FindProcessFn, ProcessSpec, search_path};
+use data_plane::handler::call::request::ScriptRequest;
+use data_plane::handler::call::script_call::split_request;
+use data_plane::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, check_access};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

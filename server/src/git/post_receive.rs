@@ -1,11 +1,10 @@
 //! Response to a push, held back until the pushed branch is deployed: at the return of `git push`, the server serves
 //! the pushed content.
 
-use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader, PipeWriter, pipe};
-use crate::handler::{LocalBoxFuture, Response, ResponseBody};
-use crate::limits::{
-    PIPE_BYTES, PROGRAM_CHUNK_BYTES, PUSH_KEEP_ALIVE_SECONDS, PUSH_RESPONSE_WAIT_SECONDS_MAX,
-};
+use crate::git::limits::{PUSH_KEEP_ALIVE_SECONDS, PUSH_RESPONSE_WAIT_SECONDS_MAX};
+use data_plane::handler::pipe::{PipeBroken, PipeRead, PipeReader, PipeWriter, pipe};
+use data_plane::handler::{LocalBoxFuture, Response, ResponseBody};
+use data_plane::limits::{PIPE_BYTES, PROGRAM_CHUNK_BYTES};
 use std::future::{Future, poll_fn};
 use std::path::{Path, PathBuf};
 use std::pin::pin;

@@ -1,6 +1,6 @@
 //! Search for git's programs.
 
-use crate::handler::call::process::search_path;
+use data_plane::handler::call::process::search_path;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,10 +1,10 @@
 //! Repositories of a folder: the settings of the route, and the search for an exported repository on disk.
 
 use crate::git::post_receive::PushNotifier;
-use crate::handler::HandlerError;
-use crate::handler::call::process::ProcessRunner;
-use crate::handler::call::script_call::CallLimits;
-use crate::site::{FileError, SecretPaths, SiteRoot};
+use data_plane::handler::HandlerError;
+use data_plane::handler::call::process::ProcessRunner;
+use data_plane::handler::call::script_call::CallLimits;
+use data_plane::site::{FileError, SecretPaths, SiteRoot};
 use rustix::fs::{FileType, fstat};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,10 +1,10 @@
 //! Access of a client to the manager: the login by password or session, and the rights of the login.
 
 use super::channel::{ManagerContext, TokenOwner};
-use crate::handler::Request;
-use crate::world::allow_list::AllowList;
-use crate::world::users::{LoginLookup, Logins, Users, user_name};
 use base::thread_pool::ThreadPoolError;
+use data_plane::handler::Request;
+use data_plane::world::allow_list::AllowList;
+use data_plane::world::users::{LoginLookup, Logins, Users, user_name};
 use std::net::IpAddr;
 use std::sync::Arc;
 use wire::cookie::cookies;

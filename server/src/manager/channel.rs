@@ -5,14 +5,14 @@ use super::places::Places;
 use super::sessions::{Digest, SessionLedger};
 use super::snapshot::Snapshot;
 use crate::admin::command::EditBatch;
-use crate::limits::{
+use crate::manager::limits::{
     MANAGER_REQUESTS_MAX, MANAGER_RESPONSE_BYTES_MAX, MANAGER_SNAPSHOT_MILLISECONDS,
     MANAGER_STREAMS_MAX,
 };
-use crate::upstream::balancer::state_changes;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{hmac, rand};
 use base::digest::base64url;
+use data_plane::upstream::balancer::state_changes;
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -8,7 +8,7 @@ use crate::admin::edit_ledger::EditState;
 use crate::admin::metrics::MetricsFacts;
 use crate::admin::metrics::history::Past;
 use crate::admin::status::Status;
-use crate::hits::SiteViews;
+use data_plane::hits::SiteViews;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 

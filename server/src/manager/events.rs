@@ -10,12 +10,12 @@ use super::gzip::ContentEncoder;
 use super::live_part::LivePart;
 use super::places::Place;
 use super::snapshot::Snapshot;
-use crate::handler::pipe::{PipeWriter, counted_pipe};
-use crate::handler::{Request, ResponseBody};
-use crate::limits::{
+use crate::manager::limits::{
     MANAGER_LARGE_PAGE_BYTES, MANAGER_LARGE_PAGE_MILLISECONDS, MANAGER_SNAPSHOT_MILLISECONDS,
-    PIPE_BYTES,
 };
+use data_plane::handler::pipe::{PipeWriter, counted_pipe};
+use data_plane::handler::{Request, ResponseBody};
+use data_plane::limits::PIPE_BYTES;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::reject::Reject;

@@ -1,7 +1,7 @@
 //! Parser of the forms and queries of the manager, with the keys of Apache's balancer-manager: `b` names the balancer,
 //! `w` the member, and `nonce` is the token.
 
-use crate::limits::MANAGER_FORM_FIELDS_MAX;
+use crate::manager::limits::MANAGER_FORM_FIELDS_MAX;
 use wire::reject::Reject;
 
 /// Names and values of a form or a query, decoded.

@@ -3,7 +3,7 @@
 //! A piece is compressed without reference to bytes before it, and ends at a whole byte (deflate's empty stored
 //! block, RFC 1951 §3.2.4). Pieces therefore follow one another in any order within one deflate stream.
 
-use crate::limits::MANAGER_GZIP_LEVEL;
+use crate::manager::limits::MANAGER_GZIP_LEVEL;
 use flate2::write::DeflateEncoder;
 use flate2::{Compression, Crc};
 use std::io::{self, Write};

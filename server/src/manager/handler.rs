@@ -16,15 +16,15 @@ use crate::admin::edit_ledger::EditChange;
 use crate::admin::metrics::MetricsFormat;
 use crate::build;
 use crate::config::{Config, OperatorError};
-use crate::handler::pipe::{PipeRead, counted_pipe};
-use crate::handler::route_handler::RouteHandler;
-use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
-use crate::limits::{
-    MANAGER_FORM_BYTES_MAX, MANAGER_GZIP_BYTES_MIN, MANAGER_SESSION_SECONDS, PIPE_BYTES,
-    PIPE_BYTES_MIN,
+use crate::manager::limits::{
+    MANAGER_FORM_BYTES_MAX, MANAGER_GZIP_BYTES_MIN, MANAGER_SESSION_SECONDS,
 };
-use crate::serve::worker::MANAGER_FIELDS;
-use crate::world::users::Logins;
+use data_plane::handler::pipe::{PipeRead, counted_pipe};
+use data_plane::handler::route_handler::RouteHandler;
+use data_plane::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
+use data_plane::limits::{PIPE_BYTES, PIPE_BYTES_MIN};
+use data_plane::serve::worker::MANAGER_FIELDS;
+use data_plane::world::users::Logins;
 use std::future::poll_fn;
 use std::mem::take;
 use std::sync::Arc;

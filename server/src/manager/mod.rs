@@ -22,6 +22,8 @@ mod gzip;
 #[cfg(feature = "manager")]
 mod handler;
 #[cfg(feature = "manager")]
+pub mod limits;
+#[cfg(feature = "manager")]
 mod live_part;
 #[cfg(feature = "manager")]
 mod page;

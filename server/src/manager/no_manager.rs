@@ -3,8 +3,8 @@
 
 use super::control_request::{ControlRequest, SnapshotState};
 use crate::config::{Config, OperatorError};
-use crate::handler::route_handler::RouteHandler;
-use crate::world::users::Logins;
+use data_plane::handler::route_handler::RouteHandler;
+use data_plane::world::users::Logins;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;

@@ -3,7 +3,7 @@
 //! The ledger is pure: the caller passes the time. The ledger stores digests under a key of the process, so the
 //! time of a look-up reveals nothing about a valid secret.
 
-use crate::limits::{
+use crate::manager::limits::{
     MANAGER_SECRET_SECONDS, MANAGER_SECRETS_MAX, MANAGER_SESSION_SECONDS, MANAGER_SESSIONS_MAX,
 };
 

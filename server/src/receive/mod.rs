@@ -8,7 +8,7 @@ mod error;
 mod idle_streams;
 mod incoming;
 mod incoming_manifest;
-pub mod limits;
+pub(crate) mod limits;
 mod options;
 mod rights;
 mod session;

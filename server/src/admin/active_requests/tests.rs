@@ -1,6 +1,6 @@
 use super::*;
-use crate::ledger::active_requests::{ActiveTarget, RequestPhase};
-use crate::ledger::route_counters::RouteCounters;
+use data_plane::ledger::active_requests::{ActiveTarget, RequestPhase};
+use data_plane::ledger::route_counters::RouteCounters;
 use std::sync::Arc;
 
 /// Returns a target with the host and the path.

@@ -1,8 +1,8 @@
 use super::*;
-use crate::upstream::balancer::{
+use data_plane::upstream::balancer::{
     ChangeReason, CheckFailure, CheckOutcome, LatencyBuckets, MemberCheck, MemberId, MemberState,
 };
-use crate::upstream::settings::{
+use data_plane::upstream::settings::{
     AdminState, BalancerSettings, BalancingMethod, ConnectionSettings, MemberRole,
 };
 use std::sync::Arc;

@@ -475,11 +475,11 @@ fn checks_of_one_member_are_a_comment_for_the_file() {
 fn the_history_is_bounded_and_keeps_the_edits_in_force() {
     let mut fixture = Fixture::new(app(""));
     fixture.set("b", &[("set", "1")]).unwrap();
-    for nth in 0..=crate::limits::EDIT_HISTORY_ENTRIES_MAX {
+    for nth in 0..=crate::admin::limits::EDIT_HISTORY_ENTRIES_MAX {
         let weight = (2 + nth % 2).to_string();
         fixture.set("a", &[("weight", &weight)]).unwrap();
     }
-    let max = crate::limits::EDIT_HISTORY_ENTRIES_MAX;
+    let max = crate::admin::limits::EDIT_HISTORY_ENTRIES_MAX;
     assert_eq!(fixture.ledger.history.len(), max);
     assert_eq!(fixture.ledger.in_force.len(), 2);
     assert!(fixture.undo(1).unwrap_err().contains("no entry 1"));

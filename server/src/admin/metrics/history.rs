@@ -1,9 +1,9 @@
 //! Past of the counters: a ring of samples, one every few seconds, so that charts and the command `metrics` show
 //! the last minutes. Pure: the caller passes the counters and the time.
 
+use crate::admin::limits::{HISTORY_INTERVAL_SECONDS, HISTORY_MEMBERS_MAX, HISTORY_SAMPLES_MAX};
 use crate::admin::status::joined;
-use crate::ledger::stats::{LatencyTotals, Totals};
-use crate::limits::{HISTORY_INTERVAL_SECONDS, HISTORY_MEMBERS_MAX, HISTORY_SAMPLES_MAX};
+use data_plane::ledger::stats::{LatencyTotals, Totals};
 use std::collections::VecDeque;
 use std::fmt::Write;
 use wire::json::quoted;
@@ -237,7 +237,7 @@ fn push_bounded<T>(ring: &mut VecDeque<T>, value: T) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::stats::Stats;
+    use data_plane::ledger::stats::Stats;
 
     fn member(requests: u64, errors: u64) -> MemberCounts<'static> {
         MemberCounts {

@@ -2,8 +2,8 @@
 
 use crate::git::browse::render::html::style_sheet;
 use crate::git::browse::settings::BrowseSettings;
-use crate::handler::{Request, Response, ResponseBody};
 use base::digest::{Digest, hex};
+use data_plane::handler::{Request, Response, ResponseBody};
 use wire::fields::{Fields, items};
 use wire::response_fields::ResponseFields;
 use wire::status::Status;

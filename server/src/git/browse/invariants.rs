@@ -7,7 +7,7 @@ use crate::git::browse::render::commit::DiffOutput;
 use crate::git::browse::render::history::{LogPage, SEARCH_FORM, SummaryPage, about, atom, refs};
 use crate::git::browse::render::{commit, readme, tree};
 use crate::git::browse::url::{CommitPart, LogSearch, ObjectId, PageUrl};
-use crate::limits::GIT_HTML_BYTES_MAX;
+use crate::git::limits::GIT_HTML_BYTES_MAX;
 
 /// Checks all pages with `bytes` as the output of git and as a request address.
 pub fn pages(bytes: &[u8]) {

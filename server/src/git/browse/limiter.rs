@@ -2,18 +2,18 @@
 //! rate of expensive requests per client address. All workers share one limiter.
 
 use crate::git::browse::locate::RepositoryList;
-use crate::git::repository::GitSettings;
-use crate::handler::HandlerError;
-use crate::ledger::admission::{AdmissionControl, AdmissionRefused, CallSlot, WorkStart};
-use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
-use crate::limits::{
-    CALL_QUEUE_SECONDS, GIT_HEAVY_PAGES_AT_ONCE_MAX, GIT_LIST_CACHE_MILLISECONDS,
-    GIT_LISTS_CACHED_MAX, GIT_LOOKUP_QUEUE_MAX, GIT_LOOKUP_THREADS, GIT_PAGES_AT_ONCE_MAX,
-    GIT_PAGES_SENDING_BYTES_MAX, GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX, GIT_RATED_ADDRESSES_MAX,
-    GIT_WALK_THREADS,
+use crate::git::limits::{
+    GIT_HEAVY_PAGES_AT_ONCE_MAX, GIT_LIST_CACHE_MILLISECONDS, GIT_LISTS_CACHED_MAX,
+    GIT_LOOKUP_QUEUE_MAX, GIT_LOOKUP_THREADS, GIT_PAGES_AT_ONCE_MAX, GIT_PAGES_SENDING_BYTES_MAX,
+    GIT_PAGES_SENDING_BYTES_PER_ADDRESS_MAX, GIT_RATED_ADDRESSES_MAX, GIT_WALK_THREADS,
 };
+use crate::git::repository::GitSettings;
 use base::client_network::ClientNetwork;
 use base::thread_pool::{ThreadPool, ThreadPoolError};
+use data_plane::handler::HandlerError;
+use data_plane::ledger::admission::{AdmissionControl, AdmissionRefused, CallSlot, WorkStart};
+use data_plane::ledger::shared_limit::{RefusalCounters, SharedLimit};
+use data_plane::limits::CALL_QUEUE_SECONDS;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -2,14 +2,14 @@
 //! All functions block.
 
 use crate::git::browse::url::{ObjectId, is_ref_name};
-use crate::git::repository::{GitSettings, parts};
-use crate::handler::HandlerError;
-use crate::limits::{
+use crate::git::limits::{
     GIT_CONFIG_BYTES_MAX, GIT_DESCRIPTION_BYTES_MAX, GIT_LIST_DEPTH_MAX, GIT_LIST_NAMES_MAX,
     GIT_LIST_REPOSITORIES_MAX, GIT_REF_BYTES_MAX,
 };
-use crate::site::{FileMeta, ResolvedSecrets};
+use crate::git::repository::{GitSettings, parts};
 use base::heap_sort::sort_by;
+use data_plane::handler::HandlerError;
+use data_plane::site::{FileMeta, ResolvedSecrets};
 use rustix::fs::{Dir, FileType, fstat};
 use std::io::Read;
 use std::path::PathBuf;

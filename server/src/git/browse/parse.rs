@@ -2,7 +2,7 @@
 //! are pure. The input may be cut at any byte, and names consist of any bytes except NUL.
 
 use crate::git::browse::url::ObjectId;
-use crate::limits::GIT_LINES_MAX;
+use crate::git::limits::GIT_LINES_MAX;
 
 /// Format of [`refs`], for `for-each-ref`.
 pub(crate) const REF_FORMAT: &str = "--format=%(refname)%00%(objectname)%00%(objecttype)%00\

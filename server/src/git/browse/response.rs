@@ -2,9 +2,10 @@
 
 use crate::git::browse::limiter::BrowseLimiter;
 use crate::git::browse::render::html::{style_name, style_sheet};
-use crate::handler::pipe::pipe;
-use crate::handler::{HandlerError, Request, Response, ResponseBody};
-use crate::limits::{GIT_PAGE_WHOLE_BYTES, PIPE_BYTES};
+use crate::git::limits::GIT_PAGE_WHOLE_BYTES;
+use data_plane::handler::pipe::pipe;
+use data_plane::handler::{HandlerError, Request, Response, ResponseBody};
+use data_plane::limits::PIPE_BYTES;
 use std::net::IpAddr;
 use wire::reject::Reject;
 use wire::request_target::encode_path;

@@ -6,9 +6,9 @@ use crate::git::browse::parse::{self, HiddenRefs, Ref};
 use crate::git::browse::response::refused;
 use crate::git::browse::run::{GitCommand, GitRunner, GitSource};
 use crate::git::browse::url::{ObjectId, PageKind, PageUrl, is_ref_name};
-use crate::handler::HandlerError;
-use crate::handler::call::script_call::CollectedOutput;
-use crate::limits::{GIT_PAGE_BYTES_MAX, GIT_REFS_MAX};
+use crate::git::limits::{GIT_PAGE_BYTES_MAX, GIT_REFS_MAX};
+use data_plane::handler::HandlerError;
+use data_plane::handler::call::script_call::CollectedOutput;
 use wire::reject::Reject;
 
 /// Commits of a page.

@@ -5,15 +5,15 @@
 
 use crate::git::browse::locate::Repository;
 use crate::git::browse::url::ObjectId;
+use crate::git::limits;
 use crate::git::repository::GitSettings;
 use crate::git::sandbox_repository;
-use crate::handler::HandlerError;
-use crate::handler::call::body::request_body::RequestBody;
-use crate::handler::call::process::{ProcessSpec, ProcessTransport, search_path};
-use crate::handler::call::request::ScriptRequest;
-use crate::handler::call::script_call::{CallLimits, CollectedOutput, ScriptCall};
-use crate::limits;
 use base::sys::ResourceLimits;
+use data_plane::handler::HandlerError;
+use data_plane::handler::call::body::request_body::RequestBody;
+use data_plane::handler::call::process::{ProcessSpec, ProcessTransport, search_path};
+use data_plane::handler::call::request::ScriptRequest;
+use data_plane::handler::call::script_call::{CallLimits, CollectedOutput, ScriptCall};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Parser of page addresses: the path behind the repository, and the query. The addresses are compatible
 //! with cgit, so existing links to cgit keep working. All functions are pure.
 
-use crate::limits::{
+use crate::git::limits::{
     GIT_LOG_OFFSET_MAX, GIT_PATH_BYTES_MAX, GIT_REF_BYTES_MAX, GIT_SEARCH_BYTES_MAX,
 };
 

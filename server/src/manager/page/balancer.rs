@@ -8,13 +8,13 @@ use crate::admin::edited_balancer::{CheckParts, CheckWord, EditedBalancer};
 use crate::admin::metrics::history::BalancerPast;
 use crate::admin::text_table::{bytes, count, per_second, rate};
 use crate::admin::value_text::{duration_text, weight_text};
+use crate::config::limits::CONFIG_MEMBERS_MAX;
 use crate::config::shown_url;
 use crate::git::browse::render::html::Html;
-use crate::limits::CONFIG_MEMBERS_MAX;
 use crate::manager::access::Rights;
 use crate::manager::live_part::Sections;
 use crate::manager::snapshot::Snapshot;
-use crate::upstream::balancer::{
+use data_plane::upstream::balancer::{
     BalancerReport, LATENCY_BUCKET_MICROS, LatencyBuckets, MemberReport, MemberState,
 };
 use wire::request_target::encode_value;

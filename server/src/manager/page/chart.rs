@@ -1,8 +1,8 @@
 //! Charts of the last minutes, drawn as SVG. Each line of a chart has a dash pattern of its own and its figures in
 //! text, so that colour never carries meaning alone. Pure.
 
+use crate::admin::limits::{HISTORY_INTERVAL_SECONDS, HISTORY_SAMPLES_MAX};
 use crate::git::browse::render::html::Html;
-use crate::limits::{HISTORY_INTERVAL_SECONDS, HISTORY_SAMPLES_MAX};
 use std::fmt::Write;
 
 /// Chart with up to 3 lines.

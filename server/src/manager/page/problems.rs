@@ -1,12 +1,12 @@
 //! List of what is wrong with the server, for the top of the page.
 
 use super::balancer::{selection_url, state};
+use crate::admin::limits::MANAGER_PROBLEMS_MAX;
 use crate::admin::problems::{Problem, members_down, problems};
 use crate::config::shown_url;
 use crate::git::browse::render::html::Html;
-use crate::limits::MANAGER_PROBLEMS_MAX;
 use crate::manager::snapshot::Snapshot;
-use crate::upstream::balancer::MemberReport;
+use data_plane::upstream::balancer::MemberReport;
 
 /// Appends the list of problems, the errors first.
 pub(super) fn push_problems(page: &mut Html, snapshot: &Snapshot) {

@@ -4,8 +4,8 @@
 use super::parts::{LEFT, RIGHT, open_scroll, push_column};
 use crate::admin::active_requests::{host, site};
 use crate::git::browse::render::html::Html;
-use crate::limits::MANAGER_ACTIVE_REQUESTS;
 use crate::manager::access::Rights;
+use crate::manager::limits::MANAGER_ACTIVE_REQUESTS;
 use crate::manager::snapshot::Snapshot;
 
 /// Columns for all clients. The age is a number, at the right.

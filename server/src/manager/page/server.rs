@@ -5,7 +5,7 @@ use super::parts::{LEFT, RIGHT, open_scroll, push_column};
 use crate::admin::metrics::history::Sample;
 use crate::admin::text_table::{bytes, count, duration, micros, per_second, rate};
 use crate::git::browse::render::html::Html;
-use crate::limits::MANAGER_BALANCER_CHARTS_MAX;
+use crate::manager::limits::MANAGER_BALANCER_CHARTS_MAX;
 use crate::manager::snapshot::Snapshot;
 use base::clock::format_utc;
 use std::net::SocketAddr;

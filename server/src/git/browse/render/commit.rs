@@ -6,7 +6,7 @@ use crate::git::browse::render::frame::Tab;
 use crate::git::browse::render::history::framed;
 use crate::git::browse::render::html::Html;
 use crate::git::browse::url::ObjectId;
-use crate::limits::GIT_HTML_BYTES_MAX;
+use crate::git::limits::GIT_HTML_BYTES_MAX;
 
 /// The difference of two commits, as git printed it.
 #[derive(Default)]

@@ -4,7 +4,7 @@
 //! know gets a wrong colour and never a wrong text.
 
 use crate::git::browse::render::html::Html;
-use crate::limits::GIT_LINE_BYTES_MAX;
+use crate::git::limits::GIT_LINE_BYTES_MAX;
 
 /// Lexical rules of a language.
 struct Grammar {

@@ -5,7 +5,9 @@ use crate::git::browse::parse::{Commit, Ref};
 use crate::git::browse::render::frame::{PageFrame, Tab};
 use crate::git::browse::render::html::Html;
 use crate::git::browse::url::{CommitPart, LogSearch, ObjectId};
-use crate::limits::{GIT_FEED_ENTRIES, GIT_LOG_COMMITS, GIT_PATH_LINKS_MAX, GIT_SUMMARY_LINES};
+use crate::git::limits::{
+    GIT_FEED_ENTRIES, GIT_LOG_COMMITS, GIT_PATH_LINKS_MAX, GIT_SUMMARY_LINES,
+};
 use wire::request_target::encode_path;
 
 /// Summary page of a repository.

@@ -1,9 +1,9 @@
 //! HTML writer. Text from any source is escaped, and no other content enters a page. Bytes that are not
 //! UTF-8 appear as replacement characters. Characters that reorder or hide text appear as code points.
 
-use crate::limits::GIT_LINE_BYTES_MAX;
-use crate::site::{FRAME_STYLE, PAGE_STYLE};
+use crate::git::limits::GIT_LINE_BYTES_MAX;
 use base::digest::{hex, sha256};
+use data_plane::site::{FRAME_STYLE, PAGE_STYLE};
 use std::fmt::Write;
 
 /// A fragment of a page.

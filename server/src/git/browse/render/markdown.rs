@@ -2,7 +2,7 @@
 
 use crate::git::browse::render::html::Html;
 use crate::git::browse::render::links::InnerLinks;
-use crate::limits::{GIT_HTML_BYTES_MAX, GIT_README_NESTING_MAX};
+use crate::git::limits::{GIT_HTML_BYTES_MAX, GIT_README_NESTING_MAX};
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
 use std::collections::HashMap;
 use std::fmt::{self, Write};

@@ -17,13 +17,13 @@ use crate::git::browse::rev_parse::{
 use crate::git::browse::run::{GitCommand, GitRunner, GitSource, OutputUse};
 use crate::git::browse::settings::BrowseSettings;
 use crate::git::browse::url::{ObjectId, PageKind, PageUrl};
-use crate::handler::call::script_call::CollectedOutput;
-use crate::handler::{HandlerError, Response};
-use crate::limits::{
+use crate::git::limits::{
     GIT_FEED_ENTRIES, GIT_FILE_BYTES_MAX, GIT_LOG_COMMITS, GIT_PAGE_BYTES_MAX,
     GIT_README_BYTES_MAX, GIT_REFS_MAX, GIT_SUMMARY_LINES,
 };
-use crate::site::README_NAMES;
+use data_plane::handler::call::script_call::CollectedOutput;
+use data_plane::handler::{HandlerError, Response};
+use data_plane::site::README_NAMES;
 use std::sync::Arc;
 use wire::cgi::CgiDocument;
 use wire::reject::Reject;

@@ -5,7 +5,7 @@ use crate::git::browse::page_location::PageLocation;
 use crate::git::browse::render::html::Html;
 use crate::git::browse::render::links::{InnerLinks, file_of_commit};
 use crate::git::browse::url::ObjectId;
-use crate::limits::GIT_README_BYTES_MAX;
+use crate::git::limits::GIT_README_BYTES_MAX;
 
 /// Renders a README with the given name and content.
 pub(crate) fn rendered(

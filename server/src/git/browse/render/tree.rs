@@ -6,7 +6,7 @@ use crate::git::browse::render::frame::Tab;
 use crate::git::browse::render::highlight::Highlighter;
 use crate::git::browse::render::history::{framed, push_path_links};
 use crate::git::browse::render::html::Html;
-use crate::limits::{GIT_FILE_BYTES_MAX, GIT_HTML_BYTES_MAX, GIT_LINES_MAX};
+use crate::git::limits::{GIT_FILE_BYTES_MAX, GIT_HTML_BYTES_MAX, GIT_LINES_MAX};
 
 /// Renders a folder; the paths of the entries start at the root.
 pub(crate) fn folder(

@@ -1,8 +1,5 @@
 //! Bounds of `manager`: connections, logins, requests to the control plane, and snapshots.
 
-/// Connections of one listener of the manager and one worker beyond the limit `connections`: the connections of a
-/// browser, and of some programs.
-pub(crate) const MANAGER_CONNECTIONS_RESERVED: usize = 8;
 /// Requests of the manager that wait for the control plane. A further request is answered with 503. The control
 /// plane answers a request within milliseconds, except during a reload.
 pub const MANAGER_REQUESTS_MAX: usize = 64;
@@ -31,16 +28,6 @@ pub const MANAGER_LARGE_PAGE_BYTES: usize = 256 * 1024;
 /// Milliseconds from new numbers of a large page to the next, 5 s: the interval of the samples for the charts. A
 /// browser needs a part of a second to show thousands of changed rows, and the server some milliseconds to render them.
 pub const MANAGER_LARGE_PAGE_MILLISECONDS: u64 = 5_000;
-/// Days until the end of a certificate file below which the page warns, 14: two weeks to get another file.
-pub const MANAGER_CERTIFICATE_DAYS_MIN: i64 = 14;
-/// Days until the end of an automatically renewed certificate below which the page warns, 1. Certificates are renewed
-/// at two thirds of their lifetime, and the shortest have a lifetime of 6 days.
-pub const MANAGER_CERTIFICATE_RENEWED_DAYS_MIN: i64 = 1;
-/// Temperature in thousandths of a degree Celsius, 80 degrees, from which the page warns. A Raspberry Pi lowers its
-/// frequency from this temperature on.
-pub const MANAGER_TEMPERATURE_MILLIDEGREES_MAX: i64 = 80_000;
-/// Use of a limited resource in percent, 90 %, from which the page warns.
-pub const MANAGER_USE_WARNING_PERCENT: u64 = 90;
 /// Balancers with a chart on the page. A chart has at most 6 KiB.
 pub const MANAGER_BALANCER_CHARTS_MAX: usize = 24;
 /// Streams of events at the same time, 64: the browser windows of a team. Clients without a login have
@@ -53,8 +40,3 @@ pub const MANAGER_RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const MANAGER_HISTORY_ENTRIES: usize = 20;
 /// Requests under way on the page, the oldest first. A row takes about 300 bytes.
 pub const MANAGER_ACTIVE_REQUESTS: usize = 50;
-/// Members among the problems at the top of the page. The tables of the balancers below have all members.
-pub const MANAGER_PROBLEMS_MAX: usize = 20;
-/// Sites and certificates in the text of `anthill status`, 30 of each, so that the text of a server with 1,000 sites stays
-/// on a few screens.
-pub const STATUS_ROWS_MAX: usize = 30;

@@ -22,12 +22,6 @@ pub const CONFIG_ERRORS_SHOWN_MAX: usize = 50;
 pub const CONFIG_FILES_MAX: usize = 10_000;
 /// Bytes of all files of one configuration, 64 MiB: the files are kept in memory, for messages with their lines.
 pub const CONFIG_ALL_FILES_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Bytes of a file of redirects, 16 MiB: over 100,000 lines. The table of the redirects is held in memory.
-pub const REDIRECT_MAP_BYTES_MAX: u64 = 16 << 20;
-/// Largest user file in bytes: some 100,000 users.
-pub const USER_FILE_BYTES_MAX: u64 = 16 << 20;
-/// Redirects in a row from one path of a site, as many as browsers follow. A longer row counts as endless.
-pub const REDIRECT_HOPS_MAX: usize = 20;
 /// Requests of a client in one period, and at once: more than a client can send in a second.
 pub const CONFIG_RATE_REQUESTS_MAX: u32 = 1_000_000;
 /// Period of a request rate in seconds, one day. Counts are lost with a restart, so a longer period would not hold.

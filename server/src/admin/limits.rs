@@ -1,4 +1,4 @@
-//! Bounds of `admin`: edits of balancers and members, and the history of the counters.
+//! Bounds of `admin`: edits of balancers and members, the history of the counters, and the problems of a status.
 
 // Edits
 
@@ -36,3 +36,19 @@ pub const HISTORY_INTERVAL_SECONDS: u64 = 5;
 pub const HISTORY_SAMPLES_MAX: usize = 240;
 /// Members of balancers with samples of requests and errors. The samples of a member take 2 KiB.
 pub const HISTORY_MEMBERS_MAX: usize = 200;
+
+// Problems and status
+
+/// Days until the end of an automatically renewed certificate below which the page warns, 1. Certificates are renewed
+/// at two thirds of their lifetime, and the shortest have a lifetime of 6 days.
+pub const MANAGER_CERTIFICATE_RENEWED_DAYS_MIN: i64 = 1;
+/// Temperature in thousandths of a degree Celsius, 80 degrees, from which the page warns. A Raspberry Pi lowers its
+/// frequency from this temperature on.
+pub const MANAGER_TEMPERATURE_MILLIDEGREES_MAX: i64 = 80_000;
+/// Use of a limited resource in percent, 90 %, from which the page warns.
+pub const MANAGER_USE_WARNING_PERCENT: u64 = 90;
+/// Members among the problems at the top of the page. The tables of the balancers below have all members.
+pub const MANAGER_PROBLEMS_MAX: usize = 20;
+/// Sites and certificates in the text of `anthill status`, 30 of each, so that the text of a server with 1,000 sites stays
+/// on a few screens.
+pub const STATUS_ROWS_MAX: usize = 30;
