@@ -12,7 +12,8 @@ use std::fs;
 use std::hash::{Hash as _, Hasher as _};
 use std::io;
 use std::thread;
-use wire::request_target::{encode_path, normalise};
+use wire::normal_path::normalise;
+use wire::request_target::encode_path;
 
 /// Largest page in bytes with a check of its links, 16 MiB. A page is in memory during the check.
 const PAGE_SIZE_MAX: u64 = 16 << 20;

@@ -8,7 +8,7 @@ use release::limits::RELEASE_RULES_MAX;
 use release::manifest::RuleBounds;
 use release::redirect_map::{self, MappedRedirect};
 use release::redirects::{RedirectRule, Redirected, Redirects};
-use wire::request_target::normalise;
+use wire::normal_path::normalise;
 
 /// Rules of a release.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -20,7 +20,8 @@ use crate::limits::{
 };
 use automaton::Automaton;
 use parser::{Node, Parser, Token};
-use std::fmt;
+
+pub use parser::GlobError;
 
 /// Parsed glob.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,23 +47,6 @@ enum Middle {
     /// Anything else.
     Automaton(Box<Automaton>),
 }
-
-/// Syntax error of a glob, with the position.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct GlobError {
-    /// Bytes from the start of the glob.
-    pub at: usize,
-    /// Reason, as one clause.
-    pub what: &'static str,
-}
-
-impl fmt::Display for GlobError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (at byte {} of the glob)", self.what, self.at)
-    }
-}
-
-impl std::error::Error for GlobError {}
 
 /// Bounds of a glob, with the reasons for a refusal.
 struct Bounds {

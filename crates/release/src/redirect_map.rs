@@ -16,7 +16,7 @@
 use crate::limits::{REDIRECT_DESTINATION_BYTES_MAX, RELEASE_PATH_BYTES_MAX};
 use base::visible_text::shortened;
 use std::borrow::Cow;
-use wire::request_target::normalise;
+use wire::normal_path::normalise;
 
 /// Redirect of a map.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -30,6 +30,7 @@ mod hpack_primitives;
 mod request_head_builder;
 pub mod location;
 pub mod origin_fields;
+pub mod normal_path;
 pub mod path_readings;
 pub mod pkt_line;
 pub mod smart_http;

@@ -9,8 +9,8 @@
 //! The readings are made from the path that the application gets, [`sent_path`], and not from the path of the client:
 //! the server resolves `x%2Fy/../c` to `c`, and readings of the longer text would miss the readings of the shorter.
 
+use crate::normal_path::{hex_digit, normalise, push_decoded};
 use crate::reject::Reject;
-use crate::request_target::{hex_digit, normalise, push_decoded};
 use std::borrow::Cow;
 
 /// Treatment of doubled slashes in the path for an application.

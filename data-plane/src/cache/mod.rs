@@ -324,7 +324,7 @@ impl PageCache {
     /// Queues compression of a page on the background thread shared with the contents of sites.
     fn want_gzip(self: &Arc<Self>, page: &Arc<CachedPage>) {
         let (cache, job) = (Arc::downgrade(self), Arc::downgrade(page));
-        let is_queued = self.budget.gzip().push_other(move || {
+        let is_queued = self.budget.gzip().push(move || {
             if let (Some(cache), Some(page)) = (cache.upgrade(), job.upgrade())
                 && let Some(made) = gzip(page.variant.bytes(), cache.page_bytes_max())
             {

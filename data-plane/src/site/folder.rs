@@ -3,7 +3,8 @@
 //! The names of a folder are stored sorted in one allocation, so that a folder with 100,000 files needs
 //! little memory for each file, and the copy of a folder after the change of one name is fast.
 
-use super::file::{FileError, FileMeta, SiteFile};
+use super::file::SiteFile;
+use crate::site::file_version::{FileError, FileMeta};
 use std::cmp::Ordering;
 use std::sync::Arc;
 

@@ -3,8 +3,7 @@
 //! An HTML page shows a bounded number of entries, so that a folder with 100,000 entries costs browsers and
 //! workers little. The README of the folder follows the entries. JSON contains all entries.
 
-use super::SiteShared;
-use super::file::{FileMeta, SiteFile};
+use super::file::SiteFile;
 use super::folder::{FolderNode, SiteFolder};
 use super::variant::Variant;
 use crate::limits::{
@@ -12,14 +11,17 @@ use crate::limits::{
     LISTING_README_HTML_BYTES_MAX,
 };
 use crate::site::escape::{escape, json_string};
+use crate::site::file_version::FileMeta;
 use crate::site::page_style::{FRAME_STYLE, PAGE_STYLE};
 use crate::site::prepared_heads::{SERVER, push_field};
+use crate::site::shared::SiteShared;
 use std::cmp::Ordering;
 use std::io::Write;
 use std::sync::Arc;
 use wire::date::civil;
+use wire::normal_path::normalise;
 use wire::request_head::{Method, RequestHead};
-use wire::request_target::{encode_path, normalise};
+use wire::request_target::encode_path;
 
 /// Listing being sent. The length is unknown in advance: the driver uses chunked coding, or for HTTP/1.0
 /// closes the connection at the end.

@@ -8,14 +8,16 @@
 //! changed for 2 s ([`OPEN_FILE_QUIET_SECONDS`](crate::limits::OPEN_FILE_QUIET_SECONDS)), or up to its present length
 //! if processes append to it.
 
-use super::SiteShared;
-use super::file::{FileError, FileMeta, FileVersion, SiteFile, VariantKind};
+use super::file::{SiteFile, VariantKind};
+use super::file_version::{FileError, FileMeta, FileVersion};
+use super::gzip_file::GzipFileJob;
+use super::loaded_facts::{LoadedFacts, coding_mark};
 use super::release::ReleaseRules;
+use super::shared::SiteShared;
 use super::variant::{DiskContent, FileWriting, Variant, VariantContent};
 use crate::limits::{
     CONTENT_FILE_BYTES_MAX, DIGEST_FILE_BYTES_MAX, LAST_MODIFIED_SECONDS_MIN, SENDFILE_BYTES_MIN,
 };
-use crate::site::prepared_heads::{HeadFacts, PreparedHeads};
 use base::digest::{Digest, base64url};
 use base::sys::{self, OpenWriters};
 use base::visible_text::shortened;
@@ -67,7 +69,7 @@ impl FileLoad {
                 let is_open = variant.is_open();
                 self.shared.budget.keep(&self.file, self.which, variant);
                 if self.which == VariantKind::Identity && !is_open {
-                    self.shared.want_gzip(&self.file, || path);
+                    GzipFileJob::queue(&self.shared, &self.file, || path);
                 }
             }
             Err(why) => {
@@ -106,7 +108,7 @@ impl FileLoad {
             },
             is_open: disk.is_open(),
         };
-        let heads = heads(&self.shared, &self.file, &self.path, &facts);
+        let heads = facts.heads(&self.shared, &self.file, &self.path);
         Ok(match bytes {
             Some(bytes) => {
                 let kept = (size >= SENDFILE_BYTES_MIN).then_some(disk);
@@ -276,16 +278,6 @@ fn coded_tag(tag: &str, coding: ContentCoding) -> String {
     }
 }
 
-/// Returns the suffix of a coding, which follows a dash in the entity tag.
-pub(super) fn coding_mark(coding: ContentCoding) -> &'static str {
-    match coding {
-        ContentCoding::Identity => "",
-        ContentCoding::Gzip => "gz",
-        ContentCoding::Br => "br",
-        ContentCoding::Zstd => "zst",
-    }
-}
-
 /// Returns the value of Last-Modified, which is never in the future (RFC 9110 §8.8.2.1). A time that tools give to all
 /// files alike says nothing about the content, and is left out.
 fn modified(meta: &FileMeta) -> Option<u64> {
@@ -294,44 +286,6 @@ fn modified(meta: &FileMeta) -> Option<u64> {
         .unwrap_or_default();
     let modified = meta.mtime_seconds().min(now.as_secs());
     (modified >= LAST_MODIFIED_SECONDS_MIN).then_some(modified)
-}
-
-/// Facts of a loaded variant from which its heads are built.
-pub(super) struct LoadedFacts<'a> {
-    /// Bytes of the content.
-    pub size: u64,
-    /// Value of Last-Modified, seconds since 1970; None without the field.
-    pub modified: Option<u64>,
-    /// Entity tag with quotes.
-    pub tag: &'a str,
-    pub coding: ContentCoding,
-    /// Whether a process has the file open for writing.
-    pub is_open: bool,
-}
-
-/// Builds the response heads of a variant.
-pub(super) fn heads(
-    shared: &SiteShared,
-    file: &SiteFile,
-    path: &[u8],
-    facts: &LoadedFacts<'_>,
-) -> PreparedHeads {
-    let has_codings = file.sidecars.is_some() || shared.rules.is_compressible(path);
-    let varies = has_codings && !facts.is_open;
-    PreparedHeads::new(
-        &shared.rules,
-        &shared.published,
-        &HeadFacts {
-            path,
-            size: facts.size,
-            modified: facts.modified,
-            tag: facts.tag,
-            coding: facts.coding,
-            varies,
-            is_hashed: file.version.is_hashed(),
-            is_open: facts.is_open,
-        },
-    )
 }
 
 /// Waits for the end of the current timestamp tick. File systems store timestamps in ticks of up to 10 ms,

@@ -12,8 +12,9 @@ mod content_budget;
 mod preconditions;
 mod error_page;
 mod file;
+mod file_version;
 mod folder;
-
+mod gzip_file;
 mod gzip_queue;
 mod prepared_heads;
 mod escape;
@@ -21,6 +22,7 @@ mod cached_response;
 mod listing;
 mod page_style;
 mod load;
+mod loaded_facts;
 mod published_rules;
 mod release;
 mod resolve;
@@ -28,6 +30,7 @@ mod root;
 pub mod rules;
 mod scan;
 mod secret_paths;
+mod shared;
 mod variant_response;
 mod variant;
 
@@ -39,41 +42,40 @@ pub use crate::site::content_budget::ContentBudget;
 pub use crate::site::escape::escape;
 pub use crate::site::gzip_queue::{GzipJob, GzipQueue, gzip};
 pub use crate::site::preconditions::{PreconditionResult, RepresentationDate, evaluate_with};
-pub use crate::site::prepared_heads::{SERVER, is_content_field, operator_fields};
+pub use crate::site::prepared_heads::{SERVER, is_content_field};
 pub use crate::site::secret_paths::{ResolvedSecrets, SecretPaths};
 pub use crate::site::site_response::{ALLOW, SiteResponse};
 pub use crate::site::variant_response::{
     AgeAndLifetime, BodyPiece, BodySelection, Multipart, VariantResponse,
 };
 pub use error_page::{ERROR_PAGE_POLICY, error_page, redirect_page};
-pub use file::{FileError, FileMeta};
+pub use file_version::{FileError, FileMeta};
 pub use listing::{Listing, README_NAMES};
 pub use load::FileLoad;
 pub use page_style::{FRAME_STYLE, PAGE_STYLE};
 pub use resolve::ResolvedFile;
-pub use root::SiteRoot;
-pub use rules::{CacheControlRule, HeaderRules, ReadmeRenderer, SiteRules, Symlinks, TryPath};
+pub use root::{SiteRoot, Symlinks};
+pub use rules::{
+    CacheControlRule, HeaderRules, ReadmeRenderer, SiteRules, TryPath, operator_fields,
+};
 pub use scan::{WriteReport, hidden, writers_of};
 pub use variant::{DiskContent, Variant, VariantContent};
 
 use self::release::RetainedFiles;
-use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN, STALE_PATHS_MAX};
-use crate::site::gzip_queue::GzipFileJob;
 use base::sys::OpenWriters;
-use file::{SiteFile, TICKS_PER_SECOND};
 use folder::{FolderNode, SiteFolder};
 use published_rules::PublishedRules;
 use root::PathResolver;
+use shared::{SiteShared, SiteSource};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::hash::RandomState;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use std::{fmt, io};
-use wire::fields::ContentCoding;
 
 /// Site as of the last scan. A clone is cheap.
 #[derive(Clone)]
@@ -82,32 +84,6 @@ pub struct Site {
     // dropped first.
     tree: Arc<SiteFolder>,
     shared: Arc<SiteShared>,
-}
-
-/// Data shared by all scans of a site.
-struct SiteShared {
-    rules: SiteRules,
-    /// Rules that come with the content.
-    published: PublishedRules,
-    tries: Vec<TryPath>,
-    source: SiteSource,
-    budget: Arc<ContentBudget>,
-    /// Start of the clock for the age of load failures.
-    started: Instant,
-    /// Paths of files found to differ from the tree.
-    stale: Mutex<Vec<PathBuf>>,
-    /// Secret seed for multipart boundaries.
-    seed: RandomState,
-    /// Earlier releases with files for open pages; empty for a folder.
-    retained: RetainedFiles,
-}
-
-/// Source of the files of a site.
-enum SiteSource {
-    /// Folder, with the open root.
-    Folder(SiteRoot),
-    /// Release in a store.
-    Release(ReleaseState),
 }
 
 /// Failure to open a site.
@@ -368,74 +344,6 @@ fn names(path: &Path) -> Vec<&[u8]> {
         _ => None,
     });
     names.collect()
-}
-
-impl SiteShared {
-    /// Returns the root of a folder; None for a release.
-    fn root(&self) -> Option<&SiteRoot> {
-        match &self.source {
-            SiteSource::Folder(root) => Some(root),
-            SiteSource::Release(_) => None,
-        }
-    }
-
-    /// Returns the time of the publication of the release, in seconds since 1970; None for a folder.
-    fn published_at(&self) -> Option<u64> {
-        match &self.source {
-            SiteSource::Folder(_) => None,
-            SiteSource::Release(state) => Some(state.last().map_or(0, |release| release.time)),
-        }
-    }
-
-    /// Returns the fields that the rules set for a path.
-    fn set_fields(&self, path: &[u8]) -> Vec<(&str, &str)> {
-        prepared_heads::set_fields(&self.rules, &self.published, path)
-    }
-
-    /// Returns the time since the site was opened in ticks, modulo 2^32, for [`file::LoadFailure`].
-    fn now(&self) -> u32 {
-        (self.started.elapsed().as_millis() * TICKS_PER_SECOND / 1000) as u32
-    }
-
-    fn stale(&self) -> std::sync::MutexGuard<'_, Vec<PathBuf>> {
-        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note_stale(&self, path: &[u8]) {
-        let path = Path::new(OsStr::from_bytes(path));
-        let mut stale = self.stale();
-        if stale.len() < STALE_PATHS_MAX && !stale.iter().any(|known| known == path) {
-            stale.push(path.to_path_buf());
-        }
-    }
-
-    /// Queues a file for gzip compression, unless the media type is incompressible, the size is out of
-    /// range, the file has a gzip sidecar, or the file is queued already.
-    fn want_gzip(self: &Arc<Self>, file: &Arc<SiteFile>, path: impl FnOnce() -> Vec<u8>) {
-        if !file.claim_gzip() {
-            return;
-        }
-        let path = path();
-        let in_range = (GZIP_FILE_BYTES_MIN..=GZIP_FILE_BYTES_MAX).contains(&file.version.size());
-        let text = self.rules.is_compressible(&path);
-        if !in_range || !text || file.sidecar(ContentCoding::Gzip).is_some() {
-            return file.give_up_gzip();
-        }
-        let job = GzipFileJob {
-            shared: Arc::downgrade(self),
-            file: Arc::downgrade(file),
-            path: path.into_boxed_slice(),
-        };
-        if !self.budget.gzip().push(GzipJob::File(job)) {
-            file.release_gzip();
-        }
-    }
-}
-
-impl Drop for SiteShared {
-    fn drop(&mut self) {
-        self.budget.sweep();
-    }
 }
 
 #[derive(Default)]

@@ -5,9 +5,7 @@
 //! Strict-Transport-Security and the empty line.
 
 use crate::site::published_rules::PublishedRules;
-use crate::site::rules::{HeaderRules, SiteRules};
-use release::manifest::is_settable;
-use release::manifest::valid_value;
+use crate::site::rules::{SiteRules, is, operator_fields};
 use std::ops::Range;
 use wire::date::format_imf;
 use wire::fields::ContentCoding;
@@ -175,11 +173,6 @@ fn push_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Returns true if the names are equal, ignoring case.
-pub fn is(name: &[u8], field: &str) -> bool {
-    name.eq_ignore_ascii_case(field.as_bytes())
-}
-
 /// Returns true for a field about the content that a 304 omits (RFC 9110 §15.4.5).
 pub fn is_content_field(name: &[u8]) -> bool {
     ["Accept-Ranges", "Last-Modified"]
@@ -198,24 +191,6 @@ pub fn is_framing(name: &[u8]) -> bool {
     ]
     .iter()
     .any(|field| is(name, field))
-}
-
-/// Returns the fields that the operator's rules set for any of the paths below the root. The last rule for a name
-/// wins.
-pub fn operator_fields<'r>(headers: &'r HeaderRules, paths: &[&[u8]]) -> Vec<(&'r str, &'r str)> {
-    let mut fields: Vec<(&str, &str)> = Vec::new();
-    let applies = headers
-        .iter()
-        .filter(|(glob, _)| paths.iter().any(|path| glob.matches(path)));
-    for (_, set) in applies {
-        for (name, value) in set {
-            if is_settable(name) && valid_value(value) {
-                fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
-                fields.push((name, value));
-            }
-        }
-    }
-    fields
 }
 
 /// Returns the fields that the rules of the operator and of the release set for a path. The operator's rules win.

@@ -2,8 +2,8 @@
 //! operator for the same file, field or status wins.
 
 use crate::limits::{RELEASE_COMPARED_STEPS_MAX, RELEASE_HASHED_SECONDS};
-use crate::site::prepared_heads::{is, operator_fields};
 use crate::site::rules::{CacheControlRule, HeaderRules};
+use crate::site::rules::{is, operator_fields};
 use base::visible_text::shortened;
 use release::glob::Glob;
 use release::manifest::valid_value;

@@ -1,12 +1,14 @@
 //! Resolution of a path to a resource: index files, clean URLs, slashes.
 
-use super::file::{FileError, FileMeta, FileVersion, SIDECARS, SiteFile};
+use super::Site;
+use super::file::{SIDECARS, SiteFile};
 use super::folder::{FolderNode, SiteFolder};
 use super::listing::find_readme;
 use super::root::SiteRoot;
 use super::rules::TryPath;
 use super::scan::hidden;
-use super::{Site, SiteSource};
+use crate::site::file_version::{FileError, FileMeta, FileVersion};
+use crate::site::shared::SiteSource;
 use base::clock::unix_seconds_now;
 use release::hashed_name::is_hashed;
 use release::limits::FOLDER_DEPTH_MAX;

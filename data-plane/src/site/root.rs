@@ -5,9 +5,8 @@
 //! 5.6, or for an absolute link), the server walks the path name by name and resolves links by reading the
 //! targets.
 
-use super::file::{FileError, FileMeta};
-use super::rules::Symlinks;
 use crate::limits::LINK_HOPS_MAX;
+use crate::site::file_version::{FileError, FileMeta};
 use release::limits::FOLDER_DEPTH_MAX;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat,
@@ -32,6 +31,16 @@ pub struct SiteRoot {
     given: PathBuf,
     symlinks: Symlinks,
     resolver: PathResolver,
+}
+
+/// Permitted targets of symbolic links.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Symlinks {
+    /// Targets below the root. An absolute target is relative to the root, unless the target begins with
+    /// the root's own path.
+    Inside,
+    /// Any target.
+    Follow,
 }
 
 /// Resolver of paths.

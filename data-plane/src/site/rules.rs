@@ -1,8 +1,10 @@
 //! Rules of one site, derived from the configuration.
 
 use crate::site::release::ReleaseRules;
+use crate::site::root::Symlinks;
 use crate::site::secret_paths::SecretPaths;
 use release::glob::Glob;
+use release::manifest::{is_settable, valid_value};
 use release::mime::{self, MediaRules};
 use std::path::PathBuf;
 use wire::fields::ContentCoding;
@@ -139,16 +141,6 @@ impl PartialEq for ReadmeRenderer {
 
 impl Eq for ReadmeRenderer {}
 
-/// Permitted targets of symbolic links.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Symlinks {
-    /// Targets below the root. An absolute target is relative to the root, unless the target begins with
-    /// the root's own path.
-    Inside,
-    /// Any target.
-    Follow,
-}
-
 /// Rule for Cache-Control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheControlRule {
@@ -199,6 +191,29 @@ impl TryPath {
             (before, after) => TryPath::Around(before.into(), after.trim_end_matches('/').into()),
         })
     }
+}
+
+/// Returns true if the names are equal, ignoring case.
+pub fn is(name: &[u8], field: &str) -> bool {
+    name.eq_ignore_ascii_case(field.as_bytes())
+}
+
+/// Returns the fields that the operator's rules set for any of the paths below the root. The last rule for a name
+/// wins.
+pub fn operator_fields<'r>(headers: &'r HeaderRules, paths: &[&[u8]]) -> Vec<(&'r str, &'r str)> {
+    let mut fields: Vec<(&str, &str)> = Vec::new();
+    let applies = headers
+        .iter()
+        .filter(|(glob, _)| paths.iter().any(|path| glob.matches(path)));
+    for (_, set) in applies {
+        for (name, value) in set {
+            if is_settable(name) && valid_value(value) {
+                fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+                fields.push((name, value));
+            }
+        }
+    }
+    fields
 }
 
 #[cfg(test)]

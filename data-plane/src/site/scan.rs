@@ -4,10 +4,11 @@
 //! by [`SiteRoot`], which refuses links out of the root. So concurrent changes of folders and links cannot
 //! make the scan read files outside of the root.
 
-use super::file::{FileError, FileMeta, FileVersion, SIDECARS, SidecarVersions, SiteFile};
+use super::file::{SIDECARS, SidecarVersions, SiteFile};
 use super::folder::{FolderNode, SiteFolder, SymlinkTarget};
 use super::root::SiteRoot;
 use crate::limits::{LINKED_FOLDERS_MAX, OPEN_FILE_QUIET_SECONDS};
+use crate::site::file_version::{FileError, FileMeta, FileVersion};
 use crate::site::rules::SiteRules;
 use crate::site::secret_paths::ResolvedSecrets;
 use base::job_end;

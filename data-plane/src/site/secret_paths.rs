@@ -1,7 +1,7 @@
 //! Private files of the server that may lie below a root: the configuration, passwords, keys, state and logs. Such
 //! secrets are never served, under any name or link.
 
-use crate::site::file::{FileError, FileMeta};
+use crate::site::file_version::{FileError, FileMeta};
 use crate::site::root::SiteRoot;
 use base::clock::monotonic_ms;
 use base::heap_sort::{sort, sort_by};
@@ -206,7 +206,7 @@ fn without_number(name: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::rules::Symlinks;
+    use crate::site::root::Symlinks;
     use std::fs;
     use std::os::unix::fs::symlink;
 

@@ -3,8 +3,10 @@
 
 use crate::site::Site;
 use crate::site::file::{SiteFile, VariantKind};
+use crate::site::gzip_file::GzipFileJob;
 use crate::site::listing::Listing;
-use crate::site::load::{FileLoad, coding_mark};
+use crate::site::load::FileLoad;
+use crate::site::loaded_facts::coding_mark;
 use crate::site::preconditions::{
     PreconditionResult, any_tag, evaluate, evaluate_with, range_applies, range_applies_by,
 };
@@ -168,7 +170,7 @@ impl Site {
             return self.answer_open_file(head, variant);
         }
         if which == VariantKind::Identity && !asks.accept_encoding.is_none() {
-            self.shared.want_gzip(file, || place.path());
+            GzipFileJob::queue(&self.shared, file, || place.path());
         }
         let nothing = |status, variant| {
             SiteResponse::Stored(VariantResponse::new(

@@ -1,6 +1,6 @@
 //! Tests of a whole site: requests as text, responses as the bytes for a client.
 
-use super::file::VariantKind;
+use super::file::{SiteFile, VariantKind};
 use super::folder::FolderEntry;
 use super::*;
 use ::release::glob::Glob;

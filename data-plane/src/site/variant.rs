@@ -1,7 +1,7 @@
 //! Variant: one file in one content coding, loaded, with prepared response heads.
 
-use super::file::FileMeta;
 use crate::limits::{FILE_STAT_INTERVAL_MICROSECONDS_MIN, FILE_STAT_PERIOD_MILLISECONDS_LOG2};
+use crate::site::file_version::FileMeta;
 use crate::site::prepared_heads::PreparedHeads;
 use base::sys::{self, OpenWriters};
 use rustix::fs::fstat;

@@ -1,8 +1,9 @@
 //! Response from a variant: the status, and the part of the content to send.
 
 use crate::ledger::route_counters::CacheOutcome;
-use crate::site::load::coding_mark;
-use crate::site::prepared_heads::{is, is_framing, push_field};
+use crate::site::loaded_facts::coding_mark;
+use crate::site::prepared_heads::{is_framing, push_field};
+use crate::site::rules::is;
 use crate::site::variant::{DiskContent, Variant, VariantContent};
 use std::sync::Arc;
 use wire::fields::ContentCoding;

@@ -10,7 +10,8 @@ use release::redirects::{RedirectRule, Redirected, Redirects};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use wire::request_target::{self, normalise};
+use wire::normal_path::normalise;
+use wire::request_target::{self};
 
 /// Redirects of a site with their places in the files.
 pub(super) struct SiteRedirects<'c> {

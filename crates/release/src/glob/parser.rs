@@ -1,6 +1,23 @@
 //! Parser of globs.
 
-use super::GlobError;
+use std::fmt;
+
+/// Syntax error of a glob, with the position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GlobError {
+    /// Bytes from the start of the glob.
+    pub at: usize,
+    /// Reason, as one clause.
+    pub what: &'static str,
+}
+
+impl fmt::Display for GlobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (at byte {} of the glob)", self.what, self.at)
+    }
+}
+
+impl std::error::Error for GlobError {}
 
 /// Part of a parsed glob.
 #[derive(Clone, PartialEq, Eq, Debug)]

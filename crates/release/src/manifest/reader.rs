@@ -3,7 +3,7 @@
 
 use super::field_name::field_refusal;
 use super::line::{BlobRef, ManifestLine, RedirectLine};
-use super::rule_bounds::RuleBounds;
+use super::rule_bounds::{Refusal, RuleBounds};
 use super::{HEADER, ManifestError, compare_paths};
 use crate::limits::{
     FOLDER_DEPTH_MAX, MANIFEST_BYTES_MAX, RELEASE_BYTES_MAX, RELEASE_CACHE_SECONDS_MAX,
@@ -49,9 +49,6 @@ enum Rank {
     /// After an error.
     End,
 }
-
-/// Reason to refuse a line, as one clause.
-pub(super) type Refusal = &'static str;
 
 impl<'m> ManifestReader<'m> {
     /// Returns a reader of the lines after the first line.

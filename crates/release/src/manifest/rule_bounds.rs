@@ -1,7 +1,6 @@
 //! Bounds of the rules of a manifest. A publisher is trusted less than the server: all of the rules together may cost a
 //! request, or the load of a file, only so much time and memory.
 
-use super::reader::Refusal;
 use crate::glob::Glob;
 use crate::limits::{
     REDIRECT_DESTINATION_BYTES_MAX, RELEASE_CACHE_AGES_MAX, RELEASE_FIELD_NAME_BYTES_MAX,
@@ -9,6 +8,9 @@ use crate::limits::{
     RELEASE_PATH_BYTES_MAX, RELEASE_PATTERNS_MAX,
 };
 use std::collections::HashMap;
+
+/// Reason to refuse a line, as one clause.
+pub(super) type Refusal = &'static str;
 
 /// Rules of a manifest so far.
 #[derive(Default)]

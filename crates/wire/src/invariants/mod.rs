@@ -17,6 +17,7 @@ use crate::h1::response_head::{
 use crate::hop_by_hop::copy_response_fields;
 use crate::json::{Json, quoted};
 use crate::limits::{HeadLimits, PROXY_V2_HEADER_BYTES_MAX, RANGES_MAX, TRAILER_BYTES_MAX};
+use crate::normal_path::normalise;
 use crate::path_readings::{
     PathReadings, Slashes, has_doubled_slash, has_encoded_slash, opaque_path, sent_path,
 };
@@ -26,8 +27,8 @@ use crate::range::{Ranges, parse_ranges};
 use crate::reject::Reject;
 use crate::request_head::{Method, RequestHead, Version};
 use crate::request_target::{
-    EncodedSlash, encode_path, encode_raw_text, is_raw_text, normalise, parse_target,
-    parse_target_with, valid_host,
+    EncodedSlash, encode_path, encode_raw_text, is_raw_text, parse_target, parse_target_with,
+    valid_host,
 };
 
 /// Checks the filter for responses to a push: all bytes pass in order, and a message is inserted before a

@@ -3,7 +3,7 @@
 //! The files are the files that a site with the folder as its root has: without hidden names, and with links to places
 //! inside of the folder followed. No content is coded.
 
-use crate::site::file::FileError;
+use crate::site::file_version::FileError;
 use crate::site::folder::{FolderNode, SiteFolder};
 use crate::site::root::SiteRoot;
 use crate::site::scan::scan;

@@ -2,7 +2,8 @@
 
 use super::{ReleaseContent, ReleaseError, ReleaseRules, ReleaseState, RetainedFiles};
 use crate::site::published_rules::PublishedRules;
-use crate::site::{ContentBudget, Site, SiteError, SiteRules, SiteShared, SiteSource, TryPath};
+use crate::site::shared::{SiteShared, SiteSource};
+use crate::site::{ContentBudget, Site, SiteError, SiteRules, TryPath};
 use base::clock::unix_seconds_now;
 use base::digest::hex;
 use release::store::ServedRelease;
@@ -42,7 +43,7 @@ impl Site {
         let former = former.and_then(ReleaseState::last).copied();
         let last = former.or_else(|| release.acknowledged());
         let read = |found: ServedRelease| {
-            let content = release.read_content(&found, &rules, None).ok()?;
+            let content = ReleaseContent::open(release, &found, &rules, None).ok()?;
             Some((found, content))
         };
         let pointed = release.read_pointer(last.as_ref()).ok().flatten();
@@ -159,7 +160,7 @@ impl Site {
             sequence: 0,
             time: 0,
         };
-        let content = release_rules.read_content(&found, &rules, None)?;
+        let content = ReleaseContent::open(release_rules, &found, &rules, None)?;
         let lasting = Lasting {
             budget: Arc::clone(&self.shared.budget),
             started: Instant::now(),
@@ -189,7 +190,7 @@ impl Site {
         found: ServedRelease,
     ) -> Result<Site, ReleaseError> {
         let former = Some((&self.tree, &self.shared.published));
-        let content = release.read_content(&found, &self.shared.rules, former);
+        let content = ReleaseContent::open(release, &found, &self.shared.rules, former);
         let content = content.map_err(|error| ReleaseError {
             publication: Some((found.release, found.sequence)),
             ..error

@@ -8,13 +8,14 @@
 //! has 1,440 of them in a day. The table has bounds in files and in bytes of paths. Beyond the bounds, the files that were
 //! replaced first go.
 
-use super::{ReleaseContent, ReleaseRules, ReleaseState, pointer};
+use super::{ReleaseContent, ReleaseRules, ReleaseState};
 use crate::limits::{
     RETAINED_FILES_MAX, RETAINED_MANIFEST_BYTES_MAX, RETAINED_PATH_BYTES_MAX,
     RETAINED_PUBLICATIONS_MAX,
 };
 use crate::site::file::SiteFile;
 use crate::site::folder::{FolderNode, SiteFolder};
+use crate::site::release::release_rules::is_signed;
 use crate::site::rules::SiteRules;
 use release::limits::RELEASES_KEPT_SECONDS;
 use release::release_pointer::ReleasePointer;
@@ -126,7 +127,7 @@ impl RetainedFiles {
         let store = StoreFolder::open(&rules.store).ok();
         let is_signed = |published: &ReleasePointer| {
             let record = store.as_ref()?.record(&rules.site, published.sequence);
-            pointer::is_signed(rules, &record.ok()??, &published.release).then_some(())
+            is_signed(rules, &record.ok()??, &published.release).then_some(())
         };
         let older = records.publications.range(..served.sequence).rev();
         for (_, publication) in older.take(RETAINED_PUBLICATIONS_MAX) {
@@ -156,7 +157,7 @@ impl RetainedFiles {
             };
             bytes += rules.blob_bytes(&pointer.release);
             let former = Some((&content.tree, &content.published));
-            if let Ok(older) = rules.read_content(&older, site, former)
+            if let Ok(older) = ReleaseContent::open(rules, &older, site, former)
                 && !table.add_release(pointer.release, until, &older.tree, &content.tree)
             {
                 break;

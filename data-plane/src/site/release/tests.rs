@@ -2,17 +2,21 @@
 
 use super::*;
 use crate::limits::{RETAINED_FILES_MAX, RETAINED_PATH_BYTES_MAX};
-use crate::site::file::{FileMeta, VariantKind};
+use crate::site::file::VariantKind;
+use crate::site::file_version::FileMeta;
 use crate::site::folder::FolderNode;
 use crate::site::tests::{Reply, answer, ask, get};
 use crate::site::{CacheControlRule, ContentBudget, Site, SiteResponse, SiteRules};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base::atomic_file;
-use base::digest::sha256;
+use base::digest::{hex, sha256};
 use release::glob::Glob;
 use release::release_pointer::ReleasePointer;
+use release::store::ReleaseSupport;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::PathBuf;
+use std::sync::Arc;
 use tempfile::TempDir;
 use wire::fields::ContentCoding;
 
@@ -870,7 +874,7 @@ fn history(store: &TestStore, now: u64) -> RetainedFiles {
         .expect("a pointer")
         .expect("a release");
     let site = SiteRules::of_release(rules.clone());
-    let content = rules.read_content(&served, &site, None).expect("a tree");
+    let content = ReleaseContent::open(&rules, &served, &site, None).expect("a tree");
     RetainedFiles::read_history(&rules, &site, (&served, &content), now)
 }
 

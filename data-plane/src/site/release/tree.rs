@@ -1,13 +1,15 @@
 //! Tree of a site from the manifest of a release. Equal files of the former release are taken over with their loaded
 //! content.
 
-use super::FormerContent;
-use crate::site::file::{BlobVersion, FileMeta, FileVersion, SIDECARS, SidecarVersions, SiteFile};
+use super::release_rules::{ReleaseError, ReleaseRules};
+use crate::site::file::{SIDECARS, SidecarVersions, SiteFile};
+use crate::site::file_version::{BlobVersion, FileMeta, FileVersion};
 use crate::site::folder::{FolderNode, SiteFolder, SymlinkTarget};
 use crate::site::published_rules::{PublishedRules, PublishedRulesBuilder};
 use crate::site::rules::SiteRules;
 use base::job_end;
 use release::manifest::{BlobRef, ManifestLine, ManifestReader};
+use release::store::ServedRelease;
 use std::borrow::Cow;
 use std::sync::Arc;
 use wire::content_coding::ContentCoding;
@@ -20,6 +22,9 @@ pub struct ReleaseContent {
     pub published: PublishedRules,
 }
 
+/// Tree and rules from which a new release takes over equal files.
+pub(super) type FormerContent<'a> = (&'a Arc<SiteFolder>, &'a PublishedRules);
+
 /// Metadata of each folder of a release. Equal metadata lets releases share unchanged folders.
 const FOLDER_META: FileMeta = FileMeta {
     size: 0,
@@ -30,6 +35,22 @@ const FOLDER_META: FileMeta = FileMeta {
 };
 
 impl ReleaseContent {
+    /// Reads the manifest of a release, and builds the tree. Files that are equal in `former` stay loaded. A withdrawn
+    /// release is refused.
+    pub(super) fn open(
+        rules: &ReleaseRules,
+        release: &ServedRelease,
+        site: &SiteRules,
+        former: Option<FormerContent<'_>>,
+    ) -> Result<ReleaseContent, ReleaseError> {
+        let text = rules.read_text(release)?;
+        ReleaseContent::read(&text, site, former).map_err(|what| ReleaseError {
+            path: rules.blob(&release.release),
+            what,
+            publication: None,
+        })
+    }
+
     /// Reads a manifest. Files and folders that are equal in `former` are taken over. The error is a clause with the
     /// reason that the manifest is refused.
     pub(super) fn read(

@@ -2,7 +2,7 @@
 
 use crate::git::browse::page_location::PageLocation;
 use crate::git::browse::url::ObjectId;
-use wire::request_target::normalise;
+use wire::normal_path::normalise;
 
 /// Function from a relative link, and whether the link is an image, to its target.
 pub(in crate::git) type InnerLinks<'l> = &'l dyn Fn(&str, bool) -> Option<String>;
