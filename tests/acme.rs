@@ -324,9 +324,10 @@ fn the_directory_requests_an_early_renewal() {
     let issued = wait_for_line(&pebble.output, "Issued certificate serial ");
     let serial = issued.rsplit_once("serial ").map(|(_, serial)| serial);
     let has_zero_byte = serial.is_some_and(|it| it.len() % 2 == 0 && it.as_bytes()[0] >= b'8');
-    match has_zero_byte {
-        true => wait_for_line(&server.errors, "ordered without `replaces`"),
-        false => wait_for_line(&pebble.output, "is a replacement of"),
+    if has_zero_byte {
+        wait_for_line(&server.errors, "ordered without `replaces`")
+    } else {
+        wait_for_line(&pebble.output, "is a replacement of")
     };
     // One renewal covers both reasons.
     assert_eq!(pebble.orders(), 2);

@@ -229,9 +229,10 @@ fn ask_http_1(server: &Server, path: &str) -> Outcome {
     while response.status < 200 {
         response = wire.response("GET");
     }
-    match response.whole {
-        true => Outcome::complete(response.status, response.text()),
-        false => Outcome::Broken,
+    if response.whole {
+        Outcome::complete(response.status, response.text())
+    } else {
+        Outcome::Broken
     }
 }
 
@@ -330,9 +331,10 @@ fn bad_answers_are_refused_or_broken_off() {
 fn bytes_behind_a_response_are_logged() {
     let member = Member::start(|request| {
         let response = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
-        match request.line().starts_with("HEAD") {
-            true => Answer::Keep(format!("{response}a").into_bytes()),
-            false => Answer::Keep(format!("{response}ab").into_bytes()),
+        if request.line().starts_with("HEAD") {
+            Answer::Keep(format!("{response}a").into_bytes())
+        } else {
+            Answer::Keep(format!("{response}ab").into_bytes())
         }
     });
     let server = start(&member, "");

@@ -161,12 +161,13 @@ fn a_stopped_member_loses_no_request_and_returns_with_its_checks() {
 fn waiting_gets_move_to_another_member_when_their_member_fails_its_checks() {
     let is_well = switch();
     let shared = Arc::clone(&is_well);
-    let silent = Member::start(
-        move |request| match is_check(request) && shared.load(SeqCst) {
-            true => ok("ready"),
-            false => Answer::Silence,
-        },
-    );
+    let silent = Member::start(move |request| {
+        if is_check(request) && shared.load(SeqCst) {
+            ok("ready")
+        } else {
+            Answer::Silence
+        }
+    });
     let other = checked_member("b", &switch());
     let keys = "health = { path = \"/health\", every = \"200ms\", timeout = \"200ms\", fall = 2 }\n\
                 first_byte_timeout = \"5s\"";

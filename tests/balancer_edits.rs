@@ -217,13 +217,14 @@ fn wrong_edits_are_refused_in_words_and_change_nothing() {
 fn members_join_and_leave_without_a_failed_request() {
     let page = || ok(vec![b'p'; PAGE_BYTES]);
     let first = Member::start(move |request| {
-        match request.line().contains("/ws") {
-        true => Answer::Keep(
+        if request.line().contains("/ws") {
+            Answer::Keep(
             b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
                 .to_vec(),
-        ),
-        false => page(),
-    }
+        )
+        } else {
+            page()
+        }
     });
     let second = Member::start(move |_| page());
     let file = config(&items(&[&first]), "");

@@ -726,10 +726,11 @@ impl Members {
 
 impl MemberThread {
     fn start(member: &Member, letter: char) -> MemberThread {
-        let listener = match member.is_dead {
+        let listener = if member.is_dead {
             // No socket receives the port by chance.
-            true => None,
-            false => Some(TcpListener::bind("127.0.0.1:0").expect("a port")),
+            None
+        } else {
+            Some(TcpListener::bind("127.0.0.1:0").expect("a port"))
         };
         let address = listener
             .as_ref()

@@ -121,9 +121,12 @@ fn a_standby_serves_while_all_other_members_are_frozen() {
 #[test]
 fn a_standby_serves_while_all_other_members_report_a_fault() {
     let fault = |name: &'static str| {
-        Member::start(move |request| match request.line().contains("/name") {
-            true => Answer::Keep(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n".to_vec()),
-            false => ok(name),
+        Member::start(move |request| {
+            if request.line().contains("/name") {
+                Answer::Keep(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n".to_vec())
+            } else {
+                ok(name)
+            }
         })
     };
     let (a, b) = (fault("a"), fault("b"));
@@ -244,9 +247,12 @@ fn a_get_with_a_part_of_an_answer_stays_at_its_member() {
 
 #[test]
 fn slow_requests_of_one_client_eject_no_member() {
-    let member = Member::start(|request| match request.line().contains("/slow") {
-        true => Answer::Silence,
-        false => ok("a"),
+    let member = Member::start(|request| {
+        if request.line().contains("/slow") {
+            Answer::Silence
+        } else {
+            ok("a")
+        }
     });
     let keys = "first_byte_timeout = \"300ms\"\neject = { failures = 5, pause = \"10m\", pause_max = \"10m\" }\n";
     let server = balance(&[quoted(&member)], keys);
@@ -300,9 +306,12 @@ fn a_member_that_breaks_contents_off_is_ejected() {
 #[test]
 fn the_log_names_the_member_of_each_failed_attempt() {
     let hang = Member::start(|_| Answer::Hang);
-    let silent = Member::start(|request| match request.line().contains("/retry") {
-        true => Answer::Hang,
-        false => Answer::Silence,
+    let silent = Member::start(|request| {
+        if request.line().contains("/retry") {
+            Answer::Hang
+        } else {
+            Answer::Silence
+        }
     });
     let json = "[log]\nformat = \"json\"\n";
     let config = format!(
@@ -360,9 +369,12 @@ fn the_log_names_the_member_of_each_failed_attempt() {
 fn a_slow_upload_is_no_trial_of_an_ejected_member() {
     let hangs = Arc::new(AtomicBool::new(true));
     let shared = Arc::clone(&hangs);
-    let ejected = Member::start(move |_| match shared.load(SeqCst) {
-        true => Answer::Hang,
-        false => ok("a"),
+    let ejected = Member::start(move |_| {
+        if shared.load(SeqCst) {
+            Answer::Hang
+        } else {
+            ok("a")
+        }
     });
     let other = Member::start(|_| ok("b"));
     let keys = "eject = { failures = 1, pause = \"100ms\", pause_max = \"100ms\" }\n";

@@ -306,9 +306,10 @@ enum Client {
 
 impl Client {
     fn over(server: &Server, is_h2: bool) -> Client {
-        match is_h2 {
-            true => Client::Http2(H2::open(server, Over::Tls)),
-            false => Client::Http1(Wire::plain(server)),
+        if is_h2 {
+            Client::Http2(H2::open(server, Over::Tls))
+        } else {
+            Client::Http1(Wire::plain(server))
         }
     }
 

@@ -270,9 +270,10 @@ fn an_upload_waits_for_its_echo() {
             window -= part;
         }
         // The first 100,000 bytes are expected on a slow machine too.
-        h2.wire.patience(match sent > 100_000 {
-            true => Duration::from_millis(700),
-            false => PATIENCE,
+        h2.wire.patience(if sent > 100_000 {
+            Duration::from_millis(700)
+        } else {
+            PATIENCE
         });
         let Some(frame) = idle(&mut h2) else { break };
         if frame.kind == frame::WINDOW_UPDATE && frame.stream == id {

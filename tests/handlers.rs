@@ -462,9 +462,10 @@ fn fields_of_the_site_are_on_responses_of_handlers() {
                 name.eq_ignore_ascii_case("vary") && !value.eq_ignore_ascii_case("accept-encoding")
             });
             let vary: Vec<&str> = vary.map(|(_, value)| value.as_str()).collect();
-            let expected: &[&str] = match path.starts_with("/run/a") {
-                true => &["X-Z", "X-Y"],
-                false => &["X-Y"],
+            let expected: &[&str] = if path.starts_with("/run/a") {
+                &["X-Z", "X-Y"]
+            } else {
+                &["X-Y"]
             };
             assert_eq!(vary, expected, "{what}: {got:?}");
         }

@@ -107,9 +107,10 @@ fn compare(
             (Reset(_), [outcome]) => *outcome == Outcome::Reset,
             _ => false,
         };
-        return match is_expected && requests.is_empty() {
-            true => Ok(()),
-            false => Err(format!("not {expected:?}")),
+        return if is_expected && requests.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("not {expected:?}"))
         };
     };
     let mut left = requests.iter();
@@ -130,9 +131,10 @@ fn compare(
         let text = if is_head { "" } else { &request.line };
         Outcome::Response(200, text.to_owned())
     });
-    match left.next().is_none() && answered.eq(outcomes.iter().cloned()) {
-        true => Ok(()),
-        false => Err("other requests or responses".to_owned()),
+    if left.next().is_none() && answered.eq(outcomes.iter().cloned()) {
+        Ok(())
+    } else {
+        Err("other requests or responses".to_owned())
     }
 }
 

@@ -54,11 +54,12 @@ fn files(folder: &Folder, is_compressed: bool) -> Vec<PathBuf> {
 fn text(file: &Path) -> String {
     let bytes = fs::read(file).expect("a file");
     let mut text = String::new();
-    match file.extension().is_some_and(|ending| ending == "gz") {
-        true => flate2::read::GzDecoder::new(&bytes[..])
+    if file.extension().is_some_and(|ending| ending == "gz") {
+        flate2::read::GzDecoder::new(&bytes[..])
             .read_to_string(&mut text)
-            .expect("gzip"),
-        false => (&bytes[..]).read_to_string(&mut text).expect("UTF-8"),
+            .expect("gzip")
+    } else {
+        (&bytes[..]).read_to_string(&mut text).expect("UTF-8")
     };
     text
 }

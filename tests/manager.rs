@@ -11,16 +11,18 @@ use crate::support::{Folder, Server, eventually, finish, run, server_table, site
 /// Returns a configuration with the keys of `[manager]`, and a balancer with the members.
 pub fn config(keys: &str, members: &[&str]) -> String {
     let members: Vec<String> = members.iter().map(|url| format!("\"{url}\"")).collect();
-    let balancer = match members.is_empty() {
-        true => String::new(),
-        false => format!(
+    let balancer = if members.is_empty() {
+        String::new()
+    } else {
+        format!(
             "[[balancer]]\nname = \"app\"\nmembers = [{}]\n",
             members.join(", ")
-        ),
+        )
     };
-    let route = match members.is_empty() {
-        true => "",
-        false => "[[site.route]]\npath = \"/app/\"\nbalance = \"app\"\n",
+    let route = if members.is_empty() {
+        ""
+    } else {
+        "[[site.route]]\npath = \"/app/\"\nbalance = \"app\"\n"
     };
     format!(
         "{}[manager]\n{keys}\n{balancer}{}{route}",

@@ -282,9 +282,12 @@ fn a_page_of_many_members_shows_states_and_numbers() {
 
 #[test]
 fn the_page_and_json_have_the_last_check_and_the_time_in_the_state() {
-    let member = Member::start(|request| match request.line().contains("/health") {
-        true => Answer::Keep(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n".to_vec()),
-        false => ok("a"),
+    let member = Member::start(|request| {
+        if request.line().contains("/health") {
+            Answer::Keep(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n".to_vec())
+        } else {
+            ok("a")
+        }
     });
     let text = config(LOCAL, &[&member.url()]).replace(
         "name = \"app\"\n",

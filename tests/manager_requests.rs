@@ -29,9 +29,12 @@ fn start(member: &Member, keys: &str) -> Server {
 }
 
 fn silent_member() -> Member {
-    Member::start(|request| match request.line().contains("/quick") {
-        true => ok("quick"),
-        false => Answer::Silence,
+    Member::start(|request| {
+        if request.line().contains("/quick") {
+            ok("quick")
+        } else {
+            Answer::Silence
+        }
     })
 }
 

@@ -131,12 +131,11 @@ impl Load {
                 let from = Ipv4Addr::new(127, 0, 0, 10 + nth);
                 let mut stream = connect(from, port);
                 while !ends.load(Ordering::Relaxed) {
-                    match page(&mut stream, method) {
-                        true => answered.fetch_add(1, Ordering::Relaxed),
-                        false => {
-                            stream = connect(from, port);
-                            failed.fetch_add(1, Ordering::Relaxed)
-                        }
+                    if page(&mut stream, method) {
+                        answered.fetch_add(1, Ordering::Relaxed)
+                    } else {
+                        stream = connect(from, port);
+                        failed.fetch_add(1, Ordering::Relaxed)
                     };
                 }
             })
@@ -230,9 +229,12 @@ fn balancer_config(members: &[Program], keys: &str) -> String {
 /// A read that takes exactly the bytes it asked for leaves open whether further bytes wait.
 #[test]
 fn long_pages_leave_their_connection_to_the_next_request() {
-    let member = Member::start(|received| match received.line().contains("/long") {
-        true => ok(vec![b'l'; 512 * 1024]),
-        false => ok("short"),
+    let member = Member::start(|received| {
+        if received.line().contains("/long") {
+            ok(vec![b'l'; 512 * 1024])
+        } else {
+            ok("short")
+        }
     });
     let server = proxy_to(&member.url());
     let mut wire = Wire::plain(&server);

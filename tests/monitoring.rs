@@ -129,9 +129,10 @@ impl Prometheus {
             &["query", "instant", &self.url, expression],
             b"",
         );
-        match ran.success {
-            true => Ok(ran.text()),
-            false => Err(ran.errors()),
+        if ran.success {
+            Ok(ran.text())
+        } else {
+            Err(ran.errors())
         }
     }
 }

@@ -463,9 +463,12 @@ fn content_without_room_is_refused_and_never_replaced() {
             let head =
                 format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{field}{framing}\r\n\r\n");
             let is_chunked = framing.contains("chunked");
-            let framed = |content: &str| match is_chunked {
-                true => format!("1770\r\n{content}\r\n0\r\n\r\n"),
-                false => content.to_owned(),
+            let framed = |content: &str| {
+                if is_chunked {
+                    format!("1770\r\n{content}\r\n0\r\n\r\n")
+                } else {
+                    content.to_owned()
+                }
             };
             wire.send(format!("{head}{}", framed(&"A".repeat(6_000))));
             let got = wire.next_response("POST");

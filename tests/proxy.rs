@@ -459,9 +459,12 @@ fn hostile_requests_are_refused_or_arrive_clean() {
 
 #[test]
 fn the_json_log_names_the_member_and_its_times() {
-    let member = Member::start(|request| match request.line().contains("/bad") {
-        true => Answer::Close(b"SSH-2.0\r\n".to_vec()),
-        false => ok("hello"),
+    let member = Member::start(|request| {
+        if request.line().contains("/bad") {
+            Answer::Close(b"SSH-2.0\r\n".to_vec())
+        } else {
+            ok("hello")
+        }
     });
     let route = format!(
         "[log]\nformat = \"json\"\n{}[[site.route]]\npath = \"/\"\nproxy = \"{}\"\n",

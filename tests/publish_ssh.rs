@@ -147,9 +147,10 @@ impl Host {
     }
 
     fn destination(&self) -> &'static str {
-        match is_root() {
-            true => "publisher@127.0.0.1",
-            false => "127.0.0.1",
+        if is_root() {
+            "publisher@127.0.0.1"
+        } else {
+            "127.0.0.1"
         }
     }
 

@@ -38,9 +38,10 @@ fn a_server_name_that_no_site_has_is_logged_with_the_names() {
             .with("public/index.html", "hello")
             .with("pair.pem", authority.server(&["private.test"]).combined())
             .with("ca.pem", &authority.pem);
-        let private = match sites.contains("private") {
-            true => ", `private.test`",
-            false => "",
+        let private = if sites.contains("private") {
+            ", `private.test`"
+        } else {
+            ""
         };
         let server = Server::start_in(folder, &(server_table("") + &sites));
         let refused = Session::open(server.https_port, "localhost", &[]);

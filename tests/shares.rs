@@ -144,9 +144,10 @@ fn tunnels_and_event_streams_of_one_client_end_for_a_waiting_client() {
         });
         assert_eq!(status_of(&server, OTHER, &get("/short")), 200);
         // The oldest one of the large client has ended, and no other.
-        match request.contains("Upgrade") {
-            true => held[0].ends(),
-            false => assert!(held[0].until(b"\r\n0\r\n\r\n").is_some()),
+        if request.contains("Upgrade") {
+            held[0].ends()
+        } else {
+            assert!(held[0].until(b"\r\n0\r\n\r\n").is_some())
         }
         assert_eq!(server.counter("member_places_refused"), 1);
         assert_eq!(server.counter("connections_given_up"), 0);

@@ -557,10 +557,10 @@ fn every_configuration_of_the_guide_runs_as_a_service() {
     ];
     let mut count = 0;
     for (block, state) in blocks.iter().filter(is_meant).zip(states.iter().cycle()) {
-        let text = match block.text.contains("[server]") || !block.document.ends_with("recipes.md")
-        {
-            true => block.text.clone(),
-            false => format!("{head}\n{}", block.text),
+        let text = if block.text.contains("[server]") || !block.document.ends_with("recipes.md") {
+            block.text.clone()
+        } else {
+            format!("{head}\n{}", block.text)
         };
         let name = text
             .split("names")

@@ -113,9 +113,12 @@ fn noise(length: usize) -> Vec<u8> {
 
 /// Starts a member that answers GET with the path, and other requests with their body.
 fn echo() -> Member {
-    Member::start(|request| match request.line().starts_with("GET") {
-        true => ok(request.line()),
-        false => ok(&request.body),
+    Member::start(|request| {
+        if request.line().starts_with("GET") {
+            ok(request.line())
+        } else {
+            ok(&request.body)
+        }
     })
 }
 

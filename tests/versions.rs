@@ -318,9 +318,10 @@ impl Answer {
         Seen {
             status: self.status,
             fields,
-            content: match is_multipart {
-                true => self.length.to_string(),
-                false => format!("{} bytes, {:08x}", self.length, self.adler32),
+            content: if is_multipart {
+                self.length.to_string()
+            } else {
+                format!("{} bytes, {:08x}", self.length, self.adler32)
             },
             rule: json_value(line, "rule").to_owned(),
             log,

@@ -25,9 +25,10 @@ impl MemoryGroup {
         let root = Path::new(if is_first_version { first } else { second });
         let number = GROUPS.fetch_add(1, Ordering::Relaxed);
         let folder = root.join(format!("anthill-test-{}-{number}", std::process::id()));
-        let limits = match is_first_version {
-            true => &["memory.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes"][..],
-            false => &["memory.max"],
+        let limits = if is_first_version {
+            &["memory.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes"][..]
+        } else {
+            &["memory.max"]
         };
         let made = fs::create_dir(&folder).and_then(|()| {
             let set = |name| fs::write(folder.join(name), bytes.to_string());
@@ -54,13 +55,12 @@ impl MemoryGroup {
 
     /// Returns the largest number of bytes that the group has used, sockets included.
     pub fn peak(&self) -> u64 {
-        match self.is_first_version {
+        if self.is_first_version {
             // The two peaks may be of different times, so the sum is never too small.
-            true => {
-                self.number("memory.max_usage_in_bytes")
-                    + self.number("memory.kmem.tcp.max_usage_in_bytes")
-            }
-            false => self.number("memory.peak"),
+            self.number("memory.max_usage_in_bytes")
+                + self.number("memory.kmem.tcp.max_usage_in_bytes")
+        } else {
+            self.number("memory.peak")
         }
     }
 
@@ -73,9 +73,10 @@ impl MemoryGroup {
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
         let removed = || fs::remove_dir(&self.folder).ok();
-        match std::thread::panicking() {
-            true => drop(removed()),
-            false => eventually("the removal of the group", removed),
+        if std::thread::panicking() {
+            let _ = removed();
+        } else {
+            eventually("the removal of the group", removed)
         }
     }
 }

@@ -114,10 +114,7 @@ pub fn tools_folder() -> PathBuf {
 /// Returns the path of a program that `tools/setup.sh` builds into target/tools.
 pub fn built_tool(name: &str) -> PathBuf {
     let file = tools_folder().join(name);
-    match file.is_file() {
-        true => file,
-        false => tool(name),
-    }
+    if file.is_file() { file } else { tool(name) }
 }
 
 /// Lock between file writes and the start of child processes.

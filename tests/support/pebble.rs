@@ -135,9 +135,10 @@ impl Pebble {
     }
 
     fn config(&self) -> String {
-        let http_port = match self.settings.http_01_fails {
-            true => free_port(),
-            false => self.http_port,
+        let http_port = if self.settings.http_01_fails {
+            free_port()
+        } else {
+            self.http_port
         };
         let binding = self
             .settings
@@ -177,9 +178,10 @@ impl Pebble {
     /// Returns a `[tls]` table with the directory and further keys of `acme`.
     pub fn tls_table(&self, more: &str) -> String {
         // Pebble picks a random profile for an order without a profile.
-        let profile = match more.contains("profile") {
-            true => "",
-            false => ", profile = \"default\"",
+        let profile = if more.contains("profile") {
+            ""
+        } else {
+            ", profile = \"default\""
         };
         format!(
             "[tls]\nacme = {{ email = \"me@example.org\", directory = \"https://localhost:{}/dir\", \

@@ -36,9 +36,10 @@ impl TestStore {
         let mut text = format!("anthill release 1\n{rules}");
         for (path, content) in files {
             let digest = hex(&self.put(content.as_bytes()));
-            let keyword = match is_hashed(path.as_bytes()) {
-                true => "hashed",
-                false => "file",
+            let keyword = if is_hashed(path.as_bytes()) {
+                "hashed"
+            } else {
+                "file"
             };
             text += &format!("{keyword} {} {digest} {path}\n", content.len());
         }

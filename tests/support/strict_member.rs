@@ -118,9 +118,10 @@ fn has_bytes(stream: &TcpStream) -> bool {
 /// Reads a request; None at the end of the connection, also within a body, since a client may break off.
 fn receive(stream: &mut TcpStream, ahead: &mut Vec<u8>) -> Result<Option<StrictRequest>, String> {
     let Some(head) = take_until(stream, ahead, b"\r\n\r\n") else {
-        return match ahead.is_empty() {
-            true => Ok(None),
-            false => Err(format!("a head broke off: {:?}", lossy(ahead))),
+        return if ahead.is_empty() {
+            Ok(None)
+        } else {
+            Err(format!("a head broke off: {:?}", lossy(ahead)))
         };
     };
     let mut request = parse_head(&head)?;
@@ -246,9 +247,10 @@ fn check_line(line: &str) -> Result<(), &'static str> {
         let name = segment.split(';').next().unwrap_or_default();
         name == "." || name == ".."
     });
-    match has_dots {
-        true => Err("a dot segment"),
-        false => Ok(()),
+    if has_dots {
+        Err("a dot segment")
+    } else {
+        Ok(())
     }
 }
 

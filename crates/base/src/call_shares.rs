@@ -375,12 +375,11 @@ impl Yielding<'_> {
         let shares = self.shares;
         let own = shares.of(self.client).begun;
         let own = self.begun.counted(self.client, own, Some(other));
-        let holders = match self.begun.is_empty() {
-            true => shares.clients.len(),
-            false => {
-                let clients = shares.clients.iter().map(|(client, _)| client);
-                self.begun.holders(clients, Some(other))
-            }
+        let holders = if self.begun.is_empty() {
+            shares.clients.len()
+        } else {
+            let clients = shares.clients.iter().map(|(client, _)| client);
+            self.begun.holders(clients, Some(other))
         };
         own > (shares.all.begun / holders.max(1)).max(1)
     }

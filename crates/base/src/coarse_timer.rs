@@ -67,9 +67,10 @@ impl CoarseTimer {
                 timeout.is_zero()
             }
         };
-        match has_passed {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        if has_passed {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
     }
 
@@ -141,9 +142,10 @@ async fn watch() {
         tokio::time::sleep(Duration::from_millis(COARSE_TIMER_MILLISECONDS)).await;
         let due = TABLE.with_borrow_mut(|table| {
             table.is_watched = table.free.len() < table.rows.len();
-            match table.is_watched {
-                true => Some(table.due(Instant::now())),
-                false => None,
+            if table.is_watched {
+                Some(table.due(Instant::now()))
+            } else {
+                None
             }
         });
         match due {
@@ -165,9 +167,10 @@ mod tests {
         let mut timer = None;
         poll_fn(|cx| {
             let timer = timer.get_or_insert_with(|| CoarseTimer::new(start + after, cx.waker()));
-            match timer.has_passed() {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
+            if timer.has_passed() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
             }
         })
         .await;

@@ -237,9 +237,10 @@ impl<R: Read> TarReader<R> {
             .take(most)
             .read_to_end(&mut rest)?;
         let is_blank = block.iter().chain(&rest).all(|byte| *byte == 0);
-        match is_blank && (rest.len() as u64) < most {
-            true => Ok(()),
-            false => Err(invalid_data("data after the end of the archive")),
+        if is_blank && (rest.len() as u64) < most {
+            Ok(())
+        } else {
+            Err(invalid_data("data after the end of the archive"))
         }
     }
 
@@ -256,9 +257,10 @@ impl<R: Read> TarReader<R> {
     fn skip_padding(&mut self, length: usize) -> io::Result<()> {
         let mut zeros = [0; BLOCK];
         self.input.read_exact(&mut zeros[..length])?;
-        match zeros.iter().all(|byte| *byte == 0) {
-            true => Ok(()),
-            false => Err(invalid_data("bytes between two entries")),
+        if zeros.iter().all(|byte| *byte == 0) {
+            Ok(())
+        } else {
+            Err(invalid_data("bytes between two entries"))
         }
     }
 }

@@ -102,12 +102,13 @@ impl fmt::Display for UntrustedPath {
             None => write!(f, "root must not use {}: ", self.path.display())?,
         }
         let at = at.display();
-        match is_entry {
-            true => write!(f, "{at} belongs to {writer}"),
-            false => write!(
+        if *is_entry {
+            write!(f, "{at} belongs to {writer}")
+        } else {
+            write!(
                 f,
                 "{at} can be changed by {writer}, so the path could be redirected"
-            ),
+            )
         }
     }
 }
@@ -151,9 +152,12 @@ fn as_user(uid: u32) -> Option<String> {
         None => format!("#{uid}"),
     };
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:@%+,".contains(&byte);
-    let quoted = |word: &str| match !word.is_empty() && word.bytes().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+    let quoted = |word: &str| {
+        if !word.is_empty() && word.bytes().all(is_plain) {
+            word.to_owned()
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
     };
     let mut command = format!("sudo -u {}", quoted(&user));
     for word in std::env::args_os() {
@@ -371,9 +375,10 @@ impl PathWalk {
     }
 
     fn enter(&mut self, folder: OwnedFd, name: &OsStr, stat: &Stat) {
-        match name == ".." {
-            true => drop(self.shown.pop()),
-            false => self.shown.push(name),
+        if name == ".." {
+            self.shown.pop();
+        } else {
+            self.shown.push(name);
         }
         self.folder = folder;
         self.note(stat);
@@ -566,9 +571,10 @@ pub fn must_be_new(folder: BorrowedFd<'_>) -> Result<(), Errno> {
     let is_closed = stat.st_mode & 0o5777 == 0o700;
     let is_ours = stat.st_uid == rustix::process::geteuid().as_raw();
     let is_empty = || names(folder).is_ok_and(|names| names.is_empty());
-    match is_closed && is_ours && is_empty() {
-        true => Ok(()),
-        false => Err(Errno::EXIST),
+    if is_closed && is_ours && is_empty() {
+        Ok(())
+    } else {
+        Err(Errno::EXIST)
     }
 }
 

@@ -59,9 +59,10 @@ pub fn of_coded<'a>(
 /// Returns the coding of the content of a file as the file lies on disk: gzip for compressed SVG, whose media type is
 /// that of plain SVG.
 pub fn built_in_coding(path: &[u8]) -> ContentCoding {
-    match ends_with(path, ".svgz") {
-        true => ContentCoding::Gzip,
-        false => ContentCoding::Identity,
+    if ends_with(path, ".svgz") {
+        ContentCoding::Gzip
+    } else {
+        ContentCoding::Identity
     }
 }
 

@@ -64,9 +64,10 @@ pub fn read(text: &str) -> Result<Vec<MappedRedirect>, Vec<RedirectMapError>> {
             }
         }
     }
-    match errors.is_empty() {
-        true => Ok(redirects),
-        false => Err(errors),
+    if errors.is_empty() {
+        Ok(redirects)
+    } else {
+        Err(errors)
     }
 }
 
@@ -169,12 +170,11 @@ impl MappedRedirect {
         }
         if !is_destination(&self.to) {
             let name = self.to.split('/').next().unwrap_or_default();
-            let help = match name.contains('.') {
-                true => {
-                    let to = shortened(self.to.trim_start_matches('/'));
-                    format!("write https://{to}")
-                }
-                false => "write a path with an initial slash, or a URL".to_owned(),
+            let help = if name.contains('.') {
+                let to = shortened(self.to.trim_start_matches('/'));
+                format!("write https://{to}")
+            } else {
+                "write a path with an initial slash, or a URL".to_owned()
             };
             let what = format!("`{}` is no destination", shortened(&self.to));
             return Err((what, help.into()));
@@ -225,11 +225,12 @@ pub fn placeholder(to: &str) -> Option<&str> {
         }
     })?;
     let rest = &to[at..];
-    let end = match mark == '{' || rest[1..].starts_with('{') {
-        true => rest.find('}').map(|end| end + 1),
-        false => rest[1..]
+    let end = if mark == '{' || rest[1..].starts_with('{') {
+        rest.find('}').map(|end| end + 1)
+    } else {
+        rest[1..]
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-            .map(|end| end + 1),
+            .map(|end| end + 1)
     };
     Some(&rest[..end.unwrap_or(rest.len())])
 }

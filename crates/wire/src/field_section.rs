@@ -185,10 +185,11 @@ impl FieldSection {
             return Err(Reject::PSEUDO_FIELDS);
         }
         let start = self.text.len() as u32;
-        match name == b"path" && is_raw_text(value) {
+        if name == b"path" && is_raw_text(value) {
             // The later stages meet a single spelling of a target.
-            true => encode_raw_text(value, &mut self.text),
-            false => self.text.extend_from_slice(value),
+            encode_raw_text(value, &mut self.text)
+        } else {
+            self.text.extend_from_slice(value)
         }
         let end = self.text.len() as u32;
         let span = match (self.kind, name) {
@@ -393,9 +394,10 @@ fn check_tunnel(protocol: &[u8], body: BodyLength) -> Result<(), Reject> {
     if body != BodyLength::None {
         return Err(Reject::BODY_LENGTH);
     }
-    match carries_requests(protocol) {
-        true => Err(Reject::PROTOCOL_UNSUPPORTED),
-        false => Ok(()),
+    if carries_requests(protocol) {
+        Err(Reject::PROTOCOL_UNSUPPORTED)
+    } else {
+        Ok(())
     }
 }
 

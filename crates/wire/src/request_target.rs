@@ -41,9 +41,10 @@ pub enum EncodedSlash {
 impl EncodedSlash {
     /// Returns the treatment by the limits of the operator.
     pub fn of(limits: &HeadLimits) -> EncodedSlash {
-        match limits.has_encoded_slashes {
-            true => EncodedSlash::Separator,
-            false => EncodedSlash::Refuse,
+        if limits.has_encoded_slashes {
+            EncodedSlash::Separator
+        } else {
+            EncodedSlash::Refuse
         }
     }
 }
@@ -174,9 +175,10 @@ pub fn is_raw_text(text: &[u8]) -> bool {
 /// Appends text with each byte outside of US-ASCII percent-encoded.
 pub fn encode_raw_text(text: &[u8], out: &mut Vec<u8>) {
     for &byte in text {
-        match byte.is_ascii() {
-            true => out.push(byte),
-            false => push_encoded(byte, out),
+        if byte.is_ascii() {
+            out.push(byte)
+        } else {
+            push_encoded(byte, out)
         }
     }
 }

@@ -233,11 +233,11 @@ impl FillTask {
                 Err(_) if self.fill.is_wanted() => alone = 0,
                 Err(_) => alone += 1,
             }
-            let patience = match is_nearly_there() {
-                true => self
-                    .alone_seconds
-                    .max(CACHE_FILL_ABANDONED_LATE_SECONDS_MAX),
-                false => self.alone_seconds,
+            let patience = if is_nearly_there() {
+                self.alone_seconds
+                    .max(CACHE_FILL_ABANDONED_LATE_SECONDS_MAX)
+            } else {
+                self.alone_seconds
             };
             if alone > patience {
                 return None;
@@ -569,11 +569,12 @@ impl ContentCollector<'_> {
                 Ok(Err(_)) => return CollectOutcome::Broken(self.rest.reader.break_reason()),
                 Ok(Ok(PipeRead::End)) => {
                     let is_whole = self.length.is_none_or(|length| length == so_far as u64);
-                    return match is_whole {
-                        true => CollectOutcome::Whole {
+                    return if is_whole {
+                        CollectOutcome::Whole {
                             is_doubtful: self.rest.reader.may_be_truncated(),
-                        },
-                        false => CollectOutcome::Broken(None),
+                        }
+                    } else {
+                        CollectOutcome::Broken(None)
                     };
                 }
                 Ok(Ok(PipeRead::Bytes(_))) => {}

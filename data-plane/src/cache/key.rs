@@ -58,9 +58,10 @@ impl CacheKey {
 
     /// Returns the bytes of the key.
     pub(super) fn bytes(&self) -> &[u8] {
-        match self.long.is_empty() {
-            true => &self.short[..self.length],
-            false => &self.long,
+        if self.long.is_empty() {
+            &self.short[..self.length]
+        } else {
+            &self.long
         }
     }
 }

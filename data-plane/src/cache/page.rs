@@ -195,9 +195,12 @@ impl CachedPage {
     /// knows only the tag of the plain content and may be asked to validate the tag (RFC 9110 §8.8.1).
     pub(crate) fn gzip_of(&self, content: Box<[u8]>) -> Variant {
         let length = content.len().to_string();
-        let weak = |tag: &[u8]| match tag.starts_with(b"W/") {
-            true => tag.to_vec(),
-            false => [b"W/", tag].concat(),
+        let weak = |tag: &[u8]| {
+            if tag.starts_with(b"W/") {
+                tag.to_vec()
+            } else {
+                [b"W/", tag].concat()
+            }
         };
         let is_of_plain = |name: &[u8]| {
             let of_plain = ["Content-Length", "Accept-Ranges"];
@@ -208,9 +211,10 @@ impl CachedPage {
         let own = self.variant.fields().filter(|(name, _)| !is_of_plain(name));
         let mut fields = ResponseFields::new();
         for (name, value) in own {
-            match name.eq_ignore_ascii_case(b"ETag") {
-                true => fields.push(name, &weak(value)),
-                false => fields.push(name, value),
+            if name.eq_ignore_ascii_case(b"ETag") {
+                fields.push(name, &weak(value))
+            } else {
+                fields.push(name, value)
             }
         }
         fields.push(b"Content-Encoding", b"gzip");
@@ -234,9 +238,10 @@ impl CachedPage {
 
     /// Returns true if the page may answer the request.
     pub(super) fn suits(&self, asker: &PresentedRequest<'_>) -> bool {
-        let is_allowed = match asker.authorized || asker.user.is_some() {
-            true => self.terms.for_authorized,
-            false => true,
+        let is_allowed = if asker.authorized || asker.user.is_some() {
+            self.terms.for_authorized
+        } else {
+            true
         };
         let kind = &self.kind;
         is_allowed

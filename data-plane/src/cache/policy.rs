@@ -134,9 +134,10 @@ pub(crate) fn judge(
     if is_for_one(rule, &control, asked, fields) {
         return StoreDecision::Pass;
     }
-    let unkept = match status.0 >= 500 && asked == RequestFacts::default() {
-        true => StoreDecision::Share,
-        false => StoreDecision::Pass,
+    let unkept = if status.0 >= 500 && asked == RequestFacts::default() {
+        StoreDecision::Share
+    } else {
+        StoreDecision::Pass
     };
     let said = said_lifetime(&control, fields, times.now);
     let explicit = said.is_some() || control.public;

@@ -35,9 +35,10 @@ pub fn pipe(capacity: usize) -> (PipeWriter, PipeReader) {
 /// Makes a pipe that holds at most `capacity` bytes, counted in the memory ledger. The pipe begins small, and
 /// grows each time the pipe is full, as far as the ledger has room for read-ahead.
 pub fn counted_pipe(capacity: usize, account: &BodyAccount) -> (PipeWriter, PipeReader) {
-    let window = match account.is_counted() {
-        true => capacity.min(PIPE_BYTES_MIN),
-        false => capacity,
+    let window = if account.is_counted() {
+        capacity.min(PIPE_BYTES_MIN)
+    } else {
+        capacity
     };
     let shared = Rc::new(RefCell::new(PipeState {
         bytes: Vec::new(),

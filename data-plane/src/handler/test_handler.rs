@@ -187,9 +187,10 @@ async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, Handl
     let tag = fields.first("ETag");
     let known = asked_fields.first("if-none-match");
     let is_known = known.is_some() && known == tag;
-    let status = match value("revalidates").is_some() && is_known {
-        true => Status::NOT_MODIFIED,
-        false => Status(status.parse().unwrap_or(500)),
+    let status = if value("revalidates").is_some() && is_known {
+        Status::NOT_MODIFIED
+    } else {
+        Status(status.parse().unwrap_or(500))
     };
     let known = String::from_utf8_lossy(known.unwrap_or(b"-"));
     let mut content = format!("call {call} {} {known}\n", request.method.name()).into_bytes();
@@ -198,18 +199,17 @@ async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, Handl
     let ask = |name| value(name).is_some();
     let is_streamed = ask("mid") || ask("end") || ask("cut") || ask("open");
     let length = (!ask("open")).then_some(content.len() as u64);
-    let body = match is_streamed && status != Status::NOT_MODIFIED {
-        false => ResponseBody::Whole(content),
-        true => {
-            let (writer, reader) = pipe(limits::PIPE_BYTES);
-            let gates = [value("mid"), value("end")];
-            let work = parts(pages, writer, content, gates, ask("cut"));
-            ResponseBody::Stream {
-                length,
-                reader,
-                work: Box::pin(work),
-            }
+    let body = if is_streamed && status != Status::NOT_MODIFIED {
+        let (writer, reader) = pipe(limits::PIPE_BYTES);
+        let gates = [value("mid"), value("end")];
+        let work = parts(pages, writer, content, gates, ask("cut"));
+        ResponseBody::Stream {
+            length,
+            reader,
+            work: Box::pin(work),
         }
+    } else {
+        ResponseBody::Whole(content)
     };
     Ok(Response::new(status, fields, body))
 }

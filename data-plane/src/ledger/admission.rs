@@ -490,11 +490,12 @@ impl AdmissionState {
     /// Returns true if `client` may take a free slot.
     fn may_take(&self, client: ClientNetwork, now: Instant) -> bool {
         let is_contended = self.contended_until.is_some_and(|until| now < until);
-        match is_contended {
-            true => self.shares.may_take(client, self.full),
-            false => !self
+        if is_contended {
+            self.shares.may_take(client, self.full)
+        } else {
+            !self
                 .shares
-                .is_last_eighth_closed(client, self.taken(), self.full),
+                .is_last_eighth_closed(client, self.taken(), self.full)
         }
     }
 
@@ -527,9 +528,10 @@ impl AdmissionState {
             return QueueRoom::Evicted;
         }
         let own = self.shares.of(client).waiting;
-        match own > 0 && own < self.waiting() {
-            true => QueueRoom::None(AdmissionRefused::ShareTaken),
-            false => QueueRoom::None(AdmissionRefused::Full),
+        if own > 0 && own < self.waiting() {
+            QueueRoom::None(AdmissionRefused::ShareTaken)
+        } else {
+            QueueRoom::None(AdmissionRefused::Full)
         }
     }
 

@@ -186,9 +186,10 @@ impl WorkerBodyMemory {
     /// Returns the purpose of a reservation after which a client has `own` bytes. Beyond the client's share, the last
     /// quarter of the bound is left to other clients.
     fn purpose_of_call(&self, own: usize) -> BodyPurpose {
-        match own <= self.client_bytes_max.max(CALL_RESERVED_BYTES) {
-            true => BodyPurpose::Call,
-            false => BodyPurpose::Gathering,
+        if own <= self.client_bytes_max.max(CALL_RESERVED_BYTES) {
+            BodyPurpose::Call
+        } else {
+            BodyPurpose::Gathering
         }
     }
 
@@ -211,9 +212,10 @@ impl WorkerBodyMemory {
     /// Reserves bytes beyond the bound if need be.
     fn reserve(&self, bytes: usize) {
         let spare = self.spare.get();
-        match spare >= bytes {
-            true => self.spare.set(spare - bytes),
-            false => self.all.add(bytes),
+        if spare >= bytes {
+            self.spare.set(spare - bytes)
+        } else {
+            self.all.add(bytes)
         }
     }
 

@@ -99,9 +99,10 @@ impl DescriptorLedger {
     fn has_room_for_member(&self, own: usize) -> bool {
         let max = self.max.load(Relaxed);
         let is_small = own < (max / DESCRIPTOR_SMALL_DIVISOR).max(1);
-        let for_small = match is_small {
-            true => 0,
-            false => kept_for_members(max) / 2,
+        let for_small = if is_small {
+            0
+        } else {
+            kept_for_members(max) / 2
         };
         self.clients.load(Relaxed) + self.members.load(Relaxed) < max - for_small
     }
@@ -130,9 +131,10 @@ impl DescriptorLedger {
             let max = self.max.load(Relaxed);
             let members_max = max - max / 4;
             if !held.may_take(client, 1, members_max) {
-                return Err(match held.all() >= members_max {
-                    true => DescriptorRefused::Full,
-                    false => DescriptorRefused::ShareTaken,
+                return Err(if held.all() >= members_max {
+                    DescriptorRefused::Full
+                } else {
+                    DescriptorRefused::ShareTaken
                 });
             }
             held.add(client, 1);

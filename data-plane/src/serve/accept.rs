@@ -89,12 +89,11 @@ pub(super) async fn run(
     // Closing the listener would reset connections in the kernel's queue, so the worker takes the queued
     // connections first.
     while let Ok((socket, peer)) = sys::accept(acceptor.listener.get_ref().as_fd()) {
-        match acceptor.awaits_headers() {
-            true => acceptor.await_header(socket, peer),
-            false => {
-                let now_ms = acceptor.now_ms();
-                acceptor.open(AcceptedConnection::direct(socket, peer, now_ms));
-            }
+        if acceptor.awaits_headers() {
+            acceptor.await_header(socket, peer)
+        } else {
+            let now_ms = acceptor.now_ms();
+            acceptor.open(AcceptedConnection::direct(socket, peer, now_ms));
         }
     }
     acceptor.open_with_header();
@@ -158,12 +157,11 @@ impl Acceptor {
                 AcceptEvent::Waited => self.make_room_for_waiting(true),
                 AcceptEvent::Header(read) => self.take_with_header(read),
                 AcceptEvent::Tried(Ok((socket, peer))) => {
-                    match self.awaits_headers() {
-                        true => self.await_header(socket, peer),
-                        false => {
-                            let now_ms = self.now_ms();
-                            self.take(AcceptedConnection::direct(socket, peer, now_ms));
-                        }
+                    if self.awaits_headers() {
+                        self.await_header(socket, peer)
+                    } else {
+                        let now_ms = self.now_ms();
+                        self.take(AcceptedConnection::direct(socket, peer, now_ms));
                     }
                     if self.taken.is_multiple_of(ACCEPTS_MAX) {
                         tokio::task::yield_now().await;
@@ -198,9 +196,10 @@ impl Acceptor {
     fn make_room(&self, connection: &AcceptedConnection, wait_counts: bool) -> Eviction {
         self.sessions.context.clock.tick();
         let now_ms = self.now_ms();
-        let since_ms = match wait_counts {
-            true => connection.accepted_ms,
-            false => now_ms,
+        let since_ms = if wait_counts {
+            connection.accepted_ms
+        } else {
+            now_ms
         };
         let newcomer = Newcomer {
             client: connection.client(),

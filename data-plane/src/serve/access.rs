@@ -69,9 +69,10 @@ impl<'w, 'h> AccessGate<'w, 'h> {
     /// the logins.
     #[inline(always)]
     pub(super) fn pass(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
-        match self.host.guarded {
-            true => self.pass_guards(path),
-            false => Ok(()),
+        if self.host.guarded {
+            self.pass_guards(path)
+        } else {
+            Ok(())
         }
     }
 
@@ -181,9 +182,10 @@ impl<'w, 'h> AccessGate<'w, 'h> {
             let allow = route.allow.as_ref().filter(|_| route.guards_method(method));
             is_denied || allow.is_some_and(|allow| !allow.contains(peer))
         };
-        match self.host.guards(path).any(denies) {
-            true => Err(AccessDenied::Refuse(Reject::ADDRESS_DENIED)),
-            false => Ok(()),
+        if self.host.guards(path).any(denies) {
+            Err(AccessDenied::Refuse(Reject::ADDRESS_DENIED))
+        } else {
+            Ok(())
         }
     }
 }

@@ -260,12 +260,11 @@ impl WorkerContext {
     ) -> Option<ConnectionEntryGuard> {
         let (world, ledger) = (self.world(), &self.shared.ledger);
         let now_ms = self.clock.millis();
-        match !world.trust.is_empty() && world.trust.contains(peer) {
-            true => Some(ledger.enter_proxy(peer.into(), owner, now_ms)),
-            false => {
-                let most = world.limits.connections_per_address;
-                ledger.enter(peer.into(), most, owner, now_ms)
-            }
+        if !world.trust.is_empty() && world.trust.contains(peer) {
+            Some(ledger.enter_proxy(peer.into(), owner, now_ms))
+        } else {
+            let most = world.limits.connections_per_address;
+            ledger.enter(peer.into(), most, owner, now_ms)
         }
     }
 

@@ -145,15 +145,16 @@ pub(super) fn dispatch<'w>(
         },
     };
     let forwarded;
-    let facts = match world.trust.is_empty() {
-        true => facts,
-        false => match facts.behind_proxy(&world.trust, head) {
+    let facts = if world.trust.is_empty() {
+        facts
+    } else {
+        match facts.behind_proxy(&world.trust, head) {
             Ok(facts) => {
                 forwarded = facts;
                 &forwarded
             }
             Err(reject) => return Dispatched::unguarded(Some(host), refuse(reject)),
-        },
+        }
     };
     if let Some(reply) = before_site(world, host, head, facts) {
         return Dispatched::unguarded(Some(host), reply);
@@ -509,9 +510,10 @@ impl<'w> SiteDispatcher<'w, '_> {
         let mut hides = || readings.any(|path| table.find(&path[1..]).is_some());
         match redirected {
             None if hides() => Some(refuse(
-                match path_readings::has_encoded_slash(self.head.raw_path) {
-                    true => Reject::TARGET_SLASH,
-                    false => Reject::TARGET_PARAMETER,
+                if path_readings::has_encoded_slash(self.head.raw_path) {
+                    Reject::TARGET_SLASH
+                } else {
+                    Reject::TARGET_PARAMETER
                 },
             )),
             redirected => redirected,
@@ -566,9 +568,10 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Checks all guards of a rewritten path in the further readings of the application that answers.
     #[inline]
     fn pass_rewritten(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
-        match path_readings::has_parameters(path) {
-            true => self.pass_rewritten_readings(path),
-            false => Ok(()),
+        if path_readings::has_parameters(path) {
+            self.pass_rewritten_readings(path)
+        } else {
+            Ok(())
         }
     }
 
@@ -691,9 +694,10 @@ impl<'w> SiteDispatcher<'w, '_> {
         if let Some(url) = destination.filter(|_| self.head.method.is_extension()) {
             let Some(reference) = self.own_reference(url) else {
                 let is_empty = url.is_empty();
-                return Err(AccessDenied::Refuse(match is_empty {
-                    true => Reject::DESTINATION_MALFORMED,
-                    false => Reject::DESTINATION_ELSEWHERE,
+                return Err(AccessDenied::Refuse(if is_empty {
+                    Reject::DESTINATION_MALFORMED
+                } else {
+                    Reject::DESTINATION_ELSEWHERE
                 }));
             };
             let path = self.pass_reference(reference)?;
@@ -713,9 +717,10 @@ impl<'w> SiteDispatcher<'w, '_> {
                 self.pass_reference(reference)?;
             }
         }
-        match value.is_empty() || count > RESOURCE_TAGS_MAX {
-            true => Err(AccessDenied::Refuse(Reject::DESTINATION_MALFORMED)),
-            false => Ok(()),
+        if value.is_empty() || count > RESOURCE_TAGS_MAX {
+            Err(AccessDenied::Refuse(Reject::DESTINATION_MALFORMED))
+        } else {
+            Ok(())
         }
     }
 
@@ -848,13 +853,13 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Returns the wait for all changes of the site that were reported before the request; None if no
     /// change is pending.
     fn pending_changes_wait(&self) -> Option<DispatchOutcome> {
-        match self.may_wait() {
-            true => self
-                .host
+        if self.may_wait() {
+            self.host
                 .change_tracker
                 .pending_catch_up()
-                .map(DispatchOutcome::AwaitCatchUp),
-            false => None,
+                .map(DispatchOutcome::AwaitCatchUp)
+        } else {
+            None
         }
     }
 
@@ -899,9 +904,10 @@ impl<'w> SiteDispatcher<'w, '_> {
             DispatchOutcome::Stored(page) => page.is_fallback,
             _ => false,
         };
-        match is_missing {
-            true => self.instead_of(reply, path),
-            false => reply,
+        if is_missing {
+            self.instead_of(reply, path)
+        } else {
+            reply
         }
     }
 

@@ -45,9 +45,10 @@ pub(super) fn client_of(
     peer: IpAddr,
     head: &RequestHead<'_>,
 ) -> IpAddr {
-    match world.trust.is_empty() || audience == Audience::Manager {
-        true => peer,
-        false => forwarded_client(&world.trust, peer, head),
+    if world.trust.is_empty() || audience == Audience::Manager {
+        peer
+    } else {
+        forwarded_client(&world.trust, peer, head)
     }
 }
 
@@ -80,16 +81,15 @@ pub(super) fn stated_client<'h>(
         ForwardedClient::find(proxy.into(), hops, is_trusted)
     };
     let has = |name| fields.first(name).is_some();
-    let x_forwarded = match has("x-forwarded-for") {
-        true => find(Hops::by_x_forwarded(fields)),
-        false => {
-            let (proto, host) = Hops::scheme_and_host(fields);
-            ForwardedClient {
-                address: proxy.into(),
-                port: None,
-                proto,
-                host,
-            }
+    let x_forwarded = if has("x-forwarded-for") {
+        find(Hops::by_x_forwarded(fields))
+    } else {
+        let (proto, host) = Hops::scheme_and_host(fields);
+        ForwardedClient {
+            address: proxy.into(),
+            port: None,
+            proto,
+            host,
         }
     };
     if !has("forwarded") {

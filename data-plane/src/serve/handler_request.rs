@@ -19,9 +19,10 @@ pub(super) fn handler_request(
     body: PipeReader,
     subrequests: Rc<dyn Subrequests>,
 ) -> Request {
-    let fields = match has_own_host(head) {
-        true => with_host(head),
-        false => head.fields.0.to_vec(),
+    let fields = if has_own_host(head) {
+        with_host(head)
+    } else {
+        head.fields.0.to_vec()
     };
     Request {
         method: head.method,
@@ -67,9 +68,10 @@ fn with_host(head: &RequestHead<'_>) -> Vec<u8> {
     let host = effective_host(head);
     let mut lines = Vec::with_capacity(head.fields.0.len() + host.len());
     for (name, value) in head.fields {
-        let value = match name.eq_ignore_ascii_case(b"host") {
-            true => host,
-            false => value,
+        let value = if name.eq_ignore_ascii_case(b"host") {
+            host
+        } else {
+            value
         };
         for part in [name, b": ", value, b"\r\n"] {
             lines.extend_from_slice(part);

@@ -34,12 +34,11 @@ impl Linger {
 
     /// Returns the time of the end, in milliseconds, if no further byte arrives.
     pub(super) fn due_ms(&self) -> u64 {
-        match self.bytes > LINGER_BYTES_MAX {
-            true => self.heard_ms,
-            false => {
-                let silence_ms = self.heard_ms + LINGER_SILENCE_SECONDS * 1_000;
-                silence_ms.min(self.since_ms + LINGER_SECONDS * 1_000)
-            }
+        if self.bytes > LINGER_BYTES_MAX {
+            self.heard_ms
+        } else {
+            let silence_ms = self.heard_ms + LINGER_SILENCE_SECONDS * 1_000;
+            silence_ms.min(self.since_ms + LINGER_SECONDS * 1_000)
         }
     }
 

@@ -122,9 +122,10 @@ impl MaybeTlsStream {
 
     /// Fails if an incomplete ClientHello has more bytes than any client sends.
     fn must_be_short_hello(&self) -> io::Result<()> {
-        match self.boundary.passed() > TLS_HELLO_BYTES_MAX {
-            true => Err(io::ErrorKind::InvalidData.into()),
-            false => Ok(()),
+        if self.boundary.passed() > TLS_HELLO_BYTES_MAX {
+            Err(io::ErrorKind::InvalidData.into())
+        } else {
+            Ok(())
         }
     }
 

@@ -58,9 +58,10 @@ struct PendingRefusal {
 impl PendingRefusal {
     /// Returns the response, or the load of an error page that is not in memory.
     fn look(&self) -> Result<Response, FileLoad> {
-        let method = match self.is_head {
-            true => Method::Head,
-            false => Method::Get,
+        let method = if self.is_head {
+            Method::Head
+        } else {
+            Method::Get
         };
         let site = self.site.as_ref();
         match site.and_then(|site| site.error_page(self.reject.status, method)) {

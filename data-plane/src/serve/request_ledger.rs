@@ -346,9 +346,10 @@ impl RequestReservation {
     /// Records `bytes` of an unfinished head; a small number of bytes doesn't count. Returns false where
     /// the ledger has no room for the bytes.
     pub(super) fn keep(&mut self, bytes: usize) -> bool {
-        let counted = match bytes > UNFINISHED_HEAD_BYTES_FREE {
-            true => bytes,
-            false => 0,
+        let counted = if bytes > UNFINISHED_HEAD_BYTES_FREE {
+            bytes
+        } else {
+            0
         };
         // Most often neither the former nor the new bytes count, and the ledger isn't touched.
         counted == self.head_bytes || self.resize(counted).is_ok()

@@ -130,15 +130,19 @@ impl BodyReader {
         match &mut self.source {
             BodyContent::Bytes(bytes) => {
                 self.at += copy(&bytes[self.at as usize..], out, end) as u64;
-                match self.at == bytes.len() as u64 {
-                    true => BodyFill::Last,
-                    false => BodyFill::Some,
+                if self.at == bytes.len() as u64 {
+                    BodyFill::Last
+                } else {
+                    BodyFill::Some
                 }
             }
-            BodyContent::Listing(listing) => match listing.next_part(out, bytes_max) {
-                true => BodyFill::Some,
-                false => BodyFill::Last,
-            },
+            BodyContent::Listing(listing) => {
+                if listing.next_part(out, bytes_max) {
+                    BodyFill::Some
+                } else {
+                    BodyFill::Last
+                }
+            }
             BodyContent::Stored(_) => self.fill_stored(out, end),
         }
     }

@@ -29,8 +29,9 @@ pub(super) fn reserve_whole(memory: &BodyAccount, bytes: usize) {
 /// Returns the number of bytes that may wait for the socket before the handler's bytes stay in the pipe. While the
 /// memory of the bodies under way is short, the handler's bytes stay in the pipe until the socket has taken all.
 pub(super) fn unsent_bytes_max(memory: &BodyAccount) -> usize {
-    match memory.is_pressed() {
-        true => 0,
-        false => UNSENT_BYTES_MAX / 2,
+    if memory.is_pressed() {
+        0
+    } else {
+        UNSENT_BYTES_MAX / 2
     }
 }

@@ -122,9 +122,10 @@ impl TcpSocket {
 
     /// Ready once the connection broke, even if received bytes are unread.
     pub(crate) fn poll_broken(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.broken.get() {
-            true => Poll::Ready(()),
-            false => self.wait::<()>(cx).map(drop),
+        if self.broken.get() {
+            Poll::Ready(())
+        } else {
+            self.wait::<()>(cx).map(drop)
         }
     }
 
@@ -211,9 +212,10 @@ impl TcpSocket {
             return;
         }
         self.full_times.set(0);
-        let bytes = match is_narrow {
-            true => SOCKET_UNSENT_BYTES_MIN,
-            false => SOCKET_UNSENT_BYTES,
+        let bytes = if is_narrow {
+            SOCKET_UNSENT_BYTES_MIN
+        } else {
+            SOCKET_UNSENT_BYTES
         };
         // If the socket option cannot be set, the kernel holds more bytes than necessary, or fewer.
         let _ = sys::bound_unsent(self.fd.as_fd(), bytes);

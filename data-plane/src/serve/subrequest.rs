@@ -191,9 +191,10 @@ fn text(subrequest: &Subrequest) -> Vec<u8> {
 
 /// Returns a header section with the client's host name and login, for the guards.
 fn admission_text(admission: &AccessCheck) -> Vec<u8> {
-    let mut text = match admission.host.is_empty() {
-        true => b"GET / HTTP/1.0\r\n".to_vec(),
-        false => [b"GET / HTTP/1.1\r\nHost: ", &admission.host[..], b"\r\n"].concat(),
+    let mut text = if admission.host.is_empty() {
+        b"GET / HTTP/1.0\r\n".to_vec()
+    } else {
+        [b"GET / HTTP/1.1\r\nHost: ", &admission.host[..], b"\r\n"].concat()
     };
     if let Some(value) = &admission.authorization {
         text.extend_from_slice(&[b"Authorization: ", &value[..], b"\r\n"].concat());
@@ -482,9 +483,10 @@ pub(super) fn from_synthetic(small: SyntheticResponse) -> Response {
     Response::new(
         small.status,
         lines(&small.fields),
-        match small.body.is_empty() {
-            true => handler::ResponseBody::Empty,
-            false => handler::ResponseBody::Whole(small.body),
+        if small.body.is_empty() {
+            handler::ResponseBody::Empty
+        } else {
+            handler::ResponseBody::Whole(small.body)
         },
     )
 }

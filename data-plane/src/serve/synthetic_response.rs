@@ -111,9 +111,10 @@ pub(super) fn refusal_fields(reject: Reject) -> &'static [u8] {
 /// the page stands for the server's.
 pub(super) fn lines_beside<'l>(page: &VariantResponse, refusal_lines: &'l [u8]) -> &'l [u8] {
     let is_timed = refusal_lines.starts_with(b"Retry-After:");
-    match is_timed && page.has_field("Retry-After") {
-        true => b"",
-        false => refusal_lines,
+    if is_timed && page.has_field("Retry-After") {
+        b""
+    } else {
+        refusal_lines
     }
 }
 

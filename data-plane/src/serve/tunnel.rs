@@ -84,17 +84,21 @@ pub(super) fn opens_tunnel(
     let is_streamed = matches!(response.body, ResponseBody::Stream { .. });
     match (response.status.0, requested) {
         (101, Some(upgrade)) if !upgrade.is_extended_connect && is_streamed => {
-            match switches_to(response, &upgrade.protocol) {
-                true => Ok(true),
-                false => Err(Reject::UPSTREAM_UPGRADE_UNASKED),
+            if switches_to(response, &upgrade.protocol) {
+                Ok(true)
+            } else {
+                Err(Reject::UPSTREAM_UPGRADE_UNASKED)
             }
         }
         (101, _) => Err(Reject::UPSTREAM_UPGRADE_UNASKED),
         (100..=199, _) => Err(Reject::HANDLER_FAILED),
-        (200..=299, Some(upgrade)) if upgrade.is_extended_connect => match is_streamed {
-            true => Ok(true),
-            false => Err(Reject::HANDLER_FAILED),
-        },
+        (200..=299, Some(upgrade)) if upgrade.is_extended_connect => {
+            if is_streamed {
+                Ok(true)
+            } else {
+                Err(Reject::HANDLER_FAILED)
+            }
+        }
         _ => Ok(false),
     }
 }
@@ -117,13 +121,14 @@ mod tests {
         if !upgrade.is_empty() {
             fields.push(b"Upgrade", upgrade.as_bytes());
         }
-        let body = match is_streamed {
-            true => ResponseBody::Stream {
+        let body = if is_streamed {
+            ResponseBody::Stream {
                 length: None,
                 reader: pipe(1).1,
                 work: Box::pin(async {}),
-            },
-            false => ResponseBody::Empty,
+            }
+        } else {
+            ResponseBody::Empty
         };
         Response::new(Status(status), fields, body)
     }

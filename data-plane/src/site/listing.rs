@@ -262,9 +262,10 @@ impl Listing {
             (ListingSort::Size, "Size", "size", false),
             (ListingSort::Date, "Date (UTC)", "date", false),
         ] {
-            let (order, arrow) = match ascends != is_reversed {
-                true => (" aria-sort=ascending", " \u{2191}"),
-                false => (" aria-sort=descending", " \u{2193}"),
+            let (order, arrow) = if ascends != is_reversed {
+                (" aria-sort=ascending", " \u{2191}")
+            } else {
+                (" aria-sort=descending", " \u{2193}")
             };
             // The link of the sorted column reverses the order.
             let (order, arrow, reverse) = match key == sort {

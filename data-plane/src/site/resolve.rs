@@ -116,9 +116,10 @@ impl Site {
         let Some(opened) = opened.filter(|opened| !opened.is_empty()) else {
             return all;
         };
-        let real = match self.tree.holds_links {
-            true => self.tree.real_path(&opened),
-            false => None,
+        let real = if self.tree.holds_links {
+            self.tree.real_path(&opened)
+        } else {
+            None
         };
         let real = real.filter(|real| *real != opened);
         for path in [Some(opened), real.clone()].into_iter().flatten() {

@@ -138,9 +138,10 @@ impl ResolvedSecrets {
     pub fn check(&self, root: &SiteRoot, path: &[u8]) -> Result<PathBuf, FileError> {
         let (seen, real) = root.open_handle_and_path(path)?;
         let meta = FileMeta::of(&fstat(seen)?);
-        match self.is(&meta) || self.covers(&real, root.path()) {
-            true => Err(FileError::Secret),
-            false => Ok(real),
+        if self.is(&meta) || self.covers(&real, root.path()) {
+            Err(FileError::Secret)
+        } else {
+            Ok(real)
         }
     }
 
@@ -197,9 +198,10 @@ fn without_number(name: &[u8]) -> Option<&[u8]> {
     let plain = name.strip_suffix(b".gz").unwrap_or(name);
     let digits = plain.iter().rev().take_while(|it| it.is_ascii_digit());
     let rest = &plain[..plain.len() - digits.count()];
-    match rest.len() < plain.len() {
-        true => rest.strip_suffix(b"."),
-        false => None,
+    if rest.len() < plain.len() {
+        rest.strip_suffix(b".")
+    } else {
+        None
     }
 }
 

@@ -38,9 +38,10 @@ impl Authorities {
 
     /// Returns true if both have the same certificates.
     pub(super) fn is_same(&self, other: &Authorities) -> bool {
-        match self.listed.is_empty() {
-            true => Arc::ptr_eq(&self.roots, &other.roots),
-            false => self.listed == other.listed,
+        if self.listed.is_empty() {
+            Arc::ptr_eq(&self.roots, &other.roots)
+        } else {
+            self.listed == other.listed
         }
     }
 }

@@ -120,9 +120,10 @@ impl TlsClientConnection {
         if let Some(unread) = self.unread.as_mut().filter(|it| !it.plain.is_empty()) {
             let taken = unread.plain.len().min(into.len());
             into[..taken].copy_from_slice(&unread.plain[..taken]);
-            match taken < unread.plain.len() {
-                true => drop(unread.plain.drain(..taken)),
-                false => unread.plain = Vec::new(),
+            if taken < unread.plain.len() {
+                drop(unread.plain.drain(..taken))
+            } else {
+                unread.plain = Vec::new()
             }
             self.release_unread();
             return Ok(Some(taken));

@@ -143,9 +143,10 @@ impl SiteIdentity {
     /// Returns whether a connection may be used for the site.
     #[inline]
     pub(crate) fn accepts(&self, connection: ConnectionIdentity) -> Acceptance {
-        match connection.pair == self.pair {
-            true => Acceptance::Accepted,
-            false => self.accepts_former(connection),
+        if connection.pair == self.pair {
+            Acceptance::Accepted
+        } else {
+            self.accepts_former(connection)
         }
     }
 

@@ -296,9 +296,10 @@ impl RecordLayer {
             _ => return Err(RecordError::UNEXPECTED),
         }
         self.idle += 1;
-        match self.idle > IDLE_RECORDS_MAX {
-            true => Err(RecordError::UNEXPECTED),
-            false => Ok(()),
+        if self.idle > IDLE_RECORDS_MAX {
+            Err(RecordError::UNEXPECTED)
+        } else {
+            Ok(())
         }
     }
 

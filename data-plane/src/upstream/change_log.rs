@@ -10,9 +10,10 @@ pub fn log_change(balancer: &str, member: &MemberUrl, change: StateChange) {
         change.reason,
         ChangeReason::Operator | ChangeReason::Configuration
     );
-    let level = match is_intended || change.new.is_usable() {
-        true => Level::Info,
-        false => Level::Warn,
+    let level = if is_intended || change.new.is_usable() {
+        Level::Info
+    } else {
+        Level::Warn
     };
     log::log!(level, "balancer {balancer}: {member} {change}");
 }

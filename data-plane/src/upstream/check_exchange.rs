@@ -157,10 +157,7 @@ impl<'a> CheckExchange<'a> {
             status: *status,
             text: text.as_deref(),
         };
-        let method: &[u8] = match is_head {
-            true => b"HEAD",
-            false => b"GET",
-        };
+        let method: &[u8] = if *is_head { b"HEAD" } else { b"GET" };
         let host = host.as_deref().map(str::as_bytes);
         let host = host.unwrap_or(&self.pool.authority);
         if !self.pool.settings.is_http2 {

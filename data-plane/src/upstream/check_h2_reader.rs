@@ -26,9 +26,10 @@ impl<'a> CheckH2Reader<'a> {
     /// Returns a connection with one request, the field block `block`.
     pub(super) fn new(expected: ExpectedResponse<'a>, block: &[u8]) -> CheckH2Reader<'a> {
         let mut h2 = H2ClientConnection::connect(CHECK_HEAD_BYTES_MAX);
-        let method = match expected.is_head {
-            true => Method::Head,
-            false => Method::Get,
+        let method = if expected.is_head {
+            Method::Head
+        } else {
+            Method::Get
         };
         h2.open_stream(block, method, true, ());
         CheckH2Reader {

@@ -86,9 +86,10 @@ impl<'a> CheckReader<'a> {
     }
 
     fn take_heads_of(&mut self, mut input: Vec<u8>, mut scanned: usize) -> Result<(), Reject> {
-        let method = match self.verdict.expected.is_head {
-            true => Method::Head,
-            false => Method::Get,
+        let method = if self.verdict.expected.is_head {
+            Method::Head
+        } else {
+            Method::Get
         };
         loop {
             let parsed = parse_response_head(&input, &mut scanned, method, &HEAD_BOUNDS)?;

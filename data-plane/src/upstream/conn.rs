@@ -124,9 +124,10 @@ impl AsFd for IdleConn {
 }
 
 fn register_fd(fd: Arc<OwnedFd>, is_fully_sent: bool) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
-    let interest = match is_fully_sent {
-        true => Interest::READABLE,
-        false => Interest::READABLE | Interest::WRITABLE,
+    let interest = if is_fully_sent {
+        Interest::READABLE
+    } else {
+        Interest::READABLE | Interest::WRITABLE
     };
     sys::async_shared(fd, interest)
 }
@@ -134,9 +135,10 @@ fn register_fd(fd: Arc<OwnedFd>, is_fully_sent: bool) -> io::Result<AsyncFd<Arc<
 impl Conn {
     /// Converts the connection to an idle connection after a response, with no call in progress.
     pub(crate) fn into_idle(self) -> IdleConn {
-        let binding = match self.is_fully_sent {
-            true => RuntimeBinding::With(thread::current().id(), self.fd),
-            false => RuntimeBinding::Free(self.fd.into_inner()),
+        let binding = if self.is_fully_sent {
+            RuntimeBinding::With(thread::current().id(), self.fd)
+        } else {
+            RuntimeBinding::Free(self.fd.into_inner())
         };
         let history = ConnHistory {
             answers: self.history.answers.saturating_add(1),

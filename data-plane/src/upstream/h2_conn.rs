@@ -220,22 +220,19 @@ impl H2MemberConn {
         let mailbox = Rc::new(Mailbox::default());
         let mut window = H2ResponseWindow::new(memory);
         let mut state = self.0.borrow_mut();
-        let id = match state.has_ended {
+        let id = if state.has_ended {
             // The connection ended since the caller got the connection.
-            true => {
-                mailbox.fail(H2Failure::Refused);
-                0
+            mailbox.fail(H2Failure::Refused);
+            0
+        } else {
+            let work = Rc::clone(&mailbox);
+            let id = state.h2.open_upload(block, method, upload, work);
+            if state.has_long_responses
+                && let Some(bytes) = window.begin_wide()
+            {
+                state.h2.widen_stream_window(id, bytes);
             }
-            false => {
-                let work = Rc::clone(&mailbox);
-                let id = state.h2.open_upload(block, method, upload, work);
-                if state.has_long_responses
-                    && let Some(bytes) = window.begin_wide()
-                {
-                    state.h2.widen_stream_window(id, bytes);
-                }
-                id
-            }
+            id
         };
         state.is_retired |= state.is_exclusive;
         state.wake_task();

@@ -296,9 +296,10 @@ impl H2Driver {
     /// Ready if `timeout` has passed since the first call of the current wait.
     fn poll_timer(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
         let new = || CoarseTimer::new(Instant::now() + timeout, cx.waker());
-        match self.timer.get_or_insert_with(new).has_passed() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        if self.timer.get_or_insert_with(new).has_passed() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
         }
     }
 

@@ -53,9 +53,10 @@ impl H2ResponseWindow {
     pub(super) fn take(&mut self, bytes: usize) -> Option<u32> {
         self.taken += bytes as u64;
         let has_more = self.taken >= u64::from(H2_MEMBER_STREAM_WINDOW_BYTES / 2);
-        match has_more {
-            true => self.widen(BodyPurpose::ReadAhead),
-            false => None,
+        if has_more {
+            self.widen(BodyPurpose::ReadAhead)
+        } else {
+            None
         }
     }
 

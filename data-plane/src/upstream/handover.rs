@@ -293,9 +293,10 @@ impl HandoverState {
         let is_reused = self
             .paused_until
             .is_some_and(|until| now < until + PAUSE_MAX);
-        self.slow_pause = match is_reused {
-            true => (self.slow_pause * 4).clamp(PAUSE, PAUSE_MAX),
-            false => PAUSE,
+        self.slow_pause = if is_reused {
+            (self.slow_pause * 4).clamp(PAUSE, PAUSE_MAX)
+        } else {
+            PAUSE
         };
         self.pause_reuse(now, self.slow_pause);
     }

@@ -56,9 +56,10 @@ impl MemberSocket {
             bytes,
             SendFlags::MORE | SendFlags::NOSIGNAL,
         )?;
-        match sent == bytes.len() {
-            true => Ok(()),
-            false => Err(io::ErrorKind::WriteZero.into()),
+        if sent == bytes.len() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WriteZero.into())
         }
     }
 

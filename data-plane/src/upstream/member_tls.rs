@@ -75,9 +75,10 @@ impl MemberTls {
                 return Poll::Ready(Ok(read));
             }
             let is_in_place = self.client.opens_in_place() && into.len() >= RECORD_BYTES_MAX;
-            let received = match is_in_place {
-                true => ready!(self.poll_open(socket, cx, into)),
-                false => ready!(self.poll_receive(socket, cx)).map(|()| 0),
+            let received = if is_in_place {
+                ready!(self.poll_open(socket, cx, into))
+            } else {
+                ready!(self.poll_receive(socket, cx)).map(|()| 0)
             };
             // Sends an alert, or the answer to a request for new keys.
             let _ = self.poll_flush(socket, cx);

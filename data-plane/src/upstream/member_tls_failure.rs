@@ -20,9 +20,10 @@ impl fmt::Display for MemberTlsFailure {
     /// Writes `TLS: WHAT (HELP)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TLS: {}", self.what)?;
-        match self.help.is_empty() {
-            true => Ok(()),
-            false => write!(f, " ({})", self.help),
+        if self.help.is_empty() {
+            Ok(())
+        } else {
+            write!(f, " ({})", self.help)
         }
     }
 }

@@ -81,9 +81,10 @@ impl NameState {
             .map(distinct)
             .filter(|addresses| !addresses.is_empty());
         self.has_failed = found.is_none();
-        let pause_seconds = match self.has_failed {
-            true => RESOLVE_RETRY_SECONDS,
-            false => RESOLVE_AGAIN_SECONDS,
+        let pause_seconds = if self.has_failed {
+            RESOLVE_RETRY_SECONDS
+        } else {
+            RESOLVE_AGAIN_SECONDS
         };
         self.next_at_ms = since_ms.saturating_add(pause_seconds * 1_000);
         let mut has_lost_address = false;

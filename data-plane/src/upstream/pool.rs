@@ -217,9 +217,10 @@ impl Backend {
             ReusePolicy::Handover => can_hand_over && pool.handover.is_allowed(Instant::now()),
             ReusePolicy::UpTo(_) => !pool.handover.is_paused(Instant::now()),
         };
-        match is_reusable {
-            true => pool.keep,
-            false => ReusePolicy::Never,
+        if is_reusable {
+            pool.keep
+        } else {
+            ReusePolicy::Never
         }
     }
 
@@ -288,12 +289,11 @@ impl Backend {
             ReusePolicy::UpTo(max) => pool.idle.len() < max,
             ReusePolicy::Handover => pool.handover.record_answer(&conn, now, &self.slots),
         };
-        let closed = match is_reusable {
-            true => {
-                pool.idle.push(PooledConn { conn, since: now });
-                None
-            }
-            false => Some(conn),
+        let closed = if is_reusable {
+            pool.idle.push(PooledConn { conn, since: now });
+            None
+        } else {
+            Some(conn)
         };
         let is_needed = match pool.keep {
             ReusePolicy::Handover => is_reusable || self.slots.withheld() > 0,
@@ -380,9 +380,10 @@ impl Backend {
     async fn connect_once(&self) -> io::Result<Conn> {
         let (socket, is_connected) = self.address.begin_connecting()?;
         let conn = IdleConn::new(socket, Instant::now()).register(false)?;
-        match is_connected {
-            true => Ok(conn),
-            false => conn.established().await,
+        if is_connected {
+            Ok(conn)
+        } else {
+            conn.established().await
         }
     }
 }

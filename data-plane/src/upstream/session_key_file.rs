@@ -76,9 +76,10 @@ fn parse(content: &[u8]) -> Result<[u8; KEY_BYTES], &'static str> {
         };
         *byte = (high << 4 | low) as u8;
     }
-    match key.iter().all(|byte| *byte == key[0]) {
-        true => Err("the key is easy to guess"),
-        false => Ok(key),
+    if key.iter().all(|byte| *byte == key[0]) {
+        Err("the key is easy to guess")
+    } else {
+        Ok(key)
     }
 }
 

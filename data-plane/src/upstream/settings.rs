@@ -28,10 +28,7 @@ pub enum MemberHost {
 impl MemberUrl {
     /// Returns the host and the port as in a Host field, without the default port of the scheme.
     pub fn authority(&self) -> String {
-        let usual = match self.is_tls {
-            true => 443,
-            false => 80,
-        };
+        let usual = if self.is_tls { 443 } else { 80 };
         match &self.host {
             MemberHost::Unix(_) => "localhost".to_owned(),
             MemberHost::Address(address) if address.port() != usual => address.to_string(),
@@ -46,10 +43,7 @@ impl MemberUrl {
 impl fmt::Display for MemberUrl {
     /// Writes the URL, for a Unix socket as `unix:PATH`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.is_tls {
-            true => "https",
-            false => "http",
-        };
+        let scheme = if self.is_tls { "https" } else { "http" };
         match &self.host {
             MemberHost::Address(address) => write!(f, "{scheme}://{address}"),
             MemberHost::Name(name, port) => write!(f, "{scheme}://{name}:{port}"),

@@ -37,10 +37,7 @@ impl CorsSettings {
 
     /// Returns the field lines for an origin with access. A response that depends on the origin says so to caches.
     fn lines_for(&self, origin: &str) -> Vec<u8> {
-        let vary: &[u8] = match self.is_for_all() {
-            true => b"",
-            false => VARY,
-        };
+        let vary: &[u8] = if self.is_for_all() { b"" } else { VARY };
         let allowed = format!("Access-Control-Allow-Origin: {origin}\r\n");
         [allowed.as_bytes(), &self.lines, vary].concat()
     }
@@ -53,15 +50,14 @@ impl CorsRule {
     /// Encodes the fields for a site with the fields `site`.
     pub fn new(settings: CorsSettings, site: &SecureFields) -> CorsRule {
         let fields = |lines: &[u8]| Arc::new(site.with_plain(lines));
-        let (by_origin, others) = match settings.is_for_all() {
-            true => (Vec::new(), fields(&settings.lines_for("*"))),
-            false => {
-                let encoded = settings.origins.iter().map(|origin| {
-                    let name = origin.as_bytes().into();
-                    (name, fields(&settings.lines_for(origin)))
-                });
-                (encoded.collect(), fields(VARY))
-            }
+        let (by_origin, others) = if settings.is_for_all() {
+            (Vec::new(), fields(&settings.lines_for("*")))
+        } else {
+            let encoded = settings.origins.iter().map(|origin| {
+                let name = origin.as_bytes().into();
+                (name, fields(&settings.lines_for(origin)))
+            });
+            (encoded.collect(), fields(VARY))
         };
         CorsRule {
             settings,
@@ -85,9 +81,10 @@ impl CorsRule {
     /// Returns the field lines of the answer to a preflight, beside the fields of every response.
     pub(crate) fn preflight(&self, origin: &[u8]) -> Arc<[u8]> {
         let is_allowed = self.settings.is_for_all() || self.find(Some(origin)).is_some();
-        match is_allowed {
-            true => Arc::clone(&self.settings.preflight),
-            false => Arc::default(),
+        if is_allowed {
+            Arc::clone(&self.settings.preflight)
+        } else {
+            Arc::default()
         }
     }
 

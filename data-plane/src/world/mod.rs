@@ -492,9 +492,10 @@ impl Host {
         };
         if let (PathReader::Member(_), Some(route)) = (reader, route) {
             if readings.merged().any(|other| !self.is_alike(path, other)) {
-                return Err(match has_slash {
-                    true => Reject::TARGET_SLASH,
-                    false => Reject::TARGET_PARAMETER,
+                return Err(if has_slash {
+                    Reject::TARGET_SLASH
+                } else {
+                    Reject::TARGET_PARAMETER
                 });
             }
             if has_slash && path_readings::leaves_route(raw_path, route.depth()) {

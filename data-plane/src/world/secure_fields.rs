@@ -59,9 +59,10 @@ impl SecureFields {
     /// Returns the fields for a connection with or without TLS.
     #[inline]
     pub(crate) fn over(&self, is_secure: bool) -> Option<&SecureFields> {
-        match is_secure {
-            true => Some(self),
-            false => self.plain.as_deref(),
+        if is_secure {
+            Some(self)
+        } else {
+            self.plain.as_deref()
         }
     }
 }

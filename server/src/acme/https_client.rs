@@ -220,9 +220,10 @@ fn connect(url: &HttpsUrl<'_>, until: Instant) -> io::Result<TcpStream> {
 /// Returns the time left until `until`, or a timeout error.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
-    match left.is_zero() {
-        true => Err(ErrorKind::TimedOut.into()),
-        false => Ok(left),
+    if left.is_zero() {
+        Err(ErrorKind::TimedOut.into())
+    } else {
+        Ok(left)
     }
 }
 

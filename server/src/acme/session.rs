@@ -146,9 +146,10 @@ impl<'s> AcmeSession<'s> {
         if self.links.profiles.contains(profile) {
             return Ok(());
         }
-        let has = match self.links.profiles.is_empty() {
-            true => "none".to_owned(),
-            false => crate::acme::error::clean(&self.links.profiles.join(", ")),
+        let has = if self.links.profiles.is_empty() {
+            "none".to_owned()
+        } else {
+            crate::acme::error::clean(&self.links.profiles.join(", "))
         };
         let what = format!("the directory has no profile `{profile}`; it has {has}");
         Err(AcmeError::new(what))

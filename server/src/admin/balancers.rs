@@ -64,9 +64,10 @@ impl BalancerList {
 
     /// Returns the texts of [`COLUMNS`] for a member.
     pub fn cells(member: &MemberReport) -> Vec<String> {
-        let route = match member.route.is_empty() {
-            true => "-".to_owned(),
-            false => member.route.chars().take(ROUTE_WIDTH).collect(),
+        let route = if member.route.is_empty() {
+            "-".to_owned()
+        } else {
+            member.route.chars().take(ROUTE_WIDTH).collect()
         };
         vec![
             short_url(&member.url),

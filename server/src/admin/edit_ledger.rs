@@ -361,16 +361,18 @@ impl EditLedger {
             let mut kept = Vec::with_capacity(self.in_force.len());
             for edit in std::mem::take(&mut self.in_force) {
                 let is_due = edit.target.balancer == **name && phase_of(&edit.target) == phase;
-                let text = match is_due {
-                    true => base_text(balancer, &base, &edit.target),
-                    false => Some(edit.configured.clone()),
+                let text = if is_due {
+                    base_text(balancer, &base, &edit.target)
+                } else {
+                    Some(edit.configured.clone())
                 };
                 let is_kept = !is_due
                     || text.as_ref() == Some(&edit.configured)
                         && is_possible(&mut scratch, &edit, is_refused);
-                match is_kept {
-                    true => kept.push(edit),
-                    false => yielded.push((edit, text.unwrap_or_else(|| ABSENT.to_owned()))),
+                if is_kept {
+                    kept.push(edit)
+                } else {
+                    yielded.push((edit, text.unwrap_or_else(|| ABSENT.to_owned())))
                 }
             }
             self.in_force = kept;
@@ -462,9 +464,10 @@ fn find_value(name: &str) -> Option<&'static EditableValue> {
 /// Returns the membership of a URL in anthill.toml.
 fn file_membership(configured: &ConfiguredBalancer, url: &str) -> &'static str {
     let mut members = configured.settings.members.iter();
-    match members.any(|member| shown_url(&member.url) == url) {
-        true => PRESENT,
-        false => ABSENT,
+    if members.any(|member| shown_url(&member.url) == url) {
+        PRESENT
+    } else {
+        ABSENT
     }
 }
 

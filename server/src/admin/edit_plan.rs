@@ -99,9 +99,10 @@ impl EditView<'_> {
             let present = self.ledger.current(before, target);
             let present = present.as_deref().unwrap_or(ABSENT);
             if present != change.old && present != change.new {
-                let place = match target.member.is_empty() {
-                    true => &target.balancer,
-                    false => &target.member,
+                let place = if target.member.is_empty() {
+                    &target.balancer
+                } else {
+                    &target.member
                 };
                 return Err(format!(
                     "error: `{}` of {place} changed meanwhile to `{}`\n\
@@ -209,12 +210,13 @@ impl EditView<'_> {
         if known.contains(&text) {
             return Ok(());
         }
-        let help = match known.is_empty() {
-            true => "no balancer has `health` with a path".to_owned(),
-            false => format!(
+        let help = if known.is_empty() {
+            "no balancer has `health` with a path".to_owned()
+        } else {
+            format!(
                 "the balancers with `health` and a path are: {}",
                 known.join(", ")
-            ),
+            )
         };
         Err(format!("error: `{text}` names no check\nhelp: {help}\n"))
     }
@@ -260,13 +262,14 @@ impl EditView<'_> {
     /// Refuses to change the members of a route's own balancer.
     fn refuse_own(&self, at: usize) -> Result<(), String> {
         let balancer = &self.configured[at];
-        match balancer.is_own {
-            false => Ok(()),
-            true => Err(format!(
+        if balancer.is_own {
+            Err(format!(
                 "error: `{}` is the server of a route with `proxy`, and has a single member\n\
                  help: write a [[balancer]], and `balance` instead of `proxy` in the route\n",
                 balancer.settings.name
-            )),
+            ))
+        } else {
+            Ok(())
         }
     }
 

@@ -18,9 +18,10 @@ pub struct EditDifferences<'l> {
 
 /// Returns the name of a balancer, and the URL of a member.
 fn place_text(target: &EditTarget) -> String {
-    match target.member.is_empty() {
-        true => target.balancer.clone(),
-        false => format!("{}: {}", target.balancer, target.member),
+    if target.member.is_empty() {
+        target.balancer.clone()
+    } else {
+        format!("{}: {}", target.balancer, target.member)
     }
 }
 
@@ -102,9 +103,10 @@ impl EditLedger {
     /// Renders the history as lines, the newest entry first.
     pub fn history_text(&self, only: Option<&str>) -> String {
         let lines: String = self.entries(only).map(EditEntry::text).collect();
-        match lines.is_empty() {
-            true => "the history of edits is empty\n".to_owned(),
-            false => lines,
+        if lines.is_empty() {
+            "the history of edits is empty\n".to_owned()
+        } else {
+            lines
         }
     }
 
@@ -162,12 +164,13 @@ impl<'l> EditDifferences<'l> {
                 continue;
             }
             let name = &balancer.settings.name;
-            let heading = match balancer.is_own {
-                false => format!("lines for the [[balancer]] with the name \"{name}\""),
-                true => format!(
+            let heading = if balancer.is_own {
+                format!(
                     "lines for a [[balancer]] that replaces `proxy` of the route {name} (with \
                      `balance` in the route)"
-                ),
+                )
+            } else {
+                format!("lines for the [[balancer]] with the name \"{name}\"")
             };
             blocks.push((heading, lines.join("\n") + "\n"));
         }
@@ -267,9 +270,10 @@ fn health_line(balancer: &ConfiguredBalancer, parts: &CheckParts) -> String {
             }) = check
             {
                 keys.extend(host.as_ref().map(|host| format!("host = {}", quoted(host))));
-                keys.push(match status.0 == status.1 {
-                    true => format!("status = {}", status.0),
-                    false => format!("status = \"{}-{}\"", status.0, status.1),
+                keys.push(if status.0 == status.1 {
+                    format!("status = {}", status.0)
+                } else {
+                    format!("status = \"{}-{}\"", status.0, status.1)
                 });
                 let text = text.as_ref().filter(|_| !is_head);
                 keys.extend(text.map(|text| format!("text = {}", quoted(text))));

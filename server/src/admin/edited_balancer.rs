@@ -98,10 +98,13 @@ impl CheckParts {
         let (method, path) = match check.map(|check| &check.kind) {
             None => (CheckWord::Off, "/"),
             Some(CheckKind::Tcp) => (CheckWord::Tcp, "/"),
-            Some(CheckKind::Http { is_head, path, .. }) => match is_head {
-                true => (CheckWord::Head, &**path),
-                false => (CheckWord::Get, &**path),
-            },
+            Some(CheckKind::Http { is_head, path, .. }) => {
+                if *is_head {
+                    (CheckWord::Head, &**path)
+                } else {
+                    (CheckWord::Get, &**path)
+                }
+            }
         };
         CheckParts {
             method,
@@ -199,9 +202,10 @@ impl ConfiguredBalancer {
     /// and on the edits.
     fn text(&self, edited: &EditedBalancer) -> String {
         let connection = &edited.settings.connection;
-        let name = match self.is_own {
-            true => "own",
-            false => &edited.settings.name,
+        let name = if self.is_own {
+            "own"
+        } else {
+            &edited.settings.name
         };
         let mut lines = vec![
             "[[balancer]]".to_owned(),
@@ -243,9 +247,10 @@ impl ConfiguredBalancer {
         if is_wanted("members") {
             lines.push("members = [".to_owned());
             for member in &settings.members {
-                let mark = match self.awaits_route(edited, member) {
-                    true => "# needs a route: ",
-                    false => "",
+                let mark = if self.awaits_route(edited, member) {
+                    "# needs a route: "
+                } else {
+                    ""
                 };
                 lines.push(format!("    {mark}{},", self.member_item(member)));
             }
@@ -312,9 +317,10 @@ impl ConfiguredBalancer {
             .connections_max
             .filter(|_| member.connections_max != self.connections);
         key("connections", own_bound.map(|bound| bound.to_string()));
-        match keys.is_empty() {
-            true => url,
-            false => format!("{{ url = {url}, {} }}", keys.join(", ")),
+        if keys.is_empty() {
+            url
+        } else {
+            format!("{{ url = {url}, {} }}", keys.join(", "))
         }
     }
 }

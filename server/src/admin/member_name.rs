@@ -82,10 +82,7 @@ fn help<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>, names: &[&str
 
 /// Returns the names of a member, the URL first.
 fn names(url: &MemberUrl, route: &str) -> Vec<String> {
-    let scheme = match url.is_tls {
-        true => "https",
-        false => "http",
-    };
+    let scheme = if url.is_tls { "https" } else { "http" };
     let authority = url.authority();
     let mut names = vec![url.to_string()];
     match &url.host {

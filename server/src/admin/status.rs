@@ -296,12 +296,13 @@ impl Status {
 impl CertificateStatus {
     fn write_text(&self, out: &mut String, now: u64) {
         let names = self.names.join(", ");
-        let _ = match self.awaits_certificate {
-            true => write!(
+        let _ = if self.awaits_certificate {
+            write!(
                 out,
                 "certificate for {names}: none yet, a self-signed certificate is served"
-            ),
-            false => write!(out, "certificate for {names}: {} days left", self.days_left),
+            )
+        } else {
+            write!(out, "certificate for {names}: {} days left", self.days_left)
         };
         let Some(renewal) = &self.renewal else {
             out.push_str(if self.is_self_signed {

@@ -241,9 +241,10 @@ fn read_metadata(input: &mut BackupReader) -> io::Result<Vec<u8>> {
     input
         .take(BACKUP_METADATA_BYTES_MAX)
         .read_to_end(&mut content)?;
-    match content.len() as u64 == BACKUP_METADATA_BYTES_MAX {
-        true => Err(invalid_data("an entry is too long")),
-        false => Ok(content),
+    if content.len() as u64 == BACKUP_METADATA_BYTES_MAX {
+        Err(invalid_data("an entry is too long"))
+    } else {
+        Ok(content)
     }
 }
 

@@ -93,9 +93,10 @@ impl BackupWriter {
             self.put(&buffer[..length])
                 .map_err(|error| error.in_one_line())?;
         }
-        match size == content.size && digest.finish() == content.digest {
-            true => Ok(()),
-            false => Err(StoreError::Corrupt("the content differs from its digest").to_string()),
+        if size == content.size && digest.finish() == content.digest {
+            Ok(())
+        } else {
+            Err(StoreError::Corrupt("the content differs from its digest").to_string())
         }
     }
 }

@@ -403,10 +403,11 @@ fn media_rules(types: &[(String, String)]) -> MediaRules {
         rank(one).cmp(&rank(other)).then_with(|| one.cmp(other))
     });
     let rules = types.into_iter().filter_map(|(key, media)| {
-        let pattern = match config::is_ending(key) {
-            true => MediaPattern::Ending(key.clone()),
+        let pattern = if config::is_ending(key) {
+            MediaPattern::Ending(key.clone())
+        } else {
             // The reader of the configuration has refused invalid patterns.
-            false => MediaPattern::Files(Glob::parse(key).ok()?),
+            MediaPattern::Files(Glob::parse(key).ok()?)
         };
         Some((pattern, media.clone()))
     });

@@ -49,9 +49,10 @@ impl<'b> MemberTlsClients<'b> {
     fn client(&self, balancer: &BalancerConfig) -> Result<Arc<TlsClient>, TlsError> {
         let connection = &balancer.settings.connection;
         let tls = &connection.tls;
-        let alpn = match connection.is_http2 {
-            true => b"h2".to_vec(),
-            false => b"http/1.1".to_vec(),
+        let alpn = if connection.is_http2 {
+            b"h2".to_vec()
+        } else {
+            b"http/1.1".to_vec()
         };
         let settings = TlsClientSettings {
             authorities: tls.authorities.clone(),

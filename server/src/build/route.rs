@@ -185,9 +185,10 @@ impl HostBuilder<'_> {
         };
         Ok(BackendHandler::new(BackendSettings {
             backend: self.entries.backend(backend)?,
-            protocol: match backend.is_scgi {
-                true => BackendProtocol::Scgi,
-                false => BackendProtocol::FastCgi,
+            protocol: if backend.is_scgi {
+                BackendProtocol::Scgi
+            } else {
+                BackendProtocol::FastCgi
             },
             bounds: self.bounds(),
             prefix: prefix.into(),
@@ -294,9 +295,10 @@ impl HostBuilder<'_> {
             push: git.push,
             variables: git.variables.clone(),
             // The deployment of a repository may be set at another route than the route of the push.
-            pushes: match self.config.deployments().is_empty() {
-                true => None,
-                false => Some(self.supplies.pushes.clone()),
+            pushes: if self.config.deployments().is_empty() {
+                None
+            } else {
+                Some(self.supplies.pushes.clone())
             },
             secrets: SecretPaths::new(vec![self.config.server.state.get_ref().clone()]),
             is_guarded: self.has_guards_below(prefix),

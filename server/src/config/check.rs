@@ -315,9 +315,10 @@ impl Checker<'_> {
         let Some(root) = deployment.root() else {
             let store = Spanned::new(span(), self.config.server.releases_folder());
             // The first deployment makes a missing store.
-            return match store.get_ref().exists() {
-                true => self.allowed(&store, 4 | 2 | 1, "write"),
-                false => Ok(()),
+            return if store.get_ref().exists() {
+                self.allowed(&store, 4 | 2 | 1, "write")
+            } else {
+                Ok(())
             };
         };
         let shown = root.display();
@@ -373,9 +374,10 @@ impl Checker<'_> {
     fn file(&self, file: &Spanned<PathBuf>, kind: &str) -> Result<(), OperatorError> {
         let metadata = self.metadata(file, kind)?;
         if !metadata.is_file() {
-            let what = match metadata.is_dir() {
-                true => format!("{} is a folder, not a file", file.get_ref().display()),
-                false => format!("{} is not a regular file", file.get_ref().display()),
+            let what = if metadata.is_dir() {
+                format!("{} is a folder, not a file", file.get_ref().display())
+            } else {
+                format!("{} is not a regular file", file.get_ref().display())
             };
             let help = format!("write the path of the {kind}");
             return Err(self.config.point(file.span(), what, help));
@@ -812,13 +814,14 @@ impl Checker<'_> {
         };
         let account = self.account.as_ref().filter(|_| socket.exists())?;
         let stop = account.stopped_at(socket, 2)?;
-        let mend = match stop == *socket {
-            true => format!(
+        let mend = if stop == *socket {
+            format!(
                 "let its group open the socket, for php-fpm with listen.group = {} and \
                  listen.mode = 0660",
                 account.group
-            ),
-            false => format!("chmod o+x {}", stop.display()),
+            )
+        } else {
+            format!("chmod o+x {}", stop.display())
         };
         Some(format!(
             "user `{}` cannot open the socket {} of the route {}: {mend}",
@@ -856,9 +859,10 @@ fn not_exported(deployment: &Deployment<'_>) -> Option<String> {
     let folder = git_folder(&deployment.repository());
     let folder = folder.filter(|_| !deployment.git.exports_all)?;
     let mark = folder.join("git-daemon-export-ok");
-    let refused = match deployment.git.push {
-        true => "pushes to",
-        false => "clones of",
+    let refused = if deployment.git.push {
+        "pushes to"
+    } else {
+        "clones of"
     };
     (!mark.exists()).then(|| {
         format!(

@@ -64,12 +64,13 @@ impl FromToml for RepositoryPath {
         let path = item.parse("text in quotes", "\"site.git\"", |text| {
             let plain =
                 |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains('\0');
-            match text.split('/').all(plain) {
-                true => Ok(text.to_owned()),
-                false => wrong(
+            if text.split('/').all(plain) {
+                Ok(text.to_owned())
+            } else {
+                wrong(
                     format!("`{text}` is not the path of a repository of this route"),
                     "write the path below the folder in `git`, such as \"tools/site.git\"",
-                ),
+                )
             }
         });
         path.map(RepositoryPath)
@@ -94,12 +95,13 @@ impl FromToml for BranchName {
                 let what = format!("`{name}` is a ref, not the name of a branch");
                 return wrong(what, format!("write \"{short}\""));
             }
-            match is_branch(name) {
-                true => Ok(name.to_owned()),
-                false => wrong(
+            if is_branch(name) {
+                Ok(name.to_owned())
+            } else {
+                wrong(
                     format!("`{name}` is not a valid name of a branch"),
                     "write the name as `git branch` lists it, such as \"main\"",
-                ),
+                )
             }
         });
         branch.map(BranchName)

@@ -271,9 +271,10 @@ pub fn inspect_root(root: &Path) -> io::Result<RootState> {
             _ => RootState::Link(target),
         });
     }
-    match metadata.is_dir() && fs::read_dir(root)?.next().is_none() {
-        true => Ok(RootState::EmptyFolder),
-        false => Ok(RootState::Foreign),
+    if metadata.is_dir() && fs::read_dir(root)?.next().is_none() {
+        Ok(RootState::EmptyFolder)
+    } else {
+        Ok(RootState::Foreign)
     }
 }
 

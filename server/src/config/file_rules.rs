@@ -314,9 +314,10 @@ fn media_type(
         let help = "write a type such as \"text/html; charset=utf-8\"";
         return Err(source.error(media.span(), what, help));
     }
-    let name = match is_ending(name) {
-        true => name.to_ascii_lowercase(),
-        false => name.clone(),
+    let name = if is_ending(name) {
+        name.to_ascii_lowercase()
+    } else {
+        name.clone()
     };
     Ok((name, media.into_inner()))
 }

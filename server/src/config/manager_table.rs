@@ -168,13 +168,11 @@ fn refuse_empty(
     source: &SourceText<'_>,
     listen: &Spanned<Vec<Spanned<ListenAddress>>>,
 ) -> Result<(), OperatorError> {
-    match listen.get_ref().is_empty() {
-        true => {
-            let help =
-                "write an address such as \"127.0.0.1:8800\", or remove the key for no manager";
-            Err(source.error(listen.span(), "the manager has no address", help))
-        }
-        false => Ok(()),
+    if listen.get_ref().is_empty() {
+        let help = "write an address such as \"127.0.0.1:8800\", or remove the key for no manager";
+        Err(source.error(listen.span(), "the manager has no address", help))
+    } else {
+        Ok(())
     }
 }
 

@@ -36,9 +36,10 @@ impl FromToml for MemberUrl {
 
 /// Returns a URL as written in the file, without a default port.
 pub fn shown_url(url: &MemberUrl) -> String {
-    let (scheme, usual) = match url.is_tls {
-        true => ("https", 443),
-        false => ("http", 80),
+    let (scheme, usual) = if url.is_tls {
+        ("https", 443)
+    } else {
+        ("http", 80)
     };
     let (host, port) = match &url.host {
         MemberHost::Unix(path) => return format!("{scheme}://unix:{}", path.display()),
@@ -50,9 +51,10 @@ pub fn shown_url(url: &MemberUrl) -> String {
             (host.to_owned(), address.port())
         }
     };
-    match port == usual {
-        true => format!("{scheme}://{host}"),
-        false => format!("{scheme}://{host}:{port}"),
+    if port == usual {
+        format!("{scheme}://{host}")
+    } else {
+        format!("{scheme}://{host}:{port}")
     }
 }
 
@@ -267,9 +269,10 @@ fn port_number(text: &str, port: &str) -> Result<u16, InvalidValue> {
 /// Validates the path that replaces the path of a route, written as in a URL, and returns the path with
 /// slashes at both ends. `shown` is the whole value in the file.
 pub(super) fn prefix(shown: &str, path: &str) -> Result<Box<str>, InvalidValue> {
-    let what = match shown == path {
-        true => format!("`{path}` is not a path"),
-        false => format!("`{shown}` has no valid path: `{path}`"),
+    let what = if shown == path {
+        format!("`{path}` is not a path")
+    } else {
+        format!("`{shown}` has no valid path: `{path}`")
     };
     if !path.starts_with('/') {
         return wrong(what, format!("begin the path with a slash: \"/{path}\""));

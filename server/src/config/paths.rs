@@ -172,10 +172,10 @@ pub(super) fn read_text(path: &Path) -> Result<String, OperatorError> {
     let failed = |why: String| OperatorError::new(format!("{}: {why}", path.display()));
     // A command may read the configuration from a pipe of its shell: `anthill check /dev/stdin`.
     let is_pipe_of_shell = path.starts_with("/dev") || path.starts_with("/proc");
-    let read = match is_pipe_of_shell {
-        true => std::fs::File::open(path)
-            .and_then(|file| atomic_file::read_to_bound(file, FILE_BYTES_MAX)),
-        false => atomic_file::read_bounded(path, FILE_BYTES_MAX),
+    let read = if is_pipe_of_shell {
+        std::fs::File::open(path).and_then(|file| atomic_file::read_to_bound(file, FILE_BYTES_MAX))
+    } else {
+        atomic_file::read_bounded(path, FILE_BYTES_MAX)
     };
     let bytes = read.map_err(|error| match error.kind() {
         io::ErrorKind::IsADirectory => failed("the path is a folder".to_owned())

@@ -294,12 +294,13 @@ fn plain_word(text: &str, kind: &str, more: &str) -> Result<Box<str>, InvalidVal
 }
 
 fn token(text: &str) -> Result<Box<str>, InvalidValue> {
-    match is_token(text) {
-        true => Ok(text.into()),
-        false => wrong(
+    if is_token(text) {
+        Ok(text.into())
+    } else {
+        wrong(
             format!("`{text}` is not a name of a cookie or a parameter"),
             "write letters, digits, hyphens and underscores, such as \"JSESSIONID\"",
-        ),
+        )
     }
 }
 
@@ -339,21 +340,23 @@ fn check_path(text: &str) -> Result<Box<str>, InvalidValue> {
     let is_visible = text
         .bytes()
         .all(|byte| byte.is_ascii_graphic() && byte != b'#');
-    match text.starts_with('/') && is_visible {
-        true => Ok(text.into()),
-        false => wrong(
+    if text.starts_with('/') && is_visible {
+        Ok(text.into())
+    } else {
+        wrong(
             format!("`{text}` is not a path for a check"),
             "write a path as in a URL, with or without query: \"/health\", \"/status?full=1\"",
-        ),
+        )
     }
 }
 
 fn content_text(text: &str) -> Result<Box<str>, InvalidValue> {
-    match text.is_empty() {
-        false => Ok(text.into()),
-        true => wrong(
+    if text.is_empty() {
+        wrong(
             "an empty text is in every content",
             "remove `text`, or write text of the page",
-        ),
+        )
+    } else {
+        Ok(text.into())
     }
 }

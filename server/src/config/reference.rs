@@ -253,9 +253,10 @@ fn roff(text: &str) -> String {
     }
     let plain = (plain + rest).replace('`', "");
     let plain = plain.replace('\\', "\\e").replace('-', "\\-");
-    match plain.starts_with(['.', '\'']) {
-        true => format!("\\&{plain}"),
-        false => plain,
+    if plain.starts_with(['.', '\'']) {
+        format!("\\&{plain}")
+    } else {
+        plain
     }
 }
 

@@ -107,13 +107,14 @@ pub(super) struct ReleaseName(String);
 
 impl FromToml for ReleaseName {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        let name = item.parse("text in quotes", "\"www\"", |text| match is_label(text) {
-            true => Ok(text.to_owned()),
-            false => wrong(
+        let name = item.parse("text in quotes", "\"www\"", |text| if is_label(text) {
+Ok(text.to_owned())
+} else {
+wrong(
                 format!("`{text}` is no name of a site in a store"),
                 "write at most 63 letters, digits, dots, hyphens and underscores, and begin with a letter or digit",
-            ),
-        });
+            )
+});
         name.map(ReleaseName)
     }
 }
@@ -125,14 +126,15 @@ pub(super) struct SiteId(String);
 impl FromToml for SiteId {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
         let example = "\"9f0c5ad24e8b41d7a3c6b1e2f4058d97\"";
-        let id = item.parse("text in quotes", example, |text| match is_site_id(text) {
-            true => Ok(text.to_owned()),
-            false => wrong(
+        let id = item.parse("text in quotes", example, |text| if is_site_id(text) {
+Ok(text.to_owned())
+} else {
+wrong(
                 "`site_id` has a wrong form".to_owned(),
                 "write 16 to 63 letters, digits, hyphens and underscores; `anthill publish --new-key publisher.pem` prints a \
                  random text",
-            ),
-        });
+            )
+});
         id.map(SiteId)
     }
 }
@@ -146,15 +148,16 @@ impl FromToml for PreviewName {
         let example = "\"*.preview.example.org\"";
         let name = item.parse("a wildcard name in quotes", example, |text| {
             let name = site_name(text)?;
-            match name.starts_with("*.") {
-                true => Ok(name),
-                false => wrong(
+            if name.starts_with("*.") {
+                Ok(name)
+            } else {
+                wrong(
                     format!("`{name}` names a single host"),
                     format!(
                         "write preview = \"*.preview.{}\", a name for each release",
                         name.strip_prefix("preview.").unwrap_or(&name)
                     ),
-                ),
+                )
             }
         });
         name.map(PreviewName)

@@ -125,17 +125,16 @@ pub(super) struct FieldName(String);
 
 impl FromToml for FieldName {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        item.parse(
-            "a field name in quotes",
-            "\"Content-Type\"",
-            |text| match is_token(text) {
-                true => Ok(FieldName(text.to_owned())),
-                false => wrong(
+        item.parse("a field name in quotes", "\"Content-Type\"", |text| {
+            if is_token(text) {
+                Ok(FieldName(text.to_owned()))
+            } else {
+                wrong(
                     format!("`{text}` is not a field name"),
                     "write letters, digits and hyphens, such as \"Content-Type\"",
-                ),
-            },
-        )
+                )
+            }
+        })
     }
 }
 
@@ -187,12 +186,13 @@ fn origin(text: &str) -> Result<CorsOrigin, InvalidValue> {
         return wrong(what, help);
     }
     let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
-    match !host.is_empty() && host.bytes().all(is_valid) && is_token(scheme) {
-        true => Ok(CorsOrigin(lower)),
-        false => wrong(
+    if !host.is_empty() && host.bytes().all(is_valid) && is_token(scheme) {
+        Ok(CorsOrigin(lower))
+    } else {
+        wrong(
             what,
             "write scheme and host, such as \"https://app.example.org\"",
-        ),
+        )
     }
 }
 

@@ -358,9 +358,10 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
 
 /// Returns the value, or records the error. In a table that is not whole, the error is probably a consequence.
 fn kept<T>(source: &SourceText<'_>, is_whole: bool, result: Result<T, OperatorError>) -> Option<T> {
-    match is_whole {
-        true => source.keep(result),
-        false => result.ok(),
+    if is_whole {
+        source.keep(result)
+    } else {
+        result.ok()
     }
 }
 

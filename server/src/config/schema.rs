@@ -119,16 +119,18 @@ fn home_of(key: &str, wrong: &TableSchema) -> Option<&'static str> {
     let is_in_balancer = of_balancer.iter().any(|table| table.name == wrong.name);
     if ConnectionKeys::KEYS.contains(&key) {
         return Some(
-            match is_in_balancer || wrong.name == BalanceTable::SCHEMA.name {
-                true => BalancerTable::SCHEMA.name,
-                false => "`proxy = { url = … }`, or with `balance` in [[balancer]]",
+            if is_in_balancer || wrong.name == BalanceTable::SCHEMA.name {
+                BalancerTable::SCHEMA.name
+            } else {
+                "`proxy = { url = … }`, or with `balance` in [[balancer]]"
             },
         );
     }
     if ForwardKeys::KEYS.contains(&key) {
-        return Some(match is_in_balancer {
-            true => "the route: `balance = { name = … }`",
-            false => "`proxy = { url = … }` or `balance = { name = … }` of a route",
+        return Some(if is_in_balancer {
+            "the route: `balance = { name = … }`"
+        } else {
+            "`proxy = { url = … }` or `balance = { name = … }` of a route"
         });
     }
     let shapes = [

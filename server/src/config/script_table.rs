@@ -253,10 +253,11 @@ impl FromToml for BackendAddress {
             };
             address.map_or_else(
                 || {
-                    let help = match given.starts_with('/') || given.ends_with(".sock") {
-                        true => format!("write {} = \"unix:{given}\"", item.key),
-                        false => "write an address such as \"unix:/run/php/php-fpm.sock\" or \"127.0.0.1:9000\"".to_owned(),
-                    };
+                    let help = if given.starts_with('/') || given.ends_with(".sock") {
+format!("write {} = \"unix:{given}\"", item.key)
+} else {
+"write an address such as \"unix:/run/php/php-fpm.sock\" or \"127.0.0.1:9000\"".to_owned()
+};
                     wrong(format!("`{given}` is not an address of a backend"), help)
                 },
                 Ok,

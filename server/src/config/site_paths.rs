@@ -15,12 +15,13 @@ pub(super) struct FileName(pub(super) String);
 impl FromToml for FileName {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
         let name = item.parse("a file name in quotes", "[\"index.html\"]", |text| {
-            match text.is_empty() || text.contains(['/', '\0']) {
-                false => Ok(text.to_owned()),
-                true => wrong(
+            if text.is_empty() || text.contains(['/', '\0']) {
+                wrong(
                     format!("`{text}` is not a file name"),
                     "write a name without a folder, such as \"index.html\"",
-                ),
+                )
+            } else {
+                Ok(text.to_owned())
             }
         });
         name.map(FileName)

@@ -137,9 +137,10 @@ impl SourceFiles {
     pub(super) fn place(&self, at: usize, here: usize) -> String {
         let (shown, text, start) = self.file_at(at);
         let line = text[..at - start].matches('\n').count() + 1;
-        match start == self.file_at(here).2 {
-            true => format!("line {line}"),
-            false => format!("line {line} of {shown}"),
+        if start == self.file_at(here).2 {
+            format!("line {line}")
+        } else {
+            format!("line {line} of {shown}")
         }
     }
 

@@ -29,15 +29,17 @@ pub(super) fn syntax_error(
         .or_else(|| place.foreign_format())
         .unwrap_or_else(|| {
             let help = lines.collect::<Vec<_>>().join(", ");
-            let help = match help.is_empty() {
-                true => place.help(what),
-                false => help,
+            let help = if help.is_empty() {
+                place.help(what)
+            } else {
+                help
             };
             (place.span.clone(), what.to_owned(), help)
         });
-    match span.is_empty() {
-        false => files.error(span, what, help),
-        true => files.error_at(span.start, what, help),
+    if span.is_empty() {
+        files.error_at(span.start, what, help)
+    } else {
+        files.error(span, what, help)
     }
 }
 
@@ -168,9 +170,10 @@ impl SyntaxPlace<'_> {
             return None;
         }
         let is_value = value.starts_with(['"', '\'', '[', '{']) || value.parse::<u64>().is_ok();
-        let help = match is_value || matches!(value, "true" | "false") {
-            true => format!("write {key} = {value}"),
-            false => format!("write {key} = \"{value}\""),
+        let help = if is_value || matches!(value, "true" | "false") {
+            format!("write {key} = {value}")
+        } else {
+            format!("write {key} = \"{value}\"")
         };
         let what = format!("`{key}` is followed by a colon");
         Some((span, what, help))
@@ -188,9 +191,10 @@ impl SyntaxPlace<'_> {
         } else if line.starts_with('[') && !line.contains('=') {
             let name = line.split('#').next().unwrap_or(line).trim();
             let name = name.trim_matches(|c: char| c == '[' || c == ']' || c.is_whitespace());
-            match line.starts_with("[[") {
-                true => format!("write double brackets at both ends: [[{name}]]"),
-                false => format!("write brackets at both ends: [{name}]"),
+            if line.starts_with("[[") {
+                format!("write double brackets at both ends: [[{name}]]")
+            } else {
+                format!("write brackets at both ends: [{name}]")
             }
         } else if what.contains("must be quoted") && !marked.is_empty() {
             format!("write the text in quotes: \"{marked}\"")

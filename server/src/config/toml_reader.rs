@@ -378,9 +378,10 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
     pub(super) fn span_from(&self, at: usize) -> Range<usize> {
         let span = self.value.span();
         let is_plain = self.text().is_some_and(|text| text.len() + 2 == span.len());
-        match is_plain && at + 2 < span.len() {
-            true => span.start + 1 + at..span.end - 1,
-            false => span,
+        if is_plain && at + 2 < span.len() {
+            span.start + 1 + at..span.end - 1
+        } else {
+            span
         }
     }
 

@@ -280,9 +280,12 @@ pub(super) fn is_regular_expression(text: &str) -> bool {
 
 /// Returns the ASCII form of an international name (RFC 3490 §4).
 fn ascii_name(name: &str) -> String {
-    let labels = name.split('.').map(|label| match label.is_ascii() {
-        true => label.to_owned(),
-        false => format!("xn--{}", punycode(&label.to_lowercase())),
+    let labels = name.split('.').map(|label| {
+        if label.is_ascii() {
+            label.to_owned()
+        } else {
+            format!("xn--{}", punycode(&label.to_lowercase()))
+        }
     });
     labels.collect::<Vec<_>>().join(".")
 }
@@ -308,9 +311,10 @@ fn punycode(label: &str) -> String {
             for weight in (36..).step_by(36) {
                 let threshold = u32::saturating_sub(weight, bias).clamp(1, 26);
                 let is_last = rest < threshold;
-                let digit = match is_last {
-                    true => rest,
-                    false => threshold + (rest - threshold) % (36 - threshold),
+                let digit = if is_last {
+                    rest
+                } else {
+                    threshold + (rest - threshold) % (36 - threshold)
                 };
                 code.push(char::from(
                     b"abcdefghijklmnopqrstuvwxyz0123456789"[digit as usize],

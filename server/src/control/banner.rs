@@ -88,9 +88,10 @@ fn nothing_at_the_top(config: &Config) -> Option<String> {
 /// Returns a word as typed in a shell: in quotes, if the word has other characters than those of ordinary paths.
 fn shown_in_a_shell(word: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+,@%".contains(&byte);
-    match word.bytes().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+    if word.bytes().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
     }
 }
 
@@ -171,9 +172,10 @@ fn reachable(address: SocketAddr) -> Vec<String> {
     };
     if !address.ip().is_unspecified() {
         let localhost: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-        return vec![match localhost.contains(&address.ip()) {
-            true => "localhost".into(),
-            false => show(address.ip()),
+        return vec![if localhost.contains(&address.ip()) {
+            "localhost".into()
+        } else {
+            show(address.ip())
         }];
     }
     let families = |ip: &IpAddr| address.is_ipv6() || ip.is_ipv4();

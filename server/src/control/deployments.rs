@@ -543,9 +543,10 @@ impl DeploymentRecord {
         for waiting in std::mem::take(&mut self.waiting) {
             let words = self.words_for(&waiting);
             if words.is_empty() {
-                let state = match self.has_branch {
-                    true => "which the push did not change",
-                    false => "which does not exist",
+                let state = if self.has_branch {
+                    "which the push did not change"
+                } else {
+                    "which does not exist"
                 };
                 let (site, branch) = (&self.plan.site, &self.plan.branch);
                 let what = format!("not deployed: {site} takes the branch {branch}, {state}");

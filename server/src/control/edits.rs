@@ -113,9 +113,10 @@ impl Edits {
 
     fn read(&mut self) {
         let read = atomic_file::read(&self.file).map(|content| {
-            match content.len() <= EDIT_FILE_BYTES_MAX {
-                true => edit_file::parse(&content),
-                false => Err(edit_file::EditFileError::Damaged),
+            if content.len() <= EDIT_FILE_BYTES_MAX {
+                edit_file::parse(&content)
+            } else {
+                Err(edit_file::EditFileError::Damaged)
             }
         });
         self.read_fault = None;
@@ -254,9 +255,10 @@ impl Edits {
             let help = "write the lines of `anthill balancer differences` into anthill.toml";
             return Err(format!("error: too many edits are in force\nhelp: {help}\n").into());
         }
-        let prepared = match plan.changes_membership() {
-            true => Some(self.prepare(publisher, plan.at, &next).await?),
-            false => None,
+        let prepared = if plan.changes_membership() {
+            Some(self.prepare(publisher, plan.at, &next).await?)
+        } else {
+            None
         };
         if let Err(error) = self.store(&next) {
             if let Some((_, former)) = prepared {

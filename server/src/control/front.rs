@@ -99,9 +99,10 @@ impl Front {
         signals: &mut Signals,
     ) -> bool {
         let mut work = std::pin::pin!(work);
-        self.urgent_at = match self.has_hangup || !self.waiting.is_empty() {
-            true => Some(urgent_at()),
-            false => None,
+        self.urgent_at = if self.has_hangup || !self.waiting.is_empty() {
+            Some(urgent_at())
+        } else {
+            None
         };
         loop {
             let urgent = self.urgent_at;

@@ -313,12 +313,11 @@ impl BoundAddress {
     /// the listener with the same port.
     fn is(&self, wanted: &WantedListener) -> bool {
         let address = wanted.listen.address;
-        match self.passed {
-            true => address.port() == self.bound.port(),
-            false => {
-                let kind = (self.secure, self.audience);
-                address == self.asked && kind == (wanted.secure, wanted.audience)
-            }
+        if self.passed {
+            address.port() == self.bound.port()
+        } else {
+            let kind = (self.secure, self.audience);
+            address == self.asked && kind == (wanted.secure, wanted.audience)
         }
     }
 

@@ -61,9 +61,10 @@ impl EditAnswer {
     /// operator.
     pub(super) async fn text(self) -> Result<String, String> {
         let Some(member) = &self.member else {
-            return Ok(match self.lines.is_empty() {
-                true => "nothing changed: the values are in force already\n".to_owned(),
-                false => self.lines.join("\n") + "\n",
+            return Ok(if self.lines.is_empty() {
+                "nothing changed: the values are in force already\n".to_owned()
+            } else {
+                self.lines.join("\n") + "\n"
             });
         };
         let poll = Duration::from_millis(MEMBER_WAIT_POLL_MILLISECONDS);

@@ -361,9 +361,10 @@ impl ControlPlane {
     ) -> ControlEvent {
         let rescans = self.rebuilder.needs_rescans();
         // Other events must not delay the look.
-        timers.half_written_at = match self.rebuilder.has_half_written_files() {
-            true => timers.half_written_at.or(Some(Instant::now() + QUIET)),
-            false => None,
+        timers.half_written_at = if self.rebuilder.has_half_written_files() {
+            timers.half_written_at.or(Some(Instant::now() + QUIET))
+        } else {
+            None
         };
         let again = self.rebuilder.deployments.retries_at();
         let change_tracker = self.publisher().resources().change_tracker.clone();

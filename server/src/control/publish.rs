@@ -349,9 +349,10 @@ impl Publisher {
             Some(port) if !self.config.server.https.is_empty() => ("https", 443, port),
             _ => ("http", 80, self.listeners.public_port(&self.config, false)?),
         };
-        Some(match port == usual {
-            true => format!("{scheme}://{name}/"),
-            false => format!("{scheme}://{name}:{port}/"),
+        Some(if port == usual {
+            format!("{scheme}://{name}/")
+        } else {
+            format!("{scheme}://{name}:{port}/")
         })
     }
 

@@ -224,9 +224,10 @@ impl Rebuilder {
         }
         // Clients wait for an attempt under way, and the thread runs new deployments only after the
         // attempt.
-        let patience = match self.deployments.is_idle() {
-            true => FIRST_DEPLOY_WAIT_MAX,
-            false => Duration::ZERO,
+        let patience = if self.deployments.is_idle() {
+            FIRST_DEPLOY_WAIT_MAX
+        } else {
+            Duration::ZERO
         };
         let deploy = move || plans.deploy_missing(patience);
         let deployed = self.scans.finish(deploy).await;
@@ -762,9 +763,10 @@ fn file_progress(site: &Site, path: &Path) -> FileProgress {
             )
         }
     };
-    match is_takeable {
-        true => FileProgress::Takeable,
-        false => otherwise,
+    if is_takeable {
+        FileProgress::Takeable
+    } else {
+        otherwise
     }
 }
 

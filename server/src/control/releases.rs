@@ -222,9 +222,10 @@ pub(super) fn warnings(world: &World) -> Vec<String> {
         let Some(previews) = previews.filter(|it| it.users.is_none() && !host.has_login()) else {
             continue;
         };
-        let names = match previews.ids_need_login {
-            true => "neither labels nor the digits of releases",
-            false => "no labels",
+        let names = if previews.ids_need_login {
+            "neither labels nor the digits of releases"
+        } else {
+            "no labels"
         };
         warnings.push(format!(
             "the previews `*{}` answer {names}, since no login guards them: add `preview_users`",

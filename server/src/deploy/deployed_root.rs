@@ -99,11 +99,12 @@ impl DeployedRoot {
         }
         let metadata = fs::symlink_metadata(&self.trees).map_err(at)?;
         let us = rustix::process::geteuid().as_raw();
-        match metadata.is_dir() && metadata.uid() == us {
-            true => Ok(()),
-            false => Err(at(io::Error::other(
+        if metadata.is_dir() && metadata.uid() == us {
+            Ok(())
+        } else {
+            Err(at(io::Error::other(
                 "it is not a folder, or belongs to another user",
-            ))),
+            )))
         }
     }
 

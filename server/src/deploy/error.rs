@@ -49,10 +49,11 @@ impl DeployError {
     /// Creates an error from git's standard error. A text with a slash may contain a path of the disk, and
     /// is only logged.
     pub fn of_git(output: &str) -> DeployError {
-        match output.contains('/') {
-            true => DeployError::new("git failed; see the server's error log")
-                .logged_as(format!("git: {output}")),
-            false => DeployError::new(format!("git: {output}")),
+        if output.contains('/') {
+            DeployError::new("git failed; see the server's error log")
+                .logged_as(format!("git: {output}"))
+        } else {
+            DeployError::new(format!("git: {output}"))
         }
     }
 

@@ -304,9 +304,10 @@ impl DeployPlan {
         let unpacked = unpack::unpack(&mut archive, draft.path(), before, self.bounds);
         // git's own failure explains missing entries, so the exit status is checked before the result.
         archive.end()?;
-        match unwanted.load(Ordering::Relaxed) {
-            true => Err(DeployError::unwanted()),
-            false => unpacked,
+        if unwanted.load(Ordering::Relaxed) {
+            Err(DeployError::unwanted())
+        } else {
+            unpacked
         }
     }
 

@@ -183,10 +183,11 @@ impl GitSettings {
             arguments: b"git-http-backend\0".to_vec(),
             variables: self.variables(request, service, &folder),
             folder: c_string(&folder)?,
-            grace: match service.is_push {
+            grace: if service.is_push {
                 // On a signal, git leaves the data received so far on the disk.
-                true => Duration::from_secs(limits::GIT_END_SECONDS),
-                false => Duration::ZERO,
+                Duration::from_secs(limits::GIT_END_SECONDS)
+            } else {
+                Duration::ZERO
             },
             limits: ResourceLimits {
                 memory_bytes: Some(limits::GIT_EXCHANGE_MEMORY_BYTES),

@@ -32,14 +32,13 @@ pub(crate) fn find_http_backend() -> Result<PathBuf, (String, &'static str)> {
     let folder = output.stdout.trim_ascii().to_vec();
     let folder = PathBuf::from(std::ffi::OsString::from_vec(folder));
     let backend = folder.join("git-http-backend");
-    match backend.is_absolute() && backend.is_file() {
-        true => Ok(backend),
-        false => {
-            let what = format!("git has no http-backend: {}", backend.display());
-            Err((
-                what,
-                "install git, or the package git-daemon where the system has one",
-            ))
-        }
+    if backend.is_absolute() && backend.is_file() {
+        Ok(backend)
+    } else {
+        let what = format!("git has no http-backend: {}", backend.display());
+        Err((
+            what,
+            "install git, or the package git-daemon where the system has one",
+        ))
     }
 }

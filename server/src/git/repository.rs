@@ -161,9 +161,10 @@ impl GitSettings {
             return Ok(Some(folder));
         }
         // A folder of repositories takes precedence over a repository with the same name plus `.git`.
-        match self.is(FileType::Directory, name)? {
-            true => Ok(None),
-            false => self.git_folder(&[name, b".git"].concat()),
+        if self.is(FileType::Directory, name)? {
+            Ok(None)
+        } else {
+            self.git_folder(&[name, b".git"].concat())
         }
     }
 }

@@ -104,9 +104,10 @@ impl EventStream {
         let mut shown = self.shown.iter();
         let is_large = shown.any(|it| it.html().as_str().len() >= MANAGER_LARGE_PAGE_BYTES);
         let mut now_ms = self.context.now_ms();
-        let numbers_ms = match is_large {
-            true => next_moment(now_ms, MANAGER_LARGE_PAGE_MILLISECONDS),
-            false => now_ms,
+        let numbers_ms = if is_large {
+            next_moment(now_ms, MANAGER_LARGE_PAGE_MILLISECONDS)
+        } else {
+            now_ms
         };
         loop {
             let until_ms = next_moment(now_ms, MANAGER_SNAPSHOT_MILLISECONDS);

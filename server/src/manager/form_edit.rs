@@ -70,9 +70,10 @@ pub(super) fn edits(
     form: &Form,
     selection: &mut Selection<'_>,
 ) -> Result<Vec<EditAction>, FormRefusal> {
-    let scope = match selection.member.is_some() || form.is_of_ticked() {
-        true => EditScope::Member,
-        false => EditScope::Balancer,
+    let scope = if selection.member.is_some() || form.is_of_ticked() {
+        EditScope::Member
+    } else {
+        EditScope::Balancer
     };
     check_fields(form, scope)?;
     let mut scratch = selection.edited.clone();
@@ -279,9 +280,10 @@ fn changed_values(
             refusal.add(value, value.refusal(text));
         }
     }
-    match refusal.is_empty() {
-        true => Ok(texts),
-        false => Err(refusal),
+    if refusal.is_empty() {
+        Ok(texts)
+    } else {
+        Err(refusal)
     }
 }
 

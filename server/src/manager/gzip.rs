@@ -71,9 +71,10 @@ pub(super) enum ContentEncoder {
 impl ContentEncoder {
     /// Returns an encoder for gzip or for plain content.
     pub(super) fn new(is_gzip: bool) -> ContentEncoder {
-        match is_gzip {
-            true => ContentEncoder::Gzip(None),
-            false => ContentEncoder::Plain,
+        if is_gzip {
+            ContentEncoder::Gzip(None)
+        } else {
+            ContentEncoder::Plain
         }
     }
 

@@ -359,9 +359,10 @@ impl Manager {
         let Some(secret) = query.value("secret") else {
             if *visitor == Visitor::Anonymous {
                 let has_users = self.rules.users.is_some() || self.rules.viewers.is_some();
-                return Err(match has_users {
-                    true => Reject::LOGIN_NEEDED,
-                    false => Reject::MANAGER_EDIT_DENIED,
+                return Err(if has_users {
+                    Reject::LOGIN_NEEDED
+                } else {
+                    Reject::MANAGER_EDIT_DENIED
                 });
             }
             return Ok(redirect(b"/"));
@@ -395,9 +396,10 @@ enum FormOutcome {
 
 /// Returns the refusal of edits, beside the field of a refused value. The page of ticked members has no fields.
 fn refusal(form: &Form, actions: &[EditAction], error: &str) -> FormRefusal {
-    match form.is_of_ticked() {
-        true => error.to_owned().into(),
-        false => FormRefusal::of_edits(error.to_owned(), actions),
+    if form.is_of_ticked() {
+        error.to_owned().into()
+    } else {
+        FormRefusal::of_edits(error.to_owned(), actions)
     }
 }
 
@@ -429,9 +431,10 @@ fn form(request: &Request, body: &[u8]) -> Result<Form, Reject> {
     let media = Fields(&request.fields).first("content-type");
     let media = media.and_then(|media| media.split(|byte| *byte == b';').next());
     let is_form = media.is_some_and(|media| media.trim_ascii().eq_ignore_ascii_case(FORM));
-    match is_form {
-        true => Form::parse(body),
-        false => Err(Reject::MANAGER_FORM),
+    if is_form {
+        Form::parse(body)
+    } else {
+        Err(Reject::MANAGER_FORM)
     }
 }
 
@@ -487,9 +490,10 @@ fn html(request: &Request, status: Status, page: &PageText) -> Response {
 fn text(request: &Request, status: Status, media: &[u8], pieces: &[&SharedText]) -> Response {
     let bytes: usize = pieces.iter().map(|piece| piece.as_str().len()).sum();
     let is_large = bytes >= MANAGER_GZIP_BYTES_MIN;
-    let coded = match is_large && accepts_gzip(request) {
-        true => gzip(pieces),
-        false => None,
+    let coded = if is_large && accepts_gzip(request) {
+        gzip(pieces)
+    } else {
+        None
     };
     let fields = coded_fields(media, coded.is_some());
     let content = coded.unwrap_or_else(|| {

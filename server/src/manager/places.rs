@@ -37,9 +37,10 @@ impl Places {
         units: usize,
     ) -> Option<Place> {
         let client = ClientNetwork::from(client);
-        let bound = match has_login {
-            true => self.bound,
-            false => self.bound / 2,
+        let bound = if has_login {
+            self.bound
+        } else {
+            self.bound / 2
         };
         let units = units.min(self.bound / 8);
         let mut held = self.held();

@@ -259,9 +259,10 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         let upload = upload.ok_or(ReceiveError::Protocol("a content comes after its manifest"))?;
         let content = upload.content(place.number);
         let content = *content.ok_or(ReceiveError::Protocol("the content is not missing"))?;
-        let mut draft = match is_kept {
-            true => self.store.resume(&self.options.site, &content)?,
-            false => self.store.draft()?,
+        let mut draft = if is_kept {
+            self.store.resume(&self.options.site, &content)?
+        } else {
+            self.store.draft()?
         };
         if place.offset == 0 && draft.size() > 0 {
             // The draft belonged to another session when this one asked for the content.
@@ -522,12 +523,13 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
 
     /// Refuses a release that the site never had, so that no publisher reads the releases of other sites.
     fn must_be_known(&self, release: &[u8; 32]) -> Result<(), ReceiveError> {
-        match self.records()?.releases().contains(release) {
-            true => Ok(()),
-            false => Err(ReceiveError::Refused(format!(
+        if self.records()?.releases().contains(release) {
+            Ok(())
+        } else {
+            Err(ReceiveError::Refused(format!(
                 "the site has no release {}",
                 hex(release)
-            ))),
+            )))
         }
     }
 
@@ -548,13 +550,14 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
     }
 
     fn must_have(&self, rights: Rights, action: &str) -> Result<(), ReceiveError> {
-        match self.options.rights >= rights {
-            true => Ok(()),
-            false => Err(ReceiveError::Refused(format!(
+        if self.options.rights >= rights {
+            Ok(())
+        } else {
+            Err(ReceiveError::Refused(format!(
                 "this account has the rights `{}`, and only the rights `{}` {action}",
                 self.options.rights.word(),
                 rights.word()
-            ))),
+            )))
         }
     }
 

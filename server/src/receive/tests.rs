@@ -44,9 +44,10 @@ impl Frames {
     fn content(self, number: u32, offset: u64, bytes: &[u8]) -> Frames {
         let place = ContentPlace { number, offset };
         let frames = self.add(FrameKind::Blob, &place.bytes());
-        let frames = match bytes.is_empty() {
-            true => frames,
-            false => frames.add(FrameKind::Data, bytes),
+        let frames = if bytes.is_empty() {
+            frames
+        } else {
+            frames.add(FrameKind::Data, bytes)
         };
         frames.add(FrameKind::Data, b"")
     }
@@ -546,9 +547,10 @@ impl<F: FnMut()> std::io::Read for Meanwhile<'_, F> {
         if self.read == self.pause_at {
             (self.run)();
         }
-        let end = match self.read < self.pause_at {
-            true => self.pause_at,
-            false => self.bytes.len(),
+        let end = if self.read < self.pause_at {
+            self.pause_at
+        } else {
+            self.bytes.len()
         };
         let count = (&self.bytes[self.read..end]).read(buffer)?;
         self.read += count;

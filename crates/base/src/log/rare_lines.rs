@@ -84,9 +84,10 @@ impl RareLines {
             };
         }
         let is_admitted = window.lines < RARE_LINES_MAX;
-        match is_admitted {
-            true => window.lines += 1,
-            false => window.left_out += 1,
+        if is_admitted {
+            window.lines += 1
+        } else {
+            window.left_out += 1
         }
         is_admitted
     }
@@ -95,9 +96,10 @@ impl RareLines {
     fn take_left_out(&self, event: RareEvent, now_ms: u64) -> u64 {
         let mut kinds = self.lock();
         let window = &mut kinds[event as usize];
-        match window.is_over(now_ms) {
-            true => std::mem::take(window).left_out,
-            false => 0,
+        if window.is_over(now_ms) {
+            std::mem::take(window).left_out
+        } else {
+            0
         }
     }
 

@@ -226,9 +226,10 @@ impl ReopenResults {
                 Err(_) => failures += &format!("log {destination}: the log is no longer in use\n"),
             }
         }
-        match failures.is_empty() {
-            true => Ok(count),
-            false => Err(failures),
+        if failures.is_empty() {
+            Ok(count)
+        } else {
+            Err(failures)
         }
     }
 }
@@ -241,9 +242,10 @@ fn one_name(destination: &LogDestination) -> io::Result<LogDestination> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::IsADirectory.into());
     };
-    let folder = match folder.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => folder,
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
     };
     Ok(LogDestination::File(folder.canonicalize()?.join(name)))
 }
@@ -581,9 +583,10 @@ impl<'a> SinkWriter<'a> {
             }
         }
         let works_again = state.jobs.is_empty() && !self.shared.failing.load(Relaxed);
-        let lost = match works_again {
-            true => std::mem::take(&mut state.unreported_lines),
-            false => 0,
+        let lost = if works_again {
+            std::mem::take(&mut state.unreported_lines)
+        } else {
+            0
         };
         if works_again {
             state.overflowing = false;
@@ -795,11 +798,12 @@ fn open_file(path: &Path) -> io::Result<File> {
             way.must_stay_with_its_folder()?.map_err(io::Error::other)?;
             let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | WITHOUT_WAITING;
             let file = File::from(way.open(flags, Mode::from_raw_mode(MODE))?);
-            return match way.may_be_planted(&fstat(&file)?)? {
-                true => Err(io::Error::other(
+            return if way.may_be_planted(&fstat(&file)?)? {
+                Err(io::Error::other(
                     "the file is a hard link, and the folder's owner may have linked a file of root",
-                )),
-                false => Ok(file),
+                ))
+            } else {
+                Ok(file)
             };
         }
     }

@@ -223,9 +223,10 @@ fn kept_layout(layout: Layout) -> Option<Layout> {
     if layout.size() > BLOCK_BYTES_MAX || layout.align() > LINE {
         return None;
     }
-    let (size, align) = match layout.align() <= GRAIN {
-        true => (rounded(layout.size()), GRAIN),
-        false => (layout.size().next_multiple_of(LINE), LINE),
+    let (size, align) = if layout.align() <= GRAIN {
+        (rounded(layout.size()), GRAIN)
+    } else {
+        (layout.size().next_multiple_of(LINE), LINE)
     };
     // SAFETY: the alignment is a power of 2, and the size is at most twice BLOCK_BYTES_MAX.
     Some(unsafe { Layout::from_size_align_unchecked(size, align) })
@@ -246,9 +247,10 @@ impl ThreadCache {
     /// Returns the part of the cache for blocks with the layout `kept`.
     #[inline]
     fn part(&self, kept: Layout) -> &CachedBytes {
-        match kept.size() <= SMALL_BLOCK_BYTES_MAX {
-            true => &self.small,
-            false => &self.large,
+        if kept.size() <= SMALL_BLOCK_BYTES_MAX {
+            &self.small
+        } else {
+            &self.large
         }
     }
 

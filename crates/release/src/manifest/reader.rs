@@ -107,9 +107,10 @@ impl<'m> ManifestReader<'m> {
         }
         self.last = rank;
         self.rules += 1;
-        match self.rules <= RELEASE_RULES_MAX {
-            true => Ok(()),
-            false => Err("the manifest has too many rules, more than 20,000"),
+        if self.rules <= RELEASE_RULES_MAX {
+            Ok(())
+        } else {
+            Err("the manifest has too many rules, more than 20,000")
         }
     }
 
@@ -233,9 +234,10 @@ impl<'m> ManifestReader<'m> {
         let digest =
             from_hex(words.raw()?).ok_or("a digest has 64 lower-case hexadecimal digits")?;
         self.bytes = self.bytes.saturating_add(size);
-        match self.bytes <= RELEASE_BYTES_MAX {
-            true => Ok(BlobRef { size, digest }),
-            false => Err("the contents have more than 1 TiB"),
+        if self.bytes <= RELEASE_BYTES_MAX {
+            Ok(BlobRef { size, digest })
+        } else {
+            Err("the contents have more than 1 TiB")
         }
     }
 }
@@ -270,9 +272,10 @@ impl<'m> Words<'m> {
         let end = line.iter().position(|byte| *byte == b' ');
         let word = &line[..end.unwrap_or(line.len())];
         self.0 = end.map(|end| &line[end + 1..]);
-        match word.is_empty() {
-            true => Err("the line has an empty word"),
-            false => Ok(word),
+        if word.is_empty() {
+            Err("the line has an empty word")
+        } else {
+            Ok(word)
         }
     }
 

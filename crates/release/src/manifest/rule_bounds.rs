@@ -89,9 +89,10 @@ impl RuleBounds {
             ),
         };
         *bytes += name.len() + value.len();
-        match *bytes <= RELEASE_FIELDS_BYTES_MAX {
-            true => Ok(()),
-            false => Err(refusal),
+        if *bytes <= RELEASE_FIELDS_BYTES_MAX {
+            Ok(())
+        } else {
+            Err(refusal)
         }
     }
 

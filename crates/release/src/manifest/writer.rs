@@ -26,15 +26,17 @@ impl ManifestWriter {
             ManifestLine::Fields { files } => self.word("fields").text(files),
             ManifestLine::Field { name, value } => self.word("field").text(name).text(value),
             ManifestLine::Redirect(redirect) => {
-                let kind = match redirect.is_forced {
-                    true => "redirect!",
-                    false => "redirect",
+                let kind = if redirect.is_forced {
+                    "redirect!"
+                } else {
+                    "redirect"
                 };
                 let line = self.number(kind, u64::from(redirect.status));
                 let line = line.text(&redirect.from);
-                match redirect.to.is_empty() {
-                    true => line,
-                    false => line.text(&redirect.to),
+                if redirect.to.is_empty() {
+                    line
+                } else {
+                    line.text(&redirect.to)
                 }
             }
             ManifestLine::File {
@@ -42,10 +44,7 @@ impl ManifestWriter {
                 content,
                 is_hashed,
             } => {
-                let kind = match is_hashed {
-                    true => "hashed",
-                    false => "file",
-                };
+                let kind = if *is_hashed { "hashed" } else { "file" };
                 self.content(kind, content).text(path)
             }
             ManifestLine::Coded { coding, content } => self.content(coding.token(), content),

@@ -228,10 +228,11 @@ impl BlobFolder {
                 .and_then(|folder| sync_folder(&folder))
                 .map_err(StoreWriteError::at(format!("blobs/{prefix}")))?;
         }
-        match touched.contains(&true) {
+        if touched.contains(&true) {
             // A folder of the contents is perhaps new.
-            true => sync_folder(&self.blobs).map_err(StoreWriteError::at("blobs")),
-            false => Ok(()),
+            sync_folder(&self.blobs).map_err(StoreWriteError::at("blobs"))
+        } else {
+            Ok(())
         }
     }
 

@@ -101,12 +101,11 @@ impl<'s> Draft<'s> {
             size: self.size,
             digest: digest.finish(),
         };
-        match found == *content {
-            true => self.place_alone(content),
-            false => {
-                let error = StoreError::Corrupt("the sent content differs from its digest");
-                Err(StoreWriteError::at(path)(error))
-            }
+        if found == *content {
+            self.place_alone(content)
+        } else {
+            let error = StoreError::Corrupt("the sent content differs from its digest");
+            Err(StoreWriteError::at(path)(error))
         }
     }
 

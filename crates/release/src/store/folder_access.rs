@@ -54,9 +54,10 @@ impl StoreModes {
     }
 
     fn set(&self, file: impl AsFd, mode: RawMode) -> Result<(), Errno> {
-        match self.is_shared {
-            true => fchmod(file, Mode::from_raw_mode(mode)),
-            false => Ok(()),
+        if self.is_shared {
+            fchmod(file, Mode::from_raw_mode(mode))
+        } else {
+            Ok(())
         }
     }
 }

@@ -15,8 +15,9 @@ pub fn read_manifest(store: &dyn ReleaseStore, release: &[u8; 32]) -> Result<Vec
     let mut text = Vec::with_capacity(size);
     file.take(MANIFEST_BYTES_MAX as u64 + 1)
         .read_to_end(&mut text)?;
-    match sha256(&text) == *release {
-        true => Ok(text),
-        false => Err(StoreError::Corrupt("the manifest differs from its digest")),
+    if sha256(&text) == *release {
+        Ok(text)
+    } else {
+        Err(StoreError::Corrupt("the manifest differs from its digest"))
     }
 }

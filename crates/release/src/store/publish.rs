@@ -219,16 +219,18 @@ impl<'s> SiteWriter<'s> {
             }),
         };
         counted.map_err(StoreWriteError::at(self.path(Some(below), "")))?;
-        match is_present || count < STORE_MARKS_MAX {
-            true => Ok(()),
-            false => Err(StoreWriteError::TooMany(below.to_owned())),
+        if is_present || count < STORE_MARKS_MAX {
+            Ok(())
+        } else {
+            Err(StoreWriteError::TooMany(below.to_owned()))
         }
     }
 
     fn checked<'l>(&self, label: &'l str) -> Result<&'l str, StoreWriteError> {
-        match is_label(label) {
-            true => Ok(label),
-            false => Err(StoreWriteError::Name(label.to_owned())),
+        if is_label(label) {
+            Ok(label)
+        } else {
+            Err(StoreWriteError::Name(label.to_owned()))
         }
     }
 

@@ -77,8 +77,9 @@ pub fn verify_content(store: &StoreFolder, content: &BlobRef) -> Result<(), Stor
             }
         }
     }
-    match size == content.size && digest.finish() == content.digest {
-        true => Ok(()),
-        false => Err(StoreError::Corrupt("the content differs from its digest")),
+    if size == content.size && digest.finish() == content.digest {
+        Ok(())
+    } else {
+        Err(StoreError::Corrupt("the content differs from its digest"))
     }
 }

@@ -152,9 +152,10 @@ fn kept_releases(
         count += 1;
     }
     // A store of one site has its contents in one table.
-    match needed.0.is_empty() {
-        true => *needed = own,
-        false => needed.0.extend(own.0),
+    if needed.0.is_empty() {
+        *needed = own
+    } else {
+        needed.0.extend(own.0)
     }
     Ok(kept)
 }

@@ -60,9 +60,10 @@ fn files(folder: &Path) -> Vec<String> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
-        match path.is_dir() {
-            true => files.extend(self::files(&path)),
-            false => files.push(path.file_name().expect("a name").to_string_lossy().into()),
+        if path.is_dir() {
+            files.extend(self::files(&path))
+        } else {
+            files.push(path.file_name().expect("a name").to_string_lossy().into())
         }
     }
     files.sort();

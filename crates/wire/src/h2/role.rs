@@ -56,9 +56,6 @@ impl H2Role for ClientRole {
 
     /// A server may reset each stream once, since the client opened the stream.
     fn reset_points(is_open: bool) -> u32 {
-        match is_open {
-            true => 0,
-            false => RESET_POINTS,
-        }
+        if is_open { 0 } else { RESET_POINTS }
     }
 }

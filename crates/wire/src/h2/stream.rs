@@ -135,10 +135,11 @@ impl<T> H2Stream<T> {
         let is_large = self.left > H2_SMALL_BODY_BYTES as u64;
         let is_incremental = self.priority.incremental || self.carries_messages;
         let goes_alone = !is_incremental && self.sent < H2_NON_INCREMENTAL_BYTES_MAX;
-        let turn = match goes_alone {
-            true => u64::from(self.id),
+        let turn = if goes_alone {
+            u64::from(self.id)
+        } else {
             // Above every stream identifier.
-            false => self.turn + (1 << 32),
+            self.turn + (1 << 32)
         };
         (self.priority.urgency, is_large, turn)
     }

@@ -262,9 +262,10 @@ impl RequestStreamStage {
 }
 
 fn event(is_trailer: bool, section: &[u8]) -> RequestStreamEvent<'_> {
-    match is_trailer {
-        true => RequestStreamEvent::Trailers(section),
-        false => RequestStreamEvent::Fields(section),
+    if is_trailer {
+        RequestStreamEvent::Trailers(section)
+    } else {
+        RequestStreamEvent::Fields(section)
     }
 }
 

@@ -189,12 +189,13 @@ impl UnidirectionalState {
             }
             _ => return Ok(UnidirectionalStreamType::Unknown),
         };
-        match std::mem::replace(seen, true) {
-            false => Ok(kind),
-            true => Err(H3ConnectionError::new(
+        if std::mem::replace(seen, true) {
+            Err(H3ConnectionError::new(
                 H3ErrorCode::H3_STREAM_CREATION_ERROR,
                 "a second stream of the same type",
-            )),
+            ))
+        } else {
+            Ok(kind)
         }
     }
 

@@ -251,10 +251,7 @@ impl Application {
             }
             text = format!("/{}", segments.join("/"));
         }
-        match self.merges {
-            true => merged(text),
-            false => text,
-        }
+        if self.merges { merged(text) } else { text }
     }
 }
 

@@ -208,20 +208,17 @@ impl SpawnedProcess {
         reaper: Arc<Reaper>,
         slot: CallSlot,
     ) -> io::Result<SpawnedProcess> {
-        let (ours_in, theirs_in) = match has_body {
-            true => {
-                let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
-                (Some(ours), theirs)
-            }
-            false => {
-                let null = rustix::fs::openat(
-                    CWD,
-                    "/dev/null",
-                    OFlags::RDONLY | OFlags::CLOEXEC,
-                    Mode::empty(),
-                )?;
-                (None, null)
-            }
+        let (ours_in, theirs_in) = if has_body {
+            let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
+            (Some(ours), theirs)
+        } else {
+            let null = rustix::fs::openat(
+                CWD,
+                "/dev/null",
+                OFlags::RDONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?;
+            (None, null)
         };
         let (stdout, theirs_out) = pipe_with(PipeFlags::CLOEXEC)?;
         let (stderr, theirs_err) = pipe_with(PipeFlags::CLOEXEC)?;

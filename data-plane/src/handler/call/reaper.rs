@@ -108,12 +108,13 @@ impl Reaper {
 
     /// Ends the rest of a group after its leader has been reaped.
     pub(crate) fn end_rest(self: &Arc<Self>, leader: Pid, slot: Option<CallSlot>) {
-        match has_gone(leader) {
-            true => drop(self.lock().take(leader)),
-            false => self.add_leaving(EndingGroup {
+        if has_gone(leader) {
+            self.lock().take(leader);
+        } else {
+            self.add_leaving(EndingGroup {
                 is_leader_reaped: true,
                 ..EndingGroup::new(leader, None, slot)
-            }),
+            })
         }
     }
 

@@ -219,9 +219,10 @@ impl<P: Transport> ScriptCall<P> {
             HeadOutcome::Answer(CgiResponse::Document(document)) => {
                 // Only changes made before the head are waited for; changes made along with the content are
                 // not.
-                let catch_up = match client_will_refetch(self.request.method, document.status.0) {
-                    true => self.bounds.change_tracker.pending_catch_up(),
-                    false => None,
+                let catch_up = if client_will_refetch(self.request.method, document.status.0) {
+                    self.bounds.change_tracker.pending_catch_up()
+                } else {
+                    None
                 };
                 let response = if poll_fn(|cx| self.poll_buffered(cx)).await {
                     self.buffered(document).await
@@ -359,9 +360,10 @@ impl<P: Transport> ScriptCall<P> {
     ) -> Result<Response, HandlerError> {
         let is_whole = poll_fn(|cx| self.poll_buffered(cx)).await;
         let document = head(&self.read);
-        match is_whole {
-            true => self.buffered(document).await,
-            false => Ok(self.stream(document)),
+        if is_whole {
+            self.buffered(document).await
+        } else {
+            Ok(self.stream(document))
         }
     }
 
@@ -451,14 +453,13 @@ impl<P: Transport> ScriptCall<P> {
         let (writer, reader) = counted_pipe(limits::PIPE_BYTES, &self.memory);
         let length = document.length;
         self.content_left = length;
-        let work: crate::handler::LocalBoxFuture<()> = match is_bodiless {
+        let work: crate::handler::LocalBoxFuture<()> = if is_bodiless {
             // The client needs no content, but the script may finish its work.
-            true => {
-                self.transport.finish_detached(self.bounds.silent);
-                writer.finish();
-                Box::pin(async {})
-            }
-            false => Box::pin(self.send(writer)),
+            self.transport.finish_detached(self.bounds.silent);
+            writer.finish();
+            Box::pin(async {})
+        } else {
+            Box::pin(self.send(writer))
         };
         let body = ResponseBody::Stream {
             length,
@@ -685,9 +686,10 @@ impl<P: Transport> ScriptCall<P> {
             if !waits_for_transport {
                 self.last_progress = now;
             }
-            let silent = match self.transport.waits_for_client() {
-                true => self.bounds.silent.max(self.bounds.patience),
-                false => self.bounds.silent,
+            let silent = if self.transport.waits_for_client() {
+                self.bounds.silent.max(self.bounds.patience)
+            } else {
+                self.bounds.silent
             };
             let due = (self.last_progress + silent).min(self.started + self.bounds.total);
             if self.started + self.bounds.total <= now {

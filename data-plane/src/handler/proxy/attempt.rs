@@ -268,16 +268,13 @@ impl Attempt {
         memory::reserve_stream(memory, &mut conn, None, rest.len(), window)?;
         let mut fields = call.fields(head, &self.pool.authority)?;
         let member = call.report_answer(head.status, &mut fields, &self.times);
-        let status = match upgrade.is_extended_connect {
+        let status = if upgrade.is_extended_connect {
             // A successful CONNECT has the status 200, and no proof of the handshake (RFC 8441 §5).
-            true => {
-                fields.retain(|name, _| !name.eq_ignore_ascii_case(b"sec-websocket-accept"));
-                Status::OK
-            }
-            false => {
-                fields.push(b"Upgrade", protocol);
-                head.status
-            }
+            fields.retain(|name, _| !name.eq_ignore_ascii_case(b"sec-websocket-accept"));
+            Status::OK
+        } else {
+            fields.push(b"Upgrade", protocol);
+            head.status
         };
         let (_, nothing) = pipe(1);
         let from_client = std::mem::replace(&mut call.request.body, nothing);

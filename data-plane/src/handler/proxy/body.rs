@@ -111,9 +111,10 @@ impl OutgoingBody {
 
     /// Returns the length of the body for the choice of a connection over HTTP/2.
     pub(super) fn upload_length(&self) -> UploadLength {
-        match self.is_empty() {
-            true => UploadLength::None,
-            false => UploadLength::of(self.length),
+        if self.is_empty() {
+            UploadLength::None
+        } else {
+            UploadLength::of(self.length)
         }
     }
 

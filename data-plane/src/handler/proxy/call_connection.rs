@@ -37,9 +37,10 @@ impl ProxyCall {
         self.connecting_since = None;
         let is_http2 = pool.settings.is_http2;
         let mut window = BodyReservation::new(&self.request.memory);
-        let idle = match self.needs_new_connection || is_http2 {
-            true => None,
-            false => pool.take_idle(|width| memory::reserve_window(&mut window, width)),
+        let idle = if self.needs_new_connection || is_http2 {
+            None
+        } else {
+            pool.take_idle(|width| memory::reserve_window(&mut window, width))
         };
         if let Some(conn) = idle {
             return self.attempt(conn, window);

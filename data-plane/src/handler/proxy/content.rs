@@ -68,12 +68,13 @@ impl ContentTransfer {
                 Ok(room) => room,
                 Err(end) => return Poll::Ready(end),
             };
-            let step = match self.rest_at < self.rest.len() {
-                true => self.take_rest(room),
-                false => match self.poll_next(cx, room) {
+            let step = if self.rest_at < self.rest.len() {
+                self.take_rest(room)
+            } else {
+                match self.poll_next(cx, room) {
                     Poll::Ready(step) => step,
                     Poll::Pending => return self.transfer.poll_silence(cx),
-                },
+                }
             };
             if let Some(end) = step {
                 return Poll::Ready(end);

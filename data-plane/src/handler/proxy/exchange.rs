@@ -105,10 +105,7 @@ impl Exchange {
         if body.is_held {
             return Poll::Pending;
         }
-        let start = match body.is_chunked {
-            true => CHUNK_HEAD_BYTES,
-            false => 0,
-        };
+        let start = if body.is_chunked { CHUNK_HEAD_BYTES } else { 0 };
         self.out.resize(start, 0);
         let read = body
             .reader

@@ -88,10 +88,7 @@ impl HeadReader<'_> {
         if let Some(value) = lease.new_cookie()
             && let Some(sticky) = &self.route.balancer.settings().sticky
         {
-            let secure = match self.request.secure {
-                true => "; Secure",
-                false => "",
-            };
+            let secure = if self.request.secure { "; Secure" } else { "" };
             let name = &sticky.cookie;
             let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}");
             fields.push(b"Set-Cookie", cookie.as_bytes());

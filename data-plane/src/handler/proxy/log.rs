@@ -32,9 +32,10 @@ pub(super) fn place(balancer: &str, member: Option<&str>) -> String {
 
 /// Returns the cause of a response that was broken off after its beginning.
 fn break_cause(reject: Reject) -> &'static str {
-    match reject == Reject::UPSTREAM_SLOW {
-        true => "member was silent within its response for longer than `silence_timeout`",
-        false => reject.reason,
+    if reject == Reject::UPSTREAM_SLOW {
+        "member was silent within its response for longer than `silence_timeout`"
+    } else {
+        reject.reason
     }
 }
 

@@ -38,9 +38,10 @@ fn ahead_bytes(window: MemberWindow) -> usize {
 /// Returns the number of bytes that are read at once before the response has begun. The bytes behind the head are
 /// kept until the client takes them.
 pub(super) fn head_bytes(memory: &BodyAccount) -> usize {
-    match memory.is_pressed() {
-        true => PIPE_BYTES_MIN,
-        false => READ_BUFFER_BYTES,
+    if memory.is_pressed() {
+        PIPE_BYTES_MIN
+    } else {
+        READ_BUFFER_BYTES
     }
 }
 
@@ -58,9 +59,10 @@ pub(super) fn reserve_out(memory: &BodyAccount, bytes: usize) -> BodyReservation
 /// only a few bytes at once.
 pub(super) fn reserve_upload(memory: &BodyAccount, conn: &mut MemberConn) {
     let is_granted = memory.try_reserve(MEMBER_UNSENT_BYTES as usize, BodyPurpose::ReadAhead);
-    conn.bound_unsent(match is_granted {
-        true => MEMBER_UNSENT_BYTES,
-        false => MEMBER_UNSENT_BYTES_MIN,
+    conn.bound_unsent(if is_granted {
+        MEMBER_UNSENT_BYTES
+    } else {
+        MEMBER_UNSENT_BYTES_MIN
     });
 }
 

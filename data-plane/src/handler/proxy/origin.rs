@@ -24,15 +24,9 @@ pub(super) fn push_origin(request: &Request, route: &ProxyRoute, out: &mut Vec<u
     let host = client_host.unwrap_or(own_host);
     let hop = OwnHop {
         address: Some(octets(forwarding.map_or(request.peer, |it| it.proxy))),
-        proto: match request.secure {
-            true => "https",
-            false => "http",
-        },
+        proto: if request.secure { "https" } else { "http" },
         // Without earlier hops, the host that the proxy states belongs to the only hop.
-        host: match lists.is_empty() {
-            true => host,
-            false => own_host,
-        },
+        host: if lists.is_empty() { host } else { own_host },
     };
     let configured = &route.forward.request_fields;
     let is_own = |name: &str| {

@@ -101,8 +101,9 @@ pub(super) fn begin_stream(
         lease.end_tunnel();
         return Ok(false);
     }
-    match lease.begin_tunnel() {
-        true => Ok(true),
-        false => Err(Reject::UPSTREAM_BUSY),
+    if lease.begin_tunnel() {
+        Ok(true)
+    } else {
+        Err(Reject::UPSTREAM_BUSY)
     }
 }

@@ -286,9 +286,10 @@ fn push_path(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
 
 /// Appends a path of the client as a path of the member. `path` is the decoded form of `raw_path`.
 fn push_member_path(raw_path: &[u8], path: &[u8], route: &ProxyRoute, out: &mut Vec<u8>) {
-    match raw_path == path {
-        true => push_moved(raw_path, route, out),
-        false => push_moved(&sent_path(raw_path, route.forward.slashes), route, out),
+    if raw_path == path {
+        push_moved(raw_path, route, out)
+    } else {
+        push_moved(&sent_path(raw_path, route.forward.slashes), route, out)
     }
 }
 
@@ -331,10 +332,7 @@ fn host<'a>(request: &'a Request, route: &'a ProxyRoute, member_host: &'a [u8]) 
         ForwardedHost::Fixed(host) => host.as_bytes(),
     };
     // A request in HTTP/1.0 may have no host.
-    match host.is_empty() {
-        true => member_host,
-        false => host,
-    }
+    if host.is_empty() { member_host } else { host }
 }
 
 /// Appends the client's fields without the fields of the connection and the fields that the proxy writes. Fields

@@ -128,9 +128,10 @@ impl AttemptFailure {
 
     /// Makes the failure of a request over HTTP/2. `has_begun` is true after a head of a response.
     pub(super) fn of_h2(failure: H2Failure, has_begun: bool) -> AttemptFailure {
-        let before_response = match has_begun {
-            true => FailureStage::InResponse,
-            false => FailureStage::BeforeResponse,
+        let before_response = if has_begun {
+            FailureStage::InResponse
+        } else {
+            FailureStage::BeforeResponse
         };
         match failure {
             H2Failure::Refused if has_begun => {
@@ -150,9 +151,10 @@ impl AttemptFailure {
                 ..AttemptFailure::new(before_response, Reject::UPSTREAM_FRAME_MALFORMED)
             },
             H2Failure::Left { source, is_reused } => {
-                let stage = match is_reused && !has_begun {
-                    true => FailureStage::StaleConnection,
-                    false => before_response,
+                let stage = if is_reused && !has_begun {
+                    FailureStage::StaleConnection
+                } else {
+                    before_response
                 };
                 AttemptFailure::left(stage, source)
             }

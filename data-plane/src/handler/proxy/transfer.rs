@@ -167,10 +167,11 @@ impl Transfer {
             TransferEnd::ClientGone => None,
             TransferEnd::GivenUp(reject) => {
                 drop(lease);
-                match self.is_event_stream {
+                if self.is_event_stream {
                     // An event stream has no end of its own, and the browser connects anew.
-                    true => self.writer.end(),
-                    false => self.writer.set_break_reason(reject),
+                    self.writer.end()
+                } else {
+                    self.writer.set_break_reason(reject)
                 }
                 None
             }

@@ -95,9 +95,10 @@ async fn run(
         let slot = RequestBody::queued(&mut body, slot).await;
         let slot = slot.map_err(|refused| HandlerError::new(NAME, refused.into()))?;
         // Only a kept connection may already be closed, and only then is the request needed for a retry.
-        let attempt_head = match keep != ReusePolicy::Never && may_retry {
-            true => head.clone(),
-            false => std::mem::take(&mut head),
+        let attempt_head = if keep != ReusePolicy::Never && may_retry {
+            head.clone()
+        } else {
+            std::mem::take(&mut head)
         };
         let mut transaction =
             BackendTransaction::new(&settings, slot, attempt_head, body.take(), &request, keep);
@@ -228,9 +229,10 @@ impl BackendTransaction {
             },
             keep,
             // A separate end marker shows whether the backend has read the end of the request.
-            separate_bytes: match keep == ReusePolicy::Handover && has_no_body {
-                true => HEADER_BYTES,
-                false => 0,
+            separate_bytes: if keep == ReusePolicy::Handover && has_no_body {
+                HEADER_BYTES
+            } else {
+                0
             },
             may_be_unread: false,
             out: head,

@@ -224,12 +224,13 @@ impl CgiSettings {
 
     fn of_site(&self, script: Script) -> Result<ScriptMatch, Reject> {
         let file = script.name.strip_prefix(b"/").unwrap_or(&script.name);
-        match self.is_file(file)? {
-            true => Ok(ScriptMatch {
+        if self.is_file(file)? {
+            Ok(ScriptMatch {
                 file: file.to_vec(),
                 path_info: script.path_info,
-            }),
-            false => Err(Reject::NOT_FOUND),
+            })
+        } else {
+            Err(Reject::NOT_FOUND)
         }
     }
 

@@ -295,9 +295,10 @@ impl H1CallDriver<'_> {
             let memory = &self.call.memory;
             self.has_pipelined = memory.try_reserve(most, BodyPurpose::ReadAhead);
         }
-        let bound = match self.has_pipelined {
-            true => most,
-            false => limits::UNFINISHED_HEAD_BYTES_FREE,
+        let bound = if self.has_pipelined {
+            most
+        } else {
+            limits::UNFINISHED_HEAD_BYTES_FREE
         };
         Some(bound.saturating_sub(held)).filter(|room| *room > 0)
     }
@@ -619,9 +620,10 @@ impl H1CallDriver<'_> {
         reserve_socket_again(&self.call.memory, &stream.socket);
         let out = &mut self.out.bytes;
         // Into an empty buffer, all bytes of the pipe move without a copy.
-        let max = match out.is_empty() {
-            true => limits::PIPE_BYTES,
-            false => limits::UNSENT_BYTES_MAX / 2,
+        let max = if out.is_empty() {
+            limits::PIPE_BYTES
+        } else {
+            limits::UNSENT_BYTES_MAX / 2
         };
         let unread = reader.unread().min(max);
         if *framing == ResponseFraming::Chunked && unread > 0 {

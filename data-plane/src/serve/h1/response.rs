@@ -237,9 +237,10 @@ impl H1Session {
                 Poll::Pending => {}
             }
         }
-        let lead = match written < head_bytes {
-            true => [head, &extra].concat().split_off(written),
-            false => Vec::new(),
+        let lead = if written < head_bytes {
+            [head, &extra].concat().split_off(written)
+        } else {
+            Vec::new()
         };
         self.connection.context.lead.replace(extra);
         let body_at = written.saturating_sub(head_bytes) as u64;
@@ -257,9 +258,10 @@ impl H1Session {
         exchange: &H1Exchange<'_>,
     ) -> RequestOutcome {
         let status = stored.status;
-        let source = match body_at < stored.body_len() || !lead.is_empty() {
-            true => H1BodySource::Stored(stored),
-            false => H1BodySource::Nothing,
+        let source = if body_at < stored.body_len() || !lead.is_empty() {
+            H1BodySource::Stored(stored)
+        } else {
+            H1BodySource::Nothing
         };
         self.later(
             ResponseWriter::resume(lead, source, body_at),
@@ -341,13 +343,14 @@ impl H1Session {
             lead.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
         self.finish_head(&mut lead, exchange, true);
-        let source = match listing.head_only() {
-            true => H1BodySource::Nothing,
-            false => H1BodySource::Chunks(Box::new(ListingChunks {
+        let source = if listing.head_only() {
+            H1BodySource::Nothing
+        } else {
+            H1BodySource::Chunks(Box::new(ListingChunks {
                 listing,
                 chunked,
                 done: false,
-            })),
+            }))
         };
         let outgoing = ResponseWriter::new(lead, source);
         self.send_outgoing(outgoing, Status::OK, 0, exchange, cx)

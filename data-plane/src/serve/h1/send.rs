@@ -230,10 +230,13 @@ impl ResponseWriter {
                 self.encrypt_lead(stream, room)?
             } else {
                 match self.stored_piece() {
-                    None => match self.next_chunk() {
-                        true => continue,
-                        false => return Ok(idle.then_some(SendProgress::Done)),
-                    },
+                    None => {
+                        if self.next_chunk() {
+                            continue;
+                        } else {
+                            return Ok(idle.then_some(SendProgress::Done));
+                        }
+                    }
                     Some(BodyPiece::Bytes(bytes)) => {
                         let rest = &bytes[self.piece_at as usize..];
                         if rest.is_empty() {
@@ -411,9 +414,12 @@ fn by_file(
     };
     // Only a fresh check detects a file truncated and rewritten during a response. The remaining bytes are
     // sent from memory after a change.
-    let is_same = |content: &DiskContent| match is_begun {
-        true => content.unchanged(),
-        false => content.was_unchanged(now_us),
+    let is_same = |content: &DiskContent| {
+        if is_begun {
+            content.unchanged()
+        } else {
+            content.was_unchanged(now_us)
+        }
     };
     Ok(match stored.variant.disk() {
         Some(content) if len >= limits::SENDFILE_BYTES_MIN && is_same(content) => {

@@ -301,9 +301,10 @@ impl H1Session {
     /// request.
     fn version(&mut self, bytes: &[u8]) -> Option<Version> {
         if self.connection.identity.is_some() {
-            return Some(match self.is_h2 {
-                true => Version::Http2,
-                false => Version::Http11,
+            return Some(if self.is_h2 {
+                Version::Http2
+            } else {
+                Version::Http11
             });
         }
         let known = bytes.len().min(PREFACE.len());
@@ -410,9 +411,10 @@ impl H1Session {
                     rest.extend_from_slice(&bytes[at..at + keep]);
                     rest.extend_from_slice(&bytes[at + from..]);
                     self.connection.rest = rest;
-                    return match self.reserve_waiting_request(keep, has_content) {
-                        true => next,
-                        false => self.no_room(&bytes[at..], cx),
+                    return if self.reserve_waiting_request(keep, has_content) {
+                        next
+                    } else {
+                        self.no_room(&bytes[at..], cx)
                     };
                 }
             }
@@ -679,9 +681,10 @@ impl H1Session {
                 }
             }
         }
-        match body.is_too_long {
-            true => Ok(DiscardProgress::Done(bytes.len())),
-            false => Ok(DiscardProgress::Done(at)),
+        if body.is_too_long {
+            Ok(DiscardProgress::Done(bytes.len()))
+        } else {
+            Ok(DiscardProgress::Done(at))
         }
     }
 

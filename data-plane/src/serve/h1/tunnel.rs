@@ -249,10 +249,11 @@ impl H1Tunnel {
     ) -> Poll<AfterResponse> {
         if self.writer.as_mut().is_none_or(|it| is_broken(it, cx)) {
             self.writer = None;
-            return Poll::Ready(match self.client_ended {
-                true => AfterResponse::Close,
+            return Poll::Ready(if self.client_ended {
+                AfterResponse::Close
+            } else {
                 // The client may still be sending.
-                false => AfterResponse::Linger,
+                AfterResponse::Linger
             });
         }
         if !self.is_shut {
@@ -264,9 +265,10 @@ impl H1Tunnel {
             let _ = sys::shutdown_write(connection.stream.socket.as_fd());
         }
         let is_taken = self.writer.as_mut().is_none_or(|it| it.held(cx) == Ok(0));
-        match self.client_ended && self.work.is_none() && is_taken {
-            true => Poll::Ready(AfterResponse::Close),
-            false => Poll::Pending,
+        if self.client_ended && self.work.is_none() && is_taken {
+            Poll::Ready(AfterResponse::Close)
+        } else {
+            Poll::Pending
         }
     }
 

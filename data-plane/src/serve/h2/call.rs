@@ -42,12 +42,11 @@ impl H2Session<'_> {
         line: &AccessLogEntry<'_>,
     ) {
         let (mut writer, reader) = counted_pipe(limits::PIPE_BYTES, &memory);
-        let upload = match owed.ended && !owed.has_early_body {
-            true => {
-                writer.end();
-                None
-            }
-            false => Some(writer),
+        let upload = if owed.ended && !owed.has_early_body {
+            writer.end();
+            None
+        } else {
+            Some(writer)
         };
         let (status, phase) = (Status::CLIENT_LEFT, RequestPhase::Handler);
         let record = line.keep(status, phase, &self.context, self.who);
@@ -164,9 +163,10 @@ impl H2Session<'_> {
             stream.carries_messages = true;
             self.connection.stream.socket.probe_silent_peer();
         }
-        let phase = match call.is_tunnel() {
-            true => RequestPhase::Tunnel,
-            false => RequestPhase::Response,
+        let phase = if call.is_tunnel() {
+            RequestPhase::Tunnel
+        } else {
+            RequestPhase::Response
         };
         stream.work.record.set_phase(phase);
         let status = *response.status;
@@ -185,9 +185,10 @@ impl H2Session<'_> {
         self.h2.release_stream_capacity(id, withheld);
         let block = handler_block::<Hpack>(&response, &self.context.clock.date_field());
         self.send_dated_head(id, &block, b"", secure_fields.as_deref(), None, is_last);
-        match is_last {
-            true => self.finish(id),
-            false => self.begin_body(id, response.body),
+        if is_last {
+            self.finish(id)
+        } else {
+            self.begin_body(id, response.body)
         }
     }
 

@@ -84,9 +84,10 @@ impl H2Session<'_> {
         owed.is_head = head.method == Method::Head;
         owed.client = client_of(world, self.who.audience, self.who.peer, &head);
         owed.body = head.body;
-        let body = match ended {
-            true => RequestContent::None,
-            false => RequestContent::Pending,
+        let body = if ended {
+            RequestContent::None
+        } else {
+            RequestContent::Pending
         };
         let mut progress = Progress::default();
         let facts = DispatchContext {
@@ -421,9 +422,10 @@ impl H2Session<'_> {
         line: &AccessLogEntry<'_>,
         body_bytes: usize,
     ) -> Option<OwedResponse> {
-        match at_once {
-            true => Some(owed),
-            false => self.take_up(owed, line.kept_bytes(&self.context) + body_bytes),
+        if at_once {
+            Some(owed)
+        } else {
+            self.take_up(owed, line.kept_bytes(&self.context) + body_bytes)
         }
     }
 
@@ -677,15 +679,16 @@ impl H2Session<'_> {
         };
         let secure_fields = line.secure_fields().map(|it| &**it);
         self.send_head(owed.id, &block, b"", secure_fields, is_last);
-        match is_last {
-            true => self.done(owed, Status::OK, 0, line),
-            false => self.queue(
+        if is_last {
+            self.done(owed, Status::OK, 0, line)
+        } else {
+            self.queue(
                 owed,
                 Status::OK,
                 BodyReader::listing(listing),
                 u64::MAX,
                 line,
-            ),
+            )
         }
     }
 
@@ -714,9 +717,10 @@ impl H2Session<'_> {
     fn done(&mut self, owed: OwedResponse, status: Status, bytes: u64, line: &AccessLogEntry<'_>) {
         line.finish(status, bytes, &self.context, self.who);
         let drains = !owed.ended;
-        let owed = match drains && owed.is_new {
-            true => self.enter_answered(owed),
-            false => owed,
+        let owed = if drains && owed.is_new {
+            self.enter_answered(owed)
+        } else {
+            owed
         };
         if owed.is_new {
             return self.h2.finish_unaccepted(owed.id, owed.ended);

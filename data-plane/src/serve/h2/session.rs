@@ -163,9 +163,10 @@ impl H2Session<'_> {
         if context.is_draining() {
             self.begin_leaving();
         }
-        let end = match self.is_dead {
-            true => Poll::Ready(AfterResponse::Reset),
-            false => self.poll_work(cx),
+        let end = if self.is_dead {
+            Poll::Ready(AfterResponse::Reset)
+        } else {
+            self.poll_work(cx)
         };
         if end.is_pending() {
             self.set_deadline(cx);
@@ -228,9 +229,10 @@ impl H2Session<'_> {
         let stream = &mut self.connection.stream;
         if stream.tls.is_some() {
             ready!(stream.poll_flush(cx))?;
-            return match self.h2.out.is_empty() {
-                true => Poll::Ready(Ok(())),
-                false => self.poll_write_tls(cx),
+            return if self.h2.out.is_empty() {
+                Poll::Ready(Ok(()))
+            } else {
+                self.poll_write_tls(cx)
             };
         }
         while self.written < self.h2.out.len() {
@@ -361,11 +363,10 @@ impl H2Session<'_> {
     /// Records whether a frame or a field block is incomplete, and since when.
     fn note_begun(&mut self, now_ms: u64) {
         let is_whole = self.h2.is_between_frames() && self.connection.rest.is_empty();
-        match is_whole || self.h2.is_within_data() || !self.is_hungry {
-            true => self.begun_ms = None,
-            false => {
-                self.begun_ms.get_or_insert(now_ms);
-            }
+        if is_whole || self.h2.is_within_data() || !self.is_hungry {
+            self.begun_ms = None
+        } else {
+            self.begun_ms.get_or_insert(now_ms);
         }
     }
 

@@ -21,9 +21,10 @@ impl H2Session<'_> {
         let world = self.context.world();
         let is_answered = self.note_stalls(cx);
         let (at_ms, phase) = self.next_deadline(&world.limits);
-        let standing = match is_answered && self.socket_stall.since_ms().is_none() {
-            true => Activity::Idle(self.idle_ms),
-            false => Activity::Busy(self.context.clock.millis()),
+        let standing = if is_answered && self.socket_stall.since_ms().is_none() {
+            Activity::Idle(self.idle_ms)
+        } else {
+            Activity::Busy(self.context.clock.millis())
         };
         self.context
             .wake_at(self.connection.slot, phase, at_ms, standing, cx.waker());
@@ -147,14 +148,15 @@ impl H2Session<'_> {
             .begun_ms
             .is_some_and(|since_ms| is_over(since_ms, limits.head_seconds))
         {
-            return self.fatal(match self.h2.is_greeted() {
-                true => H2ConnectionError::enhance_your_calm(
+            return self.fatal(if self.h2.is_greeted() {
+                H2ConnectionError::enhance_your_calm(
                     "a frame or header block was incomplete at the deadline",
-                ),
-                false => H2ConnectionError::new(
+                )
+            } else {
+                H2ConnectionError::new(
                     H2ErrorCode::SETTINGS_TIMEOUT,
                     "no SETTINGS before the deadline",
-                ),
+                )
             });
         }
         if self.h2.open() == 0 {
@@ -197,9 +199,10 @@ impl H2Session<'_> {
             .map(|it| (it.id, it.work.is_answered()))
             .collect();
         for (id, is_answered) in silent {
-            match is_answered {
-                true => self.finish(id),
-                false => self.break_off(id, H2ErrorCode::CANCEL),
+            if is_answered {
+                self.finish(id)
+            } else {
+                self.break_off(id, H2ErrorCode::CANCEL)
             }
         }
     }

@@ -75,12 +75,11 @@ impl H3Call {
         let session = &exchange.session;
         let (writer, reader) = counted_pipe(limits::H3_PIPE_BYTES, &memory);
         let has_no_body = exchange.has_no_body();
-        let upload = match has_no_body {
-            true => {
-                writer.finish();
-                None
-            }
-            false => Some(writer),
+        let upload = if has_no_body {
+            writer.finish();
+            None
+        } else {
+            Some(writer)
         };
         let (status, phase) = (Status::CLIENT_LEFT, RequestPhase::Handler);
         let record = line.keep(status, phase, context, session.who);
@@ -303,9 +302,10 @@ impl H3Call {
             let _ = exchange.send.finish();
         }
         self.call.poll_ready(cx);
-        match self.call.is_upload_over(self.client_ended, cx) {
-            true => Poll::Ready(Ok(())),
-            false => Poll::Pending,
+        if self.call.is_upload_over(self.client_ended, cx) {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
         }
     }
 
@@ -367,9 +367,10 @@ impl H3Call {
                     self.record.rule = why.rule;
                 }
                 // RFC 9220 §3 maps the reset of a tunnel to H3_REQUEST_CANCELLED.
-                let code = match self.call.is_tunnel() {
-                    true => H3ErrorCode::H3_REQUEST_CANCELLED,
-                    false => H3ErrorCode::H3_INTERNAL_ERROR,
+                let code = if self.call.is_tunnel() {
+                    H3ErrorCode::H3_REQUEST_CANCELLED
+                } else {
+                    H3ErrorCode::H3_INTERNAL_ERROR
                 };
                 Poll::Ready(Err(H3ExchangeError::Stream(code)))
             }
@@ -412,9 +413,10 @@ impl H3Call {
 
     fn head(&mut self, exchange: &H3Exchange, status: Status, section: &[u8]) {
         self.record.status = status;
-        self.record.set_phase(match self.call.is_tunnel() {
-            true => RequestPhase::Tunnel,
-            false => RequestPhase::Response,
+        self.record.set_phase(if self.call.is_tunnel() {
+            RequestPhase::Tunnel
+        } else {
+            RequestPhase::Response
         });
         let head = exchange.dated_head(section, b"", self.call.secure_fields.as_deref(), None);
         // `out` may still hold interim responses.
@@ -438,9 +440,10 @@ impl H3Call {
     /// Returns the time, in milliseconds, since when the client has taken no bytes of the response, or
     /// `u64::MAX` if no bytes are pending.
     fn stalled_ms(&self) -> u64 {
-        match self.is_sending() {
-            true => self.moved_ms,
-            false => u64::MAX,
+        if self.is_sending() {
+            self.moved_ms
+        } else {
+            u64::MAX
         }
     }
 
@@ -454,9 +457,10 @@ impl H3Call {
         }
         if let Some(tunnel) = &self.call.tunnel {
             let is_half = self.client_ended || self.call.is_download_over();
-            return match tunnel.is_open() && is_half {
-                true => tunnel.silence_due_ms(limits),
-                false => u64::MAX,
+            return if tunnel.is_open() && is_half {
+                tunnel.silence_due_ms(limits)
+            } else {
+                u64::MAX
             };
         }
         if self.wants_body {
@@ -470,9 +474,10 @@ impl H3Call {
     /// Ends the call or the content after a missed deadline.
     fn late(&mut self, exchange: &H3Exchange) -> Result<(), H3ExchangeError> {
         exchange.context().stats.deadlines.increment();
-        match self.is_sending() || self.call.is_tunnel() {
-            true => Err(H3ExchangeError::Stream(H3ErrorCode::H3_REQUEST_CANCELLED)),
-            false => self.cut(exchange, Reject::BODY_SLOW),
+        if self.is_sending() || self.call.is_tunnel() {
+            Err(H3ExchangeError::Stream(H3ErrorCode::H3_REQUEST_CANCELLED))
+        } else {
+            self.cut(exchange, Reject::BODY_SLOW)
         }
     }
 

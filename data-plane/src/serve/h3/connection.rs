@@ -183,10 +183,7 @@ impl H3Session {
         if self.is_busy() || silent < idle {
             // A new request does not reset the timer. At the end of the timer, the timer is set to the rest
             // of the idle time.
-            let left = match self.is_busy() {
-                true => idle,
-                false => idle - silent,
-            };
+            let left = if self.is_busy() { idle } else { idle - silent };
             return timer.as_mut().reset(Instant::now() + left);
         }
         self.set_stage(H3ShutdownStage::Left(self.next_id()));

@@ -442,13 +442,13 @@ impl H3Exchange {
 
     /// Fails if trailers end a tunnel: only DATA may be sent on a connected stream (RFC 9114 §4.4).
     pub(super) fn check_tunnel_end(&self) -> Result<(), H3ExchangeError> {
-        match self.receiver.is_trailed() {
-            true => Err(H3ConnectionError::new(
-                H3ErrorCode::H3_FRAME_UNEXPECTED,
-                "HEADERS in a tunnel",
+        if self.receiver.is_trailed() {
+            Err(
+                H3ConnectionError::new(H3ErrorCode::H3_FRAME_UNEXPECTED, "HEADERS in a tunnel")
+                    .into(),
             )
-            .into()),
-            false => Ok(()),
+        } else {
+            Ok(())
         }
     }
 
@@ -466,9 +466,10 @@ impl H3Exchange {
     /// Compares the length of the content with Content-Length (RFC 9114 §4.1.2).
     fn check_length(&self, is_end: bool) -> Result<(), H3ExchangeError> {
         let is_wrong = |promised| self.seen > promised || (is_end && self.seen < promised);
-        match self.promised.is_some_and(is_wrong) {
-            true => Err(H3ExchangeError::Malformed(Reject::BODY_LENGTH)),
-            false => Ok(()),
+        if self.promised.is_some_and(is_wrong) {
+            Err(H3ExchangeError::Malformed(Reject::BODY_LENGTH))
+        } else {
+            Ok(())
         }
     }
 
@@ -542,9 +543,10 @@ fn decode(
     limits: &HeadLimits,
     is_trailer: bool,
 ) -> Result<(), H3ConnectionError> {
-    let kind = match is_trailer {
-        true => SectionKind::RequestTrailers,
-        false => SectionKind::Request,
+    let kind = if is_trailer {
+        SectionKind::RequestTrailers
+    } else {
+        SectionKind::Request
     };
     request.begin(Version::Http3, limits, false, kind);
     let mut strings = context.h3.strings.borrow_mut();

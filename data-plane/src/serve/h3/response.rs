@@ -131,9 +131,10 @@ impl H3Exchange {
         self.context().poller.check_inotify();
         // Discarded content is read after the response, so that no head stays in memory until the end of
         // the content. Until the response, a handler can still receive the content.
-        let body = match self.ended {
-            true => RequestContent::None,
-            false => RequestContent::Pending,
+        let body = if self.ended {
+            RequestContent::None
+        } else {
+            RequestContent::Pending
         };
         let facts = DispatchContext {
             may_wait: progress.may_wait(body),

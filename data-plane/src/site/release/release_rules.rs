@@ -203,9 +203,10 @@ impl ReleaseRules {
         let record = record.filter(|record| {
             (record.release, record.sequence) == (acknowledged.release, acknowledged.sequence)
         });
-        let found = match self.publishers.is_empty() {
-            true => record.unwrap_or(*acknowledged),
-            false => record?,
+        let found = if self.publishers.is_empty() {
+            record.unwrap_or(*acknowledged)
+        } else {
+            record?
         };
         has_contents(&store, &found.release).then_some(found)
     }
@@ -326,13 +327,14 @@ fn refuse_older(rules: &ReleaseRules, pointer: &ReleasePointer) -> Result<(), St
         return Err(format!("the last sequence is unknown: {file} is damaged"));
     };
     let is_other = pointer.sequence == last.sequence && pointer.release != last.release;
-    match pointer.sequence < last.sequence || is_other {
-        true => Err(format!(
+    if pointer.sequence < last.sequence || is_other {
+        Err(format!(
             "the sequence {} is not above the last served sequence {}; publish again, or remove {file} after the move to a \
              new store",
             pointer.sequence, last.sequence
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 

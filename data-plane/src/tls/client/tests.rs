@@ -82,9 +82,10 @@ impl Fixture {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.der().clone()).unwrap();
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-        let builder = match demands {
-            true => builder.with_client_cert_verifier(verifier.build().unwrap()),
-            false => builder.with_no_client_auth(),
+        let builder = if demands {
+            builder.with_client_cert_verifier(verifier.build().unwrap())
+        } else {
+            builder.with_no_client_auth()
         };
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let mut config = builder.with_single_cert(chain, key).unwrap();
@@ -306,13 +307,12 @@ fn foreign_bytes_are_no_end() {
             ends.server.writer().write_all(b"response").unwrap();
             let mut sent = ends.of_server();
             let foreign = [23, 3, 3, 0, 30].into_iter().chain([0; 30]);
-            match is_joined {
-                true => sent.extend(foreign),
-                false => {
-                    ends.receive(&sent).unwrap();
-                    assert_eq!(ends.client.read(&mut [0; 100]).unwrap(), Some(8));
-                    sent = foreign.collect();
-                }
+            if is_joined {
+                sent.extend(foreign)
+            } else {
+                ends.receive(&sent).unwrap();
+                assert_eq!(ends.client.read(&mut [0; 100]).unwrap(), Some(8));
+                sent = foreign.collect();
             }
             assert!(ends.receive(&sent).is_err());
             assert!(!ends.client.is_quiet());

@@ -188,9 +188,10 @@ fn an_end_without_close_notify_is_an_error() {
                     stream.sock.shutdown(std::net::Shutdown::Both).unwrap();
                 });
                 let end = poll_fn(|cx| conn.poll_read(cx, &mut [0; 20_000])).await;
-                match has_goodbye {
-                    true => assert_eq!(end.unwrap(), 0),
-                    false => assert_eq!(end.unwrap_err().kind(), io::ErrorKind::UnexpectedEof),
+                if has_goodbye {
+                    assert_eq!(end.unwrap(), 0)
+                } else {
+                    assert_eq!(end.unwrap_err().kind(), io::ErrorKind::UnexpectedEof)
                 }
             });
         }

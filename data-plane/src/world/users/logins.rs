@@ -80,9 +80,10 @@ impl RememberedResult {
     /// Returns the time until which the answer is kept. A right answer is kept longer than the answer is
     /// valid.
     fn kept_until_ms(self) -> u64 {
-        match self.is_right {
-            true => self.until_ms + (LOGIN_TRUSTED_SECONDS - LOGIN_REMEMBERED_SECONDS) * 1_000,
-            false => self.until_ms,
+        if self.is_right {
+            self.until_ms + (LOGIN_TRUSTED_SECONDS - LOGIN_REMEMBERED_SECONDS) * 1_000
+        } else {
+            self.until_ms
         }
     }
 }
@@ -199,9 +200,10 @@ impl UnverifiedLogin {
         if is_guess && !ledger.limiter.tries(client, now_ms) {
             return Ok(None);
         }
-        let standing = match is_guess {
-            true => ledger.limiter.standing(client, now_ms),
-            false => LoginStanding::Trusted,
+        let standing = if is_guess {
+            ledger.limiter.standing(client, now_ms)
+        } else {
+            LoginStanding::Trusted
         };
         let (sender, answered) = watch::channel(None);
         ledger.asked.insert(self.login, answered.clone());

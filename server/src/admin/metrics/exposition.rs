@@ -61,9 +61,10 @@ impl MetricsFormat {
                 _ => {}
             }
         }
-        match open > 0 && open >= plain {
-            true => MetricsFormat::OpenMetrics,
-            false => MetricsFormat::Prometheus,
+        if open > 0 && open >= plain {
+            MetricsFormat::OpenMetrics
+        } else {
+            MetricsFormat::Prometheus
         }
     }
 }

@@ -106,9 +106,10 @@ impl PageValidator {
 
     /// Returns the response, or a 304 response if the client has the present page.
     pub fn answer(&self, request_fields: &[u8], response: impl FnOnce() -> Response) -> Response {
-        match self.is_known(request_fields) {
-            true => self.not_modified(),
-            false => self.on(response()),
+        if self.is_known(request_fields) {
+            self.not_modified()
+        } else {
+            self.on(response())
         }
     }
 }

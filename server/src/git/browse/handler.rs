@@ -103,9 +103,10 @@ async fn answer(
         hidden: HiddenRefs::default(),
     };
     let response = page.answer(tag).await?;
-    match request.method == Method::Head {
-        true => Ok(response),
-        false => counted(response, &limiter, request.peer),
+    if request.method == Method::Head {
+        Ok(response)
+    } else {
+        counted(response, &limiter, request.peer)
     }
 }
 
@@ -188,9 +189,10 @@ async fn list(
     let response = tag
         .done()
         .answer(&request.fields, || html(page, PAGE_POLICY));
-    match request.method == Method::Head {
-        true => Ok(response),
-        false => counted(response, &browse.limiter, request.peer),
+    if request.method == Method::Head {
+        Ok(response)
+    } else {
+        counted(response, &browse.limiter, request.peer)
     }
 }
 
@@ -201,19 +203,17 @@ async fn with_slash_if_any(
     request: &Request,
     folder: Vec<u8>,
 ) -> Result<Response, HandlerError> {
-    let has_any = match settings.is_guarded {
-        true => {
-            let list = readable(settings, browse, request, folder).await?;
-            !list.all.is_empty()
-        }
-        false => {
-            count_light_request(browse, request)?;
-            browse.limiter.has_any(settings, folder).await?
-        }
+    let has_any = if settings.is_guarded {
+        let list = readable(settings, browse, request, folder).await?;
+        !list.all.is_empty()
+    } else {
+        count_light_request(browse, request)?;
+        browse.limiter.has_any(settings, folder).await?
     };
-    match has_any {
-        true => Ok(with_slash(request)),
-        false => Err(refused(Reject::NOT_FOUND)),
+    if has_any {
+        Ok(with_slash(request))
+    } else {
+        Err(refused(Reject::NOT_FOUND))
     }
 }
 

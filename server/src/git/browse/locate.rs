@@ -100,9 +100,10 @@ impl GitSettings {
             let so_far = &path[..at + part.len()];
             if part.is_empty() {
                 let name = so_far.strip_suffix(b"/").unwrap_or(so_far);
-                return match so_far.len() == path.len() {
-                    true => Ok(PathLookup::Folder(name.to_vec())),
-                    false => Err(refused(Reject::NOT_FOUND)),
+                return if so_far.len() == path.len() {
+                    Ok(PathLookup::Folder(name.to_vec()))
+                } else {
+                    Err(refused(Reject::NOT_FOUND))
                 };
             }
             if part[0] == b'.' {
@@ -189,9 +190,10 @@ impl GitSettings {
         let content = content.unwrap_or_default();
         let line = content.split(|byte| *byte == b'\n').next();
         let line = line.unwrap_or_default().trim_ascii();
-        match line.starts_with(b"Unnamed repository") {
-            true => Vec::new(),
-            false => line.to_vec(),
+        if line.starts_with(b"Unnamed repository") {
+            Vec::new()
+        } else {
+            line.to_vec()
         }
     }
 
@@ -269,9 +271,10 @@ impl GitSettings {
             return;
         }
         for (part, kind) in self.names(folder, &mut list.left) {
-            let name = match folder.is_empty() {
-                true => part,
-                false => [folder, b"/", &part].concat(),
+            let name = if folder.is_empty() {
+                part
+            } else {
+                [folder, b"/", &part].concat()
             };
             match self.git_folder(&name) {
                 Ok(Some(found)) if self.is_exported(&found) => {

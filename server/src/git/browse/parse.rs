@@ -418,12 +418,13 @@ pub(crate) fn parse_numstat(output: &[u8]) -> Vec<NumstatEntry<'_>> {
             continue;
         };
         let lines = (number(plus).unwrap_or(0), number(minus).unwrap_or(0));
-        let (before, name) = match name.is_empty() {
-            false => (None, name),
-            true => match parts.take() {
+        let (before, name) = if name.is_empty() {
+            match parts.take() {
                 Some([before, name]) => (Some(before), name),
                 None => break,
-            },
+            }
+        } else {
+            (None, name)
         };
         all.push(NumstatEntry {
             before,

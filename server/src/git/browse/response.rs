@@ -55,9 +55,10 @@ pub(in crate::git) fn style(path: &[u8]) -> Result<Response, HandlerError> {
     }
     // A page stored before an update of the server requests the stylesheet of the old version, and gets the
     // current stylesheet for a short time.
-    let keep = match path[1..] == *style_name().as_bytes() {
-        true => &b"public, max-age=31536000, immutable"[..],
-        false => b"public, max-age=60",
+    let keep = if path[1..] == *style_name().as_bytes() {
+        &b"public, max-age=31536000, immutable"[..]
+    } else {
+        b"public, max-age=60"
     };
     let mut response = whole("text/css; charset=utf-8", style_sheet(), FILE_POLICY);
     response.fields.push(b"Cache-Control", keep);

@@ -274,9 +274,10 @@ fn milliseconds(micros: u64) -> String {
 /// Returns the state of a member, with the requests that a draining member still holds.
 pub(super) fn state(member: &MemberReport) -> String {
     let name = member.state.name();
-    let ignores = match member.ignores_errors {
-        true => ", ignores errors",
-        false => "",
+    let ignores = if member.ignores_errors {
+        ", ignores errors"
+    } else {
+        ""
     };
     match (member.state, member.busy) {
         (MemberState::Up, _) | (_, 0) => format!("{name}{ignores}"),

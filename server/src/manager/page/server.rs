@@ -63,9 +63,12 @@ fn push_tile(page: &mut Html, name: &str, value: &str) {
 }
 
 fn addresses(list: &[(SocketAddr, bool)]) -> String {
-    let address = |(address, is_tls): &(SocketAddr, bool)| match is_tls {
-        true => format!("https {address}"),
-        false => format!("http {address}"),
+    let address = |(address, is_tls): &(SocketAddr, bool)| {
+        if *is_tls {
+            format!("https {address}")
+        } else {
+            format!("http {address}")
+        }
     };
     list.iter().map(address).collect::<Vec<_>>().join(", ")
 }

@@ -128,9 +128,10 @@ impl<W: Clone> H2ClientConnection<W> {
     ///
     /// Precondition: [`H2ClientConnection::can_open`].
     pub fn open_stream(&mut self, block: &[u8], method: Method, ended: bool, work: W) -> u32 {
-        let upload = match ended {
-            true => UploadLength::None,
-            false => UploadLength::Unknown,
+        let upload = if ended {
+            UploadLength::None
+        } else {
+            UploadLength::Unknown
         };
         self.open_upload(block, method, upload, work)
     }
@@ -199,9 +200,10 @@ impl<W: Clone> H2ClientConnection<W> {
         let beyond = self.send_window - i64::from(H2_MEMBER_SHARED_WINDOW_BYTES);
         let room = beyond.max((self.send_window - unread.max(0)) / 2);
         let is_other = |it: &H2Stream<ClientStream<W>>| it.id != stream.id && !it.work.has_ended;
-        match room < self.send_window && self.streams.iter().any(is_other) {
-            true => room,
-            false => self.send_window,
+        if room < self.send_window && self.streams.iter().any(is_other) {
+            room
+        } else {
+            self.send_window
         }
     }
 
@@ -378,9 +380,10 @@ impl<W: Clone> H2ClientConnection<W> {
             return Err(H2ConnectionError::protocol("HEADERS on an idle stream"));
         }
         let Some(at) = self.place(id) else {
-            return match self.was_reset(id) {
-                true => Ok(FieldBlockPurpose::Nothing),
-                false => Err(closed("HEADERS on a closed stream")),
+            return if self.was_reset(id) {
+                Ok(FieldBlockPurpose::Nothing)
+            } else {
+                Err(closed("HEADERS on a closed stream"))
             };
         };
         let stream = &self.streams[at];

@@ -105,9 +105,10 @@ impl<T, R: H2Role> H2Connection<T, R> {
         self.abuse_budget
             .spend(limits::H2_PING_POINTS, now_ms, "PING flood")?;
         if header.has(frame::ACK) {
-            return Ok(match *payload == LAST_PING {
-                true => H2Event::GoawayAcknowledged,
-                false => H2Event::Handled,
+            return Ok(if *payload == LAST_PING {
+                H2Event::GoawayAcknowledged
+            } else {
+                H2Event::Handled
             });
         }
         frame::ping(&mut self.out, frame::ACK, payload);

@@ -121,9 +121,10 @@ impl<T, R: H2Role> H2Connection<T, R> {
         data.padding -= skipped;
         *input = &rest[skipped..];
         let is_whole = data.left + data.padding == 0;
-        self.expects = match is_whole {
-            true => ExpectedInput::Frame,
-            false => ExpectedInput::Data(data),
+        self.expects = if is_whole {
+            ExpectedInput::Frame
+        } else {
+            ExpectedInput::Data(data)
         };
         // The stream may have been reset since the frame began.
         if data.id == 0 || self.place(data.id).is_none() {
@@ -135,9 +136,10 @@ impl<T, R: H2Role> H2Connection<T, R> {
                 ended: is_whole && data.ended,
             };
         }
-        match is_whole {
-            true => H2Event::Handled,
-            false => H2Event::More,
+        if is_whole {
+            H2Event::Handled
+        } else {
+            H2Event::More
         }
     }
 }

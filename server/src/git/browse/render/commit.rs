@@ -151,9 +151,10 @@ fn push_patch(
             .markup("<section class=file id=f")
             .markup(&nth.to_string())
             .markup("><h3><code>");
-        match name.contains(&b'\\') {
-            true => sections.text(name),
-            false => sections.link(&location.url("tree", name, &[("id", id.digits())]), name),
+        if name.contains(&b'\\') {
+            sections.text(name)
+        } else {
+            sections.link(&location.url("tree", name, &[("id", id.digits())]), name)
         };
         sections.markup("</code>");
         push_stat(all.rows[nth].lines, &mut sections);
@@ -247,9 +248,10 @@ fn push_list(files: &DiffStat<'_>, is_cut: bool, page: &mut Html) {
             break;
         }
         page.markup("<li><span class=main><code>");
-        match nth < files.shown {
-            true => page.link(&format!("#f{nth}"), row.name),
-            false => page.text(row.name),
+        if nth < files.shown {
+            page.link(&format!("#f{nth}"), row.name)
+        } else {
+            page.text(row.name)
         };
         page.markup("</code></span><span class=side>");
         page.text(&row.what);

@@ -65,17 +65,19 @@ impl PageFrame<'_> {
     fn push_path(&self, page: &mut Html) {
         let location = self.location;
         page.markup("<nav class=path>");
-        match location.name.is_empty() {
-            true => page.text("Repositories"),
-            false => page.link(&location.url_of(b""), "Repositories"),
+        if location.name.is_empty() {
+            page.text("Repositories")
+        } else {
+            page.link(&location.url_of(b""), "Repositories")
         };
         let mut end = 0;
         for part in location.name.split(|byte| *byte == b'/') {
             end += part.len();
             let so_far = &location.name[..end];
-            let shown = match end == location.name.len() && location.is_repository {
-                true => location.short_name(),
-                false => part,
+            let shown = if end == location.name.len() && location.is_repository {
+                location.short_name()
+            } else {
+                part
             };
             if !part.is_empty() {
                 page.markup("<i>/</i>")

@@ -232,9 +232,10 @@ impl Highlighter {
             return (TokenKind::Plain, 1);
         }
         let text = std::str::from_utf8(&rest[..word]).unwrap_or_default();
-        match has_word(grammar.keywords, text) {
-            true => (TokenKind::Keyword, word),
-            false => (TokenKind::Plain, word),
+        if has_word(grammar.keywords, text) {
+            (TokenKind::Keyword, word)
+        } else {
+            (TokenKind::Plain, word)
         }
     }
 

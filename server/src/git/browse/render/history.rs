@@ -84,11 +84,10 @@ pub(crate) fn refs(location: &PageLocation, refs: &[Ref<'_>], is_cut: bool) -> S
     let tags: Vec<_> = refs.iter().filter(|it| it.tag().is_some()).collect();
     for (name, all) in [("Branches", branches), ("Tags", tags)] {
         heading(name, None, &mut page);
-        match all.is_empty() {
-            true => {
-                page.markup("<p class=soft>None.</p>\n");
-            }
-            false => push_refs(location, all.into_iter(), &mut page),
+        if all.is_empty() {
+            page.markup("<p class=soft>None.</p>\n");
+        } else {
+            push_refs(location, all.into_iter(), &mut page)
         }
     }
     if is_cut {
@@ -231,9 +230,10 @@ pub(in crate::git) fn framed(
     page: &Html,
 ) -> String {
     let name = location.short_name();
-    let title = match what.is_empty() {
-        true => name.to_vec(),
-        false => [what, b" \xc2\xb7 ", name].concat(),
+    let title = if what.is_empty() {
+        name.to_vec()
+    } else {
+        [what, b" \xc2\xb7 ", name].concat()
     };
     let frame = PageFrame {
         location,
@@ -252,9 +252,10 @@ fn push_commits<'c>(
     page.markup("<ul class=rows>\n");
     for commit in commits {
         let url = location.url("commit", b"", &[("id", commit.id.digits())]);
-        let subject = match commit.subject.trim_ascii().is_empty() {
-            true => b"(no message)",
-            false => commit.subject,
+        let subject = if commit.subject.trim_ascii().is_empty() {
+            b"(no message)"
+        } else {
+            commit.subject
         };
         page.markup("<li><span class=main>")
             .heavy_link(&url, subject);
@@ -284,9 +285,10 @@ fn push_ref(location: &PageLocation, it: &Ref<'_>, page: &mut Html) {
     let (branch, tag) = (it.branch(), it.tag());
     let name = branch.or(tag).unwrap_or(it.name);
     page.markup("<li><span class=main>");
-    match it.may_be_commit {
-        true => page.link(&location.url_at("log", name), name),
-        false => page.text(name),
+    if it.may_be_commit {
+        page.link(&location.url_at("log", name), name)
+    } else {
+        page.text(name)
     };
     if it.is_head {
         page.markup(" <span class=mark>default</span>");
@@ -313,9 +315,10 @@ pub(in crate::git) fn push_path_links(location: &PageLocation, path: &[u8], page
     for (nth, part) in path.split(|byte| *byte == b'/').enumerate() {
         end += part.len();
         page.markup(" / ");
-        match may_link && nth < GIT_PATH_LINKS_MAX {
-            false => page.text(part),
-            true => page.link(&location.url("tree", &path[..end], &[]), part),
+        if may_link && nth < GIT_PATH_LINKS_MAX {
+            page.link(&location.url("tree", &path[..end], &[]), part)
+        } else {
+            page.text(part)
         };
         end += 1;
     }
@@ -326,9 +329,10 @@ pub(in crate::git) fn push_path_links(location: &PageLocation, path: &[u8], page
 pub(crate) fn atom(location: &PageLocation, branch: &[u8], commits: &[Commit<'_>]) -> String {
     let mut feed = Html::default();
     let page = |view: &str, more: &[(&str, &str)]| {
-        let url = match more.is_empty() {
-            true => location.url_of_branch(view, b"", &[]),
-            false => location.plain_url(view, b"", more),
+        let url = if more.is_empty() {
+            location.url_of_branch(view, b"", &[])
+        } else {
+            location.plain_url(view, b"", more)
         };
         [location.origin.as_slice(), url.as_bytes()].concat()
     };

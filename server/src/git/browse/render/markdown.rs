@@ -24,9 +24,10 @@ pub(in crate::git) fn push_markdown(content: &[u8], inner: InnerLinks<'_>, page:
     let mut bounded = BoundedText(String::new());
     // Writing fails at the size limit.
     let is_whole = html::write_html_fmt(&mut bounded, events).is_ok();
-    match is_whole {
-        true => page.markup(&bounded.0),
-        false => page.preformatted(content),
+    if is_whole {
+        page.markup(&bounded.0)
+    } else {
+        page.preformatted(content)
     };
 }
 
@@ -196,9 +197,10 @@ struct BoundedText(String);
 
 impl fmt::Write for BoundedText {
     fn write_str(&mut self, part: &str) -> fmt::Result {
-        match self.0.len() + part.len() <= GIT_HTML_BYTES_MAX {
-            true => self.0.write_str(part),
-            false => Err(fmt::Error),
+        if self.0.len() + part.len() <= GIT_HTML_BYTES_MAX {
+            self.0.write_str(part)
+        } else {
+            Err(fmt::Error)
         }
     }
 }

@@ -83,9 +83,10 @@ impl PageBuilder {
         let settings = &self.settings;
         let limiter = &settings.limiter;
         let light = limiter.count_request(peer, PageCost::Light, settings.pages_per_minute);
-        let heavy = match self.url.is_heavy() {
-            true => limiter.check_rate(peer, PageCost::Heavy, settings.heavy_per_minute),
-            false => Ok(()),
+        let heavy = if self.url.is_heavy() {
+            limiter.check_rate(peer, PageCost::Heavy, settings.heavy_per_minute)
+        } else {
+            Ok(())
         };
         // The longer of the two waiting times counts.
         if let Some(why) = light.err().max(heavy.err()) {
@@ -336,12 +337,13 @@ impl PageBuilder {
         let all = parse::entries(&output.bytes);
         let own = all.iter().find(|entry| entry.path == path);
         let Some(entry) = own.filter(|_| !path.is_empty()) else {
-            return match path.is_empty() {
-                true => Ok(html(
+            return if path.is_empty() {
+                Ok(html(
                     tree::folder(&self.location, b"", &all, output.is_cut),
                     PAGE_POLICY,
-                )),
-                false => Err(refused(Reject::NOT_FOUND)),
+                ))
+            } else {
+                Err(refused(Reject::NOT_FOUND))
             };
         };
         match entry.kind {
@@ -574,9 +576,10 @@ fn diff_tree(
         command = command.with(id.digits().as_bytes());
     }
     command = command.with(b"--");
-    match path.is_empty() {
-        true => command,
-        false => command.with(path),
+    if path.is_empty() {
+        command
+    } else {
+        command.with(path)
     }
 }
 

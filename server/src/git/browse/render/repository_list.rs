@@ -39,9 +39,10 @@ pub(crate) fn list(location: &PageLocation, list: &RepositoryList) -> String {
     }
     let frame = PageFrame {
         location,
-        title: match location.name.is_empty() {
-            true => b"Repositories",
-            false => &location.name,
+        title: if location.name.is_empty() {
+            b"Repositories"
+        } else {
+            &location.name
         },
         tab: None,
         is_heavy: false,

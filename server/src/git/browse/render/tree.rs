@@ -103,13 +103,12 @@ fn size_of(bytes: u64) -> String {
 /// Appends the bar with the path of the page and links to other views.
 fn push_bar(location: &PageLocation, path: &[u8], file: Option<&TreeEntry<'_>>, page: &mut Html) {
     page.markup("<div class=bar><span>");
-    match path.is_empty() {
-        true => {
-            page.markup("<code>")
-                .text(location.short_name())
-                .markup("</code>");
-        }
-        false => push_path_links(location, path, page),
+    if path.is_empty() {
+        page.markup("<code>")
+            .text(location.short_name())
+            .markup("</code>");
+    } else {
+        push_path_links(location, path, page)
     }
     page.markup("</span><span class=soft>");
     if let Some(entry) = file.filter(|entry| entry.kind != EntryKind::Submodule) {
@@ -157,13 +156,12 @@ pub(crate) fn file(
 }
 
 fn push_lines(path: &[u8], content: &[u8], plain: &str, is_cut: bool, page: &mut Html) {
-    let content = match is_cut {
+    let content = if is_cut {
         // Ends at the last complete line, if the content has a complete line.
-        true => {
-            let end = content.iter().rposition(|byte| *byte == b'\n');
-            &content[..end.unwrap_or(content.len().min(GIT_FILE_BYTES_MAX))]
-        }
-        false => content.strip_suffix(b"\n").unwrap_or(content),
+        let end = content.iter().rposition(|byte| *byte == b'\n');
+        &content[..end.unwrap_or(content.len().min(GIT_FILE_BYTES_MAX))]
+    } else {
+        content.strip_suffix(b"\n").unwrap_or(content)
     };
     let mut colours = Highlighter::of(path);
     let mut lines = content.split(|byte| *byte == b'\n').enumerate();
@@ -182,11 +180,10 @@ fn push_lines(path: &[u8], content: &[u8], plain: &str, is_cut: bool, page: &mut
         colours.push(line.strip_suffix(b"\r").unwrap_or(line), page);
         page.markup("\n</span>");
     }
-    match is_cut {
-        true => push_cut(plain, page),
-        false => {
-            page.markup("</pre></div>\n");
-        }
+    if is_cut {
+        push_cut(plain, page)
+    } else {
+        page.markup("</pre></div>\n");
     }
 }
 

@@ -240,12 +240,13 @@ fn faults_of_the_connection_end_the_connection() {
     for (number, (server, expected)) in table.into_iter().enumerate() {
         let ended = transcript(&server.0, server.0.len()).0.pop();
         let is_short = server.0.len() < 200;
-        let code = match is_short {
-            true => code(&server),
-            false => ended
+        let code = if is_short {
+            code(&server)
+        } else {
+            ended
                 .clone()
                 .filter(|it| it.contains(expected))
-                .map(|_| expected.to_owned()),
+                .map(|_| expected.to_owned())
         };
         assert_eq!(code.as_deref(), Some(expected), "case {number}: {ended:?}");
     }
