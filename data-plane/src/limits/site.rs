@@ -63,17 +63,17 @@ pub(crate) const RELEASE_COMPARED_STEPS_MAX: u64 = 100_000_000;
 
 /// Files with a hash in the name of earlier releases that a site answers for open pages, 20,000 in all releases together,
 /// in a running server as after a start. The bound limits the memory to some 6 MB.
-pub const RETAINED_FILES_MAX: usize = 20_000;
+pub(crate) const RETAINED_FILES_MAX: usize = 20_000;
 /// Bytes of the paths of retained files of a site, 2 MiB: 100 bytes for each of 20,000 files. A path may have 4 KiB.
-pub const RETAINED_PATH_BYTES_MAX: usize = 2 << 20;
+pub(crate) const RETAINED_PATH_BYTES_MAX: usize = 2 << 20;
 /// Publications of the last day that the start of a site looks at for retained files, 10,000. With `publishers`, the
 /// signature of each one costs some 0.1 ms.
-pub const RETAINED_PUBLICATIONS_MAX: usize = 10_000;
+pub(crate) const RETAINED_PUBLICATIONS_MAX: usize = 10_000;
 /// Bytes of the manifests of earlier releases that are read at the start of a site, 32 MiB. The bound limits the time of
 /// a start on a slow machine.
-pub const RETAINED_MANIFEST_BYTES_MAX: u64 = 32 << 20;
+pub(crate) const RETAINED_MANIFEST_BYTES_MAX: u64 = 32 << 20;
 /// Withdrawn releases of a site that the server remembers beside the store, 1,000 in 65 KB.
-pub const RELEASES_REMEMBERED_MAX: usize = 1_000;
+pub(crate) const RELEASES_REMEMBERED_MAX: usize = 1_000;
 
 // Scans and directory listings
 

@@ -15,7 +15,7 @@ use wire::status::Status;
 impl VariantResponse {
     /// Builds the response to a GET or HEAD. A request for several ranges gets the whole content, as RFC
     /// 9110 §14.2 allows.
-    pub fn from_cache(
+    pub(crate) fn from_cache(
         variant: Arc<Variant>,
         head: &RequestHead<'_>,
         kept: AgeAndLifetime,

@@ -73,7 +73,7 @@ impl ContentBudget {
     }
 
     /// Lends bytes (at most half of the budget), and evicts content to make room.
-    pub fn lend(&self, bytes: usize) {
+    pub(crate) fn lend(&self, bytes: usize) {
         let mut ledger = self.lock();
         ledger.lent = bytes.min(self.bytes_max / 2);
         let bytes_max = self.bytes_max - ledger.lent;

@@ -22,7 +22,7 @@ pub fn escape(text: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends a JSON string with quotes (RFC 8259 §7). Invalid UTF-8 becomes U+FFFD.
-pub fn json_string(text: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn json_string(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for chunk in text.utf8_chunks() {
         for byte in chunk.valid().bytes() {

@@ -28,7 +28,7 @@ impl FileMeta {
     }
 
     /// Returns the metadata regardless of the file type.
-    pub fn of(stat: &Stat) -> FileMeta {
+    pub(crate) fn of(stat: &Stat) -> FileMeta {
         FileMeta {
             size: number(stat.st_size),
             mtime_ns: nanoseconds(number(stat.st_mtime), number(stat.st_mtime_nsec)),
@@ -39,7 +39,7 @@ impl FileMeta {
     }
 
     /// Returns true if both values describe the same file with the same content. Mode and owner may differ.
-    pub fn same_content(&self, other: &FileMeta) -> bool {
+    pub(crate) fn same_content(&self, other: &FileMeta) -> bool {
         let same = |meta: &FileMeta| FileMeta {
             ctime_ns: 0,
             ..*meta
@@ -48,13 +48,13 @@ impl FileMeta {
     }
 
     /// Returns true if both values describe the same file, possibly with different content.
-    pub fn same_file(&self, other: &FileMeta) -> bool {
+    pub(crate) fn same_file(&self, other: &FileMeta) -> bool {
         (self.dev, self.ino) == (other.dev, other.ino)
     }
 
     /// Returns true if the file has not changed for [`OPEN_FILE_QUIET_SECONDS`]. A time in the future counts as a
     /// change long ago: a clock that was set back must not keep the file from being served.
-    pub fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_ns = now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX));
         let quiet_ns = OPEN_FILE_QUIET_SECONDS as i64 * 1_000_000_000;
@@ -62,14 +62,14 @@ impl FileMeta {
     }
 
     /// Returns the modification time in seconds since 1970; 0 for earlier times.
-    pub fn mtime_seconds(&self) -> u64 {
+    pub(crate) fn mtime_seconds(&self) -> u64 {
         u64::try_from(self.mtime_ns.div_euclid(1_000_000_000)).unwrap_or(0)
     }
 }
 
 /// Version of a file. Files with equal versions have equal content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FileVersion {
+pub(crate) enum FileVersion {
     /// File of a folder, by its metadata as of the last scan.
     Disk(FileMeta),
     /// Content of a release.
@@ -78,7 +78,7 @@ pub enum FileVersion {
 
 /// Version of a file of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BlobVersion {
+pub(crate) struct BlobVersion {
     /// Size and digest of the content.
     pub content: BlobRef,
     /// True if the name contains a hash of the content, so that caches may keep the file for ever.
@@ -87,7 +87,7 @@ pub struct BlobVersion {
 
 impl FileVersion {
     /// Returns the size in bytes.
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         match self {
             FileVersion::Disk(meta) => meta.size,
             FileVersion::Blob(blob) => blob.content.size,
@@ -95,7 +95,7 @@ impl FileVersion {
     }
 
     /// Returns the metadata of a file of a folder; None for a file of a release.
-    pub fn disk(&self) -> Option<&FileMeta> {
+    pub(crate) fn disk(&self) -> Option<&FileMeta> {
         match self {
             FileVersion::Disk(meta) => Some(meta),
             FileVersion::Blob(_) => None,
@@ -103,7 +103,7 @@ impl FileVersion {
     }
 
     /// Returns true for a file of a release with a hash of the content in its name.
-    pub fn is_hashed(&self) -> bool {
+    pub(crate) fn is_hashed(&self) -> bool {
         matches!(self, FileVersion::Blob(blob) if blob.is_hashed)
     }
 }

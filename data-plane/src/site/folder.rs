@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// Folder as of the scan.
-pub struct SiteFolder {
+pub(crate) struct SiteFolder {
     /// Metadata of the folder itself.
     pub meta: FileMeta,
     names: Box<[u8]>,
@@ -28,7 +28,7 @@ const ALLOCATIONS_BYTES: usize = 64;
 
 /// Symbolic link state of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SymlinkTarget {
+pub(crate) enum SymlinkTarget {
     /// The name is not a symbolic link.
     No,
     /// The name is a link to the path below the root, all links resolved; `None` for a target outside of
@@ -37,7 +37,7 @@ pub enum SymlinkTarget {
 }
 
 /// Entry of a folder.
-pub struct FolderEntry {
+pub(crate) struct FolderEntry {
     /// Node behind the name, links followed.
     pub node: FolderNode,
     /// End of the name in `names`. The name starts at the end of the previous name.
@@ -48,7 +48,7 @@ pub struct FolderEntry {
 
 /// Node behind a name.
 #[derive(Clone)]
-pub enum FolderNode {
+pub(crate) enum FolderNode {
     /// A folder.
     Folder(Arc<SiteFolder>),
     /// A regular file.
@@ -72,7 +72,7 @@ impl FolderNode {
 impl SiteFolder {
     /// Builds a folder. `entries` (name, link state, node) are sorted by name, bytewise, without
     /// duplicates.
-    pub fn new(
+    pub(crate) fn new(
         meta: FileMeta,
         entries: Vec<(&[u8], SymlinkTarget, FolderNode)>,
         index: &[String],
@@ -120,7 +120,7 @@ impl SiteFolder {
     }
 
     /// Returns the bytes of memory of the folder and of all folders and files below, without loaded contents.
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         let nodes = self.entries.iter().map(|entry| match &entry.node {
             FolderNode::Folder(below) => below.memory_bytes(),
             FolderNode::File(file) => file.memory_bytes(),
@@ -137,12 +137,12 @@ impl SiteFolder {
     }
 
     /// Returns the number of entries.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Returns the entries with names, sorted by name, bytewise.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &FolderEntry)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &FolderEntry)> {
         self.entries
             .iter()
             .enumerate()
@@ -150,18 +150,18 @@ impl SiteFolder {
     }
 
     /// Returns the name and the entry at an index in the sorted order.
-    pub fn at(&self, place: usize) -> (&[u8], &FolderEntry) {
+    pub(crate) fn at(&self, place: usize) -> (&[u8], &FolderEntry) {
         (self.name(place), &self.entries[place])
     }
 
     /// Returns true if a process is writing the index file of the folder.
-    pub fn has_changing_index(&self) -> bool {
+    pub(crate) fn has_changing_index(&self) -> bool {
         let index = self.index.map(|at| &self.entries[at as usize].node);
         matches!(index, Some(FolderNode::Refused(_)))
     }
 
     /// Returns the index file of the folder, with the name.
-    pub fn index(&self) -> Option<(&[u8], &Arc<SiteFile>)> {
+    pub(crate) fn index(&self) -> Option<(&[u8], &Arc<SiteFile>)> {
         let at = self.index? as usize;
         match &self.entries[at].node {
             FolderNode::File(file) => Some((self.name(at), file)),
@@ -170,13 +170,13 @@ impl SiteFolder {
     }
 
     /// Returns the entry of a name.
-    pub fn find(&self, name: &[u8]) -> Option<&FolderEntry> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<&FolderEntry> {
         self.position(name, b"").map(|at| &self.entries[at])
     }
 
     /// Returns the node at a path, with `suffix` appended to the last name. For the empty path, the result
     /// is None: the caller already has the folder.
-    pub fn lookup(&self, path: &[u8], suffix: &[u8]) -> Option<&FolderNode> {
+    pub(crate) fn lookup(&self, path: &[u8], suffix: &[u8]) -> Option<&FolderNode> {
         let mut folder = self;
         let mut names = path.split(|byte| *byte == b'/').peekable();
         while let Some(name) = names.next() {
@@ -194,7 +194,7 @@ impl SiteFolder {
 
     /// Returns the path without links for a path below this folder, which must be the root; None for a
     /// target outside of the root. Missing names are kept.
-    pub fn real_path(&self, path: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn real_path(&self, path: &[u8]) -> Option<Vec<u8>> {
         let mut folder = Some(self);
         let mut real = Some(Vec::with_capacity(path.len()));
         for name in path.split(|byte| *byte == b'/') {
@@ -228,7 +228,7 @@ impl SiteFolder {
     }
 
     /// Returns true if both folders hold identical entries under the same names.
-    pub fn same_entries(&self, other: &SiteFolder) -> bool {
+    pub(crate) fn same_entries(&self, other: &SiteFolder) -> bool {
         self.meta == other.meta
             && self.names == other.names
             && self.targets == other.targets

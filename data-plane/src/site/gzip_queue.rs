@@ -53,12 +53,14 @@ impl GzipQueue {
     }
 
     /// Returns the next job without waiting.
-    pub fn try_next(&self) -> Option<GzipJob> {
+    #[cfg(test)]
+    pub(crate) fn try_next(&self) -> Option<GzipJob> {
         self.lock().jobs.pop_front()
     }
 
     /// Closes the queue: ends each [`GzipQueue::wait`] and drops the queued jobs.
-    pub fn close(&self) {
+    #[cfg(test)]
+    pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         state.jobs.clear();
@@ -66,7 +68,7 @@ impl GzipQueue {
     }
 
     /// Queues a job; returns false if the queue is full. A closed queue accepts and drops all jobs.
-    pub fn push(&self, job: impl FnOnce() + Send + 'static) -> bool {
+    pub(crate) fn push(&self, job: impl FnOnce() + Send + 'static) -> bool {
         let mut state = self.lock();
         if !state.closed && state.jobs.len() >= GZIP_QUEUE_MAX {
             return false;

@@ -111,13 +111,13 @@ impl Listing {
     }
 
     /// Returns true for a HEAD request.
-    pub fn head_only(&self) -> bool {
+    pub(crate) fn head_only(&self) -> bool {
         self.head_only
     }
 
     /// Returns the head for 200 without fields about length or framing;
     /// [`VariantResponse::head`](super::VariantResponse::head) lists the fields added by the driver.
-    pub fn head<'s>(&self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
+    pub(crate) fn head<'s>(&self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         scratch.clear();
         scratch.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
         let operator = self.shared.set_fields(&self.inner);
@@ -149,7 +149,7 @@ impl Listing {
 
     /// Appends the next chunk of the body, at most [`LISTING_CHUNK_BYTES`]; returns false after the last
     /// chunk.
-    pub fn next_chunk(&mut self, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn next_chunk(&mut self, out: &mut Vec<u8>) -> bool {
         let before = out.len();
         self.next_part(out, LISTING_CHUNK_BYTES);
         out.len() > before
@@ -157,7 +157,7 @@ impl Listing {
 
     /// Appends the next bytes of the body, at most `bytes_max`; returns false if no bytes remain. Little
     /// more is generated than taken, so that a slow client occupies little memory.
-    pub fn next_part(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> bool {
+    pub(crate) fn next_part(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> bool {
         while self.pending.len() < bytes_max && self.step() {}
         let size = self.pending.len().min(bytes_max);
         out.extend(self.pending.drain(..size));
@@ -165,7 +165,7 @@ impl Listing {
     }
 
     /// Returns the bytes of memory that the listing occupies while waiting to be sent.
-    pub fn held_bytes(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         let places = match &self.view {
             ListingView::Page { places, .. } => size_of_val(&places[..]),
             ListingView::Json => 0,

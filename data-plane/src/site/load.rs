@@ -46,7 +46,7 @@ impl FileLoad {
     /// loaded, or the failure is recorded (for one second, or until the file changes). Under a small budget
     /// the content may already be evicted again, so a driver repeats the request a few times and then gives
     /// up.
-    pub fn run(self) {
+    pub(crate) fn run(self) {
         let Some(slot) = self.file.slot(self.which) else {
             return;
         };

@@ -5,8 +5,6 @@
 //! as well: a [`FileLoad`] for the caller to run on another thread. A change of files makes a new [`Site`]
 //! that shares all unchanged parts with the old site.
 
-#![allow(unreachable_pub)]
-
 mod site_response;
 mod content_budget;
 mod preconditions;
@@ -167,7 +165,8 @@ impl Site {
     /// folder that was added, removed or changed, and the empty path is the whole site. Blocks. Only the
     /// named paths are read, folders recursively, and the targets of links. The rest of the tree is shared,
     /// and unchanged files keep their loaded content.
-    pub fn with_changes(&self, changes: &[PathBuf]) -> Site {
+    #[cfg(test)]
+    pub(crate) fn with_changes(&self, changes: &[PathBuf]) -> Site {
         let changes = changes.iter().map(|path| (&**path, WriteReport::Closed));
         self.with_settled_changes(changes, i64::MAX).0
     }
@@ -314,7 +313,8 @@ impl Site {
     }
 
     /// Returns the number of files and the total of the file sizes.
-    pub fn count(&self) -> (usize, u64) {
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> (usize, u64) {
         count(&self.tree)
     }
 
@@ -377,6 +377,7 @@ impl WatchedFolders {
     }
 }
 
+#[cfg(test)]
 fn count(folder: &SiteFolder) -> (usize, u64) {
     folder
         .iter()

@@ -27,7 +27,11 @@ pub enum RepresentationDate {
 
 /// Evaluates all conditions except If-Range. `tag` is a strong entity tag with quotes; `modified` is in
 /// seconds since 1970, and None without Last-Modified.
-pub fn evaluate(asks: &KnownFields<'_>, tag: &[u8], modified: Option<u64>) -> PreconditionResult {
+pub(crate) fn evaluate(
+    asks: &KnownFields<'_>,
+    tag: &[u8],
+    modified: Option<u64>,
+) -> PreconditionResult {
     evaluate_with(asks, Some(strong(tag)), || {
         modified.map(RepresentationDate::Modified)
     })
@@ -84,12 +88,12 @@ fn any_of(
 
 /// Returns true if If-Range permits a partial response: with a strong entity tag, or with exactly the date
 /// of the last change (RFC 9110 §13.1.5).
-pub fn range_applies(asks: &KnownFields<'_>, tag: &[u8], modified: Option<u64>) -> bool {
+pub(crate) fn range_applies(asks: &KnownFields<'_>, tag: &[u8], modified: Option<u64>) -> bool {
     range_applies_by(asks, Some(strong(tag)), modified)
 }
 
 /// Evaluates If-Range for a representation with an optional, possibly weak entity tag and an optional date.
-pub fn range_applies_by(
+pub(crate) fn range_applies_by(
     asks: &KnownFields<'_>,
     tag: Option<ETag<'_>>,
     modified: Option<u64>,
@@ -104,7 +108,7 @@ pub fn range_applies_by(
 }
 
 /// Returns true if the value is `*` or at least one tag satisfies the predicate.
-pub fn any_tag(values: &FieldValues<'_>, satisfies: impl Fn(&ETag<'_>) -> bool) -> bool {
+pub(crate) fn any_tag(values: &FieldValues<'_>, satisfies: impl Fn(&ETag<'_>) -> bool) -> bool {
     entity_tags(values).any(|item| match item {
         TagItem::Any => true,
         TagItem::Tag(tag) => satisfies(&tag),

@@ -14,7 +14,7 @@ use wire::h3::qpack;
 use wire::status::{Status, StatusLine};
 
 /// All heads of a variant in one allocation.
-pub struct PreparedHeads {
+pub(crate) struct PreparedHeads {
     bytes: Box<[u8]>,
     /// Starts of all heads except the first: the text for 304, the field blocks for 200 and 304, and the
     /// field sections for 200 and 304.
@@ -24,7 +24,7 @@ pub struct PreparedHeads {
 }
 
 /// Facts from which a head is built.
-pub struct HeadFacts<'a> {
+pub(crate) struct HeadFacts<'a> {
     /// Path of the file, not of a sidecar, below the root.
     pub path: &'a [u8],
     /// Bytes of the content.
@@ -45,7 +45,7 @@ pub struct HeadFacts<'a> {
 
 impl PreparedHeads {
     /// Builds the heads by the rules of the operator and of the release.
-    pub fn new(
+    pub(crate) fn new(
         rules: &SiteRules,
         published: &PublishedRules,
         facts: &HeadFacts<'_>,
@@ -57,7 +57,7 @@ impl PreparedHeads {
     }
 
     /// Builds the heads of a response with the given status and fields, in the given order.
-    pub fn of<'f>(
+    pub(crate) fn of<'f>(
         status: &StatusLine,
         fields: impl Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     ) -> PreparedHeads {
@@ -101,47 +101,49 @@ impl PreparedHeads {
     }
 
     /// Returns the text head for 200, or for the status passed to [`PreparedHeads::of`].
-    pub fn ok(&self) -> &[u8] {
+    pub(crate) fn ok(&self) -> &[u8] {
         &self.bytes[..self.splits[0]]
     }
 
     /// Returns the text head for 304.
-    pub fn not_modified(&self) -> &[u8] {
+    pub(crate) fn not_modified(&self) -> &[u8] {
         &self.bytes[self.splits[0]..self.splits[1]]
     }
 
     /// Returns the field block for 200.
-    pub fn ok_block(&self) -> &[u8] {
+    pub(crate) fn ok_block(&self) -> &[u8] {
         &self.bytes[self.splits[1]..self.splits[2]]
     }
 
     /// Returns the field block for 304.
-    pub fn not_modified_block(&self) -> &[u8] {
+    pub(crate) fn not_modified_block(&self) -> &[u8] {
         &self.bytes[self.splits[2]..self.splits[3]]
     }
 
     /// Returns the field section for 200; empty in a build without HTTP/3.
-    pub fn ok_section(&self) -> &[u8] {
+    #[cfg(feature = "http3")]
+    pub(crate) fn ok_section(&self) -> &[u8] {
         &self.bytes[self.splits[3]..self.splits[4]]
     }
 
     /// Returns the field section for 304; empty in a build without HTTP/3.
-    pub fn not_modified_section(&self) -> &[u8] {
+    #[cfg(feature = "http3")]
+    pub(crate) fn not_modified_section(&self) -> &[u8] {
         &self.bytes[self.splits[4]..]
     }
 
     /// Returns the entity tag with quotes.
-    pub fn tag(&self) -> &[u8] {
+    pub(crate) fn tag(&self) -> &[u8] {
         &self.bytes[self.tag.clone()]
     }
 
     /// Returns the bytes of all heads together.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
     /// Copies the field lines of the head for 200 for which `wanted` returns true.
-    pub fn copy_fields(&self, out: &mut Vec<u8>, wanted: impl Fn(&[u8]) -> bool) {
+    pub(crate) fn copy_fields(&self, out: &mut Vec<u8>, wanted: impl Fn(&[u8]) -> bool) {
         for (name, line) in lines(self.ok()) {
             if wanted(name) {
                 out.extend_from_slice(line);
@@ -150,19 +152,19 @@ impl PreparedHeads {
     }
 
     /// Returns the names and values of the fields in the head for 200.
-    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         lines(self.ok()).map(|(name, line)| (name, line[name.len() + 1..].trim_ascii()))
     }
 
     /// Returns the value of a field in the head for 200.
-    pub fn value(&self, field: &str) -> Option<&[u8]> {
+    pub(crate) fn value(&self, field: &str) -> Option<&[u8]> {
         let (name, line) = lines(self.ok()).find(|(name, _)| is(name, field))?;
         Some(line[name.len() + 1..].trim_ascii())
     }
 }
 
 /// Appends one field line.
-pub fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+pub(crate) fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     push_line(out, name.as_bytes(), value);
 }
 
@@ -182,7 +184,7 @@ pub fn is_content_field(name: &[u8]) -> bool {
 }
 
 /// Returns true for a field that describes the very content sent.
-pub fn is_framing(name: &[u8]) -> bool {
+pub(crate) fn is_framing(name: &[u8]) -> bool {
     [
         "Content-Type",
         "Content-Length",
@@ -194,7 +196,7 @@ pub fn is_framing(name: &[u8]) -> bool {
 }
 
 /// Returns the fields that the rules of the operator and of the release set for a path. The operator's rules win.
-pub fn set_fields<'r>(
+pub(crate) fn set_fields<'r>(
     rules: &'r SiteRules,
     published: &'r PublishedRules,
     path: &[u8],

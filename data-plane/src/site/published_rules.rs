@@ -13,7 +13,7 @@ use std::cell::Cell;
 
 /// Rules of a release. A folder has none.
 #[derive(Default)]
-pub struct PublishedRules {
+pub(crate) struct PublishedRules {
     /// Error pages: the status, and the path of the page below the root, without initial slash.
     pub errors: Vec<(u16, Box<[u8]>)>,
     /// Cache ages. The first glob that matches decides.
@@ -26,7 +26,7 @@ pub struct PublishedRules {
 
 /// Collector of the rules of a manifest.
 #[derive(Default)]
-pub struct PublishedRulesBuilder<'m> {
+pub(crate) struct PublishedRulesBuilder<'m> {
     rules: PublishedRules,
     redirects: Vec<RedirectLine<'m>>,
 }
@@ -34,7 +34,7 @@ pub struct PublishedRulesBuilder<'m> {
 impl<'m> PublishedRulesBuilder<'m> {
     /// Takes a line with a rule; a line with a file is ignored. The error is a clause with the reason that the rule is
     /// invalid.
-    pub fn push(&mut self, line: ManifestLine<'m>) -> Result<(), String> {
+    pub(crate) fn push(&mut self, line: ManifestLine<'m>) -> Result<(), String> {
         match line {
             ManifestLine::ErrorPage { status, path } => {
                 self.rules.errors.push((status, path.into()));
@@ -57,7 +57,7 @@ impl<'m> PublishedRulesBuilder<'m> {
     }
 
     /// Returns the rules.
-    pub fn finish(mut self) -> Result<PublishedRules, String> {
+    pub(crate) fn finish(mut self) -> Result<PublishedRules, String> {
         let rules = self.redirects.iter().map(|line| RedirectRule {
             status: line.status,
             is_forced: line.is_forced,
@@ -87,13 +87,13 @@ fn field(name: &[u8], value: &[u8]) -> Result<(String, String), String> {
 
 impl PublishedRules {
     /// Returns the path of the error page for a status, without the initial slash.
-    pub fn error_page(&self, status: u16) -> Option<&[u8]> {
+    pub(crate) fn error_page(&self, status: u16) -> Option<&[u8]> {
         let (_, page) = self.errors.iter().find(|(known, _)| *known == status)?;
         Some(page)
     }
 
     /// Returns the rule for Cache-Control of a file. A name with a hash of the content never gets another content.
-    pub fn cache_control(&self, path: &[u8], is_hashed: bool) -> Option<CacheControlRule> {
+    pub(crate) fn cache_control(&self, path: &[u8], is_hashed: bool) -> Option<CacheControlRule> {
         let published = self.cache.iter().find(|(glob, _)| glob.matches(path));
         let published = published.map(|(_, seconds)| CacheControlRule {
             max_age_seconds: *seconds,
@@ -106,7 +106,7 @@ impl PublishedRules {
     }
 
     /// Returns the response fields of a path, without Cache-Control if an operator's rule decides about caches.
-    pub fn fields(&self, path: &[u8], has_operators_age: bool) -> Vec<(&str, &str)> {
+    pub(crate) fn fields(&self, path: &[u8], has_operators_age: bool) -> Vec<(&str, &str)> {
         let mut fields = operator_fields(&self.headers, &[path]);
         fields.retain(|(name, _)| !(has_operators_age && is(name.as_bytes(), "Cache-Control")));
         fields
@@ -114,7 +114,10 @@ impl PublishedRules {
 
     /// Returns a comparison that is true for each path that has the same heads under both sets of rules. After many steps
     /// the comparison is false for all further paths.
-    pub fn compare_heads<'r>(&'r self, other: &'r PublishedRules) -> impl Fn(&[u8]) -> bool + 'r {
+    pub(crate) fn compare_heads<'r>(
+        &'r self,
+        other: &'r PublishedRules,
+    ) -> impl Fn(&[u8]) -> bool + 'r {
         let is_equal = self.cache == other.cache && self.headers == other.headers;
         let steps = Cell::new(0);
         move |path| {
@@ -146,7 +149,7 @@ impl PublishedRules {
     }
 
     /// Returns the bytes of memory of the rules.
-    pub fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         let text = |text: &String| size_of::<String>() + text.len();
         let fields = |fields: &[(String, String)]| {
             let fields = fields.iter();

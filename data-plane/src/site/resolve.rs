@@ -22,7 +22,7 @@ use std::sync::Arc;
 use wire::reject::Reject;
 
 /// Resource behind a path.
-pub enum Resource<'a> {
+pub(crate) enum Resource<'a> {
     /// A file.
     File(&'a Arc<SiteFile>, LazyPath<'a>),
     /// A folder requested without the final slash.
@@ -44,7 +44,7 @@ pub struct ResolvedFile {
 }
 
 /// Location of a file, assembled into a path only when the file has to be loaded.
-pub struct LazyPath<'a> {
+pub(crate) struct LazyPath<'a> {
     base: Cow<'a, [u8]>,
     rest: [&'a [u8]; 2],
     /// Whether the file stands in for a missing file, independent of the requested path.
@@ -64,7 +64,7 @@ impl<'a> LazyPath<'a> {
     }
 
     /// Returns the path below the root, without a first slash.
-    pub fn path(&self) -> Vec<u8> {
+    pub(crate) fn path(&self) -> Vec<u8> {
         [&self.base, self.rest[0], self.rest[1]].concat()
     }
 }
@@ -96,7 +96,7 @@ impl Site {
     /// for `path`: guards of the returned paths protect the file as well. Where links lead to the file,
     /// the real path is included. Where the file is a variant sent for another file (`page.html.gz`), the
     /// path of the other file is included.
-    pub fn aliases(&self, path: &[u8]) -> Vec<Vec<u8>> {
+    pub(crate) fn aliases(&self, path: &[u8]) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         let opened = match self.resolve(path) {
             Resource::File(_, place) => Some(place.path()),
@@ -137,7 +137,7 @@ impl Site {
 
     /// Returns the path as [`Site::resolved_path`] does, and whether the last entry of `try` found the
     /// file.
-    pub fn resolve_file(&self, path: &[u8]) -> Option<ResolvedFile> {
+    pub(crate) fn resolve_file(&self, path: &[u8]) -> Option<ResolvedFile> {
         match self.look_up(path) {
             (Resource::File(_, place), nth) => Some(ResolvedFile {
                 path: [b"/", place.path().as_slice()].concat(),
@@ -196,7 +196,7 @@ impl Site {
     /// Compares the tree's answer for `path` with the disk. Returns the first path that differs: a file
     /// that was replaced, added or removed, named relative to the root without a first slash. The empty
     /// path stands for the root itself. Blocks for as long as stat(2) does.
-    pub fn first_stale_path(&self, path: &[u8]) -> Option<PathBuf> {
+    pub(crate) fn first_stale_path(&self, path: &[u8]) -> Option<PathBuf> {
         // A release never changes.
         let root = self.shared.root()?;
         let inner = path.strip_prefix(b"/").unwrap_or(path);

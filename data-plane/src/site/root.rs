@@ -84,7 +84,7 @@ impl SiteRoot {
     }
 
     /// Returns true if `path` no longer leads to the root's folder.
-    pub fn moved(&self, path: &Path) -> bool {
+    pub(crate) fn moved(&self, path: &Path) -> bool {
         let now = statat(CWD, path, AtFlags::empty()).map(|now| FileMeta::of(&now));
         !now.is_ok_and(|now| (now.dev, now.ino) == self.identity)
     }
@@ -92,7 +92,7 @@ impl SiteRoot {
     /// Returns the metadata of the file that the path leads to, with one system call; None if the file is
     /// missing. The file may lie outside of the root, so the metadata may only be compared with the
     /// metadata of a scan.
-    pub fn stat(&self, path: &[u8]) -> Option<Stat> {
+    pub(crate) fn stat(&self, path: &[u8]) -> Option<Stat> {
         statat(&self.folder, path, AtFlags::empty()).ok()
     }
 
@@ -103,7 +103,10 @@ impl SiteRoot {
     }
 
     /// Opens a path without read access, and returns the real path as well: absolute, without links.
-    pub fn open_handle_and_path(&self, path: &[u8]) -> Result<(OwnedFd, PathBuf), FileError> {
+    pub(crate) fn open_handle_and_path(
+        &self,
+        path: &[u8],
+    ) -> Result<(OwnedFd, PathBuf), FileError> {
         let look = OFlags::PATH | OFlags::CLOEXEC;
         if self.symlinks == Symlinks::Inside {
             return self.walk(path, look);
@@ -143,7 +146,7 @@ impl SiteRoot {
     }
 
     /// Opens a regular file if the file is the known one, regardless of the content.
-    pub fn open_same_file(&self, path: &[u8], known: &FileMeta) -> Result<File, FileError> {
+    pub(crate) fn open_same_file(&self, path: &[u8], known: &FileMeta) -> Result<File, FileError> {
         self.open_file_if(path, &|meta| meta.same_file(known))
     }
 

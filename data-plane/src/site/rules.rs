@@ -171,7 +171,7 @@ pub enum TryPath {
 
 impl TryPath {
     /// Parses an entry. The error is a clause with the reason.
-    pub fn parse(text: &str) -> Result<TryPath, &'static str> {
+    pub(crate) fn parse(text: &str) -> Result<TryPath, &'static str> {
         let Some((before, after)) = text.split_once("$path") else {
             return match text.trim_matches('/') {
                 "" => Err("is empty"),
@@ -194,7 +194,7 @@ impl TryPath {
 }
 
 /// Returns true if the names are equal, ignoring case.
-pub fn is(name: &[u8], field: &str) -> bool {
+pub(crate) fn is(name: &[u8], field: &str) -> bool {
     name.eq_ignore_ascii_case(field.as_bytes())
 }
 

@@ -45,7 +45,7 @@ pub fn hidden(name: &[u8]) -> bool {
 
 /// Input of a scan: the root and the rules.
 #[derive(Copy, Clone)]
-pub struct ScanInput<'a> {
+pub(crate) struct ScanInput<'a> {
     /// Root of the site.
     pub root: &'a SiteRoot,
     /// Rules of the site.
@@ -55,7 +55,7 @@ pub struct ScanInput<'a> {
 }
 
 /// Reads the whole tree.
-pub fn scan(root: &SiteRoot, rules: &SiteRules) -> Result<Arc<SiteFolder>, FileError> {
+pub(crate) fn scan(root: &SiteRoot, rules: &SiteRules) -> Result<Arc<SiteFolder>, FileError> {
     let folder = root.open_folder(b"")?;
     let read = ScanInput {
         root,
@@ -71,7 +71,7 @@ pub fn scan(root: &SiteRoot, rules: &SiteRules) -> Result<Arc<SiteFolder>, FileE
 /// Files changed after `settled_ns` (Unix time) stay as in the old tree while a process has the file open for writing;
 /// if writers are unknown, recently changed files stay unless the change was reported as complete. A file without a
 /// known content is refused meanwhile. Returns the new tree, and the paths of the unfinished files.
-pub fn rescan<'p>(
+pub(crate) fn rescan<'p>(
     read: &ScanInput<'p>,
     old: &Arc<SiteFolder>,
     paths: impl Iterator<Item = (Vec<&'p [u8]>, WriteReport)>,
@@ -618,7 +618,7 @@ fn names(folder: BorrowedFd<'_>, listed: &mut Vec<u8>) -> Result<Vec<Box<[u8]>>,
 }
 
 /// Returns true if a folder lists exactly this name.
-pub fn has_name(folder: BorrowedFd<'_>, name: &[u8]) -> bool {
+pub(crate) fn has_name(folder: BorrowedFd<'_>, name: &[u8]) -> bool {
     let names = names(folder, &mut Vec::with_capacity(LISTED_BYTES));
     names.is_ok_and(|names| names.iter().any(|other| **other == *name))
 }

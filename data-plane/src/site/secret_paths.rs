@@ -147,7 +147,7 @@ impl ResolvedSecrets {
 
     /// Returns true if `name` in `folder` (absolute, without links) is a secret. A scan calls the function
     /// for every name, so bytes are compared and no path is assembled.
-    pub fn is_at(&self, folder: &Path, name: &[u8]) -> bool {
+    pub(crate) fn is_at(&self, folder: &Path, name: &[u8]) -> bool {
         let folder = bytes(folder);
         let folder = folder.strip_suffix(b"/").unwrap_or(folder);
         let is_secret = |name: &[u8]| {
@@ -159,13 +159,13 @@ impl ResolvedSecrets {
     }
 
     /// Returns true if `meta` belongs to a secret file or folder.
-    pub fn is(&self, meta: &FileMeta) -> bool {
+    pub(crate) fn is(&self, meta: &FileMeta) -> bool {
         self.files.binary_search(&(meta.dev, meta.ino)).is_ok()
     }
 
     /// Returns true if a path is a secret or lies in a secret folder. A secret folder around `root` does
     /// not count, since the operator has configured a folder inside as a root to serve.
-    pub fn covers(&self, real: &Path, root: &Path) -> bool {
+    pub(crate) fn covers(&self, real: &Path, root: &Path) -> bool {
         let is_covered = |real: &Path| {
             let mut above = real.ancestors().filter(|path| !root.starts_with(path));
             above.any(|path| self.position(bytes(path)).is_ok())
@@ -176,7 +176,7 @@ impl ResolvedSecrets {
     }
 
     /// Returns the secrets below `root`, as paths relative to `root`.
-    pub fn below<'s>(&'s self, root: &'s Path) -> impl Iterator<Item = &'s Path> {
+    pub(crate) fn below<'s>(&'s self, root: &'s Path) -> impl Iterator<Item = &'s Path> {
         let start = self.position(bytes(root)).unwrap_or_else(|start| start);
         // Between the root and the paths below may stand paths such as `/srv-2` after `/srv`.
         let begins = |path: &&PathBuf| bytes(path).starts_with(bytes(root));

@@ -55,7 +55,7 @@ pub enum SiteResponse {
 impl Site {
     /// Answers a request for `path`, decoded and relative to the site. The empty path is the site itself,
     /// requested without the slash. A response from loaded content needs no allocation.
-    pub fn answer(&self, head: &RequestHead<'_>, path: &[u8]) -> SiteResponse {
+    pub(crate) fn answer(&self, head: &RequestHead<'_>, path: &[u8]) -> SiteResponse {
         let resource = self.resolve(path);
         match resource {
             Resource::Refused(reject) => return SiteResponse::Refuse(reject),
@@ -114,14 +114,14 @@ impl Site {
     }
 
     /// Returns the path of the error page for a status: the operator's, else that of the release.
-    pub fn error_path(&self, status: Status) -> Option<&[u8]> {
+    pub(crate) fn error_path(&self, status: Status) -> Option<&[u8]> {
         let own = self.shared.rules.error_page(status.0).map(str::as_bytes);
         own.or_else(|| self.shared.published.error_page(status.0))
     }
 
     /// Returns the operator's error page for a status; None if the page is missing or unreadable. The page
     /// is sent whole (except for HEAD), because preconditions and ranges do not apply to error pages.
-    pub fn error_page(&self, status: Status, method: Method) -> Option<SiteResponse> {
+    pub(crate) fn error_page(&self, status: Status, method: Method) -> Option<SiteResponse> {
         let path = self.error_path(status)?;
         let Some(crate::site::folder::FolderNode::File(file)) = self.tree.lookup(path, b"") else {
             return None;

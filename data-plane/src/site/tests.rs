@@ -84,7 +84,7 @@ pub(in crate::site) struct Reply {
 }
 
 impl Reply {
-    pub fn field(&self, name: &str) -> Option<&str> {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (field, value) = line.split_once(": ")?;
             field.eq_ignore_ascii_case(name).then_some(value)

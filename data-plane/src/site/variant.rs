@@ -44,7 +44,7 @@ pub enum VariantContent {
 
 impl VariantContent {
     /// Returns the size in bytes.
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         match self {
             VariantContent::Memory(bytes) => bytes.len() as u64,
             VariantContent::Disk(disk) => disk.known.size,
@@ -90,12 +90,12 @@ impl DiskContent {
     }
 
     /// Returns the descriptor for `sendfile` and `pread`.
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
     /// Returns the size in bytes.
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.known.size
     }
 
@@ -103,7 +103,7 @@ impl DiskContent {
     /// after sending; after a failure, the connection must be closed. A renamed, replaced or deleted file
     /// keeps the content, so other metadata is not compared: a sweep, a backup with hard links and a change of the mode
     /// cut no download. A growing file keeps its first part.
-    pub fn unchanged(&self) -> bool {
+    pub(crate) fn unchanged(&self) -> bool {
         fstat(&self.file).is_ok_and(|stat| {
             let now = FileMeta::of(&stat);
             match self.writing {
@@ -154,7 +154,7 @@ impl DiskContent {
     /// suffices for sendfile: sendfile queues pages instead of copies, so data in the socket buffer changes
     /// with the file anyway. Concurrent requests for a file thereby share one system call. `now_us` is a
     /// process-wide clock.
-    pub fn was_unchanged(&self, now_us: u64) -> bool {
+    pub(crate) fn was_unchanged(&self, now_us: u64) -> bool {
         let seen_us = self.seen_us.load(Ordering::Relaxed);
         // The clock of another worker may be ahead.
         if seen_us != 0 && now_us.saturating_sub(seen_us) < FILE_STAT_INTERVAL_MICROSECONDS_MIN {
@@ -192,7 +192,7 @@ impl Variant {
 
     /// Builds a variant from a handler's response, to be sent again unchanged: status, all fields
     /// (including Server, Date and Content-Length), and content. `lease` is dropped with the variant.
-    pub fn of_response<'f>(
+    pub(crate) fn of_response<'f>(
         status: &StatusLine,
         fields: impl Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
         content: Box<[u8]>,
@@ -209,17 +209,17 @@ impl Variant {
     }
 
     /// Returns the variant with the coding of the content set.
-    pub fn coded(self, coding: ContentCoding) -> Variant {
+    pub(crate) fn coded(self, coding: ContentCoding) -> Variant {
         Variant { coding, ..self }
     }
 
     /// Returns 200, or the status of the cached response.
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         self.status
     }
 
     /// Returns the status with the reason phrase, which is stored only in the prepared head.
-    pub fn status_line(&self) -> StatusLine {
+    pub(crate) fn status_line(&self) -> StatusLine {
         let head = self.heads.ok().get("HTTP/1.1 200 ".len()..);
         let head = head.unwrap_or_default();
         let end = head.iter().position(|byte| *byte == b'\r');
@@ -227,12 +227,12 @@ impl Variant {
     }
 
     /// Returns the fields of the prepared head.
-    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.heads.fields()
     }
 
     /// Returns the content in memory; empty for content on disk.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match &self.content {
             VariantContent::Memory(bytes) => bytes,
             VariantContent::Disk(_) => &[],
@@ -241,7 +241,7 @@ impl Variant {
 
     /// Returns true if a process had the file open for writing when the file was loaded. The response has no validator,
     /// and no cache may keep the response.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         matches!(&self.content, VariantContent::Disk(disk) if disk.is_open())
     }
 
@@ -267,18 +267,18 @@ impl Variant {
 
     /// Returns the entity tag with quotes, always a strong tag for files; empty for a file that a process had open for
     /// writing.
-    pub fn tag(&self) -> &[u8] {
+    pub(crate) fn tag(&self) -> &[u8] {
         self.heads.tag()
     }
 
     /// Returns the bytes of the content.
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.content.size()
     }
 
     /// Returns the open file, if any. Large content always has an open file; smaller content may have a
     /// file for sendfile on plain HTTP.
-    pub fn disk(&self) -> Option<&DiskContent> {
+    pub(crate) fn disk(&self) -> Option<&DiskContent> {
         match &self.content {
             VariantContent::Disk(disk) => Some(disk),
             VariantContent::Memory(_) => self.kept.as_ref(),
@@ -286,7 +286,7 @@ impl Variant {
     }
 
     /// Returns the memory use in bytes.
-    pub fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         let content = match &self.content {
             VariantContent::Memory(bytes) => bytes.len(),
             VariantContent::Disk(_) => 0,
@@ -297,7 +297,7 @@ impl Variant {
 
     /// Returns true once in each step of 2^[`FILE_STAT_PERIOD_MILLISECONDS_LOG2`] ms: the file is due for a
     /// comparison with the disk, although no change was reported. `now_ms` is the clock of the workers.
-    pub fn is_due(&self, now_ms: u64) -> bool {
+    pub(crate) fn is_due(&self, now_ms: u64) -> bool {
         // The step number overflows after 557 years.
         let step = (now_ms >> FILE_STAT_PERIOD_MILLISECONDS_LOG2) as u32;
         let is_due = self.looked.load(Ordering::Relaxed) != step;
@@ -308,7 +308,7 @@ impl Variant {
     }
 
     /// Records a use. Only the first two uses since the last visit of the budget write to shared memory.
-    pub fn touch(&self) {
+    pub(crate) fn touch(&self) {
         let touched = self.touched.load(Ordering::Relaxed);
         if touched < 2 {
             self.touched.store(touched + 1, Ordering::Relaxed);
@@ -318,7 +318,7 @@ impl Variant {
     /// Returns true if the variant was used again since the last call. The first use, for which the variant
     /// was loaded, does not count, so that content requested once does not displace content requested
     /// often.
-    pub fn take_touch(&self) -> bool {
+    pub(crate) fn take_touch(&self) -> bool {
         let again = self.touched.load(Ordering::Relaxed) == 2;
         if again {
             self.touched.store(1, Ordering::Relaxed);

@@ -8,6 +8,7 @@ use crate::site::variant::{DiskContent, Variant, VariantContent};
 use std::sync::Arc;
 use wire::fields::ContentCoding;
 use wire::h2::hpack;
+#[cfg(feature = "http3")]
 use wire::h3::qpack;
 use wire::number_text::push_number;
 use wire::range::RangeList;
@@ -147,13 +148,13 @@ impl VariantResponse {
     }
 
     /// Returns true if the response comes from the cache.
-    pub fn is_from_cache(&self) -> bool {
+    pub(crate) fn is_from_cache(&self) -> bool {
         self.age_and_lifetime.is_some()
     }
 
     /// Returns the part of the page cache in the response.
     #[inline]
-    pub fn cache_outcome(&self) -> CacheOutcome {
+    pub(crate) fn cache_outcome(&self) -> CacheOutcome {
         match &self.age_and_lifetime {
             None => CacheOutcome::None,
             Some(kept) if kept.ttl_seconds < 0 => CacheOutcome::Stale,
@@ -162,12 +163,12 @@ impl VariantResponse {
     }
 
     /// Returns true if the head contains Date, so that the driver must not add a Date field.
-    pub fn is_dated(&self) -> bool {
+    pub(crate) fn is_dated(&self) -> bool {
         self.variant.is_dated
     }
 
     /// Appends the field lines that differ between sendings of one variant.
-    pub fn push_changing(&self, out: &mut Vec<u8>) {
+    pub(crate) fn push_changing(&self, out: &mut Vec<u8>) {
         if let Some(kept) = &self.age_and_lifetime {
             out.extend_from_slice(b"Age: ");
             push_number(out, kept.age_seconds);
@@ -183,7 +184,7 @@ impl VariantResponse {
     /// Returns the head from the status line to the line end of the last field. The driver adds Date,
     /// Connection, Strict-Transport-Security and the empty line. The heads for 200 and 304 are prepared;
     /// other heads are built in `scratch`, overwriting the content.
-    pub fn head<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
+    pub(crate) fn head<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         let heads = &self.variant.heads;
         match self.status {
             status if status == self.variant.status => return heads.ok(),
@@ -208,12 +209,12 @@ impl VariantResponse {
     }
 
     /// Returns true if the operator or the server has set the field for the file.
-    pub fn has_field(&self, field: &str) -> bool {
+    pub(crate) fn has_field(&self, field: &str) -> bool {
         self.variant.heads.value(field).is_some()
     }
 
     /// Returns the head as a field block for HTTP/2, without the fields of the driver.
-    pub fn block<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
+    pub(crate) fn block<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         let heads = &self.variant.heads;
         match self.status {
             status if status == self.variant.status => return heads.ok_block(),
@@ -227,7 +228,8 @@ impl VariantResponse {
     }
 
     /// Returns the head as a field section for HTTP/3, without the fields of the driver.
-    pub fn section<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
+    #[cfg(feature = "http3")]
+    pub(crate) fn section<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         let heads = &self.variant.heads;
         match self.status {
             status if status == self.variant.status => return heads.ok_section(),
@@ -241,7 +243,7 @@ impl VariantResponse {
     }
 
     /// Returns the bytes of the body.
-    pub fn body_len(&self) -> u64 {
+    pub(crate) fn body_len(&self) -> u64 {
         match &self.part {
             BodySelection::Whole => self.variant.size(),
             BodySelection::Nothing => 0,
@@ -251,7 +253,7 @@ impl VariantResponse {
     }
 
     /// Returns the piece of the body at index `nth`, never empty; None after the last piece.
-    pub fn piece(&self, nth: usize) -> Option<BodyPiece<'_>> {
+    pub(crate) fn piece(&self, nth: usize) -> Option<BodyPiece<'_>> {
         let content = &self.variant.content;
         match &self.part {
             BodySelection::Whole if nth == 0 => cut(content, 0, content.size()),
@@ -262,7 +264,7 @@ impl VariantResponse {
     }
 
     /// Returns the whole body, if the response has the whole content and the content is in memory.
-    pub fn whole_memory(&self) -> Option<&[u8]> {
+    pub(crate) fn whole_memory(&self) -> Option<&[u8]> {
         match (&self.part, &self.variant.content) {
             (BodySelection::Whole, VariantContent::Memory(bytes)) => Some(bytes),
             _ => None,
@@ -270,7 +272,7 @@ impl VariantResponse {
     }
 
     /// Returns the rule number for the log, if the response refuses a precondition or a range.
-    pub fn reject(&self) -> Option<Reject> {
+    pub(crate) fn reject(&self) -> Option<Reject> {
         match self.status {
             Status::PRECONDITION_FAILED => Some(Reject::PRECONDITION),
             Status::RANGE_NOT_SATISFIABLE => Some(Reject::RANGE),

@@ -15,8 +15,8 @@ mod tests;
 pub use from_folder::FolderRelease;
 pub use open::ReopenedSite;
 pub use release_rules::{ReleaseError, ReleaseRules};
-pub use retained::RetainedFiles;
-pub use tree::ReleaseContent;
+pub(super) use retained::RetainedFiles;
+pub(super) use tree::ReleaseContent;
 
 use release::store::ServedRelease;
 use wire::reject::Reject;
@@ -34,7 +34,7 @@ pub enum ReleaseState {
 
 impl ReleaseState {
     /// Returns the refusal of all requests; None for a release that is served.
-    pub fn refusal(&self) -> Option<Reject> {
+    pub(crate) fn refusal(&self) -> Option<Reject> {
         match self {
             ReleaseState::Missing => Some(Reject::RELEASE_MISSING),
             ReleaseState::Served(_) => None,

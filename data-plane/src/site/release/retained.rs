@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Files with a hash in the name of earlier releases, by their paths. A clone is cheap.
 #[derive(Clone, Default)]
-pub struct RetainedFiles(Arc<HashMap<Arc<[u8]>, RetainedFile>>);
+pub(crate) struct RetainedFiles(Arc<HashMap<Arc<[u8]>, RetainedFile>>);
 
 /// File of an earlier release. A clone is cheap.
 #[derive(Clone)]
@@ -59,7 +59,7 @@ impl RetainedFiles {
     }
 
     /// Returns the file of an earlier release at a path below the root. `now` is Unix time.
-    pub fn find(&self, path: &[u8], now: impl FnOnce() -> u64) -> Option<&Arc<SiteFile>> {
+    pub(crate) fn find(&self, path: &[u8], now: impl FnOnce() -> u64) -> Option<&Arc<SiteFile>> {
         let found = self.0.get(path)?;
         found.release.is_answered(now()).then_some(&found.file)
     }

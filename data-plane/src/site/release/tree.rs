@@ -15,7 +15,7 @@ use std::sync::Arc;
 use wire::content_coding::ContentCoding;
 
 /// Tree and rules of a release.
-pub struct ReleaseContent {
+pub(crate) struct ReleaseContent {
     /// All files and folders.
     pub tree: Arc<SiteFolder>,
     /// Rules of the manifest.
@@ -91,7 +91,7 @@ impl ReleaseContent {
     }
 
     /// Returns a tree without files.
-    pub fn empty() -> ReleaseContent {
+    pub(crate) fn empty() -> ReleaseContent {
         ReleaseContent {
             tree: Arc::new(SiteFolder::new(FOLDER_META, Vec::new(), &[])),
             published: PublishedRules::default(),

@@ -61,13 +61,13 @@ impl Balancer {
 
     /// Returns the settings in force, with the operator's changes of the balancer but without the changes
     /// of members.
-    pub fn settings(&self) -> Arc<BalancerSettings> {
+    pub(crate) fn settings(&self) -> Arc<BalancerSettings> {
         Arc::clone(self.lock().policies.current())
     }
 
     /// Replaces the list of members and all settings. Members with known URLs keep their state, and the
     /// operator's changes stay in force where the configuration did not change.
-    pub fn reconfigure(&self, settings: BalancerSettings, now_ms: u64) -> ReconfigureReport {
+    pub(crate) fn reconfigure(&self, settings: BalancerSettings, now_ms: u64) -> ReconfigureReport {
         self.reconfigure_prepared(settings, &BalancerEdits::default(), now_ms, |_| {})
     }
 
@@ -137,7 +137,7 @@ impl Balancer {
 
     /// Queues a request after [`NoMember::Busy`] with the given `session_member`. The queue has
     /// `connection.queue` places for each member with a bound.
-    pub fn wait(
+    pub(crate) fn wait(
         &self,
         request: &ChooseRequest<'_>,
         session_member: Option<MemberId>,
@@ -174,13 +174,13 @@ impl Balancer {
     }
 
     /// Tells a silent tunnel to end, in favour of a request that has waited for a place of tunnels.
-    pub fn claim_tunnel(&self, ticket: &QueueTicket, now_ms: u64) {
+    pub(crate) fn claim_tunnel(&self, ticket: &QueueTicket, now_ms: u64) {
         let usable = usable(&self.lock());
         ticket.claim_tunnel(&usable, now_ms);
     }
 
     /// Returns the places of the members after [`NoMember::Busy`] with the given `session_member`.
-    pub fn place_report(
+    pub(crate) fn place_report(
         &self,
         request: &ChooseRequest<'_>,
         session_member: Option<MemberId>,
@@ -199,13 +199,13 @@ impl Balancer {
     }
 
     /// Returns the member of the request's session, usable or not.
-    pub fn session_member(&self, request: &ChooseRequest<'_>) -> Option<Arc<Member>> {
+    pub(crate) fn session_member(&self, request: &ChooseRequest<'_>) -> Option<Arc<Member>> {
         self.lock().session_member(request.session?)
     }
 
     /// Takes one retry of a client from the budget of the balancer. A retry after a failed connection needs no
     /// budget.
-    pub fn take_retry(&self, client_hash: u64, now_ms: u64) -> bool {
+    pub(crate) fn take_retry(&self, client_hash: u64, now_ms: u64) -> bool {
         self.lock().take_retry(client_hash, now_ms)
     }
 
@@ -262,7 +262,7 @@ impl Balancer {
 
     /// Starts the check that has been due for the longest time, or returns the time of the next check. The
     /// order gives every member its turn, even if more checks are due than the caller can make.
-    pub fn next_check(&self, now_ms: u64) -> NextCheck {
+    pub(crate) fn next_check(&self, now_ms: u64) -> NextCheck {
         let members = self.members().into_iter();
         let planned = members.filter_map(|member| {
             let at_ms = member.read(|core| core.plan.next_at_ms())?;
@@ -279,7 +279,12 @@ impl Balancer {
 
     /// Records the result of a check. Requests that wait for an answer of a member are woken when the member
     /// goes down.
-    pub fn finish_check(&self, run: CheckRun, outcome: CheckOutcome, now_ms: u64) -> HealthReport {
+    pub(crate) fn finish_check(
+        &self,
+        run: CheckRun,
+        outcome: CheckOutcome,
+        now_ms: u64,
+    ) -> HealthReport {
         let member = Arc::clone(run.member());
         let change = member.record_check(outcome, now_ms);
         drop(run);
@@ -319,7 +324,7 @@ impl Balancer {
     /// Records a heartbeat from an address, for the member with the announced port or, without a port, for
     /// all members with the address. Other heartbeats are ignored; the result is true for a heartbeat of a
     /// member. `resolves_to` returns true if a host name has the address.
-    pub fn record_heartbeat(
+    pub(crate) fn record_heartbeat(
         &self,
         from: IpAddr,
         heartbeat: Heartbeat,

@@ -23,12 +23,12 @@ impl CheckRun {
     }
 
     /// Returns the member to be checked.
-    pub fn member(&self) -> &Arc<Member> {
+    pub(crate) fn member(&self) -> &Arc<Member> {
         &self.member
     }
 
     /// Returns the settings of the check.
-    pub fn settings(&self) -> &Arc<CheckSettings> {
+    pub(crate) fn settings(&self) -> &Arc<CheckSettings> {
         &self.settings
     }
 }

@@ -36,7 +36,7 @@ pub struct LeftRequest {
 
 impl LeftRequest {
     /// Records that another member answered the request.
-    pub fn record_answer_elsewhere(&self, now_ms: u64) {
+    pub(crate) fn record_answer_elsewhere(&self, now_ms: u64) {
         self.member
             .record_answer_elsewhere(self.client, self.ejections, now_ms);
     }
@@ -74,7 +74,7 @@ impl Lease {
     }
 
     /// Returns the request, to be reported again once another member has answered it.
-    pub fn left_request(&self) -> LeftRequest {
+    pub(crate) fn left_request(&self) -> LeftRequest {
         LeftRequest {
             member: Arc::clone(&self.member),
             ejections: self.ejections,
@@ -83,12 +83,12 @@ impl Lease {
     }
 
     /// Returns the relation between the session of the request and the member.
-    pub fn session(&self) -> SessionUse {
+    pub(crate) fn session(&self) -> SessionUse {
         self.session
     }
 
     /// Returns the value of the session cookie that the response has to set.
-    pub fn new_cookie(&self) -> Option<&str> {
+    pub(crate) fn new_cookie(&self) -> Option<&str> {
         self.cookie.as_deref()
     }
 
@@ -106,7 +106,7 @@ impl Lease {
     }
 
     /// Records that the request left the queue at `now_ms`, so that the wait does not count as time of the member.
-    pub fn leave_queue(&mut self, now_ms: u64) {
+    pub(crate) fn leave_queue(&mut self, now_ms: u64) {
         self.requester.began_ms = now_ms;
     }
 
@@ -116,27 +116,27 @@ impl Lease {
     }
 
     /// Records that the handshake of TLS with the member failed.
-    pub fn record_tls_failure(&mut self, now_ms: u64) -> Option<StateChange> {
+    pub(crate) fn record_tls_failure(&mut self, now_ms: u64) -> Option<StateChange> {
         self.record(RequestFailure::Tls, now_ms)
     }
 
     /// Records that the member does not speak HTTP/2.
-    pub fn record_http2_failure(&mut self, now_ms: u64) -> Option<StateChange> {
+    pub(crate) fn record_http2_failure(&mut self, now_ms: u64) -> Option<StateChange> {
         self.record(RequestFailure::Http2, now_ms)
     }
 
     /// Records that the member did not answer in time, broke off, or sent a bad answer.
-    pub fn record_failure(&mut self, now_ms: u64) -> Option<StateChange> {
+    pub(crate) fn record_failure(&mut self, now_ms: u64) -> Option<StateChange> {
         self.record(RequestFailure::Answer, now_ms)
     }
 
     /// Records that the member broke off the content of its answer.
-    pub fn record_broken_content(&mut self, now_ms: u64) -> Option<StateChange> {
+    pub(crate) fn record_broken_content(&mut self, now_ms: u64) -> Option<StateChange> {
         self.record(RequestFailure::Content, now_ms)
     }
 
     /// Records that the content of the member's answer is complete.
-    pub fn record_content(&mut self) {
+    pub(crate) fn record_content(&mut self) {
         self.member.record_content(self.ejections);
     }
 
@@ -177,7 +177,7 @@ impl Lease {
 
     /// Returns ready after the member went down since the choice. A request without any byte of an answer
     /// may then go on at another member.
-    pub fn poll_member_down(&mut self, cx: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_member_down(&mut self, cx: &Context<'_>) -> Poll<()> {
         self.member.down_watch.register(&mut self.watch, cx.waker());
         match self.member.down_watch.downs() == self.downs {
             true => Poll::Pending,
@@ -186,20 +186,20 @@ impl Lease {
     }
 
     /// Ends the watch of [`Lease::poll_member_down`], once the answer has begun.
-    pub fn end_watch(&mut self) {
+    pub(crate) fn end_watch(&mut self) {
         if let Some(key) = self.watch.take() {
             self.member.down_watch.unregister(key);
         }
     }
 
     /// Returns true if the place of the request is accounted to the client, because the member has a bound.
-    pub fn has_place(&self) -> bool {
+    pub(crate) fn has_place(&self) -> bool {
         matches!(self.holder, PlaceHolder::Client(_))
     }
 
     /// Reports the pace of the client while the call waits for the client. Returns true if the place is promised to a
     /// request of another client, and the call has to end.
-    pub fn gives_way(&mut self, pace: ClientPace, now_ms: u64) -> bool {
+    pub(crate) fn gives_way(&mut self, pace: ClientPace, now_ms: u64) -> bool {
         let place = self.member.place_use();
         let PlaceHolder::Client(held) = &mut self.holder else {
             return false;
@@ -214,7 +214,7 @@ impl Lease {
     }
 
     /// Records that the call does not wait for the client.
-    pub fn end_wait(&mut self) {
+    pub(crate) fn end_wait(&mut self) {
         if let PlaceHolder::Client(held) = &mut self.holder {
             let queue = &self.member.queue;
             queue.set_pace(held, self.member.id(), ClientPace::Fast);
@@ -222,14 +222,14 @@ impl Lease {
     }
 
     /// Records that bytes moved over a tunnel or an event stream.
-    pub fn mark_moved(&self, now_ms: u64) {
+    pub(crate) fn mark_moved(&self, now_ms: u64) {
         if let PlaceHolder::Client(held) = &self.holder {
             held.mark_moved(now_ms);
         }
     }
 
     /// Counts the request as a tunnel or an event stream. Returns false if the member has no place for another one.
-    pub fn begin_tunnel(&mut self) -> bool {
+    pub(crate) fn begin_tunnel(&mut self) -> bool {
         let place = self.member.place_use();
         match &mut self.holder {
             PlaceHolder::Client(held) => self.member.queue.begin_tunnel(held, place),
@@ -238,7 +238,7 @@ impl Lease {
     }
 
     /// Counts the request no longer as a tunnel, because the response is an ordinary one.
-    pub fn end_tunnel(&mut self) {
+    pub(crate) fn end_tunnel(&mut self) {
         let PlaceHolder::Client(held) = &mut self.holder else {
             return;
         };
@@ -249,7 +249,7 @@ impl Lease {
     }
 
     /// Returns ready if the tunnel or the event stream has to end in favour of a request of another client.
-    pub fn poll_told(&mut self, cx: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_told(&mut self, cx: &Context<'_>) -> Poll<()> {
         let PlaceHolder::Client(held) = &mut self.holder else {
             return Poll::Pending;
         };

@@ -5,8 +5,6 @@
 //! workers. The methods `byrequests`, `bytraffic` and `bybusyness` follow the order of Apache's
 //! mod_proxy_balancer exactly, and a test compares both (`tests/balancer_oracle.rs`).
 
-#![allow(unreachable_pub)]
-
 #[allow(clippy::module_inception)]
 mod balancer;
 mod candidates;

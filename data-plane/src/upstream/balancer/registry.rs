@@ -32,7 +32,7 @@ impl Balancers {
     /// Returns the registered balancer with the name of `settings`, else a new balancer. A registered
     /// balancer keeps its settings until [`Balancer::reconfigure`] is called. The registry stays as it is:
     /// [`Balancers::register`] adds a new balancer.
-    pub fn find_or_new(&self, settings: &BalancerSettings, now_ms: u64) -> Arc<Balancer> {
+    pub(crate) fn find_or_new(&self, settings: &BalancerSettings, now_ms: u64) -> Arc<Balancer> {
         self.find(&settings.name).unwrap_or_else(|| {
             let settings = settings.clone();
             Arc::new(Balancer::new(settings, &self.key, self.seed, now_ms))
@@ -40,14 +40,14 @@ impl Balancers {
     }
 
     /// Returns the registered balancer with a name.
-    pub fn find(&self, name: &str) -> Option<Arc<Balancer>> {
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Balancer>> {
         let all = self.lock();
         let mut alive = all.iter().filter_map(Weak::upgrade);
         alive.find(|balancer| balancer.name() == name)
     }
 
     /// Adds a balancer of [`Balancers::find_or_new`] unless registered.
-    pub fn register(&self, balancer: &Arc<Balancer>) {
+    pub(crate) fn register(&self, balancer: &Arc<Balancer>) {
         let mut all = self.lock();
         all.retain(|known| known.strong_count() > 0);
         let is_known = |known: &Weak<Balancer>| std::ptr::eq(known.as_ptr(), &raw const **balancer);
@@ -63,7 +63,7 @@ impl Balancers {
     }
 
     /// Returns the operator's changes of the balancer with a name.
-    pub fn edits(&self, name: &str) -> Arc<BalancerEdits> {
+    pub(crate) fn edits(&self, name: &str) -> Arc<BalancerEdits> {
         let all = self.edits.lock().unwrap_or_else(PoisonError::into_inner);
         let found = all.iter().find(|(known, _)| **known == *name);
         found.map_or_else(Arc::default, |(_, edits)| Arc::clone(edits))
@@ -86,7 +86,7 @@ impl Balancers {
     }
 
     /// Returns all registered balancers in use, in the order of registration.
-    pub fn all(&self) -> Vec<Arc<Balancer>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Balancer>> {
         self.lock().iter().filter_map(Weak::upgrade).collect()
     }
 

@@ -74,7 +74,7 @@ impl QueueTicket {
     }
 
     /// Returns true if the request waits for the place of a tunnel.
-    pub fn is_tunnel(&self) -> bool {
+    pub(crate) fn is_tunnel(&self) -> bool {
         self.is_tunnel
     }
 
