@@ -15,7 +15,7 @@ use wire::request_head::{Method, RequestHead};
 pub(super) struct AccessGate<'w, 'h> {
     pub(super) world: &'w World,
     host: &'w Host,
-    facts: &'h DispatchContext,
+    context: &'h DispatchContext,
     authorization: Option<&'h [u8]>,
     /// Requested path.
     asked: &'h [u8],
@@ -44,13 +44,13 @@ impl<'w, 'h> AccessGate<'w, 'h> {
     pub(super) fn new(
         world: &'w World,
         host: &'w Host,
-        facts: &'h DispatchContext,
+        context: &'h DispatchContext,
         head: &'h RequestHead<'h>,
     ) -> AccessGate<'w, 'h> {
         AccessGate {
             world,
             host,
-            facts,
+            context,
             authorization: head.known_fields.authorization,
             asked: &head.path,
             method: match head.method {
@@ -59,7 +59,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
                 method => method,
             },
             user: None,
-            hides_login: facts.hides_login,
+            hides_login: context.hides_login,
             is_guarded: false,
             ruled: None,
         }
@@ -117,7 +117,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         path: &[u8],
         readings: Option<&PathReadings>,
     ) -> Result<(), AccessDenied> {
-        let (client, now_ms) = (self.facts.peer.into(), self.facts.now_ms);
+        let (client, now_ms) = (self.context.peer.into(), self.context.now_ms);
         let ruled = self.ruled.get_or_insert_default();
         if let Some(bytes) = rules.body_bytes_apart(path, self.asked) {
             let largest = ruled.body_bytes.unwrap_or(self.world.limits.body_bytes);
@@ -131,7 +131,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
                 &all
             }
         };
-        let taken = match self.facts.rate {
+        let taken = match self.context.rate {
             RateCheck::Counted(counted) => rules
                 .take(paths, client, now_ms, &mut ruled.rates, counted)
                 .map(|()| counted.max(ruled.rates.len())),
@@ -156,7 +156,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         let Some(authorization) = self.authorization else {
             return Err(AccessDenied::Refuse(Reject::LOGIN_NEEDED));
         };
-        let (client, now_ms) = (self.facts.peer.into(), self.facts.now_ms);
+        let (client, now_ms) = (self.context.peer.into(), self.context.now_ms);
         let logins = &self.world.logins;
         match logins.check(users, authorization, client, now_ms) {
             LoginLookup::Known(user) => {
@@ -171,7 +171,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
 
     /// Checks the addresses of `path`. A client of both `allow` and `deny` is refused.
     pub(super) fn pass_addresses(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
-        let (peer, method) = (self.facts.peer, self.method);
+        let (peer, method) = (self.context.peer, self.method);
         let by_client = |route: &Route| {
             let is_guarded = route.allow.is_some() || route.users.is_some();
             route.deny.is_some() || (is_guarded && route.guards_method(method))

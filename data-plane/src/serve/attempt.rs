@@ -197,11 +197,17 @@ impl<'w> Attempt<'w> {
             BodyLength::Length(length) => Some(length),
             _ => None,
         };
-        let facts = (content, length, head.expect_continue);
+        let content = AnnouncedContent {
+            state: content,
+            length,
+            expects_continue: head.expect_continue,
+        };
         let body_bytes = ruled.as_ref().and_then(|ruled| ruled.body_bytes);
-        let body_bytes = body_bytes.unwrap_or(world.limits.body_bytes);
-        let bytes_max = (body_bytes, world.limits.body_discard_bytes);
-        let (refused, content) = decide(kind, facts, progress, bytes_max);
+        let bounds = ContentBounds {
+            handler_bytes_max: body_bytes.unwrap_or(world.limits.body_bytes),
+            discarded_bytes_max: world.limits.body_discard_bytes,
+        };
+        let (refused, content) = decide(kind, content, progress, bounds);
         if let Some(ruled) = ruled.as_mut().filter(|_| refused.is_some()) {
             ruled.refusal_fields = None;
         }
@@ -223,20 +229,36 @@ impl<'w> Attempt<'w> {
     }
 }
 
-/// Returns the rule that refuses the request instead of the outcome, if any, and the treatment of the
-/// content. `content` holds the state and the announced length of the content, and true if the client waits
-/// for 100 (Continue). `bytes_max` holds the largest content for a handler, and the largest content to be discarded.
+/// Content of a request as announced by its head, and as far as it was read.
+#[derive(Copy, Clone, Debug)]
+struct AnnouncedContent {
+    state: RequestContent,
+    /// Announced length in bytes.
+    length: Option<u64>,
+    /// True if the client waits for 100 (Continue) before it sends the content.
+    expects_continue: bool,
+}
+
+/// Bounds for the content of a request, in bytes.
+#[derive(Copy, Clone)]
+struct ContentBounds {
+    /// Largest content for a handler.
+    handler_bytes_max: u64,
+    /// Largest content that is read and discarded.
+    discarded_bytes_max: u64,
+}
+
+/// Returns the rule that refuses the request instead of the outcome, if any, and the treatment of the content.
 ///
 /// Guards, redirects and methods are decided by dispatch, for content of any length. Only the call of a handler is
 /// refused for the length of the content, because only a handler reads the content: a client with too large a content
 /// learns first that the content needs a login, belongs elsewhere or has the wrong method.
 fn decide(
     kind: OutcomeKind,
-    content: (RequestContent, Option<u64>, bool),
+    content: AnnouncedContent,
     progress: &Progress,
-    bytes_max: (u64, u64),
+    bounds: ContentBounds,
 ) -> (Option<Reject>, ContentAction) {
-    let (content, length, expects_continue) = content;
     let is_load_or_login = matches!(kind, OutcomeKind::Load | OutcomeKind::Login);
     let refused = match kind {
         OutcomeKind::Login if progress.logins_busy => Some(Reject::LOGINS_BUSY),
@@ -245,18 +267,18 @@ fn decide(
         }
         // A reload during the discarding of the content led the request to a handler, and the handler needs
         // the content. The client may send the request again.
-        OutcomeKind::Call if content == RequestContent::Discarded => Some(Reject::CHANGING),
+        OutcomeKind::Call if content.state == RequestContent::Discarded => Some(Reject::CHANGING),
         _ => None,
     };
-    if content != RequestContent::Pending {
+    if content.state != RequestContent::Pending {
         return (refused, ContentAction::None);
     }
     if refused.is_some() {
         return (refused, ContentAction::Refuse);
     }
-    let is_longer = |bytes_max| length.is_some_and(|length| length > bytes_max);
+    let is_longer = |bytes_max| content.length.is_some_and(|length| length > bytes_max);
     match kind {
-        OutcomeKind::Call if is_longer(bytes_max.0) => {
+        OutcomeKind::Call if is_longer(bounds.handler_bytes_max) => {
             (Some(Reject::BODY_TOO_LARGE), ContentAction::Refuse)
         }
         OutcomeKind::Call => (None, ContentAction::Stream),
@@ -264,7 +286,9 @@ fn decide(
         OutcomeKind::Login | OutcomeKind::AwaitCatchUp => (None, ContentAction::Keep),
         // A client that waits for 100 (Continue) gets the final response. Whether the content comes
         // nevertheless can't be known (RFC 9110 §10.1.1).
-        _ if expects_continue || is_longer(bytes_max.1) => (None, ContentAction::Refuse),
+        _ if content.expects_continue || is_longer(bounds.discarded_bytes_max) => {
+            (None, ContentAction::Refuse)
+        }
         _ => (None, ContentAction::Discard),
     }
 }
@@ -305,7 +329,10 @@ mod tests {
     const TOO_LONG: Option<u64> = Some(2_000);
 
     /// `body_bytes` and `body_discard_bytes`.
-    const BYTES_MAX: (u64, u64) = (1_000, 100);
+    const BOUNDS: ContentBounds = ContentBounds {
+        handler_bytes_max: 1_000,
+        discarded_bytes_max: 100,
+    };
 
     fn progress(loads_and_logins: u8, logins_busy: bool) -> Progress {
         Progress {
@@ -380,7 +407,13 @@ mod tests {
             (AwaitCatchUp, (Pending, SHORT, false),     new,     None,        Keep),
         ];
         for (kind, content, progress, refused, body) in table {
-            let decided = decide(kind, content, &progress, BYTES_MAX);
+            let (state, length, expects_continue) = content;
+            let content = AnnouncedContent {
+                state,
+                length,
+                expects_continue,
+            };
+            let decided = decide(kind, content, &progress, BOUNDS);
             assert_eq!(decided, (refused, body), "{kind:?} {content:?} {progress:?}");
         }
     }

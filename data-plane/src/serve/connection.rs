@@ -99,8 +99,8 @@ impl Connection {
         self.stream.tls.is_some()
     }
 
-    /// Returns the facts about a request, without changes on disk.
-    pub(super) fn facts(&self) -> DispatchContext {
+    /// Returns the context in which a request is dispatched, without changes on disk.
+    pub(super) fn dispatch_context(&self) -> DispatchContext {
         DispatchContext {
             audience: self.audience(),
             identity: self.identity,

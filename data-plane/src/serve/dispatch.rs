@@ -40,7 +40,7 @@ pub(crate) trait RequestBuilder {
     fn build(
         &self,
         head: &RequestHead<'_>,
-        facts: &DispatchContext,
+        context: &DispatchContext,
         user: Option<String>,
     ) -> Request;
 }
@@ -118,19 +118,19 @@ impl<'w> Dispatched<'w> {
 pub(super) fn dispatch<'w>(
     world: &'w World,
     head: &RequestHead<'_>,
-    facts: &DispatchContext,
+    context: &DispatchContext,
     request_builder: &dyn RequestBuilder,
 ) -> Dispatched<'w> {
     if &*head.path == b"*" {
         return Dispatched::unguarded(None, of_server(head.method));
     }
-    if facts.audience == Audience::Manager {
+    if context.audience == Audience::Manager {
         return Dispatched::unguarded(None, of_manager(world, head));
     }
     let Some(host) = world.hosts.find(head.host) else {
         return Dispatched::unguarded(
             None,
-            refuse(match facts.identity {
+            refuse(match context.identity {
                 Some(_) => Reject::HOST_UNKNOWN_TLS,
                 None => Reject::HOST_UNKNOWN,
             }),
@@ -145,26 +145,26 @@ pub(super) fn dispatch<'w>(
         },
     };
     let forwarded;
-    let facts = if world.trust.is_empty() {
-        facts
+    let context = if world.trust.is_empty() {
+        context
     } else {
-        match facts.behind_proxy(&world.trust, head) {
-            Ok(facts) => {
-                forwarded = facts;
+        match context.behind_proxy(&world.trust, head) {
+            Ok(context) => {
+                forwarded = context;
                 &forwarded
             }
             Err(reject) => return Dispatched::unguarded(Some(host), refuse(reject)),
         }
     };
-    if let Some(reply) = before_site(world, host, head, facts) {
+    if let Some(reply) = before_site(world, host, head, context) {
         return Dispatched::unguarded(Some(host), reply);
     }
     let route = host.target_route(&head.path);
     let mut site = SiteDispatcher {
         route,
-        gate: AccessGate::new(world, host, facts, head),
+        gate: AccessGate::new(world, host, context, head),
         host,
-        facts,
+        context,
         head,
         readings,
         request_builder,
@@ -238,12 +238,12 @@ fn before_site(
     world: &World,
     host: &Host,
     head: &RequestHead<'_>,
-    facts: &DispatchContext,
+    context: &DispatchContext,
 ) -> Option<DispatchOutcome> {
-    let secure = facts.secure;
+    let secure = context.secure;
     // A connection serves another site only if a new connection for the site would use an equal certificate
     // and equal client certificate demands (RFC 9110 §15.5.20).
-    if let Some(identity) = facts.identity {
+    if let Some(identity) = context.identity {
         match host.identity.accepts(identity) {
             Acceptance::Accepted => {}
             Acceptance::Outdated => return Some(refuse(Reject::CONNECTION_OUTDATED)),
@@ -261,7 +261,7 @@ fn before_site(
     if to_https && host.canonical.is_none() && head.host.is_empty() {
         return Some(refuse(Reject::HOST_MISSING));
     }
-    if let Some(location) = elsewhere(world, host, head, facts) {
+    if let Some(location) = elsewhere(world, host, head, context) {
         return Some(DispatchOutcome::Redirect {
             status: Status::PERMANENT_REDIRECT,
             location,
@@ -269,7 +269,7 @@ fn before_site(
     }
     // The configuration check refuses any configuration that leads here. A mistake in the check must not
     // open the site.
-    if facts.identity.is_none() && host.demands_certificate {
+    if context.identity.is_none() && host.demands_certificate {
         return Some(refuse(Reject::MISDIRECTED));
     }
     None
@@ -281,13 +281,13 @@ fn before_site(
 pub(super) fn admit(
     world: &World,
     head: &RequestHead<'_>,
-    facts: &DispatchContext,
+    context: &DispatchContext,
     path: &[u8],
 ) -> (Result<Admission, DispatchOutcome>, bool) {
     let Some(host) = world.hosts.find(head.host) else {
         return (Err(refuse(Reject::HOST_UNKNOWN)), true);
     };
-    let mut gate = AccessGate::new(world, host, facts, head);
+    let mut gate = AccessGate::new(world, host, context, head);
     // The handler may take parameters off the part of the path behind its file.
     let readings = PathReadings::of_rewritten(path);
     let readings = readings.iter().flat_map(|readings| readings.iter());
@@ -354,9 +354,9 @@ fn elsewhere(
     world: &World,
     host: &Host,
     head: &RequestHead<'_>,
-    facts: &DispatchContext,
+    context: &DispatchContext,
 ) -> Option<Vec<u8>> {
-    let secure = facts.secure;
+    let secure = context.secure;
     let to_https = !secure && host.http_redirects && world.https_port.is_some();
     let canonical = host.canonical.as_deref();
     let misnamed = canonical.is_some_and(|name| !head.host.eq_ignore_ascii_case(name))
@@ -377,7 +377,9 @@ fn elsewhere(
     location.extend_from_slice(name);
     let port = match https {
         // A proxy in front ends TLS on a port of its own.
-        true if secure && facts.identity.is_none() => asked_port(head).filter(|port| *port != 443),
+        true if secure && context.identity.is_none() => {
+            asked_port(head).filter(|port| *port != 443)
+        }
         true => world.https_port.filter(|port| *port != 443),
         false => asked_port(head).filter(|port| *port != 80),
     };
@@ -408,7 +410,7 @@ struct SiteDispatcher<'w, 'h> {
     route: Option<&'w Route>,
     gate: AccessGate<'w, 'h>,
     host: &'w Host,
-    facts: &'h DispatchContext,
+    context: &'h DispatchContext,
     head: &'h RequestHead<'h>,
     /// Readings of the requested path beside the normalised path, by the application that may answer.
     readings: Option<Box<PathReadings>>,
@@ -544,7 +546,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         let previews = match preview {
             PreviewState::Closed(previews) => previews,
             PreviewState::Open(open) => {
-                open.used_ms.store(self.facts.now_ms, Ordering::Relaxed);
+                open.used_ms.store(self.context.now_ms, Ordering::Relaxed);
                 return self.answer();
             }
         };
@@ -557,7 +559,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         if !self.may_wait() {
             return refuse(Reject::PREVIEW_CLOSED);
         }
-        let may_open = previews.wanted.push(found, self.facts.now_ms);
+        let may_open = previews.wanted.push(found, self.context.now_ms);
         let opened = may_open.then(|| self.host.change_tracker.request_recheck());
         opened.flatten().map_or(
             refuse(Reject::PREVIEW_CLOSED),
@@ -727,7 +729,7 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Returns the path and the query of a URL with the host of the request; None for a URL of another host.
     fn own_reference<'u>(&self, url: &'u [u8]) -> Option<&'u [u8]> {
         let head = self.head;
-        let proxy = self.facts.forwarded_by;
+        let proxy = self.context.forwarded_by;
         let stated = proxy.and_then(|proxy| {
             let client = stated_client(&self.gate.world.trust, proxy, head.fields);
             client.ok()?.host
@@ -822,8 +824,8 @@ impl<'w> SiteDispatcher<'w, '_> {
         }
         let caller = LookupContext {
             user: self.gate.user.as_deref(),
-            secure: self.facts.secure,
-            now_ms: self.facts.now_ms,
+            secure: self.context.secure,
+            now_ms: self.context.now_ms,
         };
         let request = || Request {
             script: script.clone(),
@@ -831,7 +833,7 @@ impl<'w> SiteDispatcher<'w, '_> {
             hides_login: self.gate.hides_login,
             ..self
                 .request_builder
-                .build(self.head, self.facts, self.gate.user.clone())
+                .build(self.head, self.context, self.gate.user.clone())
         };
         match cached.lookup(self.head, &caller, request) {
             CacheLookup::Kept(stored) => DispatchOutcome::Stored(stored),
@@ -865,13 +867,13 @@ impl<'w> SiteDispatcher<'w, '_> {
 
     fn may_wait(&self) -> bool {
         let is_bodiless = matches!(self.head.body, BodyLength::None | BodyLength::Length(0));
-        self.facts.may_wait && is_bodiless
+        self.context.may_wait && is_bodiless
     }
 
     /// Returns true if the disk may have changed before the request in a way that the current World
     /// does not show. Without changes on disk the check costs a flag and two loads.
     fn may_be_stale(&self) -> bool {
-        self.facts.has_disk_changes || !self.host.change_tracker.is_caught_up()
+        self.context.has_disk_changes || !self.host.change_tracker.is_caught_up()
     }
 
     /// Compares the answer of `site` for `path` with the disk. Returns the wait for the next World if
@@ -1022,7 +1024,7 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Returns true if the stored page must be compared with the disk. Without changes on disk the
     /// check costs a few loads.
     fn must_compare(&self, stored: &VariantResponse) -> bool {
-        stored.variant.is_due(self.facts.now_ms) || stored.is_fallback || self.may_be_stale()
+        stored.variant.is_due(self.context.now_ms) || stored.is_fallback || self.may_be_stale()
     }
 
     /// Returns the outcome for an answer of the site, or the wait for the next World if the disk

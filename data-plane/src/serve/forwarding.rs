@@ -12,7 +12,7 @@ use wire::reject::Reject;
 use wire::request_head::RequestHead;
 
 impl DispatchContext {
-    /// Returns the facts with the client of the request in place of a trusted proxy.
+    /// Returns the context with the client of the request in place of a trusted proxy.
     ///
     /// # Errors
     /// The fields of the proxy name two clients.

@@ -14,7 +14,7 @@ use wire::request_head::RequestHead;
 pub(super) fn handler_request(
     head: &RequestHead<'_>,
     user: Option<String>,
-    facts: &DispatchContext,
+    context: &DispatchContext,
     ends: Endpoints,
     body: PipeReader,
     subrequests: Rc<dyn Subrequests>,
@@ -34,14 +34,14 @@ pub(super) fn handler_request(
         rewrite: Rewrite::default(),
         script: None,
         fields,
-        peer: facts.peer,
+        peer: context.peer,
         ends,
-        secure: facts.secure,
-        forwarding: facts
+        secure: context.secure,
+        forwarding: context
             .forwarded_by
             .map(|proxy| Forwarding { proxy, host: None }),
         user,
-        hides_login: facts.hides_login,
+        hides_login: context.hides_login,
         length: head.body,
         expects_continue: head.expect_continue,
         body,

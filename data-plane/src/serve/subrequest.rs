@@ -33,7 +33,7 @@ use wire::status::Status;
 /// Access to the server for the handlers of one client's request.
 pub(super) struct WorkerSubrequests {
     pub(super) context: Rc<WorkerContext>,
-    pub(super) facts: DispatchContext,
+    pub(super) dispatch_context: DispatchContext,
     ends: Endpoints,
     /// Fingerprint of the guards at the time of the client's request.
     guards: u64,
@@ -47,25 +47,27 @@ pub(super) struct WorkerSubrequests {
 pub(super) fn client_request(
     context: &Rc<WorkerContext>,
     head: &RequestHead<'_>,
-    facts: &DispatchContext,
+    dispatch_context: &DispatchContext,
     user: Option<String>,
     body: PipeReader,
     memory: BodyAccount,
 ) -> Request {
-    let mut ends = match facts.endpoints {
+    let mut ends = match dispatch_context.endpoints {
         EndpointLookup::Row(row) => context.endpoints(row),
         EndpointLookup::Known(ends) => ends,
     };
     let world = context.world();
-    let mut facts = *facts;
+    let mut dispatch_context = *dispatch_context;
     let mut client_host = None;
     if !world.trust.is_empty() {
         // The dispatch has refused a request with contradictory fields.
-        facts = facts.behind_proxy(&world.trust, head).unwrap_or(facts);
+        dispatch_context = dispatch_context
+            .behind_proxy(&world.trust, head)
+            .unwrap_or(dispatch_context);
         let stated = |proxy| stated_client(&world.trust, proxy, head.fields).ok();
-        if let Some(client) = facts.forwarded_by.and_then(stated) {
+        if let Some(client) = dispatch_context.forwarded_by.and_then(stated) {
             // A proxy that sends a request of its own has the port of the connection.
-            if facts.forwarded_by != Some(facts.peer) {
+            if dispatch_context.forwarded_by != Some(dispatch_context.peer) {
                 ends.client_port = client.port;
             }
             client_host = client.host;
@@ -74,16 +76,16 @@ pub(super) fn client_request(
     let subrequests = Rc::new(WorkerSubrequests {
         context: Rc::clone(context),
         // The client's request counts once, and its subrequests do not.
-        facts: DispatchContext {
+        dispatch_context: DispatchContext {
             rate: RateCheck::EXEMPT,
-            ..facts
+            ..dispatch_context
         },
         ends,
         guards: world.guards,
         guarded: None,
         memory: memory.clone(),
     });
-    let mut request = handler_request(head, user, &facts, ends, body, subrequests);
+    let mut request = handler_request(head, user, &dispatch_context, ends, body, subrequests);
     request.memory = memory;
     if let Some(forwarding) = &mut request.forwarding {
         forwarding.host = client_host.map(<[u8]>::to_vec);
@@ -95,12 +97,19 @@ impl RequestBuilder for Rc<WorkerContext> {
     fn build(
         &self,
         head: &RequestHead<'_>,
-        facts: &DispatchContext,
+        dispatch_context: &DispatchContext,
         user: Option<String>,
     ) -> Request {
         let (writer, body) = pipe(1);
         writer.finish();
-        client_request(self, head, facts, user, body, BodyAccount::default())
+        client_request(
+            self,
+            head,
+            dispatch_context,
+            user,
+            body,
+            BodyAccount::default(),
+        )
     }
 }
 
@@ -108,9 +117,9 @@ impl Subrequests for WorkerSubrequests {
     fn fetch(&self, subrequest: Subrequest) -> LocalBoxFuture<Result<Response, HandlerError>> {
         let asking = SubrequestTask {
             context: Rc::clone(&self.context),
-            facts: DispatchContext {
+            dispatch_context: DispatchContext {
                 hides_login: subrequest.hides_login,
-                ..self.facts
+                ..self.dispatch_context
             },
             ends: self.ends,
             text: text(&subrequest),
@@ -126,9 +135,9 @@ impl Subrequests for WorkerSubrequests {
     fn authorize(&self, admission: AccessCheck) -> LocalBoxFuture<Result<Admission, HandlerError>> {
         let admitting = AccessCheckTask {
             context: Rc::clone(&self.context),
-            facts: DispatchContext {
+            dispatch_context: DispatchContext {
                 endpoints: EndpointLookup::Known(self.ends),
-                ..self.facts
+                ..self.dispatch_context
             },
             text: admission_text(&admission),
             path: admission.path,
@@ -141,7 +150,7 @@ impl Subrequests for WorkerSubrequests {
     fn with_guard_flag(&self, guarded: Rc<Cell<bool>>) -> Rc<dyn Subrequests> {
         Rc::new(WorkerSubrequests {
             context: Rc::clone(&self.context),
-            facts: self.facts,
+            dispatch_context: self.dispatch_context,
             ends: self.ends,
             guards: self.guards,
             guarded: Some(guarded),
@@ -206,7 +215,7 @@ fn admission_text(admission: &AccessCheck) -> Vec<u8> {
 /// A check of a path against the guards.
 struct AccessCheckTask {
     context: Rc<WorkerContext>,
-    facts: DispatchContext,
+    dispatch_context: DispatchContext,
     text: Vec<u8>,
     path: Vec<u8>,
     method: Method,
@@ -233,11 +242,11 @@ impl AccessCheckTask {
             return Err(refused(Reject::ADDRESS_DENIED));
         };
         head.method = self.method;
-        let facts = DispatchContext {
+        let dispatch_context = DispatchContext {
             now_ms: self.context.clock.millis(),
-            ..self.facts
+            ..self.dispatch_context
         };
-        let (admitted, is_guarded) = admit(&world, &head, &facts, &self.path);
+        let (admitted, is_guarded) = admit(&world, &head, &dispatch_context, &self.path);
         if let Some(note) = self.guarded.as_ref().filter(|_| is_guarded) {
             note.set(true);
         }
@@ -267,7 +276,7 @@ enum AccessCheckStep {
 
 struct SubrequestTask {
     context: Rc<WorkerContext>,
-    facts: DispatchContext,
+    dispatch_context: DispatchContext,
     ends: Endpoints,
     text: Vec<u8>,
     version: Version,
@@ -310,15 +319,15 @@ impl SubrequestTask {
         // The script may have changed a file just before its redirect, so the poller looks for changes on
         // disk.
         self.context.poller.check_inotify();
-        let facts = DispatchContext {
+        let dispatch_context = DispatchContext {
             now_ms: self.context.clock.millis(),
             has_disk_changes: self.context.poller.has_unread_changes(),
             // The client's connection may have closed, and its row may belong to another connection.
             endpoints: EndpointLookup::Known(self.ends),
             may_wait: progress.may_wait(RequestContent::None),
-            ..self.facts
+            ..self.dispatch_context
         };
-        let dispatched = dispatch(&world, &head, &facts, &self.context);
+        let dispatched = dispatch(&world, &head, &dispatch_context, &self.context);
         let guarded = dispatched.guarded;
         // A response under other guards than at the time of the client's request counts as guarded, and is
         // not cached for all clients: a later configuration may restore the earlier guards, and cached
@@ -376,14 +385,20 @@ impl SubrequestTask {
         writer.finish();
         let view = WorkerSubrequests {
             context: Rc::clone(&self.context),
-            facts: self.facts,
+            dispatch_context: self.dispatch_context,
             ends: self.ends,
             guards: self.guards,
             guarded: self.guarded.clone(),
             memory: self.memory.clone(),
         };
-        let mut request =
-            handler_request(head, user, &self.facts, self.ends, reader, Rc::new(view));
+        let mut request = handler_request(
+            head,
+            user,
+            &self.dispatch_context,
+            self.ends,
+            reader,
+            Rc::new(view),
+        );
         request.hops = self.hops;
         request.memory = self.memory.clone();
         handler.start(request)

@@ -21,10 +21,10 @@ pub fn find_balancer(typed: &str, names: &[&str]) -> Result<usize, String> {
 
 /// Returns the first 64 characters of a word of letters, digits and `more`; None for any other text. A link of a
 /// foreign page to the manager could otherwise make the manager show sentences of the foreign page.
-fn shown_word<'t>(typed: &'t str, more: &str) -> Option<&'t str> {
+fn shown_word<'t>(word: &'t str, more: &str) -> Option<&'t str> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || more.contains(c);
-    let is_shown = typed.chars().all(is_word);
-    is_shown.then(|| &typed[..typed.len().min(UNKNOWN_NAME_BYTES_MAX)])
+    let is_shown = word.chars().all(is_word);
+    is_shown.then(|| &word[..word.len().min(UNKNOWN_NAME_BYTES_MAX)])
 }
 
 /// Returns the index of the member with the URL, the host and port, or the route `typed`. Each member is

@@ -35,7 +35,7 @@ use std::sync::Arc;
 pub(super) struct HostBuilder<'b> {
     pub(super) config: &'b Config,
     pub(super) site: &'b config::SiteConfig,
-    pub(super) supplies: &'b SharedResources,
+    pub(super) resources: &'b SharedResources,
     pub(super) entries: &'b LedgerEntries<'b>,
     pub(super) member_tls: &'b MemberTlsClients<'b>,
     pub(super) previous: Option<&'b World>,
@@ -259,7 +259,7 @@ impl HostBuilder<'_> {
         }
         let release = self.previous.zip(rules.release.as_ref());
         let former = release.and_then(|(world, release)| world.site_of_release(release));
-        let budget = self.supplies.budget.clone();
+        let budget = self.resources.budget.clone();
         Site::open_after(rules, budget, former.map(|site| &**site)).map(Arc::new)
     }
 

@@ -32,27 +32,27 @@ use request_rules::cors_paths;
 use std::sync::Arc;
 use tls::{challenges, tls};
 
-/// Builds a World without side effects: no log is opened, and the ledgers in `supplies` stay as they are.
+/// Builds a World without side effects: no log is opened, and the ledgers in `resources` stay as they are.
 /// Before the World is served, [`open_access_logs`] opens the logs and [`World::register`] registers the
 /// new entries. Sites of `previous` with the same rules are reused with all loaded files, since a watch
 /// keeps the files up to date. `now` is the Unix time in seconds.
 pub fn build(
     config: &Config,
-    supplies: &SharedResources,
+    resources: &SharedResources,
     previous: Option<&World>,
     now: u64,
 ) -> Result<World, OperatorError> {
-    let entries = LedgerEntries::new(config, supplies);
+    let entries = LedgerEntries::new(config, resources);
     let member_tls = MemberTlsClients::new(config, previous);
     let secrets = SecretPaths::new(config.secret_paths());
     let server_access = entries.access();
     let mut errors = Vec::new();
-    let tls = tls(config, supplies, previous, now).unwrap_or_else(|error| {
+    let tls = tls(config, resources, previous, now).unwrap_or_else(|error| {
         errors.push(error);
         None
     });
     let quic = tls.as_ref().and_then(|tls| tls.quic());
-    let h3_port = supplies.h3_port.filter(|_| quic.is_some());
+    let h3_port = resources.h3_port.filter(|_| quic.is_some());
     // A mistake in one site does not hide the mistakes in further sites.
     let sites = config.sites.iter().enumerate();
     let hosts = OperatorError::collect(sites.map(|(at, site)| {
@@ -60,7 +60,7 @@ pub fn build(
         let builder = HostBuilder {
             config,
             site,
-            supplies,
+            resources,
             entries: &entries,
             member_tls: &member_tls,
             previous,
@@ -69,7 +69,7 @@ pub fn build(
             headers: Arc::new(headers(config, site)?),
             cors_paths: cors_paths(site),
             change_tracker: before.map_or_else(
-                || SiteChangeTracker::new(&supplies.change_tracker),
+                || SiteChangeTracker::new(&resources.change_tracker),
                 |host| host.change_tracker.clone(),
             ),
         };
@@ -94,10 +94,10 @@ pub fn build(
         tls,
         hosts: Hosts::new(hosts),
         access: server_access,
-        logins: supplies.logins.clone(),
-        https_port: supplies.https_port,
+        logins: resources.logins.clone(),
+        https_port: resources.https_port,
         h2c: config.server.h2c,
-        challenges: challenges(config, supplies),
+        challenges: challenges(config, resources),
         trust: allow_list(config, &config.server.trust)?,
         h3_port,
         backends: entries.backends,
@@ -105,7 +105,7 @@ pub fn build(
         tls_clients: member_tls.finish(),
         counts: entries.counts,
         routes: entries.routes,
-        without_site: Arc::clone(supplies.routes.without_site()),
+        without_site: Arc::clone(resources.routes.without_site()),
         manager: None,
     })
 }

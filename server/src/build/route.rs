@@ -228,8 +228,8 @@ impl HostBuilder<'_> {
                 .balancer(balancer, &settings, self.member_tls)?,
             forward: proxy.forward.clone(),
             path: prefix.into(),
-            pseudonym: Arc::clone(&self.supplies.pseudonym),
-            refusals: Arc::clone(&self.supplies.refusals),
+            pseudonym: Arc::clone(&self.resources.pseudonym),
+            refusals: Arc::clone(&self.resources.refusals),
         }))
     }
 
@@ -251,7 +251,7 @@ impl HostBuilder<'_> {
             |it: &config::InterpreterConfig| (it.ending.clone(), it.program.get_ref().clone());
         let site_root = self.site.root.as_ref().unwrap_or(folder).get_ref();
         Ok(CgiHandler::new(cgi::CgiSettings {
-            programs: Arc::clone(&self.supplies.programs),
+            programs: Arc::clone(&self.resources.programs),
             bounds: self.bounds(),
             document_root: site_root
                 .canonicalize()
@@ -280,7 +280,7 @@ impl HostBuilder<'_> {
         let program = find_http_backend().map_err(|(what, help)| point(what, help))?;
         let seconds = self.config.server.limits.git_seconds;
         Ok(Arc::new(GitSettings {
-            programs: Arc::clone(&self.supplies.programs),
+            programs: Arc::clone(&self.resources.programs),
             // A pack can be as large as its repository, and the transfer takes as long as the client's line
             // needs.
             bounds: CallLimits {
@@ -298,7 +298,7 @@ impl HostBuilder<'_> {
             pushes: if self.config.deployments().is_empty() {
                 None
             } else {
-                Some(self.supplies.pushes.clone())
+                Some(self.resources.pushes.clone())
             },
             secrets: SecretPaths::new(vec![self.config.server.state.get_ref().clone()]),
             is_guarded: self.has_guards_below(prefix),
@@ -331,7 +331,7 @@ impl HostBuilder<'_> {
             program.map_err(|(what, help)| self.config.point(git.folder.span(), what, help))?;
         let server = &self.config.server;
         let browse = BrowseSettings {
-            limiter: Arc::clone(&self.supplies.readers),
+            limiter: Arc::clone(&self.resources.readers),
             git: program,
             sandbox: crate::git::sandbox_repository::home(server.state.get_ref()),
             is_private: self.is_guarded(prefix),
@@ -356,7 +356,7 @@ impl HostBuilder<'_> {
             silent: Duration::from_secs(limits.script_silent_seconds.into()),
             patience: Duration::ZERO,
             spool_limit: Some(SpoolLimit {
-                spool: Arc::clone(self.supplies.programs.spool()),
+                spool: Arc::clone(self.resources.programs.spool()),
                 bytes_max: limits.spooled_bytes,
             }),
             change_tracker: self.change_tracker.clone(),
@@ -389,7 +389,7 @@ impl HostBuilder<'_> {
         let site = self.site.names.first().map(|name| name.get_ref().as_str());
         let site: Arc<str> = site.unwrap_or("*").into();
         CacheLayer {
-            cache: self.supplies.cache.clone(),
+            cache: self.resources.cache.clone(),
             rule,
             route: route_key(&site, self.site, route),
             passes_tunnels: route.upgrade,

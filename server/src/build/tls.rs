@@ -10,10 +10,10 @@ use std::sync::Arc;
 /// Returns the ledger of pending challenges if the configuration has ACME.
 pub(super) fn challenges(
     config: &Config,
-    supplies: &SharedResources,
+    resources: &SharedResources,
 ) -> Option<Arc<PendingChallenges>> {
     let acme = config.tls.acme.as_ref();
-    acme.map(|_| Arc::clone(&supplies.challenges))
+    acme.map(|_| Arc::clone(&resources.challenges))
 }
 
 fn pair(config: &Config, site: &config::SiteConfig) -> PairSpec {
@@ -32,11 +32,11 @@ fn pair(config: &Config, site: &config::SiteConfig) -> PairSpec {
 
 pub(super) fn tls(
     config: &Config,
-    supplies: &SharedResources,
+    resources: &SharedResources,
     previous: Option<&World>,
     now: u64,
 ) -> Result<Option<Arc<Tls>>, OperatorError> {
-    let (Some(tickets), Some(self_signed)) = (&supplies.tickets, &supplies.self_signed) else {
+    let (Some(tickets), Some(self_signed)) = (&resources.tickets, &resources.self_signed) else {
         return Ok(None);
     };
     let mut settings = TlsSettings::new(tickets.clone());
@@ -48,7 +48,7 @@ pub(super) fn tls(
         let names = names.iter().map(|name| name.get_ref().clone()).collect();
         settings.ciphers = Ciphers::List(names);
     }
-    settings.challenges = challenges(config, supplies);
+    settings.challenges = challenges(config, resources);
     let sites = config.sites.iter();
     let pairs: Vec<PairSpec> = sites.map(|site| pair(config, site)).collect();
     let before = previous.and_then(|world| world.tls.as_deref());

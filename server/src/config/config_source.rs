@@ -215,8 +215,11 @@ impl Overrides {
     }
 }
 
-fn listen(option: &str, typed: &[String]) -> Result<Vec<Spanned<ListenAddress>>, OperatorError> {
-    if typed.iter().any(|address| address == "off") {
+fn listen(
+    option: &str,
+    addresses: &[String],
+) -> Result<Vec<Spanned<ListenAddress>>, OperatorError> {
+    if addresses.iter().any(|address| address == "off") {
         return Ok(Vec::new());
     }
     let parse = |address: &String| {
@@ -225,7 +228,7 @@ fn listen(option: &str, typed: &[String]) -> Result<Vec<Spanned<ListenAddress>>,
         })?;
         Ok(Spanned::new(0..0, listen))
     };
-    typed.iter().map(parse).collect()
+    addresses.iter().map(parse).collect()
 }
 
 /// Returns `user` of `[server]` in a configuration file; `None` if the file is missing or has no such key. The file is

@@ -35,9 +35,9 @@ pub(super) fn checked(config: &Config) -> Result<Vec<OperatorError>, OperatorErr
         return Ok(warnings);
     }
     let now = clock::unix_seconds_now();
-    let supplies = SharedResources::in_memory(config, now)?;
+    let resources = SharedResources::in_memory(config, now)?;
     let config = build::without_missing_roots(config.clone());
-    errors.extend(build::build(&config, &supplies, None, now).err());
+    errors.extend(build::build(&config, &resources, None, now).err());
     OperatorError::all(errors).map_or(Ok(warnings), Err)
 }
 
@@ -50,7 +50,7 @@ pub(super) fn check(
     let (mut errors, mut warnings) = config::inspect(&config);
     warnings.extend(scripts_of_root(&config));
     let now = clock::unix_seconds_now();
-    let supplies = SharedResources::in_memory(&config, now)?;
+    let resources = SharedResources::in_memory(&config, now)?;
     let names: Vec<&str> = config
         .sites
         .iter()
@@ -74,9 +74,9 @@ pub(super) fn check(
         format!("{name} is deployed from {branch} of {repository}")
     }));
     let (manager, _) = new_manager(Instant::now())?;
-    errors.extend(manager_handler(&config, &supplies.logins, &manager).err());
+    errors.extend(manager_handler(&config, &resources.logins, &manager).err());
     let config = build::without_missing_roots(config);
-    match build::build(&config, &supplies, None, now) {
+    match build::build(&config, &resources, None, now) {
         Ok(world) => {
             warnings.extend(unmanaged.into_iter().filter(|_| errors.is_empty()));
             let tls = world.tls.iter().flat_map(|tls| tls.warnings());

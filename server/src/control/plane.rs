@@ -166,17 +166,17 @@ impl ControlPlane {
         let cache = load_pages(&config, origin, &budget);
         let memory = (budget, body_memory);
         let edits = Edits::load(&mut config);
-        let supplies = shared_resources(&config, &listeners, sinks, tls, cache, memory, pushes)?;
-        edits.register(&supplies.balancers);
-        supplies.programs.spool().remove_leftovers();
+        let resources = shared_resources(&config, &listeners, sinks, tls, cache, memory, pushes)?;
+        edits.register(&resources.balancers);
+        resources.programs.spool().remove_leftovers();
         let seen = stamp_config_files(&config);
-        compress_in_background(supplies.budget.clone());
-        let acme = AcmeHandle::new(supplies.challenges.clone());
+        compress_in_background(resources.budget.clone());
+        let acme = AcmeHandle::new(resources.challenges.clone());
         let (manager, manager_requests) = new_manager(origin)?;
         let publisher = Publisher::start(
             config,
             listeners,
-            supplies,
+            resources,
             count,
             pending_head_bytes,
             origin,

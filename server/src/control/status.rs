@@ -77,9 +77,9 @@ impl StatusView {
     pub(super) fn status(&self) -> Status {
         let now = clock::unix_seconds_now();
         let totals = self.stats.totals();
-        let supplies = &self.resources;
+        let resources = &self.resources;
         let pairs = self.world.tls.iter().flat_map(|tls| tls.summary());
-        let shares = supplies.refusals.each();
+        let shares = resources.refusals.each();
         Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
@@ -95,12 +95,12 @@ impl StatusView {
                 .each()
                 .map(|(name, _, value)| (name, value))
                 .collect(),
-            content_bytes: supplies.budget.bytes_used(),
-            content_bytes_max: supplies.budget.bytes_max(),
-            body_bytes: supplies.body_memory.bytes(),
-            body_bytes_max: supplies.body_memory.bytes_max(),
-            pages: supplies.cache.summary(),
-            log_lines_lost: supplies.sinks.lines_lost(),
+            content_bytes: resources.budget.bytes_used(),
+            content_bytes_max: resources.budget.bytes_max(),
+            body_bytes: resources.body_memory.bytes(),
+            body_bytes_max: resources.body_memory.bytes_max(),
+            pages: resources.cache.summary(),
+            log_lines_lost: resources.sinks.lines_lost(),
             datagrams_lost: self.datagrams_lost,
             shares: shares.map(|(share, count)| (share.name(), count)).collect(),
             certificates: pairs
@@ -110,7 +110,7 @@ impl StatusView {
             deployments: self.deployments.clone(),
             edits_in_force: self.edits_in_force,
             edits_fault: self.edits_fault.clone(),
-            unreachable_backends: supplies.backends.unreachable(),
+            unreachable_backends: resources.backends.unreachable(),
             refusals: self.refusals(),
             releases: self.releases.clone(),
             unmanaged_names: self.unmanaged_names.clone(),

@@ -67,12 +67,12 @@ impl H1Call {
         memory: BodyAccount,
     ) -> H1Call {
         let (writer, reader) = counted_pipe(limits::PIPE_BYTES, &memory);
-        let facts = connection.facts();
+        let dispatch_context = connection.dispatch_context();
         let user = line.user.map(str::to_owned);
         let mut request = client_request(
             &connection.context,
             head,
-            &facts,
+            &dispatch_context,
             user,
             reader,
             memory.clone(),

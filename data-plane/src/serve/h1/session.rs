@@ -603,12 +603,12 @@ impl H1Session {
         bytes: &[u8],
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
-        let facts = DispatchContext {
+        let dispatch_context = DispatchContext {
             rate: self.progress.rate(),
             has_disk_changes: self.connection.context.poller.has_unread_changes(),
-            ..self.connection.facts()
+            ..self.connection.dispatch_context()
         };
-        let dispatched = dispatch(world, head, &facts, &self.connection.context);
+        let dispatched = dispatch(world, head, &dispatch_context, &self.connection.context);
         let attempt = Attempt::of(
             dispatched,
             world,
@@ -701,13 +701,13 @@ impl H1Session {
             BodyLength::None | BodyLength::Length(0) => RequestContent::None,
             _ => RequestContent::Discarded,
         };
-        let facts = DispatchContext {
+        let dispatch_context = DispatchContext {
             may_wait: self.progress.may_wait(body),
             rate: self.progress.rate(),
             has_disk_changes: self.connection.context.poller.has_unread_changes(),
-            ..self.connection.facts()
+            ..self.connection.dispatch_context()
         };
-        let dispatched = dispatch(world, head, &facts, &self.connection.context);
+        let dispatched = dispatch(world, head, &dispatch_context, &self.connection.context);
         let attempt = Attempt::of(dispatched, world, head, body, &self.progress);
         self.progress.record_rate(&attempt);
         self.respond(world, head, attempt, head_bytes, end, cx)

@@ -50,9 +50,16 @@ impl H2Session<'_> {
         };
         let (status, phase) = (Status::CLIENT_LEFT, RequestPhase::Handler);
         let record = line.keep(status, phase, &self.context, self.who);
-        let facts = self.connection.facts();
+        let dispatch_context = self.connection.dispatch_context();
         let context = &self.context;
-        let mut request = client_request(context, head, &facts, user, reader, memory.clone());
+        let mut request = client_request(
+            context,
+            head,
+            &dispatch_context,
+            user,
+            reader,
+            memory.clone(),
+        );
         let interim = InterimReceiver::default();
         request.interim = interim.sender();
         request.active = record.active();

@@ -90,13 +90,13 @@ impl H2Session<'_> {
             RequestContent::Pending
         };
         let mut progress = Progress::default();
-        let facts = DispatchContext {
+        let dispatch_context = DispatchContext {
             may_wait: progress.may_wait(body),
             rate: progress.rate(),
             has_disk_changes: self.context.poller.has_unread_changes(),
-            ..self.connection.facts()
+            ..self.connection.dispatch_context()
         };
-        let dispatched = dispatch(world, &head, &facts, &self.context);
+        let dispatched = dispatch(world, &head, &dispatch_context, &self.context);
         let attempt = Attempt::of(dispatched, world, &head, body, &progress);
         // The response doesn't wait for the end of discarded content, unlike over HTTP/1.1, where the
         // framing of the content must prove sound first: a waiting head could be many times larger than
@@ -320,13 +320,13 @@ impl H2Session<'_> {
             (false, true) => RequestContent::None,
             (false, false) => RequestContent::Pending,
         };
-        let facts = DispatchContext {
+        let dispatch_context = DispatchContext {
             may_wait: progress.may_wait(body),
             rate: progress.rate(),
             has_disk_changes: self.context.poller.has_unread_changes(),
-            ..self.connection.facts()
+            ..self.connection.dispatch_context()
         };
-        let dispatched = dispatch(&world, &head, &facts, &self.context);
+        let dispatched = dispatch(&world, &head, &dispatch_context, &self.context);
         let attempt = Attempt::of(dispatched, &world, &head, body, &progress);
         if discards_content(&attempt)
             && let Some(stream) = self.h2.stream(id)

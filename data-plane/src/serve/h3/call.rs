@@ -86,7 +86,7 @@ impl H3Call {
         let mut request = client_request(
             context,
             head,
-            &session.facts(),
+            &session.dispatch_context(),
             user,
             reader,
             memory.clone(),

@@ -136,13 +136,13 @@ impl H3Exchange {
         } else {
             RequestContent::Pending
         };
-        let facts = DispatchContext {
+        let dispatch_context = DispatchContext {
             may_wait: progress.may_wait(body),
             rate: progress.rate(),
             has_disk_changes: self.context().poller.has_unread_changes(),
-            ..self.session.facts()
+            ..self.session.dispatch_context()
         };
-        let dispatched = dispatch(world, &head, &facts, self.context());
+        let dispatched = dispatch(world, &head, &dispatch_context, self.context());
         let attempt = Attempt::of(dispatched, world, &head, body, progress);
         self.prioritise(request);
         let mut progress = *progress;

@@ -347,7 +347,7 @@ impl H3Session {
         self.quic.close(varint(code), reason.as_bytes());
     }
 
-    pub(super) fn facts(&self) -> DispatchContext {
+    pub(super) fn dispatch_context(&self) -> DispatchContext {
         DispatchContext {
             audience: Audience::Public,
             identity: Some(self.identity),
