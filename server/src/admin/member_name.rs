@@ -1,7 +1,7 @@
 //! Search for a balancer and a member by the operator's words. Pure.
 
 use crate::admin::limits::UNKNOWN_NAME_BYTES_MAX;
-use crate::config::suggest;
+use cli::suggest;
 use data_plane::upstream::settings::{MemberHost, MemberUrl};
 
 /// Returns the index of the balancer with the name. An error says which names exist.

@@ -2,15 +2,17 @@
 //! configuration, and need no running server. A running server supplies its hit counts for a backup, and is
 //! told to serve the restored content.
 
+use cli::output::print_message;
+use cli::output::print_result;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::control_client::{ControlResponse, ask_if_running};
-use super::parse::ParsedArguments;
 use crate::admin::command::{Command, HitsFormat, StatusFormat};
 use crate::backup;
+use crate::cli::arguments::ParsedArguments;
 use crate::config::{Config, ConfigSource, OperatorError, Overrides, SiteConfig, reason};
 use base::clock;
 use base::trusted_path::user_name;
@@ -35,14 +37,14 @@ pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError>
     let saved = backup::save(site, hits.as_deref(), &config.server, now, &to)?;
     for place in &saved.passed_over {
         let place = place.display();
-        super::print_message(&format!(
+        print_message(&format!(
             "warning: {place} is not a regular file, folder or link, and is left out of the \
              backup"
         ));
     }
     for place in &saved.planted {
         let place = place.display();
-        super::print_message(&format!(
+        print_message(&format!(
             "warning: {place} is left out of the backup: it is a hard link, and another user may \
              have linked a file that the user cannot read"
         ));
@@ -50,7 +52,7 @@ pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError>
     let counts = if hits.is_some() { ", hit counts" } else { "" };
     let (files, bytes) = (saved.files, saved.bytes);
     let to = to.display();
-    Ok(super::print_result(&format!(
+    Ok(print_result(&format!(
         "{to}: {files} files, {bytes} bytes{counts}"
     )))
 }
@@ -74,7 +76,7 @@ pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
             return Err(OperatorError::new(what).help("remove SITE or --to"));
         }
         let restored = backup::unpack(archive, &to, now)?;
-        return Ok(super::print_result(&told(&restored)));
+        return Ok(print_result(&told(&restored)));
     }
     let config = config(typed, 2)?;
     let chosen = typed.operand_at(1).map(|_| word(typed, 1)).transpose()?;
@@ -102,7 +104,7 @@ pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
             "\nif a server is running, run: sudo anthill reload {place}"
         ));
     }
-    Ok(super::print_result(&text))
+    Ok(print_result(&text))
 }
 
 /// Returns the hit counts of a site from the running server, or from the state folder if no server runs.
@@ -147,7 +149,7 @@ fn warn_of_closed(closed: &Path, lost: Option<&str>) {
         format!("the hit counts are not {lost}, and ")
     });
     let owner = owner_above(closed);
-    super::print_message(&format!(
+    print_message(&format!(
         "warning: {lost}a running server cannot be reached: {owner}"
     ));
 }

@@ -1,5 +1,6 @@
 //! `anthill balancer`: lists the balancers, and edits balancers and members.
 
+use cli::output::print_message;
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
@@ -11,8 +12,8 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::control_client::{ask, exchange_with, print_response};
-use super::parse::ParsedArguments;
 use crate::admin::command::{Command, EditAction, EditCommand, StatusFormat};
+use crate::cli::arguments::ParsedArguments;
 use crate::config::{OperatorError, parse_seconds};
 use crate::control::limits::{MEMBER_WAIT_SECONDS, MEMBER_WAIT_SECONDS_MAX};
 use base::visible_text::visible_lines;
@@ -120,7 +121,7 @@ fn send(
         return print_response(&response);
     };
     if !confirms(question) {
-        super::print_message("nothing was changed\n");
+        print_message("nothing was changed\n");
         return Ok(ExitCode::FAILURE);
     }
     let command = EditCommand {
@@ -171,7 +172,7 @@ impl InterruptNote {
                 let _ = is_ready.send(());
                 let _ = interrupts.recv().await;
                 if is_sent.load(Ordering::Relaxed) {
-                    super::print_message(&note);
+                    print_message(&note);
                 }
                 // The status of a program that SIGINT ends, as shells show it.
                 std::process::exit(130);

@@ -1,8 +1,10 @@
 //! `anthill check`: checks the configuration without serving it.
 
+use cli::output::print_message;
+use cli::output::print_result;
 use std::process::ExitCode;
 
-use super::parse::ParsedArguments;
+use crate::cli::arguments::ParsedArguments;
 use crate::config::OperatorError;
 use crate::control;
 
@@ -12,7 +14,7 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let warnings = checked.warnings.iter().map(OperatorError::as_warning);
     let messages: Vec<String> = errors.chain(warnings).collect();
     if !messages.is_empty() {
-        super::print_message(&messages.join("\n\n"));
+        print_message(&messages.join("\n\n"));
     }
     if let Some(error) = checked.error {
         return Ok(ExitCode::from(error.exit_code()));
@@ -22,5 +24,5 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
         text.push('\n');
         text.push_str(note);
     }
-    Ok(super::print_result(&text))
+    Ok(print_result(&text))
 }

@@ -1,65 +1,33 @@
 //! Table of all commands and their options. The parser, the help, the manual page and the shell completions
 //! read the table.
 
-use std::process::ExitCode;
-
-use crate::cli::parse::ParsedArguments;
+use crate::cli::external::SHARED_COMMANDS;
+use crate::cli::help::rule_number;
 use crate::cli::{
     backup, balancer, check, completions, control_client, help, man, passwd, receive, serve,
     service,
 };
-use crate::config::OperatorError;
+use crate::config::{OperatorError, parse_seconds};
 use crate::receive::Rights;
+use cli::{CommandOption, Operand, ValueKind};
 
-/// A command, `anthill NAME …`.
-pub(super) struct CommandSpec {
-    pub(super) name: &'static str,
-    /// Summary in a line, without a full stop.
-    pub(super) about: &'static str,
-    /// Paragraphs of the description.
-    pub(super) details: &'static [&'static str],
-    pub(super) operands: &'static [Operand],
-    pub(super) options: &'static [CommandOption],
-    pub(super) run: fn(&ParsedArguments) -> Result<ExitCode, OperatorError>,
-}
-
-/// A positional argument of a command.
-pub(super) struct Operand {
-    pub(super) name: &'static str,
-    pub(super) required: bool,
-    pub(super) values: ValueKind,
-}
-
-/// An option, `--long` or `--long VALUE`.
-pub(super) struct CommandOption {
-    pub(super) long: &'static str,
-    pub(super) short: Option<char>,
-    /// Name and kind of the option's value.
-    pub(super) value: Option<(&'static str, ValueKind)>,
-    pub(super) about: &'static str,
-}
-
-/// Kind of a value. Completions use all kinds; the parser checks only words and command names.
-#[derive(Clone, Copy)]
-pub(super) enum ValueKind {
-    Any,
-    Paths,
-    Folders,
-    Words(&'static [&'static str]),
-    Commands,
-    /// A duration that may be left out.
-    OptionalNumber,
-    /// Any number of paths or other words. Only for the last operand of a command.
-    RepeatedPaths,
-}
-
-/// The option `--help` of all commands.
-pub(super) static HELP: CommandOption = CommandOption {
-    long: "help",
-    short: Some('h'),
-    value: None,
-    about: "Show the help of the command",
+/// The program anthill.
+pub(super) static PROGRAM: cli::Program<OperatorError> = cli::Program {
+    name: "anthill",
+    commands: COMMANDS,
+    foreign: &[
+        SHARED_COMMANDS[0].word,
+        SHARED_COMMANDS[1].word,
+        SHARED_COMMANDS[2].word,
+    ],
+    is_topic: |word| rule_number(word).is_some(),
 };
+
+type CommandSpec = cli::CommandSpec<OperatorError>;
+
+fn is_duration(word: &str) -> bool {
+    parse_seconds(word).is_some()
+}
 
 const WHAT: Operand = Operand {
     name: "DIR|FILE",
@@ -124,7 +92,7 @@ const CLIENT_DETAILS: &str = "The command finds the server by its control socket
                               or file.";
 
 /// All commands, in the order of the help.
-pub(super) static COMMANDS: &[CommandSpec] = &[
+static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "serve",
         about: "Serve a folder or a configuration",
@@ -297,7 +265,7 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
             CommandOption {
                 long: "wait",
                 short: None,
-                value: Some(("SECONDS", ValueKind::OptionalNumber)),
+                value: Some(("SECONDS", ValueKind::Optional(is_duration))),
                 about: "Wait for the end of the member's requests, by default 60 s",
             },
             CommandOption {
@@ -641,61 +609,3 @@ pub(super) static COMMANDS: &[CommandSpec] = &[
         run: help::run,
     },
 ];
-
-/// Largest number of words that a synopsis lists instead of the operand's name.
-const USAGE_WORDS_MAX: usize = 6;
-
-impl CommandSpec {
-    /// Returns the command's options, including [`HELP`].
-    pub(super) fn options(&self) -> impl Iterator<Item = &'static CommandOption> + use<> {
-        self.options.iter().chain([&HELP])
-    }
-
-    /// Returns the synopsis of the command, for example `serve [OPTIONS] [DIR|FILE]`.
-    pub(super) fn usage(&self) -> String {
-        let mut usage = self.name.to_owned();
-        if !self.options.is_empty() {
-            usage.push_str(" [OPTIONS]");
-        }
-        for operand in self.operands {
-            usage.push(' ');
-            usage.push_str(&operand.usage());
-        }
-        usage
-    }
-}
-
-impl Operand {
-    pub(super) fn usage(&self) -> String {
-        match (self.values, self.required) {
-            (ValueKind::Words(words), false) if words.len() > USAGE_WORDS_MAX => {
-                format!("[{}]", self.name)
-            }
-            (ValueKind::Words(words), true) => words.join("|"),
-            (ValueKind::Words(words), false) => format!("[{}]", words.join("|")),
-            (_, true) => self.name.to_owned(),
-            (_, false) => format!("[{}]", self.name),
-        }
-    }
-}
-
-impl CommandOption {
-    /// Returns the name and the kind of a value that cannot be left out.
-    pub(super) fn necessary_value(&self) -> Option<(&'static str, ValueKind)> {
-        let value = self.value;
-        value.filter(|(_, values)| !matches!(values, ValueKind::OptionalNumber))
-    }
-
-    /// Returns the synopsis of the option, for example `-h, --help` or `--state DIR`.
-    pub(super) fn usage(&self) -> String {
-        let short = self
-            .short
-            .map_or(String::new(), |short| format!("-{short}, "));
-        let value = match self.value {
-            None => String::new(),
-            Some((name, ValueKind::OptionalNumber)) => format!(" [{name}]"),
-            Some((name, _)) => format!(" {name}"),
-        };
-        format!("{short}--{}{value}", self.long)
-    }
-}

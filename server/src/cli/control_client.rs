@@ -4,16 +4,18 @@
 //! A request is one line. The response is `ok` or `error` on the first line, then text for the user, until
 //! the server closes the connection.
 
+use cli::output::print_message;
+use cli::output::print_result;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use super::parse::ParsedArguments;
 use super::running_servers::{RunningServer, running_servers};
 use crate::admin::command::{Command, HitsFormat, StatusFormat};
 use crate::admin::metrics::MetricsFormat;
+use crate::cli::arguments::ParsedArguments;
 use crate::config::{ConfigSource, FILE_NAME, OperatorError, Overrides, control_sockets, reason};
 use base::visible_text::visible_lines;
 
@@ -173,7 +175,7 @@ fn only_running_server(error: OperatorError) -> Result<Vec<PathBuf>, OperatorErr
         [server] if !Path::new(FILE_NAME).exists() => {
             let control = server.control.clone();
             let note = format!("(the server with the control socket {})", control.display());
-            super::print_message(&note);
+            print_message(&note);
             Ok(vec![control])
         }
         _ => {
@@ -227,9 +229,9 @@ pub(super) fn print_response(response: &ServerResponse) -> Result<ExitCode, Oper
     // Names and paths of the operator's file may contain characters that a terminal obeys.
     let answer = visible_lines(&response.text);
     match answer.split_once('\n').unwrap_or((&answer, "")) {
-        ("ok", text) => Ok(super::print_result(text)),
+        ("ok", text) => Ok(print_result(text)),
         ("error", text) => {
-            super::print_message(text);
+            print_message(text);
             Ok(ExitCode::FAILURE)
         }
         _ => Err(OperatorError::failure(format!(

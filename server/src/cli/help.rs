@@ -1,15 +1,17 @@
 //! `anthill help`, with the reasons of rules, `--help` and `anthill version`.
 
-use std::fmt::Write;
 use std::process::ExitCode;
 
 use super::external::SHARED_COMMANDS;
-use super::parse::{ParsedArguments, rule_number};
-use crate::cli::commands::{COMMANDS, CommandSpec};
+use crate::cli::arguments::ParsedArguments;
 use crate::config::OperatorError;
+use cli::Program;
+use cli::help::{columns, command, wrap};
+use cli::output::print_result;
 use flate2::{Decompress, FlushDecompress};
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    let program = typed.program();
     let word = typed.operand_at(0).and_then(|word| word.to_str());
     let text = match word.and_then(rule_number) {
         Some(number) => rule(number)?,
@@ -18,10 +20,13 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
                 "{}\n\n`anthill {} --help` prints the help. The command belongs to the program anthill-{}.\n",
                 it.about, it.word, it.program
             ),
-            None => word.and_then(super::find).map_or_else(overview, command),
+            None => match word.and_then(|word| program.find(word)) {
+                Some(found) => command(program, found),
+                None => overview(program),
+            },
         },
     };
-    Ok(super::print_result(&text))
+    Ok(print_result(&text))
 }
 
 /// Rows of the guide's table of rules (docs/src/rejects.md), compressed by build.rs.
@@ -73,7 +78,7 @@ fn plain(markdown: &str) -> String {
 }
 
 pub(super) fn run_version(_typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
-    Ok(super::print_result(&version()))
+    Ok(print_result(&version()))
 }
 
 pub(super) fn version() -> String {
@@ -81,12 +86,13 @@ pub(super) fn version() -> String {
 }
 
 /// Returns the text of `anthill --help`.
-pub(super) fn overview() -> String {
+pub(super) fn overview(program: &Program<OperatorError>) -> String {
     let mut text = version();
     text.push_str(
         "A web server the size of an ant\n\nUsage: anthill COMMAND [OPTIONS]\n\nCommands:\n",
     );
-    let rows: Vec<(String, &str)> = COMMANDS
+    let rows: Vec<(String, &str)> = program
+        .commands
         .iter()
         .map(|c| (c.name.to_owned(), c.about))
         .collect();
@@ -104,49 +110,7 @@ pub(super) fn overview() -> String {
     text
 }
 
-/// Returns the text of `anthill COMMAND --help`.
-pub(super) fn command(command: &'static CommandSpec) -> String {
-    let mut text = format!("{}\n\nUsage: anthill {}\n", command.about, command.usage());
-    for paragraph in command.details {
-        text.push('\n');
-        wrap(&mut text, paragraph);
-    }
-    text.push_str("\nOptions:\n");
-    let rows: Vec<(String, &str)> = command
-        .options()
-        .map(|option| (option.usage(), option.about))
-        .collect();
-    columns(&mut text, &rows);
-    text
-}
-
-fn columns(text: &mut String, rows: &[(String, &str)]) {
-    let width = rows.iter().map(|(left, _)| left.len()).max().unwrap_or(0);
-    for (left, right) in rows {
-        let _ = writeln!(text, "  {left:width$}  {right}");
-    }
-}
-
-/// Appends a paragraph in lines of at most 80 columns, each with a line end.
-fn wrap(text: &mut String, paragraph: &str) {
-    for line in wrapped(paragraph, 80) {
-        text.push_str(&line);
-        text.push('\n');
-    }
-}
-
-/// Breaks a paragraph into lines of at most `width` columns.
-pub(super) fn wrapped(paragraph: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = vec![String::new()];
-    for word in paragraph.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
+/// Returns the number of a rule as in the log: `R742`, or `742` in JSON.
+pub(super) fn rule_number(word: &str) -> Option<u16> {
+    word.strip_prefix(['R', 'r']).unwrap_or(word).parse().ok()
 }

@@ -1,89 +1,34 @@
 //! `anthill man`: the manual page, in the man(7) macros understood by man-db, mandoc and groff.
 
-use std::fmt::Write;
 use std::process::ExitCode;
 
-use super::help;
-use super::parse::ParsedArguments;
-use crate::cli::commands::{COMMANDS, CommandOption, ValueKind};
+use crate::cli::arguments::ParsedArguments;
 use crate::config::OperatorError;
+use cli::Program;
+use cli::man::{commands, synopsis};
+use cli::output::print_result;
 
-pub(super) fn run(_typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
-    Ok(super::print_result(&page()))
+pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    Ok(print_result(&page(typed.program())))
 }
 
 /// Date of the manual page: the last change of its fixed parts. A build date would make builds
 /// irreproducible.
 const DATE: &str = "2026-01-01";
 
-pub(super) fn page() -> String {
+pub(super) fn page(program: &Program<OperatorError>) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let mut page = format!(".TH ANTHILL 1 {DATE} \"anthill {version}\" \"User Commands\"\n");
     page.push_str(".SH NAME\nanthill \\- a web server the size of an ant\n.SH SYNOPSIS\n");
-    for (nth, command) in COMMANDS.iter().enumerate() {
-        if nth > 0 {
-            page.push_str(".br\n");
-        }
-        let usage = command.usage();
-        let (name, rest) = usage.split_once(' ').unwrap_or((&usage, ""));
-        let _ = writeln!(page, ".B anthill {name}\n{}", line(rest).trim_end());
-    }
-    // A synopsis without arguments leaves an empty line, which roff would print.
-    let mut page = page.replace("\n\n", "\n");
+    page.push_str(&synopsis(program));
     page.push_str(".SH DESCRIPTION\n");
     page.push_str(
         "Serves folders over HTTPS and HTTP, from one program, with a configuration\nfile or without one.\n",
     );
     page.push_str(".SH COMMANDS\n");
-    for command in COMMANDS {
-        let _ = writeln!(page, ".SS anthill {}", escape(&command.usage()));
-        let _ = writeln!(page, "{}", line(&format!("{}.", command.about)));
-        for paragraph in command.details {
-            let _ = writeln!(page, ".PP\n{}", line(paragraph));
-        }
-        for option in command.options {
-            option_entry(&mut page, option);
-        }
-    }
+    page.push_str(&commands(program));
     page.push_str(TAIL);
     page
-}
-
-fn option_entry(page: &mut String, option: &CommandOption) {
-    let short = option
-        .short
-        .map_or(String::new(), |short| format!("\\fB\\-{short}\\fR, "));
-    let value = match option.value {
-        None => String::new(),
-        Some((name, ValueKind::OptionalNumber)) => format!(" [\\fI{name}\\fR]"),
-        Some((name, _)) => format!(" \\fI{name}\\fR"),
-    };
-    let long = escape(option.long);
-    let _ = writeln!(
-        page,
-        ".TP\n{short}\\fB\\-\\-{long}\\fR{value}\n{}.",
-        line(option.about)
-    );
-}
-
-/// Breaks text into lines of at most 80 bytes and escapes lines that roff would read as requests.
-fn line(text: &str) -> String {
-    let guard = |line: String| {
-        if line.starts_with(['.', '\'']) {
-            format!("\\&{line}")
-        } else {
-            line
-        }
-    };
-    let lines = help::wrapped(&escape(text), 78).into_iter().map(guard);
-    lines.collect::<Vec<_>>().join("\n")
-}
-
-fn escape(text: &str) -> String {
-    text.replace('\\', "\\e")
-        .replace('-', "\\-")
-        .replace('~', "\\(ti")
-        .replace('`', "\\(ga")
 }
 
 const TAIL: &str = r#".SH FILES

@@ -1,6 +1,8 @@
 //! `anthill passwd`: adds, changes or removes a user's line in a file of users and password hashes, in the
 //! format of Apache's htpasswd.
 
+use cli::output::print_message;
+use cli::output::print_result;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
@@ -10,7 +12,7 @@ use std::process::ExitCode;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, openat, renameat, unlinkat};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-use super::parse::ParsedArguments;
+use crate::cli::arguments::ParsedArguments;
 use crate::config::{FILE_NAME, OperatorError, UnixAccount, configured_user, reason};
 use base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
 use data_plane::world::users;
@@ -37,7 +39,7 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
         users
             .replace(&after)
             .map_err(|error| failed(file, &error))?;
-        return Ok(super::print_result(&format!(
+        return Ok(print_result(&format!(
             "removed `{user}` from {}",
             file.display()
         )));
@@ -49,7 +51,7 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
         .replace(&after)
         .map_err(|error| failed(file, &error))?;
     if users.old.is_none() && made.st_uid == 0 {
-        super::print_message(&match &users.reader {
+        print_message(&match &users.reader {
             Some(reader) => format!(
                 "the new file belongs to root:{} with mode 0640, so that the server of `{}` can read it",
                 reader.group, reader.name
@@ -66,7 +68,7 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     } else {
         "changed"
     };
-    Ok(super::print_result(&format!(
+    Ok(print_result(&format!(
         "{verb} `{user}` in {}",
         file.display()
     )))

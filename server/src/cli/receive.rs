@@ -1,10 +1,12 @@
 //! `anthill receive`: receives releases on standard input and output, and prints the line that lets an ssh key of a
 //! publisher do so and nothing else.
 
+use cli::output::print_message;
+use cli::output::print_result;
 use std::io::{self, BufRead as _, IsTerminal as _};
 use std::process::ExitCode;
 
-use super::parse::ParsedArguments;
+use crate::cli::arguments::ParsedArguments;
 use crate::config::OperatorError;
 use crate::receive::limits::RECEIVE_IDLE_SECONDS_MAX;
 use crate::receive::{self, IdleInput, IdleOutput, ReceiveOptions, Rights};
@@ -19,7 +21,7 @@ use release::store::{
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let options = options(typed)?;
     if typed.has("key-line") {
-        return Ok(super::print_result(&key_line(&options)?));
+        return Ok(print_result(&key_line(&options)?));
     }
     if let Some(id) = typed.text("withdraw")? {
         return withdraw(&options, &id);
@@ -27,7 +29,7 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let is_terminal = io::stdin().is_terminal();
     let mut input = io::BufReader::new(IdleInput::new(io::stdin(), RECEIVE_IDLE_SECONDS_MAX));
     if is_terminal || input.fill_buf().is_ok_and(<[u8]>::is_empty) {
-        super::print_message(&format!(
+        print_message(&format!(
             "this command receives releases of the site {} from `anthill publish`, and is no shell: run `anthill publish DIR \
              HOST` or `anthill releases HOST` on the own machine",
             options.site
@@ -171,7 +173,7 @@ fn withdraw(options: &ReceiveOptions, id: &str) -> Result<ExitCode, OperatorErro
         .help("`anthill releases` lists the ids"));
     };
     site.mark(ReleaseMark::Withdrawn, release).map_err(failed)?;
-    Ok(super::print_result(&format!(
+    Ok(print_result(&format!(
         "release {} is withdrawn: no answer comes from it any more",
         hex(release)
     )))

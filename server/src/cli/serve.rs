@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::parse::ParsedArguments;
+use crate::cli::arguments::ParsedArguments;
 use crate::config::{ConfigSource, OperatorError, Overrides};
 use crate::control::{self, ServeOptions};
 

@@ -3,16 +3,18 @@
 //!
 //! The unit and the scripts are made from the templates in `packaging/`.
 
+use cli::output::print_message;
+use cli::output::print_result;
 use std::fmt;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::parse::ParsedArguments;
-use super::service_folders::ServiceFolders;
+use super::service_folders::{ServiceFolders, systemd_quoted};
 use super::service_publisher::PublisherSetup;
 use super::system_account::{self, AccountSpec, Login, run_aloud};
+use crate::cli::arguments::ParsedArguments;
 use crate::config::{self, Config, ConfigSource, OperatorError, Overrides, UnixAccount, reason};
 use base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 
@@ -59,7 +61,7 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
                 ));
             }
             let service = ServiceDefinition::of(typed.path_at(1), init, name, user)?;
-            Ok(super::print_result(&service.render()))
+            Ok(print_result(&service.render()))
         }
         _ => {
             need_root("install a service")?;
@@ -265,7 +267,7 @@ impl ServiceDefinition {
         };
         let config = ConfigSource::of(Some(&self.target))?.read(&overrides)?;
         for warning in config::check(&config)? {
-            super::print_message(&warning.as_warning());
+            print_message(&warning.as_warning());
         }
         if self.init == InitSystem::Systemd && self.target.starts_with("/tmp") {
             return Err(
@@ -427,16 +429,6 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
     text.replace("\n\n\n", "\n\n")
 }
 
-/// Quotes a word for a unit file (systemd.service(5), "Command lines").
-pub(super) fn systemd_quoted(word: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_.:".contains(&b);
-    if word.bytes().all(plain) {
-        return word.to_owned();
-    }
-    let escaped = word.replace('\\', "\\\\").replace('"', "\\\"");
-    format!("\"{}\"", escaped.replace('%', "%%").replace('$', "$$"))
-}
-
 fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
@@ -467,7 +459,7 @@ fn install(
     write(&file, &service.render(), service.init.mode()).map_err(|error| {
         OperatorError::failure(format!("{}: {}", file.display(), reason(&error)))
     })?;
-    super::print_message(&format!("wrote {}", file.display()));
+    print_message(&format!("wrote {}", file.display()));
     for command in service.init.install_commands(&service.name) {
         if !run_aloud(&command) {
             service.show_log();
@@ -482,7 +474,7 @@ fn install(
         Some(publisher) => publisher.key_lines(&config)?,
         None => String::new(),
     };
-    Ok(super::print_result(&format!(
+    Ok(print_result(&format!(
         "{} serves {} now and after each boot ({}){lines}",
         service.name,
         service.target.display(),
@@ -525,7 +517,7 @@ fn remove(init: InitSystem, name: &str) -> Result<ExitCode, OperatorError> {
         "removed {}; the account and the state folder are kept",
         file.display()
     );
-    Ok(super::print_result(&text))
+    Ok(print_result(&text))
 }
 
 fn write(file: &Path, text: &str, mode: u32) -> std::io::Result<()> {

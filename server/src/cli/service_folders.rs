@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, fstat};
 
-use super::service::systemd_quoted;
 use crate::config::{
     Config, LogTarget, OperatorError, TargetConfig, UnixAccount, prepare_folder,
     prepare_state_folder, reason,
@@ -135,4 +134,14 @@ fn is_shared(store: &Path) -> bool {
     let open = rustix::fs::open(store, flags, Mode::empty());
     let stat = open.and_then(fstat);
     stat.is_ok_and(|stat| stat.st_mode & 0o2020 == 0o2020)
+}
+
+/// Quotes a word for a unit file (systemd.service(5), "Command lines").
+pub(super) fn systemd_quoted(word: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_.:".contains(&b);
+    if word.bytes().all(plain) {
+        return word.to_owned();
+    }
+    let escaped = word.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{}\"", escaped.replace('%', "%%").replace('$', "$$"))
 }

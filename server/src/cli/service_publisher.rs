@@ -11,9 +11,9 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, RawMode, Uid};
 use rustix::io::Errno;
 
-use super::parse::ParsedArguments;
 use super::receive::{key_line, own_program, release_support};
 use super::system_account::{self, AccountSpec, Login};
+use crate::cli::arguments::ParsedArguments;
 use crate::config::{Config, OperatorError, UnixAccount, reason};
 use crate::receive::{ReceiveOptions, Rights};
 use base::trusted_path::{LastLink, MissingFolder, TrustedPath};

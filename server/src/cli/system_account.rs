@@ -1,5 +1,6 @@
 //! System accounts of the machine, made by the machine's own programs.
 
+use cli::output::print_message;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -61,7 +62,7 @@ pub(super) fn make(account: &AccountSpec<'_>) -> Result<(), OperatorError> {
         return Err(OperatorError::failure(what)
             .help("create the account by hand, or name another account with the option"));
     }
-    super::print_message(&format!("created the account {name}"));
+    print_message(&format!("created the account {name}"));
     Ok(())
 }
 
@@ -91,7 +92,7 @@ fn on_path(program: &str) -> bool {
 
 /// Prints a command and runs it. The command inherits standard output and standard error.
 pub(super) fn run_aloud(words: &[String]) -> bool {
-    super::print_message(&format!("+ {}", words.join(" ")));
+    print_message(&format!("+ {}", words.join(" ")));
     let status = Command::new(&words[0])
         .args(&words[1..])
         .stdin(Stdio::null())

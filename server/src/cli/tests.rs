@@ -12,12 +12,14 @@ use std::process::{Command, Stdio};
 
 use super::service::{InitSystem, ServiceDefinition};
 use super::*;
-use crate::cli::commands::{COMMANDS, ValueKind};
+use crate::cli::arguments::ParsedArguments;
+use cli::{ValueKind, output::paint};
 use wire::reject::Reject;
 
-fn typed(command: &str, words: &[&str]) -> Result<parse::ParsedArguments, OperatorError> {
+fn typed(command: &str, words: &[&str]) -> Result<ParsedArguments, OperatorError> {
     let words = words.iter().map(OsString::from).collect();
-    parse::parse(find(command).expect("a command of the table"), words)
+    let command = PROGRAM.find(command).expect("a command of the table");
+    Ok(cli::parse(&PROGRAM, command, words)?)
 }
 
 fn refused(command: &str, words: &[&str]) -> String {
@@ -60,7 +62,7 @@ fn an_action_may_be_left_out_before_a_folder() {
     let (_folder, path, server) = answering("ok\n");
     let control = path.to_str().unwrap();
     let list = typed("balancer", &["/", "--control", control]).unwrap();
-    (find("balancer").unwrap().run)(&list).unwrap();
+    (PROGRAM.find("balancer").unwrap().run)(&list).unwrap();
     assert_eq!(server.join().unwrap(), "balancer text\n");
 }
 
@@ -69,7 +71,7 @@ fn a_folder_in_place_of_a_member_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let control = folder.path().join("none");
     let words = ["enable", "app", "/", "--control", control.to_str().unwrap()];
-    let error = (find("balancer").unwrap().run)(&typed("balancer", &words).unwrap());
+    let error = (PROGRAM.find("balancer").unwrap().run)(&typed("balancer", &words).unwrap());
     let error = error.unwrap_err().to_string();
     assert!(
         error.contains("help: `/` was read as MEMBER: write MEMBER before"),
@@ -181,7 +183,7 @@ fn mistakes_have_a_message_and_a_correction() {
 
 #[test]
 fn the_table_of_commands_is_consistent() {
-    for command in COMMANDS {
+    for command in PROGRAM.commands {
         assert!(!command.about.ends_with('.'), "{}", command.name);
         let longs: Vec<&str> = command.options().map(|option| option.long).collect();
         let mut once = longs.clone();
@@ -198,16 +200,16 @@ fn the_table_of_commands_is_consistent() {
             "{}",
             command.name
         );
-        let help = help::command(command);
+        let help = cli::help::command(&PROGRAM, command);
         assert!(
             help.lines().all(|line| line.chars().count() <= 100),
             "{help}"
         );
         for option in command.options() {
             assert!(help.contains(&format!("--{}", option.long)));
-            assert!(man::page().contains(&format!("anthill {}", command.name)));
+            assert!(man::page(&PROGRAM).contains(&format!("anthill {}", command.name)));
         }
-        assert!(help::overview().contains(command.about));
+        assert!(help::overview(&PROGRAM).contains(command.about));
     }
 }
 
@@ -234,7 +236,7 @@ fn taken_by(tool: &str, arguments: &[&str], text: &str) -> Option<String> {
 
 #[test]
 fn the_manual_page_passes_mandoc() {
-    let page = man::page();
+    let page = man::page(&PROGRAM);
     assert!(page.contains(".SH COMMANDS\n"));
     assert!(page.contains("\\fB\\-\\-https\\fR \\fIADDR\\fR"));
     if let Some(complaints) = taken_by("mandoc", &["-T", "lint"], &page) {
@@ -245,11 +247,11 @@ fn the_manual_page_passes_mandoc() {
 #[test]
 fn shells_accept_the_completions() {
     for (shell, text) in [
-        ("bash", completions::bash()),
-        ("zsh", completions::zsh()),
-        ("fish", completions::fish()),
+        ("bash", cli::completions::bash(&PROGRAM)),
+        ("zsh", cli::completions::zsh(&PROGRAM)),
+        ("fish", cli::completions::fish(&PROGRAM)),
     ] {
-        for command in COMMANDS {
+        for command in PROGRAM.commands {
             assert!(text.contains(command.name), "{shell} {}", command.name);
             for option in command.options() {
                 assert!(text.contains(option.long), "{shell} --{}", option.long);
@@ -270,7 +272,7 @@ fn bash_completes_commands_options_and_values() {
         let words: Vec<&str> = line.split(' ').collect();
         let script = format!(
             "{}\nCOMP_WORDS=({}); COMP_CWORD={}; _anthill; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
-            completions::bash(),
+            cli::completions::bash(&PROGRAM),
             words
                 .iter()
                 .map(|word| format!("'{word}'"))
@@ -388,7 +390,7 @@ fn commands_are_sent_to_the_running_server() {
         let (_folder, path, server) = answering(answer);
         let mut words = words.to_vec();
         words.extend(["--control", path.to_str().unwrap()]);
-        let run = find(command).unwrap().run;
+        let run = PROGRAM.find(command).unwrap().run;
         let outcome = run(&typed(command, &words).unwrap());
         (server.join().unwrap(), outcome)
     };
@@ -414,7 +416,7 @@ fn a_missing_server_is_reported() {
     let path = folder.path().join("s");
     let ask = || {
         let typed = typed("stop", &["--control", path.to_str().unwrap()]).unwrap();
-        let error = (find("stop").unwrap().run)(&typed).unwrap_err();
+        let error = (PROGRAM.find("stop").unwrap().run)(&typed).unwrap_err();
         assert_eq!(error.exit_code(), 1);
         error.to_string()
     };

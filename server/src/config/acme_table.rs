@@ -7,10 +7,10 @@ use toml::Spanned;
 
 use crate::config::declared_table::{ShownValue, declare_table};
 use crate::config::error::OperatorError;
-use crate::config::suggestion::suggest;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::value_types::Seconds;
 use crate::config::values::wrong;
+use cli::suggest;
 
 declare_table! {
     /// Keys of `acme`.

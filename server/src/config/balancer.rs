@@ -19,9 +19,9 @@ use crate::config::limits::CONFIG_MEMBERS_MAX;
 use crate::config::member_url::shown_url;
 use crate::config::proxy_values::{CheckMethod, RouteName};
 use crate::config::source_files::SourceFiles;
-use crate::config::suggestion::suggest;
 use crate::config::toml_reader::{KeyedValue, SourceText, TableReader, TableSchema};
 use crate::config::values::ListenAddress;
+use cli::suggest;
 use data_plane::upstream::settings::{
     BalancerSettings, BalancingMethod, CheckKind, CheckSettings, EjectionSettings, MemberHost,
     MemberRole, MemberSettings, MemberUrl, RetrySettings, StickySettings,

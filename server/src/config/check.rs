@@ -22,7 +22,6 @@ use crate::config::paths::{is_given_away, reason};
 use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::script_table::{BackendAddressConfig, ScriptsConfig};
 use crate::config::site_table::{PlainHttp, SiteConfig};
-use crate::config::suggestion::suggest;
 use crate::config::table_relations::{
     denied_all, open_methods, shadowed_redirect, skips_all, unbound_signatures, useless_login,
 };
@@ -30,6 +29,7 @@ use crate::config::unix_account::{UnixAccount, accessed};
 use crate::git::post_receive::git_folder;
 use crate::git::repository::is_repository;
 use base::trusted_path::user_name;
+use cli::suggest;
 
 /// Checks that all files and folders in the configuration exist and can be used. Returns warnings about
 /// settings that work but are probably not intended, or all mistakes.

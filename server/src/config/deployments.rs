@@ -15,8 +15,8 @@ use crate::config::git_table::GitConfig;
 use crate::config::release_table::ReleaseConfig;
 use crate::config::route_table::TargetConfig;
 use crate::config::site_table::SiteConfig;
-use crate::config::suggestion::suggest;
 use crate::config::toml_reader::SourceText;
+use cli::suggest;
 
 /// Requires that each deployment names a site of the file with a root or an unsigned release, that the roots of
 /// two deployments are neither equal nor nested, and that each release has one deployment. Refuses folders below

@@ -41,6 +41,12 @@ struct SourceExcerpt {
     indent: usize,
 }
 
+impl From<cli::UsageError> for OperatorError {
+    fn from(error: cli::UsageError) -> OperatorError {
+        OperatorError::new(error.what).help(error.help.unwrap_or_default())
+    }
+}
+
 impl OperatorError {
     /// Makes an error of usage or configuration (exit code 2). `what` describes the mistake in a line
     /// without a full stop.

@@ -46,7 +46,6 @@ mod server_table;
 mod site_paths;
 mod site_table;
 mod source_files;
-mod suggestion;
 mod syntax_errors;
 mod table_relations;
 mod tls_table;
@@ -101,7 +100,6 @@ pub use script_table::{
 pub use server_table::ServerConfig;
 pub use site_table::{DEFAULT_ROOT, HSTS_SECONDS, PlainHttp, SiteConfig, SymlinksConfig};
 pub use source_files::SourceFiles;
-pub use suggestion::suggest;
 pub use tls_table::{TlsConfig, TlsVersion};
 pub use toml::Spanned;
 pub use unix_account::UnixAccount;

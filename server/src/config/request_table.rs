@@ -10,10 +10,10 @@ use crate::config::error::OperatorError;
 use crate::config::limits::{
     CONFIG_CORS_SECONDS_MAX, CONFIG_RATE_PERIOD_SECONDS_MAX, CONFIG_RATE_REQUESTS_MAX,
 };
-use crate::config::suggestion::suggest;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::value_types::{ByteSize, Network};
 use crate::config::values::{InvalidValue, is_token, wrong};
+use cli::suggest;
 use data_plane::ledger::client_rate::RateLimit;
 use data_plane::world::cors::CorsSettings;
 use data_plane::world::method_set::MethodSet;

@@ -14,6 +14,7 @@ use super::declared_table::ShownValue;
 use super::proxy_values::Weight;
 use super::values::{ListenAddress, parse_duration, site_name};
 use super::*;
+use cli::suggest;
 use data_plane::limits::Limits;
 
 fn read(text: &str) -> Result<Config, OperatorError> {

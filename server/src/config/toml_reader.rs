@@ -15,8 +15,8 @@ use toml::de::{DeTable, DeValue};
 use crate::config::error::OperatorError;
 use crate::config::foreign_words::{example, find, key_help, list_help, value_help};
 use crate::config::source_files::SourceFiles;
-use crate::config::suggestion::suggest;
 use crate::config::values::InvalidValue;
+use cli::suggest;
 
 /// Function that returns the name of the table that a key belongs to, for a key in the wrong table.
 pub(super) type HomeOf = fn(&str, &TableSchema) -> Option<&'static str>;

@@ -242,7 +242,7 @@ impl ControlPlane {
             for question in std::mem::take(&mut front.stopping_for) {
                 question.write(Ok("stopped\n".into())).await;
             }
-            Ok(())
+            Ok::<_, OperatorError>(())
         });
         stopped?;
         // The drop removes the file of the control socket. The system frees the remaining memory and
