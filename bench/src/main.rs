@@ -1,5 +1,7 @@
 //! The `anthill-bench` program, run as `anthill bench`.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

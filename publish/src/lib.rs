@@ -3,6 +3,7 @@
 //! The package turns a folder into contents and a manifest, and writes both to a store with the library of the server
 //! for releases (`release::store`). Nothing of the package is linked into the server.
 
+#![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
 mod problem;

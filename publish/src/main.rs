@@ -1,5 +1,7 @@
 //! The `anthill-publish` program, run as `anthill publish`, `anthill releases` and `anthill rollback`.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

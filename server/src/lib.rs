@@ -4,6 +4,7 @@
 //! The modules, called rooms, are listed from the bottom up, above the rooms of the crate `data_plane`.
 //! ARCHITECTURE.md says what each room is for and what a room may import, and `tests/layers.rs` checks the imports.
 
+#![forbid(unsafe_code)]
 // Without releases, a value of `ReleaseSupport` is impossible, and the compiler sees that code with a value never runs.
 #![cfg_attr(not(feature = "releases"), allow(unreachable_code, unused_variables))]
 

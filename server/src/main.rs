@@ -1,5 +1,7 @@
 //! The anthill program, a thin wrapper around the library.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 #[global_allocator]

@@ -5,6 +5,7 @@
 //! - [`acknowledgment`]: what the server beside a store reports to publishers.
 //! - [`glob`], [`mime`], [`hashed_name`], [`redirect_map`] and [`redirects`]: the rules for the files of a site.
 
+#![forbid(unsafe_code)]
 // Without releases, a value of `ReleaseSupport` is impossible, and the compiler sees that code with a value never runs.
 #![cfg_attr(not(feature = "releases"), allow(unreachable_code, unused_variables))]
 

@@ -3,6 +3,8 @@
 //!
 //! Every decoder accepts input split at any byte, and is fuzzed without a port.
 
+#![forbid(unsafe_code)]
+
 pub mod limits;
 pub mod cache_control;
 pub mod abuse_budget;
