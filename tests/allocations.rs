@@ -3,6 +3,8 @@
 //! A client cannot observe allocations, so the worker runs inside the test process on a thread with counted
 //! allocations. Everything else runs on threads without counting.
 
+#![allow(unreachable_pub)]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::{Read, Write};

@@ -1,6 +1,9 @@
 //! End-to-end tests: each test runs the real `anthill` binary and speaks to the server with real clients.
 //! Further modules check the source tree (layers) and the documentation.
 
+// The modules of the tests name each other, and nothing outside names them.
+#![allow(unreachable_pub)]
+
 mod access;
 mod acme;
 mod backup;

@@ -3,7 +3,6 @@
 //! The library exists for the program `anthill-bench` and for the tests in `tests/`, which use the public modules.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod agreement;
 pub mod browser;

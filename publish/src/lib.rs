@@ -4,7 +4,6 @@
 //! for releases (`release::store`). Nothing of the package is linked into the server.
 
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod problem;
 mod text;

@@ -11,33 +11,33 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Folder with a site to publish (`site`) and a store (`store`).
-pub struct Site(TempDir);
+pub(crate) struct Site(TempDir);
 
 impl Site {
-    pub fn new() -> Site {
+    pub(crate) fn new() -> Site {
         let folder = tempfile::tempdir().expect("a temporary folder");
         fs::create_dir(folder.path().join("site")).expect("a folder");
         Site(folder)
     }
 
     /// Returns a path below the temporary folder.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    pub fn source(&self) -> PathBuf {
+    pub(crate) fn source(&self) -> PathBuf {
         self.path("site")
     }
 
     /// Writes a file of the site.
-    pub fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.source().join(name);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         fs::write(path, text).expect("a file");
     }
 
     /// Starts a publication of the site.
-    pub fn start(&self, options: &[&str]) -> Child {
+    pub(crate) fn start(&self, options: &[&str]) -> Child {
         let mut command = program("publish");
         command
             .args(options)
@@ -46,50 +46,50 @@ impl Site {
     }
 
     /// Publishes the site.
-    pub fn publish(&self, options: &[&str]) -> Done {
+    pub(crate) fn publish(&self, options: &[&str]) -> Done {
         finish(self.start(options))
     }
 
     /// Publishes the site, and fails the test if the publication fails.
-    pub fn publish_well(&self) {
+    pub(crate) fn publish_well(&self) {
         let done = self.publish(&[]);
         assert_eq!(done.code, Some(0), "{done:?}");
     }
 
     /// Runs `anthill WORD STORE ARGUMENTS`.
-    pub fn command(&self, word: &str, arguments: &[&str]) -> Done {
+    pub(crate) fn command(&self, word: &str, arguments: &[&str]) -> Done {
         let mut command = program(word);
         command.arg(self.path("store")).args(arguments);
         run(command)
     }
 
     /// Runs `anthill WORD ARGUMENTS`.
-    pub fn command_at(&self, word: &str, arguments: &[&str]) -> Done {
+    pub(crate) fn command_at(&self, word: &str, arguments: &[&str]) -> Done {
         let mut command = program(word);
         command.args(arguments);
         run(command)
     }
 
     /// Runs `anthill releases ACTION STORE ARGUMENTS`.
-    pub fn act(&self, action: &str, arguments: &[&str]) -> Done {
+    pub(crate) fn act(&self, action: &str, arguments: &[&str]) -> Done {
         let mut command = program("releases");
         command.arg(action).arg(self.path("store")).args(arguments);
         run(command)
     }
 
     /// Opens the store for reading.
-    pub fn store(&self) -> StoreFolder {
+    pub(crate) fn store(&self) -> StoreFolder {
         StoreFolder::open(&self.path("store")).expect("a store")
     }
 
     /// Returns the served publication.
-    pub fn served(&self) -> Option<Publication> {
+    pub(crate) fn served(&self) -> Option<Publication> {
         let records = SiteRecords::read(&self.store(), "www").expect("records");
         records.served().cloned()
     }
 
     /// Asserts that all contents of the served release have their digests.
-    pub fn assert_whole(&self) {
+    pub(crate) fn assert_whole(&self) {
         let store = self.store();
         let served = self.served().expect("a release");
         for content in release_contents(&store, &served.pointer.release).expect("contents") {
@@ -98,7 +98,7 @@ impl Site {
     }
 
     /// Returns the paths of the files of the store with their sizes, sorted.
-    pub fn store_files(&self) -> Vec<(PathBuf, u64)> {
+    pub(crate) fn store_files(&self) -> Vec<(PathBuf, u64)> {
         let mut files = Vec::new();
         collect(&self.path("store"), &mut files);
         files.sort();
@@ -120,14 +120,14 @@ fn collect(folder: &Path, files: &mut Vec<(PathBuf, u64)>) {
 
 /// Result of a program.
 #[derive(Debug)]
-pub struct Done {
+pub(crate) struct Done {
     /// Exit status; None if a signal ended the program.
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-pub fn program(word: &str) -> Command {
+pub(crate) fn program(word: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anthill-publish"));
     command.arg(word);
     command
@@ -141,13 +141,13 @@ fn piped(command: &mut Command) -> &mut Command {
 }
 
 /// Runs a program until its end.
-pub fn run(mut command: Command) -> Done {
+pub(crate) fn run(mut command: Command) -> Done {
     let child = piped(&mut command).spawn();
     finish(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
 }
 
 /// Waits for the end of a program.
-pub fn finish(child: Child) -> Done {
+pub(crate) fn finish(child: Child) -> Done {
     let output = child.wait_with_output().expect("the output of a program");
     Done {
         code: output.status.code(),
@@ -157,7 +157,7 @@ pub fn finish(child: Child) -> Done {
 }
 
 /// Waits until a process waits for a lock of a file.
-pub fn wait_for_lock(process: u32) {
+pub(crate) fn wait_for_lock(process: u32) {
     let process = process.to_string();
     for _ in 0..60_000 {
         let locks = fs::read_to_string("/proc/locks").expect("the locks");
@@ -171,7 +171,7 @@ pub fn wait_for_lock(process: u32) {
 }
 
 /// Returns the path of a program of the system.
-pub fn tool(name: &str) -> PathBuf {
+pub(crate) fn tool(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
     let mut places = folders.map(|folder| folder.join(name));

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::thread;
 
 /// Handle of the control plane to the renewer's thread. Dropping the handle stops the renewer.
-pub struct AcmeHandle {
+pub(crate) struct AcmeHandle {
     shared: Arc<RenewerShared>,
     ledger: Arc<PendingChallenges>,
     runs: bool,
@@ -38,7 +38,7 @@ pub struct AcmeHandle {
 
 impl AcmeHandle {
     /// Creates a handle without a plan. Challenge responses are published in `ledger`.
-    pub fn new(ledger: Arc<PendingChallenges>) -> AcmeHandle {
+    pub(crate) fn new(ledger: Arc<PendingChallenges>) -> AcmeHandle {
         AcmeHandle {
             shared: Arc::default(),
             ledger,
@@ -48,7 +48,7 @@ impl AcmeHandle {
 
     /// Sets the plan that the configuration requires, and starts the renewer's thread if needed. `urge`
     /// retries failed orders at once, within the rate limits.
-    pub fn plan(&mut self, config: &Config, urge: bool) {
+    pub(crate) fn plan(&mut self, config: &Config, urge: bool) {
         let plan = AcmePlan::of(config).map(Arc::new);
         let mut state = self.shared.lock();
         if state.plan != plan {
@@ -83,7 +83,7 @@ impl AcmeHandle {
     }
 
     /// Returns the state of the renewer.
-    pub fn report(&self) -> AcmeReport {
+    pub(crate) fn report(&self) -> AcmeReport {
         self.shared.lock().report.clone()
     }
 }

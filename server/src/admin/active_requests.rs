@@ -26,7 +26,7 @@ const LEFT_COLUMNS: [usize; 6] = [0, 2, 3, 4, 5, 6];
 
 impl ActiveRequestList {
     /// Returns the age of a request with its unit.
-    pub fn age(&self, request: &ActiveRequest) -> String {
+    pub(crate) fn age(&self, request: &ActiveRequest) -> String {
         match self.age_us(request) {
             age @ ..SHORT_AGE_US => latency(Some(age)),
             age => duration(age / 1_000_000),
@@ -38,7 +38,7 @@ impl ActiveRequestList {
     }
 
     /// Returns the number of all requests under way in words, with the number of listed requests if it is smaller.
-    pub fn summary(&self, listed: usize) -> String {
+    pub(crate) fn summary(&self, listed: usize) -> String {
         match self.oldest.count {
             0 => "no request is under way".to_owned(),
             1 => "1 request is under way".to_owned(),
@@ -50,7 +50,7 @@ impl ActiveRequestList {
     }
 
     /// Renders the list as lines for a terminal. Control characters of clients are escaped.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let requests = &self.oldest.requests;
         let mut out = self.summary(requests.len());
         out.push('\n');
@@ -83,7 +83,7 @@ impl ActiveRequestList {
 
     /// Renders the list as one JSON object and a line feed. Addresses of clients, hosts and paths are left out unless
     /// `shows_clients` is true.
-    pub fn json(&self, shows_clients: bool) -> String {
+    pub(crate) fn json(&self, shows_clients: bool) -> String {
         let requests = self.oldest.requests.iter();
         let requests = joined(requests.map(|it| self.request_json(it, shows_clients)));
         let count = self.oldest.count;
@@ -112,12 +112,12 @@ impl ActiveRequestList {
 }
 
 /// Returns the first name of a request's site; an empty text without a site.
-pub fn site(request: &ActiveRequest) -> &str {
+pub(crate) fn site(request: &ActiveRequest) -> &str {
     request.route.as_ref().map_or("", |route| route.site())
 }
 
 /// Returns the host of a request as sent by the client.
-pub fn host(request: &ActiveRequest) -> String {
+pub(crate) fn host(request: &ActiveRequest) -> String {
     String::from_utf8_lossy(request.target.host()).into_owned()
 }
 

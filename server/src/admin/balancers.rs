@@ -23,16 +23,16 @@ pub struct BalancerList {
 /// Largest width of a route in the text. Longer routes are cut.
 const ROUTE_WIDTH: usize = 12;
 /// Columns of the text. All columns but the state and the route are numbers, at the right.
-pub const COLUMNS: [&str; 12] = [
+pub(crate) const COLUMNS: [&str; 12] = [
     "MEMBER", "STATE", "WEIGHT", "SET", "ROUTE", "BUSY", "ELECTED", "ERRORS", "RETRIES", "SENT",
     "RECEIVED", "LATENCY",
 ];
 /// Columns with text, at the left.
-pub const LEFT_COLUMNS: [usize; 3] = [0, 1, 4];
+pub(crate) const LEFT_COLUMNS: [usize; 3] = [0, 1, 4];
 
 impl BalancerList {
     /// Renders the list as lines of at most 100 columns for a terminal.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         if self.balancers.is_empty() {
             return "the configuration has no balancer\n".to_owned();
         }
@@ -63,7 +63,7 @@ impl BalancerList {
     }
 
     /// Returns the texts of [`COLUMNS`] for a member.
-    pub fn cells(member: &MemberReport) -> Vec<String> {
+    pub(crate) fn cells(member: &MemberReport) -> Vec<String> {
         let route = if member.route.is_empty() {
             "-".to_owned()
         } else {
@@ -96,7 +96,7 @@ impl BalancerList {
 
     /// Returns the details of a member for a page that is rendered again and again: a line with the time from which the
     /// member has its state changes only with the state, and when the state is a day old.
-    pub fn lasting_details(&self, member: &MemberReport) -> Vec<String> {
+    pub(crate) fn lasting_details(&self, member: &MemberReport) -> Vec<String> {
         let mut since = format!("since {}", self.time(member.state_since_ms));
         if let Some(change) = member.changes.last() {
             let _ = write!(since, ", {change}");
@@ -124,12 +124,12 @@ impl BalancerList {
     }
 
     /// Returns the seconds since a time on the monotonic clock.
-    pub fn seconds_since(&self, at_ms: u64) -> u64 {
+    pub(crate) fn seconds_since(&self, at_ms: u64) -> u64 {
         self.now_ms.saturating_sub(at_ms) / 1_000
     }
 
     /// Returns a time on the monotonic clock as the time of the day, or as the date and the time if older than a day.
-    pub fn time(&self, at_ms: u64) -> String {
+    pub(crate) fn time(&self, at_ms: u64) -> String {
         let unix_seconds = (self.origin_unix_ms + at_ms) / 1_000;
         match self.seconds_since(at_ms) {
             ..86_400 => format_utc_time(unix_seconds),
@@ -138,7 +138,7 @@ impl BalancerList {
     }
 
     /// Renders the list as one JSON object and a line feed.
-    pub fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         let balancers = self.balancers.iter().map(|it| self.balancer_json(it));
         format!("{{\"balancers\":[{}]}}\n", joined(balancers))
     }
@@ -223,7 +223,7 @@ impl BalancerList {
 }
 
 /// Returns the host and port of a plain member, and the whole URL of another member.
-pub fn short_url(url: &MemberUrl) -> String {
+pub(crate) fn short_url(url: &MemberUrl) -> String {
     match (&url.host, url.is_tls) {
         (MemberHost::Address(address), false) => address.to_string(),
         (MemberHost::Name(name, port), false) => format!("{name}:{port}"),
@@ -232,7 +232,7 @@ pub fn short_url(url: &MemberUrl) -> String {
 }
 
 /// Returns a latency with its unit; a hyphen for none.
-pub fn latency(micros: Option<u64>) -> String {
+pub(crate) fn latency(micros: Option<u64>) -> String {
     match micros {
         None => "-".to_owned(),
         Some(micros @ ..10_000) => format!("{}.{} ms", micros / 1_000, micros / 100 % 10),

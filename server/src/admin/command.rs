@@ -7,7 +7,7 @@ use std::fmt;
 
 /// A command to a running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Command {
+pub(crate) enum Command {
     /// Reads the configuration again and serves it.
     Reload,
     /// Opens the log files again; the response is sent when all files are open.
@@ -60,7 +60,7 @@ pub enum Command {
 
 /// Edit by the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EditCommand {
+pub(crate) struct EditCommand {
     /// The edit.
     pub action: EditAction,
     /// False if the server asks before a dangerous edit.
@@ -115,7 +115,7 @@ pub enum EditAction {
 
 /// Format of a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatusFormat {
+pub(crate) enum StatusFormat {
     /// Lines for a terminal.
     Text,
     /// One JSON object.
@@ -124,7 +124,7 @@ pub enum StatusFormat {
 
 /// Format of hit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HitsFormat {
+pub(crate) enum HitsFormat {
     /// Lines for a terminal.
     Text,
     /// One JSON object.
@@ -135,7 +135,7 @@ pub enum HitsFormat {
 
 /// Reason why a line is not a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownCommand(String);
+pub(crate) struct UnknownCommand(String);
 
 impl fmt::Display for UnknownCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -145,7 +145,7 @@ impl fmt::Display for UnknownCommand {
 
 impl Command {
     /// Returns the command for hit counts, or `None` if the name is not a single word.
-    pub fn hits(format: HitsFormat, site: Option<&str>) -> Option<Command> {
+    pub(crate) fn hits(format: HitsFormat, site: Option<&str>) -> Option<Command> {
         let site = site.map(|site| is_word(site).then(|| site.to_owned()));
         let site = match site {
             None => None,
@@ -155,7 +155,7 @@ impl Command {
     }
 
     /// Returns the command for a purge, or `None` if the name or the path contains a line break.
-    pub fn purge(site: &str, path: &str) -> Option<Command> {
+    pub(crate) fn purge(site: &str, path: &str) -> Option<Command> {
         let is_line = !path.contains(['\n', '\r']) && !site.contains(['\n', '\r']);
         is_line.then(|| Command::Purge {
             site: site.to_owned(),
@@ -164,7 +164,7 @@ impl Command {
     }
 
     /// Returns the command for a list of balancers, or `None` if the name contains a line break.
-    pub fn balancers(format: StatusFormat, name: Option<&str>) -> Option<Command> {
+    pub(crate) fn balancers(format: StatusFormat, name: Option<&str>) -> Option<Command> {
         let is_line = name.is_none_or(|name| !name.contains(['\n', '\r']));
         let name = name.map(str::to_owned);
         is_line.then_some(Command::Balancers { format, name })
@@ -172,21 +172,21 @@ impl Command {
 
     /// Returns the command for an edit, or `None` if a text contains a tab or a line break, or if the name of
     /// a value contains an equals sign.
-    pub fn edit(command: EditCommand) -> Option<Command> {
+    pub(crate) fn edit(command: EditCommand) -> Option<Command> {
         let command = Command::Edit(command);
         // A text with a separator is parsed back as another command, or as no command.
         (Command::parse(&command.to_string()).as_ref() == Ok(&command)).then_some(command)
     }
 
     /// Returns the command for the history of edits, or `None` if the name contains a line break.
-    pub fn history(format: StatusFormat, name: Option<&str>) -> Option<Command> {
+    pub(crate) fn history(format: StatusFormat, name: Option<&str>) -> Option<Command> {
         let is_line = name.is_none_or(|name| !name.contains(['\n', '\r']));
         let name = name.map(str::to_owned);
         is_line.then_some(Command::EditHistory { format, name })
     }
 
     /// Parses a line without its line feed.
-    pub fn parse(line: &str) -> Result<Command, UnknownCommand> {
+    pub(crate) fn parse(line: &str) -> Result<Command, UnknownCommand> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let (first, second) = rest.split_once(' ').unwrap_or((rest, ""));
         match (word, first) {

@@ -15,7 +15,7 @@ const LAST_ID_MAX: u64 = u64::MAX / 2;
 
 /// Reason why a state file is no list of edits.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum EditFileError {
+pub(crate) enum EditFileError {
     /// A later version of the server wrote the file.
     LaterVersion(String),
     /// The file is cut off, or was changed.
@@ -37,7 +37,7 @@ impl fmt::Display for EditFileError {
 }
 
 /// Returns the content of the state file.
-pub fn text(ledger: &EditLedger) -> String {
+pub(crate) fn text(ledger: &EditLedger) -> String {
     let mut out = format!("{MAGIC}{VERSION}\nlast\t{}\n", ledger.last_id);
     for edit in &ledger.in_force {
         let numbers = [edit.id, edit.at].map(|number| number.to_string());
@@ -114,7 +114,7 @@ fn unescape(text: &str) -> Option<String> {
 }
 
 /// Parses the content of a state file.
-pub fn parse(content: &[u8]) -> Result<EditLedger, EditFileError> {
+pub(crate) fn parse(content: &[u8]) -> Result<EditLedger, EditFileError> {
     let first = content.split(|byte| *byte == b'\n').next().unwrap_or(&[]);
     let version = std::str::from_utf8(first).ok();
     let version = version.and_then(|line| line.strip_prefix(MAGIC));

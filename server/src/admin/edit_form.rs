@@ -10,7 +10,7 @@ use data_plane::upstream::settings::{AdminState, MemberRole};
 ///
 /// # Errors
 /// Fails if the form makes a member both a standby and a spare.
-pub fn read_form(
+pub(crate) fn read_form(
     fields: &[(String, String)],
     edited: &EditedBalancer,
     member: usize,
@@ -37,13 +37,13 @@ pub fn read_form(
 }
 
 /// Returns the URL of a member that a form adds (`b_nwrkr`, confirmed by `b_wyes=1`).
-pub fn added_url(fields: &[(String, String)]) -> Option<&str> {
+pub(crate) fn added_url(fields: &[(String, String)]) -> Option<&str> {
     let is_confirmed = field(fields, "b_wyes").is_some_and(is_on);
     field(fields, "b_nwrkr").filter(|url| is_confirmed && !url.is_empty())
 }
 
 /// Returns the text of a form's field for a value of a balancer, or of the member with the index `member`.
-pub fn form_text(
+pub(crate) fn form_text(
     value: &EditableValue,
     key: &str,
     edited: &EditedBalancer,
@@ -70,12 +70,12 @@ fn field<'f>(fields: &'f [(String, String)], key: &str) -> Option<&'f str> {
 }
 
 /// Returns true for the text of a set flag.
-pub fn is_on(text: &str) -> bool {
+pub(crate) fn is_on(text: &str) -> bool {
     matches!(text, "1" | "on" | "On")
 }
 
 /// Returns true for the text of a cleared flag.
-pub fn is_off(text: &str) -> bool {
+pub(crate) fn is_off(text: &str) -> bool {
     matches!(text, "0" | "off" | "Off")
 }
 

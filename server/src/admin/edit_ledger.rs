@@ -12,13 +12,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Name of the value that states the membership of a member.
-pub const MEMBERSHIP: &str = "member";
+pub(crate) const MEMBERSHIP: &str = "member";
 /// Text of the membership of a member.
-pub const PRESENT: &str = "present";
+pub(crate) const PRESENT: &str = "present";
 /// Text of the membership of a URL that is no member.
-pub const ABSENT: &str = "absent";
+pub(crate) const ABSENT: &str = "absent";
 /// User of the entries that record changes of anthill.toml.
-pub const FILE_USER: &str = "anthill.toml";
+pub(crate) const FILE_USER: &str = "anthill.toml";
 
 /// Value of a balancer or of a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,7 +98,7 @@ pub struct EditState {
 
 impl EditLedger {
     /// Returns a balancer with its members in force, and without any other edit.
-    pub fn unedited(&self, configured: &ConfiguredBalancer) -> EditedBalancer {
+    pub(crate) fn unedited(&self, configured: &ConfiguredBalancer) -> EditedBalancer {
         let mut edited = configured.unedited();
         for edit in self.of_balancer(&configured.settings.name) {
             if edit.target.value != MEMBERSHIP {
@@ -118,7 +118,7 @@ impl EditLedger {
     }
 
     /// Returns a balancer with all edits in force.
-    pub fn edited(&self, configured: &ConfiguredBalancer) -> EditedBalancer {
+    pub(crate) fn edited(&self, configured: &ConfiguredBalancer) -> EditedBalancer {
         let mut edited = self.unedited(configured);
         // The strictness is a part of the sessions, which are set first.
         for is_strictness in [false, true] {
@@ -134,13 +134,13 @@ impl EditLedger {
     }
 
     /// Returns the edits in force of a balancer.
-    pub fn of_balancer(&self, name: &str) -> impl Iterator<Item = &EditInForce> {
+    pub(crate) fn of_balancer(&self, name: &str) -> impl Iterator<Item = &EditInForce> {
         let edits = self.in_force.iter();
         edits.filter(move |edit| edit.target.balancer == name)
     }
 
     /// Returns the value in the balancer `edited` as text; None if the member is missing.
-    pub fn current(&self, edited: &EditedBalancer, target: &EditTarget) -> Option<String> {
+    pub(crate) fn current(&self, edited: &EditedBalancer, target: &EditTarget) -> Option<String> {
         if target.value == MEMBERSHIP {
             return Some(self.membership(edited, target));
         }
@@ -163,7 +163,7 @@ impl EditLedger {
     }
 
     /// Records changes of one balancer, each as an entry of the history, and puts the changes in force.
-    pub fn record_all(
+    pub(crate) fn record_all(
         &mut self,
         configured: &ConfiguredBalancer,
         changes: &[EditChange],
@@ -259,12 +259,12 @@ impl EditLedger {
     }
 
     /// Returns true if the ledger has no room for further edits in force.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.in_force.len() > EDITS_IN_FORCE_MAX
     }
 
     /// Returns the entry with a number that can be undone. The error is the answer for the operator.
-    pub fn entry_to_undo(&self, id: u64) -> Result<&EditEntry, String> {
+    pub(crate) fn entry_to_undo(&self, id: u64) -> Result<&EditEntry, String> {
         let Some(entry) = self.history.iter().find(|entry| entry.id == id) else {
             return Err(match (self.history.front(), self.history.back()) {
                 (Some(first), Some(last)) => format!(
@@ -285,7 +285,11 @@ impl EditLedger {
 
     /// Returns the change that undoes an entry in the balancer `before`. The error is the answer for the
     /// operator.
-    pub fn undo(&self, before: &EditedBalancer, entry: &EditEntry) -> Result<EditChange, String> {
+    pub(crate) fn undo(
+        &self,
+        before: &EditedBalancer,
+        entry: &EditEntry,
+    ) -> Result<EditChange, String> {
         let target = &entry.change.target;
         let Some(old) = self.current(before, target) else {
             let (member, balancer) = (&target.member, &target.balancer);
@@ -313,7 +317,7 @@ impl EditLedger {
     /// since, if the balancer or the member left the file, or if anthill.toml would refuse the edited
     /// balancer. Each edit that yields gets an entry. `is_refused` returns true for URLs that cannot be added.
     /// Returns the number of edits that yielded.
-    pub fn reconcile(
+    pub(crate) fn reconcile(
         &mut self,
         configured: &[ConfiguredBalancer],
         is_refused: impl Fn(&MemberUrl) -> bool,
@@ -472,11 +476,11 @@ fn file_membership(configured: &ConfiguredBalancer, url: &str) -> &'static str {
 }
 
 /// Returns true if a text of membership states a member.
-pub fn is_present(text: &str) -> bool {
+pub(crate) fn is_present(text: &str) -> bool {
     text.starts_with(PRESENT)
 }
 
 /// Returns a text for the operator, where a hyphen stands for the empty text.
-pub fn shown(text: &str) -> &str {
+pub(crate) fn shown(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }

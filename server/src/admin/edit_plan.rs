@@ -13,7 +13,7 @@ use data_plane::upstream::balancer::{BalancerReport, MemberState};
 use data_plane::upstream::settings::{AdminState, CheckKind, MemberHost};
 
 /// Balancers of anthill.toml and the edits, as a command finds them.
-pub struct EditView<'v> {
+pub(crate) struct EditView<'v> {
     /// Edits in force and history.
     pub ledger: &'v EditLedger,
     /// Balancers of anthill.toml.
@@ -22,7 +22,7 @@ pub struct EditView<'v> {
 
 /// Changes of one balancer.
 #[derive(Clone, Debug)]
-pub struct EditPlan {
+pub(crate) struct EditPlan {
     /// Index of the balancer in the view.
     pub at: usize,
     /// Changed values. A command for values that are in force already has none.
@@ -35,7 +35,7 @@ pub struct EditPlan {
 
 impl EditView<'_> {
     /// Returns the index of the balancer that commands change. The error is the answer for the operator.
-    pub fn balancer_of(&self, actions: &[EditAction]) -> Result<usize, String> {
+    pub(crate) fn balancer_of(&self, actions: &[EditAction]) -> Result<usize, String> {
         let names = self.configured.iter().map(|it| &*it.settings.name);
         let names: Vec<&str> = names.collect();
         let first = actions.first();
@@ -56,7 +56,7 @@ impl EditView<'_> {
 
     /// Plans commands for the balancer with the index `at`, which is `before` at the moment. The commands are planned
     /// together, so that the plan states the danger of all commands. The error is the answer for the operator.
-    pub fn plan(
+    pub(crate) fn plan(
         &self,
         actions: &[EditAction],
         at: usize,
@@ -89,7 +89,7 @@ impl EditView<'_> {
 
     /// Refuses planned changes of values that another edit has changed meanwhile. A value with the new text already
     /// is no loss for any edit.
-    pub fn refuse_newer(
+    pub(crate) fn refuse_newer(
         &self,
         planned: &[EditChange],
         before: &EditedBalancer,
@@ -322,7 +322,7 @@ impl EditView<'_> {
 impl EditPlan {
     /// Returns the question for the operator before a dangerous change; `report` is the present state of the
     /// balancer.
-    pub fn danger(&self, report: &BalancerReport) -> Option<String> {
+    pub(crate) fn danger(&self, report: &BalancerReport) -> Option<String> {
         let name = &report.settings.name;
         if let Some(removal) = self.changes.iter().find(|change| change.is_removal()) {
             let url = &removal.target.member;
@@ -354,7 +354,7 @@ impl EditPlan {
     }
 
     /// Returns true if the plan adds or removes a member.
-    pub fn changes_membership(&self) -> bool {
+    pub(crate) fn changes_membership(&self) -> bool {
         self.changes
             .iter()
             .any(|change| change.target.value == MEMBERSHIP)

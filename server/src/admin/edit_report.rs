@@ -11,7 +11,7 @@ use data_plane::upstream::settings::CheckKind;
 use wire::json::quoted;
 
 /// Edits in force as differences from anthill.toml.
-pub struct EditDifferences<'l> {
+pub(crate) struct EditDifferences<'l> {
     ledger: &'l EditLedger,
     configured: &'l [ConfiguredBalancer],
 }
@@ -36,7 +36,7 @@ fn place_json(target: &EditTarget) -> String {
 
 impl EditChange {
     /// Returns a planned change as a line without its end: `app: http://10.0.0.5: weight from 1 to 2`.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         format!(
             "{}: {} from {} to {}",
             place_text(&self.target),
@@ -50,7 +50,7 @@ impl EditChange {
 impl EditEntry {
     /// Returns the change as a line without its end: `app: http://10.0.0.5: weight changed from 1 to 2`. An edit that
     /// yields because anthill.toml got its value leaves the value as before.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let change = &self.change;
         if change.old == change.new {
             let (target, value) = (&change.target, shown(&change.new));
@@ -101,7 +101,7 @@ impl EditLedger {
     }
 
     /// Renders the history as lines, the newest entry first.
-    pub fn history_text(&self, only: Option<&str>) -> String {
+    pub(crate) fn history_text(&self, only: Option<&str>) -> String {
         let lines: String = self.entries(only).map(EditEntry::text).collect();
         if lines.is_empty() {
             "the history of edits is empty\n".to_owned()
@@ -111,7 +111,7 @@ impl EditLedger {
     }
 
     /// Renders the history as one JSON object and a line feed, the newest entry first.
-    pub fn history_json(&self, only: Option<&str>) -> String {
+    pub(crate) fn history_json(&self, only: Option<&str>) -> String {
         format!(
             "{{\"entries\":[{}]}}\n",
             joined(self.entries(only).map(EditEntry::json))
@@ -121,12 +121,12 @@ impl EditLedger {
 
 impl<'l> EditDifferences<'l> {
     /// Compares the edits in force with the balancers of anthill.toml.
-    pub fn new(ledger: &'l EditLedger, configured: &'l [ConfiguredBalancer]) -> Self {
+    pub(crate) fn new(ledger: &'l EditLedger, configured: &'l [ConfiguredBalancer]) -> Self {
         EditDifferences { ledger, configured }
     }
 
     /// Renders the edits in force, and for each balancer the lines for anthill.toml.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         if self.ledger.in_force.is_empty() {
             return "no edit is in force: the balancers are as in anthill.toml\n".to_owned();
         }
@@ -138,7 +138,7 @@ impl<'l> EditDifferences<'l> {
     }
 
     /// Renders the edits in force, a line each.
-    pub fn edits_text(&self) -> String {
+    pub(crate) fn edits_text(&self) -> String {
         let mut out = String::new();
         for edit in &self.ledger.in_force {
             out.push_str(&format!(
@@ -156,7 +156,7 @@ impl<'l> EditDifferences<'l> {
     }
 
     /// Returns the lines for anthill.toml of each balancer with edits, each with a heading.
-    pub fn blocks(&self) -> Vec<(String, String)> {
+    pub(crate) fn blocks(&self) -> Vec<(String, String)> {
         let mut blocks = Vec::new();
         for balancer in self.configured {
             let lines = self.lines(balancer);
@@ -178,7 +178,7 @@ impl<'l> EditDifferences<'l> {
     }
 
     /// Renders the differences as one JSON object and a line feed.
-    pub fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         let edits = self.ledger.in_force.iter().map(edit_json);
         let balancers = self.configured.iter().filter_map(|balancer| {
             let lines = self.lines(balancer);

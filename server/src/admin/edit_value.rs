@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Owner of a value.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum EditScope {
+pub(crate) enum EditScope {
     /// A whole balancer.
     Balancer,
     /// A member of a balancer.
@@ -23,7 +23,7 @@ pub enum EditScope {
 
 /// Value that the operator can change at runtime.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct EditableValue {
+pub(crate) struct EditableValue {
     /// Kind of the value.
     pub kind: EditKind,
     /// Name for the command line, the history and JSON.
@@ -38,7 +38,7 @@ pub struct EditableValue {
 
 /// Kind of an editable value.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum EditKind {
+pub(crate) enum EditKind {
     /// Share of the load.
     Weight,
     /// Set of the member.
@@ -81,7 +81,7 @@ pub enum EditKind {
 
 impl EditKind {
     /// Returns true if the fields of the value in a form are flags: 1 or 0.
-    pub fn is_flag(self) -> bool {
+    pub(crate) fn is_flag(self) -> bool {
         matches!(
             self,
             EditKind::State
@@ -113,7 +113,7 @@ const fn value(
 use EditScope::{Balancer, Member};
 
 /// Values that the operator can change at runtime, in the order of the forms.
-pub static EDITABLE_VALUES: [EditableValue; 19] = [
+pub(crate) static EDITABLE_VALUES: [EditableValue; 19] = [
     value(
         EditKind::Weight,
         "weight",
@@ -251,13 +251,13 @@ pub static EDITABLE_VALUES: [EditableValue; 19] = [
 
 impl EditableValue {
     /// Returns the label of the value on the page, such as `Check interval`.
-    pub fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         let (first, rest) = self.name.split_at(1);
         first.to_ascii_uppercase() + &rest.replace('_', " ")
     }
 
     /// Returns the value with a name. The error is the answer for the operator, with the names of the scope.
-    pub fn find(name: &str, scope: EditScope) -> Result<&'static EditableValue, String> {
+    pub(crate) fn find(name: &str, scope: EditScope) -> Result<&'static EditableValue, String> {
         let named = EDITABLE_VALUES.iter().find(|value| value.name == name);
         match named {
             Some(value) if value.scope == scope => return Ok(value),
@@ -283,7 +283,7 @@ impl EditableValue {
     }
 
     /// Returns the present value of a balancer, or of the member with the index `member`, as canonical text.
-    pub fn get(&self, edited: &EditedBalancer, member: usize) -> String {
+    pub(crate) fn get(&self, edited: &EditedBalancer, member: usize) -> String {
         let settings = &edited.settings;
         let sticky = settings.sticky.as_ref();
         match self.kind {
@@ -320,7 +320,7 @@ impl EditableValue {
 
     /// Sets the value of a balancer, or of the member with the index `member`. Returns false for a text out of
     /// range.
-    pub fn set(&self, edited: &mut EditedBalancer, member: usize, text: &str) -> bool {
+    pub(crate) fn set(&self, edited: &mut EditedBalancer, member: usize, text: &str) -> bool {
         text.len() <= EDIT_TEXT_BYTES_MAX && self.try_set(edited, member, text).is_some()
     }
 
@@ -378,7 +378,7 @@ impl EditableValue {
     }
 
     /// Returns the refusal of a text out of range, as the answer for the operator.
-    pub fn refusal(&self, text: &str) -> String {
+    pub(crate) fn refusal(&self, text: &str) -> String {
         let (name, range) = (self.name, self.range);
         let text = text.escape_debug();
         format!("error: `{name}` can't be `{text}`\nhelp: write {range}\n")
@@ -386,7 +386,7 @@ impl EditableValue {
 }
 
 /// Balancing methods that the operator can choose at runtime.
-pub const METHODS: [BalancingMethod; 7] = [
+pub(crate) const METHODS: [BalancingMethod; 7] = [
     BalancingMethod::ByRequests,
     BalancingMethod::ByTraffic,
     BalancingMethod::ByBusyness,

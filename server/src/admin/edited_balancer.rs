@@ -31,7 +31,7 @@ pub struct ConfiguredBalancer {
 
 /// Balancer with edits.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EditedBalancer {
+pub(crate) struct EditedBalancer {
     /// Settings with the edits.
     pub settings: BalancerSettings,
     /// URLs of the members as in anthill.toml, in the order of the members.
@@ -42,7 +42,7 @@ pub struct EditedBalancer {
 
 /// Checks of a member, divided into the editable values.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CheckParts {
+pub(crate) struct CheckParts {
     /// Kind of the checks.
     pub method: CheckWord,
     /// Balancer with the condition of successful checks; the empty text for the member's own balancer.
@@ -61,7 +61,7 @@ pub struct CheckParts {
 
 /// Kind of the checks of a member.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum CheckWord {
+pub(crate) enum CheckWord {
     /// No checks.
     Off,
     /// A connection.
@@ -74,7 +74,7 @@ pub enum CheckWord {
 
 impl CheckWord {
     /// All kinds.
-    pub const ALL: [CheckWord; 4] = [
+    pub(crate) const ALL: [CheckWord; 4] = [
         CheckWord::Off,
         CheckWord::Tcp,
         CheckWord::Get,
@@ -82,7 +82,7 @@ impl CheckWord {
     ];
 
     /// Returns the name for the operator.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             CheckWord::Off => "off",
             CheckWord::Tcp => "tcp",
@@ -94,7 +94,7 @@ impl CheckWord {
 
 impl CheckParts {
     /// Divides the checks of a balancer. A balancer without checks has the defaults of `health`.
-    pub fn of(check: Option<&CheckSettings>) -> CheckParts {
+    pub(crate) fn of(check: Option<&CheckSettings>) -> CheckParts {
         let (method, path) = match check.map(|check| &check.kind) {
             None => (CheckWord::Off, "/"),
             Some(CheckKind::Tcp) => (CheckWord::Tcp, "/"),
@@ -162,7 +162,7 @@ impl CheckParts {
 
 impl ConfiguredBalancer {
     /// Returns the balancer without edits.
-    pub fn unedited(&self) -> EditedBalancer {
+    pub(crate) fn unedited(&self) -> EditedBalancer {
         let members = self.settings.members.iter();
         EditedBalancer {
             checks: vec![self.check_parts(); self.settings.members.len()],
@@ -177,7 +177,7 @@ impl ConfiguredBalancer {
     }
 
     /// Adds a member to the balancer with edits: disabled, and otherwise with the defaults.
-    pub fn add_member(&self, edited: &mut EditedBalancer, url: MemberUrl) {
+    pub(crate) fn add_member(&self, edited: &mut EditedBalancer, url: MemberUrl) {
         edited.urls.push(shown_url(&url));
         edited.checks.push(self.check_parts());
         edited.settings.members.push(self.new_member(url));
@@ -235,13 +235,17 @@ impl ConfiguredBalancer {
     }
 
     /// Returns the error of anthill.toml for the edited balancer, if anthill.toml refuses the balancer.
-    pub fn refusal(&self, edited: &EditedBalancer) -> Option<OperatorError> {
+    pub(crate) fn refusal(&self, edited: &EditedBalancer) -> Option<OperatorError> {
         read_balancer(&self.text(edited)).err()
     }
 
     /// Returns the lines of the keys `members`, `method`, `sticky`, `retries` and `queue_timeout` that
     /// `is_wanted` accepts.
-    pub fn lines(&self, edited: &EditedBalancer, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    pub(crate) fn lines(
+        &self,
+        edited: &EditedBalancer,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
         let settings = &edited.settings;
         let mut lines = Vec::new();
         if is_wanted("members") {
@@ -293,7 +297,7 @@ impl ConfiguredBalancer {
     }
 
     /// Returns an item of the list `members`.
-    pub fn member_item(&self, member: &MemberSettings) -> String {
+    pub(crate) fn member_item(&self, member: &MemberSettings) -> String {
         let url = quoted(&shown_url(&member.url));
         let mut keys = Vec::new();
         let mut key = |name: &str, value: Option<String>| {
@@ -327,12 +331,12 @@ impl ConfiguredBalancer {
 
 impl EditedBalancer {
     /// Returns the index of the member with a URL.
-    pub fn member_at(&self, url: &str) -> Option<usize> {
+    pub(crate) fn member_at(&self, url: &str) -> Option<usize> {
         self.urls.iter().position(|known| known == url)
     }
 
     /// Takes over the results of the checks of a balancer's members.
-    pub fn read_checks(&mut self, report: &BalancerReport) {
+    pub(crate) fn read_checks(&mut self, report: &BalancerReport) {
         for member in &report.members {
             if let Some(at) = self.member_at(&shown_url(&member.url)) {
                 self.checks[at].is_failed = member.is_check_failed;
@@ -341,7 +345,7 @@ impl EditedBalancer {
     }
 
     /// Removes the member with the index `at`.
-    pub fn remove_member(&mut self, at: usize) {
+    pub(crate) fn remove_member(&mut self, at: usize) {
         self.settings.members.remove(at);
         self.urls.remove(at);
         self.checks.remove(at);
@@ -349,7 +353,11 @@ impl EditedBalancer {
 
     /// Returns the changes of the core that lead from the balancer `base` to this balancer, for the members of
     /// both. `all` are all balancers of the file, for the conditions of checks.
-    pub fn core_edits(&self, base: &EditedBalancer, all: &[ConfiguredBalancer]) -> BalancerEdits {
+    pub(crate) fn core_edits(
+        &self,
+        base: &EditedBalancer,
+        all: &[ConfiguredBalancer],
+    ) -> BalancerEdits {
         let mut edits = BalancerEdits::default();
         let (new, old) = (&self.settings, &base.settings);
         let mut add = |is_changed: bool, edit: BalancerEdit| {

@@ -5,7 +5,7 @@ use cli::suggest;
 use data_plane::upstream::settings::{MemberHost, MemberUrl};
 
 /// Returns the index of the balancer with the name. An error says which names exist.
-pub fn find_balancer(typed: &str, names: &[&str]) -> Result<usize, String> {
+pub(crate) fn find_balancer(typed: &str, names: &[&str]) -> Result<usize, String> {
     let found = names.iter().position(|name| *name == typed);
     found.ok_or_else(|| match names {
         [] => "error: the configuration has no balancer\n".to_owned(),
@@ -29,7 +29,7 @@ fn shown_word<'t>(word: &'t str, more: &str) -> Option<&'t str> {
 
 /// Returns the index of the member with the URL, the host and port, or the route `typed`. Each member is
 /// given by its URL and its route. An error says which members exist, or which members the word may mean.
-pub fn find_member(
+pub(crate) fn find_member(
     balancer: &str,
     typed: &str,
     members: &[(MemberUrl, Box<str>)],

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use wire::reject::Reject;
 
 /// State of a running server at a glance.
-pub struct Overview<'a> {
+pub(crate) struct Overview<'a> {
     /// Status, balancers and counters.
     pub metrics: Metrics<'a>,
     /// Samples of the last minutes, the oldest first.
@@ -21,7 +21,7 @@ const MINUTES: [u64; 3] = [1, 5, 20];
 
 impl Overview<'_> {
     /// Returns the lines for a terminal.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let status = self.metrics.status;
         let mut out = status.heading();
         self.write_problems(&mut out);

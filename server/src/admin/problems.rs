@@ -12,7 +12,7 @@ use data_plane::upstream::balancer::{BalancerReport, MemberReport, MemberState};
 
 /// Something wrong with the server.
 #[derive(PartialEq, Eq, Debug)]
-pub enum Problem {
+pub(crate) enum Problem {
     /// Fault: requests fail, or will fail soon.
     Error(String),
     /// Condition that an operator should look at.
@@ -20,7 +20,7 @@ pub enum Problem {
 }
 
 /// Returns the members that the operator has not switched off and that get no requests, with their balancers.
-pub fn members_down(balancers: &[BalancerReport]) -> Vec<(&str, &MemberReport)> {
+pub(crate) fn members_down(balancers: &[BalancerReport]) -> Vec<(&str, &MemberReport)> {
     let members = balancers.iter().flat_map(|balancer| {
         let members = balancer.members.iter();
         members.map(|member| (&*balancer.settings.name, member))
@@ -33,7 +33,7 @@ pub fn members_down(balancers: &[BalancerReport]) -> Vec<(&str, &MemberReport)> 
 }
 
 /// Returns the problems of the server, without the members that are down.
-pub fn problems(metrics: &Metrics<'_>) -> Vec<Problem> {
+pub(crate) fn problems(metrics: &Metrics<'_>) -> Vec<Problem> {
     let status = metrics.status;
     let mut found = Vec::new();
     for certificate in &status.certificates {

@@ -143,14 +143,14 @@ pub struct ReleaseStatus {
 
 impl Status {
     /// Returns a counter of the workers by its name; 0 for an unknown name.
-    pub fn counter(&self, name: &str) -> u64 {
+    pub(crate) fn counter(&self, name: &str) -> u64 {
         let mut counters = self.counters.iter();
         counters.find(|it| it.0 == name).map_or(0, |it| it.1)
     }
 
     /// Returns the open connections of HTTP/1.1, HTTP/2 and HTTP/3. A connection without a request yet counts as
     /// HTTP/1.1.
-    pub fn connections_by_version(&self) -> [u64; 3] {
+    pub(crate) fn connections_by_version(&self) -> [u64; 3] {
         let open = |opened, closed| self.counter(opened).saturating_sub(self.counter(closed));
         let h2 = open("h2_connections", "h2_connections_closed");
         let h3 = open("h3_connections", "h3_connections_closed");
@@ -233,7 +233,7 @@ impl Status {
     }
 
     /// Renders the status as one JSON object and a line feed.
-    pub fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         let mut out = format!(
             "{{\"version\":{},\"pid\":{},\"up_seconds\":{},\"generation\":{},\"configuration\":{},\"workers\":{},",
             quoted(self.version),

@@ -98,7 +98,7 @@ fn width(text: &str) -> usize {
 }
 
 /// Returns a number in at most 7 characters, with a decimal unit from 10 million on.
-pub fn count(number: u64) -> String {
+pub(crate) fn count(number: u64) -> String {
     match number {
         ..10_000_000 => number.to_string(),
         _ => scaled(number, 1_000, &["k", "M", "G", "T", "P", "E"]),
@@ -106,7 +106,7 @@ pub fn count(number: u64) -> String {
 }
 
 /// Returns a number of bytes in at most 5 characters, with a binary unit.
-pub fn bytes(number: u64) -> String {
+pub(crate) fn bytes(number: u64) -> String {
     match number {
         ..1_024 => number.to_string(),
         _ => scaled(number, 1_024, &["K", "M", "G", "T", "P", "E"]),
@@ -126,7 +126,7 @@ fn scaled(number: u64, base: u64, units: &[&str]) -> String {
 }
 
 /// Returns a duration with its two largest units.
-pub fn duration(seconds: u64) -> String {
+pub(crate) fn duration(seconds: u64) -> String {
     match (
         seconds / 86_400,
         seconds / 3_600 % 24,
@@ -141,12 +141,12 @@ pub fn duration(seconds: u64) -> String {
 }
 
 /// Returns a count of an interval in hundredths per second.
-pub fn per_second(number: u32) -> u64 {
+pub(crate) fn per_second(number: u32) -> u64 {
     u64::from(number) * 100 / HISTORY_INTERVAL_SECONDS
 }
 
 /// Returns a rate in hundredths per second as text.
-pub fn rate(hundredths: u64) -> String {
+pub(crate) fn rate(hundredths: u64) -> String {
     match hundredths {
         0 => "0/s".to_owned(),
         1..1_000 => format!("{}.{:02}/s", hundredths / 100, hundredths % 100),
@@ -155,7 +155,7 @@ pub fn rate(hundredths: u64) -> String {
 }
 
 /// Returns a duration in microseconds as text; a hyphen for 0, the latency without requests.
-pub fn micros(micros: u64) -> String {
+pub(crate) fn micros(micros: u64) -> String {
     match micros {
         0 => "-".to_owned(),
         1..10_000 => format!("{}.{} ms", micros / 1_000, micros / 100 % 10),

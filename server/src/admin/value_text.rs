@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Returns a weight in hundredths as a decimal number.
-pub fn weight_text(hundredths: u32) -> String {
+pub(crate) fn weight_text(hundredths: u32) -> String {
     match (hundredths / 100, hundredths % 100) {
         (whole, 0) => whole.to_string(),
         (whole, rest) => {
@@ -14,7 +14,7 @@ pub fn weight_text(hundredths: u32) -> String {
 }
 
 /// Returns a duration in seconds, or in milliseconds unless whole seconds.
-pub fn duration_text(duration: Duration) -> String {
+pub(crate) fn duration_text(duration: Duration) -> String {
     match duration.subsec_millis() {
         0 => format!("{}s", duration.as_secs()),
         _ => format!("{}ms", duration.as_millis()),

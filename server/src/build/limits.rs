@@ -1,8 +1,8 @@
 //! Bounds of `build`: files that a configuration names.
 
 /// Bytes of a file of redirects, 16 MiB: over 100,000 lines. The table of the redirects is held in memory.
-pub const REDIRECT_MAP_BYTES_MAX: u64 = 16 << 20;
+pub(crate) const REDIRECT_MAP_BYTES_MAX: u64 = 16 << 20;
 /// Largest user file in bytes: some 100,000 users.
-pub const USER_FILE_BYTES_MAX: u64 = 16 << 20;
+pub(crate) const USER_FILE_BYTES_MAX: u64 = 16 << 20;
 /// Redirects in a row from one path of a site, as many as browsers follow. A longer row counts as endless.
-pub const REDIRECT_HOPS_MAX: usize = 20;
+pub(crate) const REDIRECT_HOPS_MAX: usize = 20;

@@ -120,7 +120,7 @@ fn limits(config: &Config) -> Limits {
 
 /// Returns the configuration without the roots to be created by the first deployment, and without the rules
 /// that run files of such a root, so that a World can be built before the deployment.
-pub fn without_missing_roots(mut config: Config) -> Config {
+pub(crate) fn without_missing_roots(mut config: Config) -> Config {
     let deployments = config.deployments();
     let to_come = |site: &config::SiteConfig| {
         let deployment = deployments.iter().find(|it| it.fills(site));

@@ -73,7 +73,7 @@ pub struct SharedResources {
 impl SharedResources {
     /// Returns resources for a World that is never served: empty ledgers, and keys in memory. No file is read
     /// or written.
-    pub fn in_memory(config: &Config, now: u64) -> Result<SharedResources, OperatorError> {
+    pub(crate) fn in_memory(config: &Config, now: u64) -> Result<SharedResources, OperatorError> {
         let failed = |error: TlsError| OperatorError::failure(error.to_string());
         let budget = Arc::new(ContentBudget::new(0));
         let refusals = Arc::<RefusalCounters>::default();

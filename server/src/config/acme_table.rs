@@ -83,7 +83,7 @@ pub enum ChallengeType {
 
 impl ChallengeType {
     /// Returns the name in the configuration.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         CHALLENGES[self as usize].0
     }
 }

@@ -50,7 +50,7 @@ pub struct BalancerConfig {
 
 impl BalancerConfig {
     /// Replaces the members. All new members get the position of the balancer.
-    pub fn set_members(&mut self, members: Vec<MemberSettings>) {
+    pub(crate) fn set_members(&mut self, members: Vec<MemberSettings>) {
         self.member_spans = vec![self.span.clone(); members.len()];
         self.settings.members = members;
     }

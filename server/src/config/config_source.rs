@@ -31,7 +31,7 @@ pub enum ConfigSource {
 impl ConfigSource {
     /// Returns the source for the argument of the command line. `None` means the current folder. A folder
     /// with an `anthill.toml` means the file.
-    pub fn of(argument: Option<&Path>) -> Result<ConfigSource, OperatorError> {
+    pub(crate) fn of(argument: Option<&Path>) -> Result<ConfigSource, OperatorError> {
         let path = argument.unwrap_or(Path::new("."));
         let metadata = std::fs::metadata(path).map_err(|error| {
             OperatorError::new(format!("{}: {}", path.display(), reason(&error)))
@@ -66,7 +66,7 @@ impl ConfigSource {
     }
 
     /// Reads the configuration, and applies the options of the command line.
-    pub fn read(&self, overrides: &Overrides) -> Result<Config, OperatorError> {
+    pub(crate) fn read(&self, overrides: &Overrides) -> Result<Config, OperatorError> {
         let Reading {
             mut config,
             mut errors,
@@ -114,7 +114,7 @@ pub struct Overrides {
 impl Overrides {
     /// Keeps the state folder and control socket of `config` as defaults for reloads after privileges were
     /// dropped. Values in the configuration file still take precedence.
-    pub fn settle(&mut self, config: &Config) {
+    pub(crate) fn settle(&mut self, config: &Config) {
         let server = &config.server;
         self.settled = Some((
             server.state.get_ref().clone(),

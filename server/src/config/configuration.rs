@@ -48,7 +48,7 @@ pub struct Config {
 impl Config {
     /// Returns an error that points at `span` of the file. An empty span, for a default or an option of the
     /// command line, shows no line.
-    pub fn point(
+    pub(crate) fn point(
         &self,
         span: Range<usize>,
         what: impl Into<String>,
@@ -61,32 +61,32 @@ impl Config {
     }
 
     /// Returns the balancers of the file, then the balancers of routes with `proxy`.
-    pub fn all_balancers(&self) -> impl Iterator<Item = &BalancerConfig> {
+    pub(crate) fn all_balancers(&self) -> impl Iterator<Item = &BalancerConfig> {
         let own = self.sites.iter().flat_map(SiteConfig::own_balancers);
         self.balancers.iter().chain(own)
     }
 
     /// Returns the user files of the manager with their keys.
-    pub fn manager_files(&self) -> impl Iterator<Item = (&'static str, &Spanned<PathBuf>)> {
+    pub(crate) fn manager_files(&self) -> impl Iterator<Item = (&'static str, &Spanned<PathBuf>)> {
         self.manager.iter().flat_map(ManagerConfig::user_files)
     }
 
     /// Returns true if any address of the server speaks TLS.
-    pub fn uses_tls(&self) -> bool {
+    pub(crate) fn uses_tls(&self) -> bool {
         let manager = self.manager.as_ref();
         !self.server.https.is_empty() || manager.is_some_and(ManagerConfig::uses_tls)
     }
 
     /// Returns the state file with the edits of the balancers. Another configuration with the same state
     /// folder has another file.
-    pub fn edits_file(&self) -> PathBuf {
+    pub(crate) fn edits_file(&self) -> PathBuf {
         let path = self.path.as_ref().unwrap_or(&self.folder);
         let name = DefaultPaths::of(path).edits_name();
         self.server.state.get_ref().join(name)
     }
 
     /// Returns the balancers of routes with `proxy`, each with the name of the balancer in the World.
-    pub fn own_balancers(&self) -> impl Iterator<Item = (String, &BalancerConfig)> {
+    pub(crate) fn own_balancers(&self) -> impl Iterator<Item = (String, &BalancerConfig)> {
         self.sites.iter().flat_map(|site| {
             site.routes.iter().filter_map(|route| {
                 let Some(TargetConfig::Proxy(proxy)) = &route.target else {
@@ -102,7 +102,7 @@ impl Config {
 
     /// Returns the HTTPS port in the URLs of redirects, as far as the configuration alone determines the
     /// port.
-    pub fn https_port(&self) -> Option<u16> {
+    pub(crate) fn https_port(&self) -> Option<u16> {
         let first = self
             .server
             .https

@@ -177,7 +177,7 @@ pub enum DeploymentTarget<'c> {
 
 impl<'c> Deployment<'c> {
     /// Returns the root of the site; None for a release.
-    pub fn root(&self) -> Option<&'c Path> {
+    pub(crate) fn root(&self) -> Option<&'c Path> {
         match self.target {
             DeploymentTarget::Root(root) => Some(root),
             DeploymentTarget::Release(_) => None,
@@ -186,13 +186,13 @@ impl<'c> Deployment<'c> {
 
     /// Returns true if the deployment fills the root or the release of `site`. The deployment may name another site
     /// with the same root or release.
-    pub fn fills(&self, site: &SiteConfig) -> bool {
+    pub(crate) fn fills(&self, site: &SiteConfig) -> bool {
         site.deployment_target() == Some(self.target)
     }
 
     /// Returns the path of the repository as configured. The ending `.git` may be missing, and git's own
     /// files may lie in a `.git` folder below the path.
-    pub fn repository(&self) -> PathBuf {
+    pub(crate) fn repository(&self) -> PathBuf {
         self.git
             .folder
             .get_ref()
@@ -202,7 +202,7 @@ impl<'c> Deployment<'c> {
 
 impl Config {
     /// Returns all deployments, in the order of the file.
-    pub fn deployments(&self) -> Vec<Deployment<'_>> {
+    pub(crate) fn deployments(&self) -> Vec<Deployment<'_>> {
         let mut found = Vec::new();
         for (git, deploy) in all(&self.sites) {
             let name = deploy.site.get_ref();

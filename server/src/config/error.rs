@@ -52,14 +52,14 @@ impl OperatorError {
     /// without a full stop.
     #[cold]
     #[inline(never)]
-    pub fn new(what: impl Into<String>) -> OperatorError {
+    pub(crate) fn new(what: impl Into<String>) -> OperatorError {
         OperatorError::with_exit_code(what.into(), 2)
     }
 
     /// Makes an error that the operator didn't cause (exit code 1).
     #[cold]
     #[inline(never)]
-    pub fn failure(what: impl Into<String>) -> OperatorError {
+    pub(crate) fn failure(what: impl Into<String>) -> OperatorError {
         OperatorError::with_exit_code(what.into(), 1)
     }
 
@@ -81,7 +81,7 @@ impl OperatorError {
 
     /// Joins errors into one, in the order of the file and without repetitions; `None` if the list is empty. Of
     /// two errors at one position, the first in the list is kept: the second is mostly a consequence.
-    pub fn all(errors: Vec<OperatorError>) -> Option<OperatorError> {
+    pub(crate) fn all(errors: Vec<OperatorError>) -> Option<OperatorError> {
         let mut all = Vec::with_capacity(errors.len());
         for mut error in errors {
             let further = std::mem::take(&mut error.0.further);
@@ -98,7 +98,7 @@ impl OperatorError {
     }
 
     /// Returns all values, or all errors.
-    pub fn collect<T>(
+    pub(crate) fn collect<T>(
         results: impl Iterator<Item = Result<T, OperatorError>>,
     ) -> Result<Vec<T>, OperatorError> {
         let (mut values, mut errors) = (Vec::new(), Vec::new());
@@ -130,7 +130,7 @@ impl OperatorError {
     /// Adds a correction.
     #[cold]
     #[inline(never)]
-    pub fn help(mut self, help: impl Into<String>) -> OperatorError {
+    pub(crate) fn help(mut self, help: impl Into<String>) -> OperatorError {
         let help = help.into();
         self.0.help = (!help.is_empty()).then_some(help);
         self
@@ -139,7 +139,7 @@ impl OperatorError {
     /// Sets the position to `span` (bytes) of `source`; an empty span names the file alone.
     #[cold]
     #[inline(never)]
-    pub fn at(mut self, file: &str, source: &str, span: Range<usize>) -> OperatorError {
+    pub(crate) fn at(mut self, file: &str, source: &str, span: Range<usize>) -> OperatorError {
         self.0.place = Some(if span.is_empty() {
             SourceExcerpt {
                 name: file.to_owned(),
@@ -165,29 +165,29 @@ impl OperatorError {
     }
 
     /// Returns the description of the mistake, a single line.
-    pub fn what(&self) -> &str {
+    pub(crate) fn what(&self) -> &str {
         &self.0.what
     }
 
     /// Formats the whole error in a line for a log: `FILE:LINE:COL: MISTAKE (CORRECTION)`, and further errors after
     /// a `|`.
-    pub fn in_one_line(&self) -> String {
+    pub(crate) fn in_one_line(&self) -> String {
         let lines: Vec<String> = self.each().map(ErrorParts::in_one_line).collect();
         lines.join(" | ")
     }
 
     /// Returns the correction.
-    pub fn hint(&self) -> Option<&str> {
+    pub(crate) fn hint(&self) -> Option<&str> {
         self.0.help.as_deref()
     }
 
     /// Formats the error as a warning.
-    pub fn as_warning(&self) -> String {
+    pub(crate) fn as_warning(&self) -> String {
         format!("warning: {}", self.0)
     }
 
     /// Returns the exit code: 2 for usage and configuration, 1 for all other errors.
-    pub fn exit_code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         self.0.exit_code
     }
 }

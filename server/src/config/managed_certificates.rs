@@ -24,7 +24,7 @@ pub struct ManagedCertificate {
 impl Config {
     /// Returns the certificates to request: a certificate for each site without a configured certificate
     /// and with at least one name that the directory can validate.
-    pub fn managed_certificates(&self) -> Vec<ManagedCertificate> {
+    pub(crate) fn managed_certificates(&self) -> Vec<ManagedCertificate> {
         let wanted = self.sites.iter().filter_map(|site| {
             let file = self.acme_file(site)?;
             let names = certified(site).map(str::to_owned).collect();
@@ -34,7 +34,7 @@ impl Config {
     }
 
     /// Returns the names without a requested certificate, each with the reason.
-    pub fn unmanaged_names(&self) -> Vec<(String, &'static str)> {
+    pub(crate) fn unmanaged_names(&self) -> Vec<(String, &'static str)> {
         let mut skipped = Vec::new();
         if self.tls.acme.is_none() {
             return skipped;
@@ -51,7 +51,7 @@ impl Config {
 
     /// Returns the file of the managed certificate of a site; `None` for a site without a managed
     /// certificate.
-    pub fn acme_file(&self, site: &SiteConfig) -> Option<PathBuf> {
+    pub(crate) fn acme_file(&self, site: &SiteConfig) -> Option<PathBuf> {
         if self.tls.acme.is_none() || site.certificate.is_some() || self.server.https.is_empty() {
             return None;
         }

@@ -57,13 +57,13 @@ pub struct ManagerConfig {
 
 impl ManagerConfig {
     /// Returns the user files with their keys.
-    pub fn user_files(&self) -> impl Iterator<Item = (&'static str, &Spanned<PathBuf>)> {
+    pub(crate) fn user_files(&self) -> impl Iterator<Item = (&'static str, &Spanned<PathBuf>)> {
         let users = self.users.iter().map(|file| ("users", file));
         users.chain(self.viewers.iter().map(|file| ("viewers", file)))
     }
 
     /// Returns true if any address speaks TLS.
-    pub fn uses_tls(&self) -> bool {
+    pub(crate) fn uses_tls(&self) -> bool {
         self.listen
             .iter()
             .any(|listen| speaks_tls(listen.get_ref()))

@@ -118,6 +118,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, OperatorError> {
 
 /// Returns the configuration of a folder served without a file: the folder answers for every name over
 /// HTTPS, and plain HTTP redirects to HTTPS.
-pub fn guess(dir: &Path) -> Result<Config, OperatorError> {
+#[cfg(test)]
+pub(crate) fn guess(dir: &Path) -> Result<Config, OperatorError> {
     schema::guess(dir)?.whole()
 }

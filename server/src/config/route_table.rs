@@ -87,7 +87,7 @@ pub struct RouteConfig {
 
 impl RouteConfig {
     /// Returns the user files of the route.
-    pub fn user_files(&self) -> impl Iterator<Item = &Spanned<PathBuf>> {
+    pub(crate) fn user_files(&self) -> impl Iterator<Item = &Spanned<PathBuf>> {
         let pushers = match &self.target {
             Some(TargetConfig::Git(git)) => git.push_users.as_ref(),
             _ => None,
@@ -122,7 +122,7 @@ pub enum TargetConfig {
 
 impl RouteConfig {
     /// Returns the backend that answers for the route, or that runs files of the site.
-    pub fn backend(&self) -> Option<&BackendConfig> {
+    pub(crate) fn backend(&self) -> Option<&BackendConfig> {
         match (&self.target, &self.scripts) {
             (Some(TargetConfig::Backend(backend)), _)
             | (_, Some(ScriptsConfig::Backend(backend))) => Some(backend),
@@ -133,7 +133,7 @@ impl RouteConfig {
 
 impl TargetConfig {
     /// Returns true if a handler makes the responses of the target.
-    pub fn is_handler(&self) -> bool {
+    pub(crate) fn is_handler(&self) -> bool {
         !matches!(
             self,
             TargetConfig::Redirect(_) | TargetConfig::Rewrite(_) | TargetConfig::Root(_)

@@ -19,7 +19,7 @@ impl Config {
     ///
     /// Certificates without a key and `client_ca` are public and not included. Files of redirects are no pages, and are
     /// included.
-    pub fn secret_paths(&self) -> Vec<PathBuf> {
+    pub(crate) fn secret_paths(&self) -> Vec<PathBuf> {
         let all = self.secrets_by_key().into_iter();
         let maps = self.sites.iter();
         let maps = maps.filter_map(|site| site.redirect_map.as_ref());

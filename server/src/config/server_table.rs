@@ -89,7 +89,7 @@ pub struct ServerConfig {
 
 impl ServerConfig {
     /// Returns the folder of the store of releases.
-    pub fn releases_folder(&self) -> PathBuf {
+    pub(crate) fn releases_folder(&self) -> PathBuf {
         match &self.releases {
             Some(folder) => folder.get_ref().clone(),
             None => self.state.get_ref().join("releases"),

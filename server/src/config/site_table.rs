@@ -174,18 +174,18 @@ pub struct SiteConfig {
 
 impl SiteConfig {
     /// Returns all host names: the names of the site, and the name of the previews.
-    pub fn all_names(&self) -> impl Iterator<Item = &Spanned<String>> {
+    pub(crate) fn all_names(&self) -> impl Iterator<Item = &Spanned<String>> {
         let preview = self.release.as_ref().and_then(|it| it.preview.as_ref());
         self.names.iter().chain(preview)
     }
 
     /// Returns the user file of the previews.
-    pub fn preview_users(&self) -> Option<&Spanned<PathBuf>> {
+    pub(crate) fn preview_users(&self) -> Option<&Spanned<PathBuf>> {
         self.release.as_ref()?.preview_users.as_ref()
     }
 
     /// Returns the name of the balancer of a route with `proxy`, from the path of the route.
-    pub fn own_balancer_name(&self, path: &str) -> String {
+    pub(crate) fn own_balancer_name(&self, path: &str) -> String {
         let site = self.names.first().map_or("*", |name| name.get_ref());
         format!("{site}{}/", path.trim_end_matches('/'))
     }

@@ -77,7 +77,7 @@ impl SourceFiles {
     }
 
     /// Returns the absolute paths of the files.
-    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().filter_map(|file| file.path.as_deref())
     }
 
@@ -160,7 +160,7 @@ impl SourceFiles {
     }
 
     /// Replaces the texts of variables by their names in a message without a position.
-    pub fn hide_variables(&self, message: String) -> String {
+    pub(crate) fn hide_variables(&self, message: String) -> String {
         self.without_variables(&(0..0), message)
     }
 }

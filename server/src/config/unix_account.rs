@@ -28,7 +28,7 @@ pub struct UnixAccount {
 
 impl UnixAccount {
     /// Looks up a name, a uid or `uid:gid`; `None` if the account doesn't exist.
-    pub fn find(name: &str) -> Option<UnixAccount> {
+    pub(crate) fn find(name: &str) -> Option<UnixAccount> {
         let read = |path| std::fs::read(path).unwrap_or_default();
         let passwd = String::from_utf8_lossy(&read("/etc/passwd")).into_owned();
         let group = String::from_utf8_lossy(&read("/etc/group")).into_owned();
@@ -36,7 +36,7 @@ impl UnixAccount {
     }
 
     /// Returns the name of the account with a uid, or the uid as text for an account without a name.
-    pub fn name_of(uid: u32) -> String {
+    pub(crate) fn name_of(uid: u32) -> String {
         let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
         name_in(uid, &String::from_utf8_lossy(&passwd)).unwrap_or_else(|| uid.to_string())
     }
@@ -116,7 +116,7 @@ impl UnixAccount {
     /// Returns the first part of a path where the account lacks the rights, if any: a folder above that
     /// the account can't enter, or the file itself without `bits` (4 read, 2 write, 1 enter or run). Root asks the
     /// kernel with the ids of the account, so access control lists count too. Other users compare the mode bits.
-    pub fn stopped_at(&self, path: &Path, bits: u32) -> Option<PathBuf> {
+    pub(crate) fn stopped_at(&self, path: &Path, bits: u32) -> Option<PathBuf> {
         // Links are resolved as by the kernel, unless the process may not enter the path.
         let real = match path.canonicalize() {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => path.to_owned(),

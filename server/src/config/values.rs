@@ -39,7 +39,7 @@ pub struct ListenAddress {
 
 impl ListenAddress {
     /// Returns the address for all interfaces, IPv4 and IPv6.
-    pub const fn all(port: u16) -> ListenAddress {
+    pub(crate) const fn all(port: u16) -> ListenAddress {
         let address = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
         ListenAddress {
             address,
@@ -49,7 +49,7 @@ impl ListenAddress {
     }
 
     /// Returns the IPv4 address to bind on a machine without IPv6; `None` if the address has no IPv4 half.
-    pub fn without_ipv6(&self) -> Option<SocketAddr> {
+    pub(crate) fn without_ipv6(&self) -> Option<SocketAddr> {
         let all = self.address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && !self.v6_only;
         all.then(|| SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), self.address.port()))
     }

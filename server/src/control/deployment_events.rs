@@ -41,7 +41,7 @@ async fn finish(rebuilder: &mut Rebuilder, finished: FinishedDeployment) {
 fn without_new_tree(outcome: DeployOutcome, published: PublishOutcome) -> PublishOutcome {
     match outcome {
         // The branch may have been deleted; the server still serves the tree of the root.
-        DeployOutcome::Same(_) | DeployOutcome::NoBranch | DeployOutcome::Deployed(_) => published,
+        DeployOutcome::Same | DeployOutcome::NoBranch | DeployOutcome::Deployed(_) => published,
         DeployOutcome::StillFailed => PublishOutcome::StillFailed,
         DeployOutcome::Failed(cause, why) => PublishOutcome::Failed(cause, why),
     }

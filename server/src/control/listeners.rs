@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// All addresses the server listens on.
 #[derive(Default)]
-pub struct Listeners {
+pub(crate) struct Listeners {
     addresses: Vec<BoundAddress>,
     /// Sockets for the heartbeats of members.
     pub(super) heartbeats: HeartbeatListeners,
@@ -49,7 +49,7 @@ impl Listeners {
     /// Binds the addresses of `config` that aren't bound yet, for `workers` threads, and returns the new
     /// addresses. Keeps none of the new sockets if a single bind fails. Where a service manager passed sockets
     /// in, binds the manager's addresses alone.
-    pub fn bind(
+    pub(crate) fn bind(
         &mut self,
         config: &Config,
         workers: usize,
@@ -91,7 +91,7 @@ impl Listeners {
 
     /// Binds the missing UDP sockets for HTTP/3 on addresses already bound for HTTPS, and returns the
     /// addresses with a new socket.
-    pub fn bind_quic(&mut self, config: &Config) -> Result<Vec<SocketAddr>, OperatorError> {
+    pub(crate) fn bind_quic(&mut self, config: &Config) -> Result<Vec<SocketAddr>, OperatorError> {
         let mut new = Vec::new();
         if !wants_quic(config) {
             return Ok(new);
@@ -114,7 +114,7 @@ impl Listeners {
     }
 
     /// Returns the sockets for HTTP/3 of all addresses, or of the addresses in `only`.
-    pub fn quic(&self, only: Option<&[SocketAddr]>) -> io::Result<Vec<UdpSocket>> {
+    pub(crate) fn quic(&self, only: Option<&[SocketAddr]>) -> io::Result<Vec<UdpSocket>> {
         self.addresses
             .iter()
             .filter(|address| only.is_none_or(|only| only.contains(&address.bound)))
@@ -124,14 +124,14 @@ impl Listeners {
     }
 
     /// Returns the number of datagrams that were lost on the sockets for HTTP/3.
-    pub fn datagrams_lost(&self) -> u64 {
+    pub(crate) fn datagrams_lost(&self) -> u64 {
         let sockets = self.addresses.iter().filter_map(|it| it.quic.as_ref());
         let lost = sockets.map(|socket| sys::datagrams_lost(socket.as_fd()).unwrap_or(0));
         lost.map(u64::from).sum()
     }
 
     /// Returns the port of the first address with HTTP/3.
-    pub fn quic_port(&self, config: &Config) -> Option<u16> {
+    pub(crate) fn quic_port(&self, config: &Config) -> Option<u16> {
         self.addresses
             .iter()
             .filter(|_| wants_quic(config))
@@ -143,7 +143,7 @@ impl Listeners {
     /// Takes over sockets that a service manager has bound. A socket on a port of `https` speaks TLS. A
     /// socket on any other port doesn't, unless `https` has an address, the port isn't in `http`, and the
     /// manager passed no other TCP socket.
-    pub fn adopt(&mut self, config: &Config, passed: Vec<OwnedFd>) -> io::Result<()> {
+    pub(crate) fn adopt(&mut self, config: &Config, passed: Vec<OwnedFd>) -> io::Result<()> {
         let (datagrams, passed): (Vec<_>, Vec<_>) = passed.into_iter().partition(is_datagram);
         let mut datagrams: Vec<_> = datagrams.into_iter().map(UdpSocket::from).collect();
         let only = passed.len() == 1;
@@ -199,7 +199,7 @@ impl Listeners {
     }
 
     /// Applies the flag `proxy_protocol` of every address to new connections.
-    pub fn apply_proxy_protocol(&self, config: &Config) {
+    pub(crate) fn apply_proxy_protocol(&self, config: &Config) {
         for address in &self.addresses {
             let is_on = address.has_proxy_protocol(config);
             address.proxy_protocol.store(is_on, Relaxed);
@@ -209,7 +209,7 @@ impl Listeners {
     /// Takes the addresses that `config` no longer names off the list, and returns the addresses.
     /// Connections without a first byte are accepted within [`RETIRE_DELAY`]; the sockets must stay open
     /// until the delay is over.
-    pub fn retire(&mut self, config: &Config) -> Vec<(SocketAddr, bool)> {
+    pub(crate) fn retire(&mut self, config: &Config) -> Vec<(SocketAddr, bool)> {
         self.heartbeats.retire(config);
         let mut gone = Vec::new();
         self.addresses.retain(|address| {
@@ -226,13 +226,13 @@ impl Listeners {
     }
 
     /// Drops addresses bound just now, after a later step of the start or reload failed.
-    pub fn forget(&mut self, new: &[SocketAddr]) {
+    pub(crate) fn forget(&mut self, new: &[SocketAddr]) {
         self.addresses
             .retain(|address| !new.contains(&address.bound));
     }
 
     /// Returns the sockets of worker `index`, for all addresses or for the addresses in `only`.
-    pub fn for_worker(
+    pub(crate) fn for_worker(
         &self,
         index: usize,
         only: Option<&[SocketAddr]>,
@@ -254,7 +254,7 @@ impl Listeners {
     }
 
     /// Returns the bound addresses of an audience, each with true for TLS; TLS addresses first.
-    pub fn bound(&self, audience: Audience) -> impl Iterator<Item = (SocketAddr, bool)> {
+    pub(crate) fn bound(&self, audience: Audience) -> impl Iterator<Item = (SocketAddr, bool)> {
         let all = move |secure| {
             let addresses = self.addresses.iter();
             addresses.filter(move |it| it.secure == secure && it.audience == audience)
@@ -267,7 +267,7 @@ impl Listeners {
     /// Returns the port of the first public address with or without TLS: the port in redirects to https, unless
     /// the operator configures another port, and the port in URLs. An address that `config` gives up doesn't
     /// count, even while the address is still bound.
-    pub fn public_port(&self, config: &Config, is_secure: bool) -> Option<u16> {
+    pub(crate) fn public_port(&self, config: &Config, is_secure: bool) -> Option<u16> {
         self.addresses
             .iter()
             .filter(|address| address.audience == Audience::Public)
@@ -444,7 +444,7 @@ fn bind_tcp(listen: &ListenAddress, workers: usize) -> io::Result<Vec<TcpListene
 const FIRST_BYTES_SECONDS: u32 = 1;
 /// Time until the sockets of a retired address close. The kernel repeats the SYN-ACK after 1 s, and the
 /// client's acknowledgement completes a connection that was still waiting for a first byte.
-pub const RETIRE_DELAY: Duration = Duration::from_millis(1_300);
+pub(crate) const RETIRE_DELAY: Duration = Duration::from_millis(1_300);
 
 /// Sets options that accepted connections inherit, to save a system call for each connection.
 fn prepare(socket: &TcpListener) -> io::Result<()> {

@@ -44,7 +44,7 @@ pub struct ServeOptions {
 }
 
 /// Serves until the server is stopped, and ends the process after the drain.
-pub fn serve(options: &ServeOptions) -> Result<Infallible, OperatorError> {
+pub(crate) fn serve(options: &ServeOptions) -> Result<Infallible, OperatorError> {
     let error_log = ErrorLog::install(LevelFilter::Info)
         .map_err(|error| OperatorError::failure(format!("the error log: {error}")))?;
     // The message of a panic goes to the error log, and never waits for a pipe.

@@ -127,7 +127,7 @@ fn is_stop(request: &ControlRequest) -> bool {
 impl ControlPlane {
     /// Binds the addresses, drops privileges, reads the configuration and all files, and starts the
     /// workers.
-    pub fn start(
+    pub(crate) fn start(
         chosen: ConfigSource,
         mut overrides: Overrides,
         error_log: ErrorLog,
@@ -202,7 +202,7 @@ impl ControlPlane {
     }
 
     /// Runs until the server is stopped, then drains and ends the process.
-    pub fn run(mut self) -> Result<Infallible, OperatorError> {
+    pub(crate) fn run(mut self) -> Result<Infallible, OperatorError> {
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()

@@ -23,11 +23,11 @@ use std::time::{Duration, SystemTime};
 use tokio::io::unix::AsyncFd;
 
 /// Interval at which folders without a watch are scanned.
-pub const RESCAN: Duration = Duration::from_secs(10);
+pub(crate) const RESCAN: Duration = Duration::from_secs(10);
 
 /// Identity of a site in the World: its host, and its route if the route has a folder.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SiteId {
+pub(crate) struct SiteId {
     /// Index among the hosts of the World.
     pub host: usize,
     /// Index among the routes of the host; `None` for the host's own folder.
@@ -36,7 +36,7 @@ pub struct SiteId {
 
 /// Changes on disk, gathered for the next World.
 #[derive(Default, Debug)]
-pub struct Changes {
+pub(crate) struct Changes {
     /// Changed paths, relative to the root of their site.
     pub sites: HashMap<SiteId, BTreeSet<PathBuf>>,
     /// Removed files among the paths of `sites`. A file that has the same name now may be half written.
@@ -63,7 +63,7 @@ pub struct Changes {
 }
 
 /// Inotify watches, with the purposes of each watch.
-pub struct Watch {
+pub(crate) struct Watch {
     inotify: AsyncFd<Arc<Inotify>>,
     folders: HashMap<i32, WatchedFolder>,
     /// True if the kernel's limit of watches was reached. Sites are then scanned at intervals.
@@ -101,7 +101,7 @@ enum WatchPurpose {
 
 impl Watch {
     /// Returns a [`Watch`] without any watched folder.
-    pub fn new() -> io::Result<Watch> {
+    pub(crate) fn new() -> io::Result<Watch> {
         Ok(Watch {
             inotify: sys::async_inotify(Arc::new(Inotify::new()?))?,
             folders: HashMap::new(),
@@ -110,12 +110,12 @@ impl Watch {
     }
 
     /// Returns the inotify descriptor.
-    pub fn inotify(&self) -> Arc<Inotify> {
+    pub(crate) fn inotify(&self) -> Arc<Inotify> {
         Arc::clone(self.inotify.get_ref())
     }
 
     /// Waits until the kernel has events.
-    pub async fn readable(&self) {
+    pub(crate) async fn readable(&self) {
         if let Ok(mut ready) = self.inotify.readable().await {
             // The caller reads all events next. A later event makes the descriptor ready again.
             ready.clear_ready();
@@ -125,7 +125,7 @@ impl Watch {
     /// Watches the source of a site's files. For a folder, watches the path to the root, including links and their
     /// targets: if any component is replaced, the root is another folder. For a release, watches the paths to the
     /// pointer, to the names of withdrawn releases and to the labels.
-    pub fn source(&mut self, place: SiteId, site: &Site) {
+    pub(crate) fn source(&mut self, place: SiteId, site: &Site) {
         self.forget(|meaning| match meaning {
             WatchPurpose::Root { place: its, .. } | WatchPurpose::Names { place: its } => {
                 *its == place
@@ -136,7 +136,7 @@ impl Watch {
     }
 
     /// Watches the source of the files of a site that has no watch yet, without a search for former watches.
-    pub fn new_source(&mut self, place: SiteId, site: &Site) {
+    pub(crate) fn new_source(&mut self, place: SiteId, site: &Site) {
         let root = |name| WatchPurpose::Root { place, name };
         let rules = site.rules();
         let Some(release) = &rules.release else {
@@ -155,7 +155,7 @@ impl Watch {
 
     /// Watches the files named in the configuration and the paths to them: operators replace a file by
     /// renaming another file or by changing a link, as Kubernetes does with secrets.
-    pub fn files<'p>(&mut self, files: impl Iterator<Item = &'p Path>) {
+    pub(crate) fn files<'p>(&mut self, files: impl Iterator<Item = &'p Path>) {
         self.forget(|meaning| matches!(meaning, WatchPurpose::File { .. }));
         for file in files {
             self.way(file, Inotify::FOLDER, |name| WatchPurpose::File { name });
@@ -163,7 +163,7 @@ impl Watch {
     }
 
     /// Watches the files that hold branches. Git replaces such files by renaming.
-    pub fn branches(&mut self, files: &[PathBuf]) {
+    pub(crate) fn branches(&mut self, files: &[PathBuf]) {
         self.forget(|meaning| matches!(meaning, WatchPurpose::Branch { .. }));
         for file in files {
             self.way(file, Inotify::FOLDER, |name| WatchPurpose::Branch { name });
@@ -224,7 +224,7 @@ impl Watch {
     }
 
     /// Watches the new folders of sites. Returns the sites that have new folders, with the folders.
-    pub fn grow(&mut self, sites: &[(SiteId, Arc<Site>)]) -> Vec<(SiteId, Vec<PathBuf>)> {
+    pub(crate) fn grow(&mut self, sites: &[(SiteId, Arc<Site>)]) -> Vec<(SiteId, Vec<PathBuf>)> {
         let mut known: HashMap<SiteId, HashSet<PathBuf>> = HashMap::new();
         for (place, _) in sites {
             known.entry(*place).or_default();
@@ -276,7 +276,7 @@ impl Watch {
     }
 
     /// Removes the watches of all folders of a site, after the site's root has become another folder.
-    pub fn leave(&mut self, place: SiteId) {
+    pub(crate) fn leave(&mut self, place: SiteId) {
         self.leave_below(place, Path::new(""));
     }
 
@@ -334,7 +334,7 @@ impl Watch {
 
     /// Returns the start time of the watch of each folder of a site. The kernel reports every later change
     /// of the folder's files.
-    pub fn since(&self) -> HashMap<(SiteId, &Path), SystemTime> {
+    pub(crate) fn since(&self) -> HashMap<(SiteId, &Path), SystemTime> {
         let mut since = HashMap::new();
         for watched in self.folders.values() {
             for meaning in &watched.meanings {
@@ -347,7 +347,7 @@ impl Watch {
     }
 
     /// Reads the waiting events of the kernel into `changes`.
-    pub fn read(&mut self, changes: &mut Changes) -> io::Result<()> {
+    pub(crate) fn read(&mut self, changes: &mut Changes) -> io::Result<()> {
         for event in self.inotify.get_ref().read()? {
             if event.is_overflow() {
                 log::warn!("too many changes at once: all folders are scanned again");
@@ -511,7 +511,7 @@ impl Changes {
 
     /// Records that a request found a path that differs from the site. The file at the path is known to be
     /// complete if the kernel reported that its writer closed it (`is_told`).
-    pub fn found(&mut self, at: (SiteId, PathBuf), is_told: bool) {
+    pub(crate) fn found(&mut self, at: (SiteId, PathBuf), is_told: bool) {
         self.sites.entry(at.0).or_default().insert(at.1.clone());
         if !is_told {
             self.touched.insert(at);
@@ -519,19 +519,19 @@ impl Changes {
     }
 
     /// Returns true if the file at the path may be half written.
-    pub fn is_unsure(&self, at: &(SiteId, PathBuf)) -> bool {
+    pub(crate) fn is_unsure(&self, at: &(SiteId, PathBuf)) -> bool {
         self.gone.contains(at) || self.touched.contains(at)
     }
 
     /// Returns true if the kernel reported an event of the file that is at the path now.
-    pub fn is_told(&self, at: &(SiteId, PathBuf)) -> bool {
+    pub(crate) fn is_told(&self, at: &(SiteId, PathBuf)) -> bool {
         let (place, path) = at;
         let is_named = self.sites.get(place).is_some_and(|all| all.contains(path));
         self.touched.contains(at) || (is_named && !self.gone.contains(at))
     }
 
     /// Returns true if no change is recorded.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.sites.is_empty() && self.rescan.is_empty() && !self.files && !self.branches
     }
 }

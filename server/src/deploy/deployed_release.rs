@@ -26,7 +26,7 @@ const STORE: &str = "the store of releases";
 
 /// Site in the store of releases.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeployedRelease {
+pub(crate) struct DeployedRelease {
     store: PathBuf,
     /// Name of the site in the store.
     site: String,

@@ -19,7 +19,7 @@ const CHARS_MAX: usize = 500;
 
 impl DeployError {
     /// Creates an error with one text for both the log and the client. The text may contain foreign names.
-    pub fn new(what: impl AsRef<str>) -> DeployError {
+    pub(crate) fn new(what: impl AsRef<str>) -> DeployError {
         let line = line(what.as_ref());
         DeployError {
             for_client: line.clone(),
@@ -28,7 +28,7 @@ impl DeployError {
     }
 
     /// Replaces the text for the log.
-    pub fn logged_as(self, what: impl AsRef<str>) -> DeployError {
+    pub(crate) fn logged_as(self, what: impl AsRef<str>) -> DeployError {
         DeployError {
             for_log: line(what.as_ref()),
             ..self
@@ -36,19 +36,19 @@ impl DeployError {
     }
 
     /// Creates the error of a file or folder in the tree, named by the path in the tree.
-    pub fn at(name: &Path, error: &io::Error) -> DeployError {
+    pub(crate) fn at(name: &Path, error: &io::Error) -> DeployError {
         DeployError::new(format!("{}: {}", name.display(), reason(error)))
     }
 
     /// Creates the error of a path on the server's disk. The client sees `what` instead of the path.
-    pub fn on_disk(what: &str, place: &Path, error: &io::Error) -> DeployError {
+    pub(crate) fn on_disk(what: &str, place: &Path, error: &io::Error) -> DeployError {
         let why = reason(error);
         DeployError::new(format!("{what}: {why}")).logged_as(format!("{}: {why}", place.display()))
     }
 
     /// Creates an error from git's standard error. A text with a slash may contain a path of the disk, and
     /// is only logged.
-    pub fn of_git(output: &str) -> DeployError {
+    pub(crate) fn of_git(output: &str) -> DeployError {
         if output.contains('/') {
             DeployError::new("git failed; see the server's error log")
                 .logged_as(format!("git: {output}"))
@@ -58,12 +58,12 @@ impl DeployError {
     }
 
     /// Creates the error of a cancelled deployment.
-    pub fn unwanted() -> DeployError {
+    pub(crate) fn unwanted() -> DeployError {
         DeployError::new("the deployment was cancelled")
     }
 
     /// Returns the text for the client of the push.
-    pub fn client_message(&self) -> &str {
+    pub(crate) fn client_message(&self) -> &str {
         &self.for_client
     }
 }

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Source and destination of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeployPlan {
+pub(crate) struct DeployPlan {
     /// First name of the site, for messages.
     pub site: String,
     /// Name of the repository below the route's folder.
@@ -55,9 +55,9 @@ pub struct DeployPlan {
 
 /// Outcome of an attempt.
 #[derive(Debug)]
-pub enum DeployOutcome {
+pub(crate) enum DeployOutcome {
     /// The commit is deployed already.
-    Same(String),
+    Same,
     /// The branch does not exist. The current tree stays.
     NoBranch,
     /// The commit failed before, and is not tried again.
@@ -70,7 +70,7 @@ pub enum DeployOutcome {
 
 /// Scope of a failure, which decides about a retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeployFailureCause {
+pub(crate) enum DeployFailureCause {
     /// The repository was unreadable. The cause may disappear without an observable file change.
     Repository,
     /// The given commit failed. A retry would fail again.
@@ -81,7 +81,7 @@ pub enum DeployFailureCause {
 
 impl DeployFailureCause {
     /// Returns the commit that failed, if known.
-    pub fn commit(&self) -> Option<&str> {
+    pub(crate) fn commit(&self) -> Option<&str> {
         match self {
             DeployFailureCause::Commit(commit) => Some(commit),
             DeployFailureCause::Repository | DeployFailureCause::Ourselves => None,
@@ -91,7 +91,7 @@ impl DeployFailureCause {
 
 /// Newly deployed tree.
 #[derive(Debug)]
-pub struct DeployedTree {
+pub(crate) struct DeployedTree {
     /// Commit of the tree.
     pub commit: String,
     /// Path of the tree, links resolved. For a release, the folder of the site in the store.
@@ -110,7 +110,7 @@ pub struct DeployedTree {
 
 impl DeployedTree {
     /// Returns true if a site has the tree or the release, or a later release.
-    pub fn is_in(&self, site: &Site) -> bool {
+    pub(crate) fn is_in(&self, site: &Site) -> bool {
         match (&self.release, site.release_state()) {
             (None, _) => site.root() == self.tree,
             (Some(release), Some(ReleaseState::Served(served))) => {
@@ -123,7 +123,7 @@ impl DeployedTree {
 
 /// Earlier trees or releases of a site, of which few are kept.
 #[derive(Clone, Debug)]
-pub struct OldTrees(OldPlace);
+pub(crate) struct OldTrees(OldPlace);
 
 /// Place of earlier trees or releases.
 #[derive(Clone, Debug)]
@@ -136,7 +136,7 @@ enum OldPlace {
 
 impl OldTrees {
     /// Removes the trees or releases beyond the number to keep. Blocks; best called while no client waits.
-    pub fn remove(&self) {
+    pub(crate) fn remove(&self) {
         match &self.0 {
             OldPlace::Trees(root) => root.clean(),
             OldPlace::Store(release) => release.sweep(),
@@ -146,7 +146,7 @@ impl OldTrees {
 
 impl DeployOutcome {
     /// Returns the trees to clean up after the deployment.
-    pub fn old(&self) -> Option<OldTrees> {
+    pub(crate) fn old(&self) -> Option<OldTrees> {
         match self {
             DeployOutcome::Deployed(turned) => Some(turned.old.clone()),
             _ => None,
@@ -156,7 +156,7 @@ impl DeployOutcome {
 
 impl DeployPlan {
     /// Builds the plan from the configuration.
-    pub fn of(deployment: &Deployment<'_>, server: &ServerConfig) -> DeployPlan {
+    pub(crate) fn of(deployment: &Deployment<'_>, server: &ServerConfig) -> DeployPlan {
         let name = deployment.site.names.first();
         let (root, release) = match deployment.target {
             DeploymentTarget::Root(root) => (root.to_owned(), None),
@@ -181,7 +181,7 @@ impl DeployPlan {
     }
 
     /// Returns true if the plans are equal except for the limits.
-    pub fn is_like(&self, other: &DeployPlan) -> bool {
+    pub(crate) fn is_like(&self, other: &DeployPlan) -> bool {
         let bounds = other.bounds;
         let with_its = DeployPlan {
             bounds,
@@ -191,14 +191,14 @@ impl DeployPlan {
     }
 
     /// Returns true if `pushed` is the plan's repository, under any name.
-    pub fn is_from(&self, pushed: &std::path::Path) -> bool {
+    pub(crate) fn is_from(&self, pushed: &std::path::Path) -> bool {
         let real = |named| git_folder(named)?.canonicalize().ok();
         let ours = real(&self.repository);
         ours.is_some() && ours == real(pushed)
     }
 
     /// Returns the files that change with the branch.
-    pub fn refs(&self) -> Vec<PathBuf> {
+    pub(crate) fn refs(&self) -> Vec<PathBuf> {
         let Some(folder) = git_folder(&self.repository) else {
             return Vec::new();
         };
@@ -210,7 +210,7 @@ impl DeployPlan {
     }
 
     /// Returns the commit of the tree that the root leads to, and the time of the deployment.
-    pub fn deployed(&self) -> Option<(String, SystemTime)> {
+    pub(crate) fn deployed(&self) -> Option<(String, SystemTime)> {
         if let Some(release) = &self.release {
             return release.served();
         }
@@ -224,7 +224,7 @@ impl DeployPlan {
     }
 
     /// Deploys the branch, unless the tip is deployed already or equals the commit `failed`. Blocks.
-    pub fn run(&self, failed: Option<&str>, unwanted: &CancelFlag) -> DeployOutcome {
+    pub(crate) fn run(&self, failed: Option<&str>, unwanted: &CancelFlag) -> DeployOutcome {
         if unwanted.load(Ordering::Relaxed) {
             return DeployOutcome::Failed(DeployFailureCause::Ourselves, DeployError::unwanted());
         }
@@ -245,7 +245,7 @@ impl DeployPlan {
         }
         match self.turn(&git, &commit, unwanted) {
             Ok(Some(turned)) => DeployOutcome::Deployed(turned),
-            Ok(None) => DeployOutcome::Same(commit),
+            Ok(None) => DeployOutcome::Same,
             Err(failure) => DeployOutcome::Failed(DeployFailureCause::Commit(commit), failure),
         }
     }
@@ -312,14 +312,14 @@ impl DeployPlan {
     }
 
     /// Returns true if the root leads to a deployed tree, of any commit. A site with a release needs no tree.
-    pub fn has_deployed_tree(&self) -> bool {
+    pub(crate) fn has_deployed_tree(&self) -> bool {
         self.release.is_some()
             || DeployedRoot::of(&self.root).is_ok_and(|place| !place.is_to_be_made())
     }
 
     /// Creates a missing root before a World is built: from the branch if the deployment finishes before
     /// `until`, else empty for now. Blocks.
-    pub fn ensure_root(&self, until: Instant) -> Result<(), DeployError> {
+    pub(crate) fn ensure_root(&self, until: Instant) -> Result<(), DeployError> {
         if self.has_deployed_tree() {
             return Ok(());
         }
@@ -329,8 +329,7 @@ impl DeployPlan {
                 turned.old.remove();
                 return Ok(());
             }
-            Some(DeployOutcome::Same(_) | DeployOutcome::NoBranch | DeployOutcome::StillFailed) => {
-            }
+            Some(DeployOutcome::Same | DeployOutcome::NoBranch | DeployOutcome::StillFailed) => {}
             Some(DeployOutcome::Failed(cause, failure)) => {
                 log::error!("{}", self.failure_message(cause.commit(), &failure));
             }
@@ -383,7 +382,7 @@ impl DeployPlan {
     }
 
     /// Returns the log message for a deployed tree.
-    pub fn success_message(&self, turned: &DeployedTree) -> String {
+    pub(crate) fn success_message(&self, turned: &DeployedTree) -> String {
         let files = if turned.files == 1 { "file" } else { "files" };
         format!(
             "{}: {} of {} is deployed: {} {files}, {} bytes, in {} ms",
@@ -397,7 +396,7 @@ impl DeployPlan {
     }
 
     /// Returns the log message for a failed deployment.
-    pub fn failure_message(&self, commit: Option<&str>, failure: &DeployError) -> String {
+    pub(crate) fn failure_message(&self, commit: Option<&str>, failure: &DeployError) -> String {
         let what = match commit {
             Some(commit) => format!("{} of {}", short(commit), self.shown),
             None => format!("{} of {}", self.branch, self.shown),
@@ -407,7 +406,7 @@ impl DeployPlan {
 }
 
 /// Returns the abbreviated id of a commit.
-pub fn short(commit: &str) -> &str {
+pub(crate) fn short(commit: &str) -> &str {
     commit.get(..SHORT).unwrap_or(commit)
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct GitHttpHandler {
 
 impl GitHttpHandler {
     /// Creates the handler with `settings`.
-    pub fn new(settings: Arc<GitSettings>) -> GitHttpHandler {
+    pub(crate) fn new(settings: Arc<GitSettings>) -> GitHttpHandler {
         GitHttpHandler { settings }
     }
 }

@@ -58,7 +58,9 @@ pub(super) enum TokenOwner<'t> {
 impl ManagerContext {
     /// Returns a context without sessions, and the receiver of the requests. `origin` is the zero of the workers'
     /// clocks. Fails if the system has no random numbers.
-    pub fn new(origin: Instant) -> io::Result<(Arc<ManagerContext>, Receiver<ManagerRequest>)> {
+    pub(crate) fn new(
+        origin: Instant,
+    ) -> io::Result<(Arc<ManagerContext>, Receiver<ManagerRequest>)> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new());
         let key = key.map_err(|_| io::Error::other("the system returned no random numbers"))?;
         let (requests, receiver) = mpsc::channel(MANAGER_REQUESTS_MAX);
@@ -86,7 +88,7 @@ impl ManagerContext {
 
     /// Returns the last snapshot if recent enough for another client: made in the same second. Streams of events
     /// therefore share the snapshot at the beginning of a second.
-    pub fn recent_snapshot(&self) -> Option<Arc<Snapshot>> {
+    pub(crate) fn recent_snapshot(&self) -> Option<Arc<Snapshot>> {
         let second = |ms: u64| ms / MANAGER_SNAPSHOT_MILLISECONDS;
         let now = second(self.now_ms());
         let snapshot = lock(&self.snapshot).clone();
@@ -94,7 +96,7 @@ impl ManagerContext {
     }
 
     /// Makes the state of the server the last snapshot.
-    pub fn add_snapshot(&self, state: SnapshotState) -> Arc<Snapshot> {
+    pub(crate) fn add_snapshot(&self, state: SnapshotState) -> Arc<Snapshot> {
         let snapshot = Arc::new(Snapshot::new(state, self.now_ms()));
         *lock(&self.snapshot) = Some(Arc::clone(&snapshot));
         snapshot
@@ -102,19 +104,19 @@ impl ManagerContext {
 
     /// Returns the number of changes of members' states and of edits. With an equal number, a snapshot has the states
     /// and the edits of the present.
-    pub fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self) -> u64 {
         state_changes().wrapping_add(self.edits.load(Relaxed))
     }
 
     /// Forgets the last snapshot because of an edit.
-    pub fn forget_snapshot(&self) {
+    pub(crate) fn forget_snapshot(&self) {
         self.edits.fetch_add(1, Relaxed);
         let before = lock(&self.snapshot).take();
         drop(before);
     }
 
     /// Forgets the last snapshot unless the snapshot is recent.
-    pub fn forget_old_snapshot(&self) {
+    pub(crate) fn forget_old_snapshot(&self) {
         if self.recent_snapshot().is_none() {
             let before = lock(&self.snapshot).take();
             drop(before);
@@ -155,7 +157,7 @@ impl ManagerContext {
 
     /// Returns a new one-time secret, for the URL of `anthill manager login`. `None` if the system has no random
     /// numbers.
-    pub fn new_secret(&self) -> Option<String> {
+    pub(crate) fn new_secret(&self) -> Option<String> {
         let secret = random()?;
         let digest = self.digest(b"secret", secret.as_bytes());
         lock(&self.sessions).add_secret(digest, self.now_ms());

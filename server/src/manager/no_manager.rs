@@ -21,33 +21,35 @@ pub struct ManagerContext;
 
 impl ManagerContext {
     /// Returns the context, and a closed channel.
-    pub fn new(_origin: Instant) -> io::Result<(Arc<ManagerContext>, Receiver<ManagerRequest>)> {
+    pub(crate) fn new(
+        _origin: Instant,
+    ) -> io::Result<(Arc<ManagerContext>, Receiver<ManagerRequest>)> {
         Ok((Arc::new(ManagerContext), mpsc::channel(1).1))
     }
 
     /// Returns no snapshot.
-    pub fn recent_snapshot(&self) -> Option<Arc<Snapshot>> {
+    pub(crate) fn recent_snapshot(&self) -> Option<Arc<Snapshot>> {
         None
     }
 
     /// Returns an empty snapshot.
-    pub fn add_snapshot(&self, _state: SnapshotState) -> Arc<Snapshot> {
+    pub(crate) fn add_snapshot(&self, _state: SnapshotState) -> Arc<Snapshot> {
         Arc::new(Snapshot)
     }
 
     /// Returns 0.
-    pub fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self) -> u64 {
         0
     }
 
     /// Does nothing.
-    pub fn forget_snapshot(&self) {}
+    pub(crate) fn forget_snapshot(&self) {}
 
     /// Does nothing.
-    pub fn forget_old_snapshot(&self) {}
+    pub(crate) fn forget_old_snapshot(&self) {}
 
     /// Returns no secret.
-    pub fn new_secret(&self) -> Option<String> {
+    pub(crate) fn new_secret(&self) -> Option<String> {
         None
     }
 }

@@ -22,7 +22,7 @@ pub struct IdleOutput<F> {
 
 impl<F: AsFd> IdleInput<F> {
     /// Returns an input that waits for each byte for some seconds.
-    pub fn new(input: F, seconds: u64) -> IdleInput<F> {
+    pub(crate) fn new(input: F, seconds: u64) -> IdleInput<F> {
         let patience = patience(seconds);
         IdleInput { input, patience }
     }
@@ -30,7 +30,7 @@ impl<F: AsFd> IdleInput<F> {
 
 impl<F: AsFd> IdleOutput<F> {
     /// Returns an output that waits for room for some seconds.
-    pub fn new(output: F, seconds: u64) -> IdleOutput<F> {
+    pub(crate) fn new(output: F, seconds: u64) -> IdleOutput<F> {
         IdleOutput {
             output,
             patience: patience(seconds),

@@ -29,7 +29,7 @@ use std::io::{self, BufWriter, Read, Write};
 
 /// Answers the requests of one publisher until the stream ends. An error has been sent to the publisher as well, as far
 /// as the stream permits.
-pub fn receive(
+pub(crate) fn receive(
     options: &ReceiveOptions,
     input: impl Read,
     output: impl Write,

@@ -13,16 +13,16 @@ pub enum Rights {
 
 impl Rights {
     /// Words of the rights on the command line.
-    pub const WORDS: [&'static str; 3] = ["preview", "publish", "all"];
+    pub(crate) const WORDS: [&'static str; 3] = ["preview", "publish", "all"];
 
     /// Returns the rights with a name.
-    pub fn of(word: &str) -> Option<Rights> {
+    pub(crate) fn of(word: &str) -> Option<Rights> {
         let all = [Rights::Preview, Rights::Publish, Rights::All];
         all.into_iter().find(|rights| rights.word() == word)
     }
 
     /// Returns the name of the rights.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         Rights::WORDS[self as usize]
     }
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static MOVSB_IS_FAST: AtomicBool = AtomicBool::new(false);
 
 /// Detects the processor's features. Before the call, copies are correct, and slower for long pieces.
-pub fn detect_cpu_features() {
+pub(super) fn detect_cpu_features() {
     MOVSB_IS_FAST.store(is_x86_feature_detected!("ermsb"), Ordering::Relaxed);
 }
 

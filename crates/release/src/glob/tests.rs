@@ -240,7 +240,7 @@ mod oracle {
     use super::super::parser::Token;
     use super::GlobError;
 
-    pub struct Glob {
+    pub(super) struct Glob {
         /// Token sequences with the braces expanded. A path matches if one of the sequences matches.
         alternatives: Vec<Vec<Token>>,
         whole_path: bool,
@@ -248,7 +248,7 @@ mod oracle {
 
     impl Glob {
         /// Parses a glob.
-        pub fn parse(glob: &str) -> Result<Glob, GlobError> {
+        pub(super) fn parse(glob: &str) -> Result<Glob, GlobError> {
             let mut parser = Parser {
                 input: glob.as_bytes(),
                 at: 0,
@@ -270,7 +270,7 @@ mod oracle {
         }
 
         /// Returns true if the glob matches the path (below the root, with or without the initial slash).
-        pub fn matches(&self, path: &[u8]) -> bool {
+        pub(super) fn matches(&self, path: &[u8]) -> bool {
             let path = path.strip_prefix(b"/").unwrap_or(path);
             let text = if self.whole_path {
                 path
@@ -282,7 +282,7 @@ mod oracle {
 
         /// Returns true if `**/` follows another byte than a slash. The oracle then tries the folders only at the shortest match
         /// of an earlier `*`, and misses other matches.
-        pub fn has_folders_inside_a_name(&self) -> bool {
+        pub(super) fn has_folders_inside_a_name(&self) -> bool {
             let inside = |tokens: &Vec<Token>| {
                 let mut pairs = tokens.windows(2);
                 pairs.any(|pair| pair[1] == Token::Folders && pair[0] != Token::Byte(b'/'))

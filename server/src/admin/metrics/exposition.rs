@@ -21,7 +21,7 @@ const PROMETHEUS: &str = "text/plain";
 
 impl MetricsFormat {
     /// Returns the value of Content-Type.
-    pub fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match self {
             MetricsFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
             MetricsFormat::OpenMetrics => {
@@ -32,7 +32,7 @@ impl MetricsFormat {
 
     /// Chooses the format by the value of Accept (RFC 9110 §12.5.1). OpenMetrics is sent only to a client that
     /// names the format and prefers it, and only in version 1.0.
-    pub fn by_accept(accept: Option<&[u8]>) -> MetricsFormat {
+    pub(crate) fn by_accept(accept: Option<&[u8]>) -> MetricsFormat {
         let accept = String::from_utf8_lossy(accept.unwrap_or_default()).to_ascii_lowercase();
         let (mut open, mut plain, mut is_plain_exact) = (0, 0, false);
         for range in accept.split(',') {

@@ -34,7 +34,7 @@ pub struct MetricsFacts {
 
 /// Responses of a site, over all its routes.
 #[derive(Debug)]
-pub struct SiteTotals<'a> {
+pub(crate) struct SiteTotals<'a> {
     /// Name of the site; empty for requests without a site.
     pub name: &'a str,
     /// Responses by version of HTTP: 1.0, 1.1, 2 and 3.
@@ -49,7 +49,7 @@ pub struct SiteTotals<'a> {
 
 impl MetricsFacts {
     /// Returns the responses of each site.
-    pub fn sites(&self) -> Vec<SiteTotals<'_>> {
+    pub(crate) fn sites(&self) -> Vec<SiteTotals<'_>> {
         // Routes of a site follow one another.
         let sites = self.routes.chunk_by(|a, b| a.totals.site == b.totals.site);
         let totals = sites.map(|routes| {

@@ -14,7 +14,7 @@ type WriteSamples = fn(&Metrics<'_>, &mut Exposition);
 
 impl Metrics<'_> {
     /// Renders the metrics.
-    pub fn render(&self, format: MetricsFormat) -> String {
+    pub(crate) fn render(&self, format: MetricsFormat) -> String {
         let mut out = Exposition::new(format);
         for (family, write) in FAMILIES {
             out.begin(family);

@@ -45,7 +45,7 @@ struct MemberHistory {
 
 /// Counters of a member at one moment.
 #[derive(Clone, Copy, Debug)]
-pub struct MemberCounts<'a> {
+pub(crate) struct MemberCounts<'a> {
     /// Name of the balancer.
     pub balancer: &'a str,
     /// URL of the member.
@@ -78,7 +78,7 @@ pub struct BalancerPast {
 
 /// Samples of the last minutes.
 #[derive(Debug, Default)]
-pub struct History {
+pub(crate) struct History {
     /// Counters at the end of the last interval; None before the first sample.
     last: Option<Totals>,
     samples: VecDeque<Sample>,
@@ -91,7 +91,7 @@ const LATENCY_THOUSANDTHS: [u64; 3] = [500, 900, 990];
 impl History {
     /// Adds the sample of an interval that ends at the Unix time `at`, from the counters of the workers. The first
     /// call only begins an interval. The caller adds the members by [`History::record_member`] after the call.
-    pub fn record(&mut self, at: u64, totals: Totals, resident_bytes: u64) {
+    pub(crate) fn record(&mut self, at: u64, totals: Totals, resident_bytes: u64) {
         if let Some(last) = &self.last {
             let sample = sample(at, last, &totals, resident_bytes);
             push_bounded(&mut self.samples, sample);
@@ -105,7 +105,7 @@ impl History {
 
     /// Adds the counters of a member to the sample of the last [`History::record`]. Beyond the bound, further
     /// members have no history.
-    pub fn record_member(&mut self, counts: &MemberCounts<'_>) {
+    pub(crate) fn record_member(&mut self, counts: &MemberCounts<'_>) {
         let is_same = |known: &&mut MemberHistory| {
             *known.member == *counts.member && *known.balancer == *counts.balancer
         };
@@ -130,12 +130,12 @@ impl History {
     }
 
     /// Returns the samples, the oldest first.
-    pub fn samples(&self) -> impl Iterator<Item = &Sample> {
+    pub(crate) fn samples(&self) -> impl Iterator<Item = &Sample> {
         self.samples.iter()
     }
 
     /// Returns the samples for charts, with the sums of the members of each balancer.
-    pub fn past(&self) -> Past {
+    pub(crate) fn past(&self) -> Past {
         let mut balancers: Vec<BalancerPast> = Vec::new();
         for member in &self.members {
             let is_same = |past: &BalancerPast| past.name == member.balancer;
@@ -166,7 +166,7 @@ impl History {
 
     /// Renders the samples as one JSON object and a line feed. Each list has an entry for each interval, the oldest
     /// first. The lists of a member end with the other lists, and are shorter for a new member.
-    pub fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         let mut out = format!("{{\"interval_seconds\":{HISTORY_INTERVAL_SECONDS}");
         for (name, value) in COLUMNS {
             let values = self.samples.iter().map(|sample| value(sample).to_string());

@@ -16,7 +16,7 @@ pub(crate) struct EtagBuilder {
 
 impl EtagBuilder {
     /// Creates the digest of a request. The caller adds the data shown on the page.
-    pub fn new(own: &BrowseSettings, request: &Request) -> EtagBuilder {
+    pub(crate) fn new(own: &BrowseSettings, request: &Request) -> EtagBuilder {
         let mut tag = EtagBuilder {
             digest: Digest::new(),
             is_private: own.is_private || request.user.is_some(),
@@ -36,14 +36,14 @@ impl EtagBuilder {
     }
 
     /// Adds `part` to the digest.
-    pub fn with(mut self, part: &[u8]) -> EtagBuilder {
+    pub(crate) fn with(mut self, part: &[u8]) -> EtagBuilder {
         self.digest.update(&(part.len() as u64).to_le_bytes());
         self.digest.update(part);
         self
     }
 
     /// Finishes the digest and returns the page's validator.
-    pub fn done(self) -> PageValidator {
+    pub(crate) fn done(self) -> PageValidator {
         let digest = self.digest.finish();
         PageValidator {
             tag: format!("\"{}\"", &hex(&digest)[..20]),
@@ -64,7 +64,7 @@ pub(crate) struct PageValidator {
 
 impl PageValidator {
     /// Marks the page as immutable.
-    pub fn for_ever(self) -> PageValidator {
+    pub(crate) fn for_ever(self) -> PageValidator {
         PageValidator {
             is_immutable: true,
             ..self
@@ -72,7 +72,7 @@ impl PageValidator {
     }
 
     /// Returns true if If-None-Match in the field lines `request_fields` contains the page's ETag or `*`.
-    pub fn is_known(&self, request_fields: &[u8]) -> bool {
+    pub(crate) fn is_known(&self, request_fields: &[u8]) -> bool {
         let lines = Fields(request_fields).all("if-none-match");
         let mut tags = lines.flat_map(items);
         let is_it = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag) == self.tag.as_bytes();
@@ -94,18 +94,22 @@ impl PageValidator {
     }
 
     /// Returns the 304 response for a client with the present page.
-    pub fn not_modified(&self) -> Response {
+    pub(crate) fn not_modified(&self) -> Response {
         Response::new(Status::NOT_MODIFIED, self.fields(), ResponseBody::Empty)
     }
 
     /// Adds the fields ETag and Cache-Control to a response.
-    pub fn on(&self, mut response: Response) -> Response {
+    pub(crate) fn on(&self, mut response: Response) -> Response {
         response.fields.append(&self.fields());
         response
     }
 
     /// Returns the response, or a 304 response if the client has the present page.
-    pub fn answer(&self, request_fields: &[u8], response: impl FnOnce() -> Response) -> Response {
+    pub(crate) fn answer(
+        &self,
+        request_fields: &[u8],
+        response: impl FnOnce() -> Response,
+    ) -> Response {
         if self.is_known(request_fields) {
             self.not_modified()
         } else {

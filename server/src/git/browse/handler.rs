@@ -35,7 +35,7 @@ pub(crate) struct BrowseHandler {
 
 impl BrowseHandler {
     /// Creates the handler with the settings of the repositories and of their pages.
-    pub fn new(settings: Arc<GitSettings>, browse: BrowseSettings) -> BrowseHandler {
+    pub(crate) fn new(settings: Arc<GitSettings>, browse: BrowseSettings) -> BrowseHandler {
         BrowseHandler {
             settings,
             browse: Arc::new(browse),

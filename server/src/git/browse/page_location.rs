@@ -26,24 +26,24 @@ pub(crate) struct PageLocation {
 
 impl PageLocation {
     /// Returns the address of a page of the same branch or commit.
-    pub fn url(&self, view: &str, path: &[u8], more: &[(&str, &str)]) -> String {
+    pub(crate) fn url(&self, view: &str, path: &[u8], more: &[(&str, &str)]) -> String {
         let id = self.id.as_ref().map(ObjectId::digits);
         let id = id.filter(|_| more.iter().all(|(name, _)| *name != "id"));
         self.address(view, path, self.head.as_deref(), id, more)
     }
 
     /// Returns the address of a page of the same branch, without the commit.
-    pub fn url_of_branch(&self, view: &str, path: &[u8], more: &[(&str, &str)]) -> String {
+    pub(crate) fn url_of_branch(&self, view: &str, path: &[u8], more: &[(&str, &str)]) -> String {
         self.address(view, path, self.head.as_deref(), None, more)
     }
 
     /// Returns the address of a page of another branch.
-    pub fn url_at(&self, view: &str, branch: &[u8]) -> String {
+    pub(crate) fn url_at(&self, view: &str, branch: &[u8]) -> String {
         self.address(view, b"", Some(branch), None, &[])
     }
 
     /// Returns the address of a page without any branch or commit except in `more`.
-    pub fn plain_url(&self, view: &str, path: &[u8], more: &[(&str, &str)]) -> String {
+    pub(crate) fn plain_url(&self, view: &str, path: &[u8], more: &[(&str, &str)]) -> String {
         self.address(view, path, None, None, more)
     }
 
@@ -101,7 +101,7 @@ impl PageLocation {
     }
 
     /// Returns the address of another name below the route.
-    pub fn url_of(&self, name: &[u8]) -> String {
+    pub(crate) fn url_of(&self, name: &[u8]) -> String {
         let of = PageLocation {
             name: name.to_vec(),
             ..self.clone()
@@ -110,21 +110,21 @@ impl PageLocation {
     }
 
     /// Returns the address of the style sheet.
-    pub fn style(&self) -> String {
+    pub(crate) fn style(&self) -> String {
         let mut url = Vec::new();
         encode_path(&self.prefix, &mut url);
         format!("{}/{}", String::from_utf8_lossy(&url), style_name())
     }
 
     /// Returns the address for `git clone`.
-    pub fn clone_url(&self) -> Vec<u8> {
+    pub(crate) fn clone_url(&self) -> Vec<u8> {
         let root = self.root();
         let root = root.strip_suffix(b"/").unwrap_or(&root);
         [self.origin.as_slice(), root].concat()
     }
 
     /// Returns the short name of the repository: the last part of the name, without `.git`.
-    pub fn short_name(&self) -> &[u8] {
+    pub(crate) fn short_name(&self) -> &[u8] {
         let last = self.name.rsplit(|byte| *byte == b'/').next();
         let last = last.unwrap_or_default();
         last.strip_suffix(b".git").unwrap_or(last)

@@ -36,12 +36,12 @@ pub(crate) struct Ref<'s> {
 
 impl<'s> Ref<'s> {
     /// Returns the branch name, if the ref is a branch.
-    pub fn branch(&self) -> Option<&'s [u8]> {
+    pub(crate) fn branch(&self) -> Option<&'s [u8]> {
         self.name.strip_prefix(b"refs/heads/")
     }
 
     /// Returns the tag name, if the ref is a tag.
-    pub fn tag(&self) -> Option<&'s [u8]> {
+    pub(crate) fn tag(&self) -> Option<&'s [u8]> {
         self.name.strip_prefix(b"refs/tags/")
     }
 }
@@ -78,7 +78,7 @@ pub(crate) struct HiddenRefs(Vec<Vec<u8>>);
 
 impl HiddenRefs {
     /// Parses the rules from the output of `config --list --null`.
-    pub fn read(output: &[u8]) -> HiddenRefs {
+    pub(crate) fn read(output: &[u8]) -> HiddenRefs {
         let rules = output.split(|byte| *byte == 0).filter_map(|setting| {
             let end = setting.iter().position(|byte| *byte == b'\n')?;
             let is_it = [&b"transfer.hiderefs"[..], b"uploadpack.hiderefs"];
@@ -90,7 +90,7 @@ impl HiddenRefs {
     }
 
     /// Returns true if the ref is hidden. The last matching rule decides.
-    pub fn is(&self, name: &[u8]) -> bool {
+    pub(crate) fn is(&self, name: &[u8]) -> bool {
         for rule in self.0.iter().rev() {
             let (is_shown, rule) = match rule.strip_prefix(b"!") {
                 Some(rule) => (true, rule),
@@ -359,14 +359,14 @@ pub(crate) struct Hunk<'s> {
 
 impl FileDiff<'_> {
     /// Returns the numbers of added and removed lines.
-    pub fn counts(&self) -> (u64, u64) {
+    pub(crate) fn counts(&self) -> (u64, u64) {
         let lines = || self.hunks.iter().flat_map(|hunk| &hunk.lines);
         let begin = |with: u8| lines().filter(|line| line.first() == Some(&with)).count() as u64;
         (begin(b'+'), begin(b'-'))
     }
 
     /// Returns the new name, or the former name of a deleted file.
-    pub fn name(&self) -> &[u8] {
+    pub(crate) fn name(&self) -> &[u8] {
         let name = self.after.as_ref().or(self.before.as_ref());
         name.map_or(b"", Vec::as_slice)
     }

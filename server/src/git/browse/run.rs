@@ -27,7 +27,7 @@ pub(crate) struct GitCommand(Vec<u8>);
 
 impl GitCommand {
     /// Creates a git command with the arguments.
-    pub fn new(arguments: &[&str]) -> GitCommand {
+    pub(crate) fn new(arguments: &[&str]) -> GitCommand {
         let mut command = GitCommand(b"git\0".to_vec());
         for argument in arguments {
             command = command.with(argument.as_bytes());
@@ -37,7 +37,7 @@ impl GitCommand {
 
     /// Appends an argument. Client input is either the full name of an object, the name of a ref below
     /// `refs/`, the value of an option behind `=`, or placed behind `--`, and so cannot act as an option.
-    pub fn with(mut self, argument: &[u8]) -> GitCommand {
+    pub(crate) fn with(mut self, argument: &[u8]) -> GitCommand {
         self.0.extend_from_slice(argument);
         self.0.push(0);
         self
@@ -58,7 +58,7 @@ pub(crate) enum GitSource {
 
 impl GitSource {
     /// Returns the object source with the hash of `id`.
-    pub fn objects_of(id: &ObjectId) -> GitSource {
+    pub(crate) fn objects_of(id: &ObjectId) -> GitSource {
         GitSource::Objects {
             sha256: id.is_sha256(),
         }
@@ -92,7 +92,7 @@ pub(crate) struct GitRunner {
 
 impl GitRunner {
     /// Runs git and returns at most `bytes_max` bytes of output. Fails if git does not exit successfully.
-    pub async fn collect(
+    pub(crate) async fn collect(
         &self,
         from: GitSource,
         command: GitCommand,
@@ -105,7 +105,7 @@ impl GitRunner {
     }
 
     /// Starts git and returns the call in progress.
-    pub async fn start(
+    pub(crate) async fn start(
         &self,
         from: GitSource,
         command: GitCommand,

@@ -44,14 +44,14 @@ pub(crate) enum CommitPart {
 
 impl CommitPart {
     /// All parts, the usual part first.
-    pub const ALL: [CommitPart; 3] = [
+    pub(crate) const ALL: [CommitPart; 3] = [
         CommitPart::Message,
         CommitPart::Author,
         CommitPart::Committer,
     ];
 
     /// Returns the value of `qt=`, which is the name of git's option as well.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             CommitPart::Message => "grep",
             CommitPart::Author => "author",
@@ -94,7 +94,7 @@ pub(crate) struct ObjectId(Box<str>);
 
 impl ObjectId {
     /// Parses the hexadecimal digits of an object name.
-    pub fn parse(text: &[u8]) -> Option<ObjectId> {
+    pub(crate) fn parse(text: &[u8]) -> Option<ObjectId> {
         let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let is_whole = [SHA1_DIGITS, SHA256_DIGITS].contains(&text.len());
         let is_id = is_whole && text.iter().all(is_digit);
@@ -103,17 +103,17 @@ impl ObjectId {
     }
 
     /// Returns all hexadecimal digits.
-    pub fn digits(&self) -> &str {
+    pub(crate) fn digits(&self) -> &str {
         &self.0
     }
 
     /// Returns true for a SHA-256 object name.
-    pub fn is_sha256(&self) -> bool {
+    pub(crate) fn is_sha256(&self) -> bool {
         self.0.len() == SHA256_DIGITS
     }
 
     /// Returns the abbreviated name for display.
-    pub fn short(&self) -> &str {
+    pub(crate) fn short(&self) -> &str {
         &self.0[..self.0.len().min(SHORT_DIGITS)]
     }
 }
@@ -125,7 +125,7 @@ const SHORT_DIGITS: usize = 10;
 impl PageUrl {
     /// Parses the query and the path behind the repository; the path begins with a slash. Returns None if
     /// no page has the address.
-    pub fn read(rest: &[u8], query: Option<&[u8]>) -> Option<PageUrl> {
+    pub(crate) fn read(rest: &[u8], query: Option<&[u8]>) -> Option<PageUrl> {
         let rest = rest.strip_prefix(b"/")?;
         if rest.len() > GIT_PATH_BYTES_MAX {
             return None;
@@ -190,7 +190,7 @@ impl PageUrl {
 
     /// Returns the page that takes the place of a page of cgit which is not offered, with the path of the page. The
     /// query keeps its meaning.
-    pub fn replacement<'r>(
+    pub(crate) fn replacement<'r>(
         rest: &'r [u8],
         query: Option<&[u8]>,
     ) -> Option<(&'static str, &'r [u8])> {
@@ -213,7 +213,10 @@ impl PageUrl {
 
     /// Returns the page of a commit named in the path, as other servers of repositories name commits: `commit/ID`,
     /// `commit/ID.patch` and `commit/ID.diff`.
-    pub fn commit_in_path(rest: &[u8], query: Option<&[u8]>) -> Option<(&'static str, ObjectId)> {
+    pub(crate) fn commit_in_path(
+        rest: &[u8],
+        query: Option<&[u8]>,
+    ) -> Option<(&'static str, ObjectId)> {
         if pairs(query.unwrap_or_default()).any(|(name, _)| name == b"id") {
             return None;
         }
@@ -231,7 +234,7 @@ impl PageUrl {
     }
 
     /// Returns true if the page needs expensive work by git.
-    pub fn is_heavy(&self) -> bool {
+    pub(crate) fn is_heavy(&self) -> bool {
         match &self.aspect {
             PageKind::Log(path) => {
                 !path.is_empty() || self.offset >= FAR_BACK || self.search.is_some()
@@ -246,7 +249,7 @@ impl PageUrl {
     }
 
     /// Returns true if the content of the page never changes.
-    pub fn is_immutable(&self) -> bool {
+    pub(crate) fn is_immutable(&self) -> bool {
         match &self.aspect {
             PageKind::Summary | PageKind::Refs => false,
             _ => self.id.is_some(),

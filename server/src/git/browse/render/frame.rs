@@ -33,7 +33,7 @@ pub(crate) struct PageFrame<'p> {
 
 impl PageFrame<'_> {
     /// Returns the page with the given content.
-    pub fn around(&self, content: &Html) -> String {
+    pub(crate) fn around(&self, content: &Html) -> String {
         let mut page = Html::with_capacity(content.len() + 2_048);
         page.markup("<!doctype html>\n<html lang=en><meta charset=utf-8>")
             .markup("<meta name=viewport content=\"width=device-width,initial-scale=1\"><title>")

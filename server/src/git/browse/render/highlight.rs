@@ -151,7 +151,7 @@ pub(crate) struct Highlighter {
 
 impl Highlighter {
     /// Returns the lexer for a file. A file of an unknown language has no colours.
-    pub fn of(path: &[u8]) -> Highlighter {
+    pub(crate) fn of(path: &[u8]) -> Highlighter {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         let ending = name.rsplit(|byte| *byte == b'.').next().unwrap_or(name);
         let grammar = std::str::from_utf8(ending).ok().and_then(|ending| {
@@ -165,7 +165,7 @@ impl Highlighter {
     }
 
     /// Appends a line of the file; a long line is cut.
-    pub fn push(&mut self, line: &[u8], page: &mut Html) {
+    pub(crate) fn push(&mut self, line: &[u8], page: &mut Html) {
         let Some(grammar) = self.grammar else {
             page.line(line);
             return;

@@ -26,7 +26,7 @@ pub(crate) struct SummaryPage<'s> {
 
 impl SummaryPage<'_> {
     /// Renders the page.
-    pub fn page(self) -> String {
+    pub(crate) fn page(self) -> String {
         let location = self.location;
         let mut page = Html::default();
         page.markup("<div class=clone><span class=soft>git clone</span><code>")
@@ -115,7 +115,7 @@ pub(crate) struct LogPage<'l> {
 
 impl LogPage<'_> {
     /// Renders the page.
-    pub fn page(&self) -> String {
+    pub(crate) fn page(&self) -> String {
         let (location, path) = (self.location, self.path);
         let mut page = Html::default();
         if !path.is_empty() {

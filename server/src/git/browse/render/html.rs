@@ -12,24 +12,24 @@ pub(crate) struct Html(String);
 
 impl Html {
     /// Creates an empty fragment with room for `bytes` bytes.
-    pub fn with_capacity(bytes: usize) -> Html {
+    pub(crate) fn with_capacity(bytes: usize) -> Html {
         Html(String::with_capacity(bytes))
     }
 
     /// Appends markup without escaping.
-    pub fn markup(&mut self, markup: &str) -> &mut Html {
+    pub(crate) fn markup(&mut self, markup: &str) -> &mut Html {
         self.0.push_str(markup);
         self
     }
 
     /// Appends escaped text, or the value of an attribute in double quotes.
-    pub fn text(&mut self, text: impl AsRef<[u8]>) -> &mut Html {
+    pub(crate) fn text(&mut self, text: impl AsRef<[u8]>) -> &mut Html {
         push_escaped(text.as_ref(), &mut self.0);
         self
     }
 
     /// Appends a line of a file; a long line is cut.
-    pub fn line(&mut self, line: &[u8]) -> &mut Html {
+    pub(crate) fn line(&mut self, line: &[u8]) -> &mut Html {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match line.get(..GIT_LINE_BYTES_MAX) {
             Some(cut) if line.len() > cut.len() => self.text(cut).markup(" <i class=soft>…</i>"),
@@ -38,13 +38,13 @@ impl Html {
     }
 
     /// Appends `<a href="url">text</a>`.
-    pub fn link(&mut self, url: &str, text: impl AsRef<[u8]>) -> &mut Html {
+    pub(crate) fn link(&mut self, url: &str, text: impl AsRef<[u8]>) -> &mut Html {
         self.markup("<a href=\"").text(url).markup("\">");
         self.text(text).markup("</a>")
     }
 
     /// Appends a link to an expensive page, with `rel=nofollow` for crawlers.
-    pub fn heavy_link(&mut self, url: &str, text: impl AsRef<[u8]>) -> &mut Html {
+    pub(crate) fn heavy_link(&mut self, url: &str, text: impl AsRef<[u8]>) -> &mut Html {
         self.markup("<a rel=nofollow href=\"")
             .text(url)
             .markup("\">");
@@ -52,29 +52,29 @@ impl Html {
     }
 
     /// Appends preformatted text.
-    pub fn preformatted(&mut self, text: &[u8]) -> &mut Html {
+    pub(crate) fn preformatted(&mut self, text: &[u8]) -> &mut Html {
         self.markup("<pre class=plain>").text(text).markup("</pre>")
     }
 
     /// Appends the day of a date such as `2026-11-21 06:53:15 +0100`, with the full date as a tooltip.
-    pub fn day(&mut self, date: &[u8]) -> &mut Html {
+    pub(crate) fn day(&mut self, date: &[u8]) -> &mut Html {
         let day = date.get(..10).unwrap_or(date);
         self.markup("<time title=\"").text(date).markup("\">");
         self.text(day).markup("</time>")
     }
 
     /// Returns the fragment as text.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Returns the length in bytes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Returns the whole fragment.
-    pub fn into_string(self) -> String {
+    pub(crate) fn into_string(self) -> String {
         self.0
     }
 }

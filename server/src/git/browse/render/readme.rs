@@ -33,7 +33,7 @@ pub(crate) fn rendered(
 }
 
 /// Renders the README of a folder with the given name and content, for a listing.
-pub fn folder_readme(name: &str, content: &[u8]) -> String {
+pub(crate) fn folder_readme(name: &str, content: &[u8]) -> String {
     let mut html = Html::default();
     push_readme(name, content, &|link, _| Some(link.to_owned()), &mut html);
     html.markup("</article>");
