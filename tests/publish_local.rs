@@ -6,7 +6,7 @@ use base::digest::hex;
 use release::store::{SiteRecords, StoreFolder};
 
 use crate::support::release_store::publisher;
-use crate::support::{Done, Folder, Server, finish};
+use crate::support::{Done, Folder, Server, eventually, finish};
 
 const CONFIG: &str = "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\n\
     control = \"anthill.sock\"\n\
@@ -122,6 +122,10 @@ fn a_refused_publication_is_told_to_the_publisher() {
     let folder = &server.folder;
     let store = "./state/releases";
     publish(folder, &["publish", "site", store]);
+    // The publisher waits for the workers for a short time only.
+    eventually("the first release", || {
+        (server.keep_alive().get("/").text() == "one").then_some(())
+    });
     let made = publish(folder, &["publish", "--new-key", "key.pem"]);
     let key = made.stdout.lines().next().unwrap_or_default();
     let signed = CONFIG.replace("preview =", &format!("publishers = [\"{key}\"]\npreview ="));
