@@ -1,9 +1,12 @@
 //! History of calls: the clients that got a place lately, and the clients that lost a place because they were too slow.
 //! Without it, a client that comes back after each loss would be a newcomer again. Bounded. Pure.
+//!
+//! Addresses count one by one: if a slow client counted against its neighbours, one address in the range of a household or
+//! a provider would be enough to keep all of them waiting.
 
 use crate::client_network::ClientNetwork;
 use crate::limits::{SERVED_CLIENTS_MAX, SERVED_MILLISECONDS, SLOW_CLIENT_MILLISECONDS};
-use crate::marks::{MarkTable, Neighbourhood};
+use crate::marks::MarkTable;
 use std::collections::HashMap;
 
 /// Standing of a client among clients that hold equally much. A client of a better standing goes first.
@@ -13,9 +16,6 @@ pub enum CallStanding {
     New,
     /// The client got a place lately.
     Served,
-    /// Another client of the neighbourhood was too slow in the last [`SLOW_CLIENT_MILLISECONDS`]. A party with slow calls
-    /// often has a whole range of addresses.
-    NearSlow,
     /// The client was too slow in the last [`SLOW_CLIENT_MILLISECONDS`].
     Slow,
 }
@@ -28,7 +28,6 @@ pub struct CallHistory {
     grants: u64,
     served: HashMap<ClientNetwork, Grant>,
     slow: MarkTable<ClientNetwork>,
-    near_slow: MarkTable<Neighbourhood>,
 }
 
 /// Latest place of a client.
@@ -63,7 +62,6 @@ impl CallHistory {
     pub fn record_slow(&mut self, client: ClientNetwork) {
         let until_ms = self.now_ms + SLOW_CLIENT_MILLISECONDS;
         self.slow.mark(client, until_ms, self.now_ms);
-        self.near_slow.mark(client, until_ms, self.now_ms);
     }
 
     /// Returns true if the client was too slow lately.
@@ -82,8 +80,6 @@ impl CallHistory {
     pub fn standing(&self, client: ClientNetwork) -> CallStanding {
         if self.is_slow(client) {
             CallStanding::Slow
-        } else if self.near_slow.is_marked(client, self.now_ms) {
-            CallStanding::NearSlow
         } else if self.latest_grant(client) > 0 {
             CallStanding::Served
         } else {
@@ -117,12 +113,11 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_client_and_its_neighbours_go_last() {
+    fn a_slow_client_goes_last_and_its_neighbours_do_not() {
         let mut history = CallHistory::default();
         history.record_slow(client(1));
         assert_eq!(history.standing(client(1)), CallStanding::Slow);
-        assert_eq!(history.standing(client(255)), CallStanding::NearSlow);
-        assert_eq!(history.standing(client(256)), CallStanding::New);
+        assert_eq!(history.standing(client(2)), CallStanding::New);
         history.advance(SLOW_CLIENT_MILLISECONDS);
         assert_eq!(history.standing(client(1)), CallStanding::New);
     }

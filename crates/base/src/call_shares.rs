@@ -8,10 +8,9 @@
 //! places. One newcomer at a time is served that way, so the counts show each place before the next call ends.
 //!
 //! A client that gave way stays behind other clients for some minutes ([`CallHistory`]): it waits longer, gets none of the
-//! last eighth of the places, and is no newcomer beside clients that were never too slow. Its neighbours wait behind clients
-//! from elsewhere.
+//! last eighth of the places, and is no newcomer beside clients that were never too slow.
 
-use crate::call_history::{CallHistory, CallStanding};
+use crate::call_history::CallHistory;
 use crate::client_network::{ClientNetwork, share_of};
 use crate::limits::{DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE, NEWCOMER_WAIT_MILLISECONDS};
 use crate::network_table::{HolderRank, Holding, LargeNetworks, NetworkTable};
@@ -111,12 +110,11 @@ impl WaitingCall {
     }
 }
 
-/// Order in which clients get a free place: clients that were too slow go last, and before them their neighbours. Otherwise
-/// the client with the fewest places goes first, and between equals the client that got a place longest ago.
+/// Order in which clients get a free place: clients that were too slow go last. Otherwise the client with the fewest
+/// places goes first, and between equals the client that got a place longest ago.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct WaitRank {
-    /// [`CallStanding::NearSlow`] or [`CallStanding::Slow`]; None for a better standing.
-    slowness: Option<CallStanding>,
+    was_slow: bool,
     held: HolderRank,
     latest_grant: u64,
 }
@@ -124,7 +122,7 @@ pub struct WaitRank {
 impl WaitRank {
     /// Rank of a client without places, which no other client precedes.
     pub const FIRST: WaitRank = WaitRank {
-        slowness: None,
+        was_slow: false,
         held: [0; 3],
         latest_grant: 0,
     };
@@ -200,9 +198,8 @@ impl CallShares {
 
     /// Returns the rank of a client among the clients that wait. `large` is the result of [`CallShares::large`].
     pub fn rank(&self, client: ClientNetwork, large: &LargeNetworks) -> WaitRank {
-        let standing = self.history.standing(client);
         WaitRank {
-            slowness: (standing > CallStanding::Served).then_some(standing),
+            was_slow: self.history.is_slow(client),
             held: large.rank(client, self.of(client).taken, None),
             latest_grant: self.history.latest_grant(client),
         }
@@ -559,21 +556,17 @@ mod tests {
 
     #[test]
     fn a_client_that_was_too_slow_goes_behind_clients_that_were_not() {
-        let elsewhere: ClientNetwork = IpAddr::from([198, 51, 100, 1]).into();
         let mut shares = shares((1..=14).map(v4));
         shares.record_slow(v4(1));
-        let ranks = |shares: &CallShares| {
-            let large = shares.large(BOUND);
-            [elsewhere, v4(98), v4(1)].map(|client| shares.rank(client, &large))
-        };
-        let [new, near, slow] = ranks(&shares);
-        assert!(new < near && near < slow);
+        let large = shares.large(BOUND);
+        let [near, slow] = [v4(98), v4(1)].map(|client| shares.rank(client, &large));
+        assert!(near < slow);
         // The last eighth of the places is closed to a slow client, and open to its neighbours.
         shares.leave(v4(1), true);
         assert!(shares.may_take(v4(1), BOUND));
         shares.take(v4(98), true);
         assert!(!shares.may_take(v4(1), BOUND));
-        assert!(shares.may_take(v4(97), BOUND) && shares.may_take(elsewhere, BOUND));
+        assert!(shares.may_take(v4(97), BOUND));
     }
 
     #[test]

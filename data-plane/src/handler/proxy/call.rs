@@ -329,15 +329,18 @@ impl ProxyCall {
     }
 
     /// Returns true if the client sends the request so slowly that a request of another client gets the place of the member. A
-    /// gRPC client may pause between two messages.
+    /// gRPC client may pause between two messages while its call has one of the places of tunnels. Otherwise a few clients
+    /// that begin a gRPC call and fall silent would hold all places.
     fn gives_way(&mut self, cx: &mut Context<'_>) -> bool {
         let (waits, sent_bytes) = match &self.state {
             CallState::Attempting(attempt) => attempt.upload(),
             CallState::AttemptingH2(attempt) => attempt.upload(),
             _ => return false,
         };
-        let lease = self.lease.as_mut();
-        if waits && !is_grpc(&self.request) {
+        let mut lease = self.lease.as_mut();
+        let may_pause =
+            waits && is_grpc(&self.request) && lease.as_deref_mut().is_none_or(Lease::begin_tunnel);
+        if waits && !may_pause {
             let refusals = &self.route.refusals;
             return self.upload.wait(lease, sent_bytes, refusals, cx);
         }
