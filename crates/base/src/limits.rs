@@ -90,9 +90,9 @@ pub const DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE: u64 = 32 * 1024;
 /// Wait of a client without a place after which the slowest call below [`DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE`] gives
 /// way, 2 s, as for connections. A few clients with a transfer of some KiB/s each would otherwise hold all places.
 pub const NEWCOMER_WAIT_MILLISECONDS: u64 = 2_000;
-/// Milliseconds for which a place counts as given lately, 60 s: among clients that hold equally much, a client without a
-/// place in this time goes first. A visitor of pages stays a newcomer, and a program that comes back at once does not.
-pub const SERVED_MILLISECONDS: u64 = 60_000;
+/// Milliseconds for which a place counts as given lately, 10 minutes: among clients that hold equally much, a client without
+/// a place in this time goes first. After 60 s already, 250 addresses that take turns would keep newcomers out of 4 places.
+pub const SERVED_MILLISECONDS: u64 = 600_000;
 /// Clients whose latest place is remembered, 2,048, about 100 KiB for each set of places. Clients served longest ago are
 /// forgotten first.
 pub const SERVED_CLIENTS_MAX: usize = 2_048;
