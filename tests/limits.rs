@@ -289,6 +289,37 @@ fn a_connection_over_the_limit_waits_for_a_free_place() {
     assert_eq!(server.counter("connections_given_up"), 0);
 }
 
+/// Checks that clients with silent uploads, which come back after each loss, keep no newcomer out.
+#[test]
+fn newcomers_are_served_beside_slow_clients_that_come_back() {
+    let server = server("connections = 5");
+    let from = |last: u8| {
+        let wire = Wire::of(&server, [127, 0, 0, last].into());
+        wire.patience(PATIENCE);
+        wire
+    };
+    let upload = |last: u8| {
+        let mut wire = from(last);
+        wire.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhello");
+        wire
+    };
+    let has_place = |wire: &mut Wire| assert_eq!(wire.take(12), b"HTTP/1.1 200");
+    let mut slow: Vec<Wire> = (10..15).map(upload).collect();
+    slow.iter_mut().for_each(has_place);
+    // Each newcomer takes the place of a client that sends nothing.
+    let mut newcomers: Vec<Wire> = (20..25).map(upload).collect();
+    newcomers.iter_mut().for_each(has_place);
+    slow.iter_mut().for_each(|wire| drop(wire.rest()));
+    assert_eq!(server.counter("connections_given_up"), 5);
+    // The losers come back at once, and wait.
+    let _back: Vec<Wire> = (10..15).map(upload).collect();
+    for last in 30..33 {
+        let mut newcomer = from(last);
+        newcomer.send(NEXT);
+        assert_eq!(newcomer.response("GET").status, 200);
+    }
+}
+
 #[test]
 fn the_limit_per_address_covers_all_workers() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
@@ -304,21 +335,9 @@ fn the_limit_per_address_covers_all_workers() {
     }
     assert_eq!(open.len(), 3);
     // A client with another address is not affected.
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    let from: SocketAddr = "127.0.0.2:0".parse().expect("an address");
-    socket.bind(&from.into()).expect("another address");
-    let to: SocketAddr = ([127, 0, 0, 1], server.http_port).into();
-    socket.connect(&to.into()).expect("a connection");
-    let mut stream = TcpStream::from(socket);
-    std::io::Write::write_all(
-        &mut stream,
-        NEXT.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")
-            .as_bytes(),
-    )
-    .expect("written");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
+    let mut other = Wire::of(&server, [127, 0, 0, 2].into());
+    other.send(NEXT);
+    assert_eq!(other.response("GET").status, 200);
     // A closed connection makes room.
     open.pop();
     wait_until(PATIENCE, "an accepted connection", || {

@@ -7,10 +7,10 @@
 //! to a newcomer even if each client holds little: a few addresses with a slow transfer each would otherwise hold all
 //! places. One newcomer at a time is served that way, so the counts show each place before the next call ends.
 //!
-//! A client that gave way stays behind other clients for some minutes ([`CallHistory`]): it waits longer, gets none of the
+//! A client that gave way stays behind other clients for some minutes ([`ClientHistory`]): it waits longer, gets none of the
 //! last eighth of the places, and is no newcomer beside clients that were never too slow.
 
-use crate::call_history::CallHistory;
+use crate::client_history::ClientHistory;
 use crate::client_network::{ClientNetwork, share_of};
 use crate::limits::{DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE, NEWCOMER_WAIT_MILLISECONDS};
 use crate::network_table::{HolderRank, Holding, LargeNetworks, NetworkTable};
@@ -22,7 +22,7 @@ use std::time::Duration;
 pub struct CallShares {
     all: CallCounts,
     clients: NetworkTable<CallCounts>,
-    history: CallHistory,
+    history: ClientHistory,
 }
 
 /// Numbers of calls, of one client, of a wide network or of all clients.
@@ -110,7 +110,7 @@ impl WaitingCall {
     }
 }
 
-/// Order in which clients get a free place: clients that were too slow go last. Otherwise the client with the fewest
+/// Order in which waiting clients get a free place: clients that were too slow go last. Otherwise the client with the fewest
 /// places goes first, and between equals the client that got a place longest ago.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct WaitRank {
@@ -126,6 +126,15 @@ impl WaitRank {
         held: [0; 3],
         latest_grant: 0,
     };
+
+    /// Returns the rank of a client that holds `held`.
+    pub fn new(history: &ClientHistory, client: ClientNetwork, held: HolderRank) -> WaitRank {
+        WaitRank {
+            was_slow: history.is_slow(client),
+            held,
+            latest_grant: history.latest_grant(client),
+        }
+    }
 }
 
 impl CallShares {
@@ -198,11 +207,8 @@ impl CallShares {
 
     /// Returns the rank of a client among the clients that wait. `large` is the result of [`CallShares::large`].
     pub fn rank(&self, client: ClientNetwork, large: &LargeNetworks) -> WaitRank {
-        WaitRank {
-            was_slow: self.history.is_slow(client),
-            held: large.rank(client, self.of(client).taken, None),
-            latest_grant: self.history.latest_grant(client),
-        }
+        let held = large.rank(client, self.of(client).taken, None);
+        WaitRank::new(&self.history, client, held)
     }
 
     /// Returns the client that has to leave a full queue in favour of a call of `newcomer`: the client with the most

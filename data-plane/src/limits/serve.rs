@@ -29,6 +29,9 @@ pub(crate) const SHORT_STALL_MILLISECONDS: u64 = 1_000;
 /// Wait of a client without a connection after which the slowest of all requests gives way, even if the request moves
 /// more often than once in [`SHORT_STALL_MILLISECONDS`]: 2 s. A client that drips bytes would otherwise keep its place.
 pub(crate) const ANY_STALL_WAIT_MILLISECONDS: u64 = 2_000;
+/// Divisor for the waiting connections for which room is made at once: a sixteenth of the queue, and one more. In a crowd of
+/// clients with a slow request each, a newcomer is then served within a few seconds after its wait.
+pub(crate) const WAITING_AT_ONCE_DIVISOR: usize = 16;
 /// Connections of one listener of the manager and one worker beyond the limit `connections`: the connections of a
 /// browser, and of some programs.
 pub(crate) const MANAGER_CONNECTIONS_RESERVED: usize = 8;

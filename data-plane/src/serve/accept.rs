@@ -2,11 +2,15 @@
 //! an idle connection has been given up for the newcomer.
 //!
 //! A connection beyond the limit is accepted too, because the client's address is known only after
-//! accepting. The connection waits for a place in a short queue, and the client with the fewest connections
-//! goes first. A client with nearly all connections therefore doesn't keep other clients waiting.
+//! accepting. The connection waits for a place in a short queue. The client with the fewest connections goes
+//! first, and clients that lost a connection as too slow go last, so neither a client with nearly all
+//! connections nor many clients with one slow request each keep other clients waiting.
 
 use crate::ledger::descriptors::descriptors;
-use crate::limits::{ACCEPTED_WAITING_MAX, ACCEPTED_WAITING_SHORT_MAX, PROXY_HEADERS_AWAITED_MAX};
+use crate::limits::{
+    ACCEPTED_WAITING_MAX, ACCEPTED_WAITING_SHORT_MAX, PROXY_HEADERS_AWAITED_MAX,
+    WAITING_AT_ONCE_DIVISOR,
+};
 use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
 use crate::serve::connection_ledger::{ConnectionLedger, Newcomer, Shortage};
 use crate::serve::proxy_header;
@@ -28,6 +32,7 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::sleep_until;
 use wire::reject::Reject;
 
 /// Event of the accept loop.
@@ -81,6 +86,7 @@ pub(super) async fn run(
         headers: None,
         complained: None,
         taken: 0,
+        pause_until: Instant::now(),
     };
     acceptor.run().await;
     for connection in std::mem::take(&mut acceptor.queue) {
@@ -112,6 +118,8 @@ struct Acceptor {
     complained: Option<Instant>,
     /// Number of accepted connections.
     taken: usize,
+    /// Time of the next attempt to make room for the waiting connections.
+    pause_until: Instant,
 }
 
 impl Acceptor {
@@ -130,10 +138,16 @@ impl Acceptor {
             }
             let may_accept = self.may_accept();
             let is_waiting = !self.queue.is_empty();
-            let mut pause = pin!(is_waiting.then(|| tokio::time::sleep(ACCEPT_PAUSE)));
+            let mut pause = pin!(is_waiting.then(|| sleep_until(self.pause_until.into())));
             let event = poll_fn(|cx| {
                 if stop.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(AcceptEvent::Stop);
+                }
+                // Before accepting, so that clients that connect without end do not delay those that wait.
+                if let Some(pause) = pause.as_mut().as_pin_mut()
+                    && pause.poll(cx).is_ready()
+                {
+                    return Poll::Ready(AcceptEvent::Waited);
                 }
                 if let Some(headers) = &mut self.headers
                     && let Poll::Ready(Some(read)) = headers.receiver.poll_recv(cx)
@@ -143,18 +157,22 @@ impl Acceptor {
                 if may_accept && let Poll::Ready(tried) = poll_accept(&self.listener, cx) {
                     return Poll::Ready(AcceptEvent::Tried(tried));
                 }
-                let Some(pause) = pause.as_mut().as_pin_mut() else {
-                    return Poll::Pending;
-                };
-                if room.as_mut().poll(cx).is_ready() || descriptor.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(AcceptEvent::Room);
+                let has_room = is_waiting
+                    && (room.as_mut().poll(cx).is_ready()
+                        || descriptor.as_mut().poll(cx).is_ready());
+                if has_room {
+                    Poll::Ready(AcceptEvent::Room)
+                } else {
+                    Poll::Pending
                 }
-                pause.poll(cx).map(|()| AcceptEvent::Waited)
             });
             match event.await {
                 AcceptEvent::Stop => return,
                 AcceptEvent::Room => has_closed = true,
-                AcceptEvent::Waited => self.make_room_for_waiting(true),
+                AcceptEvent::Waited => {
+                    self.make_room_for_waiting(true);
+                    self.pause_until = Instant::now() + ACCEPT_PAUSE;
+                }
                 AcceptEvent::Header(read) => self.take_with_header(read),
                 AcceptEvent::Tried(Ok((socket, peer))) => {
                     if self.awaits_headers() {
@@ -179,12 +197,25 @@ impl Acceptor {
 
     /// Opens an accepted connection, or adds the connection to the queue.
     fn take(&mut self, connection: AcceptedConnection) {
-        if self.has_room_for(&connection, self.queue.is_empty()) {
-            self.open(connection);
-        } else {
+        let was_full = self.sessions.context.is_full();
+        if !self.has_room_for(&connection, self.queue.is_empty()) {
+            if self.queue.is_empty() {
+                self.pause_until = Instant::now() + ACCEPT_PAUSE;
+            }
             self.queue.push(connection);
+        } else if was_full {
+            self.open_in_shortage(connection);
+        } else {
+            self.open(connection);
         }
         self.taken += 1;
+    }
+
+    /// Opens a connection that got its place although all connections were taken.
+    fn open_in_shortage(&self, connection: AcceptedConnection) {
+        let now_ms = self.now_ms();
+        self.ledger().record_grant(connection.client(), now_ms);
+        self.open(connection);
     }
 
     /// Returns the time in milliseconds of the worker's clock.
@@ -205,6 +236,7 @@ impl Acceptor {
             client: connection.client(),
             since_ms,
             now_ms,
+            waiting: self.queue.len(),
         };
         self.sessions.make_room(Shortage::Connections(newcomer))
     }
@@ -283,41 +315,45 @@ impl Acceptor {
         }
     }
 
-    /// Opens waiting connections as far as the worker has room, the connections of the client with the
-    /// fewest first.
+    /// Opens waiting connections as far as the worker has room, in the order of
+    /// [`ConnectionLedger::line`].
     fn admit_waiting(&mut self) {
         while !self.queue.is_empty() && !self.sessions.context.is_full() {
-            let Some(nth) = self.first_in_line() else {
+            let Some(&nth) = self.line().first() else {
                 return;
             };
             let connection = self.queue.remove(nth);
-            self.open(connection);
+            self.open_in_shortage(connection);
         }
     }
 
-    /// Returns the position in the queue of the connection to open first.
-    fn first_in_line(&self) -> Option<usize> {
+    /// Returns the positions in the queue in the order in which the connections are opened.
+    fn line(&self) -> Vec<usize> {
         let clients = self.queue.iter().map(AcceptedConnection::client);
-        self.ledger().smallest_holder(clients)
+        self.ledger().line(clients)
     }
 
     fn ledger(&self) -> &ConnectionLedger {
         &self.sessions.context.shared.ledger
     }
 
-    /// Tries again to make room for the first waiting connection. The wait of the client counts only if `wait_counts`, so
-    /// that at most one request that moves ends in each `ACCEPT_PAUSE`.
+    /// Tries again to make room for the first waiting connections. The wait of the clients counts only if `wait_counts`, so
+    /// that few requests that move end in each `ACCEPT_PAUSE`.
     fn make_room_for_waiting(&self, wait_counts: bool) {
-        if self.sessions.context.is_full()
-            && let Some(nth) = self.first_in_line()
-        {
-            self.make_room(&self.queue[nth], wait_counts);
+        if !self.sessions.context.is_full() {
+            return;
+        }
+        let first = 1 + self.queue.len() / WAITING_AT_ONCE_DIVISOR;
+        for nth in self.line().into_iter().take(first) {
+            if self.make_room(&self.queue[nth], wait_counts) == Eviction::None {
+                return;
+            }
         }
     }
 
-    /// Returns true if another connection may be accepted. When the queue is full, the queued client with
-    /// the most connections loses the client's last connection in the queue. When all queued clients hold
-    /// few connections, further connections wait in the kernel's queue.
+    /// Returns true if another connection may be accepted. When the queue is full, the queued client that would
+    /// be served last loses the client's last connection in the queue ([`ConnectionLedger::last_in_line`]).
+    /// When all queued clients are newcomers, further connections wait in the kernel's queue.
     fn may_accept(&mut self) -> bool {
         let awaited = self.headers.as_ref().map_or(0, |headers| headers.count);
         if awaited >= PROXY_HEADERS_AWAITED_MAX {

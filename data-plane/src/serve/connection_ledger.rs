@@ -16,6 +16,8 @@ use crate::limits::{
     ANY_STALL_WAIT_MILLISECONDS, FEW_CONNECTIONS_MAX, IDLE_EVICTIONS_AT_ONCE_MAX,
     IDLE_EVICTIONS_CLIENT_DIVISOR, SHORT_STALL_MILLISECONDS, SMALL_HOLDER_DIVISOR,
 };
+use base::call_shares::WaitRank;
+use base::client_history::{ClientHistory, ClientStanding};
 use base::client_network::ClientNetwork;
 use base::network_table::{HolderRank, LargeNetworks, WideTable};
 use tokio::sync::Notify;
@@ -28,11 +30,13 @@ pub struct ConnectionLedger {
     room: Notify,
 }
 
-/// Connections of all clients, and the numbers of connections of the wide IPv6 networks.
+/// Connections of all clients, the numbers of connections of the wide IPv6 networks, and the history of clients during
+/// shortages.
 #[derive(Default)]
 struct LedgerState {
     by_client: EntriesByClient,
     wide: WideTable<usize>,
+    history: ClientHistory,
 }
 
 type EntriesByClient = HashMap<ClientNetwork, Vec<Arc<ConnectionEntry>>>;
@@ -79,6 +83,9 @@ pub(crate) enum Activity {
     Idle(u64),
     /// A request is under way.
     Busy(u64),
+    /// A request is under way, and waits for bytes of its content, or for room for its response: only the client can make it
+    /// move.
+    AwaitsClient(u64),
 }
 
 /// Resource that is short.
@@ -99,6 +106,8 @@ pub(crate) struct Newcomer {
     pub since_ms: u64,
     /// Current time in milliseconds.
     pub now_ms: u64,
+    /// Number of connections that wait with the client's. The more wait, the more requests end at once.
+    pub waiting: usize,
 }
 
 /// Guard of a connection's entry. Dropping the guard removes the entry from the ledger.
@@ -110,22 +119,24 @@ pub(crate) struct ConnectionEntryGuard {
 }
 
 /// Mark of a connection that isn't chosen. No standing packs to the mark: the connection would have been
-/// busy for 292 million years.
+/// busy for 146 million years.
 const NOT_CHOSEN: u64 = u64::MAX;
 
 impl Activity {
-    /// Packs the standing into a number; the lowest bit is 1 for a busy connection.
+    /// Packs the activity into a number; the lowest two bits are 0 for an idle connection.
     fn pack(self) -> u64 {
         match self {
-            Activity::Idle(since_ms) => since_ms << 1,
-            Activity::Busy(since_ms) => since_ms << 1 | 1,
+            Activity::Idle(since_ms) => since_ms << 2,
+            Activity::Busy(since_ms) => since_ms << 2 | 1,
+            Activity::AwaitsClient(since_ms) => since_ms << 2 | 2,
         }
     }
 
     fn unpack(packed: u64) -> Activity {
-        match packed & 1 {
-            0 => Activity::Idle(packed >> 1),
-            _ => Activity::Busy(packed >> 1),
+        match packed & 3 {
+            0 => Activity::Idle(packed >> 2),
+            1 => Activity::Busy(packed >> 2),
+            _ => Activity::AwaitsClient(packed >> 2),
         }
     }
 }
@@ -308,8 +319,15 @@ impl ConnectionLedger {
     ///   ends in favour of a client without a connection, if the request has not moved for a second, or if the
     ///   newcomer has waited for a while. Otherwise many clients with a hanging request each would keep all
     ///   newcomers out.
+    /// - A client that lost a connection as too slow lately loses a request at once to a client that did not. Such
+    ///   a client takes only connections without activity for a second, and no request that waits for the server.
+    /// - The only connection of a client that was idle for less than a second is likely part of a page load or of a
+    ///   handshake. It ends only where no request is under way, in favour of a client that has waited for a while.
     pub(crate) fn choose(&self, shortage: Shortage) -> Vec<Arc<ConnectionEntry>> {
-        let state = self.lock();
+        let mut state = self.lock();
+        if let Some(newcomer) = shortage.newcomer() {
+            state.history.advance(newcomer.now_ms);
+        }
         let chosen = state.to_give_up(shortage);
         for entry in &chosen {
             entry.chosen.store(entry.standing.load(Relaxed), Relaxed);
@@ -317,9 +335,29 @@ impl ConnectionLedger {
         chosen
     }
 
-    /// Chooses the waiting client to turn away where too many wait: the last connection of the client
-    /// with most connections. Returns `None` where every waiting client holds no connection, or far less
-    /// than the largest holder, because room can be made for the client.
+    /// Records a connection that `client` gets although all connections were taken.
+    pub(crate) fn record_grant(&self, client: ClientNetwork, now_ms: u64) {
+        let mut state = self.lock();
+        state.history.advance(now_ms);
+        state.history.record_grant(client);
+    }
+
+    /// Records that a chosen connection ends in favour of another client. The client of the connection was too slow if it has
+    /// few connections, and only the client could have made the request move. A client with many connections was chosen for
+    /// their number.
+    pub(crate) fn record_eviction(&self, entry: &ConnectionEntry) {
+        let chosen = Activity::unpack(entry.chosen.load(Relaxed));
+        if matches!(chosen, Activity::AwaitsClient(_)) {
+            let mut state = self.lock();
+            if state.held_by(entry.client) <= FEW_CONNECTIONS_MAX {
+                state.history.record_slow(entry.client);
+            }
+        }
+    }
+
+    /// Chooses the waiting client to turn away where too many wait: the client that would be served last, with its last
+    /// connection. A client that was too slow lately is always turned away. Returns `None` where every waiting client is a
+    /// newcomer without a connection, or holds far less than the largest holder, because room can be made for the client.
     pub(crate) fn last_in_line(
         &self,
         clients: impl Iterator<Item = ClientNetwork>,
@@ -327,27 +365,34 @@ impl ConnectionLedger {
         let state = self.lock();
         let large = state.large();
         let rank = |client| large.rank(client, state.held_by(client), None);
-        let most = state
-            .by_client
-            .keys()
-            .map(|client| rank(*client)[0])
-            .max()?;
-        let held = clients.map(|client| (rank(client), state.held_by(client)));
-        let (nth, (rank, own)) = held.enumerate().max_by_key(|(_, (rank, _))| *rank)?;
-        (own > 0 && !is_far_less(rank[0], most)).then_some(nth)
+        let ranked = clients.map(|client| {
+            let rank = rank(client);
+            (WaitRank::new(&state.history, client, rank), rank[0], client)
+        });
+        let (nth, (_, held, client)) = ranked.enumerate().max_by_key(|(_, (rank, ..))| *rank)?;
+        let standing = state.history.standing(client);
+        if standing == ClientStanding::Slow {
+            return Some(nth);
+        }
+        let holders = state.by_client.keys();
+        let most = holders.map(|client| rank(*client)[0]).max()?;
+        let is_newcomer = held == 0 && standing == ClientStanding::New;
+        (!is_newcomer && !is_far_less(held, most)).then_some(nth)
     }
 
-    /// Returns the position of the client with the fewest connections; the first position between equals.
-    pub(crate) fn smallest_holder(
-        &self,
-        clients: impl Iterator<Item = ClientNetwork>,
-    ) -> Option<usize> {
+    /// Returns the positions of the clients in the order in which they are served: clients that were too slow lately go last;
+    /// otherwise the client with the fewest connections goes first, and between equals the client that got a connection
+    /// longest ago. The first position goes first between equals.
+    pub(crate) fn line(&self, clients: impl Iterator<Item = ClientNetwork>) -> Vec<usize> {
         let state = self.lock();
         let large = state.large();
-        let held = clients.map(|client| large.rank(client, state.held_by(client), None));
-        held.enumerate()
-            .min_by_key(|(_, held)| *held)
-            .map(|(nth, _)| nth)
+        let ranked = clients.map(|client| {
+            let held = large.rank(client, state.held_by(client), None);
+            WaitRank::new(&state.history, client, held)
+        });
+        let mut line: Vec<(WaitRank, usize)> = ranked.zip(0..).collect();
+        line.sort_unstable();
+        line.into_iter().map(|(_, nth)| nth).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, LedgerState> {
@@ -369,6 +414,8 @@ struct Holder<'a> {
     rank: HolderRank,
     /// Number of chosen connections that have not ended yet.
     leaving: usize,
+    /// Units as which the client that wants a connection counts beside the holder.
+    own_beside: usize,
 }
 
 impl Holder<'_> {
@@ -407,10 +454,49 @@ impl LedgerState {
 
     /// Chooses the connections by the rules of [`ConnectionLedger::choose`].
     fn to_give_up(&self, shortage: Shortage) -> Vec<Arc<ConnectionEntry>> {
-        let newcomer = match shortage {
-            Shortage::Connections(newcomer) => Some(newcomer),
-            Shortage::Descriptors => None,
+        let newcomer = shortage.newcomer();
+        let survey = self.survey(shortage);
+        let Survey { all, leaving, .. } = survey;
+        if let Some(largest) = survey.largest.filter(|_| survey.ends_request_of_largest()) {
+            return largest.longest_request(leaving, shortage);
+        }
+        let longest_idle = |(holder, _): (Holder<'_>, Reverse<u64>)| {
+            let at_once_max = at_once(holder.entries.len());
+            longest(holder.entries, at_once_max, shortage, |entry| {
+                entry.idle_since_ms()
+            })
         };
+        if let Some(idle) = survey.idle {
+            return longest_idle(idle);
+        }
+        let Some(newcomer) = newcomer else {
+            return Vec::new();
+        };
+        let is_slow = survey.standing == ClientStanding::Slow;
+        let may_end = leaving < at_once(all + newcomer.waiting);
+        if let Some(stalled) = survey.stalled
+            && !stalled.was_never_slow
+            && !is_slow
+        {
+            return stalled.ended_if(may_end);
+        }
+        let has_waited = newcomer.has_waited() && !is_slow;
+        match (survey.rival, survey.stalled, survey.short_idle) {
+            (Some(rival), ..) if rival.rank[0] > FEW_CONNECTIONS_MAX => {
+                rival.longest_request(leaving, shortage)
+            }
+            (_, Some(stalled), _) => {
+                let is_due = has_waited || newcomer.is_short_stall_over(stalled.since_ms);
+                stalled.ended_if(may_end && is_due)
+            }
+            (_, None, Some(idle)) if has_waited => longest_idle(idle),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Walks over all connections, and finds the candidates for the choice.
+    fn survey(&self, shortage: Shortage) -> Survey<'_> {
+        let newcomer = shortage.newcomer();
         let client = newcomer.map(|newcomer| newcomer.client);
         let networks = self.large();
         let own = client.map_or(0, |client| self.held_by(client));
@@ -419,104 +505,176 @@ impl LedgerState {
             Some(client) if !networks.is_empty() => networks.counted(client, own, Some(holder)),
             _ => own,
         };
-        // The largest holder of all, and of those beside which the newcomer has nothing; the client that loses an idle
-        // connection; and the request that has not moved for longest.
-        let mut largest: Option<Holder<'_>> = None;
-        let mut rival: Option<Holder<'_>> = None;
-        let mut loser: Option<(Holder<'_>, Reverse<u64>)> = None;
-        let (mut all, mut leaving, mut stalled) = (0, 0, None);
+        let standing = client.map_or(ClientStanding::New, |it| self.history.standing(it));
+        let is_slow = standing == ClientStanding::Slow;
+        let mut survey = Survey {
+            client,
+            standing,
+            largest: None,
+            rival: None,
+            idle: None,
+            short_idle: None,
+            stalled: None,
+            all: 0,
+            leaving: 0,
+        };
         for (holder, entries) in &self.by_client {
-            all += entries.len();
+            survey.all += entries.len();
             let (mut held, mut going, mut oldest) = (0, 0, None);
+            let own_beside = own_beside(*holder);
+            let was_never_slow = !self.history.is_slow(*holder);
             // A busy connection of a proxy belongs to any client of the proxy, not to the largest holder.
             let is_of_proxy = entries.iter().any(|entry| entry.is_of_proxy);
             for entry in entries.iter().filter(|entry| entry.helps(shortage)) {
                 held += 1;
                 going += usize::from(entry.is_chosen());
-                match entry.standing() {
-                    _ if entry.is_chosen() => {}
+                let since_ms = match entry.standing() {
+                    _ if entry.is_chosen() => continue,
                     Activity::Idle(since_ms) => {
                         oldest = Some(oldest.map_or(since_ms, |oldest: u64| oldest.min(since_ms)));
+                        continue;
                     }
-                    Activity::Busy(since_ms) if !is_of_proxy => {
-                        let is_longer = stalled.is_none_or(|(longest, _)| since_ms < longest);
-                        if is_longer && own_beside(*holder) == 0 {
-                            stalled = Some((since_ms, entry));
-                        }
-                    }
-                    Activity::Busy(_) => {}
+                    // A slow client ends no request that waits for the server.
+                    Activity::Busy(_) if is_slow => continue,
+                    Activity::Busy(since_ms) | Activity::AwaitsClient(since_ms) => since_ms,
+                };
+                let found = StalledRequest {
+                    was_never_slow,
+                    since_ms,
+                    entry,
+                };
+                let is_longer = survey.stalled.is_none_or(|than| found.key() < than.key());
+                if is_longer && !is_of_proxy && own_beside == 0 {
+                    survey.stalled = Some(found);
                 }
             }
-            leaving += going;
+            survey.leaving += going;
             let rank = networks.rank(*holder, held, client);
             let found = Holder {
                 client: *holder,
                 entries,
                 rank,
                 leaving: going,
+                own_beside,
             };
             if held > 0 && !is_of_proxy {
                 let is_larger = |than: Holder<'_>| found.size() > than.size();
-                if largest.is_none_or(is_larger) {
-                    largest = Some(found);
+                if survey.largest.is_none_or(is_larger) {
+                    survey.largest = Some(found);
                 }
-                if own_beside(*holder) == 0 && rival.is_none_or(is_larger) {
-                    rival = Some(found);
+                if own_beside == 0 && survey.rival.is_none_or(is_larger) {
+                    survey.rival = Some(found);
                 }
             }
-            if let Some(oldest) = oldest.map(Reverse)
-                && (rank[0] > own_beside(*holder) || client == Some(*holder))
-                && loser.is_none_or(|(loser, longest)| (rank, oldest) > (loser.rank, longest))
+            let is_own = client == Some(*holder);
+            if let Some(since_ms) = oldest
+                && (rank[0] > own_beside || is_own)
             {
-                loser = Some((found, oldest));
+                let is_only = rank[0] == 1 && !is_own;
+                let is_short = is_only
+                    && newcomer.is_some_and(|newcomer| !newcomer.is_short_stall_over(since_ms));
+                let loser = if is_short {
+                    &mut survey.short_idle
+                } else {
+                    &mut survey.idle
+                };
+                let oldest = Reverse(since_ms);
+                if loser.is_none_or(|(loser, longest)| (rank, oldest) > (loser.rank, longest)) {
+                    *loser = Some((found, oldest));
+                }
             }
         }
-        let most = largest.map_or(0, |largest| largest.rank[0]);
-        let idle = loser.map_or(0, |(loser, _)| loser.rank[0]);
-        let own = largest.map_or(own, |largest| own_beside(largest.client));
-        let is_other = largest.is_some_and(|largest| client != Some(largest.client));
-        let is_excessive = 4 * most > 3 * all;
-        let is_larger = is_far_less(own.max(idle), most);
+        survey
+    }
+}
+
+/// Candidates for the choice of connections to give up.
+struct Survey<'a> {
+    /// Client that wants a connection; None where descriptors are short.
+    client: Option<ClientNetwork>,
+    standing: ClientStanding,
+    /// Largest holder.
+    largest: Option<Holder<'a>>,
+    /// Largest holder among those beside which the client has nothing.
+    rival: Option<Holder<'a>>,
+    /// Client that loses an idle connection, with the moment at which the connection became idle.
+    idle: Option<(Holder<'a>, Reverse<u64>)>,
+    /// The same among the only connections of their clients that became idle a moment ago.
+    short_idle: Option<(Holder<'a>, Reverse<u64>)>,
+    /// Request that gives way first.
+    stalled: Option<StalledRequest<'a>>,
+    /// Number of all connections.
+    all: usize,
+    /// Number of chosen connections that have not ended yet.
+    leaving: usize,
+}
+
+/// Request under way that may end in favour of a client without a connection.
+#[derive(Copy, Clone)]
+struct StalledRequest<'a> {
+    /// True if the client of the request did not lose a connection as too slow lately.
+    was_never_slow: bool,
+    /// Moment at which the request last moved.
+    since_ms: u64,
+    entry: &'a Arc<ConnectionEntry>,
+}
+
+impl StalledRequest<'_> {
+    /// Returns the key by which the request is found: requests of slow clients first, then those without progress for
+    /// longest.
+    fn key(&self) -> (bool, u64) {
+        (self.was_never_slow, self.since_ms)
+    }
+
+    /// Returns the connection of the request if `ends` is true.
+    fn ended_if(&self, ends: bool) -> Vec<Arc<ConnectionEntry>> {
+        let entry = ends.then(|| Arc::clone(self.entry));
+        entry.into_iter().collect()
+    }
+}
+
+impl Survey<'_> {
+    /// Returns true if the largest holder loses a request, rather than any client an idle connection.
+    fn ends_request_of_largest(&self) -> bool {
+        let Some(largest) = self.largest else {
+            return false;
+        };
+        let most = largest.rank[0];
+        let idle = self.idle.or(self.short_idle);
+        let idle = idle.map_or(0, |(loser, _)| loser.rank[0]);
+        let is_other = self.client != Some(largest.client);
+        let is_excessive = 4 * most > 3 * self.all;
+        let is_larger = is_far_less(largest.own_beside.max(idle), most);
         // Without an idle connection to spare, a lack of descriptors ends no request: the client that would
         // gain isn't known.
-        let ends_request = match idle {
-            0 => client.is_some() && is_other && (is_excessive || is_larger),
-            _ => {
-                let is_large = SMALL_HOLDER_DIVISOR * most > all;
-                idle < most && is_other && (is_excessive || is_larger && is_large)
-            }
-        };
-        if let Some(largest) = largest.filter(|_| ends_request) {
-            return largest.longest_request(leaving, shortage);
+        if idle == 0 {
+            self.client.is_some() && is_other && (is_excessive || is_larger)
+        } else {
+            let is_large = SMALL_HOLDER_DIVISOR * most > self.all;
+            idle < most && is_other && (is_excessive || is_larger && is_large)
         }
-        if let Some((loser, _)) = loser {
-            let at_once_max = at_once(loser.entries.len());
-            return longest(loser.entries, at_once_max, shortage, |entry| {
-                entry.idle_since_ms()
-            });
-        }
-        let Some(newcomer) = newcomer else {
-            return Vec::new();
-        };
-        match (rival, stalled) {
-            (Some(rival), _) if rival.rank[0] > FEW_CONNECTIONS_MAX => {
-                rival.longest_request(leaving, shortage)
-            }
-            (_, Some((since_ms, entry)))
-                if leaving < at_once(all) && newcomer.is_before(since_ms) =>
-            {
-                vec![Arc::clone(entry)]
-            }
-            _ => Vec::new(),
+    }
+}
+
+impl Shortage {
+    /// Returns the client that wants a connection.
+    fn newcomer(self) -> Option<Newcomer> {
+        match self {
+            Shortage::Connections(newcomer) => Some(newcomer),
+            Shortage::Descriptors => None,
         }
     }
 }
 
 impl Newcomer {
-    /// Returns true if a request that last moved at `moved_ms` gives way to the newcomer.
-    fn is_before(&self, moved_ms: u64) -> bool {
-        self.now_ms >= moved_ms.saturating_add(SHORT_STALL_MILLISECONDS)
-            || self.now_ms >= self.since_ms.saturating_add(ANY_STALL_WAIT_MILLISECONDS)
+    /// Returns true if a connection without activity since `since_ms` gives way at once.
+    fn is_short_stall_over(&self, since_ms: u64) -> bool {
+        self.now_ms >= since_ms.saturating_add(SHORT_STALL_MILLISECONDS)
+    }
+
+    /// Returns true if the newcomer has waited so long that a connection with recent activity gives way too.
+    fn has_waited(&self) -> bool {
+        self.now_ms >= self.since_ms.saturating_add(ANY_STALL_WAIT_MILLISECONDS)
     }
 }
 

@@ -73,9 +73,8 @@ impl ConnectionPhase {
             | ConnectionPhase::Idle
             | ConnectionPhase::Head
             | ConnectionPhase::Linger => Activity::Idle(now_ms),
-            ConnectionPhase::Body | ConnectionPhase::Busy | ConnectionPhase::Write => {
-                Activity::Busy(now_ms)
-            }
+            ConnectionPhase::Busy => Activity::Busy(now_ms),
+            ConnectionPhase::Body | ConnectionPhase::Write => Activity::AwaitsClient(now_ms),
         }
     }
 }
@@ -319,7 +318,7 @@ impl ConnectionTable {
             row.since_ms = now_ms;
             row.progress_from = seen;
         }
-        row.stand(Activity::Busy(now_ms));
+        row.stand(Activity::AwaitsClient(now_ms));
         row.deadline_ms =
             row.since_ms + patience.as_millis() as u64 + (seen - row.progress_from) * 1_000 / rate;
     }

@@ -254,6 +254,7 @@ impl Sessions {
         if !self.context.is_chosen(row, entry) {
             return Eviction::None;
         }
+        self.context.shared.ledger.record_eviction(entry);
         let eviction = match self.take_parked(row) {
             Some(mut session) => {
                 session.close();

@@ -1,6 +1,15 @@
 use crate::serve::connection_ledger::*;
 use std::net::IpAddr;
 
+/// Time of the choice in tests where time does not count: connections have been idle for more than a second, and requests
+/// have moved less than a second ago.
+const NOW_MS: u64 = 1_200;
+
+/// Returns the activity of a connection with a request that moved lately. Smaller numbers moved earlier.
+fn busy(nth: u64) -> Activity {
+    Busy(NOW_MS - 900 + nth)
+}
+
 fn client(last: u8) -> ClientNetwork {
     IpAddr::from([127, 0, 0, last]).into()
 }
@@ -21,6 +30,14 @@ impl Scene {
         }
     }
 
+    /// Returns a ledger with requests of four clients that move, the last in 20 s, and the guards of their connections.
+    fn with_others() -> (Scene, Vec<ConnectionEntryGuard>) {
+        let mut scene = Scene::new();
+        let open = (100..104).map(|nth| scene.open(nth, Busy(20_000)));
+        let others = open.collect();
+        (scene, others)
+    }
+
     /// Opens a TCP connection of the client, with the given activity.
     fn open(&mut self, last: u8, standing: Activity) -> ConnectionEntryGuard {
         self.open_of(client(last), standing)
@@ -37,7 +54,7 @@ impl Scene {
 
     /// Returns the rows of the connections to give up when the client wants a connection.
     fn chosen_for(&self, last: u8) -> Vec<usize> {
-        self.chosen_at(client(last), 0)
+        self.chosen_at(client(last), NOW_MS)
     }
 
     /// Returns the rows of the connections to give up for a connection of the client that arrives at `now_ms`.
@@ -51,6 +68,7 @@ fn newcomer(client: ClientNetwork, since_ms: u64, now_ms: u64) -> Shortage {
         client,
         since_ms,
         now_ms,
+        waiting: 0,
     })
 }
 
@@ -64,7 +82,7 @@ fn rows(chosen: Vec<Arc<ConnectionEntry>>) -> Vec<usize> {
     rows
 }
 
-use Activity::{Busy, Idle};
+use Activity::{AwaitsClient, Busy, Idle};
 
 #[test]
 fn a_closed_connection_makes_room_for_its_client() {
@@ -88,7 +106,7 @@ fn a_closed_connection_makes_room_for_its_client() {
 fn the_largest_holder_loses_its_longest_idle_connection() {
     let mut scene = Scene::new();
     let _small = scene.open(4, Idle(1));
-    let _large = [Idle(30), Idle(20), Busy(5)].map(|standing| scene.open(2, standing));
+    let _large = [Idle(30), Idle(20), busy(5)].map(|standing| scene.open(2, standing));
     assert_eq!(scene.chosen_for(3), [3]);
     // The third connection is about to end, so the second is next. After that only the small holder has an
     // idle connection not yet chosen.
@@ -110,7 +128,7 @@ fn a_connection_with_new_activity_is_not_evicted() {
     let mut scene = Scene::new();
     let open = scene.open(2, Idle(10));
     assert_eq!(scene.chosen_for(3), [1]);
-    open.set_activity(Busy(11));
+    open.set_activity(busy(11));
     assert!(!open.entry().is_evicted());
     open.set_activity(Idle(12));
     assert!(!open.entry().is_evicted());
@@ -131,8 +149,8 @@ fn a_large_holder_loses_many_at_once() {
 fn a_client_with_nearly_all_connections_loses_requests_under_way() {
     let mut scene = Scene::new();
     let _large: Vec<ConnectionEntryGuard> =
-        (0..8).map(|nth| scene.open(2, Busy(20 - nth))).collect();
-    let _small = [4, 5].map(|last| scene.open(last, Busy(1)));
+        (0..8).map(|nth| scene.open(2, busy(20 - nth))).collect();
+    let _small = [4, 5].map(|last| scene.open(last, busy(1)));
     // A client's own newcomer ends no request of the client.
     assert_eq!(scene.chosen_for(2), []);
     assert_eq!(scene.chosen_for(3), [8]);
@@ -141,20 +159,20 @@ fn a_client_with_nearly_all_connections_loses_requests_under_way() {
     // Two of eight connections belong to other clients. The large holder no longer has more than three
     // quarters of all connections, nor eight times as many as the newcomer will have.
     let mut scene = Scene::new();
-    let _large: Vec<ConnectionEntryGuard> = (0..6).map(|_| scene.open(2, Busy(20))).collect();
-    let _small = [4, 5].map(|last| scene.open(last, Busy(1)));
+    let _large: Vec<ConnectionEntryGuard> = (0..6).map(|_| scene.open(2, busy(20))).collect();
+    let _small = [4, 5].map(|last| scene.open(last, busy(1)));
     assert_eq!(scene.chosen_for(3), []);
 }
 
 #[test]
 fn a_client_loses_idle_connections_only_to_a_client_with_fewer() {
     let mut scene = Scene::new();
-    let _busy: Vec<ConnectionEntryGuard> = (0..6).map(|_| scene.open(2, Busy(20))).collect();
+    let _busy: Vec<ConnectionEntryGuard> = (0..6).map(|_| scene.open(2, busy(20))).collect();
     let _idle = [(4, 10), (5, 11), (5, 12)].map(|(last, ms)| scene.open(last, Idle(ms)));
     // Client 2 is the largest holder. Client 6, opened below, holds as many connections as client 5, the
     // largest client with idle connections.
     assert_eq!(scene.chosen_for(2), []);
-    let _as_many = [Busy(1), Busy(2)].map(|standing| scene.open(6, standing));
+    let _as_many = [busy(1), busy(2)].map(|standing| scene.open(6, standing));
     assert_eq!(scene.chosen_for(6), []);
     // Client 2 now has an idle connection, and loses the idle connection to the newcomer of client 2.
     let _own = scene.open(2, Idle(30));
@@ -168,7 +186,7 @@ fn a_large_holder_loses_requests_before_a_small_holder_loses_idle_connections() 
     // The large holder has half of all connections.
     let mut scene = Scene::new();
     let _large: Vec<ConnectionEntryGuard> =
-        (0..16).map(|nth| scene.open(2, Busy(50 - nth))).collect();
+        (0..16).map(|nth| scene.open(2, busy(50 - nth))).collect();
     let _small: Vec<ConnectionEntryGuard> =
         (0..16).map(|nth| scene.open(10 + nth, Idle(1))).collect();
     assert_eq!(scene.chosen_for(3), [16]);
@@ -176,7 +194,7 @@ fn a_large_holder_loses_requests_before_a_small_holder_loses_idle_connections() 
     assert_eq!(scene.chosen_for(3), []);
     // The large holder has an eighth of all connections.
     let mut scene = Scene::new();
-    let _large: Vec<ConnectionEntryGuard> = (0..16).map(|_| scene.open(2, Busy(20))).collect();
+    let _large: Vec<ConnectionEntryGuard> = (0..16).map(|_| scene.open(2, busy(20))).collect();
     let _small: Vec<ConnectionEntryGuard> =
         (0..112).map(|nth| scene.open(10 + nth, Idle(1))).collect();
     let chosen = scene.chosen_for(3);
@@ -201,8 +219,8 @@ fn chosen_connections_count_until_they_close() {
 fn two_clients_with_half_of_all_lose_requests_to_a_client_with_far_less() {
     let mut scene = Scene::new();
     let _first: Vec<ConnectionEntryGuard> =
-        (0..16).map(|nth| scene.open(2, Busy(50 - nth))).collect();
-    let _second: Vec<ConnectionEntryGuard> = (0..15).map(|_| scene.open(3, Busy(1))).collect();
+        (0..16).map(|nth| scene.open(2, busy(50 - nth))).collect();
+    let _second: Vec<ConnectionEntryGuard> = (0..15).map(|_| scene.open(3, busy(1))).collect();
     // The two large holders lose no requests to each other.
     assert_eq!(scene.chosen_for(3), []);
     assert_eq!(scene.chosen_for(4), [16]);
@@ -218,8 +236,8 @@ fn two_clients_with_half_of_all_lose_requests_to_a_client_with_far_less() {
     // A client with an eighth of the largest holder's connections waits for a connection to end without
     // eviction.
     let mut scene = Scene::new();
-    let _large = [2, 3].map(|last| [20; 16].map(|ms| scene.open(last, Busy(ms))));
-    let _few = [Busy(1), Busy(1)].map(|standing| scene.open(4, standing));
+    let _large = [2, 3].map(|last| [20; 16].map(|ms| scene.open(last, busy(ms))));
+    let _few = [busy(1), busy(1)].map(|standing| scene.open(4, standing));
     assert_eq!(scene.chosen_for(4), []);
 }
 
@@ -229,7 +247,7 @@ fn a_connection_without_a_descriptor_is_not_chosen_for_lack_of_descriptors() {
     let task = ConnectionOwner::Task(Box::default());
     let _quic = ledger.enter(client(2), 0, task, 0);
     assert_eq!(ledger.choose(Shortage::Descriptors).len(), 0);
-    let wanted = newcomer(client(3), 0, 0);
+    let wanted = newcomer(client(3), NOW_MS, NOW_MS);
     assert_eq!(ledger.choose(wanted).len(), 1);
 }
 
@@ -253,12 +271,12 @@ fn a_proxy_keeps_its_requests_and_may_open_any_number_of_connections() {
     for row in 101..=120 {
         let owner = ConnectionOwner::Row(scene.orders.clone(), row);
         let entered = scene.ledger.enter_proxy(client(9), owner, 0);
-        entered.set_activity(Busy(0));
+        entered.set_activity(busy(0));
         own.push(entered);
     }
     // A client with all connections would lose a request.
     assert!(scene.chosen_for(1).is_empty());
-    let direct: Vec<_> = (0..10).map(|_| scene.open(2, Busy(0))).collect();
+    let direct: Vec<_> = (0..10).map(|_| scene.open(2, busy(0))).collect();
     let chosen = scene.chosen_for(1);
     assert!(
         matches!(chosen[..], [..=10]),
@@ -315,10 +333,116 @@ fn a_wide_network_with_many_clients_is_one_client() {
     assert_eq!(scene.chosen_at(v6(0, 0x1ff), 1_000), []);
     // Its turn comes last among waiting clients.
     let waiting = [v6(0, 0x1ff), v6(0, 0xcc00), v6(7, 0)];
-    assert_eq!(scene.ledger.smallest_holder(waiting.into_iter()), Some(2));
+    assert_eq!(scene.ledger.line(waiting.into_iter()), [2, 1, 0]);
     drop((open, others));
     let state = scene.ledger.lock();
     assert!(state.wide.is_empty() && state.by_client.is_empty());
+}
+
+/// Ends the chosen connections, as workers do.
+fn end(scene: &Scene, chosen: Vec<Arc<ConnectionEntry>>) {
+    for entry in chosen {
+        scene.ledger.record_eviction(&entry);
+    }
+}
+
+#[test]
+fn a_client_that_was_too_slow_goes_last() {
+    let (mut scene, _others) = Scene::with_others();
+    let slow = scene.open(10, AwaitsClient(9_990));
+    let _other = scene.open(11, AwaitsClient(9_991));
+    // The slow client drips bytes, so the newcomer has to wait once.
+    assert_eq!(scene.chosen_at(client(1), 10_000), []);
+    end(
+        &scene,
+        scene.ledger.choose(newcomer(client(1), 8_000, 10_000)),
+    );
+    drop(slow);
+    let ledger = scene.ledger.clone();
+    ledger.record_grant(client(1), 10_000);
+    let line = |clients: [u8; 3]| ledger.line(clients.into_iter().map(client));
+    assert_eq!(line([10, 1, 2]), [2, 1, 0]);
+    // A place in a full queue goes to others, also to a client that got a connection lately.
+    let turned_away = |clients: &[u8]| ledger.last_in_line(clients.iter().copied().map(client));
+    assert_eq!(turned_away(&[3, 10, 1, 2]), Some(1));
+    assert_eq!(turned_away(&[3, 1, 2]), Some(1));
+    assert_eq!(turned_away(&[3, 2]), None);
+    // It takes no connection that moves, however long it waits.
+    assert!(ledger.choose(newcomer(client(10), 0, 10_900)).is_empty());
+    // Its request gives way at once, before a request that moved longer ago.
+    let back = scene.open(10, AwaitsClient(10_995));
+    assert_eq!(scene.chosen_at(client(2), 11_000), [7]);
+    // Further newcomers wait for it to end.
+    assert_eq!(scene.chosen_at(client(3), 30_000), []);
+    drop(back);
+    assert_eq!(scene.chosen_at(client(3), 30_000), [6]);
+}
+
+#[test]
+fn a_slow_client_ends_no_request_that_waits_for_the_server() {
+    let (mut scene, _others) = Scene::with_others();
+    scene.ledger.lock().history.record_slow(client(10));
+    let _long_poll = scene.open(11, Busy(0));
+    assert_eq!(scene.chosen_at(client(10), 9_000), []);
+    let _silent = scene.open(12, AwaitsClient(8_000));
+    assert_eq!(scene.chosen_at(client(10), 9_000), [6]);
+}
+
+#[test]
+fn only_a_wait_for_the_client_counts_as_slow() {
+    let many: Vec<Activity> = (0..9).map(AwaitsClient).collect();
+    for (held, is_slow) in [
+        (&[AwaitsClient(0)][..], true),
+        (&[Busy(0)], false),
+        (&[Idle(0)], false),
+        (&many, false),
+    ] {
+        let mut scene = Scene::new();
+        let _open: Vec<_> = held.iter().map(|it| scene.open(10, *it)).collect();
+        let chosen = scene.ledger.choose(newcomer(client(1), 0, 9_000));
+        assert_eq!(chosen.len(), 1, "{held:?}");
+        end(&scene, chosen);
+        let state = scene.ledger.lock();
+        assert_eq!(state.history.is_slow(client(10)), is_slow, "{held:?}");
+    }
+}
+
+#[test]
+fn a_page_load_keeps_its_connection_between_two_requests() {
+    let (mut scene, others) = Scene::with_others();
+    let page = scene.open(10, Idle(9_900));
+    let upload = scene.open(11, AwaitsClient(9_990));
+    // A newcomer waits until the connection has been idle for a second.
+    assert_eq!(scene.chosen_at(client(1), 10_000), []);
+    // After its wait, it ends a request before the connection.
+    let waited = newcomer(client(1), 8_000, 10_000);
+    assert_eq!(rows(scene.ledger.choose(waited)), [6]);
+    assert_eq!(rows(scene.ledger.choose(waited)), []);
+    drop((others, upload));
+    let _idle: Vec<_> = (20..24).map(|nth| scene.open(nth, Idle(9_950))).collect();
+    // Without a request under way, a client that waits gets the connection in any case.
+    assert_eq!(rows(scene.ledger.choose(waited)), [5]);
+    page.set_activity(Idle(9_999));
+    assert!(!page.entry().is_evicted());
+    assert_eq!(scene.chosen_at(client(1), 10_940), []);
+}
+
+#[test]
+fn the_more_clients_wait_the_more_requests_end_at_once() {
+    for (waiting, ended) in [(0, 1), (20, 1), (32, 2), (64, 4)] {
+        let mut scene = Scene::new();
+        let _open: Vec<_> = (0..8).map(|nth| scene.open(nth, Busy(0))).collect();
+        let chosen = (0..8).map(|nth| {
+            let newcomer = Newcomer {
+                client: client(100 + nth),
+                since_ms: 0,
+                now_ms: 9_000,
+                waiting,
+            };
+            scene.ledger.choose(Shortage::Connections(newcomer)).len()
+        });
+        assert_eq!(chosen.sum::<usize>(), ended, "{waiting}");
+    }
 }
 
 mod properties {

@@ -24,7 +24,11 @@ impl H2Session<'_> {
         let standing = if is_answered && self.socket_stall.since_ms().is_none() {
             Activity::Idle(self.idle_ms)
         } else {
-            Activity::Busy(self.context.clock.millis())
+            let now_ms = self.context.clock.millis();
+            match phase {
+                ConnectionPhase::Body | ConnectionPhase::Write => Activity::AwaitsClient(now_ms),
+                _ => Activity::Busy(now_ms),
+            }
         };
         self.context
             .wake_at(self.connection.slot, phase, at_ms, standing, cx.waker());

@@ -187,6 +187,7 @@ impl Sessions {
             client: ClientNetwork::from(incoming.remote_address().ip()),
             since_ms: now_ms,
             now_ms,
+            waiting: 0,
         };
         match is_full.then(|| self.make_room(Shortage::Connections(newcomer))) {
             None | Some(Eviction::Now) => Some(incoming),

@@ -1,5 +1,6 @@
-//! History of calls: the clients that got a place lately, and the clients that lost a place because they were too slow.
-//! Without it, a client that comes back after each loss would be a newcomer again. Bounded. Pure.
+//! History of clients: those that got a place lately, and those that lost a place because they were too slow. A place is one
+//! of a bound: of connections, or of the calls of a backend. Without the history, a client that comes back after each loss
+//! would be a newcomer again. Bounded. Pure.
 //!
 //! Addresses count one by one: if a slow client counted against its neighbours, one address in the range of a household or
 //! a provider would be enough to keep all of them waiting.
@@ -11,7 +12,7 @@ use std::collections::HashMap;
 
 /// Standing of a client among clients that hold equally much. A client of a better standing goes first.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum CallStanding {
+pub enum ClientStanding {
     /// The client got no place in the last [`SERVED_MILLISECONDS`].
     New,
     /// The client got a place lately.
@@ -22,7 +23,7 @@ pub enum CallStanding {
 
 /// Places given lately, and clients that were too slow. Times are in milliseconds, monotonic.
 #[derive(Default)]
-pub struct CallHistory {
+pub struct ClientHistory {
     now_ms: u64,
     /// Number of places given so far.
     grants: u64,
@@ -38,7 +39,7 @@ struct Grant {
     at_ms: u64,
 }
 
-impl CallHistory {
+impl ClientHistory {
     /// Sets the clock. The clock never goes back.
     pub fn advance(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
@@ -77,13 +78,13 @@ impl CallHistory {
     }
 
     /// Returns the standing of a client.
-    pub fn standing(&self, client: ClientNetwork) -> CallStanding {
+    pub fn standing(&self, client: ClientNetwork) -> ClientStanding {
         if self.is_slow(client) {
-            CallStanding::Slow
+            ClientStanding::Slow
         } else if self.latest_grant(client) > 0 {
-            CallStanding::Served
+            ClientStanding::Served
         } else {
-            CallStanding::New
+            ClientStanding::New
         }
     }
 }
@@ -99,32 +100,32 @@ mod tests {
 
     #[test]
     fn a_place_is_remembered_for_its_time() {
-        let mut history = CallHistory::default();
+        let mut history = ClientHistory::default();
         history.advance(7);
         history.record_grant(client(1));
         history.record_grant(client(2));
         assert!(history.latest_grant(client(1)) < history.latest_grant(client(2)));
-        assert_eq!(history.standing(client(1)), CallStanding::Served);
-        assert_eq!(history.standing(client(3)), CallStanding::New);
+        assert_eq!(history.standing(client(1)), ClientStanding::Served);
+        assert_eq!(history.standing(client(3)), ClientStanding::New);
         history.advance(7 + SERVED_MILLISECONDS - 1);
-        assert_eq!(history.standing(client(1)), CallStanding::Served);
+        assert_eq!(history.standing(client(1)), ClientStanding::Served);
         history.advance(7 + SERVED_MILLISECONDS);
-        assert_eq!(history.standing(client(1)), CallStanding::New);
+        assert_eq!(history.standing(client(1)), ClientStanding::New);
     }
 
     #[test]
     fn a_slow_client_goes_last_and_its_neighbours_do_not() {
-        let mut history = CallHistory::default();
+        let mut history = ClientHistory::default();
         history.record_slow(client(1));
-        assert_eq!(history.standing(client(1)), CallStanding::Slow);
-        assert_eq!(history.standing(client(2)), CallStanding::New);
+        assert_eq!(history.standing(client(1)), ClientStanding::Slow);
+        assert_eq!(history.standing(client(2)), ClientStanding::New);
         history.advance(SLOW_CLIENT_MILLISECONDS);
-        assert_eq!(history.standing(client(1)), CallStanding::New);
+        assert_eq!(history.standing(client(1)), ClientStanding::New);
     }
 
     #[test]
     fn the_places_given_longest_ago_are_forgotten_first() {
-        let mut history = CallHistory::default();
+        let mut history = ClientHistory::default();
         for nth in 0..3 * SERVED_CLIENTS_MAX {
             history.record_grant(client(nth));
             assert!(history.served.len() <= SERVED_CLIENTS_MAX);
