@@ -9,7 +9,7 @@ use crate::config::{
 };
 use base::digest::sha256;
 use base::heap_sort::sort;
-use data_plane::handler::proxy::settings::{ForwardSettings, ForwardedHost};
+use data_plane::handler::proxy::route::{ForwardSettings, ForwardedHost};
 use data_plane::upstream::settings::{
     ConnectionSettings, MemberHost, MemberTlsSettings, MemberUrl, ProxyHeaderVersion,
 };

@@ -18,7 +18,7 @@ use crate::config::value_types::Network;
 use crate::config::values::{
     InvalidValue, ListenAddress, reserved_request_field, reserved_response_field, wrong,
 };
-use data_plane::handler::proxy::settings::{
+use data_plane::handler::proxy::route::{
     CLIENT_PLACEHOLDER, ForwardSettings, ForwardedHost, USER_PLACEHOLDER,
 };
 use wire::path_readings::Slashes;

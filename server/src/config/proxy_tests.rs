@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::*;
-use data_plane::handler::proxy::settings::{ForwardSettings, ForwardedHost};
+use data_plane::handler::proxy::route::{ForwardSettings, ForwardedHost};
 use data_plane::upstream::settings::*;
 use wire::path_readings::Slashes;
 

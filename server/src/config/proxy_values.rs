@@ -7,7 +7,7 @@ use crate::config::error::OperatorError;
 use crate::config::foreign_words::METHODS;
 use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::values::{InvalidValue, check_host, is_token, wrong};
-use data_plane::handler::proxy::settings::ForwardedHost;
+use data_plane::handler::proxy::route::ForwardedHost;
 use data_plane::upstream::settings::{AdminState, BalancingMethod, ProxyHeaderVersion};
 use wire::path_readings::Slashes;
 

@@ -16,7 +16,7 @@ use crate::config::site_table::SiteConfig;
 use crate::config::toml_reader::SourceText;
 use base::heap_sort::sort;
 use cli::suggest;
-use data_plane::handler::proxy::settings::USER_PLACEHOLDER;
+use data_plane::handler::proxy::route::USER_PLACEHOLDER;
 use data_plane::world::allow_list::AllowList;
 use data_plane::world::log_skip::SkipRule;
 use data_plane::world::method_set::MethodSet;

@@ -2,18 +2,14 @@
 
 use crate::handler::pipe::{counted_pipe, pipe};
 use crate::handler::proxy::body::OutgoingBody;
-use crate::handler::proxy::cause;
-use crate::handler::proxy::content::ContentTransfer;
+use crate::handler::proxy::content::{ContentTransfer, Transfer};
 use crate::handler::proxy::exchange::{Exchange, SendError};
-use crate::handler::proxy::head_reader::{AttemptTimes, HeadReader, announced, with_member};
-use crate::handler::proxy::log::{line, log_surplus};
-use crate::handler::proxy::memory;
-use crate::handler::proxy::place;
+use crate::handler::proxy::failure::{AttemptFailure, FailureStage, line, log_surplus};
 use crate::handler::proxy::request_head::{self, MemberOrigin};
-use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
+use crate::handler::proxy::response_head::{AttemptTimes, HeadReader, announced, with_member};
 use crate::handler::proxy::route::ProxyRoute;
-use crate::handler::proxy::transfer::Transfer;
 use crate::handler::proxy::tunnel::Tunnel;
+use crate::handler::proxy::{failure, place};
 use crate::handler::{Request, Response, ResponseBody};
 use crate::ledger::body_memory::BodyReservation;
 use crate::limits::{PIPE_BYTES, PROXY_CONTINUE_SECONDS};
@@ -78,9 +74,9 @@ impl Attempt {
         let mut out = encoded.map_err(refused)?;
         let rest = body.take(&mut out, expects, route);
         if rest.is_some() {
-            memory::reserve_upload(&request.memory, &mut conn);
+            place::reserve_upload(&request.memory, &mut conn);
         }
-        let out_memory = memory::reserve_out(&request.memory, out.len());
+        let out_memory = place::reserve_out(&request.memory, out.len());
         Ok(Attempt {
             exchange: Exchange::new(conn, out, rest),
             pool,
@@ -156,7 +152,7 @@ impl Attempt {
             loop {
                 let kept = self.input.len();
                 buffer[..kept].copy_from_slice(&self.input);
-                let most = kept + memory::head_bytes(&call.request.memory);
+                let most = kept + place::head_bytes(&call.request.memory);
                 let end = most.min(buffer.len());
                 let read = match ready!(self.exchange.poll_read(cx, &mut buffer[kept..end])) {
                     Ok(0) => return Poll::Ready(Err(self.left(None))),
@@ -207,9 +203,12 @@ impl Attempt {
             let failure = |reject| match reject {
                 // The member is not at fault.
                 Reject::BODY_MEMORY_FULL => AttemptFailure::none(reject),
-                Reject::UPSTREAM_BUSY => AttemptFailure::none(reject).because(cause::TUNNELS_FULL),
+                Reject::UPSTREAM_BUSY => {
+                    AttemptFailure::none(reject).because(failure::TUNNELS_FULL)
+                }
                 _ => AttemptFailure {
-                    source: cause::malformed_head(&bytes[at..], reject).map(io::Error::other),
+                    source: failure::malformed_head_cause(&bytes[at..], reject)
+                        .map(io::Error::other),
                     ..AttemptFailure::new(FailureStage::InResponse, reject)
                 },
             };
@@ -265,7 +264,7 @@ impl Attempt {
             return Err(Reject::UPSTREAM_UPGRADE_UNASKED);
         };
         let (memory, window) = (&call.request.memory, &mut self.window);
-        memory::reserve_stream(memory, &mut conn, None, rest.len(), window)?;
+        place::reserve_stream(memory, &mut conn, None, rest.len(), window)?;
         let mut fields = call.fields(head, &self.pool.authority)?;
         let member = call.report_answer(head.status, &mut fields, &self.times);
         let status = if upgrade.is_extended_connect {
@@ -373,7 +372,7 @@ impl Attempt {
             ResponseLength::Length(length) => Some(length),
             _ => None,
         };
-        memory::reserve_stream(&request.memory, conn, length, received, &mut self.window)
+        place::reserve_stream(&request.memory, conn, length, received, &mut self.window)
     }
 
     /// Returns a streamed body. The transfer takes over the connection and the lease.

@@ -1,17 +1,15 @@
 //! Connection of a call to the chosen member, kept or new, and the start of the attempt.
 
+use crate::handler::Request;
 use crate::handler::proxy::attempt::Attempt;
 use crate::handler::proxy::call::{CallState, ProxyCall};
-use crate::handler::proxy::cause;
+use crate::handler::proxy::failure::{AttemptFailure, FailureStage, is_idempotent};
 use crate::handler::proxy::h2_attempt::H2Attempt;
-use crate::handler::proxy::memory;
-use crate::handler::proxy::proxy_header::proxy_header;
-use crate::handler::proxy::request_head;
-use crate::handler::proxy::retry::{AttemptFailure, FailureStage, is_idempotent};
-use crate::handler::proxy::shortage;
+use crate::handler::proxy::{failure, place, request_head};
 use crate::ledger::body_memory::BodyReservation;
 use crate::limits::H2_MEMBER_SHARED_HEAD_BYTES_MAX;
 use crate::upstream::balancer::Lease;
+use crate::upstream::settings::ProxyHeaderVersion;
 use crate::upstream::{
     ConnectFault, H2ConnNeeds, H2Connecting, H2MemberConn, MemberConn, MemberConnecting, MemberPool,
 };
@@ -19,6 +17,8 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+use wire::ip_endpoint::{IpEndpoint, IpOctets};
+use wire::proxy_protocol::{ProxyHeader, push_v1, push_v2};
 use wire::reject::Reject;
 
 impl ProxyCall {
@@ -40,7 +40,7 @@ impl ProxyCall {
         let idle = if self.needs_new_connection || is_http2 {
             None
         } else {
-            pool.take_idle(|width| memory::reserve_window(&mut window, width))
+            pool.take_idle(|width| place::reserve_window(&mut window, width))
         };
         if let Some(conn) = idle {
             return self.attempt(conn, window);
@@ -149,9 +149,8 @@ impl ProxyCall {
         let failure = self.connect_failure(error);
         if failure.stage == FailureStage::Shortage(ConnectFault::LocalPorts)
             && let Some(pool) = self.lease.as_ref().and_then(|lease| lease.member().pool())
-            && let Some(conn) = pool.take_fresh(Instant::now(), |width| {
-                memory::reserve_window(window, width)
-            })
+            && let Some(conn) =
+                pool.take_fresh(Instant::now(), |width| place::reserve_window(window, width))
         {
             return Ok(conn);
         }
@@ -166,7 +165,7 @@ impl ProxyCall {
         if fault.is_of_member() {
             return AttemptFailure::connect(error);
         }
-        shortage::log(self.route.balancer.name(), fault);
+        place::log_shortage(self.route.balancer.name(), fault);
         AttemptFailure::shortage(fault, error)
     }
 
@@ -206,14 +205,40 @@ impl ProxyCall {
     /// Ready with a failure if the connection takes too long, or the member went down.
     fn poll_connect_timeout(&mut self, cx: &mut Context<'_>) -> Poll<AttemptFailure> {
         if self.poll_member_down(cx) {
-            let gone = io::Error::other(cause::MEMBER_DOWN);
+            let gone = io::Error::other(failure::MEMBER_DOWN);
             return Poll::Ready(AttemptFailure::connect(gone));
         }
         let settings = self.lease.as_ref().and_then(|lease| lease.member().pool());
         let timeout = settings.map_or(Duration::ZERO, |pool| pool.settings.connect_timeout);
         ready!(self.poll_timer(cx, timeout));
-        let why = cause::timeout("connect_timeout", timeout);
+        let why = failure::timeout_cause("connect_timeout", timeout);
         let slow = AttemptFailure::new(FailureStage::Connect, Reject::UPSTREAM_CONNECT_SLOW);
         Poll::Ready(slow.because(why))
     }
+}
+
+/// Returns the header for the client of `request`. Port 0 and the address with only zero bits stand for an
+/// unknown port and an unknown address of the server.
+pub(super) fn proxy_header(version: ProxyHeaderVersion, request: &Request) -> Vec<u8> {
+    let source = IpEndpoint {
+        address: request.peer.into(),
+        port: request.ends.client_port.unwrap_or(0),
+    };
+    let unknown = match source.address {
+        IpOctets::V4(_) => IpOctets::V4([0; 4]),
+        IpOctets::V6(_) => IpOctets::V6([0; 16]),
+    };
+    let header = ProxyHeader::Relayed {
+        source,
+        destination: IpEndpoint {
+            address: request.ends.server.map_or(unknown, IpOctets::from),
+            port: request.ends.server_port.unwrap_or(0),
+        },
+    };
+    let mut out = Vec::new();
+    match version {
+        ProxyHeaderVersion::V1 => push_v1(&header, &mut out),
+        ProxyHeaderVersion::V2 => push_v2(&header, &mut out),
+    }
+    out
 }

@@ -1,17 +1,218 @@
-//! Content of a member's response on its way to the client.
+//! Content of a member's response on its way to the client, over HTTP/1.1 and HTTP/2: room in the pipe, silence of the
+//! member, and the end of the client's response.
 
+use crate::handler::Request;
+use crate::handler::pipe::PipeWriter;
+use crate::handler::proxy::body::H2Upload;
 use crate::handler::proxy::exchange::{Exchange, SendError};
-use crate::handler::proxy::log::log_surplus;
-use crate::handler::proxy::transfer::{self, Transfer};
+use crate::handler::proxy::failure::{AttemptFailure, line, log_broken_off, log_surplus};
+use crate::handler::proxy::place::PlacePace;
+use crate::handler::proxy::route::ProxyRoute;
+use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::COPIED_REST_BYTES_MIN;
-use crate::upstream::with_receive_buffer;
+use crate::upstream::balancer::Lease;
+use crate::upstream::{
+    self, H2Failure, H2RequestStream, MemberPool, ResponsePart, with_receive_buffer,
+};
+use base::clock::monotonic_ms;
+use base::coarse_timer::CoarseTimer;
 use base::limits::PASSED_BYTES_MIN;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use wire::h1::body_decoder::{BodyDecoder, BodyStep};
 use wire::reject::Reject;
+
+/// Way of a response's content from the member to the client.
+pub(super) struct Transfer {
+    pub(super) pool: Arc<MemberPool>,
+    /// Name of the balancer for the log.
+    pub(super) balancer: Box<str>,
+    /// Use of the member until the end of the content.
+    lease: Option<Lease>,
+    pub(super) writer: PipeWriter,
+    /// Start of the response's line for the log.
+    pub(super) line: Box<str>,
+    timer: Option<CoarseTimer>,
+    /// True for an event stream over a place of the member.
+    is_event_stream: bool,
+    /// Rates of the client, of the response and of the rest of the request.
+    download: PlacePace,
+    upload: PlacePace,
+    refusals: Arc<RefusalCounters>,
+}
+
+/// End of a transfer. `C` is the knowledge about complete content.
+pub(super) enum TransferEnd<C> {
+    /// The content is complete.
+    Complete(C),
+    /// The client needs no more of the content, or broke its request off.
+    ClientGone,
+    /// The member broke the content off.
+    Broken(Reject),
+    /// The place goes to a request of another client.
+    GivenUp(Reject),
+}
+
+impl Transfer {
+    pub(super) fn new(
+        pool: &Arc<MemberPool>,
+        route: &ProxyRoute,
+        lease: Option<Lease>,
+        writer: PipeWriter,
+        request: &Request,
+    ) -> Transfer {
+        Transfer {
+            pool: Arc::clone(pool),
+            balancer: route.balancer.name().into(),
+            is_event_stream: false,
+            download: PlacePace::default(),
+            upload: PlacePace::default(),
+            refusals: Arc::clone(&route.refusals),
+            lease,
+            writer,
+            line: line(request).into(),
+            timer: None,
+        }
+    }
+
+    /// Marks the transfer as an event stream, or as an ordinary one.
+    pub(super) fn set_event_stream(&mut self, is_event_stream: bool) {
+        self.is_event_stream = is_event_stream;
+    }
+
+    /// Returns the name of the member, until the end of the transfer.
+    pub(super) fn member(&self) -> Option<Arc<str>> {
+        let lease = self.lease.as_ref()?;
+        Some(Arc::clone(lease.member().name()))
+    }
+
+    /// Returns the room in the pipe, or the end if the client is gone. The member has sent `received_bytes` so far. A
+    /// client that takes the response too slowly loses the place of the member to a request of another client.
+    pub(super) fn poll_room<C>(
+        &mut self,
+        cx: &mut Context<'_>,
+        received_bytes: u64,
+    ) -> Poll<Result<usize, TransferEnd<C>>> {
+        let room = self.writer.poll_room(cx);
+        let lease = self.lease.as_mut();
+        if room.is_pending() {
+            // The wait is for the client, and the client's connection has its own deadline.
+            self.timer = None;
+            if self
+                .download
+                .wait(lease, received_bytes, &self.refusals, cx)
+            {
+                return Poll::Ready(Err(TransferEnd::GivenUp(Reject::CALL_SHARE_TAKEN)));
+            }
+        } else {
+            self.download.progress(lease, received_bytes);
+        }
+        let room = ready!(room);
+        Poll::Ready(room.map_err(|_| TransferEnd::ClientGone))
+    }
+
+    /// Records bytes of the member, or a wait with a deadline elsewhere: the time of silence begins anew.
+    pub(super) fn end_silence(&mut self) {
+        self.timer = None;
+        if self.is_event_stream
+            && let Some(lease) = &self.lease
+        {
+            lease.mark_moved(monotonic_ms());
+        }
+    }
+
+    /// Ends the transfer if the client sends the rest of the request so slowly that a request of another client gets the
+    /// place of the member. `sent_bytes` of the request have been sent so far.
+    pub(super) fn poll_upload<C>(
+        &mut self,
+        cx: &mut Context<'_>,
+        waits_for_client: bool,
+        sent_bytes: u64,
+    ) -> Poll<TransferEnd<C>> {
+        let lease = self.lease.as_mut();
+        if waits_for_client {
+            if self.upload.wait(lease, sent_bytes, &self.refusals, cx) {
+                return Poll::Ready(TransferEnd::GivenUp(Reject::BODY_SLOW));
+            }
+        } else {
+            self.upload.progress(lease, sent_bytes);
+        }
+        Poll::Pending
+    }
+
+    /// Ends the transfer if the member has been silent for too long, or an event stream in favour of a request of another
+    /// client.
+    pub(super) fn poll_silence<C>(&mut self, cx: &mut Context<'_>) -> Poll<TransferEnd<C>> {
+        if self.is_event_stream
+            && let Some(lease) = &mut self.lease
+            && lease.poll_told(cx).is_ready()
+        {
+            self.refusals.increment(SharedLimit::MemberPlaces);
+            return Poll::Ready(TransferEnd::GivenUp(Reject::CALL_SHARE_TAKEN));
+        }
+        let timeout = self.pool.settings.silence_timeout;
+        CoarseTimer::poll_timeout(&mut self.timer, timeout, cx)
+            .map(|()| TransferEnd::Broken(Reject::UPSTREAM_SLOW))
+    }
+
+    /// Reports the end to the balancer, with the sent and received bytes, and breaks an incomplete response
+    /// off. Returns the completion of complete content.
+    pub(super) fn finish<C>(&mut self, end: TransferEnd<C>, bytes: (u64, u64)) -> Option<C> {
+        let mut lease = self.lease.take();
+        if let Some(lease) = &mut lease {
+            lease.add_sent(bytes.0);
+            lease.add_received(bytes.1);
+        }
+        match end {
+            TransferEnd::Complete(completion) => {
+                if let Some(lease) = &mut lease {
+                    lease.record_content();
+                }
+                Some(completion)
+            }
+            TransferEnd::ClientGone => None,
+            TransferEnd::GivenUp(reject) => {
+                drop(lease);
+                if self.is_event_stream {
+                    // An event stream has no end of its own, and the browser connects anew.
+                    self.writer.end()
+                } else {
+                    self.writer.set_break_reason(reject)
+                }
+                None
+            }
+            TransferEnd::Broken(reject) => {
+                self.break_off(lease, reject);
+                None
+            }
+        }
+    }
+
+    fn break_off(&mut self, mut lease: Option<Lease>, reject: Reject) {
+        if let Some(lease) = &mut lease {
+            report_broken(lease, &self.balancer, reject);
+        }
+        let member = lease.as_ref().map(|lease| &**lease.member().name());
+        log_broken_off(&self.line, &self.balancer, member, reject);
+        self.writer.set_break_reason(reject);
+    }
+}
+
+/// Reports content that broke off by the rule to the balancer.
+fn report_broken(lease: &mut Lease, balancer: &str, reject: Reject) {
+    let now_ms = monotonic_ms();
+    let change = match reject {
+        // Silence may be the nature of the content, such as an event stream without events.
+        Reject::UPSTREAM_SLOW => lease.record_failure(now_ms),
+        _ => lease.record_broken_content(now_ms),
+    };
+    if let Some(change) = change {
+        upstream::log_change(balancer, lease.member().url(), change);
+    }
+}
 
 /// Future that moves the content of a response from the member to the client, and the rest of the request's
 /// body in the other direction.
@@ -37,7 +238,7 @@ struct CompleteContent {
     has_surplus: bool,
 }
 
-type TransferEnd = transfer::TransferEnd<CompleteContent>;
+type ContentEnd = TransferEnd<CompleteContent>;
 
 impl Future for ContentTransfer {
     type Output = ();
@@ -50,7 +251,7 @@ impl Future for ContentTransfer {
 }
 
 impl ContentTransfer {
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<TransferEnd> {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<ContentEnd> {
         if let Poll::Ready(Err(error)) = self.exchange.poll_send(cx) {
             // A member may answer before the end of the request and then read no more.
             match error {
@@ -83,7 +284,7 @@ impl ContentTransfer {
     }
 
     /// Moves at most `room` bytes that arrived together with the head.
-    fn take_rest(&mut self, room: usize) -> Option<TransferEnd> {
+    fn take_rest(&mut self, room: usize) -> Option<ContentEnd> {
         let rest = std::mem::take(&mut self.rest);
         let end = rest.len().min(self.rest_at + room);
         let step = self.decode(&rest[self.rest_at..end]);
@@ -99,7 +300,7 @@ impl ContentTransfer {
     }
 
     /// Receives the next bytes.
-    fn poll_next(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<Option<TransferEnd>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<Option<ContentEnd>> {
         let missing = self.decoder.as_ref().and_then(BodyDecoder::missing_bytes);
         let missing = missing.filter(|_| self.transfer.writer.is_empty());
         if let Some(missing) = missing {
@@ -119,7 +320,7 @@ impl ContentTransfer {
         cx: &mut Context<'_>,
         room: usize,
         missing: u64,
-    ) -> Option<Poll<Option<TransferEnd>>> {
+    ) -> Option<Poll<Option<ContentEnd>>> {
         if self.has_few {
             return None;
         }
@@ -160,7 +361,7 @@ impl ContentTransfer {
         cx: &mut Context<'_>,
         room: usize,
         missing: u64,
-    ) -> Option<Poll<Option<TransferEnd>>> {
+    ) -> Option<Poll<Option<ContentEnd>>> {
         // One byte more than missing shows whether bytes follow the content.
         let wanted =
             usize::try_from(missing).map_or(room, |bytes| room.min(bytes.saturating_add(1)));
@@ -192,7 +393,7 @@ impl ContentTransfer {
         }))
     }
 
-    fn poll_receive(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<Option<TransferEnd>> {
+    fn poll_receive(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<Option<ContentEnd>> {
         with_receive_buffer(|buffer| {
             let into = room.min(buffer.len());
             let read = ready!(self.exchange.poll_read(cx, &mut buffer[..into]));
@@ -209,7 +410,7 @@ impl ContentTransfer {
     }
 
     /// Passes the content in `bytes` on. Returns the end if the content or the client ended.
-    fn decode(&mut self, bytes: &[u8]) -> Option<TransferEnd> {
+    fn decode(&mut self, bytes: &[u8]) -> Option<ContentEnd> {
         let Some(decoder) = &mut self.decoder else {
             return self
                 .transfer
@@ -249,7 +450,7 @@ impl ContentTransfer {
     }
 
     /// Completes or breaks off the client's response.
-    fn finish(&mut self, end: TransferEnd) {
+    fn finish(&mut self, end: ContentEnd) {
         let bytes = (self.exchange.sent_bytes(), self.exchange.received_bytes());
         let transfer = &mut self.transfer;
         let member = transfer.member();
@@ -273,6 +474,91 @@ impl ContentTransfer {
 }
 
 /// Returns the end of complete content.
-fn complete(has_surplus: bool) -> TransferEnd {
+fn complete(has_surplus: bool) -> ContentEnd {
     TransferEnd::Complete(CompleteContent { has_surplus })
+}
+
+/// Future that moves the content of a response from the member to the client, and the rest of the request's
+/// body in the other direction.
+pub(super) struct H2ContentTransfer {
+    pub(super) transfer: Transfer,
+    pub(super) stream: H2RequestStream,
+    pub(super) upload: H2Upload,
+}
+
+/// End of a transfer. Complete content has the lines of the trailer section.
+type H2ContentEnd = TransferEnd<Vec<u8>>;
+
+impl Future for H2ContentTransfer {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let end = ready!(self.poll_end(cx));
+        self.finish(end);
+        Poll::Ready(())
+    }
+}
+
+impl H2ContentTransfer {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<H2ContentEnd> {
+        if let Poll::Ready(Err(_)) = self.upload.poll_send(&mut self.stream, cx) {
+            return Poll::Ready(TransferEnd::ClientGone);
+        }
+        let (waits, sent_bytes) = (self.upload.waits_for_client(), self.stream.sent_bytes());
+        if let Poll::Ready(end) = self.transfer.poll_upload(cx, waits, sent_bytes) {
+            return Poll::Ready(end);
+        }
+        loop {
+            let received_bytes = self.stream.received_bytes();
+            let room = match ready!(self.transfer.poll_room(cx, received_bytes)) {
+                Ok(room) => room,
+                Err(end) => return Poll::Ready(end),
+            };
+            let writer = &mut self.transfer.writer;
+            let polled = self.stream.poll_content(cx, room, |bytes| {
+                // The pipe has room for all bytes. The next call notices a client that is gone.
+                let _ = writer.write_some(bytes);
+            });
+            match polled {
+                Poll::Ready(Ok(ResponsePart::Bytes(_))) => self.transfer.end_silence(),
+                Poll::Ready(Ok(ResponsePart::End(trailers))) => {
+                    return Poll::Ready(TransferEnd::Complete(trailers));
+                }
+                Poll::Ready(Err(failure)) => {
+                    return Poll::Ready(TransferEnd::Broken(broken(failure)));
+                }
+                Poll::Pending => return self.poll_silence(cx),
+            }
+        }
+    }
+
+    /// Ends the transfer if the member has been silent for too long. A member may wait for the next message of
+    /// the client.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<H2ContentEnd> {
+        if self.upload.waits_for_client() {
+            // The client's connection has its own deadline.
+            self.transfer.end_silence();
+            return Poll::Pending;
+        }
+        self.transfer.poll_silence(cx)
+    }
+
+    /// Completes or breaks off the client's response.
+    fn finish(&mut self, end: H2ContentEnd) {
+        let bytes = (self.stream.sent_bytes(), self.stream.received_bytes());
+        if let Some(trailers) = self.transfer.finish(end, bytes) {
+            if !trailers.is_empty() {
+                self.transfer.writer.set_trailers(trailers);
+            }
+            self.transfer.writer.end();
+        }
+    }
+}
+
+/// Returns the rule for a response that failed within its content.
+fn broken(failure: H2Failure) -> Reject {
+    match failure {
+        H2Failure::Left { .. } | H2Failure::Refused => Reject::UPSTREAM_BROKE_OFF,
+        failure => AttemptFailure::of_h2(failure, true).reject,
+    }
 }

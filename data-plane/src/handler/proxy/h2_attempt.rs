@@ -1,17 +1,14 @@
 //! One attempt to get a response over HTTP/2: the request on one stream, up to the head of the final response.
 
 use crate::handler::pipe::counted_pipe;
-use crate::handler::proxy::body::OutgoingBody;
-use crate::handler::proxy::cause;
+use crate::handler::proxy::body::{H2Upload, OutgoingBody};
+use crate::handler::proxy::content::{H2ContentTransfer, Transfer};
 use crate::handler::proxy::exchange::SendError;
-use crate::handler::proxy::h2_content::H2ContentTransfer;
-use crate::handler::proxy::h2_upload::H2Upload;
-use crate::handler::proxy::head_reader::{AttemptTimes, HeadReader, announced, with_member};
-use crate::handler::proxy::place;
+use crate::handler::proxy::failure::{AttemptFailure, FailureStage};
 use crate::handler::proxy::request_head::{self, MemberOrigin};
-use crate::handler::proxy::retry::{AttemptFailure, FailureStage};
+use crate::handler::proxy::response_head::{AttemptTimes, HeadReader, announced, with_member};
 use crate::handler::proxy::route::ProxyRoute;
-use crate::handler::proxy::transfer::Transfer;
+use crate::handler::proxy::{failure, place};
 use crate::handler::{Request, Response, ResponseBody};
 use crate::limits::{PIPE_BYTES, PROXY_CONTINUE_SECONDS};
 use crate::upstream::{H2MemberConn, H2RequestStream, MemberPool};
@@ -143,7 +140,9 @@ impl H2Attempt {
             }
             let malformed = |reject| match reject {
                 // The member is not at fault.
-                Reject::UPSTREAM_BUSY => AttemptFailure::none(reject).because(cause::TUNNELS_FULL),
+                Reject::UPSTREAM_BUSY => {
+                    AttemptFailure::none(reject).because(failure::TUNNELS_FULL)
+                }
                 _ => AttemptFailure::new(FailureStage::InResponse, reject),
             };
             if let Some(response) = self.take_head(call, &section).map_err(malformed)? {

@@ -1,15 +1,39 @@
-//! Place of a call at a member: the pace of its client, and the requests and responses that may be silent for any time.
+//! What a call takes and waits for: its place at a member, with the pace of its client; the memory of its connection; and room
+//! for a new connection.
 //!
 //! Places of members have the shares of scripts. While a request of another client waits, a call ends if its client takes
 //! the response or sends the request too slowly. Tunnels and event streams are silent by nature, so they end only where
 //! their client has more than an equal part of the places, or after a long silence.
+//!
+//! The memory is counted in the ledger of the bodies under way: bytes in the kernel, and received bytes that wait for the
+//! client. A member may fill the window of its connection at once, and the window of an established connection can't be
+//! made smaller. A new connection therefore has a narrow window, which is no smaller than the first packets of a
+//! member. The first long response widens the window, if the memory is granted. A later request reserves memory for
+//! the wide window before the request is sent, or takes another connection.
+//!
+//! Room may be short in the queue of a member's Unix socket, and for local ports and descriptors. A shortage says nothing
+//! about the members' health. The request tries each member once, pauses, and tries the members again.
 
 use crate::handler::Request;
 use crate::handler::call::body::rate::TransferRate;
+use crate::ledger::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
+use crate::ledger::descriptors::descriptors;
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
-use crate::upstream::balancer::Lease;
+use crate::limits::{
+    MEMBER_FAR_RESPONSE_BYTES, MEMBER_FAR_WINDOW_BYTES, MEMBER_RECEIVE_BYTES_MIN,
+    MEMBER_TLS_RECEIVE_BYTES, MEMBER_UNSENT_BYTES, MEMBER_UNSENT_BYTES_MIN, MEMBER_WINDOW_BYTES,
+    PIPE_BYTES_MIN, PROXY_SHORTAGE_COMPLAINT_SECONDS, PROXY_SHORTAGE_PAUSE_MILLISECONDS,
+    PROXY_SHORTAGE_WAIT_MILLISECONDS, READ_BUFFER_BYTES,
+};
+use crate::upstream::balancer::{Lease, MemberId};
+use crate::upstream::{ConnectFault, MemberConn, MemberWindow};
 use base::clock::monotonic_ms;
-use std::task::Context;
+use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::time::{Sleep, sleep};
 use wire::fields::Fields;
 use wire::h1::response_head::ResponseHead;
 use wire::reject::Reject;
@@ -105,5 +129,231 @@ pub(super) fn begin_stream(
         Ok(true)
     } else {
         Err(Reject::UPSTREAM_BUSY)
+    }
+}
+
+/// Reserves memory for the bytes that a member may send ahead on an idle connection with `window`. Returns false if the
+/// call must take a connection with a narrower window.
+pub(super) fn reserve_window(reservation: &mut BodyReservation, window: MemberWindow) -> bool {
+    let purpose = match window {
+        MemberWindow::Narrow | MemberWindow::Wide => BodyPurpose::ReadAhead,
+        MemberWindow::Far | MemberWindow::Unbounded => BodyPurpose::FarReadAhead,
+    };
+    let bytes = ahead_bytes(window);
+    bytes == 0 || reservation.try_grow(bytes, purpose)
+}
+
+/// Returns the number of bytes that a member may send ahead, beyond those of each call.
+fn ahead_bytes(window: MemberWindow) -> usize {
+    match window {
+        MemberWindow::Narrow => 0,
+        MemberWindow::Wide => MEMBER_WINDOW_BYTES,
+        MemberWindow::Far | MemberWindow::Unbounded => MEMBER_FAR_WINDOW_BYTES,
+    }
+}
+
+/// Returns the number of bytes that are read at once before the response has begun. The bytes behind the head are
+/// kept until the client takes them.
+pub(super) fn head_bytes(memory: &BodyAccount) -> usize {
+    if memory.is_pressed() {
+        PIPE_BYTES_MIN
+    } else {
+        READ_BUFFER_BYTES
+    }
+}
+
+/// Reserves memory for the head and the gathered body of a request, `bytes` together, on their way to a member.
+pub(super) fn reserve_out(memory: &BodyAccount, bytes: usize) -> BodyReservation {
+    if bytes <= PIPE_BYTES_MIN {
+        return BodyReservation::default();
+    }
+    let mut reservation = BodyReservation::new(memory);
+    reservation.grow(bytes - PIPE_BYTES_MIN);
+    reservation
+}
+
+/// Reserves memory for the kernel's bytes of a streamed request body on `conn`. Without the memory, the kernel gets
+/// only a few bytes at once.
+pub(super) fn reserve_upload(memory: &BodyAccount, conn: &mut MemberConn) {
+    let is_granted = memory.try_reserve(MEMBER_UNSENT_BYTES as usize, BodyPurpose::ReadAhead);
+    conn.bound_unsent(if is_granted {
+        MEMBER_UNSENT_BYTES
+    } else {
+        MEMBER_UNSENT_BYTES_MIN
+    });
+}
+
+/// Reserves memory for the content of `length` bytes on `conn`, of which `received` bytes have arrived behind the head:
+/// the buffers of TLS, and a wider window if memory is free. `window` holds the memory for the present window.
+///
+/// # Errors
+/// The ledger, or the client's share of it, has no memory for the buffers of TLS.
+pub(super) fn reserve_stream(
+    memory: &BodyAccount,
+    conn: &mut MemberConn,
+    length: Option<u64>,
+    received: usize,
+    window: &mut BodyReservation,
+) -> Result<(), Reject> {
+    if conn.is_encrypted() && !memory.try_extend(MEMBER_TLS_RECEIVE_BYTES) {
+        return Err(Reject::BODY_MEMORY_FULL);
+    }
+    memory.reserve(received.saturating_sub(PIPE_BYTES_MIN));
+    let length = length.map_or(usize::MAX, |length| length.try_into().unwrap_or(usize::MAX));
+    window.shrink_to(length.min(ahead_bytes(conn.window())));
+    if length > MEMBER_RECEIVE_BYTES_MIN as usize && conn.window() == MemberWindow::Narrow {
+        let bytes = length.min(MEMBER_WINDOW_BYTES);
+        widen(
+            conn,
+            window,
+            MemberWindow::Wide,
+            bytes,
+            BodyPurpose::ReadAhead,
+        );
+    }
+    let is_far = (MEMBER_FAR_RESPONSE_BYTES..usize::MAX).contains(&length);
+    if is_far && conn.window() == MemberWindow::Wide {
+        let bytes = length.min(MEMBER_FAR_WINDOW_BYTES);
+        widen(
+            conn,
+            window,
+            MemberWindow::Far,
+            bytes,
+            BodyPurpose::FarReadAhead,
+        );
+    }
+    window.leave_to_call();
+    Ok(())
+}
+
+/// Widens the window of a connection if `reservation` can grow to `bytes`.
+fn widen(
+    conn: &mut MemberConn,
+    reservation: &mut BodyReservation,
+    window: MemberWindow,
+    bytes: usize,
+    purpose: BodyPurpose,
+) {
+    let more = bytes.saturating_sub(reservation.bytes());
+    if reservation.try_grow(more, purpose) {
+        conn.widen(window);
+    }
+}
+
+/// Wait of one request for room.
+#[derive(Default)]
+pub(super) struct ShortageWait {
+    /// Members without room since the last pause.
+    members: Vec<MemberId>,
+    /// Last shortage, and the time of the first one.
+    last: Option<(ConnectFault, Instant)>,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl ShortageWait {
+    /// Records a member to which no connection could be made.
+    pub(super) fn add(&mut self, member: MemberId, fault: ConnectFault, now: Instant) {
+        self.members.push(member);
+        let since = self.last.map_or(now, |(_, since)| since);
+        self.last = Some((fault, since));
+    }
+
+    /// Returns the number of members without room since the last pause.
+    pub(super) fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Returns true if the request may pause and try the members again. A full queue of a member is waited for
+    /// as long as for a busy member, `queue_timeout`.
+    pub(super) fn may_go_on(&self, now: Instant, queue_timeout: Duration) -> bool {
+        let Some((fault, since)) = self.last.filter(|_| !self.members.is_empty()) else {
+            return false;
+        };
+        let longest = match fault {
+            ConnectFault::Backlog => queue_timeout,
+            ConnectFault::LocalPorts | ConnectFault::LocalDescriptors => {
+                queue_timeout.min(Duration::from_millis(PROXY_SHORTAGE_WAIT_MILLISECONDS))
+            }
+            ConnectFault::Member
+            | ConnectFault::LocalAddress
+            | ConnectFault::LocalMemory
+            | ConnectFault::LocalRule => Duration::ZERO,
+        };
+        now.saturating_duration_since(since) < longest
+    }
+
+    /// Ready after a pause. At the beginning of a pause for a descriptor, an idle client is asked to leave.
+    pub(super) fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let fault = self.last.map(|(fault, _)| fault);
+        let pause = self.pause.get_or_insert_with(|| {
+            if fault == Some(ConnectFault::LocalDescriptors) {
+                descriptors().want_idle_client();
+            }
+            let pause = Duration::from_millis(PROXY_SHORTAGE_PAUSE_MILLISECONDS);
+            Box::pin(sleep(pause))
+        });
+        ready!(pause.as_mut().poll(cx));
+        self.pause = None;
+        Poll::Ready(())
+    }
+
+    /// Returns the members without room, which may be tried again.
+    pub(super) fn take_members(&mut self) -> Vec<MemberId> {
+        std::mem::take(&mut self.members)
+    }
+}
+
+/// Logs a shortage of this machine with advice, at most once in 10 s.
+pub(super) fn log_shortage(balancer: &str, fault: ConnectFault) {
+    static LOGGED_MS: AtomicU64 = AtomicU64::new(0);
+    let Some(advice) = fault.advice() else {
+        return;
+    };
+    // The clock starts near 0, so the first line of the process is not suppressed.
+    let now_ms = monotonic_ms().saturating_add(PROXY_SHORTAGE_COMPLAINT_SECONDS * 1_000);
+    let is_due = |logged_ms: u64| {
+        let next_ms = logged_ms.saturating_add(PROXY_SHORTAGE_COMPLAINT_SECONDS * 1_000);
+        (now_ms >= next_ms).then_some(now_ms)
+    };
+    if LOGGED_MS.fetch_update(Relaxed, Relaxed, is_due).is_ok() {
+        log::error!("balancer {balancer}: no connection to a member: {advice}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_request_waits_as_long_as_the_shortage_may_end() {
+        let table = [
+            (ConnectFault::Backlog, 9_999),
+            (ConnectFault::LocalPorts, 999),
+            (ConnectFault::LocalDescriptors, 999),
+        ];
+        let now = Instant::now();
+        for (fault, last_ms) in table {
+            let mut wait = ShortageWait::default();
+            assert!(!wait.may_go_on(now, QUEUE_TIMEOUT));
+            wait.add(MemberId(1), fault, now);
+            let after = |ms| now + Duration::from_millis(ms);
+            assert!(wait.may_go_on(after(last_ms), QUEUE_TIMEOUT));
+            assert!(!wait.may_go_on(after(last_ms + 1), QUEUE_TIMEOUT));
+            assert_eq!(wait.take_members(), [MemberId(1)]);
+            assert!(!wait.may_go_on(now, QUEUE_TIMEOUT));
+            // The wait goes on where it was.
+            wait.add(MemberId(1), fault, after(last_ms));
+            assert!(!wait.may_go_on(after(last_ms + 1), QUEUE_TIMEOUT));
+        }
+    }
+
+    #[test]
+    fn a_request_does_not_wait_for_a_firewall() {
+        let now = Instant::now();
+        let mut wait = ShortageWait::default();
+        wait.add(MemberId(1), ConnectFault::LocalRule, now);
+        assert!(!wait.may_go_on(now, QUEUE_TIMEOUT));
     }
 }

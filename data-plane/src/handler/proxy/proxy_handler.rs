@@ -1,4 +1,4 @@
-//! Handler of a route with a proxy.
+//! Handler of a route with a proxy: the door of the room, apart from the call behind it.
 
 use crate::handler::proxy::call::begin;
 use crate::handler::proxy::route::ProxyRoute;

@@ -1,10 +1,15 @@
-//! Decision whether a request is repeated after a failed attempt. Pure.
+//! Failed attempt of a call: the decision whether the request is repeated, which is pure, the cause for the log, and the log
+//! lines of the proxy.
 
-use crate::handler::proxy::cause;
-use crate::upstream::balancer::MemberId;
+use crate::handler::Request;
+use crate::handler::proxy::route::{NAME, ProxyRoute};
+use crate::limits::PROXY_QUOTED_BYTES_MAX;
+use crate::upstream;
+use crate::upstream::balancer::{Lease, MemberId, PlaceReport, StateChange};
 use crate::upstream::{ConnectFault, H2Failure, MemberTlsFailure, NotHttp2};
 use std::io;
 use std::time::Duration;
+use wire::h1::response_head::faulty_lines;
 use wire::h2::H2ConnectionError;
 use wire::reject::Reject;
 use wire::request_head::Method;
@@ -103,7 +108,7 @@ impl AttemptFailure {
 
     /// Makes the failure of a member without a response within `first_byte_timeout`.
     pub(super) fn silent(timeout: Duration) -> AttemptFailure {
-        let why = cause::timeout("first_byte_timeout", timeout);
+        let why = timeout_cause("first_byte_timeout", timeout);
         AttemptFailure::new(FailureStage::Silent, Reject::UPSTREAM_SLOW).because(why)
     }
 
@@ -196,6 +201,96 @@ fn h2_text(error: H2ConnectionError) -> String {
     format!("{}, {:?}", error.reason, error.code)
 }
 
+/// Cause of a request that leaves a member, because the checks took the member out.
+pub(super) const MEMBER_DOWN: &str = "the checks took the member out while the request waited";
+
+/// Cause of a refused event stream, known by its response alone.
+pub(super) const TUNNELS_FULL: &str = "every place of tunnels and event streams is taken";
+
+/// Returns the cause of a wait that ended by a timeout: its key, and its value as written in the configuration.
+pub(super) fn timeout_cause(key: &str, timeout: Duration) -> String {
+    format!("longer than `{key}` ({timeout:?})")
+}
+
+/// Returns the cause of a request that may not wait for a busy member.
+pub(super) fn queue_full_cause(places: &PlaceReport) -> String {
+    format!("{places}, and `queue` ({}) is full", places.queue_max)
+}
+
+/// Returns the cause of a request that waited too long for a busy member.
+pub(super) fn queue_timeout_cause(places: &PlaceReport, timeout: Duration) -> String {
+    format!("{places} for longer than `queue_timeout` ({timeout:?})")
+}
+
+/// Returns the cause of a request that left a full queue for the request of another client.
+pub(super) fn queue_share_cause(places: &PlaceReport) -> String {
+    let queue_max = places.queue_max;
+    format!("`queue` ({queue_max}) is full, and the client has its share")
+}
+
+/// Returns the lines of a malformed head, escaped and shortened; None for a rule about the whole head.
+pub(super) fn malformed_head_cause(head: &[u8], reject: Reject) -> Option<String> {
+    let lines = faulty_lines(head, reject).into_iter().map(quoted);
+    let lines: Vec<String> = lines.collect();
+    (!lines.is_empty()).then(|| lines.join(", "))
+}
+
+/// Returns bytes of a member in quotation marks.
+fn quoted(line: &[u8]) -> String {
+    let end = line.len().min(PROXY_QUOTED_BYTES_MAX);
+    let more = if end < line.len() { "…" } else { "" };
+    format!("\"{}{more}\"", line[..end].escape_ascii())
+}
+
+/// Logs the change of a member's state.
+pub(super) fn log_change(route: &ProxyRoute, lease: &Lease, change: StateChange) {
+    upstream::log_change(route.balancer.name(), lease.member().url(), change);
+}
+
+/// Logs a response that was broken off after its head was sent to the client.
+pub(super) fn log_broken_off(line: &str, balancer: &str, member: Option<&str>, reject: Reject) {
+    let place = place(balancer, member);
+    log::error!(
+        "{NAME}: {}: {line}: {place}; the response was broken off (rule R{})",
+        break_cause(reject),
+        reject.rule
+    );
+}
+
+/// Returns the balancer and the member of a request for the log. A route with `proxy` has a balancer with the name
+/// of the site and the path of the route.
+pub(super) fn place(balancer: &str, member: Option<&str>) -> String {
+    match member {
+        Some(member) => format!("balancer {balancer}: {member}"),
+        None => format!("balancer {balancer}"),
+    }
+}
+
+/// Returns the cause of a response that was broken off after its beginning.
+fn break_cause(reject: Reject) -> &'static str {
+    if reject == Reject::UPSTREAM_SLOW {
+        "member was silent within its response for longer than `silence_timeout`"
+    } else {
+        reject.reason
+    }
+}
+
+/// Returns the request as `GET /path?query` for the log.
+pub(super) fn line(request: &Request) -> String {
+    let query = request.query.as_deref();
+    crate::handler::call::request::line(request.method, &request.raw_path, query)
+}
+
+/// Logs bytes of a member behind the end of a response. The client has the response, and the connection serves no
+/// further request.
+pub(super) fn log_surplus(line: &str, balancer: &str, member: Option<&str>) {
+    log::warn!(
+        "{NAME}: bytes of a member behind a response: {line}: {}; the connection was closed (rule R{})",
+        place(balancer, member),
+        Reject::UPSTREAM_BYTES_UNASKED.rule
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,5 +331,44 @@ mod tests {
         ];
         assert!(idempotent.into_iter().all(is_idempotent));
         assert!(![Method::Post, Method::Patch].into_iter().any(is_idempotent));
+    }
+
+    #[test]
+    fn the_lines_of_a_malformed_head_are_quoted() {
+        let fields = "HTTP/1.1 200 OK\r\nA: 1\r\nB : 2\r\nC: 3\r\n\r\n";
+        let lengths = "HTTP/1.1 200 OK\r\ncontent-length: 1\r\nA: 1\r\nContent-Length: 2\r\n\r\nTransfer-Encoding: x";
+        let table = [
+            (fields, Reject::UPSTREAM_FIELD_MALFORMED, Some("\"B : 2\"")),
+            (
+                lengths,
+                Reject::UPSTREAM_LENGTHS,
+                Some("\"content-length: 1\", \"Content-Length: 2\""),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+                Reject::UPSTREAM_CODING,
+                Some("\"Transfer-Encoding: gzip\""),
+            ),
+            (
+                "\x15\x03\x03\0\x02",
+                Reject::UPSTREAM_LINE_MALFORMED,
+                Some("\"\\x15\\x03\\x03\\x00\\x02\""),
+            ),
+            (fields, Reject::UPSTREAM_HEAD_TOO_LARGE, None),
+        ];
+        for (head, reject, expected) in table {
+            let quoted = malformed_head_cause(head.as_bytes(), reject);
+            assert_eq!(quoted.as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn long_lines_are_cut() {
+        let line = "x".repeat(PROXY_QUOTED_BYTES_MAX + 1);
+        let cut = malformed_head_cause(line.as_bytes(), Reject::UPSTREAM_LINE_MALFORMED);
+        assert_eq!(
+            cut,
+            Some(format!("\"{}…\"", "x".repeat(PROXY_QUOTED_BYTES_MAX)))
+        );
     }
 }
