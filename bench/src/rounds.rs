@@ -98,7 +98,7 @@ impl RoundError {
 
 /// Outcome of [`collect`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Ending {
+pub(crate) struct CollectOutcome {
     /// True if the user ended the run.
     pub interrupted: bool,
     /// A text `contender, scenario: why` for each failed cell.
@@ -109,7 +109,7 @@ pub(crate) struct Ending {
     failed_attempts: BTreeMap<(String, String), u32>,
 }
 
-impl Ending {
+impl CollectOutcome {
     fn count_failed_attempts(&mut self, scenario: &Scenario, contender: &str, times: u32) {
         let cell = (scenario.id.clone(), contender.to_owned());
         *self.failed_attempts.entry(cell).or_default() += times;
@@ -122,7 +122,7 @@ impl Ending {
 }
 
 /// Parameters of [`collect`] besides the batches and the measurer.
-pub(crate) struct Collection<'c> {
+pub(crate) struct RoundCollector<'c> {
     /// The run that receives scenarios, cells and rounds; other fields belong to the caller.
     pub run: &'c mut Run,
     /// Rounds of each cell.
@@ -136,42 +136,42 @@ pub(crate) struct Collection<'c> {
 }
 
 /// Measures all batches. An error means that the result could not be saved; failures of contenders are
-/// recorded in the cells and in the returned [`Ending`].
+/// recorded in the cells and in the returned [`CollectOutcome`].
 pub(crate) fn collect(
     batches: &[Batch],
     measurer: &mut dyn Measure,
-    mut collection: Collection<'_>,
-) -> io::Result<Ending> {
-    let mut ending = Ending::default();
-    let each = collection.rounds as usize;
+    mut collector: RoundCollector<'_>,
+) -> io::Result<CollectOutcome> {
+    let mut outcome = CollectOutcome::default();
+    let each = collector.rounds as usize;
     let turns = |batch: &Batch| batch.scenarios.len() * batch.contenders.len();
-    collection
+    collector
         .progress
         .begin(batches.iter().map(turns).sum::<usize>() * each);
     for (index, batch) in batches.iter().enumerate() {
-        collection.lay_out(batch);
-        for round in 0..collection.rounds {
+        collector.lay_out(batch);
+        for round in 0..collector.rounds {
             for contender in &batch.contenders {
                 let turn = Turn {
                     batch: index,
                     contender,
                     round,
                 };
-                collection.take_turn(batch, turn, measurer, &mut ending)?;
-                if ending.interrupted || collection.stop.load(Ordering::Relaxed) {
-                    ending.interrupted = true;
-                    collection.progress.end();
-                    return Ok(ending);
+                collector.take_turn(batch, turn, measurer, &mut outcome)?;
+                if outcome.interrupted || collector.stop.load(Ordering::Relaxed) {
+                    outcome.interrupted = true;
+                    collector.progress.end();
+                    return Ok(outcome);
                 }
             }
         }
-        collection.explain(batch);
+        collector.explain(batch);
     }
-    collection.progress.end();
-    Ok(ending)
+    collector.progress.end();
+    Ok(outcome)
 }
 
-impl Collection<'_> {
+impl RoundCollector<'_> {
     /// Adds the scenarios and empty cells of a batch, in the order of the tables.
     fn lay_out(&mut self, batch: &Batch) {
         for scenario in &batch.scenarios {
@@ -232,7 +232,7 @@ impl Collection<'_> {
         batch: &Batch,
         turn: Turn<'_>,
         measurer: &mut dyn Measure,
-        ending: &mut Ending,
+        outcome: &mut CollectOutcome,
     ) -> io::Result<()> {
         if self.is_measured(batch, turn) {
             self.progress.skip(batch.scenarios.len());
@@ -240,7 +240,7 @@ impl Collection<'_> {
         }
         self.remove_rounds(batch, turn);
         let failed_attempts =
-            |nth: usize| ending.failed_attempts(&batch.scenarios[nth], turn.contender);
+            |nth: usize| outcome.failed_attempts(&batch.scenarios[nth], turn.contender);
         let mut wanted: Vec<usize> = (0..batch.scenarios.len())
             .filter(|&nth| failed_attempts(nth) < FAILED_ATTEMPTS_MAX)
             .collect();
@@ -260,7 +260,7 @@ impl Collection<'_> {
         match measurer.start(turn) {
             Ok(()) => {}
             Err(RoundError::Interrupted) => {
-                ending.interrupted = true;
+                outcome.interrupted = true;
                 return Ok(());
             }
             Err(
@@ -268,14 +268,14 @@ impl Collection<'_> {
                 | RoundError::Failed { why, .. }
                 | RoundError::Unsound { why, .. },
             ) => {
-                self.report_failure(format!("{}: {why}", turn.contender), ending);
+                self.report_failure(format!("{}: {why}", turn.contender), outcome);
                 // A contender that never ran is not expected to start in a later round.
                 let mut cells = wanted.iter();
                 let ran = cells.any(|&nth| !self.cell(batch, nth, turn).rounds.is_empty());
                 let failed_attempts = if ran { 1 } else { FAILED_ATTEMPTS_MAX };
                 for &nth in &wanted {
                     self.fail(batch, nth, turn, &why);
-                    ending.count_failed_attempts(
+                    outcome.count_failed_attempts(
                         &batch.scenarios[nth],
                         turn.contender,
                         failed_attempts,
@@ -285,7 +285,7 @@ impl Collection<'_> {
                 return self.save(measurer);
             }
         }
-        let outcome = self.measure_scenarios(batch, turn, &wanted, measurer, ending);
+        let outcome = self.measure_scenarios(batch, turn, &wanted, measurer, outcome);
         measurer.stop(turn);
         outcome
     }
@@ -317,7 +317,7 @@ impl Collection<'_> {
         turn: Turn<'_>,
         wanted: &[usize],
         measurer: &mut dyn Measure,
-        ending: &mut Ending,
+        outcome: &mut CollectOutcome,
     ) -> io::Result<()> {
         for (position, &nth) in wanted.iter().enumerate() {
             let rest = wanted.len() - position - 1;
@@ -326,7 +326,7 @@ impl Collection<'_> {
                 Ok(round) => {
                     let failed = round.failed() > 0;
                     self.keep(batch, nth, turn, round);
-                    ending.rounds += 1;
+                    outcome.rounds += 1;
                     self.save(measurer)?;
                     if !(failed && batch.order == Order::Rising) {
                         continue;
@@ -334,13 +334,13 @@ impl Collection<'_> {
                     true
                 }
                 Err(RoundError::Interrupted) => {
-                    ending.interrupted = true;
+                    outcome.interrupted = true;
                     return Ok(());
                 }
                 Err(RoundError::Unable(why)) => {
                     self.progress.skip(1);
                     self.fail(batch, nth, turn, &why);
-                    ending.count_failed_attempts(
+                    outcome.count_failed_attempts(
                         &batch.scenarios[nth],
                         turn.contender,
                         FAILED_ATTEMPTS_MAX,
@@ -354,27 +354,27 @@ impl Collection<'_> {
                         let scenario = &batch.scenarios[nth].id;
                         self.report_failure(
                             format!("{}, {scenario}: {why}", turn.contender),
-                            ending,
+                            outcome,
                         );
                     }
                     self.fail(batch, nth, turn, &why);
                     self.keep(batch, nth, turn, *round);
-                    ending.rounds += 1;
+                    outcome.rounds += 1;
                     self.save(measurer)?;
                     continue;
                 }
                 Err(RoundError::Failed { why, round }) => {
                     let scenario = &batch.scenarios[nth].id;
-                    self.report_failure(format!("{}, {scenario}: {why}", turn.contender), ending);
+                    self.report_failure(format!("{}, {scenario}: {why}", turn.contender), outcome);
                     match round {
                         Some(round) => {
                             self.keep(batch, nth, turn, *round);
-                            ending.rounds += 1;
+                            outcome.rounds += 1;
                         }
                         None => self.progress.skip(1),
                     }
                     self.fail(batch, nth, turn, &why);
-                    ending.count_failed_attempts(&batch.scenarios[nth], turn.contender, 1);
+                    outcome.count_failed_attempts(&batch.scenarios[nth], turn.contender, 1);
                     self.save(measurer)?;
                     true
                 }
@@ -390,10 +390,10 @@ impl Collection<'_> {
     }
 
     /// Shows a failure to the user immediately, each text once.
-    fn report_failure(&mut self, message: String, ending: &mut Ending) {
-        if !ending.failures.contains(&message) {
+    fn report_failure(&mut self, message: String, outcome: &mut CollectOutcome) {
+        if !outcome.failures.contains(&message) {
             self.progress.warn(&format!("failed: {message}"));
-            ending.failures.push(message);
+            outcome.failures.push(message);
         }
     }
 
@@ -520,12 +520,16 @@ mod tests {
     }
 
     /// Collects with two rounds and returns the run, its outcome and the number of saves.
-    fn run(batches: &[Batch], script: &mut Script<'_>, stop: &AtomicBool) -> (Run, Ending, usize) {
+    fn run(
+        batches: &[Batch],
+        script: &mut Script<'_>,
+        stop: &AtomicBool,
+    ) -> (Run, CollectOutcome, usize) {
         let (mut run, mut saved) = (empty_run(), 0);
-        let ending = collect(
+        let outcome = collect(
             batches,
             script,
-            Collection {
+            RoundCollector {
                 run: &mut run,
                 rounds: 2,
                 stop,
@@ -536,19 +540,19 @@ mod tests {
                 },
             },
         );
-        (run, ending.expect("saving works"), saved)
+        (run, outcome.expect("saving works"), saved)
     }
 
     #[test]
     fn contenders_alternate() {
         let mut script = script(|_, _| Ok(right()));
         let stop = AtomicBool::new(false);
-        let (run, ending, saved) = run(&[batch(2)], &mut script, &stop);
+        let (run, outcome, saved) = run(&[batch(2)], &mut script, &stop);
         assert_eq!(
             script.log.join(" "),
             "+a a0.0 a1.0 -a +b b0.0 b1.0 -b +a a0.1 a1.1 -a +b b0.1 b1.1 -b"
         );
-        assert_eq!((ending.rounds, saved), (8, 8));
+        assert_eq!((outcome.rounds, saved), (8, 8));
         assert_eq!(run.cells.len(), 4);
         let numbers: Vec<u32> = run.cells[3].rounds.iter().map(|r| r.number).collect();
         assert_eq!(numbers, [0, 1]);
@@ -577,10 +581,10 @@ mod tests {
             }
             Ok(right())
         });
-        let (mut run, ending, _) = run(&[batch(2)], &mut first, &stop);
-        assert!(ending.interrupted);
+        let (mut run, outcome, _) = run(&[batch(2)], &mut first, &stop);
+        assert!(outcome.interrupted);
         let mut second = script(|_, _| Ok(right()));
-        let collection = Collection {
+        let collector = RoundCollector {
             run: &mut run,
             rounds: 2,
             stop: &stop,
@@ -590,8 +594,8 @@ mod tests {
                 Ok(())
             },
         };
-        let ending = collect(&[batch(2)], &mut second, collection).expect("saving works");
-        assert!(!ending.interrupted);
+        let outcome = collect(&[batch(2)], &mut second, collector).expect("saving works");
+        assert!(!outcome.interrupted);
         assert_eq!(
             second.log.join(" "),
             "+b b0.0 b1.0 -b +a a0.1 a1.1 -a +b b0.1 b1.1 -b"
@@ -610,10 +614,10 @@ mod tests {
         let mut script = script(|_, _| Ok(right()));
         script.refuses = "a";
         let stop = AtomicBool::new(false);
-        let (run, ending, _) = run(&[batch(1)], &mut script, &stop);
+        let (run, outcome, _) = run(&[batch(1)], &mut script, &stop);
         assert_eq!(script.log.join(" "), "+a +b b0.0 -b +b b0.1 -b");
         assert_eq!(run.cells[0].failure.as_deref(), Some("no such file"));
-        assert_eq!(ending.failures, ["a: no such file"]);
+        assert_eq!(outcome.failures, ["a: no such file"]);
     }
 
     #[test]
@@ -625,12 +629,12 @@ mod tests {
             Ok(right())
         });
         let stop = AtomicBool::new(false);
-        let (run, ending, _) = run(&[batch(2)], &mut script, &stop);
+        let (run, outcome, _) = run(&[batch(2)], &mut script, &stop);
         // Contender a was stopped and its second scenario skipped; contender b goes on.
         assert!(script.log.join(" ").ends_with("+a a0.1 -a +b b0.1 b1.1 -b"));
         assert_eq!(run.cells[0].rounds.len(), 1);
         assert_eq!(run.cells[0].failure.as_deref(), Some("the server ended"));
-        assert_eq!(ending.failures, ["a, s0: the server ended"]);
+        assert_eq!(outcome.failures, ["a, s0: the server ended"]);
     }
 
     #[test]
@@ -646,9 +650,9 @@ mod tests {
             })
         });
         let stop = AtomicBool::new(false);
-        let (run, ending, _) = run(&[batch(1)], &mut script, &stop);
+        let (run, outcome, _) = run(&[batch(1)], &mut script, &stop);
         assert_eq!(run.cells[0].rounds[0].failures[Failures::STATUS], 5);
-        assert_eq!(ending.failures.len(), 2);
+        assert_eq!(outcome.failures.len(), 2);
         // Contender a starts anew in the next round.
         assert_eq!(
             script.log.join(" "),
@@ -669,7 +673,7 @@ mod tests {
             }
         });
         let stop = AtomicBool::new(false);
-        let (run, ending, _) = run(&[batch(2)], &mut script, &stop);
+        let (run, outcome, _) = run(&[batch(2)], &mut script, &stop);
         assert_eq!(
             script.log.join(" "),
             "+a a0.0 a1.0 -a +b b0.0 b1.0 -b +a a0.1 a1.1 -a +b b0.1 b1.1 -b"
@@ -679,7 +683,7 @@ mod tests {
             run.cells[0].failure.as_deref(),
             Some("the server failed in part, 0")
         );
-        assert_eq!(ending.failures, ["a, s0: the server failed in part, 0"]);
+        assert_eq!(outcome.failures, ["a, s0: the server failed in part, 0"]);
     }
 
     #[test]
@@ -689,14 +693,14 @@ mod tests {
             _ => Ok(right()),
         });
         let (mut run, stop) = (empty_run(), AtomicBool::new(false));
-        let collection = Collection {
+        let collector = RoundCollector {
             run: &mut run,
             rounds: 4,
             stop: &stop,
             progress: &mut Progress::silent(),
             save: &mut |_| Ok(()),
         };
-        let ending = collect(&[batch(2)], &mut script, collection).expect("saving works");
+        let outcome = collect(&[batch(2)], &mut script, collector).expect("saving works");
         let of_a: Vec<&str> = script
             .log
             .iter()
@@ -708,7 +712,7 @@ mod tests {
             ["a0.0", "a1.0", "a0.1", "a1.1", "a0.2", "a1.2", "a0.3"]
         );
         assert_eq!(run.cells[0].rounds.len(), 4);
-        assert_eq!(ending.failures, ["a, s1: the server ended"]);
+        assert_eq!(outcome.failures, ["a, s1: the server ended"]);
     }
 
     #[test]
@@ -718,14 +722,14 @@ mod tests {
             _ => Ok(right()),
         });
         let (mut run, stop) = (empty_run(), AtomicBool::new(false));
-        let collection = Collection {
+        let collector = RoundCollector {
             run: &mut run,
             rounds: 3,
             stop: &stop,
             progress: &mut Progress::silent(),
             save: &mut |_| Ok(()),
         };
-        collect(&[batch(3)], &mut script, collection).expect("saving works");
+        collect(&[batch(3)], &mut script, collector).expect("saving works");
         let of_a: Vec<&str> = script
             .log
             .iter()
@@ -774,8 +778,8 @@ mod tests {
             }
             Ok(right())
         });
-        let (run, ending, _) = run(&[batch(1)], &mut script, &stop);
-        assert!(ending.interrupted);
+        let (run, outcome, _) = run(&[batch(1)], &mut script, &stop);
+        assert!(outcome.interrupted);
         assert_eq!(script.log.join(" "), "+a a0.0 -a +b b0.0 -b");
         assert_eq!(run.cells[0].rounds.len(), 1);
         assert!(run.cells[1].rounds.is_empty());
@@ -795,8 +799,8 @@ mod tests {
             ..batch(3)
         };
         let stop = AtomicBool::new(false);
-        let (run, ending, _) = run(&[rising], &mut script, &stop);
-        assert!(ending.failures.is_empty());
+        let (run, outcome, _) = run(&[rising], &mut script, &stop);
+        assert!(outcome.failures.is_empty());
         let rounds: Vec<usize> = run.cells.iter().map(|cell| cell.rounds.len()).collect();
         assert_eq!(rounds, [2, 2, 2, 2, 0, 0]);
     }

@@ -25,7 +25,7 @@ use crate::process;
 use crate::progress::Progress;
 use crate::result::{Cell, ContenderFacts, FORMAT, Failures, Machine, Run};
 use crate::resume;
-use crate::rounds::{Batch, Collection, Ending, collect};
+use crate::rounds::{Batch, CollectOutcome, RoundCollector, collect};
 use crate::site::Site;
 use crate::soundness::{is_sound, reason};
 use crate::suite::{Extent, Group, Options, Plan, SUITES, Suite};
@@ -55,8 +55,8 @@ pub(super) fn run(arguments: &Arguments) -> Done {
     }
     interrupt::watch(&STOP, interrupt::leave_nothing).map_err(failed)?;
     process::raise_open_files();
-    let ending = settings.measure(&plan, &catalogue, &contenders, &mut run)?;
-    settings.end(&ending, &mut run, &contenders)
+    let outcome = settings.measure(&plan, &catalogue, &contenders, &mut run)?;
+    settings.end(&outcome, &mut run, &contenders)
 }
 
 fn find(name: &str) -> Result<&'static Suite, Problem> {
@@ -252,7 +252,7 @@ impl<'t> Settings<'t> {
         catalogue: &Catalogue,
         contenders: &Contenders<'_>,
         run: &mut Run,
-    ) -> Result<Ending, Problem> {
+    ) -> Result<CollectOutcome, Problem> {
         let failed = |error: std::io::Error| Problem::failure(format!("the work folder: {error}"));
         // The temporary folder is removed when dropped at the end of the run.
         let (folder, _temporary) = self.work_folder().map_err(failed)?;
@@ -294,19 +294,19 @@ impl<'t> Settings<'t> {
             }
             run.write(&output)
         };
-        let collection = Collection {
+        let collector = RoundCollector {
             run,
             rounds: plan.rounds,
             stop: &STOP,
             progress: &mut progress,
             save: &mut save,
         };
-        let ending = collect(&batches, &mut measurer, collection);
-        let ending =
-            ending.map_err(|error| Problem::failure(format!("{}: {error}", output.display())))?;
+        let outcome = collect(&batches, &mut measurer, collector);
+        let outcome =
+            outcome.map_err(|error| Problem::failure(format!("{}: {error}", output.display())))?;
         run.notes.push(resolution(run, measurer.coarse.as_deref()));
         run.notes.extend(late(run));
-        Ok(ending)
+        Ok(outcome)
     }
 
     /// Returns the folder named by the user, or a temporary folder.
@@ -322,9 +322,9 @@ impl<'t> Settings<'t> {
     }
 
     /// Finishes the run: writes the result, prints the summary and returns the exit status.
-    fn end(&self, ending: &Ending, run: &mut Run, contenders: &Contenders<'_>) -> Done {
-        let unreported = unreported(ending, run);
-        run.complete = !ending.interrupted && ending.failures.is_empty() && unreported.is_empty();
+    fn end(&self, outcome: &CollectOutcome, run: &mut Run, contenders: &Contenders<'_>) -> Done {
+        let unreported = unreported(outcome, run);
+        run.complete = !outcome.interrupted && outcome.failures.is_empty() && unreported.is_empty();
         run.ended = Timestamp::now().to_string();
         let failed = |error| Problem::failure(format!("{}: {error}", self.output.display()));
         // The count includes rounds measured before the run was resumed.
@@ -348,7 +348,7 @@ impl<'t> Settings<'t> {
             1 => eprintln!("{}: 1 round", self.output.display()),
             _ => eprintln!("{}: {rounds} rounds", self.output.display()),
         }
-        if ending.interrupted {
+        if outcome.interrupted {
             return Ok(ExitCode::from(interrupt::INTERRUPTED));
         }
         if rounds == 0 {
@@ -385,7 +385,7 @@ impl<'t> Settings<'t> {
 
 /// Records the failures that show only in all rounds of a cell, or that a resumed run already had. Returns
 /// their messages unless already reported.
-fn unreported(ending: &Ending, run: &mut Run) -> Vec<String> {
+fn unreported(outcome: &CollectOutcome, run: &mut Run) -> Vec<String> {
     let unsound = |cell: &Cell| !cell.rounds.is_empty() && !is_sound(run, cell);
     let unsound: Vec<bool> = run.cells.iter().map(unsound).collect();
     let mut unreported = Vec::new();
@@ -395,7 +395,7 @@ fn unreported(ending: &Ending, run: &mut Run) -> Vec<String> {
             let of_cell = format!("{}, {}: ", cell.contender, cell.scenario);
             known.starts_with(&of_cell) || *known == format!("{}: {why}", cell.contender)
         };
-        if !ending.failures.iter().any(reported) {
+        if !outcome.failures.iter().any(reported) {
             unreported.push(format!("{}, {}: {why}", cell.contender, cell.scenario));
         }
         cell.failure = Some(why);

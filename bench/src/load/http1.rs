@@ -19,8 +19,8 @@ use super::link::{End, Link, TlsStart};
 use super::random::Random;
 use super::response::Response;
 use super::share::{Report, Share};
-use super::tally::{Failure, Seen, Tally};
-use super::timeline::{Dues, Nanos, PendingRequest, Timeline, nanos};
+use super::tally::{Failure, ResponseSummary, Tally};
+use super::timeline::{DueTimes, Nanos, PendingRequest, Timeline, nanos};
 use super::timer::{Timer, timespec};
 use super::workload::{Ends, Method, Pace, Workload};
 use crate::result::Failures;
@@ -38,7 +38,7 @@ pub(super) struct Http1<'a> {
     idle: VecDeque<usize>,
     /// Users with a scheduled wake-up: the end of a pause, or the next connection attempt.
     resting: BinaryHeap<Reverse<(Nanos, usize)>>,
-    dues: Option<Dues>,
+    due_times: Option<DueTimes>,
     /// Users that send their next request after the current batch of events, in a closed loop without
     /// pauses. All responses of a batch are read before the next requests are sent.
     turn: Vec<usize>,
@@ -114,8 +114,8 @@ impl<'a> Http1<'a> {
             resting: false,
             failed_connections: 0,
         };
-        let dues = match workload.pace {
-            Pace::Open { rate } => Some(Dues::new(rate, share.thread, share.threads)),
+        let due_times = match workload.pace {
+            Pace::Open { rate } => Some(DueTimes::new(rate, share.thread, share.threads)),
             Pace::Closed { .. } => None,
         };
         Ok(Http1 {
@@ -132,7 +132,7 @@ impl<'a> Http1<'a> {
             users: share.connections.map(user).collect(),
             idle: VecDeque::new(),
             resting: BinaryHeap::new(),
-            dues,
+            due_times,
             turn: Vec::new(),
             busy: 0,
             buffer: vec![0; READ_BYTES],
@@ -194,9 +194,9 @@ impl<'a> Http1<'a> {
 
     fn is_over(&self, now: Nanos) -> bool {
         let nothing_due = self
-            .dues
+            .due_times
             .as_ref()
-            .is_none_or(|dues| self.timeline.over(dues.next()));
+            .is_none_or(|due_times| self.timeline.over(due_times.next()));
         self.busy == 0 && self.turn.is_empty() && nothing_due && self.timeline.over(now)
     }
 
@@ -227,10 +227,10 @@ impl<'a> Http1<'a> {
         let mark = self.meter.next_mark(self.timeline);
         let rested = self.resting.peek().map(|Reverse((at, _))| *at);
         let due = self
-            .dues
+            .due_times
             .as_ref()
             .filter(|_| !self.idle.is_empty())
-            .map(Dues::next);
+            .map(DueTimes::next);
         mark.into_iter()
             .chain(rested)
             .chain(due)
@@ -266,15 +266,15 @@ impl<'a> Http1<'a> {
 
     /// Sends the requests of an open loop that are due, as far as users are idle.
     fn send_due(&mut self, now: Nanos) {
-        while let Some(dues) = &mut self.dues {
-            let due = dues.next();
+        while let Some(due_times) = &mut self.due_times {
+            let due = due_times.next();
             let late = due.saturating_add(nanos(self.workload.timeout_seconds)) <= now;
             if due > now || (self.idle.is_empty() && !late) {
                 break;
             }
-            dues.advance();
+            due_times.advance();
             let Some(pending) = self.timeline.grant(due, now) else {
-                self.dues = None;
+                self.due_times = None;
                 break;
             };
             match self.idle.pop_front() {
@@ -334,7 +334,7 @@ impl<'a> Http1<'a> {
     /// Lets a user continue: in a closed loop the user sends a request, in an open loop the user becomes
     /// idle.
     fn act(&mut self, user: usize, now: Nanos) {
-        if self.dues.is_some() {
+        if self.due_times.is_some() {
             self.idle.push_back(user);
         } else if !matches!(self.workload.pace, Pace::Open { .. })
             && let Some(pending) = self.timeline.grant(now, now)
@@ -523,7 +523,7 @@ impl<'a> Http1<'a> {
         state.deadline = Nanos::MAX;
         state.request = (state.request + 1) % self.requests.len();
         let response = &state.response;
-        let seen = Seen {
+        let summary = ResponseSummary {
             status: response.status,
             length: response.length,
             differs: response.differs,
@@ -531,7 +531,7 @@ impl<'a> Http1<'a> {
         let verdict = if excess {
             Err(Failure::new(Failures::PROTOCOL, EXCESS_BYTES))
         } else {
-            seen.judge(&self.workload.expect)
+            summary.judge(&self.workload.expect)
         };
         self.tally.response(self.timeline, &pending, now, verdict);
         if excess || ended {

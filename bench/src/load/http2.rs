@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use super::link::TlsStart;
 use super::share::{Report, Share};
 use super::streams::{self, Ask, Dial, Dialled, Received, RequestError};
-use super::tally::{Failure, Seen};
+use super::tally::{Failure, ResponseSummary};
 use super::timeline::Timeline;
 use super::workload::Workload;
 use crate::result::Failures;
@@ -128,14 +128,14 @@ impl Ask for Connection {
         self,
         request: Request<()>,
         expected: Option<&[u8]>,
-    ) -> Result<Seen, RequestError> {
+    ) -> Result<ResponseSummary, RequestError> {
         let mut sender = self.0.ready().await.map_err(request_error)?;
         let (response, _) = sender.send_request(request, true).map_err(request_error)?;
         let (head, body) = response.await.map_err(request_error)?.into_parts();
         let (length, differs) = read(body, expected)
             .await
             .map_err(|error| request_error(error).in_content())?;
-        Ok(Seen {
+        Ok(ResponseSummary {
             status: head.status.as_u16(),
             length,
             differs,

@@ -33,7 +33,7 @@ use tokio::time::timeout;
 use super::link::TlsStart;
 use super::share::{Report, Share};
 use super::streams::{self, Ask, Dial, Dialled, Received, RequestError};
-use super::tally::{Failure, Seen};
+use super::tally::{Failure, ResponseSummary};
 use super::timeline::Timeline;
 use super::tls::watching_for_certificates;
 use super::workload::Workload;
@@ -185,7 +185,7 @@ impl Ask for Connection {
         mut self,
         request: Request<()>,
         expected: Option<&[u8]>,
-    ) -> Result<Seen, RequestError> {
+    ) -> Result<ResponseSummary, RequestError> {
         let has_content = request.method() != Method::HEAD;
         let mut stream = match self.sender.send_request(request).await {
             Ok(stream) => stream,
@@ -199,7 +199,7 @@ impl Ask for Connection {
         if has_content && status != StatusCode::NOT_MODIFIED {
             check_length(&fields, length)?;
         }
-        Ok(Seen {
+        Ok(ResponseSummary {
             status: status.as_u16(),
             length,
             differs,

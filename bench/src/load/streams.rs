@@ -21,8 +21,8 @@ use tokio::time::{sleep_until, timeout};
 use super::cpu::Meter;
 use super::random::Random;
 use super::share::{Report, Share};
-use super::tally::{Failure, Seen, Tally};
-use super::timeline::{Dues, Nanos, PendingRequest, Timeline, nanos};
+use super::tally::{Failure, ResponseSummary, Tally};
+use super::timeline::{DueTimes, Nanos, PendingRequest, Timeline, nanos};
 use super::timer::Timer;
 use super::workload::{Ends, Method, Pace, Protocol, Workload};
 use crate::result::Failures;
@@ -60,7 +60,7 @@ pub(super) trait Ask: Clone + 'static {
         self,
         request: Request<()>,
         expected: Option<&[u8]>,
-    ) -> impl Future<Output = Result<Seen, RequestError>>;
+    ) -> impl Future<Output = Result<ResponseSummary, RequestError>>;
 }
 
 /// Reason for a missing response.
@@ -151,7 +151,7 @@ struct Users<D: Dial> {
     timeline: Arc<Timeline>,
     dial: D,
     requests: Vec<Request<()>>,
-    dues: RefCell<Option<Dues>>,
+    due_times: RefCell<Option<DueTimes>>,
     /// Notified once for each request that falls due.
     due: Notify,
     random: RefCell<Random>,
@@ -195,8 +195,8 @@ enum Turn {
 
 impl<D: Dial> Users<D> {
     fn new(workload: &Arc<Workload>, timeline: &Arc<Timeline>, share: &Share, dial: D) -> Users<D> {
-        let dues = match workload.pace {
-            Pace::Open { rate } => Some(Dues::new(rate, share.thread, share.threads)),
+        let due_times = match workload.pace {
+            Pace::Open { rate } => Some(DueTimes::new(rate, share.thread, share.threads)),
             Pace::Closed { .. } => None,
         };
         Users {
@@ -208,7 +208,7 @@ impl<D: Dial> Users<D> {
                 .iter()
                 .map(|path| request(workload, path))
                 .collect(),
-            dues: RefCell::new(dues),
+            due_times: RefCell::new(due_times),
             due: Notify::new(),
             random: RefCell::new(Random::new(share.thread)),
             tally: RefCell::new(Tally::new(workload)),
@@ -237,8 +237,8 @@ impl<D: Dial> Users<D> {
                 running.spawn_local(Rc::clone(self).user(Rc::clone(&line), number + stream));
             }
         }
-        if let Some(dues) = self.dues.borrow().clone() {
-            spawn_local(Rc::clone(self).tell_dues(dues, timer()?));
+        if let Some(due_times) = self.due_times.borrow().clone() {
+            spawn_local(Rc::clone(self).announce_due_times(due_times, timer()?));
         }
         Ok(running)
     }
@@ -279,7 +279,7 @@ impl<D: Dial> Users<D> {
             request = (request + 1) % self.requests.len();
             let now = self.timeline.now();
             let unconnected = matches!(&fetched, Err(failure) if failure.kind == Failures::CONNECT);
-            let verdict = fetched.and_then(|seen| seen.judge(&self.workload.expect));
+            let verdict = fetched.and_then(|summary| summary.judge(&self.workload.expect));
             self.tally
                 .borrow_mut()
                 .response(&self.timeline, &pending, now, verdict);
@@ -361,31 +361,35 @@ impl<D: Dial> Users<D> {
     }
 
     fn turn(&self, now: Nanos) -> Turn {
-        let mut dues = self.dues.borrow_mut();
-        let Some(dues) = dues.as_mut() else {
+        let mut due_times = self.due_times.borrow_mut();
+        let Some(due_times) = due_times.as_mut() else {
             return Turn::Over;
         };
-        let due = dues.next();
+        let due = due_times.next();
         if self.timeline.over(due) {
             return Turn::Over;
         }
         if due > now {
             return Turn::Wait;
         }
-        dues.advance();
+        due_times.advance();
         self.timeline.grant(due, now).map_or(Turn::Over, Turn::Ask)
     }
 
     /// Runs the clock of an open loop: wakes a waiting user for each request that falls due.
-    async fn tell_dues(self: Rc<Self>, mut dues: Dues, mut timer: AsyncFd<Timer>) {
-        while !self.timeline.over(dues.next()) {
+    async fn announce_due_times(
+        self: Rc<Self>,
+        mut due_times: DueTimes,
+        mut timer: AsyncFd<Timer>,
+    ) {
+        while !self.timeline.over(due_times.next()) {
             let now = self.timeline.now();
-            if dues.next() <= now {
+            if due_times.next() <= now {
                 self.due.notify_one();
-                dues.advance();
+                due_times.advance();
                 continue;
             }
-            if timer.get_mut().set(dues.next(), now).is_err() {
+            if timer.get_mut().set(due_times.next(), now).is_err() {
                 break;
             }
             if let Ok(mut ready) = timer.readable().await {
@@ -430,7 +434,11 @@ impl<D: Dial> Users<D> {
     }
 
     /// Sends a request until a response arrives or the request fails for good.
-    async fn fetch(&self, line: &Line<D::Sender>, request: &Request<()>) -> Result<Seen, Failure> {
+    async fn fetch(
+        &self,
+        line: &Line<D::Sender>,
+        request: &Request<()>,
+    ) -> Result<ResponseSummary, Failure> {
         for _ in 0..TRIES {
             let (sender, number) = self.sender(line).await?;
             let expected = self.workload.expect.body.as_deref();
@@ -439,7 +447,7 @@ impl<D: Dial> Users<D> {
                 line.forget(number);
             }
             match answer {
-                Ok(Ok(seen)) => return Ok(seen),
+                Ok(Ok(summary)) => return Ok(summary),
                 Ok(Err(RequestError::Request(failure))) => return Err(failure),
                 Ok(Err(RequestError::Connection(failure))) => {
                     line.forget(number);

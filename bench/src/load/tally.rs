@@ -52,13 +52,13 @@ impl Failure {
 
 /// Properties of a response, independent of the HTTP version.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct ResponseSummary {
     pub status: u16,
     pub length: u64,
     pub differs: bool,
 }
 
-impl Seen {
+impl ResponseSummary {
     /// Compares the response with the expectation and returns the failure if the response is wrong.
     pub(super) fn judge(self, expect: &Expect) -> Result<(), Failure> {
         if self.status != expect.status {

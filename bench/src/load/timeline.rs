@@ -162,17 +162,17 @@ impl Timeline {
 
 /// Due times of an open loop on one of its threads.
 #[derive(Debug, Clone)]
-pub(super) struct Dues {
+pub(super) struct DueTimes {
     interval: f64,
     threads: u64,
     next: u64,
 }
 
-impl Dues {
+impl DueTimes {
     /// Creates the due times of thread `thread` of `threads`. The threads together keep `rate`, evenly
     /// interleaved.
-    pub(super) fn new(rate: f64, thread: usize, threads: usize) -> Dues {
-        Dues {
+    pub(super) fn new(rate: f64, thread: usize, threads: usize) -> DueTimes {
+        DueTimes {
             interval: 1e9 / rate,
             threads: threads as u64,
             next: thread as u64,
@@ -204,10 +204,10 @@ mod tests {
     fn threads_share_the_due_times_evenly() {
         let mut all: Vec<Nanos> = Vec::new();
         for thread in 0..3 {
-            let mut dues = Dues::new(1000.0, thread, 3);
+            let mut due_times = DueTimes::new(1000.0, thread, 3);
             for _ in 0..4 {
-                all.push(dues.next());
-                dues.advance();
+                all.push(due_times.next());
+                due_times.advance();
             }
         }
         all.sort_unstable();

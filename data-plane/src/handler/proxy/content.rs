@@ -56,6 +56,14 @@ pub(super) enum TransferEnd<C> {
     GivenUp(Reject),
 }
 
+/// Bytes that a call exchanged with a member.
+pub(super) struct TransferredBytes {
+    /// Bytes of the request.
+    sent: u64,
+    /// Bytes of the response.
+    received: u64,
+}
+
 impl Transfer {
     pub(super) fn new(
         pool: &Arc<MemberPool>,
@@ -158,13 +166,12 @@ impl Transfer {
             .map(|()| TransferEnd::Broken(Reject::UPSTREAM_SLOW))
     }
 
-    /// Reports the end to the balancer, with the sent and received bytes, and breaks an incomplete response
-    /// off. Returns the completion of complete content.
-    pub(super) fn finish<C>(&mut self, end: TransferEnd<C>, bytes: (u64, u64)) -> Option<C> {
+    /// Reports the end to the balancer, with the bytes of the connection, and breaks an incomplete response off. Returns the completion of complete content.
+    pub(super) fn finish<C>(&mut self, end: TransferEnd<C>, bytes: TransferredBytes) -> Option<C> {
         let mut lease = self.lease.take();
         if let Some(lease) = &mut lease {
-            lease.add_sent(bytes.0);
-            lease.add_received(bytes.1);
+            lease.add_sent(bytes.sent);
+            lease.add_received(bytes.received);
         }
         match end {
             TransferEnd::Complete(completion) => {
@@ -451,7 +458,10 @@ impl ContentTransfer {
 
     /// Completes or breaks off the client's response.
     fn finish(&mut self, end: ContentEnd) {
-        let bytes = (self.exchange.sent_bytes(), self.exchange.received_bytes());
+        let bytes = TransferredBytes {
+            sent: self.exchange.sent_bytes(),
+            received: self.exchange.received_bytes(),
+        };
         let transfer = &mut self.transfer;
         let member = transfer.member();
         let Some(CompleteContent { has_surplus }) = transfer.finish(end, bytes) else {
@@ -545,7 +555,10 @@ impl H2ContentTransfer {
 
     /// Completes or breaks off the client's response.
     fn finish(&mut self, end: H2ContentEnd) {
-        let bytes = (self.stream.sent_bytes(), self.stream.received_bytes());
+        let bytes = TransferredBytes {
+            sent: self.stream.sent_bytes(),
+            received: self.stream.received_bytes(),
+        };
         if let Some(trailers) = self.transfer.finish(end, bytes) {
             if !trailers.is_empty() {
                 self.transfer.writer.set_trailers(trailers);
