@@ -4,21 +4,20 @@
 //! The time comes from the caller as milliseconds on the monotonic clock of the process, and nothing here
 //! waits or opens a connection. A choice holds the lock of the balancer for well below a microsecond.
 
-use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthReport, NextCheck};
+use crate::upstream::balancer::check::{CheckOutcome, DoubtChange};
+use crate::upstream::balancer::contest::{Load, Seat};
 use crate::upstream::balancer::edit::{BalancerEdit, BalancerEdits, EditError, MemberEdit};
-use crate::upstream::balancer::lease::Lease;
-use crate::upstream::balancer::member::{Member, MemberCore, SharedSettings};
+use crate::upstream::balancer::lease::{Lease, QueueTicket, WaitRefused};
+use crate::upstream::balancer::member::Member;
+use crate::upstream::balancer::member_core::{MemberCore, SharedSettings};
 use crate::upstream::balancer::place_ledger::PlaceUse;
-use crate::upstream::balancer::place_report::PlaceReport;
-use crate::upstream::balancer::report::{BalancerReport, MemberReport};
+use crate::upstream::balancer::report::{BalancerReport, MemberReport, PlaceReport};
 use crate::upstream::balancer::request::{ChooseRequest, MemberId, NoMember, SessionUse};
-use crate::upstream::balancer::seat::{Load, Seat};
 use crate::upstream::balancer::selection::Selection;
 use crate::upstream::balancer::slot_queue::{SlotQueue, WaitingRequest};
-use crate::upstream::balancer::state::{ChangeReason, CheckOutcome, MemberState, StateChange};
+use crate::upstream::balancer::state::{ChangeReason, MemberState, StateChange};
 use crate::upstream::balancer::sticky::SessionKey;
-use crate::upstream::balancer::ticket::{QueueTicket, WaitRefused};
-use crate::upstream::settings::{BalancerSettings, MemberHost, MemberUrl};
+use crate::upstream::settings::{BalancerSettings, CheckSettings, MemberHost, MemberUrl};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::heartbeat::Heartbeat;
@@ -235,7 +234,7 @@ impl Balancer {
         let member = selection.roster.member(id);
         let member = Arc::clone(member.ok_or(EditError::UnknownMember)?);
         let is_weight = matches!(edit, MemberEdit::Weight(_));
-        let change = member.change(ChangeReason::Operator, now_ms, |core| edit.apply(core));
+        let change = member.change(ChangeReason::Operator, now_ms, |core| core.edit(edit));
         member.plan_checks(0, 1, now_ms);
         if is_weight {
             selection.roster.recalculate_statuses();
@@ -391,7 +390,7 @@ fn apply_edits(
         };
         at = found;
         let member = &seats[at].member;
-        let change = |core: &mut MemberCore| edit.clone().apply(core);
+        let change = |core: &mut MemberCore| core.edit(edit.clone());
         let change = member.change(ChangeReason::Operator, now_ms, change);
         member.plan_checks(at, seats.len(), now_ms);
         changes.extend(change.map(|change| (Arc::clone(member), change)));
@@ -405,4 +404,57 @@ impl Drop for Balancer {
             member.close_pool();
         }
     }
+}
+
+/// A check to be made now, by one worker for all. Dropping the value without a result ends the check, and
+/// the next check starts at its time.
+pub struct CheckRun {
+    member: Arc<Member>,
+    settings: Arc<CheckSettings>,
+}
+
+impl CheckRun {
+    /// Starts a check of the member if a check is due at `now_ms`.
+    pub(super) fn begin(member: &Arc<Member>, now_ms: u64) -> Option<CheckRun> {
+        let settings = member.begin_check(now_ms)?;
+        Some(CheckRun {
+            member: Arc::clone(member),
+            settings,
+        })
+    }
+
+    /// Returns the member to be checked.
+    pub(crate) fn member(&self) -> &Arc<Member> {
+        &self.member
+    }
+
+    /// Returns the settings of the check.
+    pub(crate) fn settings(&self) -> &Arc<CheckSettings> {
+        &self.settings
+    }
+}
+
+impl Drop for CheckRun {
+    fn drop(&mut self) {
+        self.member.end_check();
+    }
+}
+
+/// Next step of the checks of a balancer.
+pub enum NextCheck {
+    /// A check to be made now.
+    Run(CheckRun),
+    /// The earliest time of the next check, in milliseconds on the monotonic clock.
+    At(u64),
+    /// No member has checks, or checks of all members run.
+    None,
+}
+
+/// Effects of the result of a check, or of a change by the operator.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct HealthReport {
+    /// Change of the member's state.
+    pub change: Option<StateChange>,
+    /// Beginning or end of the doubt about the checks, reported once each.
+    pub doubt: Option<DoubtChange>,
 }

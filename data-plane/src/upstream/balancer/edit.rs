@@ -1,11 +1,12 @@
 //! Changes of balancers and members by the operator at runtime: every value that Apache's balancer-manager
 //! can change. A change stays over reloads until the configuration changes the value.
 
-use crate::upstream::balancer::member::{MemberCheck, MemberCore};
 use crate::upstream::settings::{
-    AdminState, BalancingMethod, MemberRole, MemberUrl, StickySettings,
+    AdminState, BalancerSettings, BalancingMethod, CheckSettings, MemberRole, MemberUrl,
+    StickySettings,
 };
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Change of a member.
@@ -95,23 +96,6 @@ impl MemberEdit {
         };
         is_in_range.then_some(()).ok_or(EditError::OutOfRange)
     }
-
-    /// Changes the values of a member.
-    pub(super) fn apply(self, core: &mut MemberCore) {
-        let had_checks = core.check_settings().is_some();
-        match self {
-            MemberEdit::Weight(weight) => core.weight.edit(weight),
-            MemberEdit::Set(set) => core.set.edit(set),
-            MemberEdit::Route(route) => core.route.edit(route),
-            MemberEdit::Redirect(route) => core.redirect.edit(route),
-            MemberEdit::Admin(admin) => core.admin.edit(admin),
-            MemberEdit::Role(role) => core.role.edit(role),
-            MemberEdit::IgnoresErrors(ignores) => core.ignores_errors.edit(ignores),
-            MemberEdit::CheckFailed(is_failed) => core.streak.force(is_failed),
-            MemberEdit::Check(check) => core.check.edit(check),
-        }
-        core.settle(had_checks);
-    }
 }
 
 impl BalancerEdit {
@@ -123,5 +107,141 @@ impl BalancerEdit {
             BalancerEdit::Method(_) | BalancerEdit::Sticky(_) | BalancerEdit::Strict(_) => true,
         };
         is_in_range.then_some(()).ok_or(EditError::OutOfRange)
+    }
+}
+
+/// Checks of a member, as changed by the operator at runtime.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MemberCheck {
+    /// The checks of the balancer.
+    Balancer,
+    /// No checks.
+    Off,
+    /// Checks of the member's own.
+    Own(Arc<CheckSettings>),
+}
+
+/// A configured value, and the operator's change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Edited<T> {
+    configured: T,
+    edited: Option<T>,
+}
+
+impl<T: PartialEq> Edited<T> {
+    /// Creates an unchanged value.
+    pub(super) fn new(configured: T) -> Edited<T> {
+        Edited {
+            configured,
+            edited: None,
+        }
+    }
+
+    /// Returns the value in force.
+    pub(super) fn current(&self) -> &T {
+        self.edited.as_ref().unwrap_or(&self.configured)
+    }
+
+    /// Changes the value at runtime. A change to the configured value ends the change.
+    pub(super) fn edit(&mut self, value: T) {
+        self.edited = (value != self.configured).then_some(value);
+    }
+
+    /// Sets the configured value. The operator's change stays in force over reloads, until the
+    /// configuration itself changes the value.
+    pub(super) fn configure(&mut self, configured: T) {
+        if configured != self.configured {
+            *self = Edited::new(configured);
+        }
+    }
+}
+
+/// Settings of a balancer, configured and in force.
+pub(super) struct Policies {
+    method: Edited<BalancingMethod>,
+    sticky: Edited<Option<StickySettings>>,
+    attempts_max: Edited<u8>,
+    queue_timeout: Edited<Duration>,
+    /// Settings in force.
+    current: Arc<BalancerSettings>,
+}
+
+impl Policies {
+    /// Adopts the first configuration.
+    pub(super) fn new(settings: BalancerSettings) -> Policies {
+        Policies {
+            method: Edited::new(settings.method),
+            sticky: Edited::new(settings.sticky.clone()),
+            attempts_max: Edited::new(settings.retry.attempts_max),
+            queue_timeout: Edited::new(settings.connection.queue_timeout),
+            current: Arc::new(settings),
+        }
+    }
+
+    /// Returns the settings in force.
+    pub(super) fn current(&self) -> &Arc<BalancerSettings> {
+        &self.current
+    }
+
+    /// Adopts a new configuration.
+    pub(super) fn configure(&mut self, settings: BalancerSettings) {
+        self.method.configure(settings.method);
+        self.sticky.configure(settings.sticky.clone());
+        self.attempts_max.configure(settings.retry.attempts_max);
+        self.queue_timeout
+            .configure(settings.connection.queue_timeout);
+        self.put_in_force(settings);
+    }
+
+    /// Applies a change of the operator.
+    pub(super) fn edit(&mut self, edit: BalancerEdit) {
+        match edit {
+            BalancerEdit::Method(method) => self.method.edit(method),
+            BalancerEdit::Sticky(sticky) => self.sticky.edit(sticky),
+            BalancerEdit::Strict(is_strict) => {
+                let sticky = self.sticky.current().clone();
+                let sticky = sticky.map(|sticky| StickySettings {
+                    is_strict,
+                    ..sticky
+                });
+                self.sticky.edit(sticky);
+            }
+            BalancerEdit::AttemptsMax(attempts) => self.attempts_max.edit(attempts),
+            BalancerEdit::QueueTimeout(timeout) => self.queue_timeout.edit(timeout),
+        }
+        self.put_in_force(BalancerSettings::clone(&self.current));
+    }
+
+    fn put_in_force(&mut self, mut settings: BalancerSettings) {
+        settings.method = *self.method.current();
+        settings.sticky.clone_from(self.sticky.current());
+        settings.retry.attempts_max = *self.attempts_max.current();
+        settings.connection.queue_timeout = *self.queue_timeout.current();
+        self.current = Arc::new(settings);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_stays_until_the_configuration_changes() {
+        let mut value = Edited::new(1);
+        value.edit(5);
+        value.configure(1);
+        assert_eq!(*value.current(), 5);
+        value.configure(2);
+        assert_eq!(*value.current(), 2);
+        value.configure(1);
+        assert_eq!(*value.current(), 1);
+    }
+
+    #[test]
+    fn a_change_to_the_configured_value_is_no_change() {
+        let mut value = Edited::new(1);
+        value.edit(5);
+        value.edit(1);
+        assert_eq!(value, Edited::new(1));
     }
 }

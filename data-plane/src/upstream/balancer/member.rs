@@ -4,26 +4,21 @@
 //! member, and publish the [`Standing`] anew.
 
 use crate::limits::{RETRY_LINE_SECONDS, UPLOAD_TRIAL_SECONDS};
+use crate::upstream::balancer::check::{CheckOutcome, first_check_offset_ms};
+use crate::upstream::balancer::counters::{
+    LastHeartbeat, LatencyAverage, LatencyHistogram, MemberCounters,
+};
 use crate::upstream::balancer::down_watch::DownWatch;
-use crate::upstream::balancer::edited::Edited;
-use crate::upstream::balancer::ejection::{Ejection, FailedRequest, RequestFailure};
-use crate::upstream::balancer::health::CheckStreak;
-use crate::upstream::balancer::heartbeat_table::LastHeartbeat;
-use crate::upstream::balancer::latency::LatencyAverage;
-use crate::upstream::balancer::latency_histogram::LatencyHistogram;
+use crate::upstream::balancer::ejection::{FailedRequest, RequestFailure};
+use crate::upstream::balancer::member_core::{MemberCore, SharedSettings};
 use crate::upstream::balancer::place_ledger::{HeldPlace, PlaceUse};
 use crate::upstream::balancer::request::MemberId;
-use crate::upstream::balancer::schedule::{CheckPlan, first_check_offset_ms};
 use crate::upstream::balancer::slot_queue::SlotQueue;
-use crate::upstream::balancer::slow_start::WeightShare;
-use crate::upstream::balancer::standing::Standing;
 use crate::upstream::balancer::state::{
-    ChangeReason, CheckOutcome, MemberState, StateChange, StateHistory,
+    ChangeReason, MemberState, Standing, StateChange, WeightShare,
 };
 use crate::upstream::member_pool::MemberPool;
-use crate::upstream::settings::{
-    AdminState, CheckSettings, EjectionSettings, MemberRole, MemberSettings, MemberUrl,
-};
+use crate::upstream::settings::{CheckSettings, MemberSettings, MemberUrl};
 use arc_swap::ArcSwapOption;
 use base::client_network::ClientNetwork;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -90,81 +85,6 @@ pub(super) enum PlaceHolder {
 /// Trial of a member, identified by the end of the time for its verdict.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Trial(u64);
-
-/// Counters of a member since the member was added.
-#[derive(Default)]
-pub(super) struct MemberCounters {
-    /// Requests given to the member.
-    pub(super) elected: AtomicU64,
-    /// Requests given to the member after another member failed.
-    pub(super) retries: AtomicU64,
-    /// Failed requests.
-    pub(super) errors: AtomicU64,
-    /// Bytes sent to the member.
-    pub(super) sent_bytes: AtomicU64,
-    /// Bytes received from the member.
-    pub(super) received_bytes: AtomicU64,
-}
-
-/// State of a member that changes under the lock.
-pub(super) struct MemberCore {
-    pub(super) weight: Edited<u32>,
-    pub(super) set: Edited<u8>,
-    pub(super) role: Edited<MemberRole>,
-    pub(super) admin: Edited<AdminState>,
-    pub(super) route: Edited<Box<str>>,
-    pub(super) redirect: Edited<Box<str>>,
-    pub(super) ignores_errors: Edited<bool>,
-    pub(super) check: Edited<MemberCheck>,
-    /// Checks of the balancer.
-    balancer_check: Option<Arc<CheckSettings>>,
-    ejection_settings: Arc<EjectionSettings>,
-    pub(super) streak: CheckStreak,
-    pub(super) ejection: Ejection,
-    pub(super) plan: CheckPlan,
-    pub(super) history: StateHistory,
-    /// Time in milliseconds from which the member has its state: the last change, or else the addition of the member.
-    pub(super) state_since_ms: Option<u64>,
-    /// Result of the last check with its time in milliseconds; None without checks.
-    pub(super) last_check: Option<(CheckOutcome, u64)>,
-    /// Value of the signed session cookie.
-    pub(super) cookie: Option<Arc<str>>,
-}
-
-/// Checks of a member, as changed by the operator at runtime.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum MemberCheck {
-    /// The checks of the balancer.
-    Balancer,
-    /// No checks.
-    Off,
-    /// Checks of the member's own.
-    Own(Arc<CheckSettings>),
-}
-
-/// Settings that a balancer gives to all members.
-#[derive(Clone)]
-pub(super) struct SharedSettings {
-    /// Checks of the members.
-    pub(super) check: Option<Arc<CheckSettings>>,
-    /// Passive ejection.
-    pub(super) ejection: Arc<EjectionSettings>,
-    /// Largest number of tunnels and event streams at a member; None for half of the requests.
-    pub(super) tunnels: Option<usize>,
-}
-
-impl SharedSettings {
-    /// Returns the largest number of tunnels and event streams at a member.
-    fn tunnels_max(&self, settings: &MemberSettings) -> usize {
-        match settings.connections_max {
-            Some(connections) => {
-                let tunnels = self.tunnels.unwrap_or(connections / 2);
-                tunnels.clamp(1, connections.max(1))
-            }
-            None => usize::MAX,
-        }
-    }
-}
 
 impl Member {
     /// Creates a member without history.
@@ -612,81 +532,6 @@ impl Member {
 
     fn lock(&self) -> MutexGuard<'_, MemberCore> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl MemberCore {
-    fn new(settings: &MemberSettings, shared: &SharedSettings) -> MemberCore {
-        MemberCore {
-            weight: Edited::new(settings.weight),
-            set: Edited::new(settings.set),
-            role: Edited::new(settings.role),
-            admin: Edited::new(settings.admin),
-            route: Edited::new(settings.route.clone()),
-            redirect: Edited::new(settings.redirect.clone()),
-            ignores_errors: Edited::new(settings.ignores_errors),
-            check: Edited::new(MemberCheck::Balancer),
-            balancer_check: shared.check.clone(),
-            ejection_settings: Arc::clone(&shared.ejection),
-            streak: CheckStreak::default(),
-            ejection: Ejection::default(),
-            plan: CheckPlan::default(),
-            history: StateHistory::default(),
-            state_since_ms: None,
-            last_check: None,
-            cookie: None,
-        }
-    }
-
-    fn configure(&mut self, settings: &MemberSettings, shared: &SharedSettings) {
-        let had_checks = self.check_settings().is_some();
-        self.weight.configure(settings.weight);
-        self.set.configure(settings.set);
-        self.role.configure(settings.role);
-        self.admin.configure(settings.admin);
-        self.route.configure(settings.route.clone());
-        self.redirect.configure(settings.redirect.clone());
-        self.ignores_errors.configure(settings.ignores_errors);
-        self.balancer_check.clone_from(&shared.check);
-        self.ejection_settings = Arc::clone(&shared.ejection);
-        self.settle(had_checks);
-    }
-
-    /// Ends states without a cause: failed checks of a member without checks any more, and the ejection of a
-    /// member that ignores errors.
-    pub(super) fn settle(&mut self, had_checks: bool) {
-        if had_checks && self.check_settings().is_none() {
-            self.streak.force(false);
-            self.last_check = None;
-        }
-        if *self.ignores_errors.current() {
-            self.ejection.clear();
-        }
-    }
-
-    /// Returns the settings of the member's checks. A stopped member has no checks.
-    pub(super) fn check_settings(&self) -> Option<Arc<CheckSettings>> {
-        if *self.admin.current() == AdminState::Stopped {
-            return None;
-        }
-        match self.check.current() {
-            MemberCheck::Balancer => self.balancer_check.clone(),
-            MemberCheck::Off => None,
-            MemberCheck::Own(check) => Some(Arc::clone(check)),
-        }
-    }
-
-    fn standing(&self) -> Standing {
-        Standing {
-            admin: *self.admin.current(),
-            role: *self.role.current(),
-            is_check_failed: self.streak.is_failed(),
-            is_unproven: self.streak.is_unrefuted_failure() && !*self.ignores_errors.current(),
-            is_ejected: self.ejection.until_ms().is_some(),
-            has_paused_clients: self.ejection.has_paused_clients(),
-            set: *self.set.current(),
-            weight: *self.weight.current(),
-        }
     }
 }
 

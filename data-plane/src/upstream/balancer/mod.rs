@@ -7,56 +7,45 @@
 
 #[allow(clippy::module_inception)]
 mod balancer;
-mod candidates;
-mod check_run;
+mod check;
 mod contest;
+mod counters;
 mod down_watch;
 mod edit;
-mod edited;
 mod ejection;
-mod health;
-mod heartbeat_table;
-mod latency;
-mod latency_histogram;
 mod lease;
 mod member;
+mod member_core;
 mod method;
 mod place_ledger;
-mod place_report;
-mod policies;
 mod random;
 mod registry;
 mod report;
 mod request;
 mod retry_budget;
 mod roster;
-mod schedule;
-mod seat;
 mod selection;
 mod slot_queue;
-mod slow_start;
-mod standing;
 mod state;
 mod sticky;
 #[cfg(test)]
 mod test_waker;
 #[cfg(test)]
 mod tests;
-mod ticket;
 
-pub use crate::upstream::balancer::balancer::{Balancer, ReconfigureReport};
-pub use crate::upstream::balancer::check_run::{CheckRun, DoubtChange, HealthReport, NextCheck};
-pub use crate::upstream::balancer::edit::{BalancerEdit, BalancerEdits, EditError, MemberEdit};
-pub use crate::upstream::balancer::latency_histogram::{LATENCY_BUCKET_MICROS, LatencyBuckets};
-pub use crate::upstream::balancer::lease::{Lease, LeftRequest};
-pub use crate::upstream::balancer::member::{Member, MemberCheck};
-pub use crate::upstream::balancer::place_report::PlaceReport;
+pub use crate::upstream::balancer::balancer::{
+    Balancer, CheckRun, HealthReport, NextCheck, ReconfigureReport,
+};
+pub use crate::upstream::balancer::check::{CheckFailure, CheckOutcome, DoubtChange};
+pub use crate::upstream::balancer::counters::{LATENCY_BUCKET_MICROS, LatencyBuckets};
+pub use crate::upstream::balancer::edit::{
+    BalancerEdit, BalancerEdits, EditError, MemberCheck, MemberEdit,
+};
+pub use crate::upstream::balancer::lease::{Lease, LeftRequest, QueueTicket, WaitRefused, Waited};
+pub use crate::upstream::balancer::member::Member;
 pub use crate::upstream::balancer::random::client_hash;
 pub use crate::upstream::balancer::registry::Balancers;
-pub use crate::upstream::balancer::report::{BalancerReport, MemberReport};
+pub use crate::upstream::balancer::report::{BalancerReport, MemberReport, PlaceReport};
 pub use crate::upstream::balancer::request::{ChooseRequest, MemberId, NoMember, SessionUse};
-pub use crate::upstream::balancer::state::{
-    ChangeReason, CheckFailure, CheckOutcome, MemberState, StateChange, state_changes,
-};
+pub use crate::upstream::balancer::state::{ChangeReason, MemberState, StateChange, state_changes};
 pub use crate::upstream::balancer::sticky::{SessionKey, session_value};
-pub use crate::upstream::balancer::ticket::{QueueTicket, WaitRefused, Waited};

@@ -1,12 +1,14 @@
-//! State of a balancer for the command `balancer`, the status and the manager page: plain values.
+//! State of a balancer for the command `balancer`, the status, the manager page and the log: plain values.
 
-use crate::upstream::balancer::latency_histogram::LatencyBuckets;
-use crate::upstream::balancer::member::{Member, MemberCheck};
+use crate::upstream::balancer::check::CheckOutcome;
+use crate::upstream::balancer::contest::Seat;
+use crate::upstream::balancer::counters::LatencyBuckets;
+use crate::upstream::balancer::edit::MemberCheck;
+use crate::upstream::balancer::member::Member;
 use crate::upstream::balancer::request::MemberId;
-use crate::upstream::balancer::seat::Seat;
-use crate::upstream::balancer::slow_start::WeightShare;
-use crate::upstream::balancer::state::{CheckOutcome, MemberState, StateChange};
+use crate::upstream::balancer::state::{MemberState, StateChange, WeightShare};
 use crate::upstream::settings::{AdminState, BalancerSettings, MemberRole, MemberUrl};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::heartbeat::Heartbeat;
@@ -148,5 +150,44 @@ impl MemberReport {
             changes: core.history.to_vec(),
         }
         })
+    }
+}
+
+/// Places of members with `connections`, as one request finds them.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct PlaceReport {
+    /// True if free places are reserved for clients with fewer places.
+    pub is_share_taken: bool,
+    /// Places of the client.
+    pub held: usize,
+    /// Places of all clients together; None if a member has no bound.
+    pub places_max: Option<usize>,
+    /// True if the request needs the member of its session.
+    pub is_session: bool,
+    /// True if the request needs a place of tunnels.
+    pub is_tunnel: bool,
+    /// Requests that may wait.
+    pub queue_max: usize,
+}
+
+impl fmt::Display for PlaceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.is_share_taken, self.places_max) {
+            (true, Some(places_max)) => {
+                let held = self.held;
+                write!(
+                    f,
+                    "the client has its share ({held} of {places_max} places)"
+                )
+            }
+            (true, None) => f.write_str("the client has its share of the places"),
+            (false, _) if self.is_tunnel => {
+                f.write_str("every place of tunnels and event streams is taken")
+            }
+            (false, _) if self.is_session => {
+                f.write_str("every place of the session's member is taken")
+            }
+            (false, _) => f.write_str("every place is taken"),
+        }
     }
 }

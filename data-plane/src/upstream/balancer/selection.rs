@@ -2,18 +2,18 @@
 //! budget of retries and the doubt about the checks.
 
 use crate::limits::UPLOAD_TRIAL_SECONDS;
-use crate::upstream::balancer::candidates::{Candidates, Found, Readiness, UsableTerms};
-use crate::upstream::balancer::check_run::DoubtChange;
+use crate::upstream::balancer::check::DoubtChange;
 use crate::upstream::balancer::contest::Contest;
+use crate::upstream::balancer::contest::Seat;
+use crate::upstream::balancer::edit::Policies;
 use crate::upstream::balancer::lease::Lease;
 use crate::upstream::balancer::member::{Member, milliseconds};
 use crate::upstream::balancer::method::pick;
-use crate::upstream::balancer::policies::Policies;
 use crate::upstream::balancer::random::RandomSource;
 use crate::upstream::balancer::request::{ChooseRequest, MemberId, NoMember, SessionUse};
 use crate::upstream::balancer::retry_budget::RetryBudget;
+use crate::upstream::balancer::roster::{Candidates, Found, Readiness, UsableTerms};
 use crate::upstream::balancer::roster::{Roster, RosterTerms, SessionSeat};
-use crate::upstream::balancer::seat::Seat;
 use crate::upstream::balancer::sticky::{SessionKey, route_in};
 use crate::upstream::settings::BalancerSettings;
 use std::sync::Arc;

@@ -1,7 +1,9 @@
-//! State of a member for the operator, the changes of the state with their reasons, and a short history.
+//! State of a member: for the operator with the changes, their reasons and a short history, and as the [`Standing`] that a
+//! choice reads.
 
-use crate::limits::STATE_CHANGES_MAX;
-use crate::upstream::settings::AdminState;
+use crate::limits::{SLOW_START_PERCENT, STATE_CHANGES_MAX};
+use crate::upstream::balancer::check::CheckFailure;
+use crate::upstream::settings::{AdminState, MemberRole};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,56 +55,6 @@ impl MemberState {
             MemberState::CheckFailed => "check failed",
             MemberState::Disabled => "disabled",
             MemberState::Stopped => "stopped",
-        }
-    }
-}
-
-/// Result of an active check.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum CheckOutcome {
-    /// The member passed the check.
-    Passed,
-    /// The member failed the check.
-    Failed(CheckFailure),
-}
-
-impl fmt::Display for CheckOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CheckOutcome::Passed => f.write_str("passed"),
-            CheckOutcome::Failed(failure) => failure.fmt(f),
-        }
-    }
-}
-
-/// Reason for a failed check.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum CheckFailure {
-    /// No connection could be established.
-    Connection,
-    /// The member did not answer in time.
-    Timeout,
-    /// The connection ended before the end of the answer, or the answer was no HTTP response.
-    BadAnswer,
-    /// The status of the response is outside of the expected range.
-    Status(u16),
-    /// The content of the response lacks the expected text.
-    Text,
-}
-
-impl fmt::Display for CheckFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CheckFailure::Connection => f.write_str("no connection"),
-            CheckFailure::Timeout => f.write_str("timeout"),
-            CheckFailure::BadAnswer => f.write_str("bad answer"),
-            // Servers with several sites answer a Host without a site with these statuses.
-            CheckFailure::Status(status @ (404 | 421)) => write!(
-                f,
-                "status {status} (a check sends the member's address as Host unless `health` has `host`)"
-            ),
-            CheckFailure::Status(status) => write!(f, "status {status}"),
-            CheckFailure::Text => f.write_str("expected text missing"),
         }
     }
 }
@@ -197,9 +149,122 @@ impl StateHistory {
     }
 }
 
+/// State, role, set and weight of a member at one moment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Standing {
+    /// Administrative state.
+    pub(super) admin: AdminState,
+    /// Role in the set.
+    pub(super) role: MemberRole,
+    /// True if active checks failed.
+    pub(super) is_check_failed: bool,
+    /// True if active checks failed and no request has succeeded since.
+    pub(super) is_unproven: bool,
+    /// True from an ejection to the next success, also after the pause.
+    pub(super) is_ejected: bool,
+    /// True if the requests of a client may stay away from the member, although the member is usable.
+    pub(super) has_paused_clients: bool,
+    /// Number of the set.
+    pub(super) set: u8,
+    /// Weight in hundredths.
+    pub(super) weight: u32,
+}
+
+impl Standing {
+    /// Packs the standing into a word for an atomic store.
+    pub(super) fn pack(self) -> u64 {
+        let admin = match self.admin {
+            AdminState::Enabled => 0,
+            AdminState::Draining => 1,
+            AdminState::Disabled => 2,
+            AdminState::Stopped => 3,
+        };
+        let role = match self.role {
+            MemberRole::Regular => 0,
+            MemberRole::Spare => 1,
+            MemberRole::Standby => 2,
+        };
+        let flags = u64::from(self.is_check_failed)
+            | u64::from(self.is_ejected) << 1
+            | u64::from(self.is_unproven) << 2
+            | u64::from(self.has_paused_clients) << 3;
+        u64::from(self.weight) << 32 | u64::from(self.set) << 16 | flags << 4 | role << 2 | admin
+    }
+
+    /// Reads a packed word.
+    pub(super) fn unpack(word: u64) -> Standing {
+        Standing {
+            admin: match word & 3 {
+                0 => AdminState::Enabled,
+                1 => AdminState::Draining,
+                2 => AdminState::Disabled,
+                _ => AdminState::Stopped,
+            },
+            role: match word >> 2 & 3 {
+                0 => MemberRole::Regular,
+                1 => MemberRole::Spare,
+                _ => MemberRole::Standby,
+            },
+            is_check_failed: word >> 4 & 1 == 1,
+            is_ejected: word >> 5 & 1 == 1,
+            is_unproven: word >> 6 & 1 == 1,
+            has_paused_clients: word >> 7 & 1 == 1,
+            set: (word >> 16) as u8,
+            weight: (word >> 32) as u32,
+        }
+    }
+
+    /// Returns the state for the operator.
+    pub(super) fn state(self) -> MemberState {
+        MemberState::of(self.admin, self.is_check_failed, self.is_ejected)
+    }
+
+    /// Returns true if the operator lets the member get at least the requests of its sessions.
+    pub(super) fn is_allowed(self) -> bool {
+        matches!(self.admin, AdminState::Enabled | AdminState::Draining)
+    }
+}
+
+/// Share of a member's weight in thousandths, 1 to 1,000.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct WeightShare(u32);
+
+impl WeightShare {
+    /// The whole weight.
+    pub(super) const WHOLE: WeightShare = WeightShare(1_000);
+
+    /// Returns the share at `now_ms` of a member that recovered at `recovered_at_ms` (0 for a member without
+    /// a recovery), with a slow start of `duration_ms`.
+    pub(super) fn at(now_ms: u64, recovered_at_ms: u64, duration_ms: u64) -> WeightShare {
+        let elapsed_ms = now_ms.saturating_sub(recovered_at_ms);
+        if recovered_at_ms == 0 || elapsed_ms >= duration_ms {
+            return WeightShare::WHOLE;
+        }
+        let first = SLOW_START_PERCENT * 10;
+        let risen = u128::from(1_000 - first) * u128::from(elapsed_ms) / u128::from(duration_ms);
+        WeightShare((u128::from(first) + risen) as u32)
+    }
+
+    /// Returns the share in thousandths.
+    pub(super) fn thousandths(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the share of `weight`, at least 1.
+    pub(super) fn of(self, weight: u32) -> u32 {
+        match self {
+            WeightShare::WHOLE => weight.max(1),
+            WeightShare(share) => {
+                (u64::from(weight) * u64::from(share) / 1_000).clamp(1, u64::from(u32::MAX)) as u32
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn the_strongest_reason_is_the_state() {
@@ -235,5 +300,48 @@ mod tests {
         assert_eq!(times, (84..100).collect::<Vec<u64>>());
         // Other tests of the process change members as well.
         assert!(state_changes() >= before + 100);
+    }
+
+    proptest! {
+        #[test]
+        fn a_packed_standing_is_read_unchanged(
+            admin in 0..4_usize, role in 0..3_usize, is_check_failed: bool, is_ejected: bool,
+            is_unproven: bool, has_paused_clients: bool, set: u8, weight: u32,
+        ) {
+            let admins = [
+                AdminState::Enabled, AdminState::Draining, AdminState::Disabled, AdminState::Stopped,
+            ];
+            let roles = [MemberRole::Regular, MemberRole::Spare, MemberRole::Standby];
+            let standing = Standing {
+                admin: admins[admin], role: roles[role], is_check_failed, is_unproven,
+                is_ejected, has_paused_clients, set, weight,
+            };
+            prop_assert_eq!(Standing::unpack(standing.pack()), standing);
+        }
+    }
+
+    #[test]
+    fn the_share_rises_from_a_tenth_to_the_whole() {
+        let share = |now_ms| WeightShare::at(now_ms, 1_000, 10_000).thousandths();
+        assert_eq!(
+            [1_000, 6_000, 10_999, 11_000, 90_000].map(share),
+            [100, 550, 999, 1_000, 1_000]
+        );
+        // A clock that stands before the recovery.
+        assert_eq!(share(0), 100);
+    }
+
+    #[test]
+    fn a_member_without_recovery_has_the_whole_weight() {
+        assert_eq!(WeightShare::at(5, 0, 10_000), WeightShare::WHOLE);
+        assert_eq!(WeightShare::at(5, 5, 0), WeightShare::WHOLE);
+    }
+
+    #[test]
+    fn a_share_of_a_weight_is_at_least_one() {
+        assert_eq!(WeightShare(100).of(100), 10);
+        assert_eq!(WeightShare(100).of(10_000), 1_000);
+        assert_eq!(WeightShare(100).of(5), 1);
+        assert_eq!(WeightShare::WHOLE.of(0), 1);
     }
 }

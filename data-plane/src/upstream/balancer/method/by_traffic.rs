@@ -2,7 +2,7 @@
 //! equals, the first wins.
 
 use crate::upstream::balancer::contest::Contest;
-use crate::upstream::balancer::slow_start::WeightShare;
+use crate::upstream::balancer::state::WeightShare;
 
 /// Chooses a member.
 pub(super) fn pick(contest: &mut Contest<'_>) -> u16 {

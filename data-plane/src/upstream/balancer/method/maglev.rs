@@ -5,9 +5,9 @@
 
 use crate::limits::{MAGLEV_ENTRIES, MAGLEV_ENTRIES_MAX, MAGLEV_FEW_MEMBERS_MAX};
 use crate::upstream::balancer::contest::Contest;
-use crate::upstream::balancer::method::client_affinity::pick_home_or_substitute;
+use crate::upstream::balancer::contest::Seat;
+use crate::upstream::balancer::method::ip_hash::pick_home_or_substitute;
 use crate::upstream::balancer::random::{hash_bytes, mix, scale};
-use crate::upstream::balancer::seat::Seat;
 use crate::upstream::settings::MemberRole;
 
 /// Tables of a balancer, one for each set with regular members. A table has all regular members of the set,

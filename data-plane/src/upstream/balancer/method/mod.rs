@@ -3,7 +3,6 @@
 mod by_busyness;
 mod by_requests;
 mod by_traffic;
-mod client_affinity;
 mod heartbeat;
 mod ip_hash;
 mod maglev;

@@ -1,10 +1,11 @@
 //! A list of members under a virtual clock, for tests of the balancing methods.
 
 use crate::upstream::balancer::contest::Contest;
-use crate::upstream::balancer::member::{Member, SharedSettings};
+use crate::upstream::balancer::contest::{Load, Seat};
+use crate::upstream::balancer::member::Member;
+use crate::upstream::balancer::member_core::SharedSettings;
 use crate::upstream::balancer::random::{RandomSource, mix};
 use crate::upstream::balancer::request::MemberId;
-use crate::upstream::balancer::seat::{Load, Seat};
 use crate::upstream::balancer::slot_queue::SlotQueue;
 use crate::upstream::balancer::state::ChangeReason;
 use crate::upstream::settings::{
