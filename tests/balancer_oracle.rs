@@ -14,12 +14,13 @@ use std::thread;
 use std::time::Duration;
 
 use data_plane::upstream::balancer::{
-    Balancer, BalancerEdit, ChooseRequest, Lease, MemberEdit, NoMember, SessionKey,
+    BalancerEdit, ChooseRequest, MemberEdit, NoMember, SessionKey,
 };
 use data_plane::upstream::settings::{
     AdminState, BalancerSettings, BalancingMethod, EjectionSettings, MemberHost, MemberRole,
     MemberSettings, MemberUrl, StickySettings,
 };
+use data_plane::upstream::{Balancer, Lease};
 
 use crate::support::pebble::free_port;
 use crate::support::{Folder, eventually, lossy, spawn, tool};

@@ -1,6 +1,7 @@
 //! Log lines for changes of members.
 
-use crate::upstream::balancer::{Balancer, ChangeReason, DoubtChange, StateChange};
+use crate::upstream::Balancer;
+use crate::upstream::balancer::{ChangeReason, DoubtChange, StateChange};
 use crate::upstream::settings::MemberUrl;
 use log::Level;
 

@@ -8,6 +8,7 @@ use crate::limits::{
 };
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::BackendAddress;
+use crate::upstream::balancer::Connections;
 use crate::upstream::member_address::{ConnOrigin, MemberAddress};
 use crate::upstream::member_conn::MemberConn;
 use crate::upstream::member_socket::MemberWindow;
@@ -26,7 +27,7 @@ use std::time::{Duration, Instant};
 mod tests;
 
 /// Connections to one member.
-pub(crate) struct MemberPool {
+pub struct MemberPool {
     /// Host and port of the member's URL.
     pub(crate) authority: Box<[u8]>,
     /// Address of the member.
@@ -41,6 +42,18 @@ pub(crate) struct MemberPool {
     /// True after the member left the configuration or got another pool. Connections are no longer kept, and
     /// those of HTTP/2 end once they are idle.
     is_closed: AtomicBool,
+}
+
+impl Connections for MemberPool {
+    /// Closes all idle connections, and lets connections in use end with their requests. Workers close idle
+    /// connections of HTTP/2 within a second.
+    fn close_idle(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        for list in &self.idle {
+            let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
+            self.remove(&mut list, |_| true);
+        }
+    }
 }
 
 /// Time for which a connection beyond the largest number of idle connections waits for a request.
@@ -279,16 +292,6 @@ impl MemberPool {
     /// Returns true after the pool was replaced.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
-    }
-
-    /// Closes all idle connections, and lets connections in use end with their requests. Workers close idle
-    /// connections of HTTP/2 within a second.
-    pub(crate) fn close_idle(&self) {
-        self.is_closed.store(true, Ordering::Relaxed);
-        for list in &self.idle {
-            let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
-            self.remove(&mut list, |_| true);
-        }
     }
 
     /// Closes unused connections of the current worker once a second, until the worker has no idle connection.

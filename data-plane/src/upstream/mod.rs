@@ -52,9 +52,20 @@ pub(crate) use crate::upstream::h2_connecting::{H2ConnNeeds, H2Connecting};
 pub(crate) use crate::upstream::h2_mailbox::{H2Failure, ResponsePart};
 pub(crate) use crate::upstream::member_conn::MemberConn;
 pub(crate) use crate::upstream::member_connecting::MemberConnecting;
-pub(crate) use crate::upstream::member_pool::{MemberPool, close_idle_members};
+pub use crate::upstream::member_pool::MemberPool;
+pub(crate) use crate::upstream::member_pool::close_idle_members;
 pub(crate) use crate::upstream::member_socket::MemberWindow;
 pub(crate) use crate::upstream::member_tls_failure::MemberTlsFailure;
 pub use crate::upstream::plan::BalancerPlan;
 pub use crate::upstream::pool::{Backend, Backends, ReusePolicy};
 pub(crate) use crate::upstream::receive_buffer::with_receive_buffer;
+
+/// Balancer whose members have pools of connections.
+pub type Balancer = balancer::Balancer<MemberPool>;
+pub type Balancers = balancer::Balancers<MemberPool>;
+pub type Member = balancer::Member<MemberPool>;
+pub(crate) type CheckRun = balancer::CheckRun<MemberPool>;
+pub(crate) type Lease = balancer::Lease<MemberPool>;
+pub(crate) type LeftRequest = balancer::LeftRequest<MemberPool>;
+pub(crate) type QueueTicket = balancer::QueueTicket<MemberPool>;
+pub(crate) type ReconfigureReport = balancer::ReconfigureReport<MemberPool>;

@@ -2,10 +2,10 @@
 
 use crate::tls::TlsEndpoint;
 use crate::upstream::MemberPool;
-use crate::upstream::balancer::{Balancer, Balancers, ReconfigureReport};
 use crate::upstream::member_address::MemberAddress;
 use crate::upstream::resolver::Resolver;
 use crate::upstream::settings::{BalancerSettings, MemberUrl};
+use crate::upstream::{Balancer, Balancers, ReconfigureReport};
 use std::sync::Arc;
 
 /// Balancer as planned by one World. The plan is put in force when the World is served.
@@ -68,6 +68,7 @@ impl BalancerPlan {
             .reconfigure_prepared(settings, &edits, now_ms, |member| {
                 let pool = self.pools.iter().find(|(url, _)| url == member.url());
                 if let Some((_, pool)) = pool {
+                    pool.register();
                     member.set_pool(Arc::clone(pool));
                 }
             })

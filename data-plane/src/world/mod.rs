@@ -24,7 +24,7 @@ use crate::ledger::route_counters::{RouteCounters, RouteLedger};
 use crate::limits::Limits;
 use crate::site::{ReleaseRules, Site, SiteRules};
 use crate::tls::{PendingChallenges, SiteIdentity, Tls, TlsClient};
-use crate::upstream::balancer::Balancers;
+use crate::upstream::Balancers;
 use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt};
 use crate::world::allow_list::AllowList;
 use crate::world::log_skip::{SkipRule, StatusSet};

@@ -9,7 +9,7 @@ use base::clock::monotonic_ms;
 use base::log::Sink;
 use data_plane::hits::SiteHits;
 use data_plane::ledger::route_counters::RouteCounters;
-use data_plane::upstream::balancer::Balancer;
+use data_plane::upstream::Balancer;
 use data_plane::upstream::settings::BalancerSettings;
 use data_plane::upstream::{Backend, BackendAddress, BalancerPlan, ReusePolicy};
 use data_plane::world::{AccessLog, BackendReuse, SiteCounts};

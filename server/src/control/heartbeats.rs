@@ -9,7 +9,7 @@ use base::clock::monotonic_ms;
 use base::sys;
 use base::task;
 use data_plane::limits::HEARTBEAT_BYTES_MAX;
-use data_plane::upstream::balancer::Balancers;
+use data_plane::upstream::Balancers;
 use data_plane::upstream::resolver::Resolver;
 use socket2::SockRef;
 use std::io;

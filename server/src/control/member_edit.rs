@@ -4,7 +4,7 @@ use crate::admin::balancers::BalancerList;
 use crate::admin::member_name::find_balancer;
 use crate::control::limits::{MEMBER_WAIT_POLL_MILLISECONDS, MEMBER_WAIT_SECONDS_MAX};
 use base::clock::{monotonic_ms, monotonic_origin_unix_ms};
-use data_plane::upstream::balancer::{Balancer, Member};
+use data_plane::upstream::{Balancer, Member};
 use data_plane::world::World;
 use std::sync::Arc;
 use std::time::Duration;

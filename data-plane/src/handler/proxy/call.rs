@@ -17,10 +17,12 @@ use crate::ledger::access_log::MemberCall;
 use crate::ledger::shared_limit::SharedLimit;
 use crate::limits::{GRPC_PAUSE_SECONDS, PROXY_REFUSALS_MAX, TUNNEL_CLAIM_MILLISECONDS};
 use crate::upstream::balancer::{
-    ChooseRequest, Lease, LeftRequest, Member, MemberId, NoMember, PlaceReport, QueueTicket,
-    SessionUse, WaitRefused, Waited, client_hash, session_value,
+    ChooseRequest, MemberId, NoMember, PlaceReport, SessionUse, WaitRefused, Waited, client_hash,
+    session_value,
 };
-use crate::upstream::{H2Connecting, MemberConnecting};
+use crate::upstream::{
+    H2Connecting, Lease, LeftRequest, Member, MemberConnecting, MemberPool, QueueTicket,
+};
 use base::clock::monotonic_ms;
 use base::coarse_timer::CoarseTimer;
 use std::future::Future;
@@ -220,7 +222,7 @@ impl ProxyCall {
     /// Calls `ask` with the balancer and the question for a member.
     pub(super) fn with_question<T>(
         &self,
-        ask: impl FnOnce(&crate::upstream::balancer::Balancer, &ChooseRequest<'_>) -> T,
+        ask: impl FnOnce(&crate::upstream::Balancer, &ChooseRequest<'_>) -> T,
     ) -> T {
         let route = &*self.route;
         // The operator may change the sessions at runtime.
@@ -376,7 +378,7 @@ impl ProxyCall {
 
 impl QueuedRequest {
     /// Polls the wait for a member. A request for a tunnel claims the place of a silent tunnel once in a while.
-    fn poll(&mut self, route: &ProxyRoute, cx: &mut Context<'_>) -> Poll<Waited> {
+    fn poll(&mut self, route: &ProxyRoute, cx: &mut Context<'_>) -> Poll<Waited<MemberPool>> {
         let waited = Pin::new(&mut self.ticket).poll(cx);
         if waited.is_pending() && self.ticket.is_tunnel() {
             let pause = Duration::from_millis(TUNNEL_CLAIM_MILLISECONDS);

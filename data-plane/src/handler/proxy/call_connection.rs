@@ -8,7 +8,7 @@ use crate::handler::proxy::h2_attempt::H2Attempt;
 use crate::handler::proxy::{failure, place, request_head};
 use crate::ledger::body_memory::BodyReservation;
 use crate::limits::H2_MEMBER_SHARED_HEAD_BYTES_MAX;
-use crate::upstream::balancer::Lease;
+use crate::upstream::Lease;
 use crate::upstream::settings::ProxyHeaderVersion;
 use crate::upstream::{
     ConnectFault, H2ConnNeeds, H2Connecting, H2MemberConn, MemberConn, MemberConnecting, MemberPool,

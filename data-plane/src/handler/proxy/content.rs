@@ -10,7 +10,7 @@ use crate::handler::proxy::place::PlacePace;
 use crate::handler::proxy::route::ProxyRoute;
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::COPIED_REST_BYTES_MIN;
-use crate::upstream::balancer::Lease;
+use crate::upstream::Lease;
 use crate::upstream::{
     self, H2Failure, H2RequestStream, MemberPool, ResponsePart, with_receive_buffer,
 };

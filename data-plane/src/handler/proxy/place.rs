@@ -25,7 +25,8 @@ use crate::limits::{
     PIPE_BYTES_MIN, PROXY_SHORTAGE_COMPLAINT_SECONDS, PROXY_SHORTAGE_PAUSE_MILLISECONDS,
     PROXY_SHORTAGE_WAIT_MILLISECONDS, READ_BUFFER_BYTES,
 };
-use crate::upstream::balancer::{Lease, MemberId};
+use crate::upstream::Lease;
+use crate::upstream::balancer::MemberId;
 use crate::upstream::{ConnectFault, MemberConn, MemberWindow};
 use base::clock::monotonic_ms;
 use std::pin::Pin;

@@ -7,7 +7,7 @@ use crate::handler::proxy::response_head;
 use crate::handler::proxy::route::{ForwardedHost, ProxyRoute};
 use crate::handler::{Request, Response, ResponseBody};
 use crate::ledger::access_log::MemberCall;
-use crate::upstream::balancer::Lease;
+use crate::upstream::Lease;
 use base::clock::monotonic_ms_at;
 use std::cell::Cell;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! The file is short so that every other file of the room can import it.
 
 use crate::ledger::shared_limit::RefusalCounters;
-use crate::upstream::balancer::Balancer;
+use crate::upstream::Balancer;
 use std::sync::Arc;
 use wire::path_readings::Slashes;
 

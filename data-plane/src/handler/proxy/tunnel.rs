@@ -4,7 +4,7 @@
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::PROXY_UNSENT_BYTES_MAX;
-use crate::upstream::balancer::Lease;
+use crate::upstream::Lease;
 use crate::upstream::{MemberConn, with_receive_buffer};
 use base::clock::monotonic_ms;
 use std::future::Future;

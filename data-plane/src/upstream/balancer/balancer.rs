@@ -8,7 +8,7 @@ use crate::upstream::balancer::check::{CheckOutcome, DoubtChange};
 use crate::upstream::balancer::contest::{Load, Seat};
 use crate::upstream::balancer::edit::{BalancerEdit, BalancerEdits, EditError, MemberEdit};
 use crate::upstream::balancer::lease::{Lease, QueueTicket, WaitRefused};
-use crate::upstream::balancer::member::Member;
+use crate::upstream::balancer::member::{Connections, Member};
 use crate::upstream::balancer::member_core::{MemberCore, SharedSettings};
 use crate::upstream::balancer::place_ledger::PlaceUse;
 use crate::upstream::balancer::report::{BalancerReport, MemberReport, PlaceReport};
@@ -23,27 +23,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::heartbeat::Heartbeat;
 
 /// A balancer with its members.
-pub struct Balancer {
+pub struct Balancer<C: Connections> {
     name: Box<str>,
     key: SessionKey,
     /// Requests that wait for a busy member.
-    queue: Arc<SlotQueue<Arc<Member>>>,
-    selection: Mutex<Selection>,
+    queue: Arc<SlotQueue<Arc<Member<C>>>>,
+    selection: Mutex<Selection<C>>,
 }
 
 /// Effects of a new configuration.
-#[derive(Default)]
-pub struct ReconfigureReport {
+pub struct ReconfigureReport<C> {
     /// Members with a changed state, and the changes.
-    pub changes: Vec<(Arc<Member>, StateChange)>,
+    pub changes: Vec<(Arc<Member<C>>, StateChange)>,
     /// Beginning or end of the doubt about the checks.
     pub doubt: Option<DoubtChange>,
 }
 
-impl Balancer {
+impl<C: Connections> Balancer<C> {
     /// Creates a balancer with its first configuration. `key` signs the session cookies, and `seed` starts
     /// the random numbers of the balancing methods.
-    pub fn new(settings: BalancerSettings, key: &SessionKey, seed: u64, now_ms: u64) -> Balancer {
+    pub fn new(
+        settings: BalancerSettings,
+        key: &SessionKey,
+        seed: u64,
+        now_ms: u64,
+    ) -> Balancer<C> {
         let balancer = Balancer {
             name: settings.name.clone(),
             key: key.clone(),
@@ -66,7 +70,11 @@ impl Balancer {
 
     /// Replaces the list of members and all settings. Members with known URLs keep their state, and the
     /// operator's changes stay in force where the configuration did not change.
-    pub(crate) fn reconfigure(&self, settings: BalancerSettings, now_ms: u64) -> ReconfigureReport {
+    pub(crate) fn reconfigure(
+        &self,
+        settings: BalancerSettings,
+        now_ms: u64,
+    ) -> ReconfigureReport<C> {
         self.reconfigure_prepared(settings, &BalancerEdits::default(), now_ms, |_| {})
     }
 
@@ -78,8 +86,8 @@ impl Balancer {
         settings: BalancerSettings,
         edits: &BalancerEdits,
         now_ms: u64,
-        prepare: impl Fn(&Member),
-    ) -> ReconfigureReport {
+        prepare: impl Fn(&Member<C>),
+    ) -> ReconfigureReport<C> {
         let mut selection = self.lock();
         let old_method = selection.policies.current().method;
         let shared = SharedSettings {
@@ -108,7 +116,7 @@ impl Balancer {
         let places = settings.members.iter().map(|member| member.connections_max);
         self.queue.set_places(places.sum());
         let kept =
-            |member: &Arc<Member>| seats.iter().any(|seat| Arc::ptr_eq(&seat.member, member));
+            |member: &Arc<Member<C>>| seats.iter().any(|seat| Arc::ptr_eq(&seat.member, member));
         let former = selection.roster.seats().iter().map(|seat| &seat.member);
         former
             .filter(|member| !kept(member))
@@ -126,7 +134,7 @@ impl Balancer {
     }
 
     /// Chooses a member for a request, and counts the request until the end of the lease.
-    pub fn choose(&self, request: &ChooseRequest<'_>) -> Result<Lease, NoMember> {
+    pub fn choose(&self, request: &ChooseRequest<'_>) -> Result<Lease<C>, NoMember> {
         let mut selection = self.lock();
         if request.tried.is_empty() {
             selection.count_request(request);
@@ -140,7 +148,7 @@ impl Balancer {
         &self,
         request: &ChooseRequest<'_>,
         session_member: Option<MemberId>,
-    ) -> Result<QueueTicket, WaitRefused> {
+    ) -> Result<QueueTicket<C>, WaitRefused> {
         let (queue_max, is_sticky, usable) = {
             let selection = self.lock();
             let is_sticky = selection.policies.current().sticky.is_some();
@@ -173,7 +181,7 @@ impl Balancer {
     }
 
     /// Tells a silent tunnel to end, in favour of a request that has waited for a place of tunnels.
-    pub(crate) fn claim_tunnel(&self, ticket: &QueueTicket, now_ms: u64) {
+    pub(crate) fn claim_tunnel(&self, ticket: &QueueTicket<C>, now_ms: u64) {
         let usable = usable(&self.lock());
         ticket.claim_tunnel(&usable, now_ms);
     }
@@ -198,7 +206,7 @@ impl Balancer {
     }
 
     /// Returns the member of the request's session, usable or not.
-    pub(crate) fn session_member(&self, request: &ChooseRequest<'_>) -> Option<Arc<Member>> {
+    pub(crate) fn session_member(&self, request: &ChooseRequest<'_>) -> Option<Arc<Member<C>>> {
         self.lock().session_member(request.session?)
     }
 
@@ -209,14 +217,14 @@ impl Balancer {
     }
 
     /// Returns the members of the list.
-    pub fn members(&self) -> Vec<Arc<Member>> {
+    pub fn members(&self) -> Vec<Arc<Member<C>>> {
         let selection = self.lock();
         let seats = selection.roster.seats().iter();
         seats.map(|seat| Arc::clone(&seat.member)).collect()
     }
 
     /// Returns the member with a URL.
-    pub fn member(&self, url: &MemberUrl) -> Option<Arc<Member>> {
+    pub fn member(&self, url: &MemberUrl) -> Option<Arc<Member<C>>> {
         let selection = self.lock();
         let seat = selection.roster.find_url(url)?;
         Some(Arc::clone(&seat.member))
@@ -261,7 +269,7 @@ impl Balancer {
 
     /// Starts the check that has been due for the longest time, or returns the time of the next check. The
     /// order gives every member its turn, even if more checks are due than the caller can make.
-    pub(crate) fn next_check(&self, now_ms: u64) -> NextCheck {
+    pub(crate) fn next_check(&self, now_ms: u64) -> NextCheck<C> {
         let members = self.members().into_iter();
         let planned = members.filter_map(|member| {
             let at_ms = member.read(|core| core.plan.next_at_ms())?;
@@ -280,7 +288,7 @@ impl Balancer {
     /// goes down.
     pub(crate) fn finish_check(
         &self,
-        run: CheckRun,
+        run: CheckRun<C>,
         outcome: CheckOutcome,
         now_ms: u64,
     ) -> HealthReport {
@@ -297,8 +305,8 @@ impl Balancer {
     /// Decides anew about the doubt after a change, and wakes the requests that the change concerns.
     fn settle_change(
         &self,
-        mut selection: MutexGuard<'_, Selection>,
-        changed: Option<(&Member, StateChange)>,
+        mut selection: MutexGuard<'_, Selection<C>>,
+        changed: Option<(&Member<C>, StateChange)>,
     ) -> Option<DoubtChange> {
         let doubt = selection.update_doubt();
         let are_checks_doubted = selection.are_checks_doubted;
@@ -333,7 +341,7 @@ impl Balancer {
         let from = from.to_canonical();
         let members = self.members().into_iter();
         let is_announced = |port: u16| heartbeat.port.is_none_or(|announced| announced == port);
-        let is_sender = |member: &Arc<Member>| match &member.url().host {
+        let is_sender = |member: &Arc<Member<C>>| match &member.url().host {
             MemberHost::Address(address) => {
                 address.ip().to_canonical() == from && is_announced(address.port())
             }
@@ -360,7 +368,7 @@ impl Balancer {
     }
 
     /// Returns the state under the lock.
-    fn lock(&self) -> MutexGuard<'_, Selection> {
+    fn lock(&self) -> MutexGuard<'_, Selection<C>> {
         self.selection
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -368,18 +376,18 @@ impl Balancer {
 }
 
 /// Returns the use of each member that may serve a waiting request.
-fn usable(selection: &Selection) -> Vec<PlaceUse> {
+fn usable<C>(selection: &Selection<C>) -> Vec<PlaceUse> {
     let members = selection.roster.seats().iter().map(|seat| &seat.member);
     let usable = members.filter(|member| member.may_hand_over());
     usable.map(|member| member.place_use()).collect()
 }
 
 /// Applies the operator's changes to the members of a new list, and adds the changed states to `changes`.
-fn apply_edits(
-    seats: &[Seat],
+fn apply_edits<C>(
+    seats: &[Seat<C>],
     edits: &BalancerEdits,
     now_ms: u64,
-    changes: &mut Vec<(Arc<Member>, StateChange)>,
+    changes: &mut Vec<(Arc<Member<C>>, StateChange)>,
 ) {
     // The edits mostly have the order of the members, so the search goes on at the last member.
     let mut at = 0;
@@ -397,7 +405,7 @@ fn apply_edits(
     }
 }
 
-impl Drop for Balancer {
+impl<C: Connections> Drop for Balancer<C> {
     /// Closes the idle connections to the members of a balancer that left the configuration.
     fn drop(&mut self) {
         for member in self.members() {
@@ -408,14 +416,14 @@ impl Drop for Balancer {
 
 /// A check to be made now, by one worker for all. Dropping the value without a result ends the check, and
 /// the next check starts at its time.
-pub struct CheckRun {
-    member: Arc<Member>,
+pub struct CheckRun<C> {
+    member: Arc<Member<C>>,
     settings: Arc<CheckSettings>,
 }
 
-impl CheckRun {
+impl<C> CheckRun<C> {
     /// Starts a check of the member if a check is due at `now_ms`.
-    pub(super) fn begin(member: &Arc<Member>, now_ms: u64) -> Option<CheckRun> {
+    pub(super) fn begin(member: &Arc<Member<C>>, now_ms: u64) -> Option<CheckRun<C>> {
         let settings = member.begin_check(now_ms)?;
         Some(CheckRun {
             member: Arc::clone(member),
@@ -424,7 +432,7 @@ impl CheckRun {
     }
 
     /// Returns the member to be checked.
-    pub(crate) fn member(&self) -> &Arc<Member> {
+    pub(crate) fn member(&self) -> &Arc<Member<C>> {
         &self.member
     }
 
@@ -434,16 +442,16 @@ impl CheckRun {
     }
 }
 
-impl Drop for CheckRun {
+impl<C> Drop for CheckRun<C> {
     fn drop(&mut self) {
         self.member.end_check();
     }
 }
 
 /// Next step of the checks of a balancer.
-pub enum NextCheck {
+pub enum NextCheck<C> {
     /// A check to be made now.
-    Run(CheckRun),
+    Run(CheckRun<C>),
     /// The earliest time of the next check, in milliseconds on the monotonic clock.
     At(u64),
     /// No member has checks, or checks of all members run.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A choice to be made by a balancing method.
-pub(super) struct Contest<'a> {
+pub(super) struct Contest<'a, C> {
     /// All members of the balancer.
-    pub(super) seats: &'a mut [Seat],
+    pub(super) seats: &'a mut [Seat<C>],
     /// Numbers of the members to choose from, at least one, in Apache's order.
     pub(super) candidates: &'a [u16],
     /// Numbers of the regular members of the set that are unusable.
@@ -29,9 +29,9 @@ pub(super) struct Contest<'a> {
     pub(super) random: &'a mut RandomSource,
 }
 
-impl Contest<'_> {
+impl<C> Contest<'_, C> {
     /// Returns a member.
-    pub(super) fn seat(&self, index: u16) -> &Seat {
+    pub(super) fn seat(&self, index: u16) -> &Seat<C> {
         &self.seats[usize::from(index)]
     }
 
@@ -44,9 +44,9 @@ impl Contest<'_> {
 }
 
 /// A member in the frozen list of a balancer.
-pub(super) struct Seat {
+pub(super) struct Seat<C> {
     /// The member.
-    pub(super) member: Arc<Member>,
+    pub(super) member: Arc<Member<C>>,
     /// State of the balancing methods.
     pub(super) load: Load,
     /// Route of the member in sessions; the empty text for no route.
@@ -79,11 +79,11 @@ pub(super) struct TrafficLoad {
     covered_bytes: u64,
 }
 
-impl Seat {
+impl<C> Seat<C> {
     /// Creates a seat. The routes and the cookie follow with [`Roster::new`].
     ///
     /// [`Roster::new`]: crate::upstream::balancer::roster::Roster::new
-    pub(super) fn new(member: Arc<Member>, load: Load) -> Seat {
+    pub(super) fn new(member: Arc<Member<C>>, load: Load) -> Seat<C> {
         Seat {
             member,
             load,

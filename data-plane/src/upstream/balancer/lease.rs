@@ -17,8 +17,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 /// Use of a member for one request. Dropping the lease ends the request, with or without a report.
-pub struct Lease {
-    member: Arc<Member>,
+pub struct Lease<C> {
+    member: Arc<Member<C>>,
     holder: PlaceHolder,
     /// Number of ejections of the member at the time of the choice.
     ejections: u32,
@@ -34,13 +34,13 @@ pub struct Lease {
 }
 
 /// A request that a member left without a byte of an answer.
-pub struct LeftRequest {
-    member: Arc<Member>,
+pub struct LeftRequest<C> {
+    member: Arc<Member<C>>,
     ejections: u32,
     client: u64,
 }
 
-impl LeftRequest {
+impl<C> LeftRequest<C> {
     /// Records that another member answered the request.
     pub(crate) fn record_answer_elsewhere(&self, now_ms: u64) {
         self.member
@@ -48,16 +48,16 @@ impl LeftRequest {
     }
 }
 
-impl Lease {
+impl<C> Lease<C> {
     /// Creates the lease of a request that the caller has counted by [`Member::try_enter`].
     pub(super) fn of_counted(
-        member: Arc<Member>,
+        member: Arc<Member<C>>,
         holder: PlaceHolder,
         session: SessionUse,
         cookie: Option<Arc<str>>,
         trial: Option<Trial>,
         requester: Requester,
-    ) -> Lease {
+    ) -> Lease<C> {
         member.counters.elected.fetch_add(1, Relaxed);
         if requester.is_retry {
             member.counters.retries.fetch_add(1, Relaxed);
@@ -75,12 +75,12 @@ impl Lease {
         }
     }
 
-    pub fn member(&self) -> &Arc<Member> {
+    pub fn member(&self) -> &Arc<Member<C>> {
         &self.member
     }
 
     /// Returns the request, to be reported again once another member has answered it.
-    pub(crate) fn left_request(&self) -> LeftRequest {
+    pub(crate) fn left_request(&self) -> LeftRequest<C> {
         LeftRequest {
             member: Arc::clone(&self.member),
             ejections: self.ejections,
@@ -274,7 +274,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl<C> Drop for Lease<C> {
     fn drop(&mut self) {
         self.end_watch();
         self.end_trial();
@@ -284,7 +284,7 @@ impl Drop for Lease {
 }
 
 /// Hands the place of a request at a member to a waiting request, or frees the place.
-fn release_place(member: &Arc<Member>, holder: PlaceHolder) {
+fn release_place<C>(member: &Arc<Member<C>>, holder: PlaceHolder) {
     let queue = &member.queue;
     let mut is_promised = false;
     if let PlaceHolder::Client(mut held) = holder {
@@ -304,7 +304,7 @@ fn release_place(member: &Arc<Member>, holder: PlaceHolder) {
 }
 
 /// Offers the free places of a member to waiting requests.
-fn offer_free(member: &Arc<Member>) {
+fn offer_free<C>(member: &Arc<Member<C>>) {
     let queue = &member.queue;
     if !queue.has_waiting() {
         return;
@@ -320,33 +320,33 @@ fn offer_free(member: &Arc<Member>) {
 }
 
 /// Hands a place that stays counted to a waiting request. Returns false if no request may take the place.
-fn hand_over(member: &Arc<Member>) -> bool {
+fn hand_over<C>(member: &Arc<Member<C>>) -> bool {
     let without = member.place_use().without_one();
     member.queue.offer(without, || Some(Arc::clone(member)))
 }
 
 /// Future of a member for a request in the queue. Dropping the ticket leaves the queue. The caller bounds
 /// the wait by the `queue_timeout` of the balancer.
-pub struct QueueTicket {
-    queue: Arc<SlotQueue<Arc<Member>>>,
+pub struct QueueTicket<C> {
+    queue: Arc<SlotQueue<Arc<Member<C>>>>,
     client: ClientNetwork,
     is_tunnel: bool,
-    place: Place,
+    place: Place<C>,
     session: SessionUse,
     requester: Requester,
 }
 
-enum Place {
+enum Place<C> {
     /// The request got a member while it joined the queue.
-    Served(Box<Lease>),
+    Served(Box<Lease<C>>),
     Waiting(WaitNumber),
     Left,
 }
 
 /// Result of the wait for a member.
-pub enum Waited {
+pub enum Waited<C> {
     /// A member for the request.
-    Lease(Lease),
+    Lease(Lease<C>),
     /// The members changed. The caller chooses again.
     ChooseAgain,
     /// The queue is full, and the request made room for a request of a client with fewer waiting requests.
@@ -362,15 +362,15 @@ pub enum WaitRefused {
     NoMember(NoMember),
 }
 
-impl QueueTicket {
+impl<C> QueueTicket<C> {
     /// Creates the ticket of a request that waits.
     pub(super) fn waiting(
-        queue: &Arc<SlotQueue<Arc<Member>>>,
+        queue: &Arc<SlotQueue<Arc<Member<C>>>>,
         request: &WaitingRequest<'_>,
         number: WaitNumber,
         session: SessionUse,
         requester: Requester,
-    ) -> QueueTicket {
+    ) -> QueueTicket<C> {
         QueueTicket {
             queue: Arc::clone(queue),
             client: request.client,
@@ -382,7 +382,7 @@ impl QueueTicket {
     }
 
     /// Records that the request got a member in the meantime, and leaves the queue.
-    pub(super) fn serve(&mut self, lease: Lease) {
+    pub(super) fn serve(&mut self, lease: Lease<C>) {
         self.leave();
         self.place = Place::Served(Box::new(lease));
     }
@@ -399,7 +399,7 @@ impl QueueTicket {
         }
     }
 
-    fn lease(&self, member: Arc<Member>) -> Lease {
+    fn lease(&self, member: Arc<Member<C>>) -> Lease<C> {
         let cookie = match self.session {
             SessionUse::Changed => member.read(|core| core.cookie.clone()),
             SessionUse::None | SessionUse::Kept => None,
@@ -427,10 +427,10 @@ impl QueueTicket {
     }
 }
 
-impl Future for QueueTicket {
-    type Output = Waited;
+impl<C> Future for QueueTicket<C> {
+    type Output = Waited<C>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Waited> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Waited<C>> {
         match std::mem::replace(&mut self.place, Place::Left) {
             Place::Served(lease) => Poll::Ready(Waited::Lease(*lease)),
             Place::Left => Poll::Ready(Waited::ChooseAgain),
@@ -449,7 +449,7 @@ impl Future for QueueTicket {
     }
 }
 
-impl Drop for QueueTicket {
+impl<C> Drop for QueueTicket<C> {
     fn drop(&mut self) {
         self.leave();
     }

@@ -17,7 +17,6 @@ use crate::upstream::balancer::slot_queue::SlotQueue;
 use crate::upstream::balancer::state::{
     ChangeReason, MemberState, Standing, StateChange, WeightShare,
 };
-use crate::upstream::member_pool::MemberPool;
 use crate::upstream::settings::{CheckSettings, MemberSettings, MemberUrl};
 use arc_swap::ArcSwapOption;
 use base::client_network::ClientNetwork;
@@ -25,8 +24,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// Connections to a member. The user of the balancer makes and takes the connections; the balancer says when the member
+/// gets no further requests.
+pub trait Connections {
+    /// Closes the idle connections, and lets no connection become idle from now on.
+    fn close_idle(&self);
+}
+
 /// A member of a balancer, shared by all workers.
-pub struct Member {
+pub struct Member<C> {
     id: MemberId,
     url: MemberUrl,
     /// URL as text, for the log.
@@ -66,11 +72,11 @@ pub struct Member {
     /// Last heartbeat for the method `heartbeat`.
     pub(super) heartbeat: LastHeartbeat,
     /// Connections to the member; None before the first World with the member is served.
-    pool: ArcSwapOption<MemberPool>,
+    pool: ArcSwapOption<C>,
     /// Requests that wait for an answer.
     pub(super) down_watch: DownWatch,
     /// Requests that wait for a slot of any member of the balancer.
-    pub(super) queue: Arc<SlotQueue<Arc<Member>>>,
+    pub(super) queue: Arc<SlotQueue<Arc<Member<C>>>>,
     core: Mutex<MemberCore>,
 }
 
@@ -86,14 +92,14 @@ pub(super) enum PlaceHolder {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Trial(u64);
 
-impl Member {
+impl<C> Member<C> {
     /// Creates a member without history.
     pub(super) fn new(
         id: MemberId,
         settings: &MemberSettings,
         shared: &SharedSettings,
-        queue: &Arc<SlotQueue<Arc<Member>>>,
-    ) -> Member {
+        queue: &Arc<SlotQueue<Arc<Member<C>>>>,
+    ) -> Member<C> {
         let core = MemberCore::new(settings, shared);
         Member {
             id,
@@ -139,13 +145,15 @@ impl Member {
     }
 
     /// Returns the connections to the member.
-    pub(crate) fn pool(&self) -> Option<Arc<MemberPool>> {
+    pub(crate) fn pool(&self) -> Option<Arc<C>> {
         self.pool.load_full()
     }
 
     /// Replaces the connections to the member. Idle connections of the former pool are closed.
-    pub(crate) fn set_pool(&self, pool: Arc<MemberPool>) {
-        pool.register();
+    pub(crate) fn set_pool(&self, pool: Arc<C>)
+    where
+        C: Connections,
+    {
         let former = self.pool.swap(Some(Arc::clone(&pool)));
         if let Some(former) = former.filter(|former| !Arc::ptr_eq(former, &pool)) {
             former.close_idle();
@@ -153,7 +161,10 @@ impl Member {
     }
 
     /// Closes the idle connections to the member, which left the configuration.
-    pub(super) fn close_pool(&self) {
+    pub(super) fn close_pool(&self)
+    where
+        C: Connections,
+    {
         if let Some(pool) = self.pool() {
             pool.close_idle();
         }

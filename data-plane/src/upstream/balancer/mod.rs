@@ -42,7 +42,7 @@ pub use crate::upstream::balancer::edit::{
     BalancerEdit, BalancerEdits, EditError, MemberCheck, MemberEdit,
 };
 pub use crate::upstream::balancer::lease::{Lease, LeftRequest, QueueTicket, WaitRefused, Waited};
-pub use crate::upstream::balancer::member::Member;
+pub use crate::upstream::balancer::member::{Connections, Member};
 pub use crate::upstream::balancer::random::client_hash;
 pub use crate::upstream::balancer::registry::Balancers;
 pub use crate::upstream::balancer::report::{BalancerReport, MemberReport, PlaceReport};

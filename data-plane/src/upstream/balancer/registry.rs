@@ -2,6 +2,7 @@
 
 use crate::upstream::balancer::balancer::Balancer;
 use crate::upstream::balancer::edit::BalancerEdits;
+use crate::upstream::balancer::member::Connections;
 use crate::upstream::balancer::sticky::SessionKey;
 use crate::upstream::settings::BalancerSettings;
 use std::net::IpAddr;
@@ -9,18 +10,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use wire::heartbeat::Heartbeat;
 
 /// Registry of all balancers, with one entry for each name.
-pub struct Balancers {
+pub struct Balancers<C: Connections> {
     key: SessionKey,
     /// Seed of the random numbers of new balancers.
     seed: u64,
-    all: Mutex<Vec<Weak<Balancer>>>,
+    all: Mutex<Vec<Weak<Balancer<C>>>>,
     /// Changes of the operator by the name of the balancer.
     edits: Mutex<Vec<(Box<str>, Arc<BalancerEdits>)>>,
 }
 
-impl Balancers {
+impl<C: Connections> Balancers<C> {
     /// Creates an empty registry. `key` signs the session cookies of all balancers.
-    pub fn new(key: SessionKey, seed: u64) -> Balancers {
+    pub fn new(key: SessionKey, seed: u64) -> Balancers<C> {
         Balancers {
             key,
             seed,
@@ -32,7 +33,7 @@ impl Balancers {
     /// Returns the registered balancer with the name of `settings`, else a new balancer. A registered
     /// balancer keeps its settings until [`Balancer::reconfigure`] is called. The registry stays as it is:
     /// [`Balancers::register`] adds a new balancer.
-    pub(crate) fn find_or_new(&self, settings: &BalancerSettings, now_ms: u64) -> Arc<Balancer> {
+    pub(crate) fn find_or_new(&self, settings: &BalancerSettings, now_ms: u64) -> Arc<Balancer<C>> {
         self.find(&settings.name).unwrap_or_else(|| {
             let settings = settings.clone();
             Arc::new(Balancer::new(settings, &self.key, self.seed, now_ms))
@@ -40,17 +41,18 @@ impl Balancers {
     }
 
     /// Returns the registered balancer with a name.
-    pub(crate) fn find(&self, name: &str) -> Option<Arc<Balancer>> {
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Balancer<C>>> {
         let all = self.lock();
         let mut alive = all.iter().filter_map(Weak::upgrade);
         alive.find(|balancer| balancer.name() == name)
     }
 
     /// Adds a balancer of [`Balancers::find_or_new`] unless registered.
-    pub(crate) fn register(&self, balancer: &Arc<Balancer>) {
+    pub(crate) fn register(&self, balancer: &Arc<Balancer<C>>) {
         let mut all = self.lock();
         all.retain(|known| known.strong_count() > 0);
-        let is_known = |known: &Weak<Balancer>| std::ptr::eq(known.as_ptr(), &raw const **balancer);
+        let is_known =
+            |known: &Weak<Balancer<C>>| std::ptr::eq(known.as_ptr(), &raw const **balancer);
         if !all.iter().any(is_known) {
             all.push(Arc::downgrade(balancer));
         }
@@ -79,18 +81,18 @@ impl Balancers {
         resolves_to: impl Fn(&str, IpAddr) -> bool,
     ) -> bool {
         let balancers = self.all();
-        let hears = |balancer: &&Arc<Balancer>| {
+        let hears = |balancer: &&Arc<Balancer<C>>| {
             balancer.record_heartbeat(from, heartbeat, now_ms, &resolves_to)
         };
         balancers.iter().filter(hears).count() > 0
     }
 
     /// Returns all registered balancers in use, in the order of registration.
-    pub(crate) fn all(&self) -> Vec<Arc<Balancer>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Balancer<C>>> {
         self.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Balancer>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Balancer<C>>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,6 @@ use crate::upstream::balancer::check::CheckOutcome;
 use crate::upstream::balancer::contest::Seat;
 use crate::upstream::balancer::counters::LatencyBuckets;
 use crate::upstream::balancer::edit::MemberCheck;
-use crate::upstream::balancer::member::Member;
 use crate::upstream::balancer::request::MemberId;
 use crate::upstream::balancer::state::{MemberState, StateChange, WeightShare};
 use crate::upstream::settings::{AdminState, BalancerSettings, MemberRole, MemberUrl};
@@ -103,8 +102,8 @@ impl BalancerReport {
 
 impl MemberReport {
     /// Reads the state of a member of a balancer with a slow start of `slow_start_ms`.
-    pub(super) fn new(seat: &Seat, now_ms: u64, slow_start_ms: u64) -> MemberReport {
-        let member: &Member = &seat.member;
+    pub(super) fn new<C>(seat: &Seat<C>, now_ms: u64, slow_start_ms: u64) -> MemberReport {
+        let member = &*seat.member;
         let share = member.weight_share(now_ms, slow_start_ms);
         let is_warming = share != WeightShare::WHOLE && member.state().is_usable();
         let counters = &member.counters;

@@ -19,11 +19,20 @@ use base::client_network::ClientNetwork;
 use std::sync::Arc;
 
 /// Members of a balancer, with everything that follows from their settings.
-#[derive(Default)]
-pub(super) struct Roster {
-    seats: Vec<Seat>,
+pub(super) struct Roster<C> {
+    seats: Vec<Seat<C>>,
     order: SetOrder,
     tables: MaglevTables,
+}
+
+impl<C> Default for Roster<C> {
+    fn default() -> Roster<C> {
+        Roster {
+            seats: Vec::new(),
+            order: SetOrder::default(),
+            tables: MaglevTables::default(),
+        }
+    }
 }
 
 /// Settings of a balancer that the list depends on.
@@ -47,9 +56,9 @@ pub(super) enum SessionSeat {
     Unusable,
 }
 
-impl Roster {
+impl<C> Roster<C> {
     /// Creates a list.
-    pub(super) fn new(seats: Vec<Seat>, terms: &RosterTerms<'_>) -> Roster {
+    pub(super) fn new(seats: Vec<Seat<C>>, terms: &RosterTerms<'_>) -> Roster<C> {
         let mut roster = Roster {
             seats,
             ..Roster::default()
@@ -81,17 +90,17 @@ impl Roster {
     }
 
     /// Returns all seats.
-    pub(super) fn seats(&self) -> &[Seat] {
+    pub(super) fn seats(&self) -> &[Seat<C>] {
         &self.seats
     }
 
     /// Returns all seats for the balancing methods.
-    pub(super) fn parts(&mut self) -> (&mut [Seat], &MaglevTables) {
+    pub(super) fn parts(&mut self) -> (&mut [Seat<C>], &MaglevTables) {
         (&mut self.seats, &self.tables)
     }
 
     /// Returns a seat.
-    pub(super) fn seat(&self, index: u16) -> &Seat {
+    pub(super) fn seat(&self, index: u16) -> &Seat<C> {
         &self.seats[usize::from(index)]
     }
 
@@ -102,13 +111,13 @@ impl Roster {
     }
 
     /// Returns the member with a number.
-    pub(super) fn member(&self, id: MemberId) -> Option<&Arc<Member>> {
+    pub(super) fn member(&self, id: MemberId) -> Option<&Arc<Member<C>>> {
         let mut members = self.seats.iter().map(|seat| &seat.member);
         members.find(|member| member.id() == id)
     }
 
     /// Returns the seat of the member with a URL.
-    pub(super) fn find_url(&self, url: &MemberUrl) -> Option<&Seat> {
+    pub(super) fn find_url(&self, url: &MemberUrl) -> Option<&Seat<C>> {
         self.seats.iter().find(|seat| seat.member.url() == url)
     }
 
@@ -153,7 +162,7 @@ impl Roster {
 
     /// Returns the seat of the signed cookie `value`, sent by the client.
     pub(super) fn signed_seat(&self, value: &str) -> Option<u16> {
-        let is_own = |seat: &Seat| {
+        let is_own = |seat: &Seat<C>| {
             let cookie = seat.cookie.as_deref();
             cookie.is_some_and(|cookie| is_signed(value, cookie))
         };
@@ -225,7 +234,7 @@ impl Roster {
         SessionSeat::Unusable
     }
 
-    fn seats_of_route<'a>(&'a self, route: &'a str) -> impl Iterator<Item = (u16, &'a Seat)> {
+    fn seats_of_route<'a>(&'a self, route: &'a str) -> impl Iterator<Item = (u16, &'a Seat<C>)> {
         let seats = move |is_standby| {
             let seats = (0..).zip(&self.seats);
             seats.filter(move |(_, seat)| {
@@ -295,7 +304,7 @@ pub(super) enum Readiness {
 
 impl UsableTerms<'_> {
     /// Returns the usability of a member, apart from draining.
-    pub(super) fn readiness(&self, member: &Member, standing: Standing) -> Readiness {
+    pub(super) fn readiness<C>(&self, member: &Member<C>, standing: Standing) -> Readiness {
         let is_unusable = !standing.is_allowed()
             || standing.is_check_failed && !self.ignores_checks
             || standing.is_ejected
@@ -320,7 +329,7 @@ pub(super) struct SetOrder {
 
 impl SetOrder {
     /// Sorts the seats of a balancer.
-    pub(super) fn of(seats: &[Seat]) -> SetOrder {
+    pub(super) fn of<C>(seats: &[Seat<C>]) -> SetOrder {
         let set_of = |index: &u16| seats[usize::from(*index)].member.standing().set;
         let mut order: Vec<u16> = (0..seats.len())
             .filter_map(|at| at.try_into().ok())
@@ -379,9 +388,9 @@ impl Candidates {
     }
 
     /// Finds the members for a request.
-    pub(super) fn collect(
+    pub(super) fn collect<C>(
         &mut self,
-        seats: &[Seat],
+        seats: &[Seat<C>],
         order: &SetOrder,
         terms: &UsableTerms<'_>,
     ) -> Found {
@@ -399,7 +408,7 @@ impl Candidates {
         Found::None
     }
 
-    fn collect_set(&mut self, seats: &[Seat], set: &[u16], terms: &UsableTerms<'_>) {
+    fn collect_set<C>(&mut self, seats: &[Seat<C>], set: &[u16], terms: &UsableTerms<'_>) {
         self.chosen_from.clear();
         self.unusable.clear();
         self.spares.clear();
@@ -420,7 +429,7 @@ impl Candidates {
 
     /// Adds a member to its list. A draining member gets no request without a session. A member with doubted
     /// checks gets one request at a time until a request succeeds, so that a dead member costs one request.
-    fn add(&mut self, member: &Member, index: u16, terms: &UsableTerms<'_>) {
+    fn add<C>(&mut self, member: &Member<C>, index: u16, terms: &UsableTerms<'_>) {
         let standing = member.standing();
         let awaits_trial =
             standing.is_unproven && member.is_on_trial(terms.now_ms) && !terms.ignores_ejections;
@@ -445,7 +454,7 @@ impl Candidates {
     }
 
     /// Returns true if a spare or a standby would serve the set but is full.
-    fn has_full_standby(&self, seats: &[Seat], set: &[u16], terms: &UsableTerms<'_>) -> bool {
+    fn has_full_standby<C>(&self, seats: &[Seat<C>], set: &[u16], terms: &UsableTerms<'_>) -> bool {
         set.iter().any(|index| {
             let member = &seats[usize::from(*index)].member;
             let standing = member.standing();

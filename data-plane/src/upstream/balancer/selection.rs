@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// State of a balancer that changes with each choice.
-pub(super) struct Selection {
+pub(super) struct Selection<C> {
     pub(super) policies: Policies,
-    pub(super) roster: Roster,
+    pub(super) roster: Roster<C>,
     /// True while failed checks do not count.
     pub(super) are_checks_doubted: bool,
     candidates: Candidates,
@@ -49,9 +49,9 @@ enum NamedSession<'a> {
     Signed(u16),
 }
 
-impl Selection {
+impl<C> Selection<C> {
     /// Creates the state of a balancer without members.
-    pub(super) fn new(settings: BalancerSettings, seed: u64) -> Selection {
+    pub(super) fn new(settings: BalancerSettings, seed: u64) -> Selection<C> {
         Selection {
             slow_start_ms: milliseconds(settings.slow_start),
             policies: Policies::new(settings),
@@ -72,7 +72,7 @@ impl Selection {
     }
 
     /// Replaces the list of members.
-    pub(super) fn replace_roster(&mut self, seats: Vec<Seat>, key: &SessionKey) {
+    pub(super) fn replace_roster(&mut self, seats: Vec<Seat<C>>, key: &SessionKey) {
         self.candidates.reserve(seats.len());
         self.slow_start_ms = milliseconds(self.policies.current().slow_start);
         let settings = Arc::clone(self.policies.current());
@@ -98,7 +98,7 @@ impl Selection {
     }
 
     /// Chooses a member and counts the request.
-    pub(super) fn choose(&mut self, request: &ChooseRequest<'_>) -> Result<Lease, NoMember> {
+    pub(super) fn choose(&mut self, request: &ChooseRequest<'_>) -> Result<Lease<C>, NoMember> {
         let choice = self.choose_seat(request)?;
         let seat = self.roster.seat(choice.index);
         let Some(holder) = seat
@@ -159,7 +159,7 @@ impl Selection {
             is_tunnel: false,
             ..self.usable_terms(request)
         };
-        let is_reserved = |seat: &Seat| {
+        let is_reserved = |seat: &Seat<C>| {
             let (member, place) = (&seat.member, seat.member.place_use());
             place.busy < place.busy_max
                 && terms.readiness(member, member.standing()) == Readiness::Full
@@ -172,7 +172,7 @@ impl Selection {
     }
 
     /// Returns the member that the value of a session names, usable or not.
-    pub(super) fn session_member(&self, value: &str) -> Option<Arc<Member>> {
+    pub(super) fn session_member(&self, value: &str) -> Option<Arc<Member<C>>> {
         let seat = match self.named_session(value)? {
             NamedSession::Signed(index) => self.roster.seat(index),
             NamedSession::Route(route) => {

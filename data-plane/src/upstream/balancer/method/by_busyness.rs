@@ -6,7 +6,7 @@ use crate::upstream::balancer::contest::Contest;
 use crate::upstream::balancer::method::by_requests;
 
 /// Chooses a member.
-pub(super) fn pick(contest: &mut Contest<'_>) -> u16 {
+pub(super) fn pick<C>(contest: &mut Contest<'_, C>) -> u16 {
     by_requests::pick_first_by(contest, |contest, index| {
         let member = &contest.seat(index).member;
         let share = member.weight_share(contest.now_ms, contest.slow_start_ms);

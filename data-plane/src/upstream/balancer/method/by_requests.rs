@@ -4,15 +4,15 @@
 use crate::upstream::balancer::contest::Contest;
 
 /// Chooses a member.
-pub(super) fn pick(contest: &mut Contest<'_>) -> u16 {
+pub(super) fn pick<C>(contest: &mut Contest<'_, C>) -> u16 {
     pick_first_by(contest, |_, _| 0_u64)
 }
 
 /// Chooses the member with the lowest `rank`, of members with equal ranks the most urgent member, and of
 /// equals the first. Adjusts the urgency of all candidates.
-pub(super) fn pick_first_by<R: Ord>(
-    contest: &mut Contest<'_>,
-    rank: impl Fn(&Contest<'_>, u16) -> R,
+pub(super) fn pick_first_by<C, R: Ord>(
+    contest: &mut Contest<'_, C>,
+    rank: impl Fn(&Contest<'_, C>, u16) -> R,
 ) -> u16 {
     let mut best: Option<(R, i64, u16)> = None;
     let mut total = 0;

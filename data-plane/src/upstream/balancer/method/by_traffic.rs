@@ -5,7 +5,7 @@ use crate::upstream::balancer::contest::Contest;
 use crate::upstream::balancer::state::WeightShare;
 
 /// Chooses a member.
-pub(super) fn pick(contest: &mut Contest<'_>) -> u16 {
+pub(super) fn pick<C>(contest: &mut Contest<'_, C>) -> u16 {
     cover_slow_starts(contest);
     let mut best: Option<(u64, u16)> = None;
     for index in contest.candidates {
@@ -18,7 +18,7 @@ pub(super) fn pick(contest: &mut Contest<'_>) -> u16 {
 }
 
 /// Adapts the scores of recovered members.
-fn cover_slow_starts(contest: &mut Contest<'_>) {
+fn cover_slow_starts<C>(contest: &mut Contest<'_, C>) {
     if contest.slow_start_ms == 0 {
         return;
     }

@@ -5,7 +5,7 @@ use crate::upstream::balancer::contest::Contest;
 use crate::upstream::balancer::method::by_requests;
 
 /// Chooses a member.
-pub(super) fn pick(contest: &mut Contest<'_>) -> u16 {
+pub(super) fn pick<C>(contest: &mut Contest<'_, C>) -> u16 {
     let candidates = contest.candidates;
     let total: u64 = candidates.iter().map(|index| idle(contest, *index)).sum();
     let mut point = contest.random.below(total);
@@ -19,7 +19,7 @@ pub(super) fn pick(contest: &mut Contest<'_>) -> u16 {
 }
 
 /// Returns the announced idle workers of a member, reduced during a slow start.
-fn idle(contest: &Contest<'_>, index: u16) -> u64 {
+fn idle<C>(contest: &Contest<'_, C>, index: u16) -> u64 {
     let member = &contest.seat(index).member;
     let share = member.weight_share(contest.now_ms, contest.slow_start_ms);
     match member.heartbeat.weight(contest.now_ms) {

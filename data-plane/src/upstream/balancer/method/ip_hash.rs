@@ -9,12 +9,12 @@ use crate::upstream::balancer::random::{combine, mix, scale};
 use crate::upstream::settings::MemberRole;
 
 /// Chooses a member.
-pub(super) fn pick(contest: &mut Contest<'_>) -> u16 {
+pub(super) fn pick<C>(contest: &mut Contest<'_, C>) -> u16 {
     pick_home_or_substitute(contest, home(contest))
 }
 
 /// Returns the client's own member, usable or not.
-fn home(contest: &Contest<'_>) -> Option<u16> {
+fn home<C>(contest: &Contest<'_, C>) -> Option<u16> {
     let regulars = || {
         let seats = contest.seats.iter().enumerate();
         seats.filter_map(|(index, seat)| {
@@ -35,7 +35,7 @@ fn home(contest: &Contest<'_>) -> Option<u16> {
 }
 
 /// Returns the client's own member `home` if the member is a candidate, else the substitute.
-pub(super) fn pick_home_or_substitute(contest: &Contest<'_>, home: Option<u16>) -> u16 {
+pub(super) fn pick_home_or_substitute<C>(contest: &Contest<'_, C>, home: Option<u16>) -> u16 {
     if let Some(home) = home {
         if contest.candidates.contains(&home) && is_within_share(contest, home) {
             return home;
@@ -50,7 +50,7 @@ pub(super) fn pick_home_or_substitute(contest: &Contest<'_>, home: Option<u16>) 
 
 /// Returns true if the client belongs to the part of the clients that a member gets. During a slow start
 /// the part grows, and a client in the part stays there.
-fn is_within_share(contest: &Contest<'_>, index: u16) -> bool {
+fn is_within_share<C>(contest: &Contest<'_, C>, index: u16) -> bool {
     let member = &contest.seat(index).member;
     let share = member.weight_share(contest.now_ms, contest.slow_start_ms);
     let place = scale(combine(contest.client_hash, SLOW_START_SALT), 1_000);
@@ -58,7 +58,7 @@ fn is_within_share(contest: &Contest<'_>, index: u16) -> bool {
 }
 
 /// Chooses a candidate by weighted rendezvous hashing. The client's own member is chosen only if alone.
-fn substitute(contest: &Contest<'_>, home: Option<u16>) -> u16 {
+fn substitute<C>(contest: &Contest<'_, C>, home: Option<u16>) -> u16 {
     let mut best = (f64::NEG_INFINITY, home.unwrap_or(0));
     for index in contest.candidates {
         if Some(*index) == home {

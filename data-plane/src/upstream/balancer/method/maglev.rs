@@ -17,7 +17,7 @@ pub(in crate::upstream::balancer) struct MaglevTables(Vec<(u8, Box<[u16]>)>);
 
 impl MaglevTables {
     /// Fills the tables. The lock of the balancer is held for about 0.2 ms with few members.
-    pub(in crate::upstream::balancer) fn fill(seats: &[Seat]) -> MaglevTables {
+    pub(in crate::upstream::balancer) fn fill<C>(seats: &[Seat<C>]) -> MaglevTables {
         let standings: Vec<_> = seats.iter().map(|seat| seat.member.standing()).collect();
         let mut sets: Vec<u8> = standings.iter().map(|standing| standing.set).collect();
         sets.sort_unstable();
@@ -44,7 +44,7 @@ impl MaglevTables {
 }
 
 /// Chooses a member.
-pub(super) fn pick(tables: &MaglevTables, contest: &mut Contest<'_>) -> u16 {
+pub(super) fn pick<C>(tables: &MaglevTables, contest: &mut Contest<'_, C>) -> u16 {
     pick_home_or_substitute(contest, tables.home(contest.set, contest.client_hash))
 }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     /// Returns the method with tables filled at the first choice.
-    fn cached_pick() -> impl FnMut(&mut Contest<'_>) -> u16 {
+    fn cached_pick() -> impl FnMut(&mut Contest<'_, ()>) -> u16 {
         let mut tables = None;
         move |contest| {
             pick(

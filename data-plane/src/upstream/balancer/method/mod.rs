@@ -15,10 +15,10 @@ pub(super) use crate::upstream::balancer::method::maglev::MaglevTables;
 use crate::upstream::settings::BalancingMethod;
 
 /// Chooses a member.
-pub(super) fn pick(
+pub(super) fn pick<C>(
     method: BalancingMethod,
     tables: &MaglevTables,
-    contest: &mut Contest<'_>,
+    contest: &mut Contest<'_, C>,
 ) -> u16 {
     match method {
         BalancingMethod::ByRequests => by_requests::pick(contest),

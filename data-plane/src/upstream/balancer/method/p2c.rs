@@ -4,7 +4,7 @@
 use crate::upstream::balancer::contest::Contest;
 
 /// Chooses a member.
-pub(super) fn pick(contest: &mut Contest<'_>) -> u16 {
+pub(super) fn pick<C>(contest: &mut Contest<'_, C>) -> u16 {
     let candidates = contest.candidates;
     let count = candidates.len() as u64;
     let first = contest.random.below(count);
@@ -20,7 +20,7 @@ pub(super) fn pick(contest: &mut Contest<'_>) -> u16 {
 /// Returns true if `challenger` is expected to answer sooner than `rival`. Members without a measured
 /// latency compare by requests under way alone, so that a new member is not flooded before its first
 /// answer.
-fn is_better(contest: &Contest<'_>, challenger: u16, rival: u16) -> bool {
+fn is_better<C>(contest: &Contest<'_, C>, challenger: u16, rival: u16) -> bool {
     let cost = |index: u16| {
         let busy = contest.seat(index).member.busy() as f64;
         (busy + 1.0) / f64::from(contest.weight(index))

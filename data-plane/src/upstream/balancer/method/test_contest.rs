@@ -16,12 +16,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use wire::heartbeat::Heartbeat;
 
 /// A balancing method.
-type TestMethod = dyn FnMut(&mut Contest<'_>) -> u16;
+type TestMethod = dyn FnMut(&mut Contest<'_, ()>) -> u16;
 
 /// Members of one set, and the method under test.
 pub(in crate::upstream::balancer) struct TestContest {
     method: Box<TestMethod>,
-    seats: Vec<Seat>,
+    seats: Vec<Seat<()>>,
     excluded: Vec<u16>,
     random: RandomSource,
     /// Time of the choices.
@@ -35,7 +35,7 @@ pub(in crate::upstream::balancer) struct TestContest {
 impl TestContest {
     /// Creates one member for each weight in hundredths.
     pub(in crate::upstream::balancer) fn new(
-        method: impl FnMut(&mut Contest<'_>) -> u16 + 'static,
+        method: impl FnMut(&mut Contest<'_, ()>) -> u16 + 'static,
         weights: &[u32],
     ) -> TestContest {
         let queue = Arc::new(SlotQueue::default());
@@ -52,7 +52,7 @@ impl TestContest {
                 Load::default(),
             )
         };
-        let seats: Vec<Seat> = weights.iter().enumerate().map(seat).collect();
+        let seats: Vec<Seat<()>> = weights.iter().enumerate().map(seat).collect();
         TestContest {
             method: Box::new(method),
             seats,

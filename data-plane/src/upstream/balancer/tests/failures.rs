@@ -1,9 +1,7 @@
 //! Passive ejection, retries, trials and slow start.
 
-use super::fixture::{Fixture, letter, member, members, settings};
-use crate::upstream::balancer::{
-    ChangeReason, ChooseRequest, Lease, MemberEdit, MemberState, NoMember,
-};
+use super::fixture::{Fixture, Lease, letter, member, members, settings};
+use crate::upstream::balancer::{ChangeReason, ChooseRequest, MemberEdit, MemberState, NoMember};
 use crate::upstream::settings::AdminState;
 use std::time::Duration;
 

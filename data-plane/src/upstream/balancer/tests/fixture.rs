@@ -1,9 +1,8 @@
 //! A balancer under a virtual clock. Members are named by letters, the first is `a`.
 
 use crate::upstream::balancer::{
-    Balancer, BalancerReport, CheckFailure, CheckOutcome, ChooseRequest, HealthReport, Lease,
-    Member, MemberEdit, MemberId, MemberReport, MemberState, NextCheck, NoMember, SessionKey,
-    StateChange,
+    BalancerReport, CheckFailure, CheckOutcome, ChooseRequest, Connections, HealthReport,
+    MemberEdit, MemberId, MemberReport, MemberState, NextCheck, NoMember, SessionKey, StateChange,
 };
 use crate::upstream::settings::{
     AdminState, BalancerSettings, BalancingMethod, CheckKind, CheckSettings, EjectionSettings,
@@ -13,6 +12,20 @@ use base::client_network::ClientNetwork;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+/// Connections to members that no test opens.
+pub(super) struct NoConnections;
+
+impl Connections for NoConnections {
+    fn close_idle(&self) {}
+}
+
+pub(super) type Balancer = crate::upstream::balancer::Balancer<NoConnections>;
+pub(super) type Balancers = crate::upstream::balancer::Balancers<NoConnections>;
+pub(super) type Lease = crate::upstream::balancer::Lease<NoConnections>;
+pub(super) type Member = crate::upstream::balancer::Member<NoConnections>;
+pub(super) type QueueTicket = crate::upstream::balancer::QueueTicket<NoConnections>;
+pub(super) type Waited = crate::upstream::balancer::Waited<NoConnections>;
 
 /// A balancer and its clock.
 pub(super) struct Fixture {

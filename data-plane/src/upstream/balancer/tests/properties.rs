@@ -1,9 +1,9 @@
 //! Properties of balancers under arbitrary events.
 
-use super::fixture::{Fixture, checks, client, letter, member, settings, sticky};
-use crate::upstream::balancer::{
-    ChooseRequest, Lease, MemberEdit, MemberState, NoMember, QueueTicket, Waited,
+use super::fixture::{
+    Fixture, Lease, QueueTicket, Waited, checks, client, letter, member, settings, sticky,
 };
+use crate::upstream::balancer::{ChooseRequest, MemberEdit, MemberState, NoMember};
 use crate::upstream::settings::{
     AdminState, BalancerSettings, BalancingMethod, MemberRole, MemberSettings,
 };

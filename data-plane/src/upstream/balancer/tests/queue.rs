@@ -1,11 +1,11 @@
 //! Bounds of simultaneous requests, and requests that wait for a busy member.
 
-use super::fixture::{Fixture, client, letter, member, settings, sticky};
+use super::fixture::{
+    Fixture, Lease, QueueTicket, Waited, client, letter, member, settings, sticky,
+};
 use crate::limits::TUNNEL_SILENCE_MILLISECONDS;
 use crate::upstream::balancer::test_waker::CountingWaker;
-use crate::upstream::balancer::{
-    ChooseRequest, Lease, MemberEdit, NoMember, QueueTicket, WaitRefused, Waited,
-};
+use crate::upstream::balancer::{ChooseRequest, MemberEdit, NoMember, WaitRefused};
 use crate::upstream::settings::{AdminState, BalancerSettings, MemberRole, MemberSettings};
 use base::call_shares::ClientPace;
 use base::limits::{NEWCOMER_WAIT_MILLISECONDS, SLOW_CLIENT_MILLISECONDS};

@@ -1,9 +1,8 @@
 //! Reloads: members keep their state by URL, and the registry keeps balancers by name.
 
-use super::fixture::{Fixture, checks, letter, member, members, settings, url};
+use super::fixture::{Balancers, Fixture, checks, letter, member, members, settings, url};
 use crate::upstream::balancer::{
-    BalancerEdit, BalancerEdits, Balancers, ChangeReason, DoubtChange, MemberEdit, MemberState,
-    SessionKey,
+    BalancerEdit, BalancerEdits, ChangeReason, DoubtChange, MemberEdit, MemberState, SessionKey,
 };
 use crate::upstream::settings::{AdminState, BalancingMethod, MemberHost, MemberUrl};
 use std::net::IpAddr;

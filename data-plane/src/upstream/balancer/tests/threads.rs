@@ -1,7 +1,7 @@
 //! Balancers under the load of several threads.
 
-use super::fixture::{Fixture, letter, member, settings};
-use crate::upstream::balancer::{Lease, MemberEdit, NoMember, QueueTicket, Waited};
+use super::fixture::{Fixture, Lease, QueueTicket, Waited, letter, member, settings};
+use crate::upstream::balancer::{MemberEdit, NoMember};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
