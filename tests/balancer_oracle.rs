@@ -13,13 +13,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use data_plane::upstream::balancer::{
-    BalancerEdit, ChooseRequest, MemberEdit, NoMember, SessionKey,
-};
-use data_plane::upstream::settings::{
+use balancer::settings::{
     AdminState, BalancerSettings, BalancingMethod, EjectionSettings, MemberHost, MemberRole,
     MemberSettings, MemberUrl, StickySettings,
 };
+use balancer::{BalancerEdit, ChooseRequest, MemberEdit, NoMember, SessionKey};
 use data_plane::upstream::{Balancer, Lease};
 
 use crate::support::pebble::free_port;

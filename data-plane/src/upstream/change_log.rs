@@ -1,8 +1,8 @@
 //! Log lines for changes of members.
 
 use crate::upstream::Balancer;
-use crate::upstream::balancer::{ChangeReason, DoubtChange, StateChange};
-use crate::upstream::settings::MemberUrl;
+use balancer::settings::MemberUrl;
+use balancer::{ChangeReason, DoubtChange, StateChange};
 use log::Level;
 
 /// Logs the change of a member's state: a warning for a member that fails, else an information.

@@ -4,7 +4,6 @@
 //! connections any more.
 
 use crate::limits::CHECK_READ_BYTES;
-use crate::upstream::balancer::{CheckFailure, CheckOutcome};
 use crate::upstream::check_h2_reader::CheckH2Reader;
 use crate::upstream::check_reader::CheckReader;
 use crate::upstream::check_verdict::ExpectedResponse;
@@ -12,7 +11,8 @@ use crate::upstream::connect_fault::ConnectFault;
 use crate::upstream::member_conn::MemberConn;
 use crate::upstream::member_connecting::MemberConnecting;
 use crate::upstream::member_pool::MemberPool;
-use crate::upstream::settings::{CheckKind, CheckSettings, ProxyHeaderVersion};
+use balancer::settings::{CheckKind, CheckSettings, ProxyHeaderVersion};
+use balancer::{CheckFailure, CheckOutcome};
 use base::clock::monotonic_ms;
 use std::future::poll_fn;
 use std::io;

@@ -1,8 +1,8 @@
 //! Reader of the response to an HTTP/2 check. Pure.
 
 use crate::limits::{CHECK_FIELDS_MAX, CHECK_HEAD_BYTES_MAX};
-use crate::upstream::balancer::{CheckFailure, CheckOutcome};
 use crate::upstream::check_verdict::{CheckVerdict, ExpectedResponse};
+use balancer::{CheckFailure, CheckOutcome};
 use wire::field_section::FieldSection;
 use wire::h2::hpack::HpackScratch;
 use wire::h2::{H2ClientConnection, H2ClientEvent};

@@ -1,8 +1,8 @@
 //! Reader of the response to an HTTP/1.1 check. Pure.
 
 use crate::limits::{CHECK_FIELDS_MAX, CHECK_HEAD_BYTES_MAX, CHECK_INTERIM_RESPONSES_MAX};
-use crate::upstream::balancer::{CheckFailure, CheckOutcome};
 use crate::upstream::check_verdict::{CheckVerdict, ExpectedResponse};
+use balancer::{CheckFailure, CheckOutcome};
 use wire::h1::body_decoder::{BodyDecoder, BodyStep};
 use wire::h1::response_head::{ParsedResponse, ResponseHeadBounds, parse_response_head};
 use wire::reject::Reject;

@@ -1,7 +1,7 @@
 //! Verdict on the response to an HTTP check, over any version of HTTP. Pure.
 
 use crate::limits::CHECK_CONTENT_BYTES_MAX;
-use crate::upstream::balancer::{CheckFailure, CheckOutcome};
+use balancer::{CheckFailure, CheckOutcome};
 
 /// Response expected by a check.
 #[derive(Copy, Clone)]

@@ -1,10 +1,10 @@
 //! Active checks of the members of all balancers, made once for all workers.
 
 use crate::limits::CHECKS_MAX;
-use crate::upstream::balancer::{CheckFailure, CheckOutcome, NextCheck};
 use crate::upstream::change_log::{log_change, log_doubt};
 use crate::upstream::check_exchange::CheckExchange;
 use crate::upstream::{Balancer, CheckRun, Member};
+use balancer::{CheckFailure, CheckOutcome, NextCheck};
 use base::clock::monotonic_ms;
 use base::task;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

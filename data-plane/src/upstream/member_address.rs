@@ -2,7 +2,7 @@
 
 use crate::upstream::address::BackendAddress;
 use crate::upstream::resolver::{ResolvedName, Resolver};
-use crate::upstream::settings::MemberHost;
+use balancer::settings::MemberHost;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -149,7 +149,7 @@ impl MemberConnecting {
 mod tests {
     use super::*;
     use crate::upstream::resolver::Resolver;
-    use crate::upstream::settings::{ConnectionSettings, MemberHost};
+    use balancer::settings::{ConnectionSettings, MemberHost};
     use socket2::{Domain, Socket, Type};
     use std::future::poll_fn;
     use std::net::{IpAddr, SocketAddr, TcpListener};

@@ -8,11 +8,11 @@ use crate::limits::{
 };
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::BackendAddress;
-use crate::upstream::balancer::Connections;
 use crate::upstream::member_address::{ConnOrigin, MemberAddress};
 use crate::upstream::member_conn::MemberConn;
 use crate::upstream::member_socket::MemberWindow;
-use crate::upstream::settings::ConnectionSettings;
+use balancer::Connections;
+use balancer::settings::ConnectionSettings;
 use base::client_network::ClientNetwork;
 use base::task::spawn_local;
 use base::worker_number::worker_number;

@@ -1,6 +1,6 @@
 //! Servers behind this server: pools of connections to FastCGI and SCGI backends, and balancers with their members.
 //!
-//! [`balancer`] chooses the member of a request, without any I/O; the files here connect, look up names and check. The
+//! The crate [`balancer`] chooses the member of a request; the files here connect, look up names and check. The
 //! paragraphs below are about FastCGI and SCGI backends.
 //!
 //! An idle connection occupies a process of most backends, php-fpm among them. By default no connection
@@ -13,7 +13,6 @@
 //! most of the connection setup, and no process of the backend stays reserved for the server.
 
 mod address;
-pub mod balancer;
 mod change_log;
 mod check_exchange;
 mod check_h2_reader;
@@ -41,7 +40,6 @@ mod h2_driver;
 mod h2_connecting;
 pub mod resolver;
 pub mod session_key_file;
-pub mod settings;
 
 pub use crate::upstream::address::BackendAddress;
 pub use crate::upstream::change_log::{log_change, log_doubt};
@@ -65,7 +63,7 @@ pub type Balancer = balancer::Balancer<MemberPool>;
 pub type Balancers = balancer::Balancers<MemberPool>;
 pub type Member = balancer::Member<MemberPool>;
 pub(crate) type CheckRun = balancer::CheckRun<MemberPool>;
-pub(crate) type Lease = balancer::Lease<MemberPool>;
+pub type Lease = balancer::Lease<MemberPool>;
 pub(crate) type LeftRequest = balancer::LeftRequest<MemberPool>;
 pub(crate) type QueueTicket = balancer::QueueTicket<MemberPool>;
 pub(crate) type ReconfigureReport = balancer::ReconfigureReport<MemberPool>;

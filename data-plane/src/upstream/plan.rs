@@ -4,8 +4,8 @@ use crate::tls::TlsEndpoint;
 use crate::upstream::MemberPool;
 use crate::upstream::member_address::MemberAddress;
 use crate::upstream::resolver::Resolver;
-use crate::upstream::settings::{BalancerSettings, MemberUrl};
 use crate::upstream::{Balancer, Balancers, ReconfigureReport};
+use balancer::settings::{BalancerSettings, MemberUrl};
 use std::sync::Arc;
 
 /// Balancer as planned by one World. The plan is put in force when the World is served.

@@ -3,9 +3,9 @@
 //!
 //! The file is text with one line of 64 hex digits. Lines that begin with `#` are skipped.
 
-use crate::upstream::balancer::SessionKey;
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rand;
+use balancer::SessionKey;
 use base::atomic_file;
 use base::digest::hex;
 use std::io::{self, ErrorKind};

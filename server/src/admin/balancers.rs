@@ -3,9 +3,9 @@
 use crate::admin::status::{joined, or_null};
 use crate::admin::text_table::{LINE_WIDTH, TextTable, bytes, count, duration};
 use crate::admin::value_text::weight_text;
+use balancer::settings::{MemberHost, MemberRole, MemberUrl};
+use balancer::{BalancerReport, CheckOutcome, MemberReport, StateChange};
 use base::clock::{format_utc, format_utc_time};
-use data_plane::upstream::balancer::{BalancerReport, CheckOutcome, MemberReport, StateChange};
-use data_plane::upstream::settings::{MemberHost, MemberRole, MemberUrl};
 use std::fmt::Write;
 use wire::json::quoted;
 

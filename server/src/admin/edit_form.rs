@@ -3,7 +3,7 @@
 use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditableValue, STATES};
 use crate::admin::edited_balancer::EditedBalancer;
 use crate::config::parse_duration;
-use data_plane::upstream::settings::{AdminState, MemberRole};
+use balancer::settings::{AdminState, MemberRole};
 
 /// Returns the names and texts of the values in the fields of a form, for a balancer or for the member with the
 /// index `member`. Fields without a value, such as the token, are skipped. Absent fields change nothing.

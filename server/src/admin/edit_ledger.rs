@@ -7,7 +7,7 @@ use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope, EditableVal
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
 use crate::admin::limits::{EDIT_HISTORY_ENTRIES_MAX, EDIT_SUSPECTS_MAX, EDITS_IN_FORCE_MAX};
 use crate::config::{parse_member_url, shown_url};
-use data_plane::upstream::settings::MemberUrl;
+use balancer::settings::MemberUrl;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -9,8 +9,8 @@ use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
 use crate::admin::limits::EDIT_VALUES_MAX;
 use crate::admin::member_name::{find_balancer, find_member};
 use crate::config::{parse_member_url, shown_url};
-use data_plane::upstream::balancer::{BalancerReport, MemberState};
-use data_plane::upstream::settings::{AdminState, CheckKind, MemberHost};
+use balancer::settings::{AdminState, CheckKind, MemberHost};
+use balancer::{BalancerReport, MemberState};
 
 /// Balancers of anthill.toml and the edits, as a command finds them.
 pub(crate) struct EditView<'v> {

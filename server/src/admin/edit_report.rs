@@ -6,8 +6,8 @@ use crate::admin::edit_ledger::{
 use crate::admin::edited_balancer::{CheckParts, CheckWord, ConfiguredBalancer, EditedBalancer};
 use crate::admin::status::{joined, or_null};
 use crate::admin::value_text::duration_text;
+use balancer::settings::CheckKind;
 use base::clock::format_utc;
-use data_plane::upstream::settings::CheckKind;
 use wire::json::quoted;
 
 /// Edits in force as differences from anthill.toml.

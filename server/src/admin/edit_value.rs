@@ -8,8 +8,8 @@ use crate::admin::limits::{
 use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::limits::{CONFIG_IN_A_ROW_MAX, CONFIG_MEMBER_SET_MAX};
 use crate::config::parse_duration;
+use balancer::settings::{AdminState, BalancingMethod, MemberRole, StickySettings};
 use cli::suggest;
-use data_plane::upstream::settings::{AdminState, BalancingMethod, MemberRole, StickySettings};
 use std::time::Duration;
 
 /// Owner of a value.

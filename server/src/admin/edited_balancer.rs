@@ -3,13 +3,11 @@
 
 use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::{OperatorError, read_balancer, shown_url};
-use data_plane::upstream::balancer::{
-    BalancerEdit, BalancerEdits, BalancerReport, MemberCheck, MemberEdit,
-};
-use data_plane::upstream::settings::{
+use balancer::settings::{
     AdminState, BalancerSettings, BalancingMethod, CheckKind, CheckSettings, MemberRole,
     MemberSettings, MemberUrl, RetrySettings, StickySettings,
 };
+use balancer::{BalancerEdit, BalancerEdits, BalancerReport, MemberCheck, MemberEdit};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::json::quoted;

@@ -1,8 +1,8 @@
 //! Search for a balancer and a member by the operator's words. Pure.
 
 use crate::admin::limits::UNKNOWN_NAME_BYTES_MAX;
+use balancer::settings::{MemberHost, MemberUrl};
 use cli::suggest;
-use data_plane::upstream::settings::{MemberHost, MemberUrl};
 
 /// Returns the index of the balancer with the name. An error says which names exist.
 pub(crate) fn find_balancer(typed: &str, names: &[&str]) -> Result<usize, String> {

@@ -6,9 +6,9 @@ use crate::admin::limits::{
 };
 use crate::admin::metrics::Metrics;
 use crate::admin::status::{CertificateStatus, Status};
+use balancer::{BalancerReport, MemberReport, MemberState};
 use base::machine::{MachineFacts, RASPBERRY_CONDITIONS};
 use data_plane::limits::MANAGER_CERTIFICATE_DAYS_MIN;
-use data_plane::upstream::balancer::{BalancerReport, MemberReport, MemberState};
 
 /// Something wrong with the server.
 #[derive(PartialEq, Eq, Debug)]

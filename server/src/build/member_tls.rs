@@ -1,8 +1,8 @@
 //! Clients for TLS to the members of balancers.
 
 use crate::config::{BalancerConfig, Config, OperatorError, Spanned};
+use balancer::settings::{MemberHost, MemberUrl};
 use data_plane::tls::{TlsClient, TlsClientSettings, TlsEndpoint, TlsError, TlsPart};
-use data_plane::upstream::settings::{MemberHost, MemberUrl};
 use data_plane::world::World;
 use std::cell::RefCell;
 use std::sync::Arc;

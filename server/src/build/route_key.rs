@@ -7,12 +7,12 @@ use crate::config::{
     BackendAddressConfig, BackendConfig, BalancerConfig, BalancerRef, CgiConfig, GitConfig,
     InterpreterConfig, ProxyConfig, RouteConfig, ScriptsConfig, SiteConfig, TargetConfig,
 };
+use balancer::settings::{
+    ConnectionSettings, MemberHost, MemberTlsSettings, MemberUrl, ProxyHeaderVersion,
+};
 use base::digest::sha256;
 use base::heap_sort::sort;
 use data_plane::handler::proxy::route::{ForwardSettings, ForwardedHost};
-use data_plane::upstream::settings::{
-    ConnectionSettings, MemberHost, MemberTlsSettings, MemberUrl, ProxyHeaderVersion,
-};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use wire::path_readings::Slashes;

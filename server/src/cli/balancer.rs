@@ -16,8 +16,8 @@ use crate::admin::command::{Command, EditAction, EditCommand, StatusFormat};
 use crate::cli::arguments::ParsedArguments;
 use crate::config::{OperatorError, parse_seconds};
 use crate::control::limits::{MEMBER_WAIT_SECONDS, MEMBER_WAIT_SECONDS_MAX};
+use balancer::settings::AdminState;
 use base::visible_text::visible_lines;
-use data_plane::upstream::settings::AdminState;
 
 /// Time for an answer that waits for nothing.
 const PATIENCE: Duration = Duration::from_secs(10);

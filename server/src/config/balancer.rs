@@ -21,11 +21,11 @@ use crate::config::proxy_values::{CheckMethod, RouteName};
 use crate::config::source_files::SourceFiles;
 use crate::config::toml_reader::{KeyedValue, SourceText, TableReader, TableSchema};
 use crate::config::values::ListenAddress;
-use cli::suggest;
-use data_plane::upstream::settings::{
+use balancer::settings::{
     BalancerSettings, BalancingMethod, CheckKind, CheckSettings, EjectionSettings, MemberHost,
     MemberRole, MemberSettings, MemberUrl, RetrySettings, StickySettings,
 };
+use cli::suggest;
 
 /// Balancer of the configuration: a `[[balancer]]`, or the single server of a route's `proxy`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use crate::config::configuration::Config;
 use crate::config::error::OperatorError;
 use crate::config::site_table::SiteConfig;
 use crate::config::values::ListenAddress;
-use data_plane::upstream::settings::{MemberHost, StickySettings};
+use balancer::settings::{MemberHost, StickySettings};
 
 /// Returns the position of a member at an address of the server itself, with the address. A host name other
 /// than `localhost` is not resolved, and an address of the machine other than a loopback address is only

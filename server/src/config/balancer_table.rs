@@ -15,9 +15,7 @@ use crate::config::proxy_values::{
     StatusRange, TokenName, Weight,
 };
 use crate::config::values::ListenAddress;
-use data_plane::upstream::settings::{
-    AdminState, BalancingMethod, EjectionSettings, MemberUrl, RetrySettings,
-};
+use balancer::settings::{AdminState, BalancingMethod, EjectionSettings, MemberUrl, RetrySettings};
 
 declare_table! {
     /// Keys of a balancer.

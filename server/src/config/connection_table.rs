@@ -11,7 +11,7 @@ use crate::config::error::OperatorError;
 use crate::config::limits::{CONFIG_DURATION_SECONDS_MAX, CONFIG_MEMBER_CONNECTIONS_MAX};
 use crate::config::proxy_values::CertificateName;
 use crate::config::toml_reader::SourceText;
-use data_plane::upstream::settings::{
+use balancer::settings::{
     ConnectionSettings, MemberHost, MemberSettings, MemberTlsSettings, ProxyHeaderVersion,
 };
 

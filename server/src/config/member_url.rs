@@ -8,8 +8,8 @@ use crate::config::error::OperatorError;
 use crate::config::paths::{SOCKET_PATH_MAX, fits_socket, join};
 use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::values::{InvalidValue, check_host, wrong};
+use balancer::settings::{MemberHost, MemberUrl};
 use base::visible_text::is_hidden;
-use data_plane::upstream::settings::{MemberHost, MemberUrl};
 
 /// URL in `proxy`: the server, and the path that replaces the path of the route.
 #[derive(Clone, Debug, PartialEq, Eq)]

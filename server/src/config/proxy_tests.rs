@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::*;
+use ::balancer::settings::*;
 use data_plane::handler::proxy::route::{ForwardSettings, ForwardedHost};
-use data_plane::upstream::settings::*;
 use wire::path_readings::Slashes;
 
 fn read(text: &str) -> Result<Config, OperatorError> {

@@ -7,8 +7,8 @@ use crate::config::error::OperatorError;
 use crate::config::foreign_words::METHODS;
 use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::values::{InvalidValue, check_host, is_token, wrong};
+use balancer::settings::{AdminState, BalancingMethod, ProxyHeaderVersion};
 use data_plane::handler::proxy::route::ForwardedHost;
-use data_plane::upstream::settings::{AdminState, BalancingMethod, ProxyHeaderVersion};
 use wire::path_readings::Slashes;
 
 /// Implements the reading of an enum from words of the file, with words of other servers after the type.

@@ -16,11 +16,11 @@ use crate::config::{
     shown_url,
 };
 use crate::control::limits::EDIT_FILE_BYTES_MAX;
+use balancer::BalancerEdits;
+use balancer::settings::MemberUrl;
 use base::atomic_file;
 use base::clock::{monotonic_ms, unix_seconds_now};
-use data_plane::upstream::balancer::BalancerEdits;
 use data_plane::upstream::checker::Checker;
-use data_plane::upstream::settings::MemberUrl;
 use data_plane::upstream::{Balancer, Balancers, Member};
 use data_plane::upstream::{log_change, log_doubt};
 use data_plane::world::World;

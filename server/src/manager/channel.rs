@@ -11,8 +11,8 @@ use crate::manager::limits::{
 };
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{hmac, rand};
+use balancer::state_changes;
 use base::digest::base64url;
-use data_plane::upstream::balancer::state_changes;
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

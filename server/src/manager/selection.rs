@@ -4,7 +4,7 @@ use super::snapshot::Snapshot;
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
 use crate::admin::member_name::{find_balancer, find_member};
 use crate::config::shown_url;
-use data_plane::upstream::balancer::{BalancerReport, MemberReport};
+use balancer::{BalancerReport, MemberReport};
 
 /// Balancer with its edits, and the selected member.
 pub(super) struct Selection<'s> {

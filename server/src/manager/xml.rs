@@ -5,8 +5,8 @@ use super::gzip::SharedText;
 use crate::admin::balancers::BalancerList;
 use crate::config::shown_url;
 use crate::git::browse::render::html::Html;
-use data_plane::upstream::balancer::{BalancerReport, MemberReport, MemberState};
-use data_plane::upstream::settings::{AdminState, MemberHost, MemberRole};
+use balancer::settings::{AdminState, MemberHost, MemberRole};
+use balancer::{BalancerReport, MemberReport, MemberState};
 use std::mem::take;
 
 /// Renders the balancers once for all clients. For clients that may edit, each place of the token divides the text; the

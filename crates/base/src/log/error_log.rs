@@ -15,7 +15,7 @@ use crate::clock::{rfc3339_ms, unix_ms_now};
 use crate::log::escape::push_message;
 
 /// Names of the project's crates that don't begin with `anthill`: targets of their messages begin with the name.
-const OWN_CRATES: [&str; 5] = ["base", "cli", "data_plane", "release", "wire"];
+const OWN_CRATES: [&str; 6] = ["balancer", "base", "cli", "data_plane", "release", "wire"];
 
 /// Backend of the `log` crate. Clones are the same log.
 #[derive(Clone, Default)]

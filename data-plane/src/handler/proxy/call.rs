@@ -16,12 +16,12 @@ use crate::handler::{HandlerError, LocalBoxFuture, Request, Response, ResponseBo
 use crate::ledger::access_log::MemberCall;
 use crate::ledger::shared_limit::SharedLimit;
 use crate::limits::{GRPC_PAUSE_SECONDS, PROXY_REFUSALS_MAX, TUNNEL_CLAIM_MILLISECONDS};
-use crate::upstream::balancer::{
-    ChooseRequest, MemberId, NoMember, PlaceReport, SessionUse, WaitRefused, Waited, client_hash,
-    session_value,
-};
 use crate::upstream::{
     H2Connecting, Lease, LeftRequest, Member, MemberConnecting, MemberPool, QueueTicket,
+};
+use balancer::{
+    ChooseRequest, MemberId, NoMember, PlaceReport, SessionUse, WaitRefused, Waited, client_hash,
+    session_value,
 };
 use base::clock::monotonic_ms;
 use base::coarse_timer::CoarseTimer;

@@ -9,10 +9,10 @@ use crate::handler::proxy::{failure, place, request_head};
 use crate::ledger::body_memory::BodyReservation;
 use crate::limits::H2_MEMBER_SHARED_HEAD_BYTES_MAX;
 use crate::upstream::Lease;
-use crate::upstream::settings::ProxyHeaderVersion;
 use crate::upstream::{
     ConnectFault, H2ConnNeeds, H2Connecting, H2MemberConn, MemberConn, MemberConnecting, MemberPool,
 };
+use balancer::settings::ProxyHeaderVersion;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};

@@ -26,8 +26,8 @@ use crate::limits::{
     PROXY_SHORTAGE_WAIT_MILLISECONDS, READ_BUFFER_BYTES,
 };
 use crate::upstream::Lease;
-use crate::upstream::balancer::MemberId;
 use crate::upstream::{ConnectFault, MemberConn, MemberWindow};
+use balancer::MemberId;
 use base::clock::monotonic_ms;
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;

@@ -3,13 +3,13 @@
 use super::Checker;
 use crate::limits::CHECKS_MAX;
 use crate::upstream::BalancerPlan;
-use crate::upstream::balancer::{MemberEdit, MemberState, SessionKey};
 use crate::upstream::resolver::Resolver;
-use crate::upstream::settings::{
+use crate::upstream::{Balancer, Balancers};
+use balancer::settings::{
     AdminState, BalancerSettings, BalancingMethod, CheckKind, CheckSettings, MemberHost,
     MemberSettings, MemberUrl,
 };
-use crate::upstream::{Balancer, Balancers};
+use balancer::{MemberEdit, MemberState, SessionKey};
 use base::task;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

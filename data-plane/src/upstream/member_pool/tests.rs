@@ -4,7 +4,7 @@ use super::*;
 use crate::upstream::h2_conn::H2MemberConn;
 use crate::upstream::member_connecting::MemberConnecting;
 use crate::upstream::resolver::Resolver;
-use crate::upstream::settings::MemberHost;
+use balancer::settings::MemberHost;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use tokio::task::LocalSet;

@@ -1,9 +1,9 @@
 use super::*;
-use data_plane::upstream::balancer::{
-    ChangeReason, CheckFailure, CheckOutcome, LatencyBuckets, MemberCheck, MemberId, MemberState,
-};
-use data_plane::upstream::settings::{
+use balancer::settings::{
     AdminState, BalancerSettings, BalancingMethod, ConnectionSettings, MemberRole,
+};
+use balancer::{
+    ChangeReason, CheckFailure, CheckOutcome, LatencyBuckets, MemberCheck, MemberId, MemberState,
 };
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! Plain values behind the metrics: the status, the balancers and the counters of the server.
 
 use crate::admin::status::Status;
+use balancer::BalancerReport;
 use base::machine::{MachineFacts, ProcessFacts};
 use data_plane::ledger::route_counters::RouteTotals;
 use data_plane::ledger::stats::LatencyTotals;
-use data_plane::upstream::balancer::BalancerReport;
 
 /// Metrics at one moment: the status, the balancers, and the facts beside both.
 #[derive(Clone, Copy, Debug)]

@@ -4,9 +4,9 @@
 use crate::admin::metrics::exposition::{Decimal, Exposition, Label, MetricsFormat};
 use crate::admin::metrics::facts::{Metrics, RouteMetrics};
 use crate::admin::metrics::family::{Family, MetricKind};
+use balancer::{LATENCY_BUCKET_MICROS, MemberReport};
 use base::machine::RASPBERRY_CONDITIONS;
 use data_plane::ledger::route_counters::CacheOutcome;
-use data_plane::upstream::balancer::{LATENCY_BUCKET_MICROS, MemberReport};
 use wire::reject::Reject;
 
 /// Function that adds the samples of a family.

@@ -14,9 +14,7 @@ use crate::git::browse::render::html::Html;
 use crate::manager::access::Rights;
 use crate::manager::live_part::Sections;
 use crate::manager::snapshot::Snapshot;
-use data_plane::upstream::balancer::{
-    BalancerReport, LATENCY_BUCKET_MICROS, LatencyBuckets, MemberReport, MemberState,
-};
+use balancer::{BalancerReport, LATENCY_BUCKET_MICROS, LatencyBuckets, MemberReport, MemberState};
 use wire::request_target::encode_value;
 
 /// Groups of columns of the table of members: the name of the group, and the columns. A group without columns is one

@@ -7,7 +7,7 @@ use crate::git::browse::render::html::Html;
 use crate::manager::form::Form;
 use crate::manager::form_edit::{FORMER, FormRefusal};
 use crate::manager::selection::Selection;
-use data_plane::upstream::settings::BalancingMethod;
+use balancer::settings::BalancingMethod;
 
 /// Form of a selection, with the fields of a refused form.
 pub(super) struct EditForm<'f> {

@@ -7,8 +7,8 @@ use crate::admin::balancers::BalancerList;
 use crate::admin::text_table::duration;
 use crate::git::browse::render::html::Html;
 use crate::manager::selection::Selection;
-use data_plane::upstream::balancer::MemberReport;
-use data_plane::upstream::settings::AdminState;
+use balancer::MemberReport;
+use balancer::settings::AdminState;
 
 /// Appends the selected balancer or member, with the forms for a client that may edit.
 pub(super) fn push_selected(

@@ -28,7 +28,7 @@ use crate::admin::edit_ledger::{EditChange, MEMBERSHIP};
 use crate::admin::limits::EDIT_HISTORY_ENTRIES_MAX;
 use crate::git::browse::render::html::Html;
 use crate::manager::limits::MANAGER_HISTORY_ENTRIES;
-use data_plane::upstream::settings::CheckKind;
+use ::balancer::settings::CheckKind;
 use edit_form::EditForm;
 use history::push_history;
 use member::push_selected;

@@ -6,7 +6,7 @@ use crate::admin::problems::{Problem, members_down, problems};
 use crate::config::shown_url;
 use crate::git::browse::render::html::Html;
 use crate::manager::snapshot::Snapshot;
-use data_plane::upstream::balancer::MemberReport;
+use balancer::MemberReport;
 
 /// Appends the list of problems, the errors first.
 pub(super) fn push_problems(page: &mut Html, snapshot: &Snapshot) {

@@ -1,0 +1,247 @@
+//! Changes of balancers and members by the operator at runtime: every value that Apache's balancer-manager
+//! can change. A change stays over reloads until the configuration changes the value.
+
+use crate::settings::{
+    AdminState, BalancerSettings, BalancingMethod, CheckSettings, MemberRole, MemberUrl,
+    StickySettings,
+};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Change of a member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MemberEdit {
+    /// Weight in hundredths, 100 to 10,000 (`w_lf`).
+    Weight(u32),
+    /// Set, 0 to 99 (`w_ls`).
+    Set(u8),
+    /// Route (`w_wr`).
+    Route(Box<str>),
+    /// Route of the replacement (`w_rr`).
+    Redirect(Box<str>),
+    /// Administrative state (`w_status_N`, `w_status_D`, `w_status_S`).
+    Admin(AdminState),
+    /// Role (`w_status_H`, `w_status_R`).
+    Role(MemberRole),
+    /// True if errors of the member do not count (`w_status_I`).
+    IgnoresErrors(bool),
+    /// True to treat the checks as failed, false to treat the checks as passed, until the checks themselves
+    /// decide again (`w_status_C`).
+    CheckFailed(bool),
+    /// Checks (`w_hm`, `w_he`, `w_hi`, `w_hp`, `w_hf`, `w_hu`).
+    Check(MemberCheck),
+}
+
+/// Change of a balancer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BalancerEdit {
+    /// Balancing method (`b_lbm`).
+    Method(BalancingMethod),
+    /// Sessions (`b_ss`); None ends sessions.
+    Sticky(Option<StickySettings>),
+    /// True if sessions never change their member (`b_sforce`).
+    Strict(bool),
+    /// Largest number of further members for one request, 0 to 99 (`b_max`).
+    AttemptsMax(u8),
+    /// Longest wait for a busy member, at most 7,200 s (`b_tmo`).
+    QueueTimeout(Duration),
+}
+
+/// Changes of the operator that are in force at a balancer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BalancerEdits {
+    /// Changes of the balancer.
+    pub balancer: Vec<BalancerEdit>,
+    /// Changes of members, each with the URL of the member.
+    pub members: Vec<(MemberUrl, MemberEdit)>,
+}
+
+/// Reason for a refused change.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum EditError {
+    /// The balancer has no such member.
+    UnknownMember,
+    /// The value is out of range.
+    OutOfRange,
+}
+
+impl fmt::Display for EditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EditError::UnknownMember => "the balancer has no such member",
+            EditError::OutOfRange => "the value is out of range",
+        })
+    }
+}
+
+impl std::error::Error for EditError {}
+
+impl MemberEdit {
+    /// Checks the ranges of Apache.
+    pub(crate) fn check(&self) -> Result<(), EditError> {
+        let is_in_range = match self {
+            MemberEdit::Weight(weight) => (100..=10_000).contains(weight),
+            MemberEdit::Set(set) => *set <= 99,
+            MemberEdit::Check(MemberCheck::Own(check)) => {
+                check.rise > 0 && check.fall > 0 && !check.every.is_zero()
+            }
+            MemberEdit::Route(_)
+            | MemberEdit::Redirect(_)
+            | MemberEdit::Admin(_)
+            | MemberEdit::Role(_)
+            | MemberEdit::IgnoresErrors(_)
+            | MemberEdit::CheckFailed(_)
+            | MemberEdit::Check(MemberCheck::Balancer | MemberCheck::Off) => true,
+        };
+        is_in_range.then_some(()).ok_or(EditError::OutOfRange)
+    }
+}
+
+impl BalancerEdit {
+    /// Checks the ranges of Apache.
+    pub(crate) fn check(&self) -> Result<(), EditError> {
+        let is_in_range = match self {
+            BalancerEdit::AttemptsMax(attempts) => *attempts <= 99,
+            BalancerEdit::QueueTimeout(timeout) => timeout.as_secs() <= 7_200,
+            BalancerEdit::Method(_) | BalancerEdit::Sticky(_) | BalancerEdit::Strict(_) => true,
+        };
+        is_in_range.then_some(()).ok_or(EditError::OutOfRange)
+    }
+}
+
+/// Checks of a member, as changed by the operator at runtime.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MemberCheck {
+    /// The checks of the balancer.
+    Balancer,
+    /// No checks.
+    Off,
+    /// Checks of the member's own.
+    Own(Arc<CheckSettings>),
+}
+
+/// A configured value, and the operator's change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Edited<T> {
+    configured: T,
+    edited: Option<T>,
+}
+
+impl<T: PartialEq> Edited<T> {
+    /// Creates an unchanged value.
+    pub(crate) fn new(configured: T) -> Edited<T> {
+        Edited {
+            configured,
+            edited: None,
+        }
+    }
+
+    /// Returns the value in force.
+    pub(crate) fn current(&self) -> &T {
+        self.edited.as_ref().unwrap_or(&self.configured)
+    }
+
+    /// Changes the value at runtime. A change to the configured value ends the change.
+    pub(crate) fn edit(&mut self, value: T) {
+        self.edited = (value != self.configured).then_some(value);
+    }
+
+    /// Sets the configured value. The operator's change stays in force over reloads, until the
+    /// configuration itself changes the value.
+    pub(crate) fn configure(&mut self, configured: T) {
+        if configured != self.configured {
+            *self = Edited::new(configured);
+        }
+    }
+}
+
+/// Settings of a balancer, configured and in force.
+pub(crate) struct Policies {
+    method: Edited<BalancingMethod>,
+    sticky: Edited<Option<StickySettings>>,
+    attempts_max: Edited<u8>,
+    queue_timeout: Edited<Duration>,
+    /// Settings in force.
+    current: Arc<BalancerSettings>,
+}
+
+impl Policies {
+    /// Adopts the first configuration.
+    pub(crate) fn new(settings: BalancerSettings) -> Policies {
+        Policies {
+            method: Edited::new(settings.method),
+            sticky: Edited::new(settings.sticky.clone()),
+            attempts_max: Edited::new(settings.retry.attempts_max),
+            queue_timeout: Edited::new(settings.connection.queue_timeout),
+            current: Arc::new(settings),
+        }
+    }
+
+    /// Returns the settings in force.
+    pub(crate) fn current(&self) -> &Arc<BalancerSettings> {
+        &self.current
+    }
+
+    /// Adopts a new configuration.
+    pub(crate) fn configure(&mut self, settings: BalancerSettings) {
+        self.method.configure(settings.method);
+        self.sticky.configure(settings.sticky.clone());
+        self.attempts_max.configure(settings.retry.attempts_max);
+        self.queue_timeout
+            .configure(settings.connection.queue_timeout);
+        self.put_in_force(settings);
+    }
+
+    /// Applies a change of the operator.
+    pub(crate) fn edit(&mut self, edit: BalancerEdit) {
+        match edit {
+            BalancerEdit::Method(method) => self.method.edit(method),
+            BalancerEdit::Sticky(sticky) => self.sticky.edit(sticky),
+            BalancerEdit::Strict(is_strict) => {
+                let sticky = self.sticky.current().clone();
+                let sticky = sticky.map(|sticky| StickySettings {
+                    is_strict,
+                    ..sticky
+                });
+                self.sticky.edit(sticky);
+            }
+            BalancerEdit::AttemptsMax(attempts) => self.attempts_max.edit(attempts),
+            BalancerEdit::QueueTimeout(timeout) => self.queue_timeout.edit(timeout),
+        }
+        self.put_in_force(BalancerSettings::clone(&self.current));
+    }
+
+    fn put_in_force(&mut self, mut settings: BalancerSettings) {
+        settings.method = *self.method.current();
+        settings.sticky.clone_from(self.sticky.current());
+        settings.retry.attempts_max = *self.attempts_max.current();
+        settings.connection.queue_timeout = *self.queue_timeout.current();
+        self.current = Arc::new(settings);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_stays_until_the_configuration_changes() {
+        let mut value = Edited::new(1);
+        value.edit(5);
+        value.configure(1);
+        assert_eq!(*value.current(), 5);
+        value.configure(2);
+        assert_eq!(*value.current(), 2);
+        value.configure(1);
+        assert_eq!(*value.current(), 1);
+    }
+
+    #[test]
+    fn a_change_to_the_configured_value_is_no_change() {
+        let mut value = Edited::new(1);
+        value.edit(5);
+        value.edit(1);
+        assert_eq!(value, Edited::new(1));
+    }
+}

@@ -1,0 +1,98 @@
+//! Registry of all balancers in all Worlds.
+
+use crate::balancer::Balancer;
+use crate::edit::BalancerEdits;
+use crate::member::Connections;
+use crate::settings::BalancerSettings;
+use crate::sticky::SessionKey;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use wire::heartbeat::Heartbeat;
+
+/// Registry of all balancers, with one entry for each name.
+pub struct Balancers<C: Connections> {
+    key: SessionKey,
+    /// Seed of the random numbers of new balancers.
+    seed: u64,
+    all: Mutex<Vec<Weak<Balancer<C>>>>,
+    /// Changes of the operator by the name of the balancer.
+    edits: Mutex<Vec<(Box<str>, Arc<BalancerEdits>)>>,
+}
+
+impl<C: Connections> Balancers<C> {
+    /// Creates an empty registry. `key` signs the session cookies of all balancers.
+    pub fn new(key: SessionKey, seed: u64) -> Balancers<C> {
+        Balancers {
+            key,
+            seed,
+            all: Mutex::default(),
+            edits: Mutex::default(),
+        }
+    }
+
+    /// Returns the registered balancer with the name of `settings`, else a new balancer. A registered
+    /// balancer keeps its settings until [`Balancer::reconfigure`] is called. The registry stays as it is:
+    /// [`Balancers::register`] adds a new balancer.
+    pub fn find_or_new(&self, settings: &BalancerSettings, now_ms: u64) -> Arc<Balancer<C>> {
+        self.find(&settings.name).unwrap_or_else(|| {
+            let settings = settings.clone();
+            Arc::new(Balancer::new(settings, &self.key, self.seed, now_ms))
+        })
+    }
+
+    /// Returns the registered balancer with a name.
+    pub fn find(&self, name: &str) -> Option<Arc<Balancer<C>>> {
+        let all = self.lock();
+        let mut alive = all.iter().filter_map(Weak::upgrade);
+        alive.find(|balancer| balancer.name() == name)
+    }
+
+    /// Adds a balancer of [`Balancers::find_or_new`] unless registered.
+    pub fn register(&self, balancer: &Arc<Balancer<C>>) {
+        let mut all = self.lock();
+        all.retain(|known| known.strong_count() > 0);
+        let is_known =
+            |known: &Weak<Balancer<C>>| std::ptr::eq(known.as_ptr(), &raw const **balancer);
+        if !all.iter().any(is_known) {
+            all.push(Arc::downgrade(balancer));
+        }
+    }
+
+    /// Replaces the operator's changes of all balancers. The changes take effect when the balancers are
+    /// configured again.
+    pub fn set_edits(&self, edits: Vec<(Box<str>, Arc<BalancerEdits>)>) {
+        *self.edits.lock().unwrap_or_else(PoisonError::into_inner) = edits;
+    }
+
+    /// Returns the operator's changes of the balancer with a name.
+    pub fn edits(&self, name: &str) -> Arc<BalancerEdits> {
+        let all = self.edits.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = all.iter().find(|(known, _)| **known == *name);
+        found.map_or_else(Arc::default, |(_, edits)| Arc::clone(edits))
+    }
+
+    /// Records a heartbeat of a member in all balancers ([`Balancer::record_heartbeat`]). Returns false if no
+    /// balancer has a member with the address.
+    pub fn record_heartbeat(
+        &self,
+        from: IpAddr,
+        heartbeat: Heartbeat,
+        now_ms: u64,
+        resolves_to: impl Fn(&str, IpAddr) -> bool,
+    ) -> bool {
+        let balancers = self.all();
+        let hears = |balancer: &&Arc<Balancer<C>>| {
+            balancer.record_heartbeat(from, heartbeat, now_ms, &resolves_to)
+        };
+        balancers.iter().filter(hears).count() > 0
+    }
+
+    /// Returns all registered balancers in use, in the order of registration.
+    pub fn all(&self) -> Vec<Arc<Balancer<C>>> {
+        self.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Balancer<C>>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
