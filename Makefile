@@ -6,7 +6,7 @@ help:
 	@echo 'make cluster         serve examples/cluster: a balancer and four members, http://localhost:8080'
 	@echo 'make publish-demo    publish examples/publish on two hosts by ssh, on the loopback interface'
 	@echo 'make test            all tests: prose, format, lints, unit, end to end'
-	@echo 'make test-release    the end-to-end tests with the program of make release'
+	@echo 'make test-release    the end-to-end tests with the programs of make release and make tiny'
 	@echo 'make test-arm        the receiver and the server of a Raspberry Pi Zero, under emulation'
 	@echo 'make release         one static binary (musl)'
 	@echo 'make release TARGET=…  the same for a Raspberry Pi (docs/src/installation.md)'
@@ -34,6 +34,7 @@ test:
 
 test-release:
 	@sh tools/test_release.sh
+	@sh tools/test_release.sh tiny
 
 test-arm:
 	@sh tools/test_arm.sh

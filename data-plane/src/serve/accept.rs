@@ -12,7 +12,8 @@ use crate::limits::{
     WAITING_AT_ONCE_DIVISOR,
 };
 use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
-use crate::serve::connection_ledger::{ConnectionLedger, Newcomer, Shortage};
+use crate::serve::connection_entry::{Newcomer, Shortage};
+use crate::serve::connection_ledger::ConnectionLedger;
 use crate::serve::proxy_header;
 use crate::serve::sessions::{Eviction, Sessions};
 use crate::upstream::close_idle_members;

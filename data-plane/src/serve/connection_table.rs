@@ -5,7 +5,8 @@
 //! client if an answer is still possible.
 
 use crate::limits::{self, Limits};
-use crate::serve::connection_ledger::{Activity, ConnectionEntry, ConnectionEntryGuard};
+use crate::serve::connection_entry::{Activity, ConnectionEntry};
+use crate::serve::connection_ledger::ConnectionEntryGuard;
 use crate::serve::socket::TcpSocket;
 use base::sys;
 use std::os::fd::AsFd;

@@ -13,10 +13,8 @@ use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::ledger::stats::Counters;
 use crate::limits;
 use crate::serve::access_log_batches::AccessLogBatches;
-use crate::serve::connection_ledger::{
-    Activity, ConnectionEntry, ConnectionEntryGuard, ConnectionLedger, ConnectionOwner,
-    EvictionOrders,
-};
+use crate::serve::connection_entry::{Activity, ConnectionEntry, ConnectionOwner, EvictionOrders};
+use crate::serve::connection_ledger::{ConnectionEntryGuard, ConnectionLedger};
 use crate::serve::connection_table::{ConnectionPhase, ConnectionTable};
 use crate::serve::h2::buffers::H2Buffers;
 use crate::serve::h3::context::{H3Context, QuicWorkers};

@@ -7,6 +7,8 @@ mod access_log_batches;
 mod accepted_connection;
 mod attempt;
 mod connection;
+mod connection_entry;
+mod connection_holders;
 mod connection_ledger;
 mod connection_table;
 mod context;

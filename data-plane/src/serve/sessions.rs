@@ -4,7 +4,7 @@
 use crate::ledger::descriptors::descriptors;
 use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
 use crate::serve::connection::{AfterResponse, Connection};
-use crate::serve::connection_ledger::{ConnectionEntry, ConnectionOwner, Shortage};
+use crate::serve::connection_entry::{ConnectionEntry, ConnectionOwner, Shortage};
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::context::WorkerContext;
 use crate::serve::h1::session::{ConnectionStep, H1Session};

@@ -1,3 +1,6 @@
+use crate::serve::connection_entry::{
+    Activity, ConnectionOwner, EvictionOrders, Newcomer, Shortage,
+};
 use crate::serve::connection_ledger::*;
 use std::net::IpAddr;
 

@@ -3,7 +3,7 @@
 
 use crate::limits::Limits;
 use crate::serve::connection::AfterResponse;
-use crate::serve::connection_ledger::Activity;
+use crate::serve::connection_entry::Activity;
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::h2::exchange::{H2Exchange, H2ExchangeState};
 use crate::serve::h2::session::{H2Session, H2ShutdownStage, IDLE};

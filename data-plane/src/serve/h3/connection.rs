@@ -3,7 +3,7 @@
 
 use crate::handler::LocalBoxFuture;
 use crate::ledger::stats::ClosedCount;
-use crate::serve::connection_ledger::ConnectionEntry;
+use crate::serve::connection_entry::ConnectionEntry;
 use crate::serve::context::WorkerContext;
 use crate::serve::h3::connection_guard::H3ConnectionGuard;
 use crate::serve::h3::exchange::H3Exchange;

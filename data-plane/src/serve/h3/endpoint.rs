@@ -1,7 +1,7 @@
 //! QUIC endpoints: sockets, configuration, and the assignment of new connections to workers.
 
 use crate::limits;
-use crate::serve::connection_ledger::{ConnectionOwner, Newcomer, Shortage};
+use crate::serve::connection_entry::{ConnectionOwner, Newcomer, Shortage};
 use crate::serve::context::WorkerContext;
 use crate::serve::h3::connection;
 use crate::serve::h3::connection_guard::H3ConnectionGuard;

@@ -5,7 +5,7 @@ use crate::handler::Endpoints;
 use crate::ledger::shared_limit::SharedLimit;
 use crate::limits;
 use crate::serve::access_log::ClientInfo;
-use crate::serve::connection_ledger::{Activity, ConnectionEntry};
+use crate::serve::connection_entry::{Activity, ConnectionEntry};
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch_context::{Audience, DispatchContext, EndpointLookup, RateCheck};
 use crate::serve::h3::pending_request::{PendingRequest, ShedWaker};
