@@ -4,17 +4,19 @@
 //! The time comes from the caller as milliseconds on the monotonic clock of the process, and nothing here
 //! waits or opens a connection. A choice holds the lock of the balancer for well below a microsecond.
 
+use crate::balancer_settings::BalancerSettings;
 use crate::check::{CheckOutcome, DoubtChange};
 use crate::contest::{Load, Seat};
-use crate::edit::{BalancerEdit, BalancerEdits, EditError, MemberEdit};
+use crate::edit::{EditError, MemberEdit};
 use crate::lease::{Lease, QueueTicket, WaitRefused};
 use crate::member::{Connections, Member};
 use crate::member_core::{MemberCore, SharedSettings};
+use crate::member_settings::{CheckSettings, MemberHost, MemberUrl};
 use crate::place_ledger::PlaceUse;
+use crate::policies::{BalancerEdit, BalancerEdits};
 use crate::report::{BalancerReport, MemberReport, PlaceReport};
 use crate::request::{ChooseRequest, MemberId, NoMember, SessionUse};
 use crate::selection::Selection;
-use crate::settings::{BalancerSettings, CheckSettings, MemberHost, MemberUrl};
 use crate::slot_queue::{SlotQueue, WaitingRequest};
 use crate::state::{ChangeReason, MemberState, StateChange};
 use crate::sticky::SessionKey;

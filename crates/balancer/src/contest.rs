@@ -23,6 +23,8 @@ pub(crate) struct Contest<'a, C> {
     pub(crate) now_ms: u64,
     /// Length of the slow start in milliseconds.
     pub(crate) slow_start_ms: u64,
+    /// Tables that the method has prepared, one for each set with regular members; empty without a preparation.
+    pub(crate) tables: &'a [SetTable],
     /// Hash of the client.
     pub(crate) client_hash: u64,
     /// Random numbers.
@@ -41,6 +43,14 @@ impl<C> Contest<'_, C> {
         let share = member.weight_share(self.now_ms, self.slow_start_ms);
         share.of(member.standing().weight)
     }
+}
+
+/// Table from the hash of a client to a member of one set, prepared when the list of members changes.
+pub(crate) struct SetTable {
+    /// Number of the set.
+    pub(crate) set: u8,
+    /// Numbers of members.
+    pub(crate) entries: Box<[u16]>,
 }
 
 /// A member in the frozen list of a balancer.

@@ -1,13 +1,9 @@
-//! Changes of balancers and members by the operator at runtime: every value that Apache's balancer-manager
-//! can change. A change stays over reloads until the configuration changes the value.
+//! Changes of members by the operator at runtime: every value that Apache's balancer-manager can change. A change stays
+//! over reloads until the configuration changes the value.
 
-use crate::settings::{
-    AdminState, BalancerSettings, BalancingMethod, CheckSettings, MemberRole, MemberUrl,
-    StickySettings,
-};
+use crate::member_settings::{AdminState, CheckSettings, MemberRole};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Change of a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,30 +27,6 @@ pub enum MemberEdit {
     CheckFailed(bool),
     /// Checks (`w_hm`, `w_he`, `w_hi`, `w_hp`, `w_hf`, `w_hu`).
     Check(MemberCheck),
-}
-
-/// Change of a balancer.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum BalancerEdit {
-    /// Balancing method (`b_lbm`).
-    Method(BalancingMethod),
-    /// Sessions (`b_ss`); None ends sessions.
-    Sticky(Option<StickySettings>),
-    /// True if sessions never change their member (`b_sforce`).
-    Strict(bool),
-    /// Largest number of further members for one request, 0 to 99 (`b_max`).
-    AttemptsMax(u8),
-    /// Longest wait for a busy member, at most 7,200 s (`b_tmo`).
-    QueueTimeout(Duration),
-}
-
-/// Changes of the operator that are in force at a balancer.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct BalancerEdits {
-    /// Changes of the balancer.
-    pub balancer: Vec<BalancerEdit>,
-    /// Changes of members, each with the URL of the member.
-    pub members: Vec<(MemberUrl, MemberEdit)>,
 }
 
 /// Reason for a refused change.
@@ -93,18 +65,6 @@ impl MemberEdit {
             | MemberEdit::IgnoresErrors(_)
             | MemberEdit::CheckFailed(_)
             | MemberEdit::Check(MemberCheck::Balancer | MemberCheck::Off) => true,
-        };
-        is_in_range.then_some(()).ok_or(EditError::OutOfRange)
-    }
-}
-
-impl BalancerEdit {
-    /// Checks the ranges of Apache.
-    pub(crate) fn check(&self) -> Result<(), EditError> {
-        let is_in_range = match self {
-            BalancerEdit::AttemptsMax(attempts) => *attempts <= 99,
-            BalancerEdit::QueueTimeout(timeout) => timeout.as_secs() <= 7_200,
-            BalancerEdit::Method(_) | BalancerEdit::Sticky(_) | BalancerEdit::Strict(_) => true,
         };
         is_in_range.then_some(()).ok_or(EditError::OutOfRange)
     }
@@ -153,71 +113,6 @@ impl<T: PartialEq> Edited<T> {
         if configured != self.configured {
             *self = Edited::new(configured);
         }
-    }
-}
-
-/// Settings of a balancer, configured and in force.
-pub(crate) struct Policies {
-    method: Edited<BalancingMethod>,
-    sticky: Edited<Option<StickySettings>>,
-    attempts_max: Edited<u8>,
-    queue_timeout: Edited<Duration>,
-    /// Settings in force.
-    current: Arc<BalancerSettings>,
-}
-
-impl Policies {
-    /// Adopts the first configuration.
-    pub(crate) fn new(settings: BalancerSettings) -> Policies {
-        Policies {
-            method: Edited::new(settings.method),
-            sticky: Edited::new(settings.sticky.clone()),
-            attempts_max: Edited::new(settings.retry.attempts_max),
-            queue_timeout: Edited::new(settings.connection.queue_timeout),
-            current: Arc::new(settings),
-        }
-    }
-
-    /// Returns the settings in force.
-    pub(crate) fn current(&self) -> &Arc<BalancerSettings> {
-        &self.current
-    }
-
-    /// Adopts a new configuration.
-    pub(crate) fn configure(&mut self, settings: BalancerSettings) {
-        self.method.configure(settings.method);
-        self.sticky.configure(settings.sticky.clone());
-        self.attempts_max.configure(settings.retry.attempts_max);
-        self.queue_timeout
-            .configure(settings.connection.queue_timeout);
-        self.put_in_force(settings);
-    }
-
-    /// Applies a change of the operator.
-    pub(crate) fn edit(&mut self, edit: BalancerEdit) {
-        match edit {
-            BalancerEdit::Method(method) => self.method.edit(method),
-            BalancerEdit::Sticky(sticky) => self.sticky.edit(sticky),
-            BalancerEdit::Strict(is_strict) => {
-                let sticky = self.sticky.current().clone();
-                let sticky = sticky.map(|sticky| StickySettings {
-                    is_strict,
-                    ..sticky
-                });
-                self.sticky.edit(sticky);
-            }
-            BalancerEdit::AttemptsMax(attempts) => self.attempts_max.edit(attempts),
-            BalancerEdit::QueueTimeout(timeout) => self.queue_timeout.edit(timeout),
-        }
-        self.put_in_force(BalancerSettings::clone(&self.current));
-    }
-
-    fn put_in_force(&mut self, mut settings: BalancerSettings) {
-        settings.method = *self.method.current();
-        settings.sticky.clone_from(self.sticky.current());
-        settings.retry.attempts_max = *self.attempts_max.current();
-        settings.connection.queue_timeout = *self.queue_timeout.current();
-        self.current = Arc::new(settings);
     }
 }
 

@@ -17,7 +17,7 @@
 use crate::limits::{
     EJECTION_CLIENT_MILLISECONDS, EJECTION_CLIENTS_MAX, EJECTION_ROW_MILLISECONDS,
 };
-use crate::settings::EjectionSettings;
+use crate::member_settings::EjectionSettings;
 
 /// State of the ejection of one member.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -159,7 +159,7 @@ impl<C> Lease<C> {
     /// Records the head of the member's answer with its latency, the time since the request was sent. A
     /// status that counts as a failure ([`EjectionSettings::statuses`]) is recorded as such.
     ///
-    /// [`EjectionSettings::statuses`]: crate::settings::EjectionSettings::statuses
+    /// [`EjectionSettings::statuses`]: crate::member_settings::EjectionSettings::statuses
     pub fn record_answer(
         &mut self,
         status: u16,

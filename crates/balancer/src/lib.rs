@@ -12,6 +12,7 @@
 
 mod limits;
 mod balancer;
+mod balancer_settings;
 mod check;
 mod contest;
 mod counters;
@@ -21,8 +22,10 @@ mod ejection;
 mod lease;
 mod member;
 mod member_core;
+mod member_settings;
 mod method;
 mod place_ledger;
+mod policies;
 mod random;
 mod registry;
 mod report;
@@ -30,7 +33,6 @@ mod request;
 mod retry_budget;
 mod roster;
 mod selection;
-pub mod settings;
 mod slot_queue;
 mod state;
 mod sticky;
@@ -42,12 +44,26 @@ mod tests;
 pub use crate::balancer::{Balancer, CheckRun, HealthReport, NextCheck, ReconfigureReport};
 pub use crate::check::{CheckFailure, CheckOutcome, DoubtChange};
 pub use crate::counters::{LATENCY_BUCKET_MICROS, LatencyBuckets};
-pub use crate::edit::{BalancerEdit, BalancerEdits, EditError, MemberCheck, MemberEdit};
+pub use crate::edit::{EditError, MemberCheck, MemberEdit};
 pub use crate::lease::{Lease, LeftRequest, QueueTicket, WaitRefused, Waited};
 pub use crate::member::{Connections, Member};
+pub use crate::policies::{BalancerEdit, BalancerEdits};
 pub use crate::random::client_hash;
 pub use crate::registry::Balancers;
 pub use crate::report::{BalancerReport, MemberReport, PlaceReport};
 pub use crate::request::{ChooseRequest, MemberId, NoMember, SessionUse};
 pub use crate::state::{ChangeReason, MemberState, StateChange, state_changes};
 pub use crate::sticky::{SessionKey, session_value};
+
+/// Settings of balancers, of members and of the connections to members.
+pub mod settings {
+    pub use crate::balancer_settings::{
+        BalancerSettings, ConnectionSettings, MemberTlsSettings, ProxyHeaderVersion, RetrySettings,
+        StickySettings,
+    };
+    pub use crate::member_settings::{
+        AdminState, CheckKind, CheckSettings, EjectionSettings, MemberHost, MemberRole,
+        MemberSettings, MemberUrl,
+    };
+    pub use crate::method::BalancingMethod;
+}

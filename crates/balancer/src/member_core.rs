@@ -4,7 +4,9 @@
 use crate::check::{CheckOutcome, CheckPlan, CheckStreak};
 use crate::edit::{Edited, MemberCheck, MemberEdit};
 use crate::ejection::Ejection;
-use crate::settings::{AdminState, CheckSettings, EjectionSettings, MemberRole, MemberSettings};
+use crate::member_settings::{
+    AdminState, CheckSettings, EjectionSettings, MemberRole, MemberSettings,
+};
 use crate::state::{Standing, StateHistory};
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Registry of all balancers in all Worlds.
 
 use crate::balancer::Balancer;
-use crate::edit::BalancerEdits;
+use crate::balancer_settings::BalancerSettings;
 use crate::member::Connections;
-use crate::settings::BalancerSettings;
+use crate::policies::BalancerEdits;
 use crate::sticky::SessionKey;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -1,11 +1,12 @@
 //! State of a balancer for the command `balancer`, the status, the manager page and the log: plain values.
 
+use crate::balancer_settings::BalancerSettings;
 use crate::check::CheckOutcome;
 use crate::contest::Seat;
 use crate::counters::LatencyBuckets;
 use crate::edit::MemberCheck;
+use crate::member_settings::{AdminState, MemberRole, MemberUrl};
 use crate::request::MemberId;
-use crate::settings::{AdminState, BalancerSettings, MemberRole, MemberUrl};
 use crate::state::{MemberState, StateChange, WeightShare};
 use std::fmt;
 use std::sync::Arc;

@@ -7,12 +7,12 @@
 //! higher set takes its requests, which wait instead.
 
 use crate::check::CheckCensus;
-use crate::contest::Seat;
+use crate::contest::{Seat, SetTable};
 use crate::limits::SESSION_REDIRECTS_MAX;
 use crate::member::Member;
-use crate::method::MaglevTables;
+use crate::member_settings::{AdminState, MemberRole, MemberUrl};
+use crate::method::BalancingMethod;
 use crate::request::MemberId;
-use crate::settings::{AdminState, BalancingMethod, MemberRole, MemberUrl};
 use crate::state::Standing;
 use crate::sticky::{SessionKey, is_signed};
 use base::client_network::ClientNetwork;
@@ -22,7 +22,8 @@ use std::sync::Arc;
 pub(crate) struct Roster<C> {
     seats: Vec<Seat<C>>,
     order: SetOrder,
-    tables: MaglevTables,
+    /// Tables of the balancing method.
+    tables: Vec<SetTable>,
 }
 
 impl<C> Default for Roster<C> {
@@ -30,7 +31,7 @@ impl<C> Default for Roster<C> {
         Roster {
             seats: Vec::new(),
             order: SetOrder::default(),
-            tables: MaglevTables::default(),
+            tables: Vec::new(),
         }
     }
 }
@@ -83,10 +84,7 @@ impl<C> Roster<C> {
             seat.redirect = redirect;
         }
         self.order = SetOrder::of(&self.seats);
-        self.tables = match terms.method {
-            BalancingMethod::Maglev => MaglevTables::fill(&self.seats),
-            _ => MaglevTables::default(),
-        };
+        self.tables = terms.method.tables(&self.seats);
     }
 
     /// Returns all seats.
@@ -95,7 +93,7 @@ impl<C> Roster<C> {
     }
 
     /// Returns all seats for the balancing methods.
-    pub(crate) fn parts(&mut self) -> (&mut [Seat<C>], &MaglevTables) {
+    pub(crate) fn parts(&mut self) -> (&mut [Seat<C>], &[SetTable]) {
         (&mut self.seats, &self.tables)
     }
 

@@ -1,20 +1,17 @@
 //! State of the choices of a balancer, under one lock: the list of members, the state of the methods, the
 //! budget of retries and the doubt about the checks.
 
+use crate::balancer_settings::BalancerSettings;
 use crate::check::DoubtChange;
-use crate::contest::Contest;
-use crate::contest::Seat;
-use crate::edit::Policies;
+use crate::contest::{Contest, Seat};
 use crate::lease::Lease;
 use crate::limits::UPLOAD_TRIAL_SECONDS;
 use crate::member::{Member, milliseconds};
-use crate::method::pick;
+use crate::policies::Policies;
 use crate::random::RandomSource;
 use crate::request::{ChooseRequest, MemberId, NoMember, SessionUse};
 use crate::retry_budget::RetryBudget;
-use crate::roster::{Candidates, Found, Readiness, UsableTerms};
-use crate::roster::{Roster, RosterTerms, SessionSeat};
-use crate::settings::BalancerSettings;
+use crate::roster::{Candidates, Found, Readiness, Roster, RosterTerms, SessionSeat, UsableTerms};
 use crate::sticky::{SessionKey, route_in};
 use std::sync::Arc;
 use std::time::Duration;
@@ -289,10 +286,11 @@ impl<C> Selection<C> {
             set,
             now_ms: request.now_ms,
             slow_start_ms: self.slow_start_ms,
+            tables,
             client_hash: request.client_hash,
             random: &mut self.random,
         };
-        let index = pick(method, tables, &mut contest);
+        let index = method.pick(&mut contest);
         let session = match is_sticky {
             true => SessionUse::Changed,
             false => SessionUse::None,

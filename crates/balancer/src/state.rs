@@ -3,7 +3,7 @@
 
 use crate::check::CheckFailure;
 use crate::limits::{SLOW_START_PERCENT, STATE_CHANGES_MAX};
-use crate::settings::{AdminState, MemberRole};
+use crate::member_settings::{AdminState, MemberRole};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,7 +4,8 @@
 //! `stickysession`. The signed cookie is `ROUTE.SIGNATURE`. The signature covers the balancer, the member's
 //! URL and the route, so a client can neither choose a member nor keep a cookie for another balancer.
 
-use crate::settings::{MemberUrl, StickySettings};
+use crate::balancer_settings::StickySettings;
+use crate::member_settings::MemberUrl;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use base::digest::base64url;
@@ -107,7 +108,7 @@ const SIGNATURE_BYTES: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::MemberHost;
+    use crate::member_settings::MemberHost;
 
     fn sticky() -> StickySettings {
         StickySettings {

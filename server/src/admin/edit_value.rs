@@ -217,7 +217,7 @@ pub(crate) static EDITABLE_VALUES: [EditableValue; 19] = [
         "method",
         Balancer,
         &["b_lbm"],
-        "byrequests, bytraffic, bybusyness, heartbeat, ip-hash, maglev or p2c",
+        BalancingMethod::NAMES,
     ),
     value(
         EditKind::QueueTimeout,
@@ -327,7 +327,9 @@ impl EditableValue {
     fn try_set(&self, edited: &mut EditedBalancer, at: usize, text: &str) -> Option<()> {
         let settings = &mut edited.settings;
         match self.kind {
-            EditKind::Method => settings.method = named(&METHODS, BalancingMethod::name, text)?,
+            EditKind::Method => {
+                settings.method = named(BalancingMethod::ALL, BalancingMethod::name, text)?
+            }
             EditKind::QueueTimeout => {
                 settings.connection.queue_timeout = duration(text, EDIT_QUEUE_TIMEOUT_SECONDS_MAX)?;
             }
@@ -385,16 +387,6 @@ impl EditableValue {
     }
 }
 
-/// Balancing methods that the operator can choose at runtime.
-pub(crate) const METHODS: [BalancingMethod; 7] = [
-    BalancingMethod::ByRequests,
-    BalancingMethod::ByTraffic,
-    BalancingMethod::ByBusyness,
-    BalancingMethod::Heartbeat,
-    BalancingMethod::IpHash,
-    BalancingMethod::Maglev,
-    BalancingMethod::P2c,
-];
 pub(super) const STATES: [AdminState; 4] = [
     AdminState::Enabled,
     AdminState::Draining,

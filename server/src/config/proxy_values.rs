@@ -11,15 +11,12 @@ use balancer::settings::{AdminState, BalancingMethod, ProxyHeaderVersion};
 use data_plane::handler::proxy::route::ForwardedHost;
 use wire::path_readings::Slashes;
 
-/// Implements the reading of an enum from words of the file, with words of other servers after the type.
+/// Implements the reading of an enum from words of the file.
 macro_rules! words {
     ($type:ty: $($word:expr => $meaning:expr),+) => {
-        words!($type, &[]; $($word => $meaning),+);
-    };
-    ($type:ty, $foreign:expr; $($word:expr => $meaning:expr),+) => {
         impl FromToml for $type {
             fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-                item.word_or_foreign(&[$(($word, $meaning)),+], $foreign)
+                item.word_or_foreign(&[$(($word, $meaning)),+], &[])
             }
         }
 
@@ -33,15 +30,6 @@ macro_rules! words {
     };
 }
 
-words!(BalancingMethod, METHODS;
-    BalancingMethod::ByRequests.name() => BalancingMethod::ByRequests,
-    BalancingMethod::ByTraffic.name() => BalancingMethod::ByTraffic,
-    BalancingMethod::ByBusyness.name() => BalancingMethod::ByBusyness,
-    BalancingMethod::Heartbeat.name() => BalancingMethod::Heartbeat,
-    BalancingMethod::IpHash.name() => BalancingMethod::IpHash,
-    BalancingMethod::Maglev.name() => BalancingMethod::Maglev,
-    BalancingMethod::P2c.name() => BalancingMethod::P2c
-);
 words!(AdminState:
     AdminState::Enabled.name() => AdminState::Enabled,
     AdminState::Draining.name() => AdminState::Draining,
@@ -53,6 +41,20 @@ words!(CheckMethod: "GET" => CheckMethod::Get, "HEAD" => CheckMethod::Head);
 words!(Slashes: "keep" => Slashes::Keep, "merge" => Slashes::Merge);
 words!(EncodedSlash: "pass" => EncodedSlash::Pass, "refuse" => EncodedSlash::Refuse);
 words!(EarlyHints: "http1" => EarlyHints::Http1, "http2" => EarlyHints::Http2);
+
+impl FromToml for BalancingMethod {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let methods = BalancingMethod::ALL.iter();
+        let words: Vec<_> = methods.map(|method| (method.name(), *method)).collect();
+        item.word_or_foreign(&words, METHODS)
+    }
+}
+
+impl ShownValue for BalancingMethod {
+    fn shown(&self) -> String {
+        format!("\"{}\"", self.name())
+    }
+}
 
 /// Method of the request of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

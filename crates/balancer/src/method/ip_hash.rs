@@ -5,8 +5,8 @@
 //! all other members stay where they are. A hot spare gets all clients of the member that the spare replaces.
 
 use crate::contest::Contest;
+use crate::member_settings::MemberRole;
 use crate::random::{combine, mix, scale};
-use crate::settings::MemberRole;
 
 /// Chooses a member.
 pub(super) fn pick<C>(contest: &mut Contest<'_, C>) -> u16 {

@@ -3,49 +3,47 @@
 //! depends on the member's URL alone, so a change of the list moves few clients, and all balancers with
 //! equal lists make equal choices.
 
-use crate::contest::Contest;
-use crate::contest::Seat;
+use crate::contest::{Contest, Seat, SetTable};
 use crate::limits::{MAGLEV_ENTRIES, MAGLEV_ENTRIES_MAX, MAGLEV_FEW_MEMBERS_MAX};
+use crate::member_settings::MemberRole;
 use crate::method::ip_hash::pick_home_or_substitute;
 use crate::random::{hash_bytes, mix, scale};
-use crate::settings::MemberRole;
-
-/// Tables of a balancer, one for each set with regular members. A table has all regular members of the set,
-/// usable or not.
-#[derive(Default)]
-pub(crate) struct MaglevTables(Vec<(u8, Box<[u16]>)>);
-
-impl MaglevTables {
-    /// Fills the tables. The lock of the balancer is held for about 0.2 ms with few members.
-    pub(crate) fn fill<C>(seats: &[Seat<C>]) -> MaglevTables {
-        let standings: Vec<_> = seats.iter().map(|seat| seat.member.standing()).collect();
-        let mut sets: Vec<u8> = standings.iter().map(|standing| standing.set).collect();
-        sets.sort_unstable();
-        sets.dedup();
-        let table = |set: u8| {
-            let members = standings.iter().enumerate().filter(|(_, standing)| {
-                standing.set == set && standing.role == MemberRole::Regular
-            });
-            let claims = members.map(|(index, standing)| {
-                let url = seats[index].member.url().to_string();
-                Claim::new(index as u16, hash_bytes(url.as_bytes()), standing.weight)
-            });
-            (set, fill(claims.collect()))
-        };
-        MaglevTables(sets.into_iter().map(table).collect())
-    }
-
-    /// Returns the member of a client, usable or not.
-    fn home(&self, set: u8, client_hash: u64) -> Option<u16> {
-        let (_, table) = self.0.iter().find(|(known, _)| *known == set)?;
-        let at = scale(mix(client_hash), table.len() as u64);
-        table.get(at as usize).copied()
-    }
-}
 
 /// Chooses a member.
-pub(super) fn pick<C>(tables: &MaglevTables, contest: &mut Contest<'_, C>) -> u16 {
-    pick_home_or_substitute(contest, tables.home(contest.set, contest.client_hash))
+pub(super) fn pick<C>(contest: &mut Contest<'_, C>) -> u16 {
+    pick_home_or_substitute(contest, home(contest))
+}
+
+/// Returns the client's own member, usable or not.
+fn home<C>(contest: &Contest<'_, C>) -> Option<u16> {
+    let table = contest.tables.iter().find(|it| it.set == contest.set)?;
+    let entries = &table.entries;
+    let at = scale(mix(contest.client_hash), entries.len() as u64);
+    entries.get(at as usize).copied()
+}
+
+/// Fills a table for each set. A table has all regular members of its set, usable or not. The lock of the balancer is
+/// held for about 0.2 ms with few members.
+pub(super) fn tables<C>(seats: &[Seat<C>]) -> Vec<SetTable> {
+    let standings: Vec<_> = seats.iter().map(|seat| seat.member.standing()).collect();
+    let mut sets: Vec<u8> = standings.iter().map(|standing| standing.set).collect();
+    sets.sort_unstable();
+    sets.dedup();
+    let table = |set: u8| {
+        let members = standings
+            .iter()
+            .enumerate()
+            .filter(|(_, standing)| standing.set == set && standing.role == MemberRole::Regular);
+        let claims = members.map(|(index, standing)| {
+            let url = seats[index].member.url().to_string();
+            Claim::new(index as u16, hash_bytes(url.as_bytes()), standing.weight)
+        });
+        SetTable {
+            set,
+            entries: fill(claims.collect()),
+        }
+    };
+    sets.into_iter().map(table).collect()
 }
 
 /// Progress of a member that claims entries of a table.
@@ -122,12 +120,15 @@ mod tests {
 
     /// Returns the method with tables filled at the first choice.
     fn cached_pick() -> impl FnMut(&mut Contest<'_, ()>) -> u16 {
-        let mut tables = None;
+        let mut filled = None;
         move |contest| {
-            pick(
-                tables.get_or_insert_with(|| MaglevTables::fill(contest.seats)),
-                contest,
-            )
+            let tables = filled.get_or_insert_with(|| tables(contest.seats));
+            pick(&mut Contest {
+                tables,
+                seats: &mut *contest.seats,
+                random: &mut *contest.random,
+                ..*contest
+            })
         }
     }
 

@@ -1,14 +1,13 @@
 //! A list of members under a virtual clock, for tests of the balancing methods.
 
-use crate::contest::Contest;
-use crate::contest::{Load, Seat};
+use crate::contest::{Contest, Load, Seat};
 use crate::member::Member;
 use crate::member_core::SharedSettings;
-use crate::random::{RandomSource, mix};
-use crate::request::MemberId;
-use crate::settings::{
+use crate::member_settings::{
     AdminState, EjectionSettings, MemberHost, MemberRole, MemberSettings, MemberUrl,
 };
+use crate::random::{RandomSource, mix};
+use crate::request::MemberId;
 use crate::slot_queue::SlotQueue;
 use crate::state::ChangeReason;
 use std::sync::Arc;
@@ -87,6 +86,7 @@ impl TestContest {
             set: 0,
             now_ms: self.now_ms,
             slow_start_ms: self.slow_start_ms,
+            tables: &[],
             client_hash,
             random: &mut self.random,
         };

@@ -1,7 +1,7 @@
 //! Active checks, the doubt about the checks, and requests woken when their member goes down.
 
 use super::fixture::{Fixture, checks, letter, member, members, settings};
-use crate::settings::{AdminState, CheckSettings, MemberRole, MemberSettings};
+use crate::member_settings::{AdminState, CheckSettings, MemberRole, MemberSettings};
 use crate::test_waker::CountingWaker;
 use crate::{
     ChangeReason, CheckFailure, CheckOutcome, DoubtChange, MemberCheck, MemberEdit, MemberState,

@@ -1,7 +1,7 @@
 //! Passive ejection, retries, trials and slow start.
 
 use super::fixture::{Fixture, Lease, letter, member, members, settings};
-use crate::settings::AdminState;
+use crate::member_settings::AdminState;
 use crate::{ChangeReason, ChooseRequest, MemberEdit, MemberState, NoMember};
 use std::time::Duration;
 

@@ -1,9 +1,11 @@
 //! A balancer under a virtual clock. Members are named by letters, the first is `a`.
 
-use crate::settings::{
-    AdminState, BalancerSettings, BalancingMethod, CheckKind, CheckSettings, EjectionSettings,
-    MemberHost, MemberRole, MemberSettings, MemberUrl, RetrySettings, StickySettings,
+use crate::balancer_settings::{BalancerSettings, RetrySettings, StickySettings};
+use crate::member_settings::{
+    AdminState, CheckKind, CheckSettings, EjectionSettings, MemberHost, MemberRole, MemberSettings,
+    MemberUrl,
 };
+use crate::method::BalancingMethod;
 use crate::{
     BalancerReport, CheckFailure, CheckOutcome, ChooseRequest, Connections, HealthReport,
     MemberEdit, MemberId, MemberReport, MemberState, NextCheck, NoMember, SessionKey, StateChange,

@@ -1,7 +1,8 @@
 //! Order of members: sets, spares, standbys, draining, and the methods of Apache.
 
 use super::fixture::{Fixture, member, members, settings};
-use crate::settings::{AdminState, BalancingMethod, MemberRole};
+use crate::member_settings::{AdminState, MemberRole};
+use crate::method::BalancingMethod;
 use crate::{BalancerEdit, EditError, MemberEdit, MemberState, NoMember};
 use std::time::Duration;
 

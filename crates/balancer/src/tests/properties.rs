@@ -3,7 +3,9 @@
 use super::fixture::{
     Fixture, Lease, QueueTicket, Waited, checks, client, letter, member, settings, sticky,
 };
-use crate::settings::{AdminState, BalancerSettings, BalancingMethod, MemberRole, MemberSettings};
+use crate::balancer_settings::BalancerSettings;
+use crate::member_settings::{AdminState, MemberRole, MemberSettings};
+use crate::method::BalancingMethod;
 use crate::{ChooseRequest, MemberEdit, MemberState, NoMember};
 use proptest::prelude::*;
 use std::future::Future;

@@ -3,8 +3,9 @@
 use super::fixture::{
     Fixture, Lease, QueueTicket, Waited, client, letter, member, settings, sticky,
 };
+use crate::balancer_settings::BalancerSettings;
 use crate::limits::TUNNEL_SILENCE_MILLISECONDS;
-use crate::settings::{AdminState, BalancerSettings, MemberRole, MemberSettings};
+use crate::member_settings::{AdminState, MemberRole, MemberSettings};
 use crate::test_waker::CountingWaker;
 use crate::{ChooseRequest, MemberEdit, NoMember, WaitRefused};
 use base::call_shares::ClientPace;

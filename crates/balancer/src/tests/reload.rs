@@ -1,7 +1,8 @@
 //! Reloads: members keep their state by URL, and the registry keeps balancers by name.
 
 use super::fixture::{Balancers, Fixture, checks, letter, member, members, settings, url};
-use crate::settings::{AdminState, BalancingMethod, MemberHost, MemberUrl};
+use crate::member_settings::{AdminState, MemberHost, MemberUrl};
+use crate::method::BalancingMethod;
 use crate::{
     BalancerEdit, BalancerEdits, ChangeReason, DoubtChange, MemberEdit, MemberState, SessionKey,
 };

@@ -1,7 +1,8 @@
 //! Sessions: Apache's routes and the signed cookie.
 
 use super::fixture::{Fixture, letter, member, members, settings, sticky};
-use crate::settings::{AdminState, BalancerSettings, MemberRole, MemberSettings, StickySettings};
+use crate::balancer_settings::{BalancerSettings, StickySettings};
+use crate::member_settings::{AdminState, MemberRole, MemberSettings};
 use crate::{BalancerEdit, MemberEdit, NoMember, SessionUse};
 
 fn routed(name: char, change: impl FnOnce(&mut MemberSettings)) -> MemberSettings {

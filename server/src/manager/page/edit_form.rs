@@ -2,7 +2,7 @@
 
 use super::parts::push_hidden;
 use crate::admin::edit_form::form_text;
-use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope, EditableValue, METHODS};
+use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope, EditableValue};
 use crate::git::browse::render::html::Html;
 use crate::manager::form::Form;
 use crate::manager::form_edit::{FORMER, FormRefusal};
@@ -121,7 +121,7 @@ impl EditForm<'_> {
     /// Returns the valid texts of a value with a fixed choice.
     fn options(&self, kind: EditKind) -> Vec<&str> {
         match kind {
-            EditKind::Method => METHODS.iter().copied().map(BalancingMethod::name).collect(),
+            EditKind::Method => BalancingMethod::ALL.iter().map(|it| it.name()).collect(),
             EditKind::CheckMethod => vec!["None", "TCP", "GET", "HEAD"],
             EditKind::CheckExpression => {
                 let conditions = self.conditions.iter().copied();
