@@ -3,7 +3,7 @@
 #
 #     tools/map.sh                    all packages
 #     tools/map.sh anthill-publish    one package, by its name or by its folder
-#     tools/map.sh upstream           one room; handler/proxy is a part of a room
+#     tools/map.sh upstream           one room; upstream/member is a part of the room
 #
 # ARCHITECTURE.md says what each room is for and what a room may import. Files with tests alone are left out, except in
 # the folders of the end-to-end tests and of the fuzz targets.

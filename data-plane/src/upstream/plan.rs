@@ -1,11 +1,13 @@
-//! Balancer of a World: the ledger entry, the settings of the World and the connections to the members.
+//! Balancer of a World: the ledger entry, the settings of the World and the connections to the members, and the log lines
+//! for changes of members.
 
 use crate::tls::TlsEndpoint;
-use crate::upstream::MemberPool;
-use crate::upstream::member_address::MemberAddress;
+use crate::upstream::member::MemberAddress;
 use crate::upstream::resolver::Resolver;
-use crate::upstream::{Balancer, Balancers, ReconfigureReport};
+use crate::upstream::{Balancer, Balancers, MemberPool, ReconfigureReport};
 use balancer::settings::{BalancerSettings, MemberUrl};
+use balancer::{ChangeReason, DoubtChange, StateChange};
+use log::Level;
 use std::sync::Arc;
 
 /// Balancer as planned by one World. The plan is put in force when the World is served.
@@ -73,4 +75,42 @@ impl BalancerPlan {
                 }
             })
     }
+}
+
+/// Logs the change of a member's state: a warning for a member that fails, else an information.
+pub fn log_change(balancer: &str, member: &MemberUrl, change: StateChange) {
+    let is_intended = matches!(
+        change.reason,
+        ChangeReason::Operator | ChangeReason::Configuration
+    );
+    let level = if is_intended || change.new.is_usable() {
+        Level::Info
+    } else {
+        Level::Warn
+    };
+    log::log!(level, "balancer {balancer}: {member} {change}");
+}
+
+/// Logs the beginning or the end of the doubt about the checks of a balancer.
+pub fn log_doubt(balancer: &Balancer, doubt: DoubtChange) {
+    let is_only = balancer.members().len() == 1;
+    let (level, text) = match (doubt, is_only) {
+        (DoubtChange::Begun, true) => (
+            Level::Warn,
+            "the only member fails, and is tried in spite of its failed checks",
+        ),
+        (DoubtChange::Begun, false) => (
+            Level::Warn,
+            "most members fail their checks, so the checks are doubted and members with failed checks are tried",
+        ),
+        (DoubtChange::Ended, true) => (
+            Level::Info,
+            "the only member passes its checks, so the checks count again",
+        ),
+        (DoubtChange::Ended, false) => (
+            Level::Info,
+            "enough members pass their checks, so the checks count again",
+        ),
+    };
+    log::log!(level, "balancer {}: {text}", balancer.name());
 }

@@ -20,7 +20,7 @@ use balancer::BalancerEdits;
 use balancer::settings::MemberUrl;
 use base::atomic_file;
 use base::clock::{monotonic_ms, unix_seconds_now};
-use data_plane::upstream::checker::Checker;
+use data_plane::upstream::Checker;
 use data_plane::upstream::{Balancer, Balancers, Member};
 use data_plane::upstream::{log_change, log_doubt};
 use data_plane::world::World;

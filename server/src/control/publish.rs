@@ -22,7 +22,7 @@ use data_plane::serve::h3;
 use data_plane::serve::worker::{self, ProcessContext, WorkerCommand};
 use data_plane::site::{ReleaseRules, ReleaseState};
 use data_plane::tls::SelfSigned;
-use data_plane::upstream::checker::Checker;
+use data_plane::upstream::Checker;
 use data_plane::world::World;
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Tests of the windows of connections with the real kernel, Linux 5.14 or later.
+//! Tests of the windows of connections with the real kernel, Linux 5.14 or later, and of the causes of failed connections.
 
 use super::*;
 use crate::limits::{MEMBER_RECEIVE_BYTES, MEMBER_RECEIVE_BYTES_MIN, MEMBER_WINDOW_BYTES};
@@ -56,4 +56,34 @@ fn the_window_can_be_raised_beyond_64_kib() {
     });
     let ahead = ahead.expect("the window stays at 64 KiB: the kernel has no SO_BUF_LOCK");
     assert!(ahead <= MEMBER_WINDOW_BYTES, "{ahead}");
+}
+
+#[test]
+fn shortages_of_this_machine_are_no_faults_of_the_member() {
+    let table = [
+        (Errno::CONNREFUSED, false, ConnectFault::Member),
+        (Errno::HOSTUNREACH, false, ConnectFault::Member),
+        (Errno::AGAIN, true, ConnectFault::Backlog),
+        (Errno::ADDRNOTAVAIL, false, ConnectFault::LocalPorts),
+        (Errno::MFILE, false, ConnectFault::LocalDescriptors),
+        (Errno::NFILE, true, ConnectFault::LocalDescriptors),
+        (Errno::NOBUFS, false, ConnectFault::LocalMemory),
+        (Errno::NOMEM, false, ConnectFault::LocalMemory),
+        (Errno::PERM, false, ConnectFault::LocalRule),
+        (Errno::ACCESS, false, ConnectFault::LocalRule),
+        (Errno::ACCESS, true, ConnectFault::Member),
+    ];
+    for (errno, is_unix, fault) in table {
+        assert_eq!(ConnectFault::of(&errno.into(), is_unix), fault, "{errno}");
+    }
+    let from = IpAddr::from([192, 0, 2, 1]);
+    let missing = bind_error(Errno::ADDRNOTAVAIL.into(), from);
+    assert_eq!(
+        ConnectFault::of(&missing, false),
+        ConnectFault::LocalAddress
+    );
+    let other = bind_error(Errno::NOMEM.into(), from);
+    assert_eq!(ConnectFault::of(&other, false), ConnectFault::LocalMemory);
+    let unknown = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    assert_eq!(ConnectFault::of(&unknown, false), ConnectFault::Member);
 }

@@ -8,9 +8,9 @@ use crate::limits::{
 };
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::BackendAddress;
-use crate::upstream::member_address::{ConnOrigin, MemberAddress};
-use crate::upstream::member_conn::MemberConn;
-use crate::upstream::member_socket::MemberWindow;
+use crate::upstream::member::address::{ConnOrigin, MemberAddress};
+use crate::upstream::member::conn::MemberConn;
+use crate::upstream::member::socket::MemberWindow;
 use balancer::Connections;
 use balancer::settings::ConnectionSettings;
 use base::client_network::ClientNetwork;

@@ -1,9 +1,9 @@
 //! Connection to a member while the connection is being established, for requests and for checks.
 
 use crate::upstream::address::BackendAddress;
-use crate::upstream::member_address::{AddressCandidates, MemberAddress};
-use crate::upstream::member_conn::MemberConn;
-use crate::upstream::member_pool::MemberPool;
+use crate::upstream::member::address::{AddressCandidates, MemberAddress};
+use crate::upstream::member::conn::MemberConn;
+use crate::upstream::member::pool::MemberPool;
 use base::client_network::ClientNetwork;
 use std::io;
 use std::pin::Pin;

@@ -4,12 +4,12 @@
 //! share it.
 
 use crate::limits::H2_MEMBER_PROBE_MILLISECONDS;
-use crate::upstream::h2_conn::H2MemberConn;
-use crate::upstream::h2_driver::H2Driver;
-use crate::upstream::member_conn::MemberConn;
-use crate::upstream::member_connecting::MemberConnecting;
-use crate::upstream::member_pool::MemberPool;
-use crate::upstream::member_socket::MemberWindow;
+use crate::upstream::member::conn::MemberConn;
+use crate::upstream::member::connecting::MemberConnecting;
+use crate::upstream::member::h2_conn::H2MemberConn;
+use crate::upstream::member::h2_driver::H2Driver;
+use crate::upstream::member::pool::MemberPool;
+use crate::upstream::member::socket::MemberWindow;
 use base::coarse_timer::CoarseTimer;
 use base::task::spawn_local;
 use std::cell::{Cell, RefCell};

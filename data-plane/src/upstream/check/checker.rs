@@ -1,8 +1,8 @@
 //! Active checks of the members of all balancers, made once for all workers.
 
 use crate::limits::CHECKS_MAX;
-use crate::upstream::change_log::{log_change, log_doubt};
-use crate::upstream::check_exchange::CheckExchange;
+use crate::upstream::check::exchange::CheckExchange;
+use crate::upstream::plan::{log_change, log_doubt};
 use crate::upstream::{Balancer, CheckRun, Member};
 use balancer::{CheckFailure, CheckOutcome, NextCheck};
 use base::clock::monotonic_ms;

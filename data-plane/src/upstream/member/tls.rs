@@ -2,8 +2,8 @@
 
 use crate::limits::MEMBER_TLS_WRITE_BYTES_MAX;
 use crate::tls::{RECORD_BYTES_MAX, TlsClientConnection, TlsEndpoint};
-use crate::upstream::member_socket::MemberSocket;
-use crate::upstream::member_tls_failure::MemberTlsFailure;
+use crate::upstream::member::socket::MemberSocket;
+use crate::upstream::member::tls_failure::MemberTlsFailure;
 use std::cell::Cell;
 use std::io;
 use std::task::{Context, Poll, Waker, ready};

@@ -18,7 +18,7 @@ use crate::limits::{
     BACKEND_UNREAD_POLL_MICROSECONDS, BACKEND_UNREAD_QUEUED_MILLISECONDS,
     BACKEND_UNREAD_RETRY_MILLISECONDS,
 };
-use crate::upstream::conn::IdleConn;
+use crate::upstream::backend::conn::IdleConn;
 use base::sys;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};

@@ -1,13 +1,14 @@
 //! Socket of a connection to a member. The socket stays registered with the runtime of its worker, also while
 //! the connection is idle, so the worker learns without a system call that bytes have arrived.
 
-use crate::limits::{MEMBER_FAR_RECEIVE_BYTES, MEMBER_RECEIVE_BYTES};
+use crate::limits::{MEMBER_FAR_RECEIVE_BYTES, MEMBER_RECEIVE_BYTES, READ_BUFFER_BYTES};
 use crate::upstream::address::{BackendAddress, ConnectOptions};
 use base::kernel_pipe::{self, PipeSink, Transferred};
 use base::sys;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll, Waker, ready};
@@ -218,4 +219,19 @@ impl MemberSocket {
     pub(super) fn fd(&self) -> &AsyncFd<OwnedFd> {
         &self.0
     }
+}
+
+thread_local! {
+    /// Buffer for bytes received from members, shared by all connections of a worker.
+    static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls `read` with the worker's buffer for received bytes.
+pub(crate) fn with_receive_buffer<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
+    RECEIVED.with_borrow_mut(|buffer| {
+        if buffer.is_empty() {
+            buffer.resize(READ_BUFFER_BYTES, 0);
+        }
+        read(buffer)
+    })
 }

@@ -4,13 +4,11 @@
 //! connections any more.
 
 use crate::limits::CHECK_READ_BYTES;
-use crate::upstream::check_h2_reader::CheckH2Reader;
-use crate::upstream::check_reader::CheckReader;
-use crate::upstream::check_verdict::ExpectedResponse;
-use crate::upstream::connect_fault::ConnectFault;
-use crate::upstream::member_conn::MemberConn;
-use crate::upstream::member_connecting::MemberConnecting;
-use crate::upstream::member_pool::MemberPool;
+use crate::upstream::address::ConnectFault;
+use crate::upstream::check::h2_reader::CheckH2Reader;
+use crate::upstream::check::reader::CheckReader;
+use crate::upstream::check::reader::ExpectedResponse;
+use crate::upstream::member::{MemberConn, MemberConnecting, MemberPool};
 use balancer::settings::{CheckKind, CheckSettings, ProxyHeaderVersion};
 use balancer::{CheckFailure, CheckOutcome};
 use base::clock::monotonic_ms;

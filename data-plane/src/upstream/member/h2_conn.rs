@@ -5,10 +5,10 @@ use crate::ledger::body_memory::BodyAccount;
 use crate::limits::{
     H2_MEMBER_PROBE_AFTER_MILLISECONDS, H2_MEMBER_RESETS_MAX, H2_MEMBER_UNSENT_BYTES_MAX,
 };
-use crate::upstream::h2_mailbox::{H2Failure, Mailbox, ResponsePart};
-use crate::upstream::h2_window::{H2ResponseWindow, is_long};
-use crate::upstream::member_address::ConnOrigin;
-use crate::upstream::member_pool::MemberPool;
+use crate::upstream::member::address::ConnOrigin;
+use crate::upstream::member::h2_mailbox::{H2Failure, Mailbox, ResponsePart};
+use crate::upstream::member::h2_window::{H2ResponseWindow, is_long};
+use crate::upstream::member::pool::MemberPool;
 use std::cell::RefCell;
 use std::fmt;
 use std::io;

@@ -1,8 +1,8 @@
 //! Tests of idle connections to a member on the loopback address.
 
 use super::*;
-use crate::upstream::h2_conn::H2MemberConn;
-use crate::upstream::member_connecting::MemberConnecting;
+use crate::upstream::member::connecting::MemberConnecting;
+use crate::upstream::member::h2_conn::H2MemberConn;
 use crate::upstream::resolver::Resolver;
 use balancer::settings::MemberHost;
 use std::future::poll_fn;

@@ -15,8 +15,8 @@ use crate::limits::{
     BACKEND_RETRY_MILLISECONDS, CALL_QUEUE_SECONDS,
 };
 use crate::upstream::address::BackendAddress;
-use crate::upstream::conn::{Conn, IdleConn};
-use crate::upstream::handover::{HandoverCheck, HandoverState, IDLE_MAX};
+use crate::upstream::backend::conn::{Conn, IdleConn};
+use crate::upstream::backend::handover::{HandoverCheck, HandoverState, IDLE_MAX};
 use base::client_network::ClientNetwork;
 use base::task::spawn_local;
 use rustix::io::Errno;

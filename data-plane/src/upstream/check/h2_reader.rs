@@ -1,7 +1,7 @@
 //! Reader of the response to an HTTP/2 check. Pure.
 
 use crate::limits::{CHECK_FIELDS_MAX, CHECK_HEAD_BYTES_MAX};
-use crate::upstream::check_verdict::{CheckVerdict, ExpectedResponse};
+use crate::upstream::check::reader::{CheckVerdict, ExpectedResponse};
 use balancer::{CheckFailure, CheckOutcome};
 use wire::field_section::FieldSection;
 use wire::h2::hpack::HpackScratch;

@@ -6,11 +6,11 @@ use crate::limits::{
     H2_MEMBER_KEPT_BUFFER_BYTES, H2_MEMBER_TURNS_MAX, H2_MEMBER_UNSENT_BYTES_MAX,
     MEMBER_IDLE_SWEEP_MILLISECONDS,
 };
-use crate::upstream::h2_conn::{H2MemberConn, NotHttp2};
-use crate::upstream::h2_mailbox::{H2Failure, Mailbox};
-use crate::upstream::member_conn::MemberConn;
-use crate::upstream::member_pool::{IdleH2Ticket, MemberPool};
-use crate::upstream::receive_buffer::with_receive_buffer;
+use crate::upstream::member::conn::MemberConn;
+use crate::upstream::member::h2_conn::{H2MemberConn, NotHttp2};
+use crate::upstream::member::h2_mailbox::{H2Failure, Mailbox};
+use crate::upstream::member::pool::{IdleH2Ticket, MemberPool};
+use crate::upstream::member::socket::with_receive_buffer;
 use base::clock::monotonic_ms;
 use base::coarse_timer::CoarseTimer;
 use std::cell::RefCell;

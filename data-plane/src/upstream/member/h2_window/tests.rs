@@ -2,9 +2,9 @@
 
 use crate::ledger::body_memory::{BodyAccount, BodyMemory, WorkerBodyMemory};
 use crate::limits::{CALL_RESERVED_BYTES, PIPE_BYTES};
-use crate::upstream::h2_conn::{H2MemberConn, H2RequestStream};
-use crate::upstream::h2_mailbox::ResponsePart;
-use crate::upstream::member_address::ConnOrigin;
+use crate::upstream::member::address::ConnOrigin;
+use crate::upstream::member::h2_conn::{H2MemberConn, H2RequestStream};
+use crate::upstream::member::h2_mailbox::ResponsePart;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
