@@ -14,9 +14,13 @@ use crate::support::{Folder, Server, run, server_table, site_table};
 
 /// Returns a folder with the files referenced by the configurations of the tests.
 fn site_folder() -> Folder {
+    fill_site_folder(Folder::new())
+}
+
+fn fill_site_folder(folder: Folder) -> Folder {
     let authority = Authority::new("anthill's test CA");
     let (one, two) = (authority.server(&["a.test"]), authority.server(&["a.test"]));
-    Folder::new()
+    folder
         .with("public/index.html", "<p>hello</p>\n")
         .with("one.pem", one.combined())
         .with("one.crt", &one.certificate)
@@ -707,7 +711,7 @@ fn variables_stand_in_values_and_never_in_messages() {
 
 #[test]
 fn a_pipe_in_place_of_a_file_is_refused_at_once() {
-    let folder = site_folder();
+    let folder = fill_site_folder(Folder::on_disk());
     let path = |name: &str| folder.path(name);
     assert!(run("mkfifo", &[path("pipe")], b"").success);
     let site = "[[site]]\nroot = \"public\"\n";

@@ -313,4 +313,17 @@ rust_is_pinned() {
 }
 
 # toml_string FILE KEY: prints the string in the first line that begins with KEY.
+# Prints the folder for the temporary files of tests: one in memory, if 4 GB of memory are free. The tests make servers and
+# git flush thousands of files, for which a disk needs minutes.
+test_folder() {
+    memory=/dev/shm
+    space=$(df --output=avail -k "$memory" 2>/dev/null | tail -n1) || space=0
+    free=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
+    if [ -z "${TMPDIR:-}" ] && [ "${space:-0}" -gt 4194304 ] && [ "${free:-0}" -gt 4194304 ]; then
+        echo "$memory"
+    else
+        echo "${TMPDIR:-/tmp}"
+    fi
+}
+
 toml_string() { sed -n "s/^$2 *= *\"\\(.*\\)\".*/\\1/p" "$1" | head -n1; }

@@ -35,5 +35,5 @@ test_shipped() {
     : "${RUST_TEST_THREADS:=$((3 * $(nproc)))}"
     export RUST_TEST_THREADS ANTHILL_TEST_PROGRAM
     # shellcheck disable=SC2086
-    cargo test --locked -p anthill --test e2e $features -- "$@" $arguments
+    TMPDIR=$(test_folder) cargo test --locked -p anthill --test e2e $features -- "$@" $arguments
 }

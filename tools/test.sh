@@ -36,7 +36,7 @@ say 'tests'
 # End-to-end tests mostly wait, so more tests than processors run at the same time.
 : "${RUST_TEST_THREADS:=$((3 * $(nproc)))}"
 export RUST_TEST_THREADS
-cargo test --locked --workspace --no-fail-fast
+TMPDIR=$(test_folder) cargo test --locked --workspace --no-fail-fast
 
 # The instructions of a request, of the program as shipped. Other compilers and processors print the figures only.
 say 'instructions'

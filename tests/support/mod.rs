@@ -17,6 +17,9 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tempfile::TempDir;
 
 pub mod fault;
@@ -528,16 +531,26 @@ fn read_in_thread(mut source: impl Read + Send + 'static) -> thread::JoinHandle<
     })
 }
 
-/// Returns the child's exit status, or None if the child is still running at the deadline. The standard
-/// library has no wait with a deadline, so the function polls every 5 ms. The deadline is a number of polls
-/// rather than a time, because the child stands still while the machine is suspended.
+/// Returns the child's exit status, or None if the child is still running at the deadline. The function counts the
+/// seconds that the machine runs, because the child stands still while the machine is suspended.
 fn wait_for_child(child: &mut Child, deadline: Duration) -> Option<std::process::ExitStatus> {
-    const PAUSE: Duration = Duration::from_millis(5);
-    for _ in 0..=deadline.as_millis() / PAUSE.as_millis() {
+    const SLICE: Timespec = Timespec {
+        tv_sec: 1,
+        tv_nsec: 0,
+    };
+    if let Some(status) = child.try_wait().expect("the child's status") {
+        return Some(status);
+    }
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).expect("a descriptor");
+    for _ in 0..deadline.as_secs() {
+        // A descriptor of a process is readable after the end of the process.
+        match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&SLICE)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            outcome => assert_eq!(outcome, Ok(1), "the wait for a child"),
+        }
         if let Some(status) = child.try_wait().expect("the child's status") {
             return Some(status);
         }
-        thread::sleep(PAUSE);
     }
     None
 }
@@ -814,6 +827,12 @@ impl Folder {
     /// the machine has no `/dev/shm`.
     pub fn in_memory() -> Folder {
         tempfile::tempdir_in("/dev/shm").map_or_else(|_| Folder::new(), Folder)
+    }
+
+    /// Returns a folder outside of `/dev`, where a configuration may be read from a pipe. The temporary folders of
+    /// `make test` are below `/dev/shm`.
+    pub fn on_disk() -> Folder {
+        Folder(tempfile::tempdir_in("/var/tmp").expect("a temporary folder"))
     }
 }
 
