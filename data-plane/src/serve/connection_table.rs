@@ -384,3 +384,127 @@ impl ConnectionTable {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::connection_entry::ConnectionOwner;
+    use crate::serve::connection_entry::EvictionOrders;
+    use crate::serve::connection_ledger::ConnectionLedger;
+    use crate::serve::poller::Poller;
+    use std::io::{Read, Write};
+    use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+
+    const STALL_MS: u64 = 30_000;
+    const PAUSE_BYTES: usize = limits::RESPONSE_PAUSE_BYTES as usize;
+
+    /// A response that waits for its client since the time 0. The kernel counts the bytes that the client acknowledges.
+    struct WaitingResponse {
+        table: ConnectionTable,
+        server: TcpStream,
+        client: TcpStream,
+        taken: u64,
+    }
+
+    impl WaitingResponse {
+        /// Begins a response, of which the client has taken `taken` bytes.
+        fn after(taken: usize) -> WaitingResponse {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            let poller = Rc::new(Poller::new().unwrap());
+            let socket = TcpSocket::new(server.try_clone().unwrap().into(), poller, 0);
+            let owner = ConnectionOwner::Row(Arc::<EvictionOrders>::default(), 0);
+            let address = IpAddr::from(Ipv4Addr::LOCALHOST).into();
+            let entry = Arc::<ConnectionLedger>::default().enter(address, 0, owner, 0);
+            let mut table = ConnectionTable::default();
+            table.fill(0, Rc::new(socket), entry.unwrap());
+            let mut response = WaitingResponse {
+                table,
+                server,
+                client,
+                taken: 0,
+            };
+            response.take(taken);
+            let limits = Limits {
+                write_stall_seconds: (STALL_MS / 1_000) as u32,
+                ..Limits::default()
+            };
+            response
+                .table
+                .set_phase(0, ConnectionPhase::Write, &limits, 0);
+            // The first sweep asks the kernel for the bytes acknowledged so far.
+            assert!(response.is_open_at(500));
+            response
+        }
+
+        /// Makes the client take `count` bytes, and waits for the acknowledgment.
+        fn take(&mut self, count: usize) {
+            let mut part = vec![0; 4_096];
+            for _ in 0..count.div_ceil(part.len()) {
+                self.server.write_all(&part).unwrap();
+                self.client.read_exact(&mut part).unwrap();
+                self.taken += part.len() as u64;
+            }
+            while sys::acknowledged(self.server.as_fd()) < self.taken {
+                std::thread::yield_now();
+            }
+        }
+
+        /// Sweeps, and returns true if the connection goes on.
+        fn is_open_at(&mut self, now_ms: u64) -> bool {
+            let ended = self.table.expire(now_ms, STALL_MS);
+            let expired = self.table.expired(0);
+            assert_eq!(ended, u64::from(expired.is_some()));
+            expired.is_none()
+        }
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_is_cut_off_at_the_deadline() {
+        let mut response = WaitingResponse::after(0);
+        assert!(response.is_open_at(STALL_MS - 1));
+        assert!(!response.is_open_at(STALL_MS));
+    }
+
+    #[test]
+    fn a_client_that_reads_slowly_is_not_cut_off() {
+        let mut response = WaitingResponse::after(0);
+        for nth in 1..10 {
+            response.take(limits::RESPONSE_PROGRESS_BYTES_MIN as usize);
+            assert!(response.is_open_at(nth * STALL_MS), "{nth}");
+        }
+        response.take(limits::RESPONSE_PROGRESS_BYTES_MIN as usize / 2);
+        assert!(!response.is_open_at(10 * STALL_MS));
+    }
+
+    #[test]
+    fn a_client_that_has_taken_much_may_pause() {
+        for (taken, pauses) in [
+            (PAUSE_BYTES / 2, 0),
+            (PAUSE_BYTES, 1),
+            (2 * PAUSE_BYTES, 2),
+            (3 * PAUSE_BYTES, 3),
+            (20 * PAUSE_BYTES, 3),
+        ] {
+            let mut response = WaitingResponse::after(taken);
+            for nth in 1..=pauses {
+                assert!(response.is_open_at(nth * STALL_MS), "{taken} {nth}");
+            }
+            assert!(!response.is_open_at((pauses + 1) * STALL_MS), "{taken}");
+        }
+    }
+
+    #[test]
+    fn progress_pays_for_the_next_pause() {
+        let mut response = WaitingResponse::after(PAUSE_BYTES);
+        let mut now_ms = 0;
+        for _ in 0..5 {
+            now_ms += STALL_MS;
+            assert!(response.is_open_at(now_ms));
+            response.take(PAUSE_BYTES);
+            now_ms += STALL_MS;
+            assert!(response.is_open_at(now_ms));
+        }
+    }
+}
