@@ -8,6 +8,7 @@ use crate::ledger::route_counters::{CacheOutcome, ResponseSeries, RouteCounters}
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch_context::Audience;
 use crate::serve::forwarding::client_of;
+use crate::serve::matched_request::MatchedRequest;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::serve::rare_events;
 use crate::serve::ruled_request::RuledRequest;
@@ -76,21 +77,39 @@ struct PageView {
 impl<'a> AccessLogEntry<'a> {
     pub(super) fn new(
         context: &WorkerContext,
-        head: Option<&'a RequestHead<'a>>,
-        host: Option<&'a Host>,
-        counters: Option<&'a Arc<RouteCounters>>,
-        user: Option<&'a str>,
+        head: &'a RequestHead<'a>,
+        request: &'a MatchedRequest<'a>,
     ) -> AccessLogEntry<'a> {
-        let first = head.map_or(&[][..], |head| head.line);
         AccessLogEntry {
-            head,
-            host,
-            counters,
-            ruled: None,
-            version: head.map_or(Version::Http11, |head| head.version),
+            head: Some(head),
+            host: request.host,
+            counters: request.counters,
+            ruled: request.ruled.as_deref(),
+            version: head.version,
             cache: CacheOutcome::None,
-            user,
+            user: request.user.as_deref(),
             reject: None,
+            first: head.line,
+            started_us: context.clock.micros(),
+        }
+    }
+
+    /// Creates the entry of a request with a head that can't be parsed. `first` is the request line as far as received.
+    pub(super) fn unparsed(
+        context: &WorkerContext,
+        version: Version,
+        first: &'a [u8],
+        reject: Reject,
+    ) -> AccessLogEntry<'a> {
+        AccessLogEntry {
+            head: None,
+            host: None,
+            counters: None,
+            ruled: None,
+            version,
+            cache: CacheOutcome::None,
+            user: None,
+            reject: Some(reject),
             first,
             started_us: context.clock.micros(),
         }

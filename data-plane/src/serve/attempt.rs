@@ -1,21 +1,14 @@
-//! The next step of a request after a dispatch: a response, a wait for a load, a login check or changes on
-//! disk, or the call of a handler; and whether the content of the request is streamed, discarded or refused.
-//! The policy is equal for all versions of HTTP and for subrequests.
+//! One dispatch of a request with its policy: whether the content of the request is streamed, discarded or refused, and
+//! how often a request may wait. The policy is equal for all versions of HTTP and for subrequests.
 //!
-//! A driver dispatches a request, passes the outcome to [`Attempt::of`] and executes the step. After a wait
-//! the driver dispatches the request again. Pure: no clock, no I/O.
+//! A driver calls [`Attempt::dispatch`] and executes the step. After a wait the driver dispatches the request again.
+//! Pure: no clock, no I/O.
 
-use crate::handler::route_handler::HandlerCall;
-use crate::ledger::change_tracker::CatchUp;
-use crate::ledger::route_counters::RouteCounters;
-use crate::serve::dispatch::{DispatchOutcome, Dispatched, with_page};
-use crate::serve::dispatch_context::RateCheck;
-use crate::serve::ruled_request::RuledRequest;
-use crate::serve::synthetic_response::SyntheticResponse;
-use crate::site::{FileLoad, Listing, VariantResponse};
-use crate::world::users::UnverifiedLogin;
-use crate::world::{Host, World};
-use std::sync::Arc;
+use crate::serve::dispatch::{Dispatched, RequestBuilder, dispatch, with_page};
+use crate::serve::dispatch_context::{DispatchContext, RateCheck};
+use crate::serve::matched_request::MatchedRequest;
+use crate::serve::step::{Step, Wait};
+use crate::world::World;
 use wire::h1::body_decoder::BodyLength;
 use wire::reject::Reject;
 use wire::request_head::RequestHead;
@@ -41,20 +34,15 @@ pub(super) struct Progress {
 impl Progress {
     /// Returns true if the next dispatch may wait for changes on disk. A request with content never waits:
     /// the content may be lost by then.
-    pub(super) fn may_wait(&self, content: RequestContent) -> bool {
+    fn may_wait(&self, content: RequestContent) -> bool {
         content == RequestContent::None && !self.has_waited_for_disk
     }
 
-    /// Returns the state towards the request rates.
-    pub(super) fn rate(&self) -> RateCheck {
-        self.rate
-    }
-
-    /// Records the state towards the request rates, so that the request counts once.
-    #[inline]
-    pub(super) fn record_rate(&mut self, attempt: &Attempt<'_>) {
-        if let Some(ruled) = &attempt.ruled {
-            self.rate = ruled.rate;
+    /// Returns the progress of a request that no rate counts.
+    pub(super) fn exempt() -> Progress {
+        Progress {
+            rate: RateCheck::EXEMPT,
+            ..Progress::default()
         }
     }
 
@@ -104,71 +92,47 @@ pub(super) enum ContentAction {
     Refuse,
 }
 
-/// The next step of a request.
-pub(super) enum Step {
-    /// Wait, then dispatch again.
-    Wait(Wait),
-    /// Call a handler.
-    Call(HandlerCall),
-    /// Send a response.
-    Send(ReadyResponse),
-}
-
-/// A wait before the next dispatch of a request.
-pub(super) enum Wait {
-    Load(FileLoad),
-    Login(Box<UnverifiedLogin>),
-    CatchUp(CatchUp),
-}
-
-/// A response without a handler.
-pub(super) enum ReadyResponse {
-    /// A page of the site or of the page cache.
-    Stored(VariantResponse),
-    /// A response of the server itself.
-    Synthetic(SyntheticResponse),
-    /// A directory listing.
-    Listing(Box<Listing>),
-    /// A refusal.
-    Refuse {
-        reject: Reject,
-        /// The site's page for the status, if the site has one.
-        page: Option<VariantResponse>,
-    },
-}
-
-impl ReadyResponse {
-    /// Returns a refusal without a page of the site.
-    pub(super) fn refusal(reject: Reject) -> ReadyResponse {
-        ReadyResponse::Refuse { reject, page: None }
-    }
-}
-
-/// The kinds of dispatch outcomes that the policy distinguishes.
+/// The kinds of steps that the policy distinguishes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum OutcomeKind {
+enum StepKind {
     Load,
     Login,
-    AwaitCatchUp,
+    CatchUp,
     Call,
-    Response,
+    Send,
 }
 
 /// The decision after one dispatch of a request.
 pub(super) struct Attempt<'w> {
     pub(super) step: Step,
     pub(super) content: ContentAction,
-    /// The site, if one has the requested name.
-    pub(super) host: Option<&'w Host>,
-    /// The account that logged in.
-    pub(super) user: Option<String>,
-    /// Counters of the responses of the requested route; None if no site has the requested name.
-    pub(super) counters: Option<&'w Arc<RouteCounters>>,
-    /// Effect of the rules by request, if any.
-    pub(super) ruled: Option<Box<RuledRequest<'w>>>,
+    pub(super) request: MatchedRequest<'w>,
 }
 
 impl<'w> Attempt<'w> {
+    /// Dispatches a request of `client`, and decides the next step and the treatment of the content.
+    pub(super) fn dispatch(
+        world: &'w World,
+        head: &RequestHead<'_>,
+        client: DispatchContext,
+        builder: &dyn RequestBuilder,
+        content: RequestContent,
+        progress: &mut Progress,
+    ) -> Attempt<'w> {
+        let context = DispatchContext {
+            may_wait: progress.may_wait(content),
+            rate: progress.rate,
+            ..client
+        };
+        let dispatched = dispatch(world, head, &context, builder);
+        let attempt = Attempt::of(dispatched, world, head, content, progress);
+        // The request counts once in each rate.
+        if let Some(ruled) = &attempt.request.ruled {
+            progress.rate = ruled.rate;
+        }
+        attempt
+    }
+
     /// Decides the next step of a request and the treatment of its content.
     #[inline]
     pub(super) fn of(
@@ -178,20 +142,13 @@ impl<'w> Attempt<'w> {
         content: RequestContent,
         progress: &Progress,
     ) -> Attempt<'w> {
-        let Dispatched {
-            host,
-            user,
-            reply,
-            counters,
-            mut ruled,
-            ..
-        } = dispatched;
-        let kind = match &reply {
-            DispatchOutcome::Load(_) => OutcomeKind::Load,
-            DispatchOutcome::Login(_) => OutcomeKind::Login,
-            DispatchOutcome::AwaitCatchUp(_) => OutcomeKind::AwaitCatchUp,
-            DispatchOutcome::Call(_) => OutcomeKind::Call,
-            _ => OutcomeKind::Response,
+        let Dispatched { step, mut request } = dispatched;
+        let kind = match &step {
+            Step::Wait(Wait::Load(_)) => StepKind::Load,
+            Step::Wait(Wait::Login(_)) => StepKind::Login,
+            Step::Wait(Wait::CatchUp(_)) => StepKind::CatchUp,
+            Step::Call(_) => StepKind::Call,
+            Step::Send(_) => StepKind::Send,
         };
         let length = match head.body {
             BodyLength::Length(length) => Some(length),
@@ -202,29 +159,27 @@ impl<'w> Attempt<'w> {
             length,
             expects_continue: head.expect_continue,
         };
+        let ruled = request.ruled.as_mut();
         let body_bytes = ruled.as_ref().and_then(|ruled| ruled.body_bytes);
         let bounds = ContentBounds {
             handler_bytes_max: body_bytes.unwrap_or(world.limits.body_bytes),
             discarded_bytes_max: world.limits.body_discard_bytes,
         };
         let (refused, content) = decide(kind, content, progress, bounds);
-        if let Some(ruled) = ruled.as_mut().filter(|_| refused.is_some()) {
+        if let Some(ruled) = ruled.filter(|_| refused.is_some()) {
             ruled.refusal_fields = None;
         }
-        let reply = match refused {
-            None => reply,
+        let step = match refused {
+            None => step,
             Some(Reject::BODY_TOO_LARGE) if progress.loads_and_logins < LOADS_AND_LOGINS_MAX => {
-                with_page(host, Reject::BODY_TOO_LARGE, head.method)
+                with_page(request.host, Reject::BODY_TOO_LARGE, head.method)
             }
-            Some(reject) => DispatchOutcome::Refuse { reject, page: None },
+            Some(reject) => Step::refuse(reject),
         };
         Attempt {
-            step: step(reply),
+            step,
             content,
-            host,
-            user,
-            counters,
-            ruled,
+            request,
         }
     }
 }
@@ -254,20 +209,20 @@ struct ContentBounds {
 /// refused for the length of the content, because only a handler reads the content: a client with too large a content
 /// learns first that the content needs a login, belongs elsewhere or has the wrong method.
 fn decide(
-    kind: OutcomeKind,
+    kind: StepKind,
     content: AnnouncedContent,
     progress: &Progress,
     bounds: ContentBounds,
 ) -> (Option<Reject>, ContentAction) {
-    let is_load_or_login = matches!(kind, OutcomeKind::Load | OutcomeKind::Login);
+    let is_load_or_login = matches!(kind, StepKind::Load | StepKind::Login);
     let refused = match kind {
-        OutcomeKind::Login if progress.logins_busy => Some(Reject::LOGINS_BUSY),
+        StepKind::Login if progress.logins_busy => Some(Reject::LOGINS_BUSY),
         _ if is_load_or_login && progress.loads_and_logins >= LOADS_AND_LOGINS_MAX => {
             Some(Reject::CHANGING)
         }
         // A reload during the discarding of the content led the request to a handler, and the handler needs
         // the content. The client may send the request again.
-        OutcomeKind::Call if content.state == RequestContent::Discarded => Some(Reject::CHANGING),
+        StepKind::Call if content.state == RequestContent::Discarded => Some(Reject::CHANGING),
         _ => None,
     };
     if content.state != RequestContent::Pending {
@@ -278,12 +233,12 @@ fn decide(
     }
     let is_longer = |bytes_max| content.length.is_some_and(|length| length > bytes_max);
     match kind {
-        OutcomeKind::Call if is_longer(bounds.handler_bytes_max) => {
+        StepKind::Call if is_longer(bounds.handler_bytes_max) => {
             (Some(Reject::BODY_TOO_LARGE), ContentAction::Refuse)
         }
-        OutcomeKind::Call => (None, ContentAction::Stream),
+        StepKind::Call => (None, ContentAction::Stream),
         // A login is decided before the content is read.
-        OutcomeKind::Login | OutcomeKind::AwaitCatchUp => (None, ContentAction::Keep),
+        StepKind::Login | StepKind::CatchUp => (None, ContentAction::Keep),
         // A client that waits for 100 (Continue) gets the final response. Whether the content comes
         // nevertheless can't be known (RFC 9110 §10.1.1).
         _ if content.expects_continue || is_longer(bounds.discarded_bytes_max) => {
@@ -293,34 +248,11 @@ fn decide(
     }
 }
 
-/// Converts an outcome into a step.
-fn step(outcome: DispatchOutcome) -> Step {
-    Step::Send(match outcome {
-        DispatchOutcome::Load(load) => return Step::Wait(Wait::Load(load)),
-        DispatchOutcome::Login(login) => return Step::Wait(Wait::Login(login)),
-        DispatchOutcome::AwaitCatchUp(catch_up) => return Step::Wait(Wait::CatchUp(catch_up)),
-        DispatchOutcome::Call(handler) => return Step::Call(handler),
-        DispatchOutcome::Stored(stored) => ReadyResponse::Stored(stored),
-        DispatchOutcome::Listing(listing) => ReadyResponse::Listing(listing),
-        DispatchOutcome::Refuse { reject, page } => ReadyResponse::Refuse { reject, page },
-        DispatchOutcome::Redirect { status, location } => {
-            ReadyResponse::Synthetic(SyntheticResponse::redirect(status, &location))
-        }
-        DispatchOutcome::Options => ReadyResponse::Synthetic(SyntheticResponse::options()),
-        DispatchOutcome::Preflight(lines) => {
-            ReadyResponse::Synthetic(SyntheticResponse::preflight(&lines))
-        }
-        DispatchOutcome::Challenge(content) => {
-            ReadyResponse::Synthetic(SyntheticResponse::challenge(content))
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use OutcomeKind::{AwaitCatchUp, Call, Load, Login, Response};
     use RequestContent::{Discarded, None as NoContent, Pending};
+    use StepKind::{Call, CatchUp, Load, Login, Send};
 
     const SHORT: Option<u64> = Some(10);
     /// More than the tests' `body_discard_bytes`.
@@ -357,18 +289,18 @@ mod tests {
         let none = ContentAction::None;
         let table = [
             // No content.
-            (Response,     (NoContent, None, false),    new,     None,        none),
+            (Send,         (NoContent, None, false),    new,     None,        none),
             (Load,         (NoContent, None, false),    new,     None,        none),
             (Login,        (NoContent, None, false),    new,     None,        none),
-            (AwaitCatchUp, (NoContent, None, false),    new,     None,        none),
+            (CatchUp,      (NoContent, None, false),    new,     None,        none),
             (Call,         (NoContent, None, false),    new,     None,        none),
             // Loads and login checks.
             (Load,         (NoContent, None, false),    last,    None,        none),
             (Load,         (NoContent, None, false),    spent,   changing,    none),
             (Login,        (NoContent, None, false),    spent,   changing,    none),
-            (AwaitCatchUp, (NoContent, None, false),    spent,   None,        none),
+            (CatchUp,      (NoContent, None, false),    spent,   None,        none),
             (Call,         (NoContent, None, false),    spent,   None,        none),
-            (Response,     (NoContent, None, false),    spent,   None,        none),
+            (Send,         (NoContent, None, false),    spent,   None,        none),
             (Load,         (Pending, SHORT, false),     spent,   changing,    Refuse),
             // A full queue of logins refuses only a login.
             (Login,        (NoContent, None, false),    busy,    logins_busy, none),
@@ -376,7 +308,7 @@ mod tests {
             (Login,        (Pending, TOO_LONG, false),  busy,    logins_busy, Refuse),
             (Load,         (NoContent, None, false),    busy,    None,        none),
             (Call,         (NoContent, None, false),    busy,    None,        none),
-            (Response,     (NoContent, None, false),    busy,    None,        none),
+            (Send,         (NoContent, None, false),    busy,    None,        none),
             // A handler reads the content.
             (Call,         (Pending, SHORT, false),     new,     None,        Stream),
             (Call,         (Pending, None, false),      new,     None,        Stream),
@@ -387,15 +319,15 @@ mod tests {
             (Call,         (Pending, SHORT, false),     loaded,  None,        Stream),
             (Call,         (Discarded, SHORT, false),   new,     changing,    none),
             // Content that no handler reads.
-            (Response,     (Pending, SHORT, false),     new,     None,        Discard),
-            (Response,     (Pending, None, false),      new,     None,        Discard),
-            (Response,     (Pending, LONG, false),      new,     None,        Refuse),
-            (Response,     (Pending, LONG, false),      loaded,  None,        Refuse),
-            (Response,     (Pending, TOO_LONG, false),  new,     None,        Refuse),
-            (Response,     (Pending, TOO_LONG, true),   new,     None,        Refuse),
-            (Response,     (Pending, SHORT, true),      new,     None,        Refuse),
-            (Response,     (Pending, LONG, true),       new,     None,        Refuse),
-            (Response,     (Discarded, LONG, false),    new,     None,        none),
+            (Send,         (Pending, SHORT, false),     new,     None,        Discard),
+            (Send,         (Pending, None, false),      new,     None,        Discard),
+            (Send,         (Pending, LONG, false),      new,     None,        Refuse),
+            (Send,         (Pending, LONG, false),      loaded,  None,        Refuse),
+            (Send,         (Pending, TOO_LONG, false),  new,     None,        Refuse),
+            (Send,         (Pending, TOO_LONG, true),   new,     None,        Refuse),
+            (Send,         (Pending, SHORT, true),      new,     None,        Refuse),
+            (Send,         (Pending, LONG, true),       new,     None,        Refuse),
+            (Send,         (Discarded, LONG, false),    new,     None,        none),
             (Load,         (Pending, SHORT, false),     new,     None,        Discard),
             (Load,         (Pending, LONG, false),      new,     None,        Refuse),
             (Load,         (Pending, LONG, true),       new,     None,        Refuse),
@@ -404,7 +336,7 @@ mod tests {
             (Login,        (Pending, SHORT, false),     new,     None,        Keep),
             (Login,        (Pending, TOO_LONG, false),  new,     None,        Keep),
             (Login,        (Pending, None, true),       new,     None,        Keep),
-            (AwaitCatchUp, (Pending, SHORT, false),     new,     None,        Keep),
+            (CatchUp,      (Pending, SHORT, false),     new,     None,        Keep),
         ];
         for (kind, content, progress, refused, body) in table {
             let (state, length, expects_continue) = content;

@@ -99,7 +99,7 @@ impl Connection {
         self.stream.tls.is_some()
     }
 
-    /// Returns the context in which a request is dispatched, without changes on disk.
+    /// Returns the context in which a request is dispatched.
     pub(super) fn dispatch_context(&self) -> DispatchContext {
         DispatchContext {
             audience: self.audience(),
@@ -111,7 +111,7 @@ impl Connection {
             now_ms: self.context.clock.millis(),
             may_wait: false,
             rate: RateCheck::default(),
-            has_disk_changes: false,
+            has_disk_changes: self.context.poller.has_unread_changes(),
             hides_login: false,
         }
     }

@@ -1,5 +1,5 @@
 //! Dispatch of a request: the function `dispatch` turns a [`RequestHead`] and the World into a
-//! [`DispatchOutcome`], for all versions of HTTP.
+//! [`Step`], for all versions of HTTP.
 //!
 //! Dispatch never waits. The only state changes are in the ledgers of logins, of cached pages and of
 //! changes on disk.
@@ -7,17 +7,16 @@
 use crate::cache::{CacheLookup, CachedHandler, LookupContext};
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Admission, Request, Rewrite, Script};
-use crate::ledger::change_tracker::CatchUp;
-use crate::ledger::route_counters::RouteCounters;
 use crate::serve::access::{AccessDenied, AccessGate};
 use crate::serve::dispatch_context::{Audience, DispatchContext};
 use crate::serve::forwarding::stated_client;
-use crate::serve::ruled_request::RuledRequest;
-use crate::site::{FileLoad, Listing, ResolvedFile, Site, SiteResponse, VariantResponse};
+use crate::serve::matched_request::MatchedRequest;
+use crate::serve::step::{ReadyResponse, Step, Wait};
+use crate::serve::synthetic_response::SyntheticResponse;
+use crate::site::{ResolvedFile, Site, SiteResponse, VariantResponse};
 use crate::tls::Acceptance;
 use crate::world::preview::PreviewState;
 use crate::world::request_rules::RequestRules;
-use crate::world::users::UnverifiedLogin;
 use crate::world::{Host, Route, RouteTarget, World};
 use release::redirects::{RedirectTable, Redirected};
 use std::borrow::Cow;
@@ -45,70 +44,23 @@ pub(crate) trait RequestBuilder {
     ) -> Request;
 }
 
-/// Result of a dispatch: the outcome, the site and the user.
-pub(crate) struct Dispatched<'w> {
-    /// Site of the requested host name; None if no site has the name.
-    pub host: Option<&'w Host>,
-    /// User that logged in.
-    pub user: Option<String>,
-    /// Outcome of the dispatch.
-    pub reply: DispatchOutcome,
-    /// True if at least one guard applied, so the outcome depends on the client.
-    pub guarded: bool,
-    /// Counters of the responses of the requested route; None if no site has the requested name.
-    pub counters: Option<&'w Arc<RouteCounters>>,
-    /// Effect of the rules by request, if any.
-    pub ruled: Option<Box<RuledRequest<'w>>>,
-}
-
-/// Next action for a request.
-pub(crate) enum DispatchOutcome {
-    /// Send a stored page.
-    Stored(VariantResponse),
-    /// Load a file on the thread pool, then dispatch again.
-    Load(FileLoad),
-    /// Check a password on the thread pool, then dispatch again.
-    Login(Box<UnverifiedLogin>),
-    /// Wait for the control plane to read the changes on disk, then dispatch again: a missing file may
-    /// exist by then.
-    AwaitCatchUp(CatchUp),
-    /// Stream a directory listing.
-    Listing(Box<Listing>),
-    /// Redirect the client.
-    Redirect {
-        /// Status of a redirect.
-        status: Status,
-        /// Value of the Location field.
-        location: Vec<u8>,
-    },
-    /// Answer an OPTIONS request with 204 and the Allow field.
-    Options,
-    /// Answer a preflight of cross-origin access with 204 and the field lines.
-    Preflight(Arc<[u8]>),
-    /// Answer an ACME challenge with 200 and the given content.
-    Challenge(Vec<u8>),
-    /// Call a handler.
-    Call(HandlerCall),
-    /// Refuse the request.
-    Refuse {
-        /// Rule that refuses the request.
-        reject: Reject,
-        /// Error page of the site for the status, if the site has one.
-        page: Option<VariantResponse>,
-    },
+/// Result of a dispatch.
+pub(super) struct Dispatched<'w> {
+    pub(super) step: Step,
+    pub(super) request: MatchedRequest<'w>,
 }
 
 impl<'w> Dispatched<'w> {
-    /// Creates the result for a request without a login.
+    /// Creates the result for a request that no guard has checked.
     #[inline]
-    pub(super) fn unguarded(host: Option<&'w Host>, reply: DispatchOutcome) -> Dispatched<'w> {
+    pub(super) fn unguarded(host: Option<&'w Host>, step: Step) -> Dispatched<'w> {
         Dispatched {
-            host,
-            user: None,
-            reply,
-            guarded: false,
-            counters: host.map(|host| &host.counters),
-            ruled: None,
+            step,
+            request: MatchedRequest {
+                host,
+                counters: host.map(|host| &host.counters),
+                ..MatchedRequest::default()
+            },
         }
     }
 }
@@ -130,7 +82,7 @@ pub(super) fn dispatch<'w>(
     let Some(host) = world.hosts.find(head.host) else {
         return Dispatched::unguarded(
             None,
-            refuse(match context.identity {
+            Step::refuse(match context.identity {
                 Some(_) => Reject::HOST_UNKNOWN_TLS,
                 None => Reject::HOST_UNKNOWN,
             }),
@@ -141,7 +93,7 @@ pub(super) fn dispatch<'w>(
         Cow::Borrowed(_) => None,
         Cow::Owned(path) => match host.readings(head.raw_path, path) {
             Ok(readings) => readings,
-            Err(reject) => return Dispatched::unguarded(Some(host), refuse(reject)),
+            Err(reject) => return Dispatched::unguarded(Some(host), Step::refuse(reject)),
         },
     };
     let forwarded;
@@ -153,11 +105,11 @@ pub(super) fn dispatch<'w>(
                 forwarded = context;
                 &forwarded
             }
-            Err(reject) => return Dispatched::unguarded(Some(host), refuse(reject)),
+            Err(reject) => return Dispatched::unguarded(Some(host), Step::refuse(reject)),
         }
     };
-    if let Some(reply) = before_site(world, host, head, context) {
-        return Dispatched::unguarded(Some(host), reply);
+    if let Some(step) = before_site(world, host, head, context) {
+        return Dispatched::unguarded(Some(host), step);
     }
     let route = host.target_route(&head.path);
     let mut site = SiteDispatcher {
@@ -171,8 +123,8 @@ pub(super) fn dispatch<'w>(
         query: None,
     };
     let rules = host.request_rules.as_ref();
-    let reply = match rules.and_then(|rules| site.apply_rules(rules)) {
-        Some(reply) => reply,
+    let step = match rules.and_then(|rules| site.apply_rules(rules)) {
+        Some(step) => step,
         None => match site.pass_requested() {
             Ok(()) => match &host.preview {
                 None => site.answer(),
@@ -181,47 +133,49 @@ pub(super) fn dispatch<'w>(
             Err(denied) => denied.into(),
         },
     };
-    let reply = match reply {
-        DispatchOutcome::Refuse { reject, page: None } => {
+    let step = match step {
+        Step::Send(ReadyResponse::Refuse { reject, page: None }) => {
             match site.stale_error_page_wait(reject) {
                 Some(wait) => wait,
                 None => with_page(Some(host), reject, head.method),
             }
         }
-        reply => reply,
+        step => step,
     };
     Dispatched {
-        host: Some(host),
-        user: site.gate.user,
-        reply,
-        guarded: site.gate.is_guarded,
-        counters: Some(route.map_or(&host.counters, |route| &route.counters)),
-        ruled: site.gate.ruled,
+        step,
+        request: MatchedRequest {
+            host: Some(host),
+            user: site.gate.user,
+            is_guarded: site.gate.is_guarded,
+            counters: Some(route.map_or(&host.counters, |route| &route.counters)),
+            ruled: site.gate.ruled,
+        },
     }
 }
 
-/// Returns the outcome of a request for the server as a whole, with the target `*`.
-fn of_server(method: Method) -> DispatchOutcome {
+/// Returns the step of a request for the server as a whole, with the target `*`.
+fn of_server(method: Method) -> Step {
     match method {
-        Method::Options => DispatchOutcome::Options,
+        Method::Options => Step::small(SyntheticResponse::options()),
         // Bytes after a CONNECT request must not be parsed as further requests, so the connection closes.
-        _ => refuse(Reject {
+        _ => Step::refuse(Reject {
             close: true,
             ..Reject::METHOD_NOT_ALLOWED
         }),
     }
 }
 
-/// Returns the outcome of a request on the manager's listener. Sites, redirects, challenges and proxies in front
+/// Returns the step of a request on the manager's listener. Sites, redirects, challenges and proxies in front
 /// of the server have no effect there.
 #[inline(never)]
-fn of_manager(world: &World, head: &RequestHead<'_>) -> DispatchOutcome {
+fn of_manager(world: &World, head: &RequestHead<'_>) -> Step {
     match &world.manager {
         // A reload has removed the manager, and the connection is older.
-        None => refuse(Reject::CONNECTION_OUTDATED),
-        Some(_) if head.method == Method::Connect => refuse(Reject::METHOD_NOT_ALLOWED),
-        Some(_) if head.method.is_unregistered() => refuse(Reject::METHOD_UNKNOWN),
-        Some(handler) => DispatchOutcome::Call(HandlerCall {
+        None => Step::refuse(Reject::CONNECTION_OUTDATED),
+        Some(_) if head.method == Method::Connect => Step::refuse(Reject::METHOD_NOT_ALLOWED),
+        Some(_) if head.method.is_unregistered() => Step::refuse(Reject::METHOD_UNKNOWN),
+        Some(handler) => Step::Call(HandlerCall {
             handler: handler.clone(),
             script: None,
             rewrite: Rewrite::default(),
@@ -230,7 +184,7 @@ fn of_manager(world: &World, head: &RequestHead<'_>) -> DispatchOutcome {
     }
 }
 
-/// Returns the outcome of a request that does not reach the routes of the host: a refusal with 421 if the
+/// Returns the step of a request that does not reach the routes of the host: a refusal with 421 if the
 /// request belongs on a connection with another certificate, the answer to an ACME challenge, or a
 /// redirect to another name or to https.
 #[inline]
@@ -239,53 +193,50 @@ fn before_site(
     host: &Host,
     head: &RequestHead<'_>,
     context: &DispatchContext,
-) -> Option<DispatchOutcome> {
+) -> Option<Step> {
     let secure = context.secure;
     // A connection serves another site only if a new connection for the site would use an equal certificate
     // and equal client certificate demands (RFC 9110 §15.5.20).
     if let Some(identity) = context.identity {
         match host.identity.accepts(identity) {
             Acceptance::Accepted => {}
-            Acceptance::Outdated => return Some(refuse(Reject::CONNECTION_OUTDATED)),
-            Acceptance::Foreign => return Some(refuse(Reject::MISDIRECTED)),
+            Acceptance::Outdated => return Some(Step::refuse(Reject::CONNECTION_OUTDATED)),
+            Acceptance::Foreign => return Some(Step::refuse(Reject::MISDIRECTED)),
         }
     }
     // A challenge is answered before any redirect: a redirect to https would lead to a certificate that
     // does not exist yet.
     if let Some(answer) = challenge(world, head) {
-        return Some(DispatchOutcome::Challenge(answer));
+        return Some(Step::small(SyntheticResponse::challenge(answer)));
     }
     let to_https = !secure && host.http_redirects && world.https_port.is_some();
     // An HTTP/1.0 request may have no Host. Without a canonical name the redirect to https has no target,
     // and a site reserved for https must not be served over plain HTTP.
     if to_https && host.canonical.is_none() && head.host.is_empty() {
-        return Some(refuse(Reject::HOST_MISSING));
+        return Some(Step::refuse(Reject::HOST_MISSING));
     }
     if let Some(location) = elsewhere(world, host, head, context) {
-        return Some(DispatchOutcome::Redirect {
-            status: Status::PERMANENT_REDIRECT,
-            location,
-        });
+        return Some(Step::redirect(Status::PERMANENT_REDIRECT, &location));
     }
     // The configuration check refuses any configuration that leads here. A mistake in the check must not
     // open the site.
     if context.identity.is_none() && host.demands_certificate {
-        return Some(refuse(Reject::MISDIRECTED));
+        return Some(Step::refuse(Reject::MISDIRECTED));
     }
     None
 }
 
 /// Checks the guards of a path that a handler is about to open, with the client and the login of `head`.
-/// Returns the admission, or the outcome that denies access or checks the login first; and true if at least one guard
+/// Returns the admission, or the step that denies access or checks the login first; and true if at least one guard
 /// applied.
 pub(super) fn admit(
     world: &World,
     head: &RequestHead<'_>,
     context: &DispatchContext,
     path: &[u8],
-) -> (Result<Admission, DispatchOutcome>, bool) {
+) -> (Result<Admission, Step>, bool) {
     let Some(host) = world.hosts.find(head.host) else {
-        return (Err(refuse(Reject::HOST_UNKNOWN)), true);
+        return (Err(Step::refuse(Reject::HOST_UNKNOWN)), true);
     };
     let mut gate = AccessGate::new(world, host, context, head);
     // The handler may take parameters off the part of the path behind its file.
@@ -304,17 +255,13 @@ pub(super) fn admit(
     }
 }
 
-impl From<AccessDenied> for DispatchOutcome {
-    fn from(denied: AccessDenied) -> DispatchOutcome {
+impl From<AccessDenied> for Step {
+    fn from(denied: AccessDenied) -> Step {
         match denied {
-            AccessDenied::Refuse(reject) => refuse(reject),
-            AccessDenied::Login(login) => DispatchOutcome::Login(login),
+            AccessDenied::Refuse(reject) => Step::refuse(reject),
+            AccessDenied::Login(login) => Step::Wait(Wait::Login(login)),
         }
     }
-}
-
-fn refuse(reject: Reject) -> DispatchOutcome {
-    DispatchOutcome::Refuse { reject, page: None }
 }
 
 /// Returns the content of a pending http-01 challenge for the host name of the request (RFC 8555 §8.3).
@@ -330,17 +277,17 @@ fn challenge(world: &World, head: &RequestHead<'_>) -> Option<Vec<u8>> {
 
 /// Returns the refusal with the site's error page, or the load of the error page if the page is not in
 /// memory.
-pub(super) fn with_page(host: Option<&Host>, reject: Reject, method: Method) -> DispatchOutcome {
+pub(super) fn with_page(host: Option<&Host>, reject: Reject, method: Method) -> Step {
     match host
         .and_then(|host| host.site.as_ref())
         .and_then(|site| site.error_page(reject.status, method))
     {
-        Some(SiteResponse::Stored(page)) => DispatchOutcome::Refuse {
+        Some(SiteResponse::Stored(page)) => Step::Send(ReadyResponse::Refuse {
             reject,
             page: Some(page),
-        },
-        Some(SiteResponse::Load(load)) => DispatchOutcome::Load(load),
-        _ => DispatchOutcome::Refuse { reject, page: None },
+        }),
+        Some(SiteResponse::Load(load)) => Step::Wait(Wait::Load(load)),
+        _ => Step::refuse(reject),
     }
 }
 
@@ -423,7 +370,7 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Applies the request rules of the site: the rates first, then the preflight of cross-origin access. A browser sends
     /// a preflight without a login and before the request's own method, so only the guards by address apply.
     #[inline(never)]
-    fn apply_rules(&mut self, rules: &'w RequestRules) -> Option<DispatchOutcome> {
+    fn apply_rules(&mut self, rules: &'w RequestRules) -> Option<Step> {
         let head = self.head;
         let path: &[u8] = &head.path;
         let readings = self.readings.as_deref();
@@ -447,7 +394,8 @@ impl<'w> SiteDispatcher<'w, '_> {
                 return Some(denied.into());
             }
         }
-        Some(DispatchOutcome::Preflight(cors.preflight(origin)))
+        let preflight = cors.preflight(origin);
+        Some(Step::small(SyntheticResponse::preflight(&preflight)))
     }
 
     /// Checks all guards of the requested path, in each of its readings.
@@ -460,7 +408,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         }
     }
 
-    fn answer(&mut self) -> DispatchOutcome {
+    fn answer(&mut self) -> Step {
         let path: &[u8] = &self.head.path;
         if let Some(redirects) = &self.host.redirects
             && !redirects.forced.is_empty()
@@ -479,12 +427,11 @@ impl<'w> SiteDispatcher<'w, '_> {
             Some((RouteTarget::Redirect(redirect), _))
                 if redirect.status == Reject::GONE.status =>
             {
-                refuse(Reject::GONE)
+                Step::refuse(Reject::GONE)
             }
-            Some((RouteTarget::Redirect(redirect), rest)) => DispatchOutcome::Redirect {
-                status: redirect.status,
-                location: redirect.location(rest, self.head.query),
-            },
+            Some((RouteTarget::Redirect(redirect), rest)) => {
+                Step::redirect(redirect.status, &redirect.location(rest, self.head.query))
+            }
             Some((RouteTarget::Rewrite { path: to, query }, rest)) => {
                 let mut rewritten = to.to_vec();
                 if to.ends_with(b"/") {
@@ -506,12 +453,12 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Returns the answer of the forced redirects for the requested path. A path with a redirect in another reading alone
     /// is refused, since an application would show the page that the redirect hides.
     #[inline(never)]
-    fn redirected_by_force(&self, table: &RedirectTable) -> Option<DispatchOutcome> {
+    fn redirected_by_force(&self, table: &RedirectTable) -> Option<Step> {
         let redirected = self.redirected(table);
         let mut readings = self.readings.iter().flat_map(|readings| readings.merged());
         let mut hides = || readings.any(|path| table.find(&path[1..]).is_some());
         match redirected {
-            None if hides() => Some(refuse(
+            None if hides() => Some(Step::refuse(
                 if path_readings::has_encoded_slash(self.head.raw_path) {
                     Reject::TARGET_SLASH
                 } else {
@@ -524,17 +471,17 @@ impl<'w> SiteDispatcher<'w, '_> {
 
     /// Returns the answer of a table of redirects for the requested path.
     #[inline(never)]
-    fn redirected(&self, table: &RedirectTable) -> Option<DispatchOutcome> {
+    fn redirected(&self, table: &RedirectTable) -> Option<Step> {
         let path = self.head.path.strip_prefix(b"/")?;
         let answer = table.find(path)?.answer(self.head.query);
         Some(match answer {
-            Redirected::To { status, location } => DispatchOutcome::Redirect { status, location },
-            Redirected::Gone => refuse(Reject::GONE),
+            Redirected::To { status, location } => Step::redirect(status, &location),
+            Redirected::Gone => Step::refuse(Reject::GONE),
         })
     }
 
     /// Returns the answer of the redirects for a path without a file. The target of a rewrite is not redirected.
-    fn redirected_missing(&self, path: &[u8]) -> Option<DispatchOutcome> {
+    fn redirected_missing(&self, path: &[u8]) -> Option<Step> {
         let redirects = self.host.redirects.as_ref()?;
         let is_requested = *path == *self.head.path;
         is_requested.then(|| self.redirected(&redirects.unforced))?
@@ -542,7 +489,7 @@ impl<'w> SiteDispatcher<'w, '_> {
 
     /// Answers from an open preview, or has a closed preview opened.
     #[inline(never)]
-    fn answer_preview(&mut self, preview: &PreviewState) -> DispatchOutcome {
+    fn answer_preview(&mut self, preview: &PreviewState) -> Step {
         let previews = match preview {
             PreviewState::Closed(previews) => previews,
             PreviewState::Open(open) => {
@@ -551,20 +498,19 @@ impl<'w> SiteDispatcher<'w, '_> {
             }
         };
         let Some(found) = previews.find(self.head.host, self.host.has_login()) else {
-            return refuse(Reject::PREVIEW_UNKNOWN);
+            return Step::refuse(Reject::PREVIEW_UNKNOWN);
         };
         if previews.is_withdrawn(&found.release) {
-            return refuse(Reject::RELEASE_WITHDRAWN);
+            return Step::refuse(Reject::RELEASE_WITHDRAWN);
         }
         if !self.may_wait() {
-            return refuse(Reject::PREVIEW_CLOSED);
+            return Step::refuse(Reject::PREVIEW_CLOSED);
         }
         let may_open = previews.wanted.push(found, self.context.now_ms);
         let opened = may_open.then(|| self.host.change_tracker.request_recheck());
-        opened.flatten().map_or(
-            refuse(Reject::PREVIEW_CLOSED),
-            DispatchOutcome::AwaitCatchUp,
-        )
+        opened
+            .flatten()
+            .map_or(Step::refuse(Reject::PREVIEW_CLOSED), Step::catch_up)
     }
 
     /// Checks all guards of a rewritten path in the further readings of the application that answers.
@@ -586,13 +532,13 @@ impl<'w> SiteDispatcher<'w, '_> {
         }
     }
 
-    /// Returns the outcome for `path`, the target of a rewrite: from the handler or the folder of another
+    /// Returns the step for `path`, the target of a rewrite: from the handler or the folder of another
     /// route, or from the host's own site. A redirect or a second rewrite at the target is not followed.
-    fn rewritten(&mut self, path: &[u8]) -> DispatchOutcome {
+    fn rewritten(&mut self, path: &[u8]) -> Step {
         match self.host.target(path) {
             Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
             _ => match self.handler_at(path) {
-                Some(reply) => reply,
+                Some(step) => step,
                 None => self.ask_own_site(path),
             },
         }
@@ -600,7 +546,7 @@ impl<'w> SiteDispatcher<'w, '_> {
 
     /// Asks the folder of a route; `rest` is the part of `path` after the route's prefix.
     #[inline(never)]
-    fn ask_mounted(&mut self, site: &Site, path: &[u8], rest: &[u8]) -> DispatchOutcome {
+    fn ask_mounted(&mut self, site: &Site, path: &[u8], rest: &[u8]) -> Step {
         let prefix = &path[..path.len() - rest.len()];
         // The host's own site would run the file as a script. A mounted folder runs no scripts, and
         // the source of a script stays secret.
@@ -608,17 +554,14 @@ impl<'w> SiteDispatcher<'w, '_> {
             && let Some(opened) = site.resolved_path(rest)
             && self.host.scripts(&[prefix, &opened].concat()).is_some()
         {
-            return DispatchOutcome::Refuse {
-                reject: Reject::SCRIPT_NOT_EXECUTABLE,
-                page: None,
-            };
+            return Step::refuse(Reject::SCRIPT_NOT_EXECUTABLE);
         }
         self.ask_site(site, prefix, rest)
     }
 
-    /// Returns the outcome of a handler route at `path`, the target of a rewrite; None if no handler route
+    /// Returns the step of a handler route at `path`, the target of a rewrite; None if no handler route
     /// matches.
-    fn handler_at(&mut self, path: &[u8]) -> Option<DispatchOutcome> {
+    fn handler_at(&mut self, path: &[u8]) -> Option<Step> {
         let (target, rest) = self.host.target(path)?;
         if let Err(denied) = self.pass_rewritten(path) {
             return Some(denied.into());
@@ -631,21 +574,16 @@ impl<'w> SiteDispatcher<'w, '_> {
         })
     }
 
-    /// Returns the outcome for repositories: a call of git, a page, or the request for a login before a push. `rest` is
+    /// Returns the step for repositories: a call of git, a page, or the request for a login before a push. `rest` is
     /// the path below the route, and `path` the path of a rewrite.
-    fn ask_git(
-        &mut self,
-        target: &RouteTarget,
-        rest: &[u8],
-        path: Option<&[u8]>,
-    ) -> DispatchOutcome {
+    fn ask_git(&mut self, target: &RouteTarget, rest: &[u8], path: Option<&[u8]>) -> Step {
         let RouteTarget::Git {
             exchanges,
             pages,
             pushers,
         } = target
         else {
-            return refuse(Reject::NOT_FOUND);
+            return Step::refuse(Reject::NOT_FOUND);
         };
         let (method, query) = (self.head.method, self.head.query);
         match pages {
@@ -666,12 +604,12 @@ impl<'w> SiteDispatcher<'w, '_> {
         handler: &RouteHandler,
         path: Option<&[u8]>,
         script: Option<Script>,
-    ) -> DispatchOutcome {
+    ) -> Step {
         if self.head.method == Method::Connect && !handler.accepts_tunnels() {
-            return refuse(Reject::METHOD_NOT_ALLOWED);
+            return Step::refuse(Reject::METHOD_NOT_ALLOWED);
         }
         if self.head.method.is_unregistered() && !handler.accepts_any_method() {
-            return refuse(Reject::METHOD_UNKNOWN);
+            return Step::refuse(Reject::METHOD_UNKNOWN);
         }
         let known = &self.head.known_fields;
         if (known.destination.is_some() || known.webdav_if.is_some())
@@ -679,7 +617,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         {
             return denied.into();
         }
-        DispatchOutcome::Call(HandlerCall {
+        Step::Call(HandlerCall {
             handler: handler.clone(),
             script,
             rewrite: self.rewrite(path),
@@ -785,9 +723,9 @@ impl<'w> SiteDispatcher<'w, '_> {
         }
     }
 
-    /// Returns the outcome of the last `try` entry if the site has no file for `path` and the entry leads
+    /// Returns the step of the last `try` entry if the site has no file for `path` and the entry leads
     /// to a handler or script.
-    fn fall_back(&mut self, path: &[u8]) -> Option<DispatchOutcome> {
+    fn fall_back(&mut self, path: &[u8]) -> Option<Step> {
         let fallback = self.host.fallback.as_ref()?;
         self.set_try_query(path);
         let path = fallback.path(path);
@@ -809,12 +747,12 @@ impl<'w> SiteDispatcher<'w, '_> {
         cached: &Arc<CachedHandler>,
         path: Option<&[u8]>,
         script: Option<Script>,
-    ) -> DispatchOutcome {
+    ) -> Step {
         if self.head.upgrade.is_some() {
             match cached.tunnel_handler() {
                 Some(handler) => return self.call(handler, path, script),
                 None if self.head.method == Method::Connect => {
-                    return refuse(Reject::METHOD_NOT_ALLOWED);
+                    return Step::refuse(Reject::METHOD_NOT_ALLOWED);
                 }
                 None => {}
             }
@@ -836,7 +774,7 @@ impl<'w> SiteDispatcher<'w, '_> {
                 .build(self.head, self.context, self.gate.user.clone())
         };
         match cached.lookup(self.head, &caller, request) {
-            CacheLookup::Kept(stored) => DispatchOutcome::Stored(stored),
+            CacheLookup::Kept(stored) => Step::Send(ReadyResponse::Stored(stored)),
             CacheLookup::Call(handler) => self.call(&handler.into(), path, script),
         }
     }
@@ -854,12 +792,12 @@ impl<'w> SiteDispatcher<'w, '_> {
 
     /// Returns the wait for all changes of the site that were reported before the request; None if no
     /// change is pending.
-    fn pending_changes_wait(&self) -> Option<DispatchOutcome> {
+    fn pending_changes_wait(&self) -> Option<Step> {
         if self.may_wait() {
             self.host
                 .change_tracker
                 .pending_catch_up()
-                .map(DispatchOutcome::AwaitCatchUp)
+                .map(Step::catch_up)
         } else {
             None
         }
@@ -879,7 +817,7 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Compares the answer of `site` for `path` with the disk. Returns the wait for the next World if
     /// the two differ, whether or not the kernel has reported a change.
     #[inline(never)]
-    fn stale_path_wait(&self, site: &Site, path: &[u8]) -> Option<DispatchOutcome> {
+    fn stale_path_wait(&self, site: &Site, path: &[u8]) -> Option<Step> {
         if !self.may_wait() {
             return None;
         }
@@ -888,59 +826,56 @@ impl<'w> SiteDispatcher<'w, '_> {
         self.host
             .change_tracker
             .request_recheck()
-            .map(DispatchOutcome::AwaitCatchUp)
+            .map(Step::catch_up)
     }
 
     /// Compares the site's error page for `reject` with the disk. Returns the wait for the next World
     /// if the two differ.
-    fn stale_error_page_wait(&self, reject: Reject) -> Option<DispatchOutcome> {
+    fn stale_error_page_wait(&self, reject: Reject) -> Option<Step> {
         let site = self.host.site.as_ref().filter(|_| self.may_be_stale())?;
         self.stale_path_wait(site, site.error_path(reject.status)?)
     }
 
-    fn ask_own_site(&mut self, path: &[u8]) -> DispatchOutcome {
-        let reply = self.own_site(path);
-        let is_missing = match &reply {
-            DispatchOutcome::Refuse { reject, page: None } => is_nothing(*reject),
+    fn ask_own_site(&mut self, path: &[u8]) -> Step {
+        let step = self.own_site(path);
+        let is_missing = match &step {
+            Step::Send(ReadyResponse::Refuse { reject, page: None }) => is_nothing(*reject),
             // The page stands in for a missing file. A file of its own costs no look-up.
-            DispatchOutcome::Stored(page) => page.is_fallback,
+            Step::Send(ReadyResponse::Stored(page)) => page.is_fallback,
             _ => false,
         };
         if is_missing {
-            self.instead_of(reply, path)
+            self.instead_of(step, path)
         } else {
-            reply
+            step
         }
     }
 
-    /// Returns the redirect of a path without a file, else the page that stands in for the file, else the outcome of the
+    /// Returns the redirect of a path without a file, else the page that stands in for the file, else the step of the
     /// last `try` entry.
     #[inline(never)]
-    fn instead_of(&mut self, reply: DispatchOutcome, path: &[u8]) -> DispatchOutcome {
+    fn instead_of(&mut self, step: Step, path: &[u8]) -> Step {
         let redirected = self.redirected_missing(path);
-        let instead = match &reply {
-            DispatchOutcome::Stored(_) => redirected,
+        let instead = match &step {
+            Step::Send(ReadyResponse::Stored(_)) => redirected,
             _ => redirected.or_else(|| self.fall_back(path)),
         };
-        instead.unwrap_or(reply)
+        instead.unwrap_or(step)
     }
 
-    fn own_site(&mut self, path: &[u8]) -> DispatchOutcome {
+    fn own_site(&mut self, path: &[u8]) -> Step {
         match &self.host.site {
             Some(site) => match self.script(site, path) {
-                Some(reply) => reply,
+                Some(step) => step,
                 None => self.ask_site(site, b"", path),
             },
-            None => DispatchOutcome::Refuse {
-                reject: Reject::NOT_FOUND,
-                page: None,
-            },
+            None => Step::refuse(Reject::NOT_FOUND),
         }
     }
 
-    /// Returns the outcome that runs a script, if `path` resolves to a file that the site runs instead of
+    /// Returns the step that runs a script, if `path` resolves to a file that the site runs instead of
     /// sending.
-    fn script(&mut self, site: &Site, path: &[u8]) -> Option<DispatchOutcome> {
+    fn script(&mut self, site: &Site, path: &[u8]) -> Option<Step> {
         if !self.host.scripted {
             return None;
         }
@@ -973,8 +908,8 @@ impl<'w> SiteDispatcher<'w, '_> {
         self.run(script)
     }
 
-    /// Returns the outcome that runs `script`, if the site runs files with its name.
-    fn run(&mut self, script: Script) -> Option<DispatchOutcome> {
+    /// Returns the step that runs `script`, if the site runs files with its name.
+    fn run(&mut self, script: Script) -> Option<Step> {
         let scripts = self.host.scripts(&script.name)?;
         // A guard protects a script under every path that leads to the script, with the path info appended.
         let host = self.host;
@@ -1004,7 +939,7 @@ impl<'w> SiteDispatcher<'w, '_> {
     }
 
     /// Asks `site`, mounted at `prefix`, for `path`.
-    fn ask_site(&mut self, site: &Site, prefix: &[u8], path: &[u8]) -> DispatchOutcome {
+    fn ask_site(&mut self, site: &Site, prefix: &[u8], path: &[u8]) -> Step {
         if self.host.guarded {
             let opened = site.resolved_path(path).into_iter();
             for opened in opened.chain(site.aliases(path)) {
@@ -1015,7 +950,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         }
         match site.answer(self.head, path) {
             SiteResponse::Stored(stored) if !self.must_compare(&stored) => {
-                DispatchOutcome::Stored(stored)
+                Step::Send(ReadyResponse::Stored(stored))
             }
             answer => self.compared(site, path, answer),
         }
@@ -1027,10 +962,10 @@ impl<'w> SiteDispatcher<'w, '_> {
         stored.variant.is_due(self.context.now_ms) || stored.is_fallback || self.may_be_stale()
     }
 
-    /// Returns the outcome for an answer of the site, or the wait for the next World if the disk
+    /// Returns the step for an answer of the site, or the wait for the next World if the disk
     /// contradicts the answer.
     #[inline(never)]
-    fn compared(&self, site: &Site, path: &[u8], answer: SiteResponse) -> DispatchOutcome {
+    fn compared(&self, site: &Site, path: &[u8], answer: SiteResponse) -> Step {
         let wait = match &answer {
             SiteResponse::Load(_) if !self.may_be_stale() => None,
             SiteResponse::Stored(_) | SiteResponse::Load(_) | SiteResponse::Redirect { .. } => {
@@ -1044,21 +979,16 @@ impl<'w> SiteDispatcher<'w, '_> {
             SiteResponse::Options | SiteResponse::Moved { .. } | SiteResponse::Refuse(_) => None,
         };
         wait.unwrap_or_else(|| match answer {
-            SiteResponse::Stored(stored) => DispatchOutcome::Stored(stored),
-            SiteResponse::Load(load) => DispatchOutcome::Load(load),
-            SiteResponse::Listing(listing) => DispatchOutcome::Listing(listing),
-            SiteResponse::Options => DispatchOutcome::Options,
-            SiteResponse::Refuse(reject) => DispatchOutcome::Refuse { reject, page: None },
-            SiteResponse::Moved { status, location } => {
-                DispatchOutcome::Redirect { status, location }
-            }
+            SiteResponse::Stored(stored) => Step::Send(ReadyResponse::Stored(stored)),
+            SiteResponse::Load(load) => Step::Wait(Wait::Load(load)),
+            SiteResponse::Listing(listing) => Step::Send(ReadyResponse::Listing(listing)),
+            SiteResponse::Options => Step::small(SyntheticResponse::options()),
+            SiteResponse::Refuse(reject) => Step::refuse(reject),
+            SiteResponse::Moved { status, location } => Step::redirect(status, &location),
             SiteResponse::Redirect { path } => {
                 let mut location = path;
                 push_query(&mut location, self.head);
-                DispatchOutcome::Redirect {
-                    status: Status::MOVED_PERMANENTLY,
-                    location,
-                }
+                Step::redirect(Status::MOVED_PERMANENTLY, &location)
             }
         })
     }

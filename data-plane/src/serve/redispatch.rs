@@ -1,7 +1,8 @@
 //! The wait between two dispatches of a request.
 
 use crate::handler::LocalBoxFuture;
-use crate::serve::attempt::{Progress, Wait};
+use crate::serve::attempt::Progress;
+use crate::serve::step::Wait;
 use base::thread_pool::ThreadPool;
 
 /// Waits, and returns the progress for the next dispatch. The result of the work is not needed: the next

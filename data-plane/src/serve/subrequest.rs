@@ -11,14 +11,15 @@ use crate::handler::{
 };
 use crate::ledger::body_memory::BodyAccount;
 use crate::limits;
-use crate::serve::attempt::{Attempt, Progress, ReadyResponse, RequestContent, Step};
+use crate::serve::attempt::{Attempt, Progress, RequestContent};
 use crate::serve::context::WorkerContext;
-use crate::serve::dispatch::{Dispatched, RequestBuilder, admit, dispatch};
+use crate::serve::dispatch::{Dispatched, RequestBuilder, admit};
 use crate::serve::dispatch_context::{DispatchContext, EndpointLookup, RateCheck};
 use crate::serve::forwarding::stated_client;
 use crate::serve::handler_request::handler_request;
 use crate::serve::redispatch;
 use crate::serve::response_body::{BodyFill, BodyReader};
+use crate::serve::step::{ReadyResponse, Step};
 use crate::serve::synthetic_response::{SyntheticResponse, lines_beside, refusal_fields};
 use crate::site::{SERVER, VariantResponse};
 use std::cell::Cell;
@@ -297,9 +298,9 @@ enum SubrequestStep {
 
 impl SubrequestTask {
     async fn answer(self) -> Result<Response, HandlerError> {
-        let mut progress = Progress::default();
+        let mut progress = Progress::exempt();
         loop {
-            match self.look(&progress) {
+            match self.look(&mut progress) {
                 SubrequestStep::Response(response) => return response,
                 SubrequestStep::Call(answering) => return answering.await,
                 SubrequestStep::Wait(work) => progress = work.await,
@@ -307,7 +308,7 @@ impl SubrequestTask {
         }
     }
 
-    fn look(&self, progress: &Progress) -> SubrequestStep {
+    fn look(&self, progress: &mut Progress) -> SubrequestStep {
         let world = self.context.world();
         let mut copy = Vec::new();
         let mut head = match parse_head(&self.text, &mut copy, &mut 0, &world.limits.head) {
@@ -324,26 +325,25 @@ impl SubrequestTask {
             has_disk_changes: self.context.poller.has_unread_changes(),
             // The client's connection may have closed, and its row may belong to another connection.
             endpoints: EndpointLookup::Known(self.ends),
-            may_wait: progress.may_wait(RequestContent::None),
             ..self.dispatch_context
         };
-        let dispatched = dispatch(&world, &head, &dispatch_context, &self.context);
-        let guarded = dispatched.guarded;
+        let content = RequestContent::None;
+        let client = dispatch_context;
+        let attempt = Attempt::dispatch(&world, &head, client, &self.context, content, progress);
         // A response under other guards than at the time of the client's request counts as guarded, and is
         // not cached for all clients: a later configuration may restore the earlier guards, and cached
         // pages would become valid again.
-        let guarded = guarded || world.guards != self.guards;
-        if let Some(note) = self.guarded.as_ref().filter(|_| guarded) {
+        let is_guarded = attempt.request.is_guarded || world.guards != self.guards;
+        if let Some(note) = self.guarded.as_ref().filter(|_| is_guarded) {
             note.set(true);
         }
-        let attempt = Attempt::of(dispatched, &world, &head, RequestContent::None, progress);
         let response = match attempt.step {
             Step::Wait(wait) => {
                 let work = redispatch::wait(wait, &self.context.pool, *progress);
                 return SubrequestStep::Wait(work);
             }
             Step::Call(handler) => {
-                return SubrequestStep::Call(self.call(handler, &head, attempt.user));
+                return SubrequestStep::Call(self.call(handler, &head, attempt.request.user));
             }
             Step::Send(response) => response,
         };

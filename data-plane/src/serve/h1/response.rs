@@ -3,7 +3,7 @@
 use crate::ledger::active_requests::RequestPhase;
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
-use crate::serve::attempt::{Attempt, ReadyResponse, Step};
+use crate::serve::attempt::Attempt;
 use crate::serve::connection::AfterResponse;
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::h1::call::H1Call;
@@ -13,6 +13,7 @@ use crate::serve::h1::session::{ConnectionStep, H1Session, RequestOutcome};
 use crate::serve::h1::unsent_response::UnsentResponse;
 use crate::serve::redispatch;
 use crate::serve::response_head::push_connection_lines;
+use crate::serve::step::{ReadyResponse, Step};
 use crate::serve::synthetic_response::{SyntheticResponse, lines_beside};
 use crate::site::{Listing, VariantResponse};
 use crate::world::World;
@@ -43,22 +44,12 @@ impl H1Session {
         end: usize,
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
-        let Attempt {
-            host,
-            user,
-            step,
-            counters,
-            ruled,
-            ..
-        } = attempt;
+        let Attempt { step, request, .. } = attempt;
         let context = &self.connection.context;
         let bodiless = matches!(head.body, BodyLength::None | BodyLength::Length(0));
         let unread_body = !bodiless && !self.body_read;
         let mut exchange = H1Exchange {
-            line: AccessLogEntry {
-                ruled: ruled.as_deref(),
-                ..AccessLogEntry::new(context, Some(head), host, counters, user.as_deref())
-            },
+            line: AccessLogEntry::new(context, head, &request),
             after: self.after(head, unread_body),
             request_end: end,
         };

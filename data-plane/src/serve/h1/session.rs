@@ -11,8 +11,6 @@ use crate::serve::access_log::AccessLogEntry;
 use crate::serve::attempt::{Attempt, ContentAction, Progress, RequestContent};
 use crate::serve::connection::{AfterResponse, Connection};
 use crate::serve::connection_table::ConnectionPhase;
-use crate::serve::dispatch::dispatch;
-use crate::serve::dispatch_context::DispatchContext;
 use crate::serve::h1::call::H1Call;
 use crate::serve::h1::call_driver;
 use crate::serve::h1::unsent_response::UnsentResponse;
@@ -603,20 +601,7 @@ impl H1Session {
         bytes: &[u8],
         cx: &mut Context<'_>,
     ) -> RequestOutcome {
-        let dispatch_context = DispatchContext {
-            rate: self.progress.rate(),
-            has_disk_changes: self.connection.context.poller.has_unread_changes(),
-            ..self.connection.dispatch_context()
-        };
-        let dispatched = dispatch(world, head, &dispatch_context, &self.connection.context);
-        let attempt = Attempt::of(
-            dispatched,
-            world,
-            head,
-            RequestContent::Pending,
-            &self.progress,
-        );
-        self.progress.record_rate(&attempt);
+        let attempt = self.dispatch(world, head, RequestContent::Pending);
         if attempt.content != ContentAction::Discard {
             return self.respond(world, head, attempt, head_bytes, head_bytes, cx);
         }
@@ -701,16 +686,25 @@ impl H1Session {
             BodyLength::None | BodyLength::Length(0) => RequestContent::None,
             _ => RequestContent::Discarded,
         };
-        let dispatch_context = DispatchContext {
-            may_wait: self.progress.may_wait(body),
-            rate: self.progress.rate(),
-            has_disk_changes: self.connection.context.poller.has_unread_changes(),
-            ..self.connection.dispatch_context()
-        };
-        let dispatched = dispatch(world, head, &dispatch_context, &self.connection.context);
-        let attempt = Attempt::of(dispatched, world, head, body, &self.progress);
-        self.progress.record_rate(&attempt);
+        let attempt = self.dispatch(world, head, body);
         self.respond(world, head, attempt, head_bytes, end, cx)
+    }
+
+    fn dispatch<'w>(
+        &mut self,
+        world: &'w World,
+        head: &RequestHead<'_>,
+        content: RequestContent,
+    ) -> Attempt<'w> {
+        let connection = &self.connection;
+        Attempt::dispatch(
+            world,
+            head,
+            connection.dispatch_context(),
+            &connection.context,
+            content,
+            &mut self.progress,
+        )
     }
 
     /// Answers malformed, late or oversized input with a refusal. The following bytes are not parsed as
@@ -718,10 +712,8 @@ impl H1Session {
     fn refused(&mut self, reject: Reject, bytes: &[u8], cx: &mut Context<'_>) -> RequestOutcome {
         self.discarded_body = None;
         let context = &self.connection.context;
-        let line = AccessLogEntry {
-            first: request::first_line(bytes),
-            ..AccessLogEntry::new(context, None, None, None, None)
-        };
+        let first = request::first_line(bytes);
+        let line = AccessLogEntry::unparsed(context, Version::Http11, first, reject);
         self.send_refusal(reject, line, bytes.len(), cx)
     }
 }

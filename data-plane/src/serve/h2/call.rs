@@ -22,7 +22,6 @@ use crate::serve::send_memory::{reserve_socket, reserve_socket_again, reserve_wh
 use crate::serve::stream_call::{StreamCall, WindowCredit};
 use crate::serve::subrequest::client_request;
 use crate::serve::tunnel::{StreamTunnel, request_tunnel};
-use crate::world::Host;
 use std::task::{Context, Poll};
 use wire::h2::H2ErrorCode;
 use wire::h2::stream::RemoteState;
@@ -37,8 +36,6 @@ impl H2Session<'_> {
         owed: OwedResponse,
         (handler, memory, body_bytes_max): (HandlerCall, BodyAccount, u64),
         head: &RequestHead<'_>,
-        host: Option<&Host>,
-        user: Option<String>,
         line: &AccessLogEntry<'_>,
     ) {
         let (mut writer, reader) = counted_pipe(limits::PIPE_BYTES, &memory);
@@ -56,7 +53,7 @@ impl H2Session<'_> {
             context,
             head,
             &dispatch_context,
-            user,
+            line.user.map(str::to_owned),
             reader,
             memory.clone(),
         );
@@ -80,7 +77,7 @@ impl H2Session<'_> {
             is_head: head.method == Method::Head,
             secure_fields: line.secure_fields().cloned(),
             body_bytes_max,
-            site: host.and_then(|host| host.site.clone()),
+            site: line.host.and_then(|host| host.site.clone()),
             download: None,
             memory,
         };

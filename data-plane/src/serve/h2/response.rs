@@ -1,13 +1,9 @@
-//! Processing of an HTTP/2 request from the complete field section to the response: calls
-//! [`dispatch`](crate::serve::dispatch), and carries out the result at once or after a wait.
+//! Processing of an HTTP/2 request from the complete field section to the response: dispatches the request, and carries
+//! out the step at once or after a wait.
 
 use crate::ledger::active_requests::RequestPhase;
 use crate::serve::access_log::AccessLogEntry;
-use crate::serve::attempt::{
-    Attempt, ContentAction, Progress, ReadyResponse, RequestContent, Step,
-};
-use crate::serve::dispatch::dispatch;
-use crate::serve::dispatch_context::DispatchContext;
+use crate::serve::attempt::{Attempt, ContentAction, Progress, RequestContent};
 use crate::serve::forwarding::client_of;
 use crate::serve::h2::exchange::{
     EarlyBody, H2Exchange, H2ExchangeState, PendingRedispatch, RedispatchedRequest,
@@ -17,6 +13,7 @@ use crate::serve::redispatch;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::response_body::BodyReader;
 use crate::serve::response_head::{Hpack, push_fields};
+use crate::serve::step::{ReadyResponse, Step};
 use crate::serve::stream_call::WindowCredit;
 use crate::serve::synthetic_response::{SyntheticResponse, lines_beside};
 use crate::site::{Listing, VariantResponse};
@@ -90,21 +87,24 @@ impl H2Session<'_> {
             RequestContent::Pending
         };
         let mut progress = Progress::default();
-        let dispatch_context = DispatchContext {
-            may_wait: progress.may_wait(body),
-            rate: progress.rate(),
-            has_disk_changes: self.context.poller.has_unread_changes(),
-            ..self.connection.dispatch_context()
-        };
-        let dispatched = dispatch(world, &head, &dispatch_context, &self.context);
-        let attempt = Attempt::of(dispatched, world, &head, body, &progress);
+        let attempt = self.dispatch(world, &head, body, &mut progress);
         // The response doesn't wait for the end of discarded content, unlike over HTTP/1.1, where the
         // framing of the content must prove sound first: a waiting head could be many times larger than
         // the client's field block (RFC 9113 §10.5.1).
         owed.is_drained = discards_content(&attempt);
-        progress.record_rate(&attempt);
         self.respond(owed, request, &head, attempt, progress, cx);
         Ok(())
+    }
+
+    fn dispatch<'w>(
+        &self,
+        world: &'w World,
+        head: &RequestHead<'_>,
+        content: RequestContent,
+        progress: &mut Progress,
+    ) -> Attempt<'w> {
+        let client = self.connection.dispatch_context();
+        Attempt::dispatch(world, head, client, &self.context, content, progress)
     }
 
     /// Ends a request with an invalid head: a malformed request resets the stream, any other request gets a
@@ -131,12 +131,7 @@ impl H2Session<'_> {
         request: &'r FieldSection,
         reject: Reject,
     ) -> AccessLogEntry<'r> {
-        AccessLogEntry {
-            first: request.line(),
-            reject: Some(reject),
-            version: Version::Http2,
-            ..AccessLogEntry::new(&self.context, None, None, None, None)
-        }
+        AccessLogEntry::unparsed(&self.context, Version::Http2, request.line(), reject)
     }
 
     /// Sends the refusal of a request without a dispatch.
@@ -320,21 +315,13 @@ impl H2Session<'_> {
             (false, true) => RequestContent::None,
             (false, false) => RequestContent::Pending,
         };
-        let dispatch_context = DispatchContext {
-            may_wait: progress.may_wait(body),
-            rate: progress.rate(),
-            has_disk_changes: self.context.poller.has_unread_changes(),
-            ..self.connection.dispatch_context()
-        };
-        let dispatched = dispatch(&world, &head, &dispatch_context, &self.context);
-        let attempt = Attempt::of(dispatched, &world, &head, body, &progress);
+        let attempt = self.dispatch(&world, &head, body, &mut progress);
         if discards_content(&attempt)
             && let Some(stream) = self.h2.stream(id)
         {
             owed.is_drained = true;
             stream.work.is_drained = true;
         }
-        progress.record_rate(&attempt);
         self.respond(owed, &asked, &head, attempt, progress, cx);
         if owed.has_early_body {
             self.give_early(owed, early);
@@ -445,17 +432,11 @@ impl H2Session<'_> {
         cx: &mut Context<'_>,
     ) {
         let Attempt {
-            host,
-            user,
             step,
-            counters,
-            ruled,
+            request: matched,
             ..
         } = attempt;
-        let line = AccessLogEntry {
-            ruled: ruled.as_deref(),
-            ..AccessLogEntry::new(&self.context, Some(head), host, counters, user.as_deref())
-        };
+        let line = AccessLogEntry::new(&self.context, head, &matched);
         match step {
             Step::Wait(wait) => {
                 let work = redispatch::wait(wait, &self.context.pool, progress);
@@ -476,10 +457,9 @@ impl H2Session<'_> {
                 match self.context.admit_call(owed.client) {
                     Ok(memory) => {
                         if let Some(owed) = self.take_up(owed, head_bytes) {
-                            let user = user.clone();
                             let bytes_max = line.body_bytes_max(&self.context.world());
                             let handler = (handler, memory, bytes_max);
-                            self.begin_call(owed, handler, head, host, user, &line);
+                            self.begin_call(owed, handler, head, &line);
                         }
                     }
                     Err(reject) => self.send(owed, ReadyResponse::refusal(reject), &line, cx),

@@ -67,7 +67,6 @@ impl H3Call {
         exchange: &H3Exchange,
         (handler, memory): (HandlerCall, BodyAccount),
         head: &RequestHead<'_>,
-        user: Option<String>,
         line: &AccessLogEntry<'_>,
         world: &World,
     ) -> H3Call {
@@ -87,7 +86,7 @@ impl H3Call {
             context,
             head,
             &session.dispatch_context(),
-            user,
+            line.user.map(str::to_owned),
             reader,
             memory.clone(),
         );

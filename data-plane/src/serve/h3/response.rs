@@ -7,10 +7,9 @@ use crate::handler::LocalBoxFuture;
 use crate::ledger::active_requests::RequestPhase;
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
-use crate::serve::attempt::{Attempt, Progress, ReadyResponse, RequestContent, Step};
+use crate::serve::attempt::{Attempt, Progress, RequestContent};
 use crate::serve::context::WorkerContext;
-use crate::serve::dispatch::dispatch;
-use crate::serve::dispatch_context::{Audience, DispatchContext};
+use crate::serve::dispatch_context::Audience;
 use crate::serve::forwarding::client_of;
 use crate::serve::h3::call::H3Call;
 use crate::serve::h3::exchange::{H3Exchange, H3ExchangeError, write_chunks};
@@ -18,6 +17,7 @@ use crate::serve::h3::session::{H3Session, now};
 use crate::serve::redispatch;
 use crate::serve::response_body::{BodyFill, BodyReader};
 use crate::serve::response_record::ResponseRecord;
+use crate::serve::step::{ReadyResponse, Step};
 use crate::serve::synthetic_response::{SyntheticResponse, lines_beside};
 use crate::site::{Listing, VariantResponse};
 use crate::world::{SecureFields, World};
@@ -136,17 +136,10 @@ impl H3Exchange {
         } else {
             RequestContent::Pending
         };
-        let dispatch_context = DispatchContext {
-            may_wait: progress.may_wait(body),
-            rate: progress.rate(),
-            has_disk_changes: self.context().poller.has_unread_changes(),
-            ..self.session.dispatch_context()
-        };
-        let dispatched = dispatch(world, &head, &dispatch_context, self.context());
-        let attempt = Attempt::of(dispatched, world, &head, body, progress);
-        self.prioritise(request);
         let mut progress = *progress;
-        progress.record_rate(&attempt);
+        let client = self.session.dispatch_context();
+        let attempt = Attempt::dispatch(world, &head, client, self.context(), body, &mut progress);
+        self.prioritise(request);
         self.respond(&head, request, attempt, world, progress)
     }
 
@@ -194,17 +187,11 @@ impl H3Exchange {
     ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let context = self.context().clone();
         let Attempt {
-            host,
-            user,
             step,
-            counters,
-            ruled,
+            request: matched,
             ..
         } = attempt;
-        let line = AccessLogEntry {
-            ruled: ruled.as_deref(),
-            ..AccessLogEntry::new(&context, Some(head), host, counters, user.as_deref())
-        };
+        let line = AccessLogEntry::new(&context, head, &matched);
         let response = match step {
             Step::Wait(wait) => {
                 let work = redispatch::wait(wait, &context.pool, progress);
@@ -216,7 +203,7 @@ impl H3Exchange {
                     Ok(memory) => {
                         self.take_up(2 * request.held_bytes() + line.kept_bytes(&context))?;
                         let handler = (handler, memory);
-                        let live = H3Call::begin(self, handler, head, user.clone(), &line, world);
+                        let live = H3Call::begin(self, handler, head, &line, world);
                         return Ok(H3ExchangeStep::Call(Box::new(live)));
                     }
                     Err(reject) => ReadyResponse::refusal(reject),
@@ -480,12 +467,7 @@ fn line_of<'r>(
     request: &'r FieldSection,
     reject: Reject,
 ) -> AccessLogEntry<'r> {
-    AccessLogEntry {
-        first: request.line(),
-        reject: Some(reject),
-        version: Version::Http3,
-        ..AccessLogEntry::new(context, None, None, None, None)
-    }
+    AccessLogEntry::unparsed(context, Version::Http3, request.line(), reject)
 }
 
 /// Maximum wait for the acknowledgement of a response before the end of the connection.

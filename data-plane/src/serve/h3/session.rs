@@ -358,7 +358,7 @@ impl H3Session {
             now_ms: self.context.clock.millis(),
             may_wait: false,
             rate: RateCheck::default(),
-            has_disk_changes: false,
+            has_disk_changes: self.context.poller.has_unread_changes(),
             hides_login: false,
         }
     }
