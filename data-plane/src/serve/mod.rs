@@ -32,6 +32,7 @@ mod rare_events;
 mod redispatch;
 mod refusal;
 mod request_ledger;
+mod responder;
 mod response_body;
 mod response_head;
 mod response_record;

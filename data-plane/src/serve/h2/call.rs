@@ -188,7 +188,7 @@ impl H2Session<'_> {
         // The client may take no response before it has sent the whole content.
         self.h2.release_stream_capacity(id, withheld);
         let block = handler_block::<Hpack>(&response, &self.context.clock.date_field());
-        self.send_dated_head(id, &block, b"", secure_fields.as_deref(), None, is_last);
+        self.send_head(id, &block, b"", secure_fields.as_deref(), None, is_last);
         if is_last {
             self.finish(id)
         } else {

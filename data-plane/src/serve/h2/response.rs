@@ -4,6 +4,8 @@
 use crate::ledger::active_requests::RequestPhase;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::attempt::{Attempt, ContentAction, Progress, RequestContent};
+use crate::serve::context::WorkerContext;
+use crate::serve::dispatch_context::Audience;
 use crate::serve::forwarding::client_of;
 use crate::serve::h2::exchange::{
     EarlyBody, H2Exchange, H2ExchangeState, PendingRedispatch, RedispatchedRequest,
@@ -11,11 +13,12 @@ use crate::serve::h2::exchange::{
 use crate::serve::h2::session::{BODIES_MAX, H2Session, OUT_BYTES_MAX};
 use crate::serve::redispatch;
 use crate::serve::request_ledger::RequestReservation;
+use crate::serve::responder::Responder;
 use crate::serve::response_body::BodyReader;
 use crate::serve::response_head::{Hpack, push_fields};
 use crate::serve::step::{ReadyResponse, Step};
 use crate::serve::stream_call::WindowCredit;
-use crate::serve::synthetic_response::{SyntheticResponse, lines_beside};
+use crate::serve::synthetic_response::SyntheticResponse;
 use crate::site::{Listing, VariantResponse};
 use crate::world::{SecureFields, World};
 use std::net::IpAddr;
@@ -53,7 +56,7 @@ pub(super) struct OwedResponse {
     pub(super) has_early_body: bool,
 }
 
-impl H2Session<'_> {
+impl<'c> H2Session<'c> {
     /// Dispatches a new request, and carries out the result.
     pub(super) fn receive_request(
         &mut self,
@@ -143,12 +146,8 @@ impl H2Session<'_> {
         cx: &mut Context<'_>,
     ) {
         let line = self.line_of(request, reject);
-        self.send_small(
-            owed,
-            SyntheticResponse::refusal(reject, self.who.audience),
-            &line,
-            cx,
-        );
+        let small = SyntheticResponse::refusal(reject, self.who.audience);
+        self.responder(owed, line, cx).send_small(small);
     }
 
     /// Processes a part of a request's content.
@@ -400,22 +399,6 @@ impl H2Session<'_> {
         }
     }
 
-    /// Enters a request into the table unless the response is sent at once. The reservation covers the log
-    /// line and `body_bytes` of memory for the content.
-    fn take_up_unless(
-        &mut self,
-        at_once: bool,
-        owed: OwedResponse,
-        line: &AccessLogEntry<'_>,
-        body_bytes: usize,
-    ) -> Option<OwedResponse> {
-        if at_once {
-            Some(owed)
-        } else {
-            self.take_up(owed, line.kept_bytes(&self.context) + body_bytes)
-        }
-    }
-
     /// Returns the exchange of a stream in the table.
     fn exchange(&mut self, owed: OwedResponse) -> Option<&mut H2Exchange> {
         self.h2.stream(owed.id).map(|stream| &mut *stream.work)
@@ -462,78 +445,32 @@ impl H2Session<'_> {
                             self.begin_call(owed, handler, head, &line);
                         }
                     }
-                    Err(reject) => self.send(owed, ReadyResponse::refusal(reject), &line, cx),
+                    Err(reject) => self
+                        .responder(owed, line, cx)
+                        .send(ReadyResponse::refusal(reject)),
                 }
             }
-            Step::Send(response) => self.send(owed, response, &line, cx),
+            Step::Send(response) => self.responder(owed, line, cx).send(response),
         }
     }
 
-    /// Sends a response without a handler.
-    fn send(
-        &mut self,
+    fn responder<'s, 'l, 'x>(
+        &'s mut self,
         owed: OwedResponse,
-        response: ReadyResponse,
-        line: &AccessLogEntry<'_>,
-        cx: &mut Context<'_>,
-    ) {
-        match response {
-            ReadyResponse::Stored(stored) => {
-                let mut fields = Vec::new();
-                if stored.is_from_cache() {
-                    self.context.stats.cache_hits.increment();
-                    stored.push_changing(&mut fields);
-                }
-                let line = AccessLogEntry {
-                    reject: stored.reject(),
-                    cache: stored.cache_outcome(),
-                    ..*line
-                };
-                self.send_stored(owed, stored, &fields, &line, cx);
-            }
-            ReadyResponse::Refuse { reject, page } => {
-                let line = AccessLogEntry {
-                    reject: Some(reject),
-                    ..*line
-                };
-                let fields = line.refusal_fields(reject);
-                if reject.ends_connection() {
-                    self.begin_leaving();
-                }
-                match page {
-                    Some(page) => {
-                        let lines = lines_beside(&page, fields);
-                        self.send_stored(owed, page, lines, &line, cx);
-                    }
-                    None => {
-                        let audience = self.who.audience;
-                        let small = SyntheticResponse::refusal_with(fields, reject, audience);
-                        self.send_small(owed, small, &line, cx);
-                    }
-                }
-            }
-            ReadyResponse::Synthetic(small) => self.send_small(owed, small, line, cx),
-            ReadyResponse::Listing(listing) => self.send_listing(owed, listing, line),
+        line: AccessLogEntry<'l>,
+        cx: &'s mut Context<'x>,
+    ) -> H2Responder<'s, 'c, 'l, 'x> {
+        H2Responder {
+            session: self,
+            owed,
+            line,
+            cx,
         }
-    }
-
-    /// Writes a HEADERS frame with `block`, `fields`, the site's fields for secure connections and the
-    /// current Date.
-    fn send_head(
-        &mut self,
-        id: u32,
-        block: &[u8],
-        fields: &[u8],
-        secure_fields: Option<&SecureFields>,
-        is_last: bool,
-    ) {
-        let date = self.context.clock.date_field();
-        self.send_dated_head(id, block, fields, secure_fields, Some(&date), is_last);
     }
 
     /// Writes a HEADERS frame with `block`, `fields`, the site's fields for secure connections and `date`.
     /// `date` is None if `block` has a Date.
-    pub(super) fn send_dated_head(
+    pub(super) fn send_head(
         &mut self,
         id: u32,
         block: &[u8],
@@ -548,45 +485,6 @@ impl H2Session<'_> {
         self.h2.end_head(id, at, is_last);
     }
 
-    /// Sends a stored page: at once if the page is in memory and fits, otherwise through the queue.
-    fn send_stored(
-        &mut self,
-        owed: OwedResponse,
-        stored: VariantResponse,
-        fields: &[u8],
-        line: &AccessLogEntry<'_>,
-        cx: &mut Context<'_>,
-    ) {
-        let status = stored.status;
-        let length = stored.body_len();
-        let at_once = match stored.whole_memory() {
-            _ if length == 0 => true,
-            Some(body) => self.fits_at_once(owed, body.len(), cx),
-            None => false,
-        };
-        let Some(owed) = self.take_up_unless(at_once, owed, line, 0) else {
-            return;
-        };
-        let mut built = Vec::new();
-        let block = stored.block(&mut built);
-        let date = self.context.clock.date_field();
-        self.send_dated_head(
-            owed.id,
-            block,
-            fields,
-            line.secure_fields().map(|it| &**it),
-            (!stored.is_dated()).then_some(&date[..]),
-            length == 0,
-        );
-        if !at_once {
-            return self.queue(owed, status, BodyReader::stored(stored), length, line);
-        }
-        if length > 0 {
-            self.put_body(owed.id, stored);
-        }
-        self.done(owed, status, length, line);
-    }
-
     /// Appends a stored page's content, held in memory, after the HEADERS frame.
     fn put_body(&mut self, id: u32, stored: VariantResponse) {
         let body = stored.whole_memory().unwrap_or_default();
@@ -599,103 +497,8 @@ impl H2Session<'_> {
         }
     }
 
-    /// Returns true if the content can be sent directly after the HEADERS frame. Bytes pending in `out` may
-    /// have to be written first.
-    fn fits_at_once(&mut self, owed: OwedResponse, bytes: usize, cx: &mut Context<'_>) -> bool {
-        let is_small = bytes <= wire::limits::H2_SMALL_BODY_BYTES && owed.is_new;
-        if !is_small || owed.priority.urgency > URGENCY_AT_ONCE || !self.h2.fits_at_once(bytes) {
-            return false;
-        }
-        let need = bytes + HEAD_BYTES + 2 * frame::HEADER_BYTES;
-        let has_room =
-            |it: &Self| it.unsent() + need <= OUT_BYTES_MAX && it.bodies.len() < BODIES_MAX;
-        if !has_room(self) {
-            let _ = self.poll_write(cx);
-        }
-        has_room(self)
-    }
-
-    /// Sends a small synthetic response.
-    fn send_small(
-        &mut self,
-        owed: OwedResponse,
-        small: SyntheticResponse,
-        line: &AccessLogEntry<'_>,
-        cx: &mut Context<'_>,
-    ) {
-        let mut block = Vec::new();
-        hpack::push_head(small.status.0, &small.lines(), &mut block);
-        let is_head = owed.is_head || line.head.is_some_and(|it| it.method == Method::Head);
-        let length = if is_head { 0 } else { small.body.len() };
-        let at_once = length == 0 || self.fits_at_once(owed, length, cx);
-        let Some(owed) = self.take_up_unless(at_once, owed, line, length) else {
-            return;
-        };
-        let secure_fields = line.secure_fields().map(|it| &**it);
-        self.send_head(owed.id, &block, b"", secure_fields, length == 0);
-        if !at_once {
-            let body = BodyReader::bytes(small.body);
-            return self.queue(owed, small.status, body, length as u64, line);
-        }
-        if length > 0 {
-            self.h2.body_follows(owed.id, length);
-            self.h2.out.extend_from_slice(&small.body);
-        }
-        self.done(owed, small.status, length as u64, line);
-    }
-
-    fn send_listing(
-        &mut self,
-        owed: OwedResponse,
-        listing: Box<Listing>,
-        line: &AccessLogEntry<'_>,
-    ) {
-        let mut built = Vec::new();
-        let mut block = Vec::new();
-        hpack::push_head(Status::OK.0, listing.head(&mut built), &mut block);
-        let is_last = listing.head_only();
-        let Some(owed) = self.take_up_unless(is_last, owed, line, listing.held_bytes()) else {
-            return;
-        };
-        let secure_fields = line.secure_fields().map(|it| &**it);
-        self.send_head(owed.id, &block, b"", secure_fields, is_last);
-        if is_last {
-            self.done(owed, Status::OK, 0, line)
-        } else {
-            self.queue(
-                owed,
-                Status::OK,
-                BodyReader::listing(listing),
-                u64::MAX,
-                line,
-            )
-        }
-    }
-
-    /// Queues the content until the stream may send.
-    fn queue(
-        &mut self,
-        owed: OwedResponse,
-        status: Status,
-        body: BodyReader,
-        left: u64,
-        line: &AccessLogEntry<'_>,
-    ) {
-        let record = line.keep(status, RequestPhase::Response, &self.context, self.who);
-        let Some(exchange) = self.exchange(owed) else {
-            return;
-        };
-        exchange.state = H2ExchangeState::Body(body);
-        exchange.record = record;
-        if let Some(stream) = self.h2.stream(owed.id) {
-            stream.ready = true;
-            stream.left = left;
-        }
-    }
-
-    /// Counts and logs a response written completely, and finishes the stream.
-    fn done(&mut self, owed: OwedResponse, status: Status, bytes: u64, line: &AccessLogEntry<'_>) {
-        line.finish(status, bytes, &self.context, self.who);
+    /// Finishes the stream of a response written completely.
+    fn finish_answered(&mut self, owed: OwedResponse) {
         let drains = !owed.ended;
         let owed = if drains && owed.is_new {
             self.enter_answered(owed)
@@ -725,6 +528,166 @@ impl H2Session<'_> {
             Some(held) => self.enter(owed, held),
             None => owed,
         }
+    }
+}
+
+/// A request at the time of its response.
+struct H2Responder<'s, 'c, 'l, 'x> {
+    session: &'s mut H2Session<'c>,
+    owed: OwedResponse,
+    line: AccessLogEntry<'l>,
+    cx: &'s mut Context<'x>,
+}
+
+impl<'l> Responder<'l> for H2Responder<'_, '_, 'l, '_> {
+    type Sent = ();
+
+    fn context(&self) -> &WorkerContext {
+        &self.session.context
+    }
+
+    fn line(&mut self) -> &mut AccessLogEntry<'l> {
+        &mut self.line
+    }
+
+    fn audience(&self) -> Audience {
+        self.session.who.audience
+    }
+
+    fn end_use(&mut self, reject: Reject) {
+        if reject.ends_connection() {
+            self.session.begin_leaving();
+        }
+    }
+
+    fn send_stored(mut self, page: VariantResponse, fields: Vec<u8>) {
+        let status = page.status;
+        let length = page.body_len();
+        let at_once = match page.whole_memory() {
+            _ if length == 0 => true,
+            Some(body) => self.fits_at_once(body.len()),
+            None => false,
+        };
+        if self.take_up_unless(at_once, 0).is_none() {
+            return;
+        }
+        let mut built = Vec::new();
+        self.send_head(
+            page.block(&mut built),
+            &fields,
+            !page.is_dated(),
+            length == 0,
+        );
+        self.context().lead.replace(fields);
+        if !at_once {
+            return self.queue(status, BodyReader::stored(page), length);
+        }
+        if length > 0 {
+            self.session.put_body(self.owed.id, page);
+        }
+        self.done(status, length);
+    }
+
+    fn send_small(mut self, small: SyntheticResponse) {
+        let mut block = Vec::new();
+        hpack::push_head(small.status.0, &small.lines(), &mut block);
+        let is_head =
+            self.owed.is_head || self.line.head.is_some_and(|it| it.method == Method::Head);
+        let length = if is_head { 0 } else { small.body.len() };
+        let at_once = length == 0 || self.fits_at_once(length);
+        if self.take_up_unless(at_once, length).is_none() {
+            return;
+        }
+        self.send_head(&block, b"", true, length == 0);
+        if !at_once {
+            let body = BodyReader::bytes(small.body);
+            return self.queue(small.status, body, length as u64);
+        }
+        if length > 0 {
+            self.session.h2.body_follows(self.owed.id, length);
+            self.session.h2.out.extend_from_slice(&small.body);
+        }
+        self.done(small.status, length as u64);
+    }
+
+    fn send_listing(mut self, listing: Box<Listing>) {
+        let mut built = Vec::new();
+        let mut block = Vec::new();
+        hpack::push_head(Status::OK.0, listing.head(&mut built), &mut block);
+        let is_last = listing.head_only();
+        if self.take_up_unless(is_last, listing.held_bytes()).is_none() {
+            return;
+        }
+        self.send_head(&block, b"", true, is_last);
+        if is_last {
+            self.done(Status::OK, 0)
+        } else {
+            self.queue(Status::OK, BodyReader::listing(listing), u64::MAX)
+        }
+    }
+}
+
+impl H2Responder<'_, '_, '_, '_> {
+    /// Enters the request into the table unless the response is sent at once. The reservation covers the log
+    /// line and `body_bytes` of memory for the content. Returns None if a limit is reached.
+    fn take_up_unless(&mut self, at_once: bool, body_bytes: usize) -> Option<()> {
+        if !at_once {
+            let bytes = self.line.kept_bytes(&self.session.context) + body_bytes;
+            self.owed = self.session.take_up(self.owed, bytes)?;
+        }
+        Some(())
+    }
+
+    /// Returns true if the content can be sent directly after the HEADERS frame. Bytes pending in `out` may
+    /// have to be written first.
+    fn fits_at_once(&mut self, bytes: usize) -> bool {
+        let (session, owed) = (&mut *self.session, self.owed);
+        let is_small = bytes <= wire::limits::H2_SMALL_BODY_BYTES && owed.is_new;
+        if !is_small || owed.priority.urgency > URGENCY_AT_ONCE || !session.h2.fits_at_once(bytes) {
+            return false;
+        }
+        let need = bytes + HEAD_BYTES + 2 * frame::HEADER_BYTES;
+        let has_room = |it: &H2Session<'_>| {
+            it.unsent() + need <= OUT_BYTES_MAX && it.bodies.len() < BODIES_MAX
+        };
+        if !has_room(session) {
+            let _ = session.poll_write(self.cx);
+        }
+        has_room(session)
+    }
+
+    /// Writes a HEADERS frame with `block`, `fields`, the site's fields for secure connections and, if `block` has no
+    /// Date, the current Date.
+    fn send_head(&mut self, block: &[u8], fields: &[u8], needs_date: bool, is_last: bool) {
+        let date = self.session.context.clock.date_field();
+        let date = needs_date.then_some(&date[..]);
+        let secure_fields = self.line.secure_fields().map(|it| &**it);
+        self.session
+            .send_head(self.owed.id, block, fields, secure_fields, date, is_last);
+    }
+
+    /// Queues the content until the stream may send.
+    fn queue(self, status: Status, body: BodyReader, left: u64) {
+        let (session, owed) = (self.session, self.owed);
+        let (phase, who) = (RequestPhase::Response, session.who);
+        let record = self.line.keep(status, phase, &session.context, who);
+        let Some(exchange) = session.exchange(owed) else {
+            return;
+        };
+        exchange.state = H2ExchangeState::Body(body);
+        exchange.record = record;
+        if let Some(stream) = session.h2.stream(owed.id) {
+            stream.ready = true;
+            stream.left = left;
+        }
+    }
+
+    /// Counts and logs a response written completely, and finishes the stream.
+    fn done(self, status: Status, bytes: u64) {
+        let session = self.session;
+        self.line
+            .finish(status, bytes, &session.context, session.who);
+        session.finish_answered(self.owed);
     }
 }
 

@@ -417,7 +417,7 @@ impl H3Call {
         } else {
             RequestPhase::Response
         });
-        let head = exchange.dated_head(section, b"", self.call.secure_fields.as_deref(), None);
+        let head = exchange.head(section, b"", self.call.secure_fields.as_deref(), None);
         // `out` may still hold interim responses.
         let before = std::mem::take(&mut self.out);
         let out = [&before[0][..], &before[1], &head].concat();

@@ -220,7 +220,7 @@ impl H3Exchange {
 
     /// Returns a HEADERS frame with `section`, `fields`, the site's fields for secure connections and
     /// `date`. `date` is None if `section` has a Date.
-    pub(super) fn dated_head(
+    pub(super) fn head(
         &self,
         section: &[u8],
         fields: &[u8],

@@ -15,12 +15,13 @@ use crate::serve::h3::call::H3Call;
 use crate::serve::h3::exchange::{H3Exchange, H3ExchangeError, write_chunks};
 use crate::serve::h3::session::{H3Session, now};
 use crate::serve::redispatch;
+use crate::serve::responder::Responder;
 use crate::serve::response_body::{BodyFill, BodyReader};
 use crate::serve::response_record::ResponseRecord;
 use crate::serve::step::{ReadyResponse, Step};
-use crate::serve::synthetic_response::{SyntheticResponse, lines_beside};
+use crate::serve::synthetic_response::SyntheticResponse;
 use crate::site::{Listing, VariantResponse};
-use crate::world::{SecureFields, World};
+use crate::world::World;
 use bytes::Bytes;
 use quinn::SendStream;
 use std::rc::Rc;
@@ -174,7 +175,8 @@ impl H3Exchange {
     ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let context = self.context().clone();
         let line = line_of(&context, request, reject);
-        self.send_small(SyntheticResponse::refusal(reject, Audience::Public), &line)
+        let small = SyntheticResponse::refusal(reject, Audience::Public);
+        self.responder(line).send_small(small)
     }
 
     fn respond(
@@ -211,150 +213,14 @@ impl H3Exchange {
             }
             Step::Send(response) => response,
         };
-        match response {
-            ReadyResponse::Stored(stored) => {
-                let mut fields = Vec::new();
-                if stored.is_from_cache() {
-                    context.stats.cache_hits.increment();
-                    stored.push_changing(&mut fields);
-                }
-                let line = AccessLogEntry {
-                    reject: stored.reject(),
-                    cache: stored.cache_outcome(),
-                    ..line
-                };
-                self.send_stored(stored, &fields, &line)
-            }
-            ReadyResponse::Refuse { reject, page } => {
-                let line = AccessLogEntry {
-                    reject: Some(reject),
-                    ..line
-                };
-                let fields = line.refusal_fields(reject);
-                if reject.ends_connection() {
-                    self.session.end_use();
-                }
-                match page {
-                    Some(page) => {
-                        let lines = lines_beside(&page, fields);
-                        self.send_stored(page, lines, &line)
-                    }
-                    None => {
-                        let audience = Audience::Public;
-                        let small = SyntheticResponse::refusal_with(fields, reject, audience);
-                        self.send_small(small, &line)
-                    }
-                }
-            }
-            ReadyResponse::Synthetic(small) => self.send_small(small, &line),
-            ReadyResponse::Listing(listing) => self.send_listing(listing, &line),
-        }
+        self.responder(line).send(response)
     }
 
-    /// Sends a stored page.
-    fn send_stored(
-        &mut self,
-        stored: VariantResponse,
-        fields: &[u8],
-        line: &AccessLogEntry<'_>,
-    ) -> Result<H3ExchangeStep, H3ExchangeError> {
-        let status = stored.status;
-        let length = stored.body_len();
-        let mut built = Vec::new();
-        let section = stored.section(&mut built);
-        let date = self.context().clock.date_field();
-        let date = (!stored.is_dated()).then_some(&date[..]);
-        let mut out = self.dated_head(section, fields, line.secure_fields().map(|it| &**it), date);
-        let (content, body) = match stored.whole_memory() {
-            _ if length == 0 => (Bytes::new(), None),
-            Some(_) => {
-                frame::push_data(length, &mut out);
-                (Bytes::from_owner(StoredBytes(stored)), None)
-            }
-            None => (Bytes::new(), Some(BodyReader::stored(stored))),
-        };
-        self.send([Bytes::from(out), content], body, status, length, line)
-    }
-
-    /// Sends a small synthetic response.
-    fn send_small(
-        &mut self,
-        small: SyntheticResponse,
-        line: &AccessLogEntry<'_>,
-    ) -> Result<H3ExchangeStep, H3ExchangeError> {
-        let mut section = Vec::new();
-        qpack::push_head(small.status.0, &small.lines(), &mut section);
-        let mut out = self.head(&section, b"", line.secure_fields().map(|it| &**it));
-        let is_head = line.head.is_some_and(|it| it.method == Method::Head);
-        let content = if is_head { Vec::new() } else { small.body };
-        let length = content.len() as u64;
-        if length > 0 {
-            frame::push_data(length, &mut out);
-        }
-        self.send(
-            [out.into(), content.into()],
-            None,
-            small.status,
-            length,
+    fn responder<'s, 'l>(&'s mut self, line: AccessLogEntry<'l>) -> H3Responder<'s, 'l> {
+        H3Responder {
+            exchange: self,
             line,
-        )
-    }
-
-    fn send_listing(
-        &mut self,
-        listing: Box<Listing>,
-        line: &AccessLogEntry<'_>,
-    ) -> Result<H3ExchangeStep, H3ExchangeError> {
-        let (mut built, mut section) = (Vec::new(), Vec::new());
-        qpack::push_head(Status::OK.0, listing.head(&mut built), &mut section);
-        let out = self.head(&section, b"", line.secure_fields().map(|it| &**it));
-        let body = (!listing.head_only()).then(|| BodyReader::listing(listing));
-        self.send([out.into(), Bytes::new()], body, Status::OK, 0, line)
-    }
-
-    /// Returns a HEADERS frame with `section`, `fields`, the site's fields for secure connections and the
-    /// current Date.
-    fn head(&self, section: &[u8], fields: &[u8], secure_fields: Option<&SecureFields>) -> Vec<u8> {
-        let date = self.context().clock.date_field();
-        self.dated_head(section, fields, secure_fields, Some(&date))
-    }
-
-    /// Passes a response to QUIC. The remainder that QUIC does not accept at once is returned as
-    /// `H3ExchangeStep::Send`.
-    fn send(
-        &mut self,
-        chunks: [Bytes; 2],
-        body: Option<BodyReader>,
-        status: Status,
-        length: u64,
-        line: &AccessLogEntry<'_>,
-    ) -> Result<H3ExchangeStep, H3ExchangeError> {
-        let mut outgoing = H3Response {
-            chunks,
-            written: 0,
-            body,
-            record: ResponseRecord::default(),
-            sent: length,
-            started_us: line.started_us,
-        };
-        let written = now(outgoing.write(&self.session, &mut self.send));
-        let context = self.context();
-        if matches!(written, Poll::Ready(Ok(()))) && outgoing.body.is_none() {
-            line.finish(status, length, context, self.session.who);
-            return Ok(H3ExchangeStep::Done);
         }
-        // The client has not received the bytes accepted by QUIC, so the request can still be refused.
-        let body = outgoing
-            .body
-            .as_ref()
-            .map_or(0, |body| limits::H3_FIRST_DATA_BYTES + body.held_bytes());
-        self.take_up(line.kept_bytes(self.context()) + body)?;
-        let context = self.context();
-        if outgoing.body.is_some() {
-            outgoing.sent = 0;
-        }
-        outgoing.record = line.keep(status, RequestPhase::Response, context, self.session.who);
-        Ok(H3ExchangeStep::Send(Box::new(outgoing)))
     }
 
     /// Sends the rest of a response at the client's rate. Logs the response, and counts a complete
@@ -439,6 +305,126 @@ impl H3Exchange {
                 Err(_) => return Err(self.late()),
             }
         }
+    }
+}
+
+/// A request at the time of its response.
+struct H3Responder<'s, 'l> {
+    exchange: &'s mut H3Exchange,
+    line: AccessLogEntry<'l>,
+}
+
+impl<'l> Responder<'l> for H3Responder<'_, 'l> {
+    type Sent = Result<H3ExchangeStep, H3ExchangeError>;
+
+    fn context(&self) -> &WorkerContext {
+        self.exchange.context()
+    }
+
+    fn line(&mut self) -> &mut AccessLogEntry<'l> {
+        &mut self.line
+    }
+
+    fn audience(&self) -> Audience {
+        Audience::Public
+    }
+
+    fn end_use(&mut self, reject: Reject) {
+        if reject.ends_connection() {
+            self.exchange.session.end_use();
+        }
+    }
+
+    fn send_stored(self, page: VariantResponse, fields: Vec<u8>) -> Self::Sent {
+        let status = page.status;
+        let length = page.body_len();
+        let mut built = Vec::new();
+        let mut out = self.head(page.section(&mut built), &fields, !page.is_dated());
+        self.context().lead.replace(fields);
+        let (content, body) = match page.whole_memory() {
+            _ if length == 0 => (Bytes::new(), None),
+            Some(_) => {
+                frame::push_data(length, &mut out);
+                (Bytes::from_owner(StoredBytes(page)), None)
+            }
+            None => (Bytes::new(), Some(BodyReader::stored(page))),
+        };
+        self.send_parts([Bytes::from(out), content], body, status, length)
+    }
+
+    fn send_small(self, small: SyntheticResponse) -> Self::Sent {
+        let mut section = Vec::new();
+        qpack::push_head(small.status.0, &small.lines(), &mut section);
+        let mut out = self.head(&section, b"", true);
+        let is_head = self.line.head.is_some_and(|it| it.method == Method::Head);
+        let content = if is_head { Vec::new() } else { small.body };
+        let length = content.len() as u64;
+        if length > 0 {
+            frame::push_data(length, &mut out);
+        }
+        self.send_parts([out.into(), content.into()], None, small.status, length)
+    }
+
+    fn send_listing(self, listing: Box<Listing>) -> Self::Sent {
+        let (mut built, mut section) = (Vec::new(), Vec::new());
+        qpack::push_head(Status::OK.0, listing.head(&mut built), &mut section);
+        let out = self.head(&section, b"", true);
+        let body = (!listing.head_only()).then(|| BodyReader::listing(listing));
+        self.send_parts([out.into(), Bytes::new()], body, Status::OK, 0)
+    }
+}
+
+impl H3Responder<'_, '_> {
+    /// Returns a HEADERS frame with `section`, `fields`, the site's fields for secure connections and, if `section` has
+    /// no Date, the current Date.
+    fn head(&self, section: &[u8], fields: &[u8], needs_date: bool) -> Vec<u8> {
+        let date = self.context().clock.date_field();
+        let date = needs_date.then_some(&date[..]);
+        let secure_fields = self.line.secure_fields().map(|it| &**it);
+        self.exchange.head(section, fields, secure_fields, date)
+    }
+
+    /// Passes a response to QUIC. The remainder that QUIC does not accept at once is returned as
+    /// `H3ExchangeStep::Send`.
+    fn send_parts(
+        self,
+        chunks: [Bytes; 2],
+        body: Option<BodyReader>,
+        status: Status,
+        length: u64,
+    ) -> Result<H3ExchangeStep, H3ExchangeError> {
+        let H3Responder { exchange, line } = self;
+        let mut outgoing = H3Response {
+            chunks,
+            written: 0,
+            body,
+            record: ResponseRecord::default(),
+            sent: length,
+            started_us: line.started_us,
+        };
+        let written = now(outgoing.write(&exchange.session, &mut exchange.send));
+        let context = exchange.context();
+        if matches!(written, Poll::Ready(Ok(()))) && outgoing.body.is_none() {
+            line.finish(status, length, context, exchange.session.who);
+            return Ok(H3ExchangeStep::Done);
+        }
+        // The client has not received the bytes accepted by QUIC, so the request can still be refused.
+        let body = outgoing
+            .body
+            .as_ref()
+            .map_or(0, |body| limits::H3_FIRST_DATA_BYTES + body.held_bytes());
+        exchange.take_up(line.kept_bytes(exchange.context()) + body)?;
+        let context = exchange.context();
+        if outgoing.body.is_some() {
+            outgoing.sent = 0;
+        }
+        outgoing.record = line.keep(
+            status,
+            RequestPhase::Response,
+            context,
+            exchange.session.who,
+        );
+        Ok(H3ExchangeStep::Send(Box::new(outgoing)))
     }
 }
 
