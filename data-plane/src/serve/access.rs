@@ -3,11 +3,10 @@
 use crate::serve::dispatch_context::{DispatchContext, RateCheck};
 use crate::serve::ruled_request::RuledRequest;
 use crate::world::method_set::MethodSet;
-use crate::world::request_rules::RequestRules;
+use crate::world::path_policy::take_rates;
 use crate::world::users::{LoginLookup, UnverifiedLogin, Users};
-use crate::world::{Host, Route, World};
+use crate::world::{Host, PathPolicy, Route, World};
 use std::sync::Arc;
-use wire::path_readings::PathReadings;
 use wire::reject::Reject;
 use wire::request_head::{Method, RequestHead};
 
@@ -28,6 +27,8 @@ pub(super) struct AccessGate<'w, 'h> {
     pub(super) is_guarded: bool,
     /// Effect of the rules by request, if any.
     pub(super) ruled: Option<Box<RuledRequest<'w>>>,
+    /// Policy of the path that passed last.
+    passed: Option<&'w PathPolicy>,
 }
 
 /// Result of a check that does not grant access.
@@ -62,6 +63,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
             hides_login: context.hides_login,
             is_guarded: false,
             ruled: None,
+            passed: None,
         }
     }
 
@@ -69,29 +71,37 @@ impl<'w, 'h> AccessGate<'w, 'h> {
     /// the logins.
     #[inline(always)]
     pub(super) fn pass(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
-        if self.host.guarded {
-            self.pass_guards(path)
+        if self.host.routes.is_guarded() {
+            self.pass_policy(self.host.policy(path))
         } else {
             Ok(())
         }
     }
 
-    fn pass_guards(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
-        if let Some(rules) = &self.host.request_rules {
-            self.pass_limits(rules, path, None)?;
+    /// Checks all guards of the paths with a policy.
+    pub(super) fn pass_policy(&mut self, policy: &'w PathPolicy) -> Result<(), AccessDenied> {
+        // Most files are opened under the policy of the requested path.
+        if self
+            .passed
+            .is_some_and(|passed| std::ptr::eq(passed, policy))
+        {
+            return Ok(());
         }
-        self.pass_addresses(path)?;
+        if self.host.routes.has_request_rules() {
+            self.pass_limits(&[policy])?;
+        }
+        self.pass_addresses(policy)?;
         let methods = |route: &Route| {
             let methods = route.methods.as_ref();
             let refused = methods.filter(|methods| !methods.contains(self.method));
             refused.map(MethodSet::allow_line)
         };
-        if let Some(allow) = self.host.guards(path).find_map(methods) {
+        if let Some(allow) = policy.guards().find_map(methods) {
             self.ruled.get_or_insert_default().refusal_fields = Some(allow);
             return Err(AccessDenied::Refuse(Reject::METHOD_NOT_ALLOWED));
         }
         let method = self.method;
-        for route in self.host.guards(path) {
+        for route in policy.guards() {
             let Some(users) = &route.users else {
                 continue;
             };
@@ -100,6 +110,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
                 self.log_in(users)?;
             }
         }
+        self.passed = Some(policy);
         Ok(())
     }
 
@@ -108,33 +119,22 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         self.world.limits.body_bytes
     }
 
-    /// Takes a token of each rate of `path` and of its further readings that has not counted the request yet, and applies
-    /// the largest content. The requested path may raise the size above the limit of the server, and the other paths only
-    /// lower the size.
-    pub(super) fn pass_limits(
-        &mut self,
-        rules: &'w RequestRules,
-        path: &[u8],
-        readings: Option<&PathReadings>,
-    ) -> Result<(), AccessDenied> {
+    /// Takes a token of each rate of a path that has not counted the request yet, and applies the largest content. The
+    /// policies are those of all readings of the path, the path itself last. The requested path may raise the size above
+    /// the limit of the server, and the other paths only lower the size.
+    pub(super) fn pass_limits(&mut self, policies: &[&'w PathPolicy]) -> Result<(), AccessDenied> {
         let (client, now_ms) = (self.context.peer.into(), self.context.now_ms);
         let ruled = self.ruled.get_or_insert_default();
-        if let Some(bytes) = rules.body_bytes_apart(path, self.asked) {
+        let policy = policies.last();
+        if let Some(bytes) = policy.and_then(|policy| policy.body_bytes_apart(self.asked)) {
             let largest = ruled.body_bytes.unwrap_or(self.world.limits.body_bytes);
             ruled.body_bytes = Some(bytes.min(largest));
         }
-        let all: Vec<&[u8]>;
-        let paths = match readings {
-            None => &[path][..],
-            Some(readings) => {
-                all = readings.iter().chain([path]).collect();
-                &all
-            }
-        };
         let taken = match self.context.rate {
-            RateCheck::Counted(counted) => rules
-                .take(paths, client, now_ms, &mut ruled.rates, counted)
-                .map(|()| counted.max(ruled.rates.len())),
+            RateCheck::Counted(counted) => {
+                take_rates(policies, client, now_ms, &mut ruled.rates, counted)
+                    .map(|()| counted.max(ruled.rates.len()))
+            }
             RateCheck::Refused { wait_ms } => Err(wait_ms),
         };
         ruled.rate = match taken {
@@ -169,20 +169,19 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         }
     }
 
-    /// Checks the addresses of `path`. A client of both `allow` and `deny` is refused.
-    pub(super) fn pass_addresses(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
+    /// Checks the addresses of a path. A client of both `allow` and `deny` is refused.
+    pub(super) fn pass_addresses(&mut self, policy: &PathPolicy) -> Result<(), AccessDenied> {
         let (peer, method) = (self.context.peer, self.method);
-        let by_client = |route: &Route| {
+        let mut is_refused = false;
+        for route in policy.guards() {
+            let guards_method = route.guards_method(method);
             let is_guarded = route.allow.is_some() || route.users.is_some();
-            route.deny.is_some() || (is_guarded && route.guards_method(method))
-        };
-        self.is_guarded |= self.host.guards(path).any(by_client);
-        let denies = |route: &Route| {
+            self.is_guarded |= route.deny.is_some() || (is_guarded && guards_method);
             let is_denied = route.deny.as_ref().is_some_and(|deny| deny.contains(peer));
-            let allow = route.allow.as_ref().filter(|_| route.guards_method(method));
-            is_denied || allow.is_some_and(|allow| !allow.contains(peer))
-        };
-        if self.host.guards(path).any(denies) {
+            let allow = route.allow.as_ref().filter(|_| guards_method);
+            is_refused |= is_denied || allow.is_some_and(|allow| !allow.contains(peer));
+        }
+        if is_refused {
             Err(AccessDenied::Refuse(Reject::ADDRESS_DENIED))
         } else {
             Ok(())

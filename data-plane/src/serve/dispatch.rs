@@ -15,9 +15,9 @@ use crate::serve::step::{ReadyResponse, Step, Wait};
 use crate::serve::synthetic_response::SyntheticResponse;
 use crate::site::{ResolvedFile, Site, SiteResponse, VariantResponse};
 use crate::tls::Acceptance;
+use crate::world::path_policy::{shared_cors, smallest_body_bytes};
 use crate::world::preview::PreviewState;
-use crate::world::request_rules::RequestRules;
-use crate::world::{Host, Route, RouteTarget, World};
+use crate::world::{Host, PathPolicy, RouteTarget, SiteScripts, World};
 use release::redirects::{RedirectTable, Redirected};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -89,9 +89,10 @@ pub(super) fn dispatch<'w>(
         );
     };
     let host: &Host = host;
+    let policy = host.policy(&head.path);
     let readings = match &head.path {
         Cow::Borrowed(_) => None,
-        Cow::Owned(path) => match host.readings(head.raw_path, path) {
+        Cow::Owned(path) => match host.readings(policy, head.raw_path, path) {
             Ok(readings) => readings,
             Err(reject) => return Dispatched::unguarded(Some(host), Step::refuse(reject)),
         },
@@ -111,9 +112,8 @@ pub(super) fn dispatch<'w>(
     if let Some(step) = before_site(world, host, head, context) {
         return Dispatched::unguarded(Some(host), step);
     }
-    let route = host.target_route(&head.path);
     let mut site = SiteDispatcher {
-        route,
+        policy,
         gate: AccessGate::new(world, host, context, head),
         host,
         context,
@@ -122,8 +122,12 @@ pub(super) fn dispatch<'w>(
         request_builder,
         query: None,
     };
-    let rules = host.request_rules.as_ref();
-    let step = match rules.and_then(|rules| site.apply_rules(rules)) {
+    let by_rules = if host.routes.has_request_rules() {
+        site.apply_rules()
+    } else {
+        None
+    };
+    let step = match by_rules {
         Some(step) => step,
         None => match site.pass_requested() {
             Ok(()) => match &host.preview {
@@ -148,7 +152,10 @@ pub(super) fn dispatch<'w>(
             host: Some(host),
             user: site.gate.user,
             is_guarded: site.gate.is_guarded,
-            counters: Some(route.map_or(&host.counters, |route| &route.counters)),
+            counters: Some(match policy.route() {
+                Some(route) => &route.counters,
+                None => &host.counters,
+            }),
             ruled: site.gate.ruled,
         },
     }
@@ -353,8 +360,8 @@ fn push_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
 
 /// Dispatch of one request within one site.
 struct SiteDispatcher<'w, 'h> {
-    /// Route with the target for the requested path.
-    route: Option<&'w Route>,
+    /// Policy of the requested path.
+    policy: &'w PathPolicy,
     gate: AccessGate<'w, 'h>,
     host: &'w Host,
     context: &'h DispatchContext,
@@ -370,17 +377,24 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Applies the request rules of the site: the rates first, then the preflight of cross-origin access. A browser sends
     /// a preflight without a login and before the request's own method, so only the guards by address apply.
     #[inline(never)]
-    fn apply_rules(&mut self, rules: &'w RequestRules) -> Option<Step> {
-        let head = self.head;
-        let path: &[u8] = &head.path;
-        let readings = self.readings.as_deref();
-        let cors = rules.cors(path, readings);
+    fn apply_rules(&mut self) -> Option<Step> {
+        let (head, host) = (self.head, self.host);
+        let all: Vec<&PathPolicy>;
+        let policies = match &self.readings {
+            None => &[self.policy][..],
+            Some(readings) => {
+                let others = readings.iter().map(|path| host.policy(path));
+                all = others.chain([self.policy]).collect();
+                &all
+            }
+        };
+        let cors = shared_cors(policies);
         let origin = cors.and_then(|_| head.fields.first("origin"));
         let usual_bytes = self.gate.body_bytes_usual();
         let ruled = self.gate.ruled.get_or_insert_default();
         ruled.secure_fields = cors.map(|cors| cors.fields(origin));
-        ruled.body_bytes = rules.body_bytes(path, readings, usual_bytes);
-        if let Err(denied) = self.gate.pass_limits(rules, path, readings) {
+        ruled.body_bytes = smallest_body_bytes(policies, usual_bytes);
+        if let Err(denied) = self.gate.pass_limits(policies) {
             return Some(denied.into());
         }
         let (cors, origin) = cors.zip(origin)?;
@@ -388,9 +402,8 @@ impl<'w> SiteDispatcher<'w, '_> {
             return None;
         }
         head.fields.first("access-control-request-method")?;
-        let readings = readings.into_iter().flat_map(PathReadings::iter);
-        for path in readings.chain([path]) {
-            if let Err(denied) = self.gate.pass_addresses(path) {
+        for policy in policies {
+            if let Err(denied) = self.gate.pass_addresses(policy) {
                 return Some(denied.into());
             }
         }
@@ -401,7 +414,10 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Checks all guards of the requested path, in each of its readings.
     #[inline]
     fn pass_requested(&mut self) -> Result<(), AccessDenied> {
-        self.gate.pass(&self.head.path)?;
+        if !self.host.routes.is_guarded() {
+            return Ok(());
+        }
+        self.gate.pass_policy(self.policy)?;
         match &self.readings {
             None => Ok(()),
             Some(readings) => readings.iter().try_for_each(|path| self.gate.pass(path)),
@@ -416,10 +432,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         {
             return redirected;
         }
-        let target = self
-            .route
-            .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])));
-        match target {
+        match self.policy.target(path) {
             None => self.ask_own_site(path),
             Some((RouteTarget::Handler(handler), _)) => self.call(handler, None, None),
             Some((RouteTarget::Cached(cached), _)) => self.ask_cache(cached, None, None),
@@ -535,7 +548,7 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Returns the step for `path`, the target of a rewrite: from the handler or the folder of another
     /// route, or from the host's own site. A redirect or a second rewrite at the target is not followed.
     fn rewritten(&mut self, path: &[u8]) -> Step {
-        match self.host.target(path) {
+        match self.host.policy(path).target(path) {
             Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
             _ => match self.handler_at(path) {
                 Some(step) => step,
@@ -550,9 +563,9 @@ impl<'w> SiteDispatcher<'w, '_> {
         let prefix = &path[..path.len() - rest.len()];
         // The host's own site would run the file as a script. A mounted folder runs no scripts, and
         // the source of a script stays secret.
-        if self.host.scripted
+        if self.host.routes.has_scripts()
             && let Some(opened) = site.resolved_path(rest)
-            && self.host.scripts(&[prefix, &opened].concat()).is_some()
+            && scripts(self.host, &[prefix, &opened].concat()).is_some()
         {
             return Step::refuse(Reject::SCRIPT_NOT_EXECUTABLE);
         }
@@ -562,7 +575,7 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Returns the step of a handler route at `path`, the target of a rewrite; None if no handler route
     /// matches.
     fn handler_at(&mut self, path: &[u8]) -> Option<Step> {
-        let (target, rest) = self.host.target(path)?;
+        let (target, rest) = self.host.policy(path).target(path)?;
         if let Err(denied) = self.pass_rewritten(path) {
             return Some(denied.into());
         }
@@ -642,8 +655,8 @@ impl<'w> SiteDispatcher<'w, '_> {
             };
             let path = self.pass_reference(reference)?;
             // A member knows the paths of its own route alone.
-            let route = self.host.target_route(&path).map(std::ptr::from_ref);
-            if route != self.route.map(std::ptr::from_ref) {
+            let route = self.host.policy(&path).route().map(std::ptr::from_ref);
+            if route != self.policy.route().map(std::ptr::from_ref) {
                 return Err(AccessDenied::Refuse(Reject::DESTINATION_ELSEWHERE));
             }
         }
@@ -693,10 +706,11 @@ impl<'w> SiteDispatcher<'w, '_> {
             })
         })?;
         let path = target.path;
+        let policy = self.host.policy(&path);
         let readings = match &path {
             Cow::Borrowed(_) => None,
             Cow::Owned(path) => {
-                let readings = self.host.readings(target.raw_path, path);
+                let readings = self.host.readings(policy, target.raw_path, path);
                 readings.map_err(AccessDenied::Refuse)?
             }
         };
@@ -737,7 +751,8 @@ impl<'w> SiteDispatcher<'w, '_> {
         }
         let host = self.host;
         let script = named_script(host, host.site.as_ref()?, &path)?;
-        self.run(script)
+        let scripts = scripts(host, &script.name)?;
+        Some(self.run(scripts, script))
     }
 
     /// Returns the stored page, or the call of the cached handler, for a rewritten path or for a script of
@@ -785,7 +800,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         self.readings.as_ref().is_some_and(|readings| {
             let mut routes = readings
                 .iter()
-                .filter_map(|path| self.host.target_route(path));
+                .filter_map(|path| self.host.policy(path).route());
             routes.any(|route| !route.has_cache())
         })
     }
@@ -876,7 +891,7 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Returns the step that runs a script, if `path` resolves to a file that the site runs instead of
     /// sending.
     fn script(&mut self, site: &Site, path: &[u8]) -> Option<Step> {
-        if !self.host.scripted {
+        if !self.host.routes.has_scripts() {
             return None;
         }
         let named = named_script(self.host, site, path);
@@ -893,34 +908,33 @@ impl<'w> SiteDispatcher<'w, '_> {
                 (script, by_last_try)
             }
         };
-        let is_run = self.host.scripts(&script.name).is_some();
+        let scripts = scripts(self.host, &script.name)?;
         // The script stands in for a missing file.
-        if is_run && !is_named && site.is_fallback(path) {
+        if !is_named && site.is_fallback(path) {
             let wait = self.stale_path_wait(site, path);
             let instead = wait.or_else(|| self.redirected_missing(path));
             if instead.is_some() {
                 return instead;
             }
         }
-        if is_run && by_last_try && self.host.fallback.is_none() {
+        if by_last_try && self.host.fallback.is_none() {
             self.set_try_query(path);
         }
-        self.run(script)
+        Some(self.run(scripts, script))
     }
 
-    /// Returns the step that runs `script`, if the site runs files with its name.
-    fn run(&mut self, script: Script) -> Option<Step> {
-        let scripts = self.host.scripts(&script.name)?;
+    /// Returns the step that runs `script`.
+    fn run(&mut self, scripts: &SiteScripts, script: Script) -> Step {
         // A guard protects a script under every path that leads to the script, with the path info appended.
         let host = self.host;
         let mut names = vec![script.name.clone()];
-        if let Some(site) = host.site.as_ref().filter(|_| host.guarded) {
+        if let Some(site) = host.site.as_ref().filter(|_| host.routes.is_guarded()) {
             names.extend(site.aliases(&script.name));
         }
         for name in names {
             let path = [name, script.path_info.clone()].concat();
             if let Err(denied) = self.gate.pass(&path) {
-                return Some(denied.into());
+                return denied.into();
             }
             // The script may take parameters off the path info.
             for path in PathReadings::of_rewritten(&path)
@@ -928,19 +942,19 @@ impl<'w> SiteDispatcher<'w, '_> {
                 .flat_map(|it| it.iter())
             {
                 if let Err(denied) = self.gate.pass(path) {
-                    return Some(denied.into());
+                    return denied.into();
                 }
             }
         }
-        Some(match &scripts.cache {
+        match &scripts.cache {
             Some(cached) => self.ask_cache(cached, None, Some(script)),
             None => self.call(&scripts.handler, None, Some(script)),
-        })
+        }
     }
 
     /// Asks `site`, mounted at `prefix`, for `path`.
     fn ask_site(&mut self, site: &Site, prefix: &[u8], path: &[u8]) -> Step {
-        if self.host.guarded {
+        if self.host.routes.is_guarded() {
             let opened = site.resolved_path(path).into_iter();
             for opened in opened.chain(site.aliases(path)) {
                 if let Err(denied) = self.gate.pass(&[prefix, &opened].concat()) {
@@ -994,6 +1008,11 @@ impl<'w> SiteDispatcher<'w, '_> {
     }
 }
 
+/// Returns the rule that runs the file at `path` of the site; None for a file to be sent.
+fn scripts<'w>(host: &'w Host, path: &[u8]) -> Option<&'w SiteScripts> {
+    host.policy(path).scripts(path)
+}
+
 /// Returns true if no file exists under the path. Other refusals concern an existing file that must not be
 /// shown.
 fn is_nothing(reject: Reject) -> bool {
@@ -1004,7 +1023,7 @@ fn is_nothing(reject: Reject) -> bool {
 /// `/more`.
 fn named_script(host: &Host, site: &Site, path: &[u8]) -> Option<Script> {
     let slashes = (1..path.len()).filter(|at| path[*at] == b'/');
-    let mut ends = slashes.filter(|at| host.scripts(&path[..*at]).is_some());
+    let mut ends = slashes.filter(|at| scripts(host, &path[..*at]).is_some());
     let end =
         ends.find(|end| site.resolved_path(&path[..*end]).as_deref() == Some(&path[..*end]))?;
     Some(Script {

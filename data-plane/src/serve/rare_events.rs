@@ -62,7 +62,7 @@ pub(super) fn log_file(context: &WorkerContext, host: &Host, path: &[u8], reject
         let site = host.names.first().map_or("*", String::as_str);
         let end = path.len().min(PATH_BYTES_MAX);
         let shown = String::from_utf8_lossy(&path[..end]);
-        let (target, rest) = match host.target(path) {
+        let (target, rest) = match host.policy(path).target(path) {
             Some((RouteTarget::Site(site), rest)) => (Some(site), rest),
             _ => (host.site.as_ref(), path),
         };

@@ -8,15 +8,16 @@ pub mod allow_list;
 pub mod log_skip;
 pub mod cors;
 pub mod method_set;
+pub(crate) mod path_policy;
 pub mod preview;
 pub mod query_pattern;
 pub mod request_rules;
+mod route_table;
 mod secure_fields;
 pub mod users;
 
 use crate::cache::CachedHandler;
 use crate::handler::route_handler::RouteHandler;
-use crate::handler::script::cgi::has_ending;
 use crate::hits::{Hits, SiteHits};
 use crate::ledger::access_log::AccessLogFormat;
 use crate::ledger::change_tracker::SiteChangeTracker;
@@ -31,7 +32,6 @@ use crate::world::log_skip::{SkipRule, StatusSet};
 use crate::world::method_set::MethodSet;
 use crate::world::preview::{PreviewState, Previews};
 use crate::world::query_pattern::QueryPattern;
-use crate::world::request_rules::RequestRules;
 use base::clock::monotonic_ms;
 use base::log::Sink;
 use release::redirects::Redirects;
@@ -44,6 +44,8 @@ use wire::request_head::{Method, RequestHead};
 use wire::request_target;
 use wire::status::Status;
 
+pub use crate::world::path_policy::PathPolicy;
+pub use crate::world::route_table::RouteTable;
 pub use crate::world::secure_fields::SecureFields;
 
 /// Complete configuration, ready to serve. A clone is cheap.
@@ -140,7 +142,8 @@ impl World {
             }
         }
         let mut sites = self.hosts.iter().flat_map(|host| {
-            let of_routes = host.routes.iter().filter_map(of_route);
+            let routes = host.routes.routes().iter();
+            let of_routes = routes.filter_map(|route| of_route(route));
             host.site.iter().chain(of_routes)
         });
         // A reload compares each new site with each present one, and bytes are compared faster than components.
@@ -192,15 +195,8 @@ pub struct Host {
     pub try_query: Option<QueryPattern>,
     /// Redirects of the operator; `None` without redirects, so that most requests skip both look-ups.
     pub redirects: Option<Arc<Redirects>>,
-    /// Routes in the order of the configuration.
-    pub routes: Vec<Route>,
-    /// Whether any route has a guard, limits the methods, or limits the rate or the size of requests. If so, the path of
-    /// the opened file is checked too.
-    pub guarded: bool,
-    /// Request rates, cross-origin access and sizes of contents; `None` for a site without such rules.
-    pub request_rules: Option<Arc<RequestRules>>,
-    /// Whether any route has `scripts`. If so, an opened file may have to be run.
-    pub scripted: bool,
+    /// Routes and request rules.
+    pub routes: Arc<RouteTable>,
     /// Identity of the certificate files and the client CAs of the site, for connections reused by requests
     /// for several sites and for connections from before a reload.
     pub identity: SiteIdentity,
@@ -442,33 +438,26 @@ impl Route {
 }
 
 impl Host {
-    /// Returns the target for `path`, and the path after the prefix of the route. The route with the
-    /// longest prefix wins.
-    pub(crate) fn target<'h, 'p>(&'h self, path: &'p [u8]) -> Option<(&'h RouteTarget, &'p [u8])> {
-        self.target_route(path)
-            .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])))
-    }
-
-    /// Returns the route with the target for `path`.
-    pub fn target_route(&self, path: &[u8]) -> Option<&Route> {
-        self.routes
-            .iter()
-            .filter(|route| route.target.is_some() && route.covers(path))
-            .max_by_key(|route| route.prefix.len())
+    /// Returns the policy of a path.
+    #[inline]
+    pub fn policy(&self, path: &[u8]) -> &PathPolicy {
+        self.routes.policy(path)
     }
 
     /// Returns the readings of a requested path beside the normalised path; None for an application without further
-    /// readings, and for paths that the server itself opens. `raw_path` is the path as sent by the client.
+    /// readings, and for paths that the server itself opens. `policy` is the policy of the path, and `raw_path` the path as sent by
+    /// the client.
     ///
     /// # Errors
     /// An encoded slash that the route does not pass, or a path that a member could read as a path of another route,
     /// with other guards or outside of the path of the route.
     pub(crate) fn readings(
         &self,
+        policy: &PathPolicy,
         raw_path: &[u8],
         path: &[u8],
     ) -> Result<Option<Box<PathReadings>>, Reject> {
-        let route = self.target_route(path);
+        let route = policy.route();
         let has_slash = path_readings::has_encoded_slash(raw_path);
         // An application server may cut a parameter off before or after the decoding of a slash within the parameter.
         let passes_slash = route.is_some_and(|route| route.has_encoded_slashes)
@@ -479,7 +468,7 @@ impl Host {
         let reader = match route {
             Some(route) => route.reader,
             // A script of the site, or the handler at the end of `try`, may answer.
-            None if self.scripted || self.fallback.is_some() => PathReader::Script,
+            None if self.routes.has_scripts() || self.fallback.is_some() => PathReader::Script,
             None => PathReader::Server,
         };
         let slashes = match reader {
@@ -491,7 +480,10 @@ impl Host {
             return Ok(None);
         };
         if let (PathReader::Member(_), Some(route)) = (reader, route) {
-            if readings.merged().any(|other| !self.is_alike(path, other)) {
+            if readings
+                .merged()
+                .any(|other| !policy.is_alike(self.policy(other)))
+            {
                 return Err(if has_slash {
                     Reject::TARGET_SLASH
                 } else {
@@ -514,14 +506,15 @@ impl Host {
         &self,
         path: &[u8],
     ) -> Result<Option<Box<PathReadings>>, Reject> {
-        let reader = self.target_route(path).map(|route| route.reader);
+        let policy = self.policy(path);
+        let reader = policy.route().map(|route| route.reader);
         let readings = match reader {
             None | Some(PathReader::Server) => None,
             Some(_) => PathReadings::of_rewritten(path),
         };
         let is_unlike = |readings: &PathReadings| {
             let mut merged = readings.merged();
-            merged.any(|other| !self.is_alike(path, other))
+            merged.any(|other| !policy.is_alike(self.policy(other)))
         };
         match readings {
             Some(readings)
@@ -533,38 +526,10 @@ impl Host {
         }
     }
 
-    /// Returns true if both paths lead to the same route and the same guards.
-    fn is_alike(&self, path: &[u8], other: &[u8]) -> bool {
-        let route = |path| self.target_route(path).map(std::ptr::from_ref);
-        let guards = |path| self.guards(path).map(std::ptr::from_ref);
-        route(path) == route(other) && guards(path).eq(guards(other))
-    }
-
-    /// Returns the rule that runs the file at `path` of the site; `None` for a file to be sent. The route
-    /// with the longest prefix wins.
-    pub(crate) fn scripts(&self, path: &[u8]) -> Option<&SiteScripts> {
-        let runs = |route: &&Route| {
-            let scripts = route.scripts.as_ref();
-            let mut endings = scripts.iter().flat_map(|scripts| scripts.endings.iter());
-            endings.any(|ending| has_ending(path, ending)) && route.covers(path)
-        };
-        let routes = self.routes.iter().filter(|_| self.scripted).filter(runs);
-        let route = routes.max_by_key(|route| route.prefix.len())?;
-        route.scripts.as_ref()
-    }
-
     /// Returns true if a login guards the whole site.
     pub fn has_login(&self) -> bool {
-        let mut guards = self.guards(b"/");
+        let mut guards = self.policy(b"/").guards();
         guards.any(|route| route.users.is_some() && route.guards_method(Method::Get))
-    }
-
-    /// Returns every route that covers `path` and has a guard or limits the methods.
-    pub(crate) fn guards<'h>(&'h self, path: &'h [u8]) -> impl Iterator<Item = &'h Route> {
-        let guarded = self.guarded;
-        self.routes
-            .iter()
-            .filter(move |route| guarded && route.has_guard() && route.covers(path))
     }
 }
 
@@ -674,28 +639,36 @@ struct PreviewHosts {
 
 impl PreviewHosts {
     fn new(host: &Host, previews: &Arc<Previews>) -> PreviewHosts {
-        let guard = previews.users.as_ref().map(|users| Route {
-            prefix: Box::default(),
-            target: None,
-            allow: None,
-            deny: None,
-            users: Some(Arc::clone(users)),
-            guard_methods: None,
-            methods: None,
-            scripts: None,
-            has_encoded_slashes: false,
-            reader: PathReader::Server,
-            counters: Arc::clone(&host.counters),
+        let guard = previews.users.as_ref().map(|users| {
+            Arc::new(Route {
+                prefix: Box::default(),
+                target: None,
+                allow: None,
+                deny: None,
+                users: Some(Arc::clone(users)),
+                guard_methods: None,
+                methods: None,
+                scripts: None,
+                has_encoded_slashes: false,
+                reader: PathReader::Server,
+                counters: Arc::clone(&host.counters),
+            })
         });
         let fields = Arc::new(host.secure_fields.with_plain(PREVIEW_FIELDS));
-        let rules = host.request_rules.as_ref();
-        let rules = rules.map(|rules| Arc::new(rules.with_fields(&fields)));
+        let rules = host.routes.rules().with_fields(&fields);
+        let table = |guard: Option<Arc<Route>>| {
+            let routes = guard
+                .into_iter()
+                .chain(host.routes.routes().iter().cloned());
+            Arc::new(RouteTable::new(routes.collect(), rules.clone()))
+        };
+        let (guarded, plain) = (table(guard), table(None));
         let pair = |site: Option<Arc<Site>>, state: PreviewState| {
             let plain = Host {
                 names: vec![format!("*{}", String::from_utf8_lossy(&previews.parent))],
                 canonical: None,
                 secure_fields: Arc::clone(&fields),
-                request_rules: rules.clone(),
+                routes: plain.clone(),
                 site,
                 identity: previews.identity.clone(),
                 hits: None,
@@ -703,11 +676,10 @@ impl PreviewHosts {
                 preview: Some(state),
                 ..host.clone()
             };
-            let mut guarded = plain.clone();
-            if let Some(guard) = &guard {
-                guarded.routes.insert(0, guard.clone());
-                guarded.guarded = true;
-            }
+            let guarded = Host {
+                routes: guarded.clone(),
+                ..plain.clone()
+            };
             [Arc::new(guarded), Arc::new(plain)]
         };
         let closed = pair(None, PreviewState::Closed(Arc::clone(previews)));

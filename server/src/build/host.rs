@@ -24,7 +24,7 @@ use data_plane::world::allow_list::AllowList;
 use data_plane::world::preview::Previews;
 use data_plane::world::query_pattern::QueryPattern;
 use data_plane::world::users::Users;
-use data_plane::world::{AccessLog, Fallback, Host, Route, SecureFields, World};
+use data_plane::world::{AccessLog, Fallback, Host, RouteTable, SecureFields, World};
 use release::glob::Glob;
 use release::mime::{MediaPattern, MediaRules};
 use release::store::SiteRecords;
@@ -83,20 +83,19 @@ impl HostBuilder<'_> {
             self.h3_port.filter(|_| site.client_ca.is_none()),
         );
         let request_rules = self.request_rules(&secure_fields)?;
-        let has_limits = request_rules.as_ref().is_some_and(|it| it.has_limits());
         let host = Host {
             canonical: canonical_name(&names),
             http_redirects: site.http == PlainHttp::Redirect,
             hsts: site.hsts.is_some(),
-            request_rules,
             secure_fields: Arc::new(secure_fields),
             site: files,
             fallback: self.fallback(),
             try_query: self.last_try().and_then(|(_, query)| query),
             redirects: redirects.tables()?,
-            guarded: has_limits || routes.iter().any(Route::has_guard),
-            scripted: routes.iter().any(|route| route.scripts.is_some()),
-            routes,
+            routes: Arc::new(RouteTable::new(
+                routes.into_iter().map(Arc::new).collect(),
+                request_rules,
+            )),
             identity: tls.map_or_else(SiteIdentity::none, |tls| identity(&names, tls)),
             demands_certificate: site.client_ca.is_some(),
             access: log,

@@ -191,7 +191,7 @@ fn next_path(host: &Host, own_ports: &[u16], path: &[u8]) -> Option<Vec<u8>> {
     let inner = path.strip_prefix(b"/")?;
     let redirects = host.redirects.as_ref();
     let forced = redirects.and_then(|redirects| redirects.forced.find(inner));
-    let found = match (forced, host.target_route(path)) {
+    let found = match (forced, host.policy(path).route()) {
         (Some(found), _) => found.answer(None),
         (None, None) if may_have_file(host, path) => return None,
         (None, None) => redirects?.unforced.find(inner)?.answer(None),

@@ -10,17 +10,17 @@ use data_plane::world::{Host, SecureFields};
 use std::sync::Arc;
 
 impl HostBuilder<'_> {
-    /// Builds the rules of the site; `None` without rules. A rate that stays the same keeps the counts of the clients.
+    /// Builds the rules of the site. A rate that stays the same keeps the counts of the clients.
     pub(super) fn request_rules(
         &self,
         fields: &SecureFields,
-    ) -> Result<Option<Arc<RequestRules>>, OperatorError> {
+    ) -> Result<RequestRules, OperatorError> {
         let name = self.site.names.first().map(|name| name.get_ref());
         let is_this = |host: &&Arc<Host>| host.names.first() == name;
         let former = self
             .previous
             .and_then(|world| world.hosts.iter().find(is_this));
-        let former = former.and_then(|host| host.request_rules.as_deref());
+        let former = former.map(|host| host.routes.rules());
         let mut rules: Vec<PathRule> = Vec::new();
         for config in rule_configs(self.site) {
             let prefix: Box<[u8]> = config.path.trim_end_matches('/').as_bytes().into();
@@ -48,7 +48,7 @@ impl HostBuilder<'_> {
                 prefix,
             });
         }
-        Ok(RequestRules::new(rules).map(Arc::new))
+        Ok(RequestRules::new(rules))
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) fn facts(world: &World, stats: &Stats) -> MetricsFacts {
 
 /// Returns the responses of requests without a site, and of each route.
 fn routes(world: &World) -> Vec<RouteMetrics> {
-    let routes = world.hosts.iter().flat_map(|host| &host.routes);
+    let routes = world.hosts.iter().flat_map(|host| host.routes.routes());
     let cached = routes.filter(|route| route.has_cache());
     let cached: Vec<_> = cached.map(|route| Arc::as_ptr(&route.counters)).collect();
     let metrics = |counters: &Arc<RouteCounters>| RouteMetrics {

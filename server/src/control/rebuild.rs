@@ -262,20 +262,21 @@ impl Rebuilder {
             .iter()
             .enumerate()
             .flat_map(|(host, its)| {
-                let routes = its
-                    .routes
-                    .iter()
-                    .enumerate()
-                    .filter_map(move |(route, of)| match &of.target {
-                        Some(RouteTarget::Site(site)) => Some((
-                            SiteId {
-                                host,
-                                route: Some(route),
-                            },
-                            site.clone(),
-                        )),
-                        _ => None,
-                    });
+                let routes =
+                    its.routes
+                        .routes()
+                        .iter()
+                        .enumerate()
+                        .filter_map(move |(route, of)| match &of.target {
+                            Some(RouteTarget::Site(site)) => Some((
+                                SiteId {
+                                    host,
+                                    route: Some(route),
+                                },
+                                site.clone(),
+                            )),
+                            _ => None,
+                        });
                 let own = its
                     .site
                     .iter()
@@ -456,7 +457,10 @@ impl Rebuilder {
             let mut host = Host::clone(&hosts[place.host]);
             match place.route {
                 None => host.site = Some(renewed),
-                Some(route) => host.routes[route].target = Some(RouteTarget::Site(renewed)),
+                Some(route) => {
+                    let target = RouteTarget::Site(renewed);
+                    host.routes = Arc::new(host.routes.with_target(route, target));
+                }
             }
             hosts[place.host] = Arc::new(host);
         }

@@ -10,7 +10,7 @@ use data_plane::handler::route_handler::RouteHandler;
 use data_plane::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response};
 use data_plane::serve::worker::{Audience, WorkerCommand};
 use data_plane::upstream::{BackendAddress, ReusePolicy};
-use data_plane::world::{Host, Hosts, Route, RouteTarget, World};
+use data_plane::world::{Host, Hosts, Route, RouteTable, RouteTarget, World};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -215,7 +215,7 @@ fn a_panic_ends_only_the_connection_of_the_request() {
     let (mut plane, address) = plane(&folder);
     let mut world = World::clone(plane.rebuilder.publisher.world());
     let mut host = Host::clone(world.hosts.iter().next().unwrap());
-    host.routes.push(Route {
+    let panics = Route {
         prefix: (*b"/panics").into(),
         target: Some(RouteTarget::Handler(RouteHandler::new(
             Arc::new(Panics),
@@ -231,7 +231,9 @@ fn a_panic_ends_only_the_connection_of_the_request() {
         has_encoded_slashes: false,
         reader: data_plane::world::PathReader::Server,
         counters: Arc::clone(&host.counters),
-    });
+    };
+    let rules = host.routes.rules().clone();
+    host.routes = Arc::new(RouteTable::new(vec![Arc::new(panics)], rules));
     world.hosts = Hosts::new(vec![Arc::new(host)]);
     wait(plane.rebuilder.publisher.publish(world));
     let mut other = TcpStream::connect(address).unwrap();
