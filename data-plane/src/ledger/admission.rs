@@ -24,9 +24,9 @@ use base::clock::monotonic_ms_at;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 pub use base::call_shares::ClientPace;
 
@@ -416,7 +416,7 @@ impl AdmissionState {
 
     /// Sets the clock of the shares.
     fn advance(&mut self, now: Instant) {
-        self.shares.advance(monotonic_ms_at(now));
+        self.shares.advance(monotonic_ms_at(now.into_std()));
     }
 
     fn number(&mut self) -> u64 {

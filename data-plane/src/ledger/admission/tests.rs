@@ -11,6 +11,15 @@ fn wait<F: Future>(future: F) -> F::Output {
     runtime.unwrap().block_on(future)
 }
 
+/// Runs a future with a virtual clock, which jumps to the next deadline while the future waits.
+fn wait_virtually<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    runtime.unwrap().block_on(future)
+}
+
 const NONE: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
 
@@ -407,4 +416,35 @@ fn calls_without_an_answer_count_as_queued_in_the_backend() {
     assert!(!must_yield(&slots, UNANSWERED + END_PAUSE));
     drop((slow, other));
     assert!(slots.lock().unanswered.is_empty() && slots.lock().shares.clients() == 0);
+}
+
+#[test]
+fn a_call_waits_as_long_as_its_patience() {
+    wait_virtually(async {
+        let slots = slots(1);
+        let held = place(&slots, 1);
+        let begun = Instant::now();
+        let outcome = slots.enter(client(2), 9, LONG).await;
+        assert_eq!(outcome.err(), Some(AdmissionRefused::Full));
+        assert!((LONG..=LONG + NONE).contains(&begun.elapsed()));
+        drop(held);
+    });
+}
+
+#[test]
+fn a_waiting_call_takes_a_reserved_slot_when_the_reservation_has_expired() {
+    wait_virtually(async {
+        let slots = slots(16);
+        let mut held: Vec<_> = (0..16).map(|_| place(&slots, 1)).collect();
+        let begun = Instant::now();
+        let other = queued(&slots, 2, 9);
+        held.truncate(12);
+        drop(other.into_slot());
+        let reserved = Duration::from_secs(CALL_SHARE_SECONDS);
+        let early = slots.enter(client(1), 9, reserved / 2).await;
+        assert_eq!(early.err(), Some(AdmissionRefused::ShareTaken));
+        let late = slots.enter(client(1), 9, reserved).await;
+        assert!(late.is_ok());
+        assert!((reserved..=reserved + CHECK_INTERVAL).contains(&begun.elapsed()));
+    });
 }
