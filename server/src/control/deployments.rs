@@ -23,10 +23,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 /// All deployments of the configuration, with the thread that runs their attempts.
 pub(super) struct Deployments {
@@ -149,7 +149,7 @@ impl RootPlans {
     /// Creates the missing roots before a World is built from them. A root that is not deployed within
     /// `patience` stays empty and is deployed later. Blocks the thread.
     pub(super) fn deploy_missing(&self, patience: Duration) -> Result<(), RootFailure> {
-        let until = Instant::now() + patience;
+        let until = std::time::Instant::now() + patience;
         for (plan, span) in &self.0 {
             plan.ensure_root(until)
                 .map_err(|error| RootFailure(span.clone(), error))?;
@@ -322,7 +322,7 @@ impl Deployments {
     /// attempts that deployed a tree all the same or may still do so: their roots lead to trees that the
     /// server has not served.
     pub(super) async fn finish(&mut self) -> Vec<Arc<DeployPlan>> {
-        let until = tokio::time::Instant::now() + GRACE;
+        let until = Instant::now() + GRACE;
         let mut turned = Vec::new();
         while !self.under_way.is_empty() {
             match timeout_at(until, self.done.1.recv()).await {

@@ -367,6 +367,7 @@ impl ControlPlane {
             None
         };
         let again = self.rebuilder.deployments.retries_at();
+        let again = again.map(tokio::time::Instant::into_std);
         let change_tracker = self.publisher().resources().change_tracker.clone();
         let watch = &self.rebuilder.watch;
         let publisher = &mut self.rebuilder.publisher;

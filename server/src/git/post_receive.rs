@@ -8,10 +8,10 @@ use data_plane::limits::{PIPE_BYTES, PROGRAM_CHUNK_BYTES};
 use std::future::{Future, poll_fn};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 use wire::pkt_line::{KEEP_ALIVE, PushResponse};
 
 /// Sender of push notices.
@@ -131,7 +131,7 @@ impl ActivePush {
         let can_insert = answer.can_insert_message() && can_grow;
         loop {
             let next = (Instant::now() + patience.keep_alive).min(until);
-            let messages = match timeout_at(next.into(), done.as_mut()).await {
+            let messages = match timeout_at(next, done.as_mut()).await {
                 Ok(Ok(messages)) => messages,
                 // The server is stopping.
                 Ok(Err(_)) => vec![STOPPING.to_owned()],
@@ -223,9 +223,11 @@ mod tests {
     /// Time limit longer than any test.
     const LONG: Duration = Duration::from_secs(1_000);
 
+    /// Runs a future with a virtual clock, which jumps to the next deadline while the future waits.
     fn wait<T>(work: impl Future<Output = T>) -> T {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime.enable_time().build().unwrap().block_on(work)
+        runtime.enable_time().start_paused(true);
+        runtime.build().unwrap().block_on(work)
     }
 
     /// Returns the bytes of a held report received by the client, and true if the response is complete.
@@ -277,11 +279,15 @@ mod tests {
     #[test]
     fn a_long_deployment_sends_keep_alive_packets_and_a_message() {
         let (pushes, mut listener) = PushNotifier::new();
-        // The limits allow at least one keep-alive packet, even on a slow machine.
-        let patience = with(Duration::from_millis(100), Duration::from_secs(2));
-        let (all, is_whole) = wait(held(pushes.begin("/a".into()), true, patience));
+        let (all, is_whole) = wait(held(pushes.begin("/a".into()), true, PATIENCE));
         let text = String::from_utf8_lossy(&all).into_owned();
-        assert!(is_whole && text.contains("0005\x01"), "{text}");
+        assert!(is_whole, "{text}");
+        let packets = text.matches("0005\x01").count() as u64;
+        let intervals = PUSH_RESPONSE_WAIT_SECONDS_MAX / PUSH_KEEP_ALIVE_SECONDS;
+        assert!(
+            (intervals - 2..=intervals).contains(&packets),
+            "{packets} packets"
+        );
         assert!(text.contains("\x02the deployment takes longer"), "{text}");
         assert!(listener.try_recv().is_ok());
     }
