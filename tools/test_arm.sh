@@ -1,11 +1,15 @@
 #!/bin/sh
 # Tests the program of a Raspberry Pi Zero under emulation: tools/test_arm.sh [BINARY] Publishes a folder to
-# `anthill receive` on an ARM1176 of QEMU, publishes a change, rolls back, and asks the emulated server for the page.
+# `anthill receive` on an ARM1176 of QEMU, publishes a change, rolls back, and asks the emulated server for the page. Then
+# runs the end-to-end tests of the serving path with the emulated program.
 # BINARY is a build for arm-unknown-linux-musleabi; without it, the script makes the build.
 set -eu
 . "$(dirname "$0")/setup.sh"
+. tools/shipped_tests.sh
 
-setup build emulation
+setup build test emulation
+setup_h2spec
+setup_python
 binary=${1:-}
 if [ -z "$binary" ]; then
     TARGET=arm-unknown-linux-musleabi sh tools/release.sh
@@ -14,6 +18,7 @@ fi
 cargo build --locked --release -p anthill-publish
 publisher=$PWD/target/release/anthill-publish
 emulator="qemu-arm -cpu arm1176 $(realpath "$binary")"
+root=$PWD
 
 folder=$(mktemp -d)
 server=
@@ -79,3 +84,13 @@ expect 'only the rights `all` withdraw releases' "$publisher" releases withdraw 
 expect 'served by all workers' "$publisher" rollback --ssh "$folder/ssh" zero
 expect 'one' curl -s "$url/"
 say 'the receiver and the server work on an ARM1176'
+
+# The tests start the program by a script.
+cd "$root"
+mkdir -p target/shipped-arm
+printf '#!/bin/sh\nexec %s "$@"\n' "$emulator" >target/shipped-arm/anthill
+chmod +x target/shipped-arm/anthill
+# An emulated program is 10 times as slow.
+: "${RUST_TEST_THREADS:=$(nproc)}"
+skipped="$skipped $unlike_under_emulation"
+test_shipped "$PWD/target/shipped-arm/anthill" '' http:: site:: access:: tls:: tls_records:: h2:: watch:: lifecycle:: cgi::

@@ -26,6 +26,13 @@ pub(crate) const FEW_CONNECTIONS_MAX: usize = SMALL_HOLDER_DIVISOR - 1;
 /// connection, while all connections are taken by such clients: 1 s. Requests of a quick member and transfers to most
 /// phones move more often.
 pub(crate) const SHORT_STALL_MILLISECONDS: u64 = 1_000;
+/// Time of idleness after which the only connection of a client is closed for another client at once, 250 ms: more than the
+/// pauses between two requests of a page. In a crowd that fills all connections several times, each client waits for as many
+/// of these times.
+pub(crate) const SHORT_IDLE_MILLISECONDS: u64 = 250;
+/// Time by which a handshake counts as idle later, 750 ms: the only connection of a client is kept for 1 s of its handshake,
+/// which takes three round trips over a phone's network.
+pub(crate) const HANDSHAKE_LEAD_MILLISECONDS: u64 = 750;
 /// Wait of a client without a connection after which the slowest of all requests gives way, even if the request moves
 /// more often than once in [`SHORT_STALL_MILLISECONDS`]: 2 s. A client that drips bytes would otherwise keep its place.
 pub(crate) const ANY_STALL_WAIT_MILLISECONDS: u64 = 2_000;

@@ -1,6 +1,8 @@
 //! Entry of a connection in the ledger of connections: its activity, and the order to end in favour of another connection.
 
-use crate::limits::{ANY_STALL_WAIT_MILLISECONDS, SHORT_STALL_MILLISECONDS};
+use crate::limits::{
+    ANY_STALL_WAIT_MILLISECONDS, SHORT_IDLE_MILLISECONDS, SHORT_STALL_MILLISECONDS,
+};
 use base::client_network::ClientNetwork;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,7 +46,9 @@ pub(crate) struct EvictionOrders {
 /// client to hear that the connection ends. Closing an idle connection loses no response.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Activity {
-    /// No request is under way.
+    /// No request is under way. The time of a handshake lies [`HANDSHAKE_LEAD_MILLISECONDS`] after its beginning.
+    ///
+    /// [`HANDSHAKE_LEAD_MILLISECONDS`]: crate::limits::HANDSHAKE_LEAD_MILLISECONDS
     Idle(u64),
     /// A request is under way.
     Busy(u64),
@@ -224,9 +228,20 @@ impl Shortage {
 }
 
 impl Newcomer {
-    /// Returns true if a connection without activity since `since_ms` gives way at once.
+    /// Returns true if a request without progress since `since_ms` gives way at once.
     pub(super) fn is_short_stall_over(&self, since_ms: u64) -> bool {
         self.now_ms >= since_ms.saturating_add(SHORT_STALL_MILLISECONDS)
+    }
+
+    /// Returns true if the only connection of a client, idle since `since_ms`, gives way at once. To a slow client, it gives
+    /// way as late as a request.
+    pub(super) fn is_short_idle_over(&self, since_ms: u64, is_slow: bool) -> bool {
+        let kept_ms = if is_slow {
+            SHORT_STALL_MILLISECONDS
+        } else {
+            SHORT_IDLE_MILLISECONDS
+        };
+        self.now_ms >= since_ms.saturating_add(kept_ms)
     }
 
     /// Returns true if the newcomer has waited so long that a connection with recent activity gives way too.

@@ -158,7 +158,8 @@ impl ConnectionHolders {
             {
                 let is_only = rank[0] == 1 && !is_own;
                 let is_short = is_only
-                    && newcomer.is_some_and(|newcomer| !newcomer.is_short_stall_over(since_ms));
+                    && newcomer
+                        .is_some_and(|newcomer| !newcomer.is_short_idle_over(since_ms, is_slow));
                 let loser = if is_short {
                     &mut survey.short_idle
                 } else {

@@ -122,8 +122,9 @@ impl ConnectionLedger {
     ///   newcomers out.
     /// - A client that lost a connection as too slow lately loses a request at once to a client that did not. Such
     ///   a client takes only connections without activity for a second, and no request that waits for the server.
-    /// - The only connection of a client that was idle for less than a second is likely part of a page load or of a
-    ///   handshake. It ends only where no request is under way, in favour of a client that has waited for a while.
+    /// - The only connection of a client that was idle for less than a quarter of a second, or is in its handshake for less
+    ///   than a second, is likely part of a page load. It ends only where no request is under way, in favour of a client
+    ///   that has waited for a while.
     pub(crate) fn choose(&self, shortage: Shortage) -> Vec<Arc<ConnectionEntry>> {
         let mut state = self.lock();
         if let Some(newcomer) = shortage.newcomer() {

@@ -70,10 +70,12 @@ impl ConnectionPhase {
     /// of another connection.
     fn standing(self, now_ms: u64) -> Activity {
         match self {
-            ConnectionPhase::Handshake
-            | ConnectionPhase::Idle
-            | ConnectionPhase::Head
-            | ConnectionPhase::Linger => Activity::Idle(now_ms),
+            ConnectionPhase::Handshake => {
+                Activity::Idle(now_ms + limits::HANDSHAKE_LEAD_MILLISECONDS)
+            }
+            ConnectionPhase::Idle | ConnectionPhase::Head | ConnectionPhase::Linger => {
+                Activity::Idle(now_ms)
+            }
             ConnectionPhase::Busy => Activity::Busy(now_ms),
             ConnectionPhase::Body | ConnectionPhase::Write => Activity::AwaitsClient(now_ms),
         }

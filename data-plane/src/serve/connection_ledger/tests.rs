@@ -413,10 +413,10 @@ fn only_a_wait_for_the_client_counts_as_slow() {
 #[test]
 fn a_page_load_keeps_its_connection_between_two_requests() {
     let (mut scene, others) = Scene::with_others();
-    let page = scene.open(10, Idle(9_900));
+    let page = scene.open(10, Idle(9_800));
     let upload = scene.open(11, AwaitsClient(9_990));
-    // A newcomer waits until the connection has been idle for a second.
-    assert_eq!(scene.chosen_at(client(1), 10_000), []);
+    // A newcomer waits until the connection has been idle for 250 ms.
+    assert_eq!(scene.chosen_at(client(1), 10_049), []);
     // After its wait, it ends a request before the connection.
     let waited = newcomer(client(1), 8_000, 10_000);
     assert_eq!(rows(scene.ledger.choose(waited)), [6]);
@@ -427,7 +427,12 @@ fn a_page_load_keeps_its_connection_between_two_requests() {
     assert_eq!(rows(scene.ledger.choose(waited)), [5]);
     page.set_activity(Idle(9_999));
     assert!(!page.entry().is_evicted());
-    assert_eq!(scene.chosen_at(client(1), 10_940), []);
+    assert_eq!(scene.chosen_at(client(1), 10_199), []);
+    // A slow client waits for longer.
+    scene.ledger.lock().history.record_slow(client(30));
+    assert_eq!(scene.chosen_at(client(30), 10_949), []);
+    assert_eq!(scene.chosen_at(client(1), 10_200).len(), 1);
+    assert_eq!(scene.chosen_at(client(30), 10_950).len(), 1);
 }
 
 #[test]
