@@ -312,9 +312,8 @@ rust_is_pinned() {
     [ "$(rustc --version | cut -d' ' -f2)" = "$(toml_string rust-toolchain.toml channel)" ]
 }
 
-# toml_string FILE KEY: prints the string in the first line that begins with KEY.
-# Prints the folder for the temporary files of tests: one in memory, if 4 GB of memory are free. The tests make servers and
-# git flush thousands of files, for which a disk needs minutes.
+# test_folder: prints the folder for the temporary files of tests: one in memory, if 4 GB of memory are free. The tests make
+# servers and git flush thousands of files, for which a disk needs minutes.
 test_folder() {
     memory=/dev/shm
     space=$(df --output=avail -k "$memory" 2>/dev/null | tail -n1) || space=0
@@ -326,4 +325,5 @@ test_folder() {
     fi
 }
 
+# toml_string FILE KEY: prints the string in the first line that begins with KEY.
 toml_string() { sed -n "s/^$2 *= *\"\\(.*\\)\".*/\\1/p" "$1" | head -n1; }

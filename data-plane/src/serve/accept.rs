@@ -389,7 +389,10 @@ impl Acceptor {
         if !context.may_connect(connection.peer.ip()) {
             return true;
         }
-        is_full && self.make_room(connection, true) == Eviction::Now && is_first
+        // The search for a place walks over all connections. A slow client that connects without end causes no search: it
+        // waits for the next attempt for the queue.
+        let may_search = is_full && !self.ledger().is_slow(connection.client(), self.now_ms());
+        may_search && self.make_room(connection, true) == Eviction::Now && is_first
     }
 }
 

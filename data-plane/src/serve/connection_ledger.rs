@@ -137,6 +137,13 @@ impl ConnectionLedger {
         chosen
     }
 
+    /// Returns true if `client` lost a connection as too slow lately.
+    pub(crate) fn is_slow(&self, client: ClientNetwork, now_ms: u64) -> bool {
+        let mut state = self.lock();
+        state.history.advance(now_ms);
+        state.history.is_slow(client)
+    }
+
     /// Records a connection that `client` gets although all connections were taken.
     pub(crate) fn record_grant(&self, client: ClientNetwork, now_ms: u64) {
         let mut state = self.lock();
