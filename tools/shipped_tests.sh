@@ -24,16 +24,64 @@ skipped='moving_names:: cache:: cache_rfc9111:: given_up:: h2_attacks:: h2_clien
     logs::lines_of_the_format_with_the_host_name_the_host_and_the_port
     logs::skipped_responses_have_no_line'
 
-# test_shipped PROGRAM FEATURES FILTER…: runs the end-to-end tests whose names contain a FILTER with PROGRAM, without those in
-# $skipped. FEATURES are the arguments of Cargo for the features of PROGRAM.
+# Tests of what `make tiny` leaves out: backups, HTTP/3, the manager, Markdown, releases and pages of repositories.
+left_out='backup:: backup_release:: deploy_release:: git_counts:: git_pages:: git_search:: guide_publishing:: manager::
+    manager_browser:: manager_edits:: manager_floods:: manager_page:: manager_ticks:: previews:: publication_faults::
+    publications:: publish_local:: publish_ssh:: releases::
+    bad_answers::bad_answers_are_refused_or_broken_off
+    bad_answers::silent_members_are_late
+    by_request::a_rate_is_one_for_all_versions_and_workers
+    by_request::an_error_page_has_the_operators_retry_after_alone
+    cgi::a_body_that_stalls_during_the_response_is_logged
+    cgi::failures_are_logged_with_text_and_rule
+    cgi::fifty_megabytes_in_both_directions_at_once
+    cgi::long_bodies_without_a_length_are_counted
+    cgi::scripts_answer_alike_over_every_version_of_http
+    cli::a_login_by_hand_learns_the_purpose_of_the_key
+    cli::a_service_definition_is_printed_for_each_system
+    config::each_error_is_shown_at_its_position
+    demands::every_requirement_holds_over_every_transport
+    deploy::background_processes_of_git_are_ended
+    deploy::deployments_and_pages_share_their_repositories
+    early_responses::clients_of_http3_get_every_response
+    fastcgi::php_applications
+    fresh::a_redirect_of_a_script_leads_to_its_new_file_over_http_3
+    git::one_address_serves_reading_to_all_and_pushes_to_users
+    git::other_files_and_repositories_are_not_served
+    git::packs_over_http_3
+    guards::every_alias_of_a_guarded_resource
+    guide_examples::a_site_is_saved_and_restored_as_printed
+    guide_examples::an_account_for_publishers_is_made_as_printed
+    guide_examples::an_owner_saves_and_restores_as_printed
+    guide_examples::every_configuration_passes_the_check
+    guide_examples::the_manager_runs_as_printed
+    guide_recipes::the_recipe_of_git_runs_as_printed
+    half_closed::each_side_ends_first_over_http_3
+    hostile_requests::content_announced_as_none_reaches_no_member
+    hostile_requests::over_http_3
+    kept_connections::no_request_over_http_3_is_lost_by_a_reload_that_changes_certificates
+    kept_connections::other_client_authorities_end_connections
+    lifecycle::datagram_sockets_that_are_passed_in_serve_http_3
+    listings::a_listing_has_the_readme_as_html
+    proxy::a_reset_within_an_upload_over_http_3_frees_the_member_at_once
+    rare_lines::an_unknown_name_over_http3_is_logged
+    root::a_backup_has_no_file_that_the_owner_has_linked_to
+    root::restore_
+    root::the_owner_saves_and_restores_a_site_without_access_to_the_server
+    secrets::no_file_of_the_servers_own_is_served_by_any_name
+    systemd::applications_run_inside_the_service
+    systemd::publishers_reach_a_service_by_ssh
+    trust::the_client_is_found_over_http_3'
+
+# test_shipped PROGRAM FILTER…: runs the end-to-end tests whose names contain a FILTER with PROGRAM, without those in
+# $skipped.
 test_shipped() {
     ANTHILL_TEST_PROGRAM=$1
-    features=$2
-    shift 2
+    shift
     arguments=
     for test in $skipped; do arguments="$arguments --skip $test"; done
     : "${RUST_TEST_THREADS:=$((3 * $(nproc)))}"
     export RUST_TEST_THREADS ANTHILL_TEST_PROGRAM
     # shellcheck disable=SC2086
-    TMPDIR=$(test_folder) cargo test --locked -p anthill --test e2e $features -- "$@" $arguments
+    TMPDIR=$(test_folder) cargo test --locked -p anthill --test e2e -- "$@" $arguments
 }

@@ -102,4 +102,4 @@ unlike_under_emulation='
 # An emulated program is 10 times as slow.
 : "${RUST_TEST_THREADS:=$(nproc)}"
 skipped="$skipped $unlike_under_emulation"
-test_shipped "$PWD/target/shipped-arm/anthill" '' http:: site:: access:: tls:: tls_records:: h2:: watch:: lifecycle:: cgi::
+test_shipped "$PWD/target/shipped-arm/anthill" http:: site:: access:: tls:: tls_records:: h2:: watch:: lifecycle:: cgi::

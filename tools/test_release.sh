@@ -13,11 +13,10 @@ setup_python
 setup_debian
 
 profile=release
-features=
 if [ "${1:-}" = tiny ]; then
     shift
     profile=tiny
-    features=--no-default-features
+    skipped="$skipped $left_out"
     sh tools/release.sh tiny
 else
     sh tools/release.sh
@@ -27,4 +26,4 @@ cargo build --locked -p anthill-publish
 shipped=$PWD/target/shipped-$profile
 mkdir -p "$shipped"
 cp "target/$(uname -m)-unknown-linux-musl/$profile/anthill" target/debug/anthill-publish "$shipped/"
-test_shipped "$shipped/anthill" "$features" "$@"
+test_shipped "$shipped/anthill" "$@"

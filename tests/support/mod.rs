@@ -531,9 +531,11 @@ fn read_in_thread(mut source: impl Read + Send + 'static) -> thread::JoinHandle<
     })
 }
 
-/// Returns the child's exit status, or None if the child is still running at the deadline. The function counts the
-/// seconds that the machine runs, because the child stands still while the machine is suspended.
+/// Returns the child's exit status, or None if the child is still running at the deadline. The function counts the time
+/// that the machine runs, because the child stands still while the machine is suspended.
 fn wait_for_child(child: &mut Child, deadline: Duration) -> Option<std::process::ExitStatus> {
+    /// Time for which the parent waits again where a tracer has not released the ended child yet.
+    const RELEASE: Duration = Duration::from_millis(5);
     const SLICE: Timespec = Timespec {
         tv_sec: 1,
         tv_nsec: 0,
@@ -542,14 +544,20 @@ fn wait_for_child(child: &mut Child, deadline: Duration) -> Option<std::process:
         return Some(status);
     }
     let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).expect("a descriptor");
-    for _ in 0..deadline.as_secs() {
+    let mut waited = Duration::ZERO;
+    while waited < deadline {
         // A descriptor of a process is readable after the end of the process.
         match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&SLICE)) {
-            Ok(0) | Err(Errno::INTR) => {}
-            outcome => assert_eq!(outcome, Ok(1), "the wait for a child"),
-        }
-        if let Some(status) = child.try_wait().expect("the child's status") {
-            return Some(status);
+            Ok(0) => waited += Duration::from_secs(1),
+            Err(Errno::INTR) => {}
+            outcome => {
+                assert_eq!(outcome, Ok(1), "the wait for a child");
+                if let Some(status) = child.try_wait().expect("the child's status") {
+                    return Some(status);
+                }
+                thread::sleep(RELEASE);
+                waited += RELEASE;
+            }
         }
     }
     None
