@@ -73,8 +73,8 @@ left_out='backup:: backup_release:: deploy_release:: git_counts:: git_pages:: gi
     systemd::publishers_reach_a_service_by_ssh
     trust::the_client_is_found_over_http_3'
 
-# test_shipped PROGRAM FILTER…: runs the end-to-end tests whose names contain a FILTER with PROGRAM, without those in
-# $skipped.
+# test_shipped PROGRAM FILTER…: runs the end-to-end tests with PROGRAM: all tests with a FILTER in the name, except for the
+# tests in $skipped.
 test_shipped() {
     ANTHILL_TEST_PROGRAM=$1
     shift

@@ -198,13 +198,13 @@ impl Acceptor {
 
     /// Opens an accepted connection, or adds the connection to the queue.
     fn take(&mut self, connection: AcceptedConnection) {
-        let was_full = self.sessions.context.is_full();
-        if !self.has_room_for(&connection, self.queue.is_empty()) {
+        let is_full = self.sessions.context.is_full() && !self.accepting.has_reserved_place();
+        if !self.has_room_for(&connection, is_full) {
             if self.queue.is_empty() {
                 self.pause_until = Instant::now() + ACCEPT_PAUSE;
             }
             self.queue.push(connection);
-        } else if was_full {
+        } else if is_full {
             self.open_in_shortage(connection);
         } else {
             self.open(connection);
@@ -317,10 +317,10 @@ impl Acceptor {
     }
 
     /// Opens waiting connections as far as the worker has room, in the order of
-    /// [`ConnectionLedger::line`].
+    /// [`ConnectionLedger::service_order`].
     fn admit_waiting(&mut self) {
         while !self.queue.is_empty() && !self.sessions.context.is_full() {
-            let Some(&nth) = self.line().first() else {
+            let Some(&nth) = self.service_order().first() else {
                 return;
             };
             let connection = self.queue.remove(nth);
@@ -329,9 +329,9 @@ impl Acceptor {
     }
 
     /// Returns the positions in the queue in the order in which the connections are opened.
-    fn line(&self) -> Vec<usize> {
+    fn service_order(&self) -> Vec<usize> {
         let clients = self.queue.iter().map(AcceptedConnection::client);
-        self.ledger().line(clients)
+        self.ledger().service_order(clients)
     }
 
     fn ledger(&self) -> &ConnectionLedger {
@@ -345,7 +345,7 @@ impl Acceptor {
             return;
         }
         let first = 1 + self.queue.len() / WAITING_AT_ONCE_DIVISOR;
-        for nth in self.line().into_iter().take(first) {
+        for nth in self.service_order().into_iter().take(first) {
             if self.make_room(&self.queue[nth], wait_counts) == Eviction::None {
                 return;
             }
@@ -377,10 +377,11 @@ impl Acceptor {
     }
 
     /// Returns true if the connection may be opened now, possibly in place of a connection given up for its
-    /// client. While connections wait (`is_first` is false), a free place goes to the queue in order.
-    fn has_room_for(&self, connection: &AcceptedConnection, is_first: bool) -> bool {
+    /// client. While connections wait, a free place goes to the queue in order. `is_full` is true if no place is
+    /// free.
+    fn has_room_for(&self, connection: &AcceptedConnection, is_full: bool) -> bool {
         let context = &self.sessions.context;
-        let is_full = context.is_full() && !self.accepting.has_reserved_place();
+        let is_first = self.queue.is_empty();
         if is_first && !is_full {
             return true;
         }

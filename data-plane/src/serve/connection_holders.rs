@@ -38,7 +38,9 @@ impl ConnectionHolders {
         self.wide.large(all / SMALL_HOLDER_DIVISOR, |held| *held)
     }
 
-    /// Chooses the connections by the rules of [`ConnectionLedger::choose`](crate::serve::connection_ledger::ConnectionLedger::choose).
+    /// Chooses the connections by the rules of [`ConnectionLedger::choose`].
+    ///
+    /// [`ConnectionLedger::choose`]: crate::serve::connection_ledger::ConnectionLedger::choose
     pub(super) fn to_give_up(&self, shortage: Shortage) -> Vec<Arc<ConnectionEntry>> {
         let newcomer = shortage.newcomer();
         let survey = self.survey(shortage);
@@ -61,7 +63,7 @@ impl ConnectionHolders {
         let is_slow = survey.standing == ClientStanding::Slow;
         let may_end = leaving < at_once(all + newcomer.waiting);
         if let Some(stalled) = survey.stalled
-            && !stalled.was_never_slow
+            && stalled.is_of_slow_client
             && !is_slow
         {
             return stalled.ended_if(may_end);
@@ -108,7 +110,7 @@ impl ConnectionHolders {
             survey.all += entries.len();
             let (mut held, mut going, mut oldest) = (0, 0, None);
             let own_beside = own_beside(*holder);
-            let was_never_slow = !self.history.is_slow(*holder);
+            let is_of_slow_client = self.history.is_slow(*holder);
             // A busy connection of a proxy belongs to any client of the proxy, not to the largest holder.
             let is_of_proxy = entries.iter().any(|entry| entry.is_of_proxy);
             for entry in entries.iter().filter(|entry| entry.helps(shortage)) {
@@ -125,7 +127,7 @@ impl ConnectionHolders {
                     Activity::Busy(since_ms) | Activity::AwaitsClient(since_ms) => since_ms,
                 };
                 let found = StalledRequest {
-                    was_never_slow,
+                    is_of_slow_client,
                     since_ms,
                     entry,
                 };
@@ -217,6 +219,7 @@ impl Holder<'_> {
 struct Survey<'a> {
     /// Client that wants a connection; None where descriptors are short.
     client: Option<ClientNetwork>,
+    /// Standing of the client.
     standing: ClientStanding,
     /// Largest holder.
     largest: Option<Holder<'a>>,
@@ -224,7 +227,7 @@ struct Survey<'a> {
     rival: Option<Holder<'a>>,
     /// Client that loses an idle connection, with the moment at which the connection became idle.
     idle: Option<(Holder<'a>, Reverse<u64>)>,
-    /// The same among the only connections of their clients that became idle a moment ago.
+    /// Client that loses its only connection, which became idle a moment ago, with that moment.
     short_idle: Option<(Holder<'a>, Reverse<u64>)>,
     /// Request that gives way first.
     stalled: Option<StalledRequest<'a>>,
@@ -237,8 +240,8 @@ struct Survey<'a> {
 /// Request under way that may end in favour of a client without a connection.
 #[derive(Copy, Clone)]
 struct StalledRequest<'a> {
-    /// True if the client of the request did not lose a connection as too slow lately.
-    was_never_slow: bool,
+    /// True if the client of the request lost a connection as too slow lately.
+    is_of_slow_client: bool,
     /// Moment at which the request last moved.
     since_ms: u64,
     entry: &'a Arc<ConnectionEntry>,
@@ -248,7 +251,7 @@ impl StalledRequest<'_> {
     /// Returns the key by which the request is found: requests of slow clients first, then those without progress for
     /// longest.
     fn key(&self) -> (bool, u64) {
-        (self.was_never_slow, self.since_ms)
+        (!self.is_of_slow_client, self.since_ms)
     }
 
     /// Returns the connection of the request if `ends` is true.

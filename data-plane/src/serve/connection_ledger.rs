@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 /// The open connections of all clients.
 #[derive(Default)]
 pub struct ConnectionLedger {
-    state: Mutex<ConnectionHolders>,
+    holders: Mutex<ConnectionHolders>,
     /// Notified when any worker has closed a connection.
     room: Notify,
 }
@@ -49,11 +49,11 @@ impl ConnectionLedger {
         owner: ConnectionOwner,
         now_ms: u64,
     ) -> Option<ConnectionEntryGuard> {
-        let mut state = self.lock();
-        if most > 0 && state.held_by(client) >= most {
+        let mut holders = self.lock();
+        if most > 0 && holders.held_by(client) >= most {
             return None;
         }
-        Some(self.insert(&mut state, client, owner, now_ms, false))
+        Some(self.insert(&mut holders, client, owner, now_ms, false))
     }
 
     /// Enters a connection of the trusted proxy `client`, idle since `now_ms`. A proxy may open any number of
@@ -69,19 +69,19 @@ impl ConnectionLedger {
 
     fn insert(
         self: &Arc<Self>,
-        state: &mut ConnectionHolders,
+        holders: &mut ConnectionHolders,
         client: ClientNetwork,
         owner: ConnectionOwner,
         now_ms: u64,
         is_of_proxy: bool,
     ) -> ConnectionEntryGuard {
-        let entries = state.by_client.entry(client).or_default();
+        let entries = holders.by_client.entry(client).or_default();
         let has_descriptor = matches!(owner, ConnectionOwner::Row(..));
         let position = entries.len();
         let entry = ConnectionEntry::new(client, position, owner, is_of_proxy, now_ms);
         let entry = Arc::new(entry);
         entries.push(entry.clone());
-        state.wide.change(client, |held| *held += 1);
+        holders.wide.change(client, |held| *held += 1);
         ConnectionEntryGuard {
             ledger: self.clone(),
             entry,
@@ -126,11 +126,11 @@ impl ConnectionLedger {
     ///   than a second, is likely part of a page load. It ends only where no request is under way, in favour of a client
     ///   that has waited for a while.
     pub(crate) fn choose(&self, shortage: Shortage) -> Vec<Arc<ConnectionEntry>> {
-        let mut state = self.lock();
+        let mut holders = self.lock();
         if let Some(newcomer) = shortage.newcomer() {
-            state.history.advance(newcomer.now_ms);
+            holders.history.advance(newcomer.now_ms);
         }
-        let chosen = state.to_give_up(shortage);
+        let chosen = holders.to_give_up(shortage);
         for entry in &chosen {
             entry.choose();
         }
@@ -139,16 +139,16 @@ impl ConnectionLedger {
 
     /// Returns true if `client` lost a connection as too slow lately.
     pub(crate) fn is_slow(&self, client: ClientNetwork, now_ms: u64) -> bool {
-        let mut state = self.lock();
-        state.history.advance(now_ms);
-        state.history.is_slow(client)
+        let mut holders = self.lock();
+        holders.history.advance(now_ms);
+        holders.history.is_slow(client)
     }
 
     /// Records a connection that `client` gets although all connections were taken.
     pub(crate) fn record_grant(&self, client: ClientNetwork, now_ms: u64) {
-        let mut state = self.lock();
-        state.history.advance(now_ms);
-        state.history.record_grant(client);
+        let mut holders = self.lock();
+        holders.history.advance(now_ms);
+        holders.history.record_grant(client);
     }
 
     /// Records that a chosen connection ends in favour of another client. The client of the connection was too slow if it has
@@ -156,9 +156,9 @@ impl ConnectionLedger {
     /// their number.
     pub(crate) fn record_eviction(&self, entry: &ConnectionEntry) {
         if matches!(entry.chosen_activity(), Activity::AwaitsClient(_)) {
-            let mut state = self.lock();
-            if state.held_by(entry.client) <= FEW_CONNECTIONS_MAX {
-                state.history.record_slow(entry.client);
+            let mut holders = self.lock();
+            if holders.held_by(entry.client) <= FEW_CONNECTIONS_MAX {
+                holders.history.record_slow(entry.client);
             }
         }
     }
@@ -170,20 +170,24 @@ impl ConnectionLedger {
         &self,
         clients: impl Iterator<Item = ClientNetwork>,
     ) -> Option<usize> {
-        let state = self.lock();
-        let large = state.large();
-        let rank = |client| large.rank(client, state.held_by(client), None);
+        let holders = self.lock();
+        let large = holders.large();
+        let rank = |client| large.rank(client, holders.held_by(client), None);
         let ranked = clients.map(|client| {
             let rank = rank(client);
-            (WaitRank::new(&state.history, client, rank), rank[0], client)
+            (
+                WaitRank::new(&holders.history, client, rank),
+                rank[0],
+                client,
+            )
         });
         let (nth, (_, held, client)) = ranked.enumerate().max_by_key(|(_, (rank, ..))| *rank)?;
-        let standing = state.history.standing(client);
+        let standing = holders.history.standing(client);
         if standing == ClientStanding::Slow {
             return Some(nth);
         }
-        let holders = state.by_client.keys();
-        let most = holders.map(|client| rank(*client)[0]).max()?;
+        let clients = holders.by_client.keys();
+        let most = clients.map(|client| rank(*client)[0]).max()?;
         let is_newcomer = held == 0 && standing == ClientStanding::New;
         (!is_newcomer && !is_far_less(held, most)).then_some(nth)
     }
@@ -191,20 +195,20 @@ impl ConnectionLedger {
     /// Returns the positions of the clients in the order in which they are served: clients that were too slow lately go last;
     /// otherwise the client with the fewest connections goes first, and between equals the client that got a connection
     /// longest ago. The first position goes first between equals.
-    pub(crate) fn line(&self, clients: impl Iterator<Item = ClientNetwork>) -> Vec<usize> {
-        let state = self.lock();
-        let large = state.large();
+    pub(crate) fn service_order(&self, clients: impl Iterator<Item = ClientNetwork>) -> Vec<usize> {
+        let holders = self.lock();
+        let large = holders.large();
         let ranked = clients.map(|client| {
-            let held = large.rank(client, state.held_by(client), None);
-            WaitRank::new(&state.history, client, held)
+            let held = large.rank(client, holders.held_by(client), None);
+            WaitRank::new(&holders.history, client, held)
         });
-        let mut line: Vec<(WaitRank, usize)> = ranked.zip(0..).collect();
-        line.sort_unstable();
-        line.into_iter().map(|(_, nth)| nth).collect()
+        let mut order: Vec<(WaitRank, usize)> = ranked.zip(0..).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, nth)| nth).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, ConnectionHolders> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -223,11 +227,11 @@ impl ConnectionEntryGuard {
 
 impl Drop for ConnectionEntryGuard {
     fn drop(&mut self) {
-        let state = &mut *self.ledger.lock();
-        let hash_map::Entry::Occupied(mut held) = state.by_client.entry(self.entry.client) else {
+        let holders = &mut *self.ledger.lock();
+        let hash_map::Entry::Occupied(mut held) = holders.by_client.entry(self.entry.client) else {
             return;
         };
-        state.wide.change(self.entry.client, |held| *held -= 1);
+        holders.wide.change(self.entry.client, |held| *held -= 1);
         let entries = held.get_mut();
         let position = self.entry.position.load(Relaxed);
         entries.swap_remove(position);

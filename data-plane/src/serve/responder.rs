@@ -1,7 +1,7 @@
 //! Sending of a response without a handler. The part that is equal for all versions of HTTP is here: refusals and their
 //! pages, the page cache, and the entry of the access log. A driver implements [`Responder`].
 //!
-//! What differs by version:
+//! Differences between the versions of HTTP:
 //!
 //! | | HTTP/1.1 | HTTP/2 | HTTP/3 |
 //! |---|---|---|---|

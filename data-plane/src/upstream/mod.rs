@@ -25,7 +25,7 @@ pub(crate) use crate::upstream::member::{
 };
 pub use crate::upstream::plan::{BalancerPlan, log_change, log_doubt};
 
-/// Balancer whose members have pools of connections.
+/// Balancer of members with connection pools.
 pub type Balancer = balancer::Balancer<MemberPool>;
 pub type Balancers = balancer::Balancers<MemberPool>;
 pub type Member = balancer::Member<MemberPool>;

@@ -30,7 +30,7 @@ impl PathPolicy {
         let covering = || routes.iter().filter(|route| route.covers(prefix));
         let length = |route: &&Arc<Route>| route.prefix.len();
         let scripts = covering().filter(|route| route.scripts.is_some()).cloned();
-        // Of several routes with one prefix, the last one counts.
+        // Among routes with the same prefix, the last route of the configuration counts.
         let mut scripts: Vec<_> = scripts.collect();
         scripts.reverse();
         scripts.sort_by_key(|route| std::cmp::Reverse(route.prefix.len()));

@@ -528,7 +528,7 @@ impl ProxyCall {
     }
 
     /// Reports to the balancer that a member answered a request that other members had left without an answer. An error
-    /// of the member proves nothing about the others.
+    /// of the member proves nothing about the other members.
     #[cold]
     pub(super) fn report_left(&self, response: &Response) {
         if response.status.0 < 500 {

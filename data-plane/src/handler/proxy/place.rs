@@ -1,5 +1,5 @@
-//! What a call takes and waits for: its place at a member, with the pace of its client; the memory of its connection; and room
-//! for a new connection.
+//! Resources of a call: the place at a member, with the pace of the client; the memory of the connection to the member; and
+//! room for a new connection.
 //!
 //! Places of members have the shares of scripts. While a request of another client waits, a call ends if its client takes
 //! the response or sends the request too slowly. Tunnels and event streams are silent by nature, so they end only where

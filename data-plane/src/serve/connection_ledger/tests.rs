@@ -336,10 +336,10 @@ fn a_wide_network_with_many_clients_is_one_client() {
     assert_eq!(scene.chosen_at(v6(0, 0x1ff), 1_000), []);
     // Its turn comes last among waiting clients.
     let waiting = [v6(0, 0x1ff), v6(0, 0xcc00), v6(7, 0)];
-    assert_eq!(scene.ledger.line(waiting.into_iter()), [2, 1, 0]);
+    assert_eq!(scene.ledger.service_order(waiting.into_iter()), [2, 1, 0]);
     drop((open, others));
-    let state = scene.ledger.lock();
-    assert!(state.wide.is_empty() && state.by_client.is_empty());
+    let holders = scene.ledger.lock();
+    assert!(holders.wide.is_empty() && holders.by_client.is_empty());
 }
 
 /// Ends the chosen connections, as workers do.
@@ -363,9 +363,9 @@ fn a_client_that_was_too_slow_goes_last() {
     drop(slow);
     let ledger = scene.ledger.clone();
     ledger.record_grant(client(1), 10_000);
-    let line = |clients: [u8; 3]| ledger.line(clients.into_iter().map(client));
-    assert_eq!(line([10, 1, 2]), [2, 1, 0]);
-    // A place in a full queue goes to others, also to a client that got a connection lately.
+    let order = |clients: [u8; 3]| ledger.service_order(clients.into_iter().map(client));
+    assert_eq!(order([10, 1, 2]), [2, 1, 0]);
+    // A full queue drops the slow client first, and then the client that got a connection lately.
     let turned_away = |clients: &[u8]| ledger.last_in_line(clients.iter().copied().map(client));
     assert_eq!(turned_away(&[3, 10, 1, 2]), Some(1));
     assert_eq!(turned_away(&[3, 1, 2]), Some(1));
@@ -405,8 +405,8 @@ fn only_a_wait_for_the_client_counts_as_slow() {
         let chosen = scene.ledger.choose(newcomer(client(1), 0, 9_000));
         assert_eq!(chosen.len(), 1, "{held:?}");
         end(&scene, chosen);
-        let state = scene.ledger.lock();
-        assert_eq!(state.history.is_slow(client(10)), is_slow, "{held:?}");
+        let holders = scene.ledger.lock();
+        assert_eq!(holders.history.is_slow(client(10)), is_slow, "{held:?}");
     }
 }
 
