@@ -8,13 +8,14 @@ use crate::cache::{CacheLookup, CachedHandler, LookupContext};
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Admission, Request, Rewrite, Script};
 use crate::serve::access::{AccessDenied, AccessGate};
+use crate::serve::before_site::{before_site, push_query};
+use crate::serve::disk_comparison::{DiskComparison, is_nothing};
 use crate::serve::dispatch_context::{Audience, DispatchContext};
-use crate::serve::forwarding::stated_client;
 use crate::serve::matched_request::MatchedRequest;
+use crate::serve::named_resources::NamedResources;
 use crate::serve::step::{ReadyResponse, Step, Wait};
 use crate::serve::synthetic_response::SyntheticResponse;
-use crate::site::{ResolvedFile, Site, SiteResponse, VariantResponse};
-use crate::tls::Acceptance;
+use crate::site::{Resolution, Site, SiteResponse};
 use crate::world::path_policy::{shared_cors, smallest_body_bytes};
 use crate::world::preview::PreviewState;
 use crate::world::{Host, PathPolicy, RouteTarget, SiteScripts, World};
@@ -22,16 +23,11 @@ use release::redirects::{RedirectTable, Redirected};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use wire::effective_host;
-use wire::h1::body_decoder::BodyLength;
-use wire::limits::RESOURCE_TAGS_MAX;
 use wire::path_readings::{self, PathReadings};
 use wire::reject::Reject;
 use wire::request_head::{Method, RequestHead};
-use wire::request_target::{self, EncodedSlash, encode_raw_text};
 use wire::smart_http::{is_push, is_smart_http};
 use wire::status::Status;
-use wire::webdav::{own_reference, resource_tags};
 
 /// Builder of the owned request of a cached handler. The page cache stores the responses of a cached handler.
 pub(crate) trait RequestBuilder {
@@ -139,7 +135,7 @@ pub(super) fn dispatch<'w>(
     };
     let step = match step {
         Step::Send(ReadyResponse::Refuse { reject, page: None }) => {
-            match site.stale_error_page_wait(reject) {
+            match site.disk().of_error_page(reject) {
                 Some(wait) => wait,
                 None => with_page(Some(host), reject, head.method),
             }
@@ -191,48 +187,6 @@ fn of_manager(world: &World, head: &RequestHead<'_>) -> Step {
     }
 }
 
-/// Returns the step of a request that does not reach the routes of the host: a refusal with 421 if the
-/// request belongs on a connection with another certificate, the answer to an ACME challenge, or a
-/// redirect to another name or to https.
-#[inline]
-fn before_site(
-    world: &World,
-    host: &Host,
-    head: &RequestHead<'_>,
-    context: &DispatchContext,
-) -> Option<Step> {
-    let secure = context.secure;
-    // A connection serves another site only if a new connection for the site would use an equal certificate
-    // and equal client certificate demands (RFC 9110 §15.5.20).
-    if let Some(identity) = context.identity {
-        match host.identity.accepts(identity) {
-            Acceptance::Accepted => {}
-            Acceptance::Outdated => return Some(Step::refuse(Reject::CONNECTION_OUTDATED)),
-            Acceptance::Foreign => return Some(Step::refuse(Reject::MISDIRECTED)),
-        }
-    }
-    // A challenge is answered before any redirect: a redirect to https would lead to a certificate that
-    // does not exist yet.
-    if let Some(answer) = challenge(world, head) {
-        return Some(Step::small(SyntheticResponse::challenge(answer)));
-    }
-    let to_https = !secure && host.http_redirects && world.https_port.is_some();
-    // An HTTP/1.0 request may have no Host. Without a canonical name the redirect to https has no target,
-    // and a site reserved for https must not be served over plain HTTP.
-    if to_https && host.canonical.is_none() && head.host.is_empty() {
-        return Some(Step::refuse(Reject::HOST_MISSING));
-    }
-    if let Some(location) = elsewhere(world, host, head, context) {
-        return Some(Step::redirect(Status::PERMANENT_REDIRECT, &location));
-    }
-    // The configuration check refuses any configuration that leads here. A mistake in the check must not
-    // open the site.
-    if context.identity.is_none() && host.demands_certificate {
-        return Some(Step::refuse(Reject::MISDIRECTED));
-    }
-    None
-}
-
 /// Checks the guards of a path that a handler is about to open, with the client and the login of `head`.
 /// Returns the admission, or the step that denies access or checks the login first; and true if at least one guard
 /// applied.
@@ -271,17 +225,6 @@ impl From<AccessDenied> for Step {
     }
 }
 
-/// Returns the content of a pending http-01 challenge for the host name of the request (RFC 8555 §8.3).
-fn challenge(world: &World, head: &RequestHead<'_>) -> Option<Vec<u8>> {
-    let challenges = world.challenges.as_ref()?;
-    let token = head.path.strip_prefix(CHALLENGE_PATH)?;
-    // A successful response to CONNECT would open a tunnel.
-    if head.method == Method::Connect {
-        return None;
-    }
-    challenges.http(head.host, token)
-}
-
 /// Returns the refusal with the site's error page, or the load of the error page if the page is not in
 /// memory.
 pub(super) fn with_page(host: Option<&Host>, reject: Reject, method: Method) -> Step {
@@ -295,66 +238,6 @@ pub(super) fn with_page(host: Option<&Host>, reject: Reject, method: Method) -> 
         }),
         Some(SiteResponse::Load(load)) => Step::Wait(Wait::Load(load)),
         _ => Step::refuse(reject),
-    }
-}
-
-/// Returns the Location for a client that uses plain HTTP or a name other than the canonical one; None
-/// without a redirect.
-///
-/// One redirect corrects both the scheme and the name. Under HSTS the first redirect leads to https on the
-/// requested name, so that the browser learns the HSTS policy for the requested name too (a demand of the
-/// preload lists).
-fn elsewhere(
-    world: &World,
-    host: &Host,
-    head: &RequestHead<'_>,
-    context: &DispatchContext,
-) -> Option<Vec<u8>> {
-    let secure = context.secure;
-    let to_https = !secure && host.http_redirects && world.https_port.is_some();
-    let canonical = host.canonical.as_deref();
-    let misnamed = canonical.is_some_and(|name| !head.host.eq_ignore_ascii_case(name))
-        && !head.host.is_empty();
-    if !to_https && !misnamed {
-        return None;
-    }
-    let same_host_first = to_https && host.hsts;
-    let name = match canonical {
-        Some(name) if !same_host_first || head.host.is_empty() => name,
-        // The requested name belongs to the site, because `find` looked up the host by name.
-        _ if !head.host.is_empty() => head.host,
-        _ => return None,
-    };
-    let mut location = Vec::with_capacity(32 + name.len() + head.raw_path.len());
-    let https = to_https || secure;
-    location.extend_from_slice(if https { b"https://" } else { b"http://" });
-    location.extend_from_slice(name);
-    let port = match https {
-        // A proxy in front ends TLS on a port of its own.
-        true if secure && context.identity.is_none() => {
-            asked_port(head).filter(|port| *port != 443)
-        }
-        true => world.https_port.filter(|port| *port != 443),
-        false => asked_port(head).filter(|port| *port != 80),
-    };
-    if let Some(port) = port {
-        location.extend_from_slice(format!(":{port}").as_bytes());
-    }
-    location.extend_from_slice(head.raw_path);
-    push_query(&mut location, head);
-    Some(location)
-}
-
-/// Returns the port of the Host field. A redirect to another name keeps the port.
-fn asked_port(head: &RequestHead<'_>) -> Option<u16> {
-    let host = head.fields.first("host")?;
-    request_target::valid_host(host)?.1
-}
-
-fn push_query(location: &mut Vec<u8>, head: &RequestHead<'_>) {
-    if let Some(query) = head.query {
-        location.push(b'?');
-        location.extend_from_slice(query);
     }
 }
 
@@ -409,6 +292,12 @@ impl<'w> SiteDispatcher<'w, '_> {
         }
         let preflight = cors.preflight(origin);
         Some(Step::small(SyntheticResponse::preflight(&preflight)))
+    }
+
+    /// Returns the comparison of answers with the disk.
+    #[inline]
+    fn disk(&self) -> DiskComparison<'_> {
+        DiskComparison::new(self.host, self.context, self.head)
     }
 
     /// Checks all guards of the requested path, in each of its readings.
@@ -516,7 +405,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         if previews.is_withdrawn(&found.release) {
             return Step::refuse(Reject::RELEASE_WITHDRAWN);
         }
-        if !self.may_wait() {
+        if !self.disk().may_wait() {
             return Step::refuse(Reject::PREVIEW_CLOSED);
         }
         let may_open = previews.wanted.push(found, self.context.now_ms);
@@ -561,15 +450,16 @@ impl<'w> SiteDispatcher<'w, '_> {
     #[inline(never)]
     fn ask_mounted(&mut self, site: &Site, path: &[u8], rest: &[u8]) -> Step {
         let prefix = &path[..path.len() - rest.len()];
+        let resolution = site.resolve(rest);
         // The host's own site would run the file as a script. A mounted folder runs no scripts, and
         // the source of a script stays secret.
         if self.host.routes.has_scripts()
-            && let Some(opened) = site.resolved_path(rest)
+            && let Some(opened) = resolution.file_path()
             && scripts(self.host, &[prefix, &opened].concat()).is_some()
         {
             return Step::refuse(Reject::SCRIPT_NOT_EXECUTABLE);
         }
-        self.ask_site(site, prefix, rest)
+        self.ask_site(site, prefix, &resolution)
     }
 
     /// Returns the step of a handler route at `path`, the target of a rewrite; None if no handler route
@@ -626,7 +516,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         }
         let known = &self.head.known_fields;
         if (known.destination.is_some() || known.webdav_if.is_some())
-            && let Err(denied) = self.pass_references()
+            && let Err(denied) = self.pass_named_resources()
         {
             return denied.into();
         }
@@ -638,87 +528,17 @@ impl<'w> SiteDispatcher<'w, '_> {
         })
     }
 
-    /// Checks the resources that a request of WebDAV names beside its target: every rule by path holds for them as for a
-    /// target. A method of RFC 9110 has no Destination, and the field then has no meaning.
+    /// Checks the resources that the request names beside its target.
     #[inline(never)]
-    fn pass_references(&mut self) -> Result<(), AccessDenied> {
-        let known = &self.head.known_fields;
-        let (destination, tags) = (known.destination, known.webdav_if);
-        if let Some(url) = destination.filter(|_| self.head.method.is_extension()) {
-            let Some(reference) = self.own_reference(url) else {
-                let is_empty = url.is_empty();
-                return Err(AccessDenied::Refuse(if is_empty {
-                    Reject::DESTINATION_MALFORMED
-                } else {
-                    Reject::DESTINATION_ELSEWHERE
-                }));
-            };
-            let path = self.pass_reference(reference)?;
-            // A member knows the paths of its own route alone.
-            let route = self.host.policy(&path).route().map(std::ptr::from_ref);
-            if route != self.policy.route().map(std::ptr::from_ref) {
-                return Err(AccessDenied::Refuse(Reject::DESTINATION_ELSEWHERE));
-            }
-        }
-        let Some(value) = tags else {
-            return Ok(());
+    fn pass_named_resources(&mut self) -> Result<(), AccessDenied> {
+        let mut named = NamedResources {
+            gate: &mut self.gate,
+            host: self.host,
+            policy: self.policy,
+            context: self.context,
+            head: self.head,
         };
-        let mut count = 0;
-        for tag in resource_tags(value) {
-            count += 1;
-            if let Some(reference) = self.own_reference(&value[tag]) {
-                self.pass_reference(reference)?;
-            }
-        }
-        if value.is_empty() || count > RESOURCE_TAGS_MAX {
-            Err(AccessDenied::Refuse(Reject::DESTINATION_MALFORMED))
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Returns the path and the query of a URL with the host of the request; None for a URL of another host.
-    fn own_reference<'u>(&self, url: &'u [u8]) -> Option<&'u [u8]> {
-        let head = self.head;
-        let proxy = self.context.forwarded_by;
-        let stated = proxy.and_then(|proxy| {
-            let client = stated_client(&self.gate.world.trust, proxy, head.fields);
-            client.ok()?.host
-        });
-        let hosts = [effective_host(head), stated.unwrap_or_default()];
-        own_reference(url, &hosts)
-    }
-
-    /// Checks a path and its query by the guards and the other rules of paths. Returns the decoded path.
-    fn pass_reference(&mut self, reference: &[u8]) -> Result<Vec<u8>, AccessDenied> {
-        let mut encoded = Vec::with_capacity(reference.len());
-        encode_raw_text(reference, &mut encoded);
-        let slash = EncodedSlash::of(&self.gate.world.limits.head);
-        let target = request_target::parse_target_with(Method::Get, &encoded, slash);
-        let target = target.map_err(|reject| {
-            AccessDenied::Refuse(match reject {
-                // Rules of a malformed text, as opposed to a refused path, speak of the request's own target.
-                Reject::TARGET_MALFORMED | Reject::TARGET_PERCENT => Reject::DESTINATION_MALFORMED,
-                reject => Reject {
-                    close: false,
-                    ..reject
-                },
-            })
-        })?;
-        let path = target.path;
-        let policy = self.host.policy(&path);
-        let readings = match &path {
-            Cow::Borrowed(_) => None,
-            Cow::Owned(path) => {
-                let readings = self.host.readings(policy, target.raw_path, path);
-                readings.map_err(AccessDenied::Refuse)?
-            }
-        };
-        self.gate.pass(&path)?;
-        if let Some(readings) = &readings {
-            readings.iter().try_for_each(|path| self.gate.pass(path))?;
-        }
-        Ok(path.into_owned())
+        named.pass_all()
     }
 
     /// Returns a rewritten path with its query.
@@ -805,52 +625,6 @@ impl<'w> SiteDispatcher<'w, '_> {
         })
     }
 
-    /// Returns the wait for all changes of the site that were reported before the request; None if no
-    /// change is pending.
-    fn pending_changes_wait(&self) -> Option<Step> {
-        if self.may_wait() {
-            self.host
-                .change_tracker
-                .pending_catch_up()
-                .map(Step::catch_up)
-        } else {
-            None
-        }
-    }
-
-    fn may_wait(&self) -> bool {
-        let is_bodiless = matches!(self.head.body, BodyLength::None | BodyLength::Length(0));
-        self.context.may_wait && is_bodiless
-    }
-
-    /// Returns true if the disk may have changed before the request in a way that the current World
-    /// does not show. Without changes on disk the check costs a flag and two loads.
-    fn may_be_stale(&self) -> bool {
-        self.context.has_disk_changes || !self.host.change_tracker.is_caught_up()
-    }
-
-    /// Compares the answer of `site` for `path` with the disk. Returns the wait for the next World if
-    /// the two differ, whether or not the kernel has reported a change.
-    #[inline(never)]
-    fn stale_path_wait(&self, site: &Site, path: &[u8]) -> Option<Step> {
-        if !self.may_wait() {
-            return None;
-        }
-        let differing = site.first_stale_path(path)?;
-        site.note_stale(&differing);
-        self.host
-            .change_tracker
-            .request_recheck()
-            .map(Step::catch_up)
-    }
-
-    /// Compares the site's error page for `reject` with the disk. Returns the wait for the next World
-    /// if the two differ.
-    fn stale_error_page_wait(&self, reject: Reject) -> Option<Step> {
-        let site = self.host.site.as_ref().filter(|_| self.may_be_stale())?;
-        self.stale_path_wait(site, site.error_path(reject.status)?)
-    }
-
     fn ask_own_site(&mut self, path: &[u8]) -> Step {
         let step = self.own_site(path);
         let is_missing = match &step {
@@ -880,38 +654,39 @@ impl<'w> SiteDispatcher<'w, '_> {
 
     fn own_site(&mut self, path: &[u8]) -> Step {
         match &self.host.site {
-            Some(site) => match self.script(site, path) {
-                Some(step) => step,
-                None => self.ask_site(site, b"", path),
-            },
+            Some(site) => {
+                let resolution = site.resolve(path);
+                match self.script(site, &resolution) {
+                    Some(step) => step,
+                    None => self.ask_site(site, b"", &resolution),
+                }
+            }
             None => Step::refuse(Reject::NOT_FOUND),
         }
     }
 
-    /// Returns the step that runs a script, if `path` resolves to a file that the site runs instead of
-    /// sending.
-    fn script(&mut self, site: &Site, path: &[u8]) -> Option<Step> {
+    /// Returns the step that runs a script, if the path leads to a file that the site runs instead of sending.
+    fn script(&mut self, site: &Site, resolution: &Resolution<'_>) -> Option<Step> {
         if !self.host.routes.has_scripts() {
             return None;
         }
+        let path = resolution.path();
         let named = named_script(self.host, site, path);
         let is_named = named.is_some();
         let (script, by_last_try) = match named {
             Some(script) => (script, false),
             None => {
-                let ResolvedFile { path, by_last_try } = site.resolve_file(path)?;
-                let path_info = Vec::new();
                 let script = Script {
-                    name: path,
-                    path_info,
+                    name: resolution.file_path()?,
+                    path_info: Vec::new(),
                 };
-                (script, by_last_try)
+                (script, resolution.is_by_last_try())
             }
         };
         let scripts = scripts(self.host, &script.name)?;
         // The script stands in for a missing file.
-        if !is_named && site.is_fallback(path) {
-            let wait = self.stale_path_wait(site, path);
+        if !is_named && resolution.is_fallback() {
+            let wait = self.disk().of_path(site, path);
             let instead = wait.or_else(|| self.redirected_missing(path));
             if instead.is_some() {
                 return instead;
@@ -929,7 +704,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         let host = self.host;
         let mut names = vec![script.name.clone()];
         if let Some(site) = host.site.as_ref().filter(|_| host.routes.is_guarded()) {
-            names.extend(site.aliases(&script.name));
+            names.extend(site.resolve(&script.name).aliases());
         }
         for name in names {
             let path = [name, script.path_info.clone()].concat();
@@ -952,46 +727,29 @@ impl<'w> SiteDispatcher<'w, '_> {
         }
     }
 
-    /// Asks `site`, mounted at `prefix`, for `path`.
-    fn ask_site(&mut self, site: &Site, prefix: &[u8], path: &[u8]) -> Step {
+    /// Asks `site`, mounted at `prefix`, for a resource.
+    fn ask_site(&mut self, site: &Site, prefix: &[u8], resolution: &Resolution<'_>) -> Step {
         if self.host.routes.is_guarded() {
-            let opened = site.resolved_path(path).into_iter();
-            for opened in opened.chain(site.aliases(path)) {
+            let opened = resolution.file_path().into_iter();
+            for opened in opened.chain(resolution.aliases()) {
                 if let Err(denied) = self.gate.pass(&[prefix, &opened].concat()) {
                     return denied.into();
                 }
             }
         }
-        match site.answer(self.head, path) {
-            SiteResponse::Stored(stored) if !self.must_compare(&stored) => {
+        match site.answer(self.head, resolution) {
+            SiteResponse::Stored(stored) if !self.disk().is_needed_for(&stored) => {
                 Step::Send(ReadyResponse::Stored(stored))
             }
-            answer => self.compared(site, path, answer),
+            answer => self.compared(site, resolution.path(), answer),
         }
-    }
-
-    /// Returns true if the stored page must be compared with the disk. Without changes on disk the
-    /// check costs a few loads.
-    fn must_compare(&self, stored: &VariantResponse) -> bool {
-        stored.variant.is_due(self.context.now_ms) || stored.is_fallback || self.may_be_stale()
     }
 
     /// Returns the step for an answer of the site, or the wait for the next World if the disk
     /// contradicts the answer.
     #[inline(never)]
     fn compared(&self, site: &Site, path: &[u8], answer: SiteResponse) -> Step {
-        let wait = match &answer {
-            SiteResponse::Load(_) if !self.may_be_stale() => None,
-            SiteResponse::Stored(_) | SiteResponse::Load(_) | SiteResponse::Redirect { .. } => {
-                self.stale_path_wait(site, path)
-            }
-            SiteResponse::Refuse(reject) if is_nothing(*reject) || *reject == Reject::CHANGING => {
-                self.stale_path_wait(site, path)
-            }
-            SiteResponse::Refuse(Reject::LINK_LEAVES | Reject::UNREADABLE)
-            | SiteResponse::Listing(_) => self.pending_changes_wait(),
-            SiteResponse::Options | SiteResponse::Moved { .. } | SiteResponse::Refuse(_) => None,
-        };
+        let wait = self.disk().of_answer(site, path, &answer);
         wait.unwrap_or_else(|| match answer {
             SiteResponse::Stored(stored) => Step::Send(ReadyResponse::Stored(stored)),
             SiteResponse::Load(load) => Step::Wait(Wait::Load(load)),
@@ -1013,24 +771,15 @@ fn scripts<'w>(host: &'w Host, path: &[u8]) -> Option<&'w SiteScripts> {
     host.policy(path).scripts(path)
 }
 
-/// Returns true if no file exists under the path. Other refusals concern an existing file that must not be
-/// shown.
-fn is_nothing(reject: Reject) -> bool {
-    [Reject::NOT_FOUND, Reject::NO_INDEX, Reject::HASHED_MISSING].contains(&reject)
-}
-
 /// Returns the script in a path with path info: `/a.php/more` is the script `/a.php` with the path info
 /// `/more`.
 fn named_script(host: &Host, site: &Site, path: &[u8]) -> Option<Script> {
     let slashes = (1..path.len()).filter(|at| path[*at] == b'/');
     let mut ends = slashes.filter(|at| scripts(host, &path[..*at]).is_some());
     let end =
-        ends.find(|end| site.resolved_path(&path[..*end]).as_deref() == Some(&path[..*end]))?;
+        ends.find(|end| site.resolve(&path[..*end]).file_path().as_deref() == Some(&path[..*end]))?;
     Some(Script {
         name: path[..end].to_vec(),
         path_info: path[end..].to_vec(),
     })
 }
-
-/// Path prefix of http-01 challenges (RFC 8555 §8.3).
-const CHALLENGE_PATH: &[u8] = b"/.well-known/acme-challenge/";

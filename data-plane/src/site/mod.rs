@@ -51,7 +51,7 @@ pub use file_version::{FileError, FileMeta};
 pub use listing::{Listing, README_NAMES};
 pub use load::FileLoad;
 pub use page_style::{FRAME_STYLE, PAGE_STYLE};
-pub use resolve::ResolvedFile;
+pub use resolve::Resolution;
 pub use root::{SiteRoot, Symlinks};
 pub use rules::{
     CacheControlRule, HeaderRules, ReadmeRenderer, SiteRules, TryPath, operator_fields,

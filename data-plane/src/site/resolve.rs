@@ -35,12 +35,87 @@ pub(crate) enum Resource<'a> {
     Refused(Reject),
 }
 
-/// The file that answers for a path.
-pub struct ResolvedFile {
-    /// The path of the file below the root, with the first slash.
-    pub path: Vec<u8>,
-    /// Whether the last entry of `try` found the file.
-    pub by_last_try: bool,
+/// Result of the look-up of a path in a site.
+pub struct Resolution<'a> {
+    site: &'a Site,
+    path: &'a [u8],
+    pub(super) resource: Resource<'a>,
+    /// Number of the entry of `try` that found the resource.
+    nth: usize,
+}
+
+impl<'a> Resolution<'a> {
+    /// Returns the path that was looked up.
+    pub(crate) fn path(&self) -> &'a [u8] {
+        self.path
+    }
+
+    /// Returns the path below the root, with the first slash, of the file that answers. Guards must check the returned
+    /// path in addition to the requested path.
+    pub(crate) fn file_path(&self) -> Option<Vec<u8>> {
+        match &self.resource {
+            Resource::File(_, place) => Some([b"/", place.path().as_slice()].concat()),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the last entry of `try` found the resource.
+    pub(crate) fn is_by_last_try(&self) -> bool {
+        self.nth + 1 == self.site.shared.tries.len()
+    }
+
+    /// Returns true if the response is the file that `try` names for every missing path.
+    pub(crate) fn is_fallback(&self) -> bool {
+        matches!(&self.resource, Resource::File(_, place) if place.is_fallback)
+    }
+
+    /// Returns true if the path has a file of its own.
+    pub fn has_own_file(&self) -> bool {
+        matches!(self.resource, Resource::File(..)) && !self.is_fallback()
+    }
+
+    /// Returns further paths below the root, with their first slashes, of the file or folder that answers: guards of the
+    /// returned paths protect the file as well. Where links lead to the file, the real path is included. Where the file
+    /// is a variant sent for another file (`page.html.gz`), the path of the other file is included.
+    pub(crate) fn aliases(&self) -> Vec<Vec<u8>> {
+        let (tree, path) = (&self.site.tree, self.path);
+        let mut all = Vec::new();
+        let opened = match &self.resource {
+            Resource::File(_, place) => place.path(),
+            Resource::Slash | Resource::Listing(_) => {
+                let inner = path.strip_prefix(b"/").unwrap_or(path);
+                inner.strip_suffix(b"/").unwrap_or(inner).to_vec()
+            }
+            Resource::Redirected(_) | Resource::Refused(_) => return all,
+        };
+        // The listing shows the README.
+        if let Resource::Listing(folder) = &self.resource
+            && self.site.rules().readme.is_some()
+            && let Some((name, _)) = find_readme(folder)
+        {
+            all.push([path, name.as_bytes()].concat());
+        }
+        if opened.is_empty() {
+            return all;
+        }
+        let real = if tree.holds_links {
+            tree.real_path(&opened)
+        } else {
+            None
+        };
+        let real = real.filter(|real| *real != opened);
+        for path in [Some(opened), real.clone()].into_iter().flatten() {
+            let endings = SIDECARS.iter().map(|(_, ending)| ending.as_bytes());
+            let coded = endings.filter_map(|ending| path.strip_suffix(ending));
+            for base in coded {
+                if matches!(tree.lookup(base, b""), Some(FolderNode::File(_))) {
+                    all.push([b"/", base].concat());
+                }
+            }
+        }
+        all.extend(real.map(|real| [b"/", real.as_slice()].concat()));
+        all
+    }
 }
 
 /// Location of a file, assembled into a path only when the file has to be loaded.
@@ -86,76 +161,17 @@ fn is_hidden(path: &[u8]) -> bool {
 }
 
 impl Site {
-    /// Returns the path below the root, with the first slash, of the file that answers for `path`. Guards
-    /// must check the returned path in addition to the requested path.
-    pub fn resolved_path(&self, path: &[u8]) -> Option<Vec<u8>> {
-        Some(self.resolve_file(path)?.path)
-    }
-
-    /// Returns further paths below the root, with their first slashes, of the file or folder that answers
-    /// for `path`: guards of the returned paths protect the file as well. Where links lead to the file,
-    /// the real path is included. Where the file is a variant sent for another file (`page.html.gz`), the
-    /// path of the other file is included.
-    pub(crate) fn aliases(&self, path: &[u8]) -> Vec<Vec<u8>> {
-        let mut all = Vec::new();
-        let opened = match self.resolve(path) {
-            Resource::File(_, place) => Some(place.path()),
-            Resource::Slash | Resource::Listing(_) => {
-                let inner = path.strip_prefix(b"/").unwrap_or(path);
-                Some(inner.strip_suffix(b"/").unwrap_or(inner).to_vec())
-            }
-            Resource::Redirected(_) | Resource::Refused(_) => None,
-        };
-        // The listing shows the README.
-        if let (Resource::Listing(folder), true) =
-            (self.resolve(path), self.rules().readme.is_some())
-            && let Some((name, _)) = find_readme(folder)
-        {
-            all.push([path, name.as_bytes()].concat());
-        }
-        let Some(opened) = opened.filter(|opened| !opened.is_empty()) else {
-            return all;
-        };
-        let real = if self.tree.holds_links {
-            self.tree.real_path(&opened)
-        } else {
-            None
-        };
-        let real = real.filter(|real| *real != opened);
-        for path in [Some(opened), real.clone()].into_iter().flatten() {
-            let endings = SIDECARS.iter().map(|(_, ending)| ending.as_bytes());
-            let coded = endings.filter_map(|ending| path.strip_suffix(ending));
-            for base in coded {
-                if matches!(self.tree.lookup(base, b""), Some(FolderNode::File(_))) {
-                    all.push([b"/", base].concat());
-                }
-            }
-        }
-        all.extend(real.map(|real| [b"/", real.as_slice()].concat()));
-        all
-    }
-
-    /// Returns the path as [`Site::resolved_path`] does, and whether the last entry of `try` found the
-    /// file.
-    pub(crate) fn resolve_file(&self, path: &[u8]) -> Option<ResolvedFile> {
-        match self.look_up(path) {
-            (Resource::File(_, place), nth) => Some(ResolvedFile {
-                path: [b"/", place.path().as_slice()].concat(),
-                by_last_try: nth + 1 == self.shared.tries.len(),
-            }),
-            _ => None,
-        }
-    }
-
-    /// Returns true if the response for `path` is the file that `try` names for every missing path.
-    pub fn is_fallback(&self, path: &[u8]) -> bool {
-        matches!(self.resolve(path), Resource::File(_, place) if place.is_fallback)
-    }
-
     /// Looks up a path. The path is decoded and normalised, and begins with a slash; an empty path is the
     /// site itself, requested without the slash.
-    pub(super) fn resolve<'a>(&'a self, path: &'a [u8]) -> Resource<'a> {
-        self.look_up(path).0
+    #[inline]
+    pub fn resolve<'a>(&'a self, path: &'a [u8]) -> Resolution<'a> {
+        let (resource, nth) = self.look_up(path);
+        Resolution {
+            site: self,
+            path,
+            resource,
+            nth,
+        }
     }
 
     /// Looks up a path, and returns the number of the `try` entry that found the resource.

@@ -10,7 +10,7 @@ use crate::site::loaded_facts::coding_mark;
 use crate::site::preconditions::{
     PreconditionResult, any_tag, evaluate, evaluate_with, range_applies, range_applies_by,
 };
-use crate::site::resolve::{LazyPath, Resource};
+use crate::site::resolve::{LazyPath, Resolution, Resource};
 use crate::site::variant::Variant;
 use crate::site::variant_response::{BodySelection, Multipart, VariantResponse};
 use release::redirects::Redirected;
@@ -53,12 +53,15 @@ pub enum SiteResponse {
 }
 
 impl Site {
-    /// Answers a request for `path`, decoded and relative to the site. The empty path is the site itself,
-    /// requested without the slash. A response from loaded content needs no allocation.
-    pub(crate) fn answer(&self, head: &RequestHead<'_>, path: &[u8]) -> SiteResponse {
-        let resource = self.resolve(path);
+    /// Answers a request for a resource of the site. A response from loaded content needs no allocation.
+    pub(crate) fn answer(
+        &self,
+        head: &RequestHead<'_>,
+        resolution: &Resolution<'_>,
+    ) -> SiteResponse {
+        let resource = &resolution.resource;
         match resource {
-            Resource::Refused(reject) => return SiteResponse::Refuse(reject),
+            Resource::Refused(reject) => return SiteResponse::Refuse(*reject),
             // A redirect applies to all methods.
             Resource::Redirected(found) => return found.answer(head.query).into(),
             _ => {}
@@ -70,7 +73,7 @@ impl Site {
             _ => return SiteResponse::Refuse(Reject::METHOD_NOT_ALLOWED),
         }
         match resource {
-            Resource::Refused(reject) => SiteResponse::Refuse(reject),
+            Resource::Refused(reject) => SiteResponse::Refuse(*reject),
             Resource::Redirected(found) => found.answer(head.query).into(),
             Resource::Slash => {
                 let mut path = Vec::new();
@@ -79,10 +82,11 @@ impl Site {
                 SiteResponse::Redirect { path }
             }
             Resource::Listing(folder) => {
+                let path = resolution.path();
                 self.listing(Listing::new(&self.shared, folder, head, path), path)
             }
             Resource::File(file, place) => {
-                let mut answer = self.answer_file(head, file, &place);
+                let mut answer = self.answer_file(head, file, place);
                 if let (true, SiteResponse::Stored(stored)) = (place.is_fallback, &mut answer) {
                     stored.is_fallback = true;
                 }

@@ -108,7 +108,7 @@ pub(in crate::site) fn answer(site: &Site, request: &str) -> SiteResponse {
         &mut 0,
         &HeadLimits::default(),
     ) {
-        Ok(ParsedHead::Complete { head, .. }) => site.answer(&head, &head.path),
+        Ok(ParsedHead::Complete { head, .. }) => site.answer(&head, &site.resolve(&head.path)),
         Ok(ParsedHead::Partial) => panic!("a whole head"),
         Err(reject) => SiteResponse::Refuse(reject),
     }
@@ -272,7 +272,10 @@ fn a_mount_without_slash_is_redirected() {
     let Ok(ParsedHead::Complete { head, .. }) = parsed else {
         panic!("a head")
     };
-    assert_eq!(reply(site.answer(&head, b"")).location, "/docs/");
+    assert_eq!(
+        reply(site.answer(&head, &site.resolve(b""))).location,
+        "/docs/"
+    );
 }
 
 #[test]
@@ -1059,7 +1062,11 @@ fn a_listing_shows_the_readme_of_its_folder() {
         assert!(!text(path).contains("<article>"), "{path}");
     }
     // A guard of the README guards the listing.
-    assert!(site.aliases(b"/one/").contains(&b"/one/README.md".to_vec()));
+    assert!(
+        site.resolve(b"/one/")
+            .aliases()
+            .contains(&b"/one/README.md".to_vec())
+    );
     // A file in the making is not shown.
     let mut file = fs::File::create(place.path("none/README")).expect("made");
     std::io::Write::write_all(&mut file, b"half").expect("written");

@@ -151,8 +151,7 @@ fn may_have_file(host: &Host, path: &[u8]) -> bool {
         return true;
     };
     let is_to_come = |state: &ReleaseState| !matches!(state, ReleaseState::Served(_));
-    site.release_state().is_some_and(is_to_come)
-        || (site.resolved_path(path).is_some() && !site.is_fallback(path))
+    site.release_state().is_some_and(is_to_come) || site.resolve(path).has_own_file()
 }
 
 /// Follows the redirects from `path`. Returns the mistake if no end is reached after [`REDIRECT_HOPS_MAX`] redirects.
