@@ -37,7 +37,6 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
-use wire::date;
 use wire::reject::Reject;
 use wire::status::Status;
 
@@ -120,12 +119,13 @@ impl WorkerContext {
     /// # Errors
     /// Fails if no descriptor or no memory is left.
     pub(super) fn new(
+        clock: Clock,
         world: Arc<World>,
         shared: Arc<ProcessContext>,
         stats: Arc<Counters>,
     ) -> io::Result<WorkerContext> {
         let context = WorkerContext {
-            clock: Clock::system(shared.origin, date::format_imf),
+            clock,
             pool: shared.pool.clone(),
             draining: Cell::new(false),
             scratch: RefCell::new(vec![0; limits::READ_BUFFER_BYTES].into()),

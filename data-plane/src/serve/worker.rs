@@ -10,6 +10,7 @@ use crate::serve::h3::endpoint;
 use crate::serve::poller::{self, EVENTS_MAX};
 use crate::serve::sessions::Sessions;
 use crate::world::World;
+use base::clock::Clock;
 use base::sys;
 use base::task::spawn_local;
 use std::cell::{Cell, RefCell};
@@ -24,6 +25,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, oneshot};
+use wire::date;
 
 /// Command from the control thread to a worker.
 pub enum WorkerCommand {
@@ -58,9 +60,9 @@ pub struct WorkerListener {
 }
 
 /// A worker, on top of the worker's sessions.
-struct Worker {
-    context: Rc<WorkerContext>,
-    sessions: Rc<Sessions>,
+pub(super) struct Worker {
+    pub(super) context: Rc<WorkerContext>,
+    pub(super) sessions: Rc<Sessions>,
     listeners: RefCell<Vec<Rc<AcceptLoop>>>,
 }
 
@@ -89,12 +91,9 @@ pub fn run(
         .enable_io()
         .enable_time()
         .build_local(Default::default())?;
-    let context = Rc::new(WorkerContext::new(world, shared, stats)?);
-    let worker = Rc::new(Worker {
-        sessions: Rc::new(Sessions::new(context.clone())),
-        context,
-        listeners: RefCell::default(),
-    });
+    let clock = Clock::system(shared.origin, date::format_imf);
+    let context = WorkerContext::new(clock, world, shared, stats)?;
+    let worker = Worker::new(Rc::new(context));
     sys::Heap::enable_thread_cache();
     runtime.block_on(worker.command(commands));
     sys::Heap::disable_thread_cache();
@@ -102,7 +101,17 @@ pub fn run(
 }
 
 impl Worker {
-    async fn command(self: Rc<Self>, mut commands: UnboundedReceiver<WorkerCommand>) {
+    /// Creates a worker without listeners and connections.
+    pub(super) fn new(context: Rc<WorkerContext>) -> Rc<Worker> {
+        Rc::new(Worker {
+            sessions: Rc::new(Sessions::new(context.clone())),
+            context,
+            listeners: RefCell::default(),
+        })
+    }
+
+    /// Carries out commands until the end of a drain.
+    pub(super) async fn command(self: Rc<Self>, mut commands: UnboundedReceiver<WorkerCommand>) {
         match self.context.poller.watched() {
             Ok(news) => spawn_local(self.clone().react(news)),
             Err(error) => {
