@@ -29,6 +29,8 @@ mod linger;
 mod matched_request;
 mod maybe_tls_stream;
 mod named_resources;
+#[cfg(test)]
+mod pair;
 mod poller;
 mod proxy_header;
 mod rare_events;

@@ -12,3 +12,6 @@ pub(super) mod session;
 mod tunnel;
 mod unsent_response;
 mod upload;
+
+#[cfg(test)]
+mod tests;
