@@ -8,6 +8,7 @@ use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
 use crate::ledger::body_memory::BodyAccount;
+use crate::limits::Limits;
 use crate::serve::response_body::BodyFill;
 use crate::serve::response_head::{FieldCompression, is_without_content};
 use crate::serve::tunnel::{StreamTunnel, opens_tunnel};
@@ -37,11 +38,8 @@ pub(super) struct StreamCall {
     pub(super) counted: usize,
     /// Bytes of the body received.
     pub(super) seen: u64,
-    /// Last time at which the peer had to wait for the server, in milliseconds of the worker's clock. The
-    /// minimum rate of the body counts from that time.
-    pub(super) since_ms: u64,
-    /// Bytes of the body received at `since_ms`.
-    pub(super) seen_then: u64,
+    /// Clock of the minimum rate of the body.
+    pub(super) rate: UploadRate,
     /// Tunnel that the client has requested, open or not yet open.
     pub(super) tunnel: Option<Box<StreamTunnel>>,
     pub(super) is_head: bool,
@@ -53,6 +51,44 @@ pub(super) struct StreamCall {
     pub(super) download: Option<StreamedBody>,
     /// Memory of the bodies.
     pub(super) memory: BodyAccount,
+}
+
+/// Clock of the minimum rate of a request body. The rate counts from the last time at which the peer had to wait for the
+/// handler.
+#[derive(Copy, Clone)]
+pub(super) struct UploadRate {
+    /// Start of the count, in milliseconds of the worker's clock.
+    since_ms: u64,
+    /// Bytes of the body received at the start.
+    seen_then: u64,
+    /// True if the peer waited for the handler at the last note.
+    has_waited: bool,
+}
+
+impl UploadRate {
+    /// Starts at the beginning of a call.
+    pub(super) fn new(now_ms: u64) -> UploadRate {
+        UploadRate {
+            since_ms: now_ms,
+            seen_then: 0,
+            has_waited: false,
+        }
+    }
+
+    /// Records whether the peer waits for the handler, after `seen` bytes. The count starts anew during a wait, and at
+    /// the end of a wait.
+    pub(super) fn note(&mut self, waits: bool, seen: u64, now_ms: u64) {
+        if std::mem::replace(&mut self.has_waited, waits) || waits {
+            (self.since_ms, self.seen_then) = (now_ms, seen);
+        }
+    }
+
+    /// Returns when a body of `seen` bytes is late, if the peer may pause for `patience`.
+    pub(super) fn due_ms(&self, seen: u64, patience: Duration, limits: &Limits) -> u64 {
+        let rate = u64::from(limits.body_rate_bytes_per_second.max(1));
+        let paid_ms = (seen - self.seen_then) * 1_000 / rate;
+        self.since_ms + patience.as_millis() as u64 + paid_ms
+    }
 }
 
 /// Result of a poll for the handler's response; `None` once the response was delivered.
@@ -154,6 +190,17 @@ impl StreamCall {
         };
         (self.held, self.counted) = (held, counted);
         granted
+    }
+
+    /// Records for the minimum rate whether the peer waits for the handler: the handler does not want the body yet, or
+    /// was polled and left bytes in the pipe.
+    pub(super) fn note_wait(&mut self, now_ms: u64, cx: &mut Context<'_>) {
+        let Some(upload) = &mut self.upload else {
+            return;
+        };
+        let leaves_bytes = self.held > 0 && upload.held(cx).is_ok_and(|held| held > 0);
+        let waits = leaves_bytes || upload.is_held();
+        self.rate.note(waits, self.seen, now_ms);
     }
 
     /// Ends the pipe to the handler, and returns the window credit for the bytes in the pipe.
@@ -368,5 +415,25 @@ impl StreamCall {
                 },
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_for_the_handler_begins_the_count_anew() {
+        let limits = Limits::default();
+        let due = |rate: &UploadRate, seen| rate.due_ms(seen, Duration::from_secs(10), &limits);
+        let mut rate = UploadRate::new(1_000);
+        rate.note(false, 512, 5_000);
+        assert_eq!((due(&rate, 0), due(&rate, 512)), (11_000, 12_000));
+        rate.note(true, 512, 6_000);
+        assert_eq!(due(&rate, 512), 16_000);
+        rate.note(false, 1_024, 20_000);
+        assert_eq!((due(&rate, 1_024), due(&rate, 1_536)), (30_000, 31_000));
+        rate.note(false, 1_536, 25_000);
+        assert_eq!(due(&rate, 1_536), 31_000);
     }
 }

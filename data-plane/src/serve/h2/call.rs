@@ -19,7 +19,7 @@ use crate::serve::refusal::Refusal;
 use crate::serve::response_body::BodyReader;
 use crate::serve::response_head::{Hpack, content_length, handler_block, is_without_content};
 use crate::serve::send_memory::{reserve_socket, reserve_socket_again, reserve_whole};
-use crate::serve::stream_call::{StreamCall, WindowCredit};
+use crate::serve::stream_call::{StreamCall, UploadRate, WindowCredit};
 use crate::serve::subrequest::client_request;
 use crate::serve::tunnel::{StreamTunnel, request_tunnel};
 use std::task::{Context, Poll};
@@ -71,8 +71,7 @@ impl H2Session<'_> {
             held: 0,
             counted: 0,
             seen: 0,
-            since_ms: now_ms,
-            seen_then: 0,
+            rate: UploadRate::new(now_ms),
             tunnel,
             is_head: head.method == Method::Head,
             secure_fields: line.secure_fields().cloned(),
@@ -98,13 +97,11 @@ impl H2Session<'_> {
             return false;
         };
         let granted = call.poll_taken(cx);
-        if call.held > 0 || call.is_body_held() {
-            // Time spent waiting for the handler does not count against the peer's minimum rate.
-            (call.since_ms, call.seen_then) = (now_ms, call.seen);
-        }
         let answer = call.poll_answer(cx);
         let interim_heads = call.interim_heads::<Hpack>(&answer);
         let is_ready = matches!(answer, Poll::Pending | Poll::Ready(None)) && call.poll_ready(cx);
+        // Time spent waiting for the handler does not count against the peer's minimum rate.
+        call.note_wait(now_ms, cx);
         stream.ready = is_ready;
         let client_ended = stream.remote == RemoteState::Ended;
         let is_over = call.is_download_over() && call.is_upload_over(client_ended, cx);

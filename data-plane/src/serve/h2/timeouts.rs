@@ -256,17 +256,13 @@ fn body_due(
     if stream.remote == RemoteState::Ended && unfinished != Some(stream.id) {
         return None;
     }
-    let (since_ms, seen, patience) = match &stream.work.state {
-        H2ExchangeState::Drain(linger) => return Some(linger.due_ms()),
+    match &stream.work.state {
+        H2ExchangeState::Drain(linger) => Some(linger.due_ms()),
         // A body that the handler doesn't want yet is not late, and a tunnel may be silent.
-        H2ExchangeState::Call(call) if call.is_body_held() || call.tunnel.is_some() => {
-            return None;
-        }
+        H2ExchangeState::Call(call) if call.is_body_held() || call.tunnel.is_some() => None,
         H2ExchangeState::Call(call) if call.upload.is_some() && call.held == 0 => {
-            (call.since_ms, call.seen - call.seen_then, call.patience())
+            Some(call.rate.due_ms(call.seen, call.patience(), limits))
         }
-        _ => return None,
-    };
-    let rate = u64::from(limits.body_rate_bytes_per_second.max(1));
-    Some(since_ms + patience.as_millis() as u64 + seen * 1_000 / rate)
+        _ => None,
+    }
 }

@@ -20,7 +20,7 @@ use crate::serve::response_body::BodyFill;
 use crate::serve::response_head::{Qpack, handler_block, is_without_content};
 use crate::serve::response_record::ResponseRecord;
 use crate::serve::send_memory::reserve_whole;
-use crate::serve::stream_call::{HandlerAnswer, StreamCall};
+use crate::serve::stream_call::{HandlerAnswer, StreamCall, UploadRate};
 use crate::serve::subrequest::client_request;
 use crate::serve::tunnel::{StreamTunnel, request_tunnel};
 use crate::world::World;
@@ -41,14 +41,11 @@ pub(super) struct H3Call {
     call: StreamCall,
     /// Received content that did not fit into the pipe.
     part: Bytes,
-    /// True while the call waits for content from the peer. The minimum rate counts from `since_ms`, when
-    /// `seen_then` bytes had been received.
+    /// True while the call waits for content from the peer.
     wants_body: bool,
     /// Present while the handler waits for a place: content received for a waiting handler doesn't reduce
     /// the connection's receive window.
     queued: Option<WindowExtension>,
-    since_ms: u64,
-    seen_then: u64,
     /// Bytes of the response that QUIC has not accepted.
     out: [Bytes; 2],
     /// Time when QUIC last accepted bytes of the response.
@@ -104,8 +101,7 @@ impl H3Call {
             held: 0,
             counted: 0,
             seen: 0,
-            since_ms: now_ms,
-            seen_then: 0,
+            rate: UploadRate::new(now_ms),
             tunnel,
             is_head: head.method == Method::Head,
             secure_fields: line.secure_fields().cloned(),
@@ -119,8 +115,6 @@ impl H3Call {
             part: Bytes::new(),
             wants_body: false,
             queued: None,
-            since_ms: now_ms,
-            seen_then: 0,
             out: [Bytes::new(), Bytes::new()],
             moved_ms: now_ms,
             is_last: false,
@@ -151,8 +145,8 @@ impl H3Call {
                 }
                 Poll::Pending => {
                     // Time spent waiting for the handler does not count against the peer's minimum rate.
-                    self.since_ms = exchange.context().clock.millis();
-                    self.seen_then = exchange.seen;
+                    let now_ms = exchange.context().clock.millis();
+                    self.call.rate.note(true, exchange.seen, now_ms);
                     return match exchange.poll_reset(cx) {
                         Poll::Ready(()) => Err(H3ExchangeError::Gone),
                         Poll::Pending => Ok(()),
@@ -163,6 +157,8 @@ impl H3Call {
                 match exchange.poll_body(cx) {
                     Poll::Pending => {
                         self.wants_body = true;
+                        let now_ms = exchange.context().clock.millis();
+                        self.call.rate.note(false, exchange.seen, now_ms);
                         return Ok(());
                     }
                     Poll::Ready(part) => match part? {
@@ -463,9 +459,8 @@ impl H3Call {
             };
         }
         if self.wants_body {
-            let rate = u64::from(limits.body_rate_bytes_per_second.max(1));
-            let seen = exchange.seen - self.seen_then;
-            return self.since_ms + self.call.patience().as_millis() as u64 + seen * 1_000 / rate;
+            let patience = self.call.patience();
+            return self.call.rate.due_ms(exchange.seen, patience, limits);
         }
         u64::MAX
     }
