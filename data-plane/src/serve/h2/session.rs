@@ -356,15 +356,20 @@ impl H2Session<'_> {
                 "too many unfinished requests",
             ));
         }
-        self.note_begun(now_ms);
+        self.note_begun(input.len() < bytes.len(), now_ms);
         Ok(())
     }
 
-    /// Records whether a frame or a field block is incomplete, and since when.
-    fn note_begun(&mut self, now_ms: u64) {
-        let is_whole = self.h2.is_between_frames() && self.connection.rest.is_empty();
+    /// Records whether a frame or a field block is incomplete, and since when. With `has_consumed`, the received bytes
+    /// completed a frame, or a part of DATA.
+    fn note_begun(&mut self, has_consumed: bool, now_ms: u64) {
+        let is_between = self.h2.is_between_frames();
+        let is_whole = is_between && self.connection.rest.is_empty();
         if is_whole || self.h2.is_within_data() || !self.is_hungry {
             self.begun_ms = None
+        } else if is_between && has_consumed {
+            // Each frame has its own time.
+            self.begun_ms = Some(now_ms);
         } else {
             self.begun_ms.get_or_insert(now_ms);
         }
