@@ -189,7 +189,7 @@ impl H2Session<'_> {
     fn poll_work(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
         loop {
             match self.poll_write(cx) {
-                Poll::Ready(Ok(())) => self.socket_stall = StallClock::default(),
+                Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(AfterResponse::Close),
                 Poll::Pending => {
                     let now_ms = self.context.clock.millis();
@@ -219,6 +219,8 @@ impl H2Session<'_> {
                 self.stage = H2ShutdownStage::Over(AfterResponse::Close);
             }
             if !moved && self.h2.out.is_empty() && !matches!(self.stage, H2ShutdownStage::Over(_)) {
+                // The client holds nothing up. While further bytes wait behind the sent ones, a stall goes on.
+                self.socket_stall = StallClock::default();
                 return Poll::Pending;
             }
         }
