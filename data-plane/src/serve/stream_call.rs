@@ -352,8 +352,9 @@ impl StreamCall {
     }
 
     /// Ends the handler's direction of a tunnel after its last byte was sent. The handler's work goes on
-    /// for the client's direction.
-    pub(super) fn end_download(&mut self) {
+    /// for the client's direction, which may be silent from now on for as long as after a byte.
+    pub(super) fn end_download(&mut self, now_ms: u64) {
+        self.note_moved(now_ms);
         if let Some(download) = &mut self.download {
             download.reader = None;
         }

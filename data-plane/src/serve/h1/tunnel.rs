@@ -131,7 +131,11 @@ impl H1Tunnel {
             match self.poll_read(connection, cx, room) {
                 Poll::Pending => return true,
                 Poll::Ready(Err(())) => return false,
-                Poll::Ready(Ok(0)) => self.end_upload(),
+                Poll::Ready(Ok(0)) => {
+                    // The other direction may be silent from now on for as long as after a byte.
+                    self.moved_ms = connection.context.clock.millis();
+                    self.end_upload();
+                }
                 Poll::Ready(Ok(bytes)) => {
                     self.moved_ms = connection.context.clock.millis();
                     if !self.spend(bytes, cx) {
@@ -229,6 +233,7 @@ impl H1Tunnel {
                 Poll::Ready(Err(_)) => return Gathered::Broken,
                 Poll::Ready(Ok(PipeRead::End)) => {
                     self.reader = None;
+                    self.moved_ms = connection.context.clock.millis();
                     return Gathered::End;
                 }
                 Poll::Ready(Ok(PipeRead::Bytes(count))) => {

@@ -205,10 +205,10 @@ impl H2Exchange {
     }
 
     /// Ends the handler's direction of a tunnel. Returns false if the stream is no tunnel.
-    pub(super) fn end_tunnel_download(&mut self) -> bool {
+    pub(super) fn end_tunnel_download(&mut self, now_ms: u64) -> bool {
         match &mut self.state {
             H2ExchangeState::Call(call) if call.is_tunnel() => {
-                call.end_download();
+                call.end_download(now_ms);
                 true
             }
             _ => false,

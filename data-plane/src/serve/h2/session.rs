@@ -559,7 +559,9 @@ impl H2Session<'_> {
             BodyFill::Some => {}
             BodyFill::Nothing => stream.ready = false,
             // The client's direction of a tunnel may go on.
-            BodyFill::Last if stream.work.end_tunnel_download() => stream.ready = false,
+            BodyFill::Last if stream.work.end_tunnel_download(context.clock.millis()) => {
+                stream.ready = false;
+            }
             BodyFill::Last => self.finish(id),
             // RFC 8441 §5 maps the reset of a tunnel to CANCEL.
             BodyFill::Broken if stream.work.is_tunnel() => self.break_off(id, H2ErrorCode::CANCEL),

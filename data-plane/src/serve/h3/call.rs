@@ -293,7 +293,8 @@ impl H3Call {
             return Poll::Ready(Ok(()));
         }
         if !self.call.is_download_over() {
-            self.call.end_download();
+            let now_ms = exchange.context().clock.millis();
+            self.call.end_download(now_ms);
             let _ = exchange.send.finish();
         }
         self.call.poll_ready(cx);
