@@ -6,3 +6,6 @@ mod exchange;
 mod response;
 pub(super) mod session;
 mod timeouts;
+
+#[cfg(test)]
+mod tests;

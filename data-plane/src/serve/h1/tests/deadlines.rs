@@ -187,6 +187,20 @@ fn content_gains_time_by_its_bytes() {
 }
 
 #[test]
+fn content_that_the_handler_takes_at_once_gains_no_more_time() {
+    let (pair, mut client) = connected();
+    client.send(b"POST /echo HTTP/1.1\r\nHost: a.test\r\nContent-Length: 9999\r\n\r\n");
+    assert!(client.receive_text().starts_with("HTTP/1.1 200 "));
+    for _ in 0..9 {
+        pair.advance(1_000);
+        client.send(b"12345678");
+        assert_eq!(client.receive(), b"12345678");
+    }
+    // 10 s, and 1 s for each 512 bytes.
+    assert_closed_after(1_000 + 72 * 1_000 / 512, &mut client, &pair);
+}
+
+#[test]
 fn the_wait_for_the_handler_does_not_count_against_the_client() {
     let (pair, mut client, mut call) = upload();
     pair.advance(9_000);

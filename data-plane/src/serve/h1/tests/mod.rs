@@ -5,6 +5,7 @@ mod cuts;
 mod deadlines;
 mod drain;
 mod secure;
+mod tunnel;
 
 use crate::handler::pipe::PipeWriter;
 use crate::limits::{PIPE_BYTES, UNSENT_BYTES_MAX};
