@@ -3,7 +3,8 @@
 
 use super::{ABOUT, BackupFolder, HITS, MAGIC, SUMS, at, folders, real, sum_line, untrusted};
 use crate::backup::limits::{
-    BACKUP_DEPTH_MAX, BACKUP_ENTRIES_MAX, BACKUP_MEMORY_BYTES, BACKUP_TRIES_MAX,
+    BACKUP_DEPTH_MAX, BACKUP_ENTRIES_MAX, BACKUP_LISTINGS_MAX, BACKUP_MEMORY_BYTES,
+    BACKUP_TRIES_MAX,
 };
 use crate::config::{OperatorError, ServerConfig, SiteConfig, reason};
 use base::digest::Digest;
@@ -16,6 +17,7 @@ use flate2::write::GzEncoder;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, renameat, statat, unlinkat,
 };
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -169,6 +171,25 @@ fn open_top(place: &Path) -> Result<OwnedFd, OperatorError> {
     Ok(open)
 }
 
+/// Returns the names in a folder. A listing can miss a file that another file replaces meanwhile, by a rename. So a folder
+/// that changes is listed several times, and each name of a listing counts.
+fn all_names(open: &OwnedFd) -> io::Result<BTreeSet<OsString>> {
+    let mut all = BTreeSet::new();
+    for _ in 0..BACKUP_LISTINGS_MAX {
+        let before = fstat(open)?;
+        let began = base::clock::unix_seconds_now();
+        all.extend(names(open.as_fd())?);
+        let after = fstat(open)?;
+        let changed = |stat: &Stat| (stat.st_mtime, stat.st_mtime_nsec);
+        // The system's times are exact to some milliseconds.
+        let is_quiet = (before.st_mtime as u64).saturating_add(1) < began;
+        if is_quiet && changed(&before) == changed(&after) {
+            break;
+        }
+    }
+    Ok(all)
+}
+
 fn manifest(site: &str, now: u64, folders: &[BackupFolder]) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
     let mut text = format!("{MAGIC}\nversion {version}\nsite {site}\ntime {now}\n");
@@ -270,7 +291,7 @@ impl BackupWriter {
             return Ok(());
         }
         self.head(name, TarEntryKind::Folder, &stat, 0, Vec::new())?;
-        for child in names(open.as_fd()).map_err(|error| at(place, error))? {
+        for child in all_names(open).map_err(|error| at(place, error))? {
             let path = [name, b"/", child.as_bytes()].concat();
             let place = place.join(&child);
             if path.len() > TAR_NAME_BYTES_MAX {
