@@ -111,11 +111,13 @@ impl WaitingCall {
 }
 
 /// Order in which waiting clients get a free place: clients that were too slow go last. Otherwise the client with the fewest
-/// places goes first, and between equals the client that got a place longest ago.
+/// places goes first, then the client that has held its latest places for the shorter time, and between equals the client
+/// that got a place longest ago.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct WaitRank {
     was_slow: bool,
     held: HolderRank,
+    used_ms: u64,
     latest_grant: u64,
 }
 
@@ -124,6 +126,7 @@ impl WaitRank {
     pub const FIRST: WaitRank = WaitRank {
         was_slow: false,
         held: [0; 3],
+        used_ms: 0,
         latest_grant: 0,
     };
 
@@ -132,6 +135,7 @@ impl WaitRank {
         WaitRank {
             was_slow: history.is_slow(client),
             held,
+            used_ms: history.used_ms(client),
             latest_grant: history.latest_grant(client),
         }
     }

@@ -37,6 +37,8 @@ struct Grant {
     /// Sequence number. Numbers grow with each place given to any client.
     number: u64,
     at_ms: u64,
+    /// Time for which the client has held its latest places, in milliseconds.
+    used_ms: u64,
 }
 
 impl ClientHistory {
@@ -48,14 +50,24 @@ impl ClientHistory {
     /// Records a place given to a client.
     pub fn record_grant(&mut self, client: ClientNetwork) {
         self.grants += 1;
+        let former = self.recent(client);
         let grant = Grant {
             number: self.grants,
             at_ms: self.now_ms,
+            used_ms: former.map_or(0, |grant| grant.used_ms),
         };
         self.served.insert(client, grant);
         if self.served.len() > SERVED_CLIENTS_MAX {
             let forgotten = self.grants.saturating_sub(SERVED_CLIENTS_MAX as u64 / 2);
             self.served.retain(|_, grant| grant.number > forgotten);
+        }
+    }
+
+    /// Records that a client gives a place back that it has taken at `taken_ms`. Without a recorded place, the call has no
+    /// effect.
+    pub fn record_use(&mut self, client: ClientNetwork, taken_ms: u64) {
+        if let Some(grant) = self.served.get_mut(&client) {
+            grant.used_ms += self.now_ms.saturating_sub(taken_ms);
         }
     }
 
@@ -72,9 +84,18 @@ impl ClientHistory {
 
     /// Returns the sequence number of the latest place of a client; 0 for none in the last [`SERVED_MILLISECONDS`].
     pub fn latest_grant(&self, client: ClientNetwork) -> u64 {
-        let grant = self.served.get(&client);
-        let is_recent = |grant: &&Grant| self.now_ms - grant.at_ms < SERVED_MILLISECONDS;
-        grant.filter(is_recent).map_or(0, |grant| grant.number)
+        self.recent(client).map_or(0, |grant| grant.number)
+    }
+
+    /// Returns the time for which a client has held its latest places, in milliseconds.
+    pub fn used_ms(&self, client: ClientNetwork) -> u64 {
+        self.recent(client).map_or(0, |grant| grant.used_ms)
+    }
+
+    /// Returns the latest place of a client, if the client got it in the last [`SERVED_MILLISECONDS`].
+    fn recent(&self, client: ClientNetwork) -> Option<Grant> {
+        let grant = self.served.get(&client).copied();
+        grant.filter(|grant| self.now_ms - grant.at_ms < SERVED_MILLISECONDS)
     }
 
     /// Returns the standing of a client.
@@ -111,6 +132,25 @@ mod tests {
         assert_eq!(history.standing(client(1)), ClientStanding::Served);
         history.advance(7 + SERVED_MILLISECONDS);
         assert_eq!(history.standing(client(1)), ClientStanding::New);
+    }
+
+    #[test]
+    fn the_time_of_use_adds_up_while_the_client_comes_back() {
+        let mut history = ClientHistory::default();
+        history.advance(1_000);
+        history.record_use(client(1), 0);
+        assert_eq!(history.used_ms(client(1)), 0);
+        history.record_grant(client(1));
+        history.advance(1_250);
+        history.record_use(client(1), 1_000);
+        history.record_grant(client(1));
+        history.advance(1_300);
+        history.record_use(client(1), 1_250);
+        assert_eq!(history.used_ms(client(1)), 300);
+        history.advance(1_250 + SERVED_MILLISECONDS);
+        assert_eq!(history.used_ms(client(1)), 0);
+        history.record_grant(client(1));
+        assert_eq!(history.used_ms(client(1)), 0);
     }
 
     #[test]

@@ -315,11 +315,21 @@ pub fn monotonic_nanos() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Returns the total number of bytes that the peer of a TCP connection has acknowledged; 0 where the
-/// kernel does not report the number.
-pub fn acknowledged(socket: BorrowedFd<'_>) -> u64 {
-    // The buffer holds `struct tcp_info` up to `tcpi_bytes_acked` (Linux 4.1), the field at byte 120.
-    let mut info = [0u64; 16];
+/// Numbers of bytes that the peer of a TCP connection has acknowledged and sent in all; 0 where the kernel does not report
+/// the numbers.
+#[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
+pub struct PeerBytes {
+    /// Bytes acknowledged by the peer.
+    pub acknowledged: u64,
+    /// Bytes received from the peer.
+    pub received: u64,
+}
+
+/// Returns the bytes that the peer of a TCP connection has moved.
+pub fn peer_bytes(socket: BorrowedFd<'_>) -> PeerBytes {
+    // The buffer holds `struct tcp_info` up to `tcpi_bytes_acked` (Linux 4.1), the field at byte 120, and
+    // `tcpi_bytes_received` behind.
+    let mut info = [0u64; 17];
     let mut length = size_of_val(&info) as libc::socklen_t;
     // SAFETY: the pointers refer to a live buffer and to its length, and the kernel writes at most
     // `length` bytes.
@@ -332,7 +342,10 @@ pub fn acknowledged(socket: BorrowedFd<'_>) -> u64 {
             &raw mut length,
         );
     }
-    info[15]
+    PeerBytes {
+        acknowledged: info[15],
+        received: info[16],
+    }
 }
 
 /// Makes a listening TCP socket, non-blocking and closed on exec. `v6_only` only affects IPv6 addresses.

@@ -238,6 +238,7 @@ impl Acceptor {
             since_ms,
             now_ms,
             waiting: self.queue.len(),
+            needs_descriptor: descriptors().is_full(),
         };
         self.sessions.make_room(Shortage::Connections(newcomer))
     }

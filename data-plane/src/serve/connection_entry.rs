@@ -1,8 +1,11 @@
 //! Entry of a connection in the ledger of connections: its activity, and the order to end in favour of another connection.
 
 use crate::limits::{
-    ANY_STALL_WAIT_MILLISECONDS, SHORT_IDLE_MILLISECONDS, SHORT_STALL_MILLISECONDS,
+    CONNECTION_RATE_BYTES_MIN, NEWCOMER_WAIT_MILLISECONDS, PAGE_LOAD_MILLISECONDS,
+    SERVED_CLIENT_WAIT_MILLISECONDS, SERVER_STALL_MILLISECONDS, SHORT_IDLE_MILLISECONDS,
+    SHORT_STALL_MILLISECONDS,
 };
+use base::client_history::ClientStanding;
 use base::client_network::ClientNetwork;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +16,8 @@ pub(crate) struct ConnectionEntry {
     pub(super) client: ClientNetwork,
     /// Index among the entries of the client; changes under the ledger's lock alone.
     pub(super) position: AtomicUsize,
+    /// Moment at which the connection was opened, in milliseconds of the workers' clocks.
+    opened_ms: u64,
     /// Packed [`Activity`] of the connection.
     standing: AtomicU64,
     /// The standing for which the connection was chosen to be given up; [`NOT_CHOSEN`] if the connection
@@ -77,6 +82,8 @@ pub(crate) struct Newcomer {
     pub now_ms: u64,
     /// Number of connections that wait with the client's. The more wait, the more requests end at once.
     pub waiting: usize,
+    /// True if a descriptor is missing, which a connection of HTTP/3 does not have.
+    pub needs_descriptor: bool,
 }
 
 /// Mark of a connection that isn't chosen. No standing packs to the mark: the connection would have been
@@ -90,6 +97,15 @@ impl Activity {
             Activity::Idle(since_ms) => since_ms << 2,
             Activity::Busy(since_ms) => since_ms << 2 | 1,
             Activity::AwaitsClient(since_ms) => since_ms << 2 | 2,
+        }
+    }
+
+    /// Returns the moment of the activity.
+    pub(super) fn since_ms(self) -> u64 {
+        match self {
+            Activity::Idle(since_ms)
+            | Activity::Busy(since_ms)
+            | Activity::AwaitsClient(since_ms) => since_ms,
         }
     }
 
@@ -114,6 +130,7 @@ impl ConnectionEntry {
         ConnectionEntry {
             client,
             position: AtomicUsize::new(position),
+            opened_ms: now_ms,
             standing: AtomicU64::new(Activity::Idle(now_ms).pack()),
             chosen: AtomicU64::new(NOT_CHOSEN),
             owner,
@@ -129,6 +146,21 @@ impl ConnectionEntry {
     /// Returns the activity in which the connection was chosen.
     pub(super) fn chosen_activity(&self) -> Activity {
         Activity::unpack(self.chosen.load(Relaxed))
+    }
+
+    /// Returns the moment at which the connection was opened.
+    pub(super) fn opened_ms(&self) -> u64 {
+        self.opened_ms
+    }
+
+    /// Returns the time for which the connection has been open, in milliseconds.
+    pub(super) fn age_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.opened_ms)
+    }
+
+    /// Returns true if the client has moved less than the minimum rate, on average over the life of the connection.
+    pub(super) fn is_slow(&self, transferred: u64, now_ms: u64) -> bool {
+        transferred * 1_000 < CONNECTION_RATE_BYTES_MIN * self.age_ms(now_ms)
     }
 
     /// Records the current standing of the connection.
@@ -190,7 +222,7 @@ impl ConnectionEntry {
     /// Returns true if the end of the connection would help against the shortage.
     pub(super) fn helps(&self, shortage: Shortage) -> bool {
         let has_descriptor = matches!(self.owner, ConnectionOwner::Row(..));
-        has_descriptor || shortage != Shortage::Descriptors
+        has_descriptor || !shortage.is_of_descriptors()
     }
 }
 
@@ -218,6 +250,12 @@ impl EvictionOrders {
 }
 
 impl Shortage {
+    /// Returns true if only connections with a descriptor of their own help.
+    fn is_of_descriptors(self) -> bool {
+        self.newcomer()
+            .is_none_or(|newcomer| newcomer.needs_descriptor)
+    }
+
     /// Returns the client that wants a connection.
     pub(super) fn newcomer(self) -> Option<Newcomer> {
         match self {
@@ -228,24 +266,47 @@ impl Shortage {
 }
 
 impl Newcomer {
-    /// Returns true if a request without progress since `since_ms` gives way at once.
-    pub(super) fn is_short_stall_over(&self, since_ms: u64) -> bool {
-        self.now_ms >= since_ms.saturating_add(SHORT_STALL_MILLISECONDS)
+    /// Returns true if the request of a connection has moved for so long that it gives way at once.
+    pub(super) fn is_stalled(&self, activity: Activity) -> bool {
+        match activity {
+            Activity::Idle(_) => false,
+            Activity::AwaitsClient(since_ms) => self.is_past(since_ms, SHORT_STALL_MILLISECONDS),
+            Activity::Busy(since_ms) => self.is_past(since_ms, SERVER_STALL_MILLISECONDS),
+        }
     }
 
     /// Returns true if the only connection of a client, idle since `since_ms`, gives way at once. To a slow client, it gives
     /// way as late as a request.
-    pub(super) fn is_short_idle_over(&self, since_ms: u64, is_slow: bool) -> bool {
-        let kept_ms = if is_slow {
-            SHORT_STALL_MILLISECONDS
+    pub(super) fn is_short_idle_over(
+        &self,
+        entry: &ConnectionEntry,
+        since_ms: u64,
+        standing: ClientStanding,
+    ) -> bool {
+        if standing == ClientStanding::Slow {
+            self.is_past(since_ms, SHORT_STALL_MILLISECONDS)
         } else {
-            SHORT_IDLE_MILLISECONDS
-        };
-        self.now_ms >= since_ms.saturating_add(kept_ms)
+            self.is_past(since_ms, SHORT_IDLE_MILLISECONDS)
+                || entry.age_ms(self.now_ms) >= PAGE_LOAD_MILLISECONDS
+        }
     }
 
-    /// Returns true if the newcomer has waited so long that a connection with recent activity gives way too.
-    pub(super) fn has_waited(&self) -> bool {
-        self.now_ms >= self.since_ms.saturating_add(ANY_STALL_WAIT_MILLISECONDS)
+    /// Returns true if the newcomer has waited so long that connections with recent activity give way too.
+    pub(super) fn has_waited(&self, standing: ClientStanding) -> bool {
+        match standing {
+            ClientStanding::New => self.is_past(self.since_ms, NEWCOMER_WAIT_MILLISECONDS),
+            ClientStanding::Served => self.is_past(self.since_ms, SERVED_CLIENT_WAIT_MILLISECONDS),
+            ClientStanding::Slow => false,
+        }
+    }
+
+    /// Returns true if a request that moves gives way to the newcomer, who has waited.
+    pub(super) fn may_end_moving(&self, entry: &ConnectionEntry, standing: ClientStanding) -> bool {
+        let is_old = entry.age_ms(self.now_ms) >= SERVED_CLIENT_WAIT_MILLISECONDS;
+        self.has_waited(standing) && (standing == ClientStanding::New || is_old)
+    }
+
+    fn is_past(&self, since_ms: u64, milliseconds: u64) -> bool {
+        self.now_ms >= since_ms.saturating_add(milliseconds)
     }
 }

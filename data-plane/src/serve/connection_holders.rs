@@ -5,7 +5,7 @@ use crate::limits::{
     FEW_CONNECTIONS_MAX, IDLE_EVICTIONS_AT_ONCE_MAX, IDLE_EVICTIONS_CLIENT_DIVISOR,
     SMALL_HOLDER_DIVISOR,
 };
-use crate::serve::connection_entry::{Activity, ConnectionEntry, Shortage};
+use crate::serve::connection_entry::{Activity, ConnectionEntry, Newcomer, Shortage};
 use base::client_history::{ClientHistory, ClientStanding};
 use base::client_network::ClientNetwork;
 use base::network_table::{HolderRank, LargeNetworks, WideTable};
@@ -60,24 +60,22 @@ impl ConnectionHolders {
         let Some(newcomer) = newcomer else {
             return Vec::new();
         };
-        let is_slow = survey.standing == ClientStanding::Slow;
         let may_end = leaving < at_once(all + newcomer.waiting);
-        if let Some(stalled) = survey.stalled
-            && stalled.is_of_slow_client
-            && !is_slow
+        if let Some(request) = survey.request
+            && request.pace == RequestPace::OfSlowClient
         {
-            return stalled.ended_if(may_end);
+            return request.ended_if(may_end);
         }
-        let has_waited = newcomer.has_waited() && !is_slow;
-        match (survey.rival, survey.stalled, survey.short_idle) {
+        let has_waited = newcomer.has_waited(survey.standing);
+        match (survey.rival, survey.request, survey.short_idle) {
             (Some(rival), ..) if rival.rank[0] > FEW_CONNECTIONS_MAX => {
                 rival.longest_request(leaving, shortage)
             }
-            (_, Some(stalled), _) => {
-                let is_due = has_waited || newcomer.is_short_stall_over(stalled.since_ms);
-                stalled.ended_if(may_end && is_due)
+            (_, Some(request), _) if request.pace == RequestPace::Stalled => {
+                request.ended_if(may_end)
             }
-            (_, None, Some(idle)) if has_waited => longest_idle(idle),
+            (_, _, Some(idle)) if has_waited => longest_idle(idle),
+            (_, Some(request), _) => request.ended_if(may_end),
             _ => Vec::new(),
         }
     }
@@ -94,7 +92,6 @@ impl ConnectionHolders {
             _ => own,
         };
         let standing = client.map_or(ClientStanding::New, |it| self.history.standing(it));
-        let is_slow = standing == ClientStanding::Slow;
         let mut survey = Survey {
             client,
             standing,
@@ -102,13 +99,14 @@ impl ConnectionHolders {
             rival: None,
             idle: None,
             short_idle: None,
-            stalled: None,
+            request: None,
             all: 0,
             leaving: 0,
         };
         for (holder, entries) in &self.by_client {
             survey.all += entries.len();
-            let (mut held, mut going, mut oldest) = (0, 0, None);
+            let (mut held, mut going) = (0, 0);
+            let mut oldest: Option<(u64, &ConnectionEntry)> = None;
             let own_beside = own_beside(*holder);
             let is_of_slow_client = self.history.is_slow(*holder);
             // A busy connection of a proxy belongs to any client of the proxy, not to the largest holder.
@@ -116,24 +114,32 @@ impl ConnectionHolders {
             for entry in entries.iter().filter(|entry| entry.helps(shortage)) {
                 held += 1;
                 going += usize::from(entry.is_chosen());
-                let since_ms = match entry.standing() {
-                    _ if entry.is_chosen() => continue,
-                    Activity::Idle(since_ms) => {
-                        oldest = Some(oldest.map_or(since_ms, |oldest: u64| oldest.min(since_ms)));
-                        continue;
+                if entry.is_chosen() {
+                    continue;
+                }
+                let activity = entry.standing();
+                if let Activity::Idle(since_ms) = activity {
+                    if oldest.is_none_or(|(oldest_ms, _)| since_ms < oldest_ms) {
+                        oldest = Some((since_ms, entry));
                     }
-                    // A slow client ends no request that waits for the server.
-                    Activity::Busy(_) if is_slow => continue,
-                    Activity::Busy(since_ms) | Activity::AwaitsClient(since_ms) => since_ms,
-                };
-                let found = StalledRequest {
-                    is_of_slow_client,
-                    since_ms,
+                    continue;
+                }
+                if own_beside > 0 && !is_of_proxy {
+                    continue;
+                }
+                let pace = newcomer.and_then(|it| {
+                    RequestPace::of(entry, activity, is_of_slow_client, it, standing)
+                });
+                let found = pace.map(|pace| EndingRequest {
+                    pace,
+                    activity,
                     entry,
+                });
+                let is_before = |found: &EndingRequest<'_>| {
+                    survey.request.is_none_or(|than| found.key() < than.key())
                 };
-                let is_longer = survey.stalled.is_none_or(|than| found.key() < than.key());
-                if is_longer && !is_of_proxy && own_beside == 0 {
-                    survey.stalled = Some(found);
+                if let Some(found) = found.filter(is_before) {
+                    survey.request = Some(found);
                 }
             }
             survey.leaving += going;
@@ -155,13 +161,14 @@ impl ConnectionHolders {
                 }
             }
             let is_own = client == Some(*holder);
-            if let Some(since_ms) = oldest
+            if let Some((since_ms, entry)) = oldest
                 && (rank[0] > own_beside || is_own)
             {
                 let is_only = rank[0] == 1 && !is_own;
                 let is_short = is_only
-                    && newcomer
-                        .is_some_and(|newcomer| !newcomer.is_short_idle_over(since_ms, is_slow));
+                    && newcomer.is_some_and(|newcomer| {
+                        !newcomer.is_short_idle_over(entry, since_ms, standing)
+                    });
                 let loser = if is_short {
                     &mut survey.short_idle
                 } else {
@@ -230,28 +237,65 @@ struct Survey<'a> {
     /// Client that loses its only connection, which became idle a moment ago, with that moment.
     short_idle: Option<(Holder<'a>, Reverse<u64>)>,
     /// Request that gives way first.
-    stalled: Option<StalledRequest<'a>>,
+    request: Option<EndingRequest<'a>>,
     /// Number of all connections.
     all: usize,
     /// Number of chosen connections that have not ended yet.
     leaving: usize,
 }
 
+/// Pace of a request that may end in favour of a client without a connection. The first in the order ends first.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum RequestPace {
+    /// The client of the request lost a connection as too slow lately. To other clients, the request gives way at once.
+    OfSlowClient,
+    /// The request has not moved for long, and gives way at once.
+    Stalled,
+    /// The request moves, and gives way to a client that has waited.
+    Moving,
+}
+
+impl RequestPace {
+    /// Returns the pace of a request under way; None for a request that does not end in favour of the newcomer.
+    fn of(
+        entry: &ConnectionEntry,
+        activity: Activity,
+        is_of_slow_client: bool,
+        newcomer: Newcomer,
+        standing: ClientStanding,
+    ) -> Option<RequestPace> {
+        let is_slow = standing == ClientStanding::Slow;
+        if entry.is_of_proxy {
+            // The client behind the proxy is not known, so a request that moves never ends.
+            let is_stalled = !is_slow && newcomer.is_stalled(Activity::Busy(activity.since_ms()));
+            is_stalled.then_some(RequestPace::Stalled)
+        } else if is_slow && matches!(activity, Activity::Busy(_)) {
+            // A slow client ends no request that waits for the server.
+            None
+        } else if is_of_slow_client && !is_slow {
+            Some(RequestPace::OfSlowClient)
+        } else if newcomer.is_stalled(activity) {
+            Some(RequestPace::Stalled)
+        } else {
+            let may_end = newcomer.may_end_moving(entry, standing);
+            may_end.then_some(RequestPace::Moving)
+        }
+    }
+}
+
 /// Request under way that may end in favour of a client without a connection.
 #[derive(Copy, Clone)]
-struct StalledRequest<'a> {
-    /// True if the client of the request lost a connection as too slow lately.
-    is_of_slow_client: bool,
-    /// Moment at which the request last moved.
-    since_ms: u64,
+struct EndingRequest<'a> {
+    pace: RequestPace,
+    activity: Activity,
     entry: &'a Arc<ConnectionEntry>,
 }
 
-impl StalledRequest<'_> {
-    /// Returns the key by which the request is found: requests of slow clients first, then those without progress for
+impl EndingRequest<'_> {
+    /// Returns the key by which the request is found: by the pace, and between equals the request without progress for
     /// longest.
-    fn key(&self) -> (bool, u64) {
-        (!self.is_of_slow_client, self.since_ms)
+    fn key(&self) -> (RequestPace, u64) {
+        (self.pace, self.activity.pack())
     }
 
     /// Returns the connection of the request if `ends` is true.

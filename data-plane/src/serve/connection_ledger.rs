@@ -116,15 +116,19 @@ impl ConnectionLedger {
     ///   small clients would lose idle connections instead. The rule holds for a holder of more than
     ///   three quarters of all connections, and for a holder of more than an eighth if the small holder
     ///   has far less. Below an eighth a request is worth more than an idle connection.
-    /// - Where all holders have few connections and none is idle, the request that has not moved for longest
-    ///   ends in favour of a client without a connection, if the request has not moved for a second, or if the
-    ///   newcomer has waited for a while. Otherwise many clients with a hanging request each would keep all
-    ///   newcomers out.
+    /// - Where all holders have few connections and none is idle, a request without progress ends in favour of a client
+    ///   without a connection: one that waits for its client after a second, and one that waits for the server after
+    ///   10 s. Otherwise many clients with a hanging request each would keep all newcomers out.
+    /// - A newcomer that has waited for a while also takes a connection with recent activity: first one between two
+    ///   requests, since no response is lost, then the request that has not moved for longest. A client that got a
+    ///   connection lately waits for longer, and takes only old connections.
     /// - A client that lost a connection as too slow lately loses a request at once to a client that did not. Such
     ///   a client takes only connections without activity for a second, and no request that waits for the server.
-    /// - The only connection of a client that was idle for less than a quarter of a second, or is in its handshake for less
-    ///   than a second, is likely part of a page load. It ends only where no request is under way, in favour of a client
-    ///   that has waited for a while.
+    /// - The only connection of a client that was opened lately, and was idle for less than a quarter of a second, or is in
+    ///   its handshake for less than a second, is likely part of a page load. It ends only in favour of a client that has
+    ///   waited for a while.
+    /// - A request of a trusted proxy ends only if it has not moved for 10 s. Otherwise clients of the proxy with a hanging
+    ///   request each would keep all other clients out.
     pub(crate) fn choose(&self, shortage: Shortage) -> Vec<Arc<ConnectionEntry>> {
         let mut holders = self.lock();
         if let Some(newcomer) = shortage.newcomer() {
@@ -135,6 +139,14 @@ impl ConnectionLedger {
             entry.choose();
         }
         chosen
+    }
+
+    /// Returns the standing of `client` among clients that hold equally much.
+    #[cfg(feature = "http3")]
+    pub(crate) fn standing(&self, client: ClientNetwork, now_ms: u64) -> ClientStanding {
+        let mut holders = self.lock();
+        holders.history.advance(now_ms);
+        holders.history.standing(client)
     }
 
     /// Returns true if `client` lost a connection as too slow lately.
@@ -152,10 +164,11 @@ impl ConnectionLedger {
     }
 
     /// Records that a chosen connection ends in favour of another client. The client of the connection was too slow if it has
-    /// few connections, and only the client could have made the request move. A client with many connections was chosen for
-    /// their number.
-    pub(crate) fn record_eviction(&self, entry: &ConnectionEntry) {
-        if matches!(entry.chosen_activity(), Activity::AwaitsClient(_)) {
+    /// few connections, only the client could have made the request move, and the client has moved less than the minimum rate: it
+    /// has taken and sent `transferred` bytes. A client with many connections was chosen for their number.
+    pub(crate) fn record_eviction(&self, entry: &ConnectionEntry, transferred: u64, now_ms: u64) {
+        let awaits_client = matches!(entry.chosen_activity(), Activity::AwaitsClient(_));
+        if awaits_client && entry.is_slow(transferred, now_ms) {
             let mut holders = self.lock();
             if holders.held_by(entry.client) <= FEW_CONNECTIONS_MAX {
                 holders.history.record_slow(entry.client);
@@ -193,8 +206,9 @@ impl ConnectionLedger {
     }
 
     /// Returns the positions of the clients in the order in which they are served: clients that were too slow lately go last;
-    /// otherwise the client with the fewest connections goes first, and between equals the client that got a connection
-    /// longest ago. The first position goes first between equals.
+    /// otherwise the client with the fewest connections goes first, then the client that has held its latest connections for
+    /// the shorter time, and between equals the client that got a connection longest ago. The first position goes first
+    /// between equals.
     pub(crate) fn service_order(&self, clients: impl Iterator<Item = ClientNetwork>) -> Vec<usize> {
         let holders = self.lock();
         let large = holders.large();
@@ -232,6 +246,8 @@ impl Drop for ConnectionEntryGuard {
             return;
         };
         holders.wide.change(self.entry.client, |held| *held -= 1);
+        let opened_ms = self.entry.opened_ms();
+        holders.history.record_use(self.entry.client, opened_ms);
         let entries = held.get_mut();
         let position = self.entry.position.load(Relaxed);
         entries.swap_remove(position);

@@ -59,6 +59,10 @@ struct ConnectionRow {
     progress_from: u64,
     /// Acknowledged bytes used up by pauses of the client.
     paused: u64,
+    /// Bytes that the client had acknowledged when they last showed progress with a response that waits for the client,
+    /// and the moment. Noted only while all connections are taken.
+    acknowledged: u64,
+    acknowledged_ms: u64,
 }
 
 /// Value of [`ConnectionRow::progress_from`] before the kernel was asked for the bytes acknowledged by
@@ -92,7 +96,7 @@ impl ConnectionRow {
     /// Asks the kernel for the total number of bytes acknowledged by the client.
     fn acknowledged(&self) -> u64 {
         let socket = self.socket.as_ref();
-        socket.map_or(0, |it| sys::acknowledged(it.as_fd()))
+        socket.map_or(0, |it| sys::peer_bytes(it.as_fd()).acknowledged)
     }
 
     /// Returns true if the client has acknowledged the minimum progress of a response since the response
@@ -151,6 +155,8 @@ impl ConnectionTable {
             since_ms: 0,
             progress_from: 0,
             paused: 0,
+            acknowledged: 0,
+            acknowledged_ms: 0,
         };
         match self.rows.get_mut(index) {
             Some(free) => *free = row,
@@ -210,6 +216,20 @@ impl ConnectionTable {
         ended
     }
 
+    /// Records in the ledger of connections that clients take their responses. The kernel's buffers are so large that the
+    /// socket of a client with 50 KB/s becomes writable every 4 s.
+    pub(super) fn note_acknowledged(&mut self, now_ms: u64) {
+        let rows = self.rows.iter_mut();
+        for row in rows.filter(|row| row.phase == ConnectionPhase::Write) {
+            let acknowledged = row.acknowledged();
+            if acknowledged >= row.acknowledged + limits::CLIENT_PROGRESS_BYTES_MIN {
+                row.acknowledged = acknowledged;
+                row.acknowledged_ms = now_ms;
+                row.stand(Activity::AwaitsClient(now_ms));
+            }
+        }
+    }
+
     /// Returns true if the connection in the row is idle, with a deadline before `deadline_ms`.
     pub(super) fn is_idle_until(&self, index: usize, deadline_ms: u64) -> bool {
         let row = self.rows.get(index);
@@ -239,6 +259,14 @@ impl ConnectionTable {
             .get(index)
             .and_then(|row| row.ledger_entry.as_ref());
         ledger_entry.is_some_and(|own| Arc::ptr_eq(own.entry(), entry)) && entry.is_evicted()
+    }
+
+    /// Returns the number of bytes that the client in the row has taken and sent.
+    pub(super) fn transferred(&self, index: usize) -> u64 {
+        let bytes = self
+            .socket(index)
+            .map(|socket| sys::peer_bytes(socket.as_fd()));
+        bytes.map_or(0, |bytes| bytes.acknowledged + bytes.received)
     }
 
     /// Makes the task of an evicted connection end the connection. Returns false if no connection is in the
@@ -326,6 +354,11 @@ impl ConnectionTable {
             row.since_ms + patience.as_millis() as u64 + (seen - row.progress_from) * 1_000 / rate;
     }
 
+    /// Records the activity of the connection in the ledger of connections.
+    pub(super) fn set_activity(&self, index: usize, activity: Activity) {
+        self.rows[index].stand(activity);
+    }
+
     /// Sets the deadline of a lingering close. The client has been idle since the beginning of the close, whatever
     /// it sends, so that the connection gives way to other connections.
     pub(super) fn set_linger_deadline(&mut self, index: usize, deadline_ms: u64) {
@@ -350,7 +383,12 @@ impl ConnectionTable {
     ) {
         let row = &mut self.rows[index];
         row.phase = phase;
-        row.stand(standing);
+        row.stand(match standing {
+            Activity::AwaitsClient(since_ms) => {
+                Activity::AwaitsClient(since_ms.max(row.acknowledged_ms))
+            }
+            standing => standing,
+        });
         if row.deadline_ms != deadline_ms {
             row.progress_from = NOT_ASKED;
         }
@@ -448,7 +486,7 @@ mod tests {
                 self.client.read_exact(&mut part).unwrap();
                 self.taken += part.len() as u64;
             }
-            while sys::acknowledged(self.server.as_fd()) < self.taken {
+            while sys::peer_bytes(self.server.as_fd()).acknowledged < self.taken {
                 std::thread::yield_now();
             }
         }
@@ -467,6 +505,29 @@ mod tests {
         let mut response = WaitingResponse::after(0);
         assert!(response.is_open_at(STALL_MS - 1));
         assert!(!response.is_open_at(STALL_MS));
+    }
+
+    #[test]
+    fn acknowledged_bytes_are_progress_in_the_ledger() {
+        let mut response = WaitingResponse::after(4_096);
+        let standing = |response: &WaitingResponse| {
+            let entry = response.table.rows[0].ledger_entry.as_ref();
+            entry.unwrap().entry().standing()
+        };
+        response.table.note_acknowledged(1_000);
+        assert_eq!(standing(&response), Activity::AwaitsClient(1_000));
+        response.table.note_acknowledged(1_500);
+        assert_eq!(standing(&response), Activity::AwaitsClient(1_000));
+        response.take(4_096);
+        response.table.note_acknowledged(2_000);
+        assert_eq!(standing(&response), Activity::AwaitsClient(2_000));
+        // A connection with several requests knows only when it last wrote to the socket.
+        let phase = ConnectionPhase::Write;
+        let since = Activity::AwaitsClient(700);
+        let table = &mut response.table;
+        table.wake_at(0, phase, 60_000, since, Waker::noop());
+        assert_eq!(standing(&response), Activity::AwaitsClient(2_000));
+        assert_eq!(response.table.transferred(0), 8_192);
     }
 
     #[test]

@@ -308,6 +308,11 @@ impl WorkerContext {
         self.connections.borrow().is_chosen(row, entry)
     }
 
+    /// See [`ConnectionTable::transferred`].
+    pub(super) fn transferred(&self, row: usize) -> u64 {
+        self.connections.borrow().transferred(row)
+    }
+
     /// Makes the task of an evicted connection end the connection. Returns false if no connection is in the
     /// row.
     pub(super) fn end_evicted(&self, row: usize) -> bool {
@@ -337,6 +342,11 @@ impl WorkerContext {
     pub(super) fn linger_until(&self, row: usize, deadline_ms: u64) {
         let mut connections = self.connections.borrow_mut();
         connections.set_linger_deadline(row, deadline_ms);
+    }
+
+    /// See [`ConnectionTable::set_activity`].
+    pub(super) fn set_activity(&self, row: usize, activity: Activity) {
+        self.connections.borrow().set_activity(row, activity);
     }
 
     /// See [`ConnectionTable::set_busy`].
@@ -381,7 +391,11 @@ impl WorkerContext {
     /// Ends connections past their deadlines, and counts late connections.
     pub(super) fn end_expired(&self) {
         let now_ms = self.clock.millis();
-        let stall_ms = u64::from(self.world.borrow().limits.write_stall_seconds) * 1_000;
+        let limits = &self.world.borrow().limits;
+        if self.shared.open.load(Ordering::Relaxed) >= limits.connections {
+            self.connections.borrow_mut().note_acknowledged(now_ms);
+        }
+        let stall_ms = u64::from(limits.write_stall_seconds) * 1_000;
         let ended = self.connections.borrow_mut().expire(now_ms, stall_ms);
         self.stats.deadlines.add(ended);
     }

@@ -254,7 +254,9 @@ impl Sessions {
         if !self.context.is_chosen(row, entry) {
             return Eviction::None;
         }
-        self.context.shared.ledger.record_eviction(entry);
+        let (transferred, now_ms) = (self.context.transferred(row), self.context.clock.millis());
+        let ledger = &self.context.shared.ledger;
+        ledger.record_eviction(entry, transferred, now_ms);
         let eviction = match self.take_parked(row) {
             Some(mut session) => {
                 session.close();

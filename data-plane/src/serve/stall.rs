@@ -1,7 +1,8 @@
-//! Time for which a client has held up a response. A response makes progress only by a minimum of bytes,
+//! Time for which a client has held up a response, and time for which a request has not moved. A response makes progress only by a minimum of bytes,
 //! so a client that grants 1 byte at a time gains no time.
 
 use crate::limits::RESPONSE_PROGRESS_BYTES_MIN;
+use crate::serve::connection_entry::Activity;
 
 /// Stall clock of one response, or of all responses of a connection together.
 #[derive(Copy, Clone, Default)]
@@ -39,9 +40,48 @@ impl StallClock {
     }
 }
 
+/// Moment at which a request under way last moved. Bytes that belong to no request, such as a PING, move nothing.
+#[derive(Copy, Clone, Default)]
+pub(super) struct ProgressClock {
+    since_ms: u64,
+    /// Count of the moved bytes, and whether only the client could move the request.
+    count: u64,
+    awaits_client: bool,
+}
+
+impl ProgressClock {
+    /// Records the count of moved bytes, and returns the activity of the connection. The clock restarts with the wait for the
+    /// other side.
+    pub(super) fn note(&mut self, awaits_client: bool, count: u64, now_ms: u64) -> Activity {
+        if self.since_ms == 0 || (awaits_client, count) != (self.awaits_client, self.count) {
+            *self = ProgressClock {
+                since_ms: now_ms,
+                count,
+                awaits_client,
+            };
+        }
+        if awaits_client {
+            Activity::AwaitsClient(self.since_ms)
+        } else {
+            Activity::Busy(self.since_ms)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_moved_bytes_and_the_other_side_restart_the_progress() {
+        let mut progress = ProgressClock::default();
+        assert_eq!(progress.note(false, 0, 10), Activity::Busy(10));
+        assert_eq!(progress.note(false, 0, 2_000), Activity::Busy(10));
+        assert_eq!(progress.note(false, 1, 3_000), Activity::Busy(3_000));
+        assert_eq!(progress.note(true, 1, 9_000), Activity::AwaitsClient(9_000));
+        assert_eq!(progress.note(true, 1, 9_900), Activity::AwaitsClient(9_000));
+        assert_eq!(progress.note(false, 1, 9_990), Activity::Busy(9_990));
+    }
 
     #[test]
     fn single_bytes_are_no_progress() {

@@ -47,9 +47,19 @@ impl Scene {
     }
 
     fn open_of(&mut self, client: ClientNetwork, standing: Activity) -> ConnectionEntryGuard {
+        self.open_at(0, client, standing)
+    }
+
+    /// Opens a TCP connection of the client at `opened_ms`.
+    fn open_at(
+        &mut self,
+        opened_ms: u64,
+        client: ClientNetwork,
+        standing: Activity,
+    ) -> ConnectionEntryGuard {
         self.rows += 1;
         let owner = ConnectionOwner::Row(self.orders.clone(), self.rows);
-        let entered = self.ledger.enter(client, 0, owner, 0);
+        let entered = self.ledger.enter(client, 0, owner, opened_ms);
         let entered = entered.expect("no limit for each address");
         entered.set_activity(standing);
         entered
@@ -72,6 +82,7 @@ fn newcomer(client: ClientNetwork, since_ms: u64, now_ms: u64) -> Shortage {
         since_ms,
         now_ms,
         waiting: 0,
+        needs_descriptor: false,
     })
 }
 
@@ -250,8 +261,16 @@ fn a_connection_without_a_descriptor_is_not_chosen_for_lack_of_descriptors() {
     let task = ConnectionOwner::Task(Box::default());
     let _quic = ledger.enter(client(2), 0, task, 0);
     assert_eq!(ledger.choose(Shortage::Descriptors).len(), 0);
-    let wanted = newcomer(client(3), NOW_MS, NOW_MS);
-    assert_eq!(ledger.choose(wanted).len(), 1);
+    let mut wanted = Newcomer {
+        client: client(3),
+        since_ms: NOW_MS,
+        now_ms: NOW_MS,
+        waiting: 0,
+        needs_descriptor: true,
+    };
+    assert_eq!(ledger.choose(Shortage::Connections(wanted)).len(), 0);
+    wanted.needs_descriptor = false;
+    assert_eq!(ledger.choose(Shortage::Connections(wanted)).len(), 1);
 }
 
 #[test]
@@ -302,14 +321,14 @@ fn many_networks_with_few_requests_leave_room_for_a_newcomer() {
         let mut open = Vec::new();
         for nth in 0..networks {
             for part in 0..per_network {
-                open.push(scene.open_of(v6(nth, 0), Busy(u64::from(nth + part))));
+                open.push(scene.open_of(v6(nth, 0), AwaitsClient(u64::from(nth + part))));
             }
         }
         // A request that has just moved stays, until the newcomer has waited.
         let moved = u64::from(networks + per_network);
         assert_eq!(scene.chosen_at(client(1), 999), [], "{networks}");
         assert_eq!(scene.chosen_at(client(1), 1_000), [1], "{networks}");
-        open[0].set_activity(Busy(moved));
+        open[0].set_activity(AwaitsClient(moved));
         let waited = |ms| scene.ledger.choose(newcomer(client(1), 0, ms)).len();
         for entry in &open {
             entry.set_activity(Busy(2_000));
@@ -345,7 +364,7 @@ fn a_wide_network_with_many_clients_is_one_client() {
 /// Ends the chosen connections, as workers do.
 fn end(scene: &Scene, chosen: Vec<Arc<ConnectionEntry>>) {
     for entry in chosen {
-        scene.ledger.record_eviction(&entry);
+        scene.ledger.record_eviction(&entry, 0, 10_000);
     }
 }
 
@@ -413,26 +432,118 @@ fn only_a_wait_for_the_client_counts_as_slow() {
 #[test]
 fn a_page_load_keeps_its_connection_between_two_requests() {
     let (mut scene, others) = Scene::with_others();
-    let page = scene.open(10, Idle(9_800));
-    let upload = scene.open(11, AwaitsClient(9_990));
-    // A newcomer waits until the connection has been idle for 250 ms.
+    let page = scene.open_at(9_000, client(10), Idle(9_800));
+    // A newcomer waits until the connection has been idle for 250 ms, or until the page should be loaded.
     assert_eq!(scene.chosen_at(client(1), 10_049), []);
-    // After its wait, it ends a request before the connection.
+    let endings = [(9_800, 10_050), (10_999, 11_000)];
+    for (idle_ms, now_ms) in endings {
+        page.set_activity(Idle(idle_ms));
+        assert_eq!(scene.chosen_at(client(1), now_ms - 1), [], "{now_ms}");
+        assert_eq!(scene.chosen_at(client(1), now_ms), [5], "{now_ms}");
+        page.set_activity(Idle(idle_ms + 1));
+        assert!(!page.entry().is_evicted());
+    }
+    page.set_activity(Idle(9_950));
+    // A stalled request ends before the connection, also for a newcomer that has waited.
     let waited = newcomer(client(1), 8_000, 10_000);
+    let stalled = scene.open(11, AwaitsClient(9_000));
     assert_eq!(rows(scene.ledger.choose(waited)), [6]);
-    assert_eq!(rows(scene.ledger.choose(waited)), []);
-    drop((others, upload));
-    let _idle: Vec<_> = (20..24).map(|nth| scene.open(nth, Idle(9_950))).collect();
-    // Without a request under way, a client that waits gets the connection in any case.
+    drop(stalled);
+    // A request that moves ends after the connection, which loses no response.
+    let moving = scene.open(11, AwaitsClient(9_990));
     assert_eq!(rows(scene.ledger.choose(waited)), [5]);
-    page.set_activity(Idle(9_999));
+    page.set_activity(Idle(9_951));
     assert!(!page.entry().is_evicted());
-    assert_eq!(scene.chosen_at(client(1), 10_199), []);
+    drop((others, moving));
     // A slow client waits for longer.
     scene.ledger.lock().history.record_slow(client(30));
-    assert_eq!(scene.chosen_at(client(30), 10_949), []);
-    assert_eq!(scene.chosen_at(client(1), 10_200).len(), 1);
-    assert_eq!(scene.chosen_at(client(30), 10_950).len(), 1);
+    assert_eq!(scene.chosen_at(client(30), 10_950), []);
+    assert_eq!(scene.chosen_at(client(30), 10_951).len(), 1);
+}
+
+#[test]
+fn a_request_that_waits_for_the_server_has_ten_seconds() {
+    let mut scene = Scene::new();
+    let open = (100..104).map(|nth| scene.open_at(8_000, client(nth), Busy(20_000)));
+    let _others: Vec<_> = open.collect();
+    let script = scene.open_at(1_000, client(10), Busy(2_000));
+    assert_eq!(scene.chosen_at(client(1), 11_999), []);
+    // A client that got a connection lately waits for as long, and ends no request of a younger connection.
+    let ledger = scene.ledger.clone();
+    ledger.record_grant(client(2), 2_000);
+    assert!(ledger.choose(newcomer(client(2), 0, 10_999)).is_empty());
+    assert_eq!(ledger.choose(newcomer(client(2), 0, 11_000)).len(), 1);
+    script.set_activity(Busy(2_001));
+    assert!(!script.entry().is_evicted());
+    assert!(ledger.choose(newcomer(client(2), 1_001, 11_000)).is_empty());
+    // A newcomer waits for 2 s.
+    assert!(ledger.choose(newcomer(client(1), 9_001, 11_000)).is_empty());
+    assert_eq!(ledger.choose(newcomer(client(1), 9_000, 11_000)).len(), 1);
+    script.set_activity(Busy(2_000));
+    assert!(!script.entry().is_evicted());
+    assert_eq!(scene.chosen_at(client(1), 12_000), [5]);
+}
+
+#[test]
+fn a_client_that_used_its_connections_for_long_goes_after_others() {
+    let mut scene = Scene::new();
+    let _other = scene.open(5, Busy(0));
+    let ledger = scene.ledger.clone();
+    for (last, opened_ms, closed_ms) in [(1, 1_000, 2_000), (3, 2_000, 3_100), (2, 3_000, 9_000)] {
+        ledger.record_grant(client(last), opened_ms);
+        let open = scene.open_at(opened_ms, client(last), Busy(opened_ms));
+        ledger.lock().history.advance(closed_ms);
+        drop(open);
+    }
+    // The grants of 1 and 3 are older than that of 4, which has used nothing yet.
+    ledger.record_grant(client(4), 9_500);
+    let order = ledger.service_order([2, 3, 1, 4].into_iter().map(client));
+    assert_eq!(order, [3, 2, 1, 0]);
+    assert_eq!(
+        ledger.last_in_line([3, 2, 1].into_iter().map(client)),
+        Some(1)
+    );
+}
+
+#[test]
+fn a_client_that_moved_much_is_not_slow() {
+    let scene = &mut Scene::new();
+    let upload = scene.open_at(0, client(10), AwaitsClient(9_990));
+    let ledger = &scene.ledger;
+    for (transferred, is_slow) in [(320 * 1_024, false), (320 * 1_024 - 1, true)] {
+        upload.set_activity(AwaitsClient(9_990));
+        assert_eq!(ledger.choose(newcomer(client(1), 8_000, 10_000)).len(), 1);
+        ledger.record_eviction(upload.entry(), transferred, 10_000);
+        assert_eq!(ledger.is_slow(client(10), 10_000), is_slow, "{transferred}");
+        upload.set_activity(AwaitsClient(9_991));
+        assert!(!upload.entry().is_evicted());
+    }
+}
+
+#[test]
+fn stalled_requests_of_a_proxy_do_not_keep_newcomers_out() {
+    let scene = Scene::new();
+    let proxy = client(9);
+    let owner = |row| ConnectionOwner::Row(scene.orders.clone(), row);
+    let open: Vec<_> = (0..4)
+        .map(|row| scene.ledger.enter_proxy(proxy, owner(row), 0))
+        .collect();
+    for entry in &open {
+        entry.set_activity(AwaitsClient(500));
+    }
+    for newcomer in [client(1), proxy] {
+        assert_eq!(scene.chosen_at(newcomer, 10_499), []);
+        assert_eq!(scene.chosen_at(newcomer, 10_500).len(), 1);
+        for entry in &open {
+            entry.set_activity(Busy(501));
+            assert!(!entry.entry().is_evicted());
+            entry.set_activity(Busy(500));
+        }
+    }
+    // A neighbour in the network of the proxy is no proxy.
+    let mut scene = scene;
+    let _neighbour = scene.open(9, AwaitsClient(8_000));
+    assert_eq!(scene.chosen_at(client(1), 9_000), [1]);
 }
 
 #[test]
@@ -446,6 +557,7 @@ fn the_more_clients_wait_the_more_requests_end_at_once() {
                 since_ms: 0,
                 now_ms: 9_000,
                 waiting,
+                needs_descriptor: false,
             };
             scene.ledger.choose(Shortage::Connections(newcomer)).len()
         });

@@ -24,7 +24,7 @@ use crate::serve::response_head::{content_length, is_without_content};
 use crate::serve::send_memory::{
     reserve_socket, reserve_socket_again, reserve_whole, unsent_bytes_max,
 };
-use crate::serve::stall::StallClock;
+use crate::serve::stall::{ProgressClock, StallClock};
 use crate::serve::tunnel::opens_tunnel;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -57,6 +57,7 @@ struct H1CallDriver<'c> {
     out: OutBuffer,
     sent: u64,
     stall: StallClock,
+    progress: ProgressClock,
     status: Status,
     /// The treatment of the connection after the response, as announced in the head; a later event may
     /// force another treatment.
@@ -78,6 +79,7 @@ pub(in crate::serve) async fn run(connection: &mut Connection, call: Box<H1Call>
         out: OutBuffer::default(),
         sent: 0,
         stall: StallClock::default(),
+        progress: ProgressClock::default(),
         // The status of a client that leaves before the response begins.
         status: Status::CLIENT_LEFT,
         after: AfterResponse::Close,
@@ -150,13 +152,19 @@ impl H1CallDriver<'_> {
             }
             return;
         }
+        let slot = self.connection.slot;
+        let seen = self.call.upload.as_ref().map_or(0, |upload| upload.seen);
         match &self.call.upload {
             Some(upload) if self.wants_body => {
-                let patience = upload.writer.patience();
-                context.phase_body(self.connection.slot, upload.seen, patience);
+                context.phase_body(slot, seen, upload.writer.patience());
             }
-            _ => context.phase(self.connection.slot, ConnectionPhase::Busy),
+            _ => context.phase(slot, ConnectionPhase::Busy),
         }
+        // Bytes behind the request, and other wake-ups, move nothing.
+        let moved = self.sent + seen;
+        let now_ms = context.clock.millis();
+        let activity = self.progress.note(self.wants_body, moved, now_ms);
+        context.set_activity(slot, activity);
     }
 
     /// Transfers the request body; ready only if the connection cannot continue.

@@ -8,6 +8,7 @@ use crate::handler::LocalBoxFuture;
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::limits;
 use crate::serve::connection::{AfterResponse, Connection};
+use crate::serve::connection_entry::Activity;
 use crate::serve::connection_table::ConnectionPhase;
 use crate::serve::h1::out_buffer::OutBuffer;
 use crate::serve::stall::StallClock;
@@ -288,7 +289,10 @@ impl H1Tunnel {
         match has_unsent_bytes {
             true if begins => context.phase(connection.slot, ConnectionPhase::Write),
             true => {}
-            false => context.phase(connection.slot, ConnectionPhase::Busy),
+            false => {
+                context.phase(connection.slot, ConnectionPhase::Busy);
+                context.set_activity(connection.slot, Activity::Busy(self.moved_ms));
+            }
         }
     }
 

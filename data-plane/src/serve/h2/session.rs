@@ -15,7 +15,7 @@ use crate::serve::context::WorkerContext;
 use crate::serve::h2::exchange::{H2Exchange, H2ExchangeState, RedispatchedRequest};
 use crate::serve::request_ledger::{ConnectionAccount, RequestReservation, ShedOrder};
 use crate::serve::response_body::BodyFill;
-use crate::serve::stall::StallClock;
+use crate::serve::stall::{ProgressClock, StallClock};
 use crate::site::VariantResponse;
 use base::client_network::ClientNetwork;
 use std::future::poll_fn;
@@ -52,6 +52,8 @@ pub(super) struct H2Session<'c> {
     /// Stall clock of the connection's flow-control window, and the total of bytes of all bodies.
     pub(super) window_stall: StallClock,
     pub(super) body_bytes: u64,
+    /// Progress of all requests together.
+    pub(super) progress: ProgressClock,
     /// Stream with the memory of the socket in its reservation.
     pub(super) socket_holder: Option<u32>,
     /// Start of an unfinished frame or header block, or of the wait for the client's preface, in
@@ -103,6 +105,7 @@ pub(in crate::serve) async fn run(on: &mut Connection) -> AfterResponse {
         socket_bytes: 0,
         window_stall: StallClock::default(),
         body_bytes: 0,
+        progress: ProgressClock::default(),
         socket_holder: None,
         begun_ms: Some(context.clock.millis()),
         idle_ms: context.clock.millis(),

@@ -24,11 +24,10 @@ impl H2Session<'_> {
         let standing = if is_answered && self.socket_stall.since_ms().is_none() {
             Activity::Idle(self.idle_ms)
         } else {
+            let awaits_client = matches!(phase, ConnectionPhase::Body | ConnectionPhase::Write);
             let now_ms = self.context.clock.millis();
-            match phase {
-                ConnectionPhase::Body | ConnectionPhase::Write => Activity::AwaitsClient(now_ms),
-                _ => Activity::Busy(now_ms),
-            }
+            let moved = self.moved();
+            self.progress.note(awaits_client, moved, now_ms)
         };
         self.context
             .wake_at(self.connection.slot, phase, at_ms, standing, cx.waker());
@@ -43,6 +42,18 @@ impl H2Session<'_> {
             self.h2.goaway(H2ErrorCode::NO_ERROR, "");
             self.stage = H2ShutdownStage::Over(AfterResponse::Close);
         }
+    }
+
+    /// Returns a number that changes when a request begins, or when a part of a body moves.
+    fn moved(&mut self) -> u64 {
+        let of_stream = |stream: &H2Stream<Box<H2Exchange>>| {
+            let seen = match &stream.work.state {
+                H2ExchangeState::Call(call) => call.seen,
+                _ => 0,
+            };
+            u64::from(stream.id) + seen
+        };
+        self.body_bytes + self.h2.streams().iter().map(of_stream).sum::<u64>()
     }
 
     /// Records the responses that wait only for the client. Returns true if every request has its complete response,

@@ -2,7 +2,7 @@
 
 use base::fair_share::ClientHoldings;
 use quinn::{Endpoint, Incoming};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,6 +40,8 @@ pub(crate) struct H3Context {
     pub(super) taken: Arc<AtomicUsize>,
     /// Bytes above `H3_UNACKNOWLEDGED_BYTES_MIN` that the send windows of connections allow, by client.
     pub(super) windows: RefCell<ClientHoldings>,
+    /// Number of new connections that wait while all connections are taken.
+    pub(super) waiting: Cell<usize>,
     /// Notified when connections must check whether to go on: a drain has begun, or HTTP/3 was switched
     /// off.
     pub(super) told: Notify,

@@ -1,6 +1,7 @@
 //! QUIC endpoints: sockets, configuration, and the assignment of new connections to workers.
 
 use crate::limits;
+use crate::serve::accept::ACCEPT_PAUSE;
 use crate::serve::connection_entry::{ConnectionOwner, Newcomer, Shortage};
 use crate::serve::context::WorkerContext;
 use crate::serve::h3::connection;
@@ -9,6 +10,7 @@ use crate::serve::h3::socket::QuicSocket;
 use crate::serve::sessions::{Eviction, Sessions};
 use crate::tls;
 use aws_lc_rs::{hkdf, hmac};
+use base::client_history::ClientStanding;
 use base::client_network::ClientNetwork;
 use base::task::spawn_local;
 use quinn::crypto::rustls::QuicServerConfig;
@@ -182,41 +184,80 @@ impl Sessions {
             }
             return None;
         }
-        let now_ms = self.context.clock.millis();
-        let newcomer = Newcomer {
-            client: ClientNetwork::from(incoming.remote_address().ip()),
-            since_ms: now_ms,
-            now_ms,
-            waiting: 0,
-        };
-        match is_full.then(|| self.make_room(Shortage::Connections(newcomer))) {
-            None | Some(Eviction::Now) => Some(incoming),
-            Some(Eviction::Soon) => {
-                spawn_local(self.clone().assign_later(incoming));
-                None
-            }
-            Some(Eviction::None) => {
-                incoming.refuse();
-                None
-            }
+        if !is_full {
+            return Some(incoming);
         }
+        let client = ClientNetwork::from(incoming.remote_address().ip());
+        let now_ms = self.context.clock.millis();
+        let ledger = &self.context.shared.ledger;
+        match self.make_room_for(client, now_ms) {
+            Eviction::Now => {
+                ledger.record_grant(client, now_ms);
+                return Some(incoming);
+            }
+            Eviction::Soon => spawn_local(self.clone().assign_later(incoming, client, None)),
+            Eviction::None if self.may_wait(client, now_ms) => {
+                spawn_local(self.clone().assign_later(incoming, client, Some(now_ms)));
+            }
+            Eviction::None => incoming.refuse(),
+        }
+        None
     }
 
-    /// Assigns the connection to a worker once a connection chosen for eviction has closed.
-    async fn assign_later(self: Rc<Self>, incoming: Incoming) {
-        let patience = Duration::from_millis(limits::H3_ADMISSION_WAIT_MILLISECONDS_MAX);
+    /// Gives up a connection of any worker for a client that has waited since `since_ms`.
+    fn make_room_for(&self, client: ClientNetwork, since_ms: u64) -> Eviction {
+        self.make_room(Shortage::Connections(Newcomer {
+            client,
+            since_ms,
+            now_ms: self.context.clock.millis(),
+            waiting: self.context.h3.waiting.get(),
+            needs_descriptor: false,
+        }))
+    }
+
+    /// Returns true if a connection may wait until another connection has moved for long enough.
+    fn may_wait(&self, client: ClientNetwork, now_ms: u64) -> bool {
+        let standing = self.context.shared.ledger.standing(client, now_ms);
+        let waiting = self.context.h3.waiting.get();
+        standing == ClientStanding::New && waiting < limits::H3_NEWCOMERS_WAITING_MAX
+    }
+
+    /// Assigns the connection to a worker once another connection has closed. A client that waits since `since_ms` tries
+    /// again and again to make room; otherwise a connection was already chosen for eviction.
+    async fn assign_later(
+        self: Rc<Self>,
+        incoming: Incoming,
+        client: ClientNetwork,
+        since_ms: Option<u64>,
+    ) {
+        let waiting = &self.context.h3.waiting;
+        waiting.set(waiting.get() + 1);
+        let patience = Duration::from_millis(match since_ms {
+            Some(_) => limits::H3_NEWCOMER_WAIT_MILLISECONDS_MAX,
+            None => limits::H3_ADMISSION_WAIT_MILLISECONDS_MAX,
+        });
+        let ledger = &self.context.shared.ledger;
         let has_room = timeout(patience, async {
             loop {
-                let room = self.context.shared.ledger.connection_closed();
+                let room = ledger.connection_closed();
                 if !self.context.is_full() {
                     return;
                 }
-                room.await;
+                if timeout(ACCEPT_PAUSE, room).await.is_err()
+                    && let Some(since_ms) = since_ms
+                {
+                    self.context.clock.tick();
+                    self.make_room_for(client, since_ms);
+                }
             }
         });
-        match has_room.await {
-            Ok(()) => self.context.shared.quic.assign(incoming),
-            Err(_) => incoming.refuse(),
+        let has_room = has_room.await.is_ok();
+        waiting.set(waiting.get() - 1);
+        if has_room {
+            ledger.record_grant(client, self.context.clock.millis());
+            self.context.shared.quic.assign(incoming);
+        } else {
+            incoming.refuse();
         }
     }
 
