@@ -303,6 +303,13 @@ impl StreamCall {
         reader.is_some_and(|reader| reader.is_ready(cx))
     }
 
+    /// Returns true if only the end of the body is left to be sent, or the break of the body.
+    pub(super) fn is_at_end(&self) -> bool {
+        let download = self.download.as_ref();
+        let reader = download.and_then(|download| download.reader.as_ref());
+        reader.is_some_and(|reader| reader.unread() == 0 && reader.holds())
+    }
+
     /// Returns the rule that broke off the response, where known.
     pub(super) fn break_reason(&self) -> Option<Reject> {
         self.download.as_ref()?.reader.as_ref()?.break_reason()

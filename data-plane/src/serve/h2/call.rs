@@ -103,6 +103,7 @@ impl H2Session<'_> {
         // Time spent waiting for the handler does not count against the peer's minimum rate.
         call.note_wait(now_ms, cx);
         stream.ready = is_ready;
+        let is_at_end = is_ready && call.is_at_end();
         let client_ended = stream.remote == RemoteState::Ended;
         let is_over = call.is_download_over() && call.is_upload_over(client_ended, cx);
         for head in interim_heads {
@@ -127,6 +128,11 @@ impl H2Session<'_> {
         self.grant(id, &granted);
         if is_over {
             self.finish(id);
+            return true;
+        }
+        if is_at_end {
+            // A frame without content needs no window (RFC 9113 §6.9.1), and the client may open the windows no more.
+            self.fill_one(id, 0);
             return true;
         }
         // Further progress shows in the bytes filled into `out`.

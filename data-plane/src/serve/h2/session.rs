@@ -530,7 +530,7 @@ impl H2Session<'_> {
     }
 
     /// Adds one DATA frame of at most `bytes_max` bytes.
-    fn fill_one(&mut self, id: u32, bytes_max: usize) {
+    pub(super) fn fill_one(&mut self, id: u32, bytes_max: usize) {
         let context = self.context.clone();
         let at = self.h2.begin_data(id);
         // Taken out of `h2`, because the stream is borrowed from `h2` as well.
