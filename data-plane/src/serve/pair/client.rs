@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, socketpair, sockopt,
 };
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
 /// Client at the other end of a connection.
@@ -44,6 +45,19 @@ impl PairClient {
         let (server, client) = sockets();
         sockopt::set_socket_send_buffer_size(&server, NARROW_BYTES).expect("a socket");
         PairClient::over(pair, (server, client), false)
+    }
+
+    /// Opens a connection over TCP on loopback, where a client can tell a reset from an end. The network may be late, so
+    /// tests wait for the end by [`PairClient::receive_to_end`].
+    pub(in crate::serve) fn connect_tcp(pair: &Pair) -> PairClient {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let client = TcpStream::connect(address).expect("a connection");
+        let (server, _) = listener.accept().expect("a connection");
+        for socket in [&client, &server] {
+            socket.set_nonblocking(true).expect("a socket");
+        }
+        PairClient::over(pair, (server.into(), client.into()), false)
     }
 
     /// Opens a connection on the first of two connected sockets. The client has the second.
@@ -93,6 +107,17 @@ impl PairClient {
             }
             all.extend_from_slice(&bytes);
         }
+    }
+
+    /// Receives all bytes up to the end of the server's direction.
+    pub(in crate::serve) fn receive_to_end(&mut self) -> Vec<u8> {
+        let pair = self.pair.clone();
+        let mut all = Vec::new();
+        pair.settle_until(|| {
+            all.extend_from_slice(&self.take(usize::MAX));
+            self.end.is_some()
+        });
+        all
     }
 
     /// Receives at most `max` bytes that wait in the kernel, and lets the worker run.

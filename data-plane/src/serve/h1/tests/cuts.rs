@@ -1,7 +1,7 @@
 //! An exchange of HTTP/1.1 that is split or cut at every byte, compared with the whole exchange.
 
 use super::*;
-use crate::serve::pair::{PairCall, write_some};
+use crate::serve::pair::{PairCall, PairEnd, write_some};
 use wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
 
 /// Requests of several kinds on one connection, each with the end of its response.
@@ -184,6 +184,32 @@ fn a_response_that_the_handler_breaks_off_is_incomplete() {
             assert_eq!(response.is_complete, is_whole, "{at}");
             assert_eq!(response.content, CONTENT[..at]);
             assert!(client.end.is_some() && call.is_dropped(), "{at}");
+        }
+    }
+}
+
+#[test]
+fn only_a_complete_response_without_framing_ends_with_an_end() {
+    for is_complete in [false, true] {
+        let pair = Pair::new();
+        let mut client = PairClient::connect_tcp(&pair);
+        client.send(b"GET /call HTTP/1.0\r\nHost: a.test\r\n\r\n");
+        let mut call = None;
+        pair.settle_until(|| {
+            call = pair.next_call();
+            call.is_some()
+        });
+        let mut writer = call.expect("a call").stream(None);
+        write_some(&mut writer, CONTENT);
+        if is_complete {
+            writer.finish();
+            assert!(client.receive_to_end().ends_with(b"\r\n\r\n0123456789"));
+            assert_eq!(client.end, Some(PairEnd::Closed));
+        } else {
+            pair.settle();
+            drop(writer);
+            client.receive_to_end();
+            assert_eq!(client.end, Some(PairEnd::Reset));
         }
     }
 }

@@ -37,6 +37,9 @@ fn assert_broken_off_after(due_ms: u64, pair: &Pair) {
     assert_eq!(pair.context().stats.deadlines.value(), 1);
 }
 
+/// Time between two sweeps of a worker in milliseconds.
+const SWEEP_MS: u64 = 500;
+
 // ---- Idle ----
 
 #[test]
@@ -51,9 +54,13 @@ fn a_silent_connection_is_closed_after_the_idle_time() {
 #[test]
 fn the_sweep_of_the_worker_enforces_deadlines() {
     let (pair, mut client) = connected();
-    pair.advance_unswept(74_500);
+    // The deadline is no multiple of the time between two sweeps.
+    pair.advance_unswept(3_700);
+    client.send(MISSING);
+    client.receive();
+    pair.advance_unswept(74_999);
     assert!(client.hears_nothing());
-    pair.advance_unswept(1_000);
+    pair.advance_unswept(1 + SWEEP_MS);
     assert!(client.hears_the_end());
 }
 
@@ -285,16 +292,25 @@ fn a_few_bytes_of_a_response_gain_no_time() {
     assert_broken_off_after(1_000, &pair);
 }
 
+/// Takes `bytes` bytes, and calls `refill` after each part.
+fn take_quickly(client: &mut PairClient, bytes: usize, mut refill: impl FnMut()) {
+    let mut taken = 0;
+    while taken < bytes {
+        let part = client.take(8_192).len();
+        assert!(part > 0, "no further byte after {taken}");
+        taken += part;
+        refill();
+    }
+}
+
 #[test]
 fn a_client_that_takes_8_kib_gains_the_whole_time() {
     let (pair, mut client, _call, mut writer) = stalled();
     for _ in 0..3 {
         pair.advance(29_999);
-        let mut taken = 0;
-        while taken < 3 * 8_192 {
-            taken += client.take(8_192).len();
+        take_quickly(&mut client, 3 * 8_192, || {
             fill(&pair, &mut writer);
-        }
+        });
     }
     assert_broken_off_after(30_000, &pair);
 }

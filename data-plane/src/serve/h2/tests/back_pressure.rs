@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::limits::{PIPE_BYTES, READ_BUFFER_BYTES, UNSENT_BYTES_MAX};
+use std::task::{Context, Waker};
 
 /// Window of the server's connections.
 const CONNECTION_WINDOW: usize = 256 * 1024;
@@ -102,10 +103,11 @@ fn handlers_that_do_not_read_keep_the_window_of_the_connection_closed() {
     assert_eq!(frames, [expected]);
 }
 
-/// Ways in which a request with content ends before a handler has taken the content.
+/// Ways in which a request with content ends before its end was received.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum EarlyEnd {
     Answered,
+    TakenAndAnswered,
     StreamBegan,
     Failed,
     ClientReset,
@@ -118,6 +120,7 @@ enum EarlyEnd {
 fn the_window_of_the_connection_gets_back_what_no_handler_takes() {
     for end in [
         EarlyEnd::Answered,
+        EarlyEnd::TakenAndAnswered,
         EarlyEnd::StreamBegan,
         EarlyEnd::Failed,
         EarlyEnd::ClientReset,
@@ -142,6 +145,11 @@ fn the_window_of_the_connection_gets_back_what_no_handler_takes() {
             all -= bytes;
             match (end, &mut call) {
                 (EarlyEnd::Answered, Some(call)) => call.answer(b"early"),
+                (EarlyEnd::TakenAndAnswered, Some(call)) => {
+                    // The server learns of both at once.
+                    call.read(1 << 20);
+                    call.answer(b"early");
+                }
                 (EarlyEnd::StreamBegan, Some(call)) => {
                     let writer = call.stream(None);
                     pair.settle();
@@ -193,7 +201,67 @@ fn content_that_no_handler_takes_is_discarded_at_once_behind_the_response() {
     assert_eq!(client.receive()[0], status(3, 404));
 }
 
+#[test]
+fn the_window_stays_closed_for_content_that_a_handler_refuses_until_the_response() {
+    let (pair, mut client) = connected();
+    client.send(&head(1, "/call", false));
+    let mut call = pair.call();
+    // The handler takes no content.
+    call.request.body = crate::handler::pipe::pipe(1).1;
+    pair.settle();
+    let mut all = CONNECTION_WINDOW;
+    client.send(&data_frames(1, &[b'x'; WINDOW as usize], false));
+    let frames = client.receive();
+    all = all - WINDOW as usize + granted(&frames, 0);
+    assert_eq!(granted(&frames, 1), 0);
+    // The window of the connection stays open for other streams.
+    for id in [3, 5, 7, 9, 11] {
+        client.send(&head(id, "/call", false));
+        pair.call().request.body = crate::handler::pipe::pipe(1).1;
+        assert!(all >= WINDOW as usize, "{all}");
+        client.send(&data_frames(id, &[b'x'; WINDOW as usize], false));
+        all = all - WINDOW as usize + granted(&client.receive(), 0);
+    }
+    call.answer(b"early");
+    let frames = client.receive();
+    assert_eq!(bytes_of(&frames, 1), 5);
+    assert_eq!(granted(&frames, 1), WINDOW as usize);
+}
+
 // ---- Responses ----
+
+#[test]
+fn the_end_of_a_response_needs_no_window() {
+    for has_length in [false, true] {
+        let pair = Pair::new();
+        let mut client = H2Client::silent(&pair).greeted(WINDOW);
+        client.send(&head(1, "/call", true));
+        let mut call = pair.call();
+        let length = u64::from(WINDOW);
+        let mut writer = call.stream(has_length.then_some(length));
+        // Both windows are closed behind the last byte.
+        write_some(&mut writer, &[b'x'; WINDOW as usize]);
+        assert_eq!(bytes_of(&client.receive(), 1), WINDOW as usize);
+        writer.finish();
+        let (id, bytes, ended) = (1, 0, true);
+        assert_eq!(client.receive(), [Frame::Data { id, bytes, ended }]);
+        assert!(call.is_dropped());
+    }
+}
+
+#[test]
+fn the_break_of_a_response_needs_no_window() {
+    let (pair, mut client) = connected();
+    client.send(&head(1, "/call", true));
+    let mut call = pair.call();
+    let mut writer = call.stream(None);
+    write_some(&mut writer, &[b'x'; WINDOW as usize]);
+    assert_eq!(bytes_of(&client.receive(), 1), WINDOW as usize);
+    drop(writer);
+    let expected = stream_reset(1, H2ErrorCode::INTERNAL_ERROR);
+    assert_eq!(client.receive(), [expected]);
+    assert!(call.is_dropped());
+}
 
 #[test]
 fn a_response_takes_the_window_of_its_stream_and_no_more() {
@@ -211,7 +279,7 @@ fn a_response_takes_the_window_of_its_stream_and_no_more() {
     assert_eq!(client.receive(), [part(1, 499)]);
     client.send(&window(0, 1 << 20));
     assert!(client.hears_nothing());
-    client.send(&window(1, 2));
+    client.send(&window(1, 1));
     assert_eq!(bytes_of(&client.receive(), 1), 1);
     assert!(call.is_dropped());
 }
@@ -287,6 +355,25 @@ fn a_client_that_reads_nothing_bounds_the_bytes_of_the_handlers() {
     let held = written - client.client.unread();
     let pipes = writers.len() * PIPE_BYTES;
     assert!(held <= pipes + UNSENT_BYTES_MAX, "{held}");
+}
+
+#[test]
+fn windows_that_open_at_once_move_no_more_bytes_than_the_buffer_holds() {
+    let pair = Pair::new();
+    let client = H2Client::over(PairClient::connect_narrow(&pair)).greeted(0);
+    let mut writers = Vec::new();
+    for id in [1, 3, 5, 7] {
+        client.send(&head(id, "/call", true));
+        let mut writer = pair.call().stream(None);
+        assert_eq!(fill(&pair, &mut writer), PIPE_BYTES);
+        writers.push(writer);
+    }
+    client.send(&[window(0, 1 << 24), greeting(1 << 20)[24..].to_vec()].concat());
+    let mut noop = Context::from_waker(Waker::noop());
+    let held = writers.iter_mut().map(|writer| writer.held(&mut noop));
+    let left: usize = held.map(|held| held.expect("a reader")).sum();
+    let moved = 4 * PIPE_BYTES - left;
+    assert!(moved > 0 && moved <= client.client.unread() + UNSENT_BYTES_MAX);
 }
 
 #[test]
