@@ -6,7 +6,9 @@
 //! a provider would be enough to keep all of them waiting.
 
 use crate::client_network::ClientNetwork;
-use crate::limits::{SERVED_CLIENTS_MAX, SERVED_MILLISECONDS, SLOW_CLIENT_MILLISECONDS};
+use crate::limits::{
+    PLACE_USE_MILLISECONDS_MIN, SERVED_CLIENTS_MAX, SERVED_MILLISECONDS, SLOW_CLIENT_MILLISECONDS,
+};
 use crate::marks::MarkTable;
 use std::collections::HashMap;
 
@@ -67,7 +69,8 @@ impl ClientHistory {
     /// effect.
     pub fn record_use(&mut self, client: ClientNetwork, taken_ms: u64) {
         if let Some(grant) = self.served.get_mut(&client) {
-            grant.used_ms += self.now_ms.saturating_sub(taken_ms);
+            let held_ms = self.now_ms.saturating_sub(taken_ms.max(grant.at_ms));
+            grant.used_ms += held_ms.max(PLACE_USE_MILLISECONDS_MIN);
         }
     }
 
@@ -141,13 +144,14 @@ mod tests {
         history.record_use(client(1), 0);
         assert_eq!(history.used_ms(client(1)), 0);
         history.record_grant(client(1));
-        history.advance(1_250);
+        history.advance(1_700);
         history.record_use(client(1), 1_000);
         history.record_grant(client(1));
-        history.advance(1_300);
-        history.record_use(client(1), 1_250);
-        assert_eq!(history.used_ms(client(1)), 300);
-        history.advance(1_250 + SERVED_MILLISECONDS);
+        history.advance(1_800);
+        // The time before the place counts as little as the shortness of its use.
+        history.record_use(client(1), 0);
+        assert_eq!(history.used_ms(client(1)), 700 + PLACE_USE_MILLISECONDS_MIN);
+        history.advance(1_700 + SERVED_MILLISECONDS);
         assert_eq!(history.used_ms(client(1)), 0);
         history.record_grant(client(1));
         assert_eq!(history.used_ms(client(1)), 0);

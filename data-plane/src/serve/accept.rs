@@ -198,7 +198,7 @@ impl Acceptor {
 
     /// Opens an accepted connection, or adds the connection to the queue.
     fn take(&mut self, connection: AcceptedConnection) {
-        let is_full = self.sessions.context.is_full() && !self.accepting.has_reserved_place();
+        let is_full = self.is_full();
         if !self.has_room_for(&connection, is_full) {
             if self.queue.is_empty() {
                 self.pause_until = Instant::now() + ACCEPT_PAUSE;
@@ -320,13 +320,20 @@ impl Acceptor {
     /// Opens waiting connections as far as the worker has room, in the order of
     /// [`ConnectionLedger::service_order`].
     fn admit_waiting(&mut self) {
-        while !self.queue.is_empty() && !self.sessions.context.is_full() {
+        while !self.queue.is_empty() && !self.is_full() {
             let Some(&nth) = self.service_order().first() else {
                 return;
             };
             let connection = self.queue.remove(nth);
-            self.open_in_shortage(connection);
+            if !connection.is_left() {
+                self.open_in_shortage(connection);
+            }
         }
+    }
+
+    /// Returns true if no place is free for a connection of the listener.
+    fn is_full(&self) -> bool {
+        self.sessions.context.is_full() && !self.accepting.has_reserved_place()
     }
 
     /// Returns the positions in the queue in the order in which the connections are opened.
@@ -341,10 +348,12 @@ impl Acceptor {
 
     /// Tries again to make room for the first waiting connections. The wait of the clients counts only if `wait_counts`, so
     /// that few requests that move end in each `ACCEPT_PAUSE`.
-    fn make_room_for_waiting(&self, wait_counts: bool) {
-        if !self.sessions.context.is_full() {
+    fn make_room_for_waiting(&mut self, wait_counts: bool) {
+        if !self.is_full() {
             return;
         }
+        // No connection ends in favour of a client that has left.
+        self.queue.retain(|connection| !connection.is_left());
         let first = 1 + self.queue.len() / WAITING_AT_ONCE_DIVISOR;
         for nth in self.service_order().into_iter().take(first) {
             if self.make_room(&self.queue[nth], wait_counts) == Eviction::None {

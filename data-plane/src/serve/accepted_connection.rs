@@ -4,6 +4,8 @@ use crate::handler::Endpoints;
 use crate::limits::MANAGER_CONNECTIONS_RESERVED;
 use crate::serve::dispatch_context::Audience;
 use base::client_network::ClientNetwork;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -60,5 +62,14 @@ impl AcceptedConnection {
 
     pub(super) fn client(&self) -> ClientNetwork {
         self.peer.ip().into()
+    }
+
+    /// Returns true if the client has closed the connection without a request.
+    pub(super) fn is_left(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match recv(&self.socket, &mut [0; 1], flags) {
+            Ok((received, _)) => received == 0,
+            Err(error) => error != Errno::AGAIN && error != Errno::INTR,
+        }
     }
 }

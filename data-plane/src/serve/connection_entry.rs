@@ -1,9 +1,8 @@
 //! Entry of a connection in the ledger of connections: its activity, and the order to end in favour of another connection.
 
 use crate::limits::{
-    CONNECTION_RATE_BYTES_MIN, NEWCOMER_WAIT_MILLISECONDS, PAGE_LOAD_MILLISECONDS,
-    SERVED_CLIENT_WAIT_MILLISECONDS, SERVER_STALL_MILLISECONDS, SHORT_IDLE_MILLISECONDS,
-    SHORT_STALL_MILLISECONDS,
+    NEWCOMER_WAIT_MILLISECONDS, PAGE_LOAD_MILLISECONDS, SERVED_CLIENT_WAIT_MILLISECONDS,
+    SERVER_STALL_MILLISECONDS, SHORT_IDLE_MILLISECONDS, SHORT_STALL_MILLISECONDS,
 };
 use base::client_history::ClientStanding;
 use base::client_network::ClientNetwork;
@@ -158,11 +157,6 @@ impl ConnectionEntry {
         now_ms.saturating_sub(self.opened_ms)
     }
 
-    /// Returns true if the client has moved less than the minimum rate, on average over the life of the connection.
-    pub(super) fn is_slow(&self, transferred: u64, now_ms: u64) -> bool {
-        transferred * 1_000 < CONNECTION_RATE_BYTES_MIN * self.age_ms(now_ms)
-    }
-
     /// Records the current standing of the connection.
     #[inline]
     pub(crate) fn set_activity(&self, standing: Activity) {
@@ -289,6 +283,11 @@ impl Newcomer {
             self.is_past(since_ms, SHORT_IDLE_MILLISECONDS)
                 || entry.age_ms(self.now_ms) >= PAGE_LOAD_MILLISECONDS
         }
+    }
+
+    /// Returns true if the moment lies in the future, as that of a handshake in its first part.
+    pub(super) fn is_ahead(&self, since_ms: u64) -> bool {
+        since_ms > self.now_ms
     }
 
     /// Returns true if the newcomer has waited so long that connections with recent activity give way too.

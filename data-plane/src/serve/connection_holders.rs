@@ -74,8 +74,10 @@ impl ConnectionHolders {
             (_, Some(request), _) if request.pace == RequestPace::Stalled => {
                 request.ended_if(may_end)
             }
-            (_, _, Some(idle)) if has_waited => longest_idle(idle),
+            (_, _, Some(idle)) if has_waited && !newcomer.is_ahead(idle.1.0) => longest_idle(idle),
             (_, Some(request), _) => request.ended_if(may_end),
+            // A handshake needs several round trips, so it goes after requests that move.
+            (_, None, Some(idle)) if has_waited => longest_idle(idle),
             _ => Vec::new(),
         }
     }

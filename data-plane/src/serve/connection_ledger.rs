@@ -7,7 +7,7 @@
 //! lock.
 
 use crate::ledger::descriptors::{ClientDescriptor, descriptors};
-use crate::limits::FEW_CONNECTIONS_MAX;
+use crate::limits::{CONNECTION_RATE_BYTES_MIN, FEW_CONNECTIONS_MAX};
 use crate::serve::connection_entry::{Activity, ConnectionEntry, ConnectionOwner, Shortage};
 use crate::serve::connection_holders::{ConnectionHolders, is_far_less};
 use base::call_shares::WaitRank;
@@ -164,11 +164,11 @@ impl ConnectionLedger {
     }
 
     /// Records that a chosen connection ends in favour of another client. The client of the connection was too slow if it has
-    /// few connections, only the client could have made the request move, and the client has moved less than the minimum rate: it
-    /// has taken and sent `transferred` bytes. A client with many connections was chosen for their number.
-    pub(crate) fn record_eviction(&self, entry: &ConnectionEntry, transferred: u64, now_ms: u64) {
+    /// few connections, only the client could have made the request move, and the client moves less than the minimum rate, with
+    /// `bytes_per_second`. A client with many connections was chosen for their number.
+    pub(crate) fn record_eviction(&self, entry: &ConnectionEntry, bytes_per_second: u64) {
         let awaits_client = matches!(entry.chosen_activity(), Activity::AwaitsClient(_));
-        if awaits_client && entry.is_slow(transferred, now_ms) {
+        if awaits_client && bytes_per_second < CONNECTION_RATE_BYTES_MIN {
             let mut holders = self.lock();
             if holders.held_by(entry.client) <= FEW_CONNECTIONS_MAX {
                 holders.history.record_slow(entry.client);

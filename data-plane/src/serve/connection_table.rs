@@ -63,7 +63,37 @@ struct ConnectionRow {
     /// and the moment. Noted only while all connections are taken.
     acknowledged: u64,
     acknowledged_ms: u64,
+    /// Rate of the client, measured while all connections are taken.
+    rate: ClientRateSample,
 }
+
+/// Rate at which a client takes and sends bytes, by the last sweeps.
+#[derive(Copy, Clone, Default)]
+struct ClientRateSample {
+    /// Moment of the last sample in milliseconds; 0 before the first.
+    at_ms: u64,
+    /// Bytes of the connection at the last sample.
+    bytes: u64,
+    /// Mean of the last rates in bytes a second, the last with a weight of a half.
+    bytes_per_second: Option<u64>,
+}
+
+impl ClientRateSample {
+    /// Records the bytes of the connection. After a pause without samples, the measurement begins anew.
+    fn note(&mut self, bytes: u64, now_ms: u64) {
+        let passed_ms = now_ms.saturating_sub(self.at_ms);
+        let is_next = self.at_ms > 0 && (1..=RATE_SAMPLE_MILLISECONDS_MAX).contains(&passed_ms);
+        self.bytes_per_second = is_next.then(|| {
+            let rate = bytes.saturating_sub(self.bytes).saturating_mul(1_000) / passed_ms;
+            let mean = self.bytes_per_second;
+            mean.map_or(rate, |mean| (mean + rate) / 2)
+        });
+        (self.at_ms, self.bytes) = (now_ms, bytes);
+    }
+}
+
+/// Longest time between two samples of one measurement of a rate. A sweep takes place every 500 ms.
+const RATE_SAMPLE_MILLISECONDS_MAX: u64 = 2_000;
 
 /// Value of [`ConnectionRow::progress_from`] before the kernel was asked for the bytes acknowledged by
 /// the client.
@@ -157,6 +187,7 @@ impl ConnectionTable {
             paused: 0,
             acknowledged: 0,
             acknowledged_ms: 0,
+            rate: ClientRateSample::default(),
         };
         match self.rows.get_mut(index) {
             Some(free) => *free = row,
@@ -216,13 +247,20 @@ impl ConnectionTable {
         ended
     }
 
-    /// Records in the ledger of connections that clients take their responses. The kernel's buffers are so large that the
-    /// socket of a client with 50 KB/s becomes writable every 4 s.
-    pub(super) fn note_acknowledged(&mut self, now_ms: u64) {
-        let rows = self.rows.iter_mut();
-        for row in rows.filter(|row| row.phase == ConnectionPhase::Write) {
-            let acknowledged = row.acknowledged();
-            if acknowledged >= row.acknowledged + limits::CLIENT_PROGRESS_BYTES_MIN {
+    /// Measures the rates of the clients, and records in the ledger of connections that clients take their responses. The
+    /// kernel's buffers are so large that the socket of a client with 50 KB/s becomes writable every 4 s.
+    pub(super) fn note_rates(&mut self, now_ms: u64) {
+        for row in &mut self.rows {
+            let awaits_client = matches!(row.phase, ConnectionPhase::Body | ConnectionPhase::Write);
+            let Some(socket) = row.socket.as_ref().filter(|_| awaits_client) else {
+                continue;
+            };
+            let bytes = sys::peer_bytes(socket.as_fd());
+            let acknowledged = bytes.acknowledged;
+            row.rate.note(acknowledged + bytes.received, now_ms);
+            if row.phase == ConnectionPhase::Write
+                && acknowledged >= row.acknowledged + limits::CLIENT_PROGRESS_BYTES_MIN
+            {
                 row.acknowledged = acknowledged;
                 row.acknowledged_ms = now_ms;
                 row.stand(Activity::AwaitsClient(now_ms));
@@ -261,12 +299,16 @@ impl ConnectionTable {
         ledger_entry.is_some_and(|own| Arc::ptr_eq(own.entry(), entry)) && entry.is_evicted()
     }
 
-    /// Returns the number of bytes that the client in the row has taken and sent.
-    pub(super) fn transferred(&self, index: usize) -> u64 {
-        let bytes = self
-            .socket(index)
-            .map(|socket| sys::peer_bytes(socket.as_fd()));
-        bytes.map_or(0, |bytes| bytes.acknowledged + bytes.received)
+    /// Returns the rate of the client in the row, in bytes a second: measured by the last sweeps, or else the mean over
+    /// `age_ms`, the age of the connection.
+    pub(super) fn client_rate(&self, index: usize, age_ms: u64) -> u64 {
+        let row = &self.rows[index];
+        if let Some(rate) = row.rate.bytes_per_second {
+            return rate;
+        }
+        let bytes = row.socket.as_ref().map(|it| sys::peer_bytes(it.as_fd()));
+        let bytes = bytes.map_or(0, |bytes| bytes.acknowledged + bytes.received);
+        bytes.saturating_mul(1_000) / age_ms.max(1)
     }
 
     /// Makes the task of an evicted connection end the connection. Returns false if no connection is in the
@@ -514,12 +556,12 @@ mod tests {
             let entry = response.table.rows[0].ledger_entry.as_ref();
             entry.unwrap().entry().standing()
         };
-        response.table.note_acknowledged(1_000);
+        response.table.note_rates(1_000);
         assert_eq!(standing(&response), Activity::AwaitsClient(1_000));
-        response.table.note_acknowledged(1_500);
+        response.table.note_rates(1_500);
         assert_eq!(standing(&response), Activity::AwaitsClient(1_000));
         response.take(4_096);
-        response.table.note_acknowledged(2_000);
+        response.table.note_rates(2_000);
         assert_eq!(standing(&response), Activity::AwaitsClient(2_000));
         // A connection with several requests knows only when it last wrote to the socket.
         let phase = ConnectionPhase::Write;
@@ -527,7 +569,10 @@ mod tests {
         let table = &mut response.table;
         table.wake_at(0, phase, 60_000, since, Waker::noop());
         assert_eq!(standing(&response), Activity::AwaitsClient(2_000));
-        assert_eq!(response.table.transferred(0), 8_192);
+        // 0 and then 8,192 bytes a second. Without samples, the life of the connection counts.
+        assert_eq!(response.table.client_rate(0, 1), 4_096);
+        response.table.note_rates(9_000);
+        assert_eq!(response.table.client_rate(0, 2_000), 4_096);
     }
 
     #[test]

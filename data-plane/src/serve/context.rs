@@ -308,9 +308,9 @@ impl WorkerContext {
         self.connections.borrow().is_chosen(row, entry)
     }
 
-    /// See [`ConnectionTable::transferred`].
-    pub(super) fn transferred(&self, row: usize) -> u64 {
-        self.connections.borrow().transferred(row)
+    /// See [`ConnectionTable::client_rate`].
+    pub(super) fn client_rate(&self, row: usize, age_ms: u64) -> u64 {
+        self.connections.borrow().client_rate(row, age_ms)
     }
 
     /// Makes the task of an evicted connection end the connection. Returns false if no connection is in the
@@ -393,7 +393,7 @@ impl WorkerContext {
         let now_ms = self.clock.millis();
         let limits = &self.world.borrow().limits;
         if self.shared.open.load(Ordering::Relaxed) >= limits.connections {
-            self.connections.borrow_mut().note_acknowledged(now_ms);
+            self.connections.borrow_mut().note_rates(now_ms);
         }
         let stall_ms = u64::from(limits.write_stall_seconds) * 1_000;
         let ended = self.connections.borrow_mut().expire(now_ms, stall_ms);

@@ -254,9 +254,9 @@ impl Sessions {
         if !self.context.is_chosen(row, entry) {
             return Eviction::None;
         }
-        let (transferred, now_ms) = (self.context.transferred(row), self.context.clock.millis());
-        let ledger = &self.context.shared.ledger;
-        ledger.record_eviction(entry, transferred, now_ms);
+        let age_ms = entry.age_ms(self.context.clock.millis());
+        let rate = self.context.client_rate(row, age_ms);
+        self.context.shared.ledger.record_eviction(entry, rate);
         let eviction = match self.take_parked(row) {
             Some(mut session) => {
                 session.close();

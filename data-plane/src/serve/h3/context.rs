@@ -19,6 +19,8 @@ pub struct QuicWorkers {
     pub(super) unproven: AtomicUsize,
     /// Open connections of all workers.
     pub(super) open: AtomicUsize,
+    /// Connections assigned to a worker that has not counted them yet.
+    pub(super) assigned: AtomicUsize,
 }
 
 struct QuicWorker {
@@ -95,9 +97,11 @@ impl QuicWorkers {
     /// Assigns the connection to the worker with the fewest connections.
     pub(super) fn assign(&self, mut incoming: Incoming) {
         let mut workers = self.workers();
+        self.assigned.fetch_add(1, Ordering::Relaxed);
         loop {
             let load = |worker: &&QuicWorker| worker.taken.load(Ordering::Relaxed);
             let Some(worker) = workers.iter().min_by_key(load) else {
+                self.assigned.fetch_sub(1, Ordering::Relaxed);
                 return incoming.refuse();
             };
             let taken = worker.taken.clone();

@@ -2,7 +2,7 @@
 
 use crate::limits;
 use crate::serve::accept::ACCEPT_PAUSE;
-use crate::serve::connection_entry::{ConnectionOwner, Newcomer, Shortage};
+use crate::serve::connection_entry::{Activity, ConnectionOwner, Newcomer, Shortage};
 use crate::serve::context::WorkerContext;
 use crate::serve::h3::connection;
 use crate::serve::h3::connection_guard::H3ConnectionGuard;
@@ -170,7 +170,7 @@ impl Sessions {
     /// `None` where the connection was refused, was sent a Retry packet, or waits for room.
     fn validate(self: &Rc<Self>, incoming: Incoming) -> Option<Incoming> {
         let world = self.context.world();
-        let is_full = self.context.is_full();
+        let is_full = self.is_full();
         let unproven = self.context.shared.quic.unproven.load(Ordering::Relaxed);
         // Where clients are counted, a client must not use up the share of another address by spoofing the
         // address. No connection is evicted for an address that may be spoofed.
@@ -240,7 +240,7 @@ impl Sessions {
         let has_room = timeout(patience, async {
             loop {
                 let room = ledger.connection_closed();
-                if !self.context.is_full() {
+                if !self.is_full() {
                     return;
                 }
                 if timeout(ACCEPT_PAUSE, room).await.is_err()
@@ -261,8 +261,18 @@ impl Sessions {
         }
     }
 
+    /// Returns true if no place is free for another connection of HTTP/3. Assigned connections count before their workers
+    /// count them, so one free place admits one of many waiting connections.
+    fn is_full(&self) -> bool {
+        let assigned = self.context.shared.quic.assigned.load(Ordering::Relaxed);
+        let open = self.context.shared.open.load(Ordering::Relaxed);
+        self.context.is_full() || open + assigned >= self.context.world().limits.connections
+    }
+
     /// Starts a connection assigned to the worker.
     fn admit(&self, incoming: Incoming) {
+        let assigned = &self.context.shared.quic.assigned;
+        assigned.fetch_sub(1, Ordering::Relaxed);
         let peer = incoming.remote_address().ip().to_canonical();
         self.context.clock.tick();
         let owner = ConnectionOwner::Task(Box::default());
@@ -270,6 +280,9 @@ impl Sessions {
             return incoming.refuse();
         };
         let entry = entered.entry().clone();
+        entry.set_activity(Activity::Idle(
+            self.context.clock.millis() + limits::HANDSHAKE_LEAD_MILLISECONDS,
+        ));
         let is_unproven = !incoming.remote_address_validated();
         let place = H3ConnectionGuard::new(&self.context, entered, is_unproven);
         // The first datagram may have the whole ClientHello, with a name that no site has.

@@ -383,6 +383,7 @@ impl H3Exchange {
                     let part = self.chunk.slice(end - bytes.len()..end);
                     self.keep_last(whole - end);
                     self.seen += part.len() as u64;
+                    self.session.stand();
                     self.check_length(false)?;
                     self.pay()?;
                     return Poll::Ready(Ok(Some(part)));
@@ -528,6 +529,7 @@ pub(super) async fn write_chunks(
         let written = send.write_chunks(&mut chunks[at..]).await;
         let written = written.map_err(|_| H3ExchangeError::Gone)?.bytes;
         *total += written as u64;
+        session.stand();
         if chunks.iter().any(|chunk| !chunk.is_empty()) {
             session.pay_for_part(written)?;
         }
