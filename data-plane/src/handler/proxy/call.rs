@@ -1,7 +1,7 @@
 //! Call of a member: attempts to get a response, at further members where a request may be repeated. A failed attempt is
 //! reported to the balancer; then the request is repeated, or the client gets an error.
 
-use crate::handler::pipe::pipe;
+use crate::handler::pipe::{PipeReader, pipe};
 use crate::handler::proxy::attempt::Attempt;
 use crate::handler::proxy::body::OutgoingBody;
 use crate::handler::proxy::failure::{
@@ -67,9 +67,7 @@ pub(super) fn begin(
             let (_, nothing) = pipe(1);
             let mut reader = std::mem::replace(&mut request.body, nothing);
             reader.hold(request.expects_continue);
-            if is_grpc(&request) {
-                reader.be_patient(Duration::from_secs(GRPC_PAUSE_SECONDS));
-            }
+            grant_pauses(&mut reader, Fields(&request.fields));
             let body = OutgoingBody::streamed(reader, BodyLength::Chunked);
             Box::pin(ProxyCall::new(route, request, body))
         }
@@ -83,9 +81,16 @@ pub(super) fn begin(
     }
 }
 
-/// Returns true for a gRPC call. Its body is a stream of messages, and the client may pause between two messages.
-fn is_grpc(request: &Request) -> bool {
-    let media_type = Fields(&request.fields).first("content-type");
+/// Lets the client of a gRPC call pause between two messages of its body, for any time. `fields` are those of the request.
+fn grant_pauses(body: &mut PipeReader, fields: Fields<'_>) {
+    if is_grpc(fields) {
+        body.be_patient(Duration::from_secs(GRPC_PAUSE_SECONDS));
+    }
+}
+
+/// Returns true for the fields of a gRPC call, whose body is a stream of messages.
+fn is_grpc(fields: Fields<'_>) -> bool {
+    let media_type = fields.first("content-type");
     media_type.is_some_and(|it| it.starts_with(b"application/grpc"))
 }
 
@@ -342,8 +347,9 @@ impl ProxyCall {
             _ => return false,
         };
         let mut lease = self.lease.as_mut();
-        let may_pause =
-            waits && is_grpc(&self.request) && lease.as_deref_mut().is_none_or(Lease::begin_tunnel);
+        let may_pause = waits
+            && is_grpc(Fields(&self.request.fields))
+            && lease.as_deref_mut().is_none_or(Lease::begin_tunnel);
         if waits && !may_pause {
             let refusals = &self.route.refusals;
             return self.upload.wait(lease, sent_bytes, refusals, cx);
@@ -628,5 +634,32 @@ impl ProxyCall {
     pub(super) fn take_retry(&self, now_ms: u64) -> bool {
         let client = client_hash(self.request.peer.into());
         self.route.balancer.take_retry(client, now_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::BODY_GRACE_SECONDS;
+
+    #[test]
+    fn the_client_of_a_grpc_call_may_pause() {
+        for (fields, seconds) in [
+            (
+                &b"Content-Type: application/grpc\r\n"[..],
+                GRPC_PAUSE_SECONDS,
+            ),
+            (
+                b"content-type: application/grpc+proto\r\n",
+                GRPC_PAUSE_SECONDS,
+            ),
+            (b"content-type: application/json\r\n", BODY_GRACE_SECONDS),
+            (b"", BODY_GRACE_SECONDS),
+        ] {
+            let (writer, mut reader) = pipe(1);
+            grant_pauses(&mut reader, Fields(fields));
+            let text = fields.escape_ascii();
+            assert_eq!(writer.patience(), Duration::from_secs(seconds), "{text}");
+        }
     }
 }
