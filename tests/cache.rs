@@ -321,7 +321,6 @@ fn stored_binary_content_is_not_compressed() {
         "f=Content-Type:text/html&size=100",
         "f=Content-Type:text/html&size=3000&f=Cache-Control:max-age=60,%20no-transform",
         "f=Content-Type:text/html&size=3000&f=Content-Encoding:br",
-        "f=Content-Type:text/html&size=3000&status=404",
     ] {
         let path = format!("/page?{more}");
         for _ in 0..2 {
@@ -330,6 +329,13 @@ fn stored_binary_content_is_not_compressed() {
         }
         let kept = get(&server, &path);
         assert!(cache_status(&kept).starts_with("anthill; hit"), "{kept:?}");
+    }
+    // A page of another status is compressed for the client of the call, and stored as it is.
+    let path = "/page?f=Content-Type:text/html&size=3000&status=404";
+    let codings = [Some("gzip"), None, None];
+    for coding in codings {
+        let response = get_with(&server, path, "Accept-Encoding: gzip\r\n");
+        assert_eq!(response.field("content-encoding"), coding, "{response:?}");
     }
     // The handler's own Vary is not repeated.
     let path = "/page?f=Content-Type:text/html&size=3000&f=Vary:accept-encoding";

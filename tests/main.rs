@@ -21,6 +21,7 @@ mod changing;
 mod cli;
 mod clients;
 mod cms;
+mod compression;
 mod config;
 mod cost;
 mod demands;

@@ -3,6 +3,7 @@
 pub mod limits;
 pub mod clock;
 pub mod counter;
+pub mod cpu_load;
 pub mod digest;
 pub mod hash;
 pub mod log;

@@ -84,16 +84,14 @@ fn ends_with(name: &[u8], ending: &str) -> bool {
 
 /// Returns true if content of the media type is worth compressing. Parameters are ignored.
 pub fn compressible(kind: &str) -> bool {
-    let bare = kind
-        .split(';')
-        .next()
-        .unwrap_or(kind)
-        .trim()
-        .to_ascii_lowercase();
-    bare.starts_with("text/")
-        || bare.ends_with("+xml")
-        || bare.ends_with("+json")
-        || COMPRESSIBLE.contains(&bare.as_str())
+    let bare = kind.split(';').next().unwrap_or(kind).trim().as_bytes();
+    let is_text = bare.first_chunk::<5>();
+    is_text.is_some_and(|begin| begin.eq_ignore_ascii_case(b"text/"))
+        || ends_with(bare, "+xml")
+        || ends_with(bare, "+json")
+        || COMPRESSIBLE
+            .iter()
+            .any(|known| known.as_bytes().eq_ignore_ascii_case(bare))
 }
 
 fn known(extension: &[u8]) -> Option<&'static str> {

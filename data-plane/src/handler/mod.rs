@@ -6,6 +6,7 @@
 //! of the HTTP version of the connection.
 
 pub mod pipe;
+pub mod compression;
 pub(crate) mod interim;
 mod operator_fields;
 pub mod route_handler;

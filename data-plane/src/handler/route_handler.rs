@@ -1,6 +1,9 @@
 //! Handlers of a site's routes: each adds the operator's response fields, and passes on the script and the
 //! rewrite found by dispatch.
 
+use crate::handler::compression::{
+    CompressionQuestion, CompressionRule, note_variation, with_strong_tags,
+};
 use crate::handler::{
     Handler, HandlerError, LocalBoxFuture, Request, Response, Rewrite, Script, operator_fields,
 };
@@ -17,6 +20,7 @@ pub struct RouteHandler {
     headers: Option<Arc<HeaderRules>>,
     /// Prefixes of the paths with `cors`, where the server writes the fields of cross-origin access.
     cors_paths: CorsPaths,
+    compression: CompressionRule,
 }
 
 /// Prefixes of the paths of a site with `cors`, without final slash.
@@ -34,7 +38,23 @@ impl RouteHandler {
             handler,
             headers,
             cors_paths: Arc::clone(cors_paths),
+            compression: CompressionRule::Never,
         }
+    }
+
+    /// Returns the handler with a rule for the compression of its responses. The rule holds for calls of clients. The page
+    /// cache stores the plain content.
+    #[must_use]
+    pub fn with_compression(self, compression: CompressionRule) -> RouteHandler {
+        RouteHandler {
+            compression,
+            ..self
+        }
+    }
+
+    /// Returns the rule for the compression of the responses.
+    pub(crate) fn compression(&self) -> CompressionRule {
+        self.compression
     }
 
     /// Returns true if the handler can answer with a tunnel.
@@ -87,6 +107,7 @@ impl From<Arc<dyn Handler>> for RouteHandler {
             handler,
             headers: None,
             cors_paths: Arc::default(),
+            compression: CompressionRule::Never,
         }
     }
 }
@@ -108,16 +129,37 @@ pub(crate) struct HandlerCall {
     pub rewrite: Rewrite,
     /// True if the client's password stays with this server, as in [`Request::hides_login`].
     pub hides_login: bool,
+    /// Compression of the response; None for a response that is sent as it is.
+    pub compression: Option<CompressionQuestion>,
 }
 
 impl HandlerCall {
     /// Starts the call with the client's request.
     pub(crate) fn start(self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
-        self.handler.call(Request {
+        let mut request = Request {
             script: self.script,
             rewrite: self.rewrite,
             hides_login: self.hides_login,
             ..request
-        })
+        };
+        let Some(question) = self.compression else {
+            return self.handler.call(request);
+        };
+        if question.knows_weak_tag()
+            && let Some(fields) = with_strong_tags(&request.fields)
+        {
+            request.fields = fields;
+        }
+        if !question.accepts_gzip() && !question.knows_weak_tag() {
+            let response = self.handler.call(request);
+            return Box::pin(async move {
+                let mut response = response.await?;
+                note_variation(&mut response);
+                Ok(response)
+            });
+        }
+        let compression = question.with(&request);
+        let response = self.handler.call(request);
+        Box::pin(async move { Ok(compression.apply(response.await?).await) })
     }
 }

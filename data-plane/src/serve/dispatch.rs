@@ -5,6 +5,7 @@
 //! changes on disk.
 
 use crate::cache::{CacheLookup, CachedHandler, LookupContext};
+use crate::handler::compression::CompressionQuestion;
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Admission, Request, Rewrite, Script};
 use crate::serve::access::{AccessDenied, AccessGate};
@@ -183,6 +184,7 @@ fn of_manager(world: &World, head: &RequestHead<'_>) -> Step {
             script: None,
             rewrite: Rewrite::default(),
             hides_login: false,
+            compression: None,
         }),
     }
 }
@@ -525,6 +527,7 @@ impl<'w> SiteDispatcher<'w, '_> {
             script,
             rewrite: self.rewrite(path),
             hides_login: self.gate.hides_login,
+            compression: CompressionQuestion::of(handler.compression(), self.head),
         })
     }
 
@@ -610,7 +613,11 @@ impl<'w> SiteDispatcher<'w, '_> {
         };
         match cached.lookup(self.head, &caller, request) {
             CacheLookup::Kept(stored) => Step::Send(ReadyResponse::Stored(stored)),
-            CacheLookup::Call(handler) => self.call(&handler.into(), path, script),
+            CacheLookup::Call(handler) => {
+                let compression = cached.handler().compression();
+                let handler = RouteHandler::from(handler).with_compression(compression);
+                self.call(&handler, path, script)
+            }
         }
     }
 

@@ -157,7 +157,7 @@ impl HostBuilder<'_> {
             } => Arc::new(self.cgi(root, b"", interpreters, variables)?),
             config::ScriptsConfig::Backend(backend) => Arc::new(self.backend(backend, b"")?),
         };
-        let handler = self.route_handler(handler);
+        let handler = self.route_handler(handler, route);
         let cache = route.cache.as_ref();
         Ok(SiteScripts {
             endings,
@@ -315,7 +315,7 @@ impl HostBuilder<'_> {
     ) -> Result<RouteTarget, OperatorError> {
         let settings = self.git_settings(git, prefix)?;
         let exchanges = Arc::new(GitHttpHandler::new(Arc::clone(&settings)));
-        let exchanges = self.route_handler(exchanges);
+        let exchanges = self.route_handler(exchanges, route);
         let pushers = git.push_users.as_ref();
         let pushers = pushers.map(|path| self.users(path).map(Arc::new));
         let pushers = pushers.transpose()?;
@@ -339,7 +339,7 @@ impl HostBuilder<'_> {
             pages_per_minute: server.limits.git_pages_per_minute,
         };
         let pages = BrowseHandler::new(settings, browse);
-        let pages = self.route_handler(Arc::new(pages));
+        let pages = self.route_handler(Arc::new(pages), route);
         let cached = self.stage(route, PAGES_RULE).wrap(pages);
         Ok(RouteTarget::Git {
             exchanges,
@@ -398,13 +398,18 @@ impl HostBuilder<'_> {
     }
 
     /// Returns the handler with the operator's response fields.
-    fn route_handler(&self, handler: Arc<dyn Handler>) -> RouteHandler {
+    fn route_handler(
+        &self,
+        handler: Arc<dyn Handler>,
+        route: &config::RouteConfig,
+    ) -> RouteHandler {
         RouteHandler::new(handler, &self.headers, &self.cors_paths)
+            .with_compression(route.compression)
     }
 
     /// Returns the target with the handler, behind the page cache if the route has one.
     fn live(&self, handler: impl Handler + 'static, route: &config::RouteConfig) -> RouteTarget {
-        let handler = self.route_handler(Arc::new(handler));
+        let handler = self.route_handler(Arc::new(handler), route);
         match &route.cache {
             None => RouteTarget::Handler(handler),
             Some(cache) => {

@@ -1,11 +1,12 @@
-//! `cache` of a route: the page cache for the responses of a handler.
+//! `cache` and `compress` of a route: the page cache for the responses of a handler, and their compression.
 
 use toml::Spanned;
 
-use crate::config::declared_table::{DeclaredTable, declare_table};
+use crate::config::declared_table::{DeclaredTable, ShownValue, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::value_types::{ByteSize, Seconds, seconds_of};
+use data_plane::handler::compression::CompressionRule;
 use data_plane::limits::CACHE_PAGE_BYTES;
 use wire::cache_control::SECONDS_MAX;
 
@@ -76,6 +77,41 @@ impl FromToml for PageCacheChoice {
         }
     }
 }
+
+/// Value of `compress` of a route: a boolean, or the word `always`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CompressionChoice(pub(super) CompressionRule);
+
+impl FromToml for CompressionChoice {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let value = item.value.get_ref();
+        Ok(CompressionChoice(match (value.as_bool(), item.text()) {
+            (Some(true), _) => CompressionRule::Texts,
+            (Some(false), _) => CompressionRule::Never,
+            (None, Some("always")) => CompressionRule::Always,
+            (None, Some(text)) => {
+                let what = format!("`{}` can't be \"{text}\"", item.key);
+                return Err(item.refuse(what, COMPRESSION_HELP));
+            }
+            (None, None) => return Err(item.mistyped("true, false or a word", "\"always\"")),
+        }))
+    }
+}
+
+impl ShownValue for CompressionChoice {
+    fn shown(&self) -> String {
+        match self.0 {
+            CompressionRule::Texts => "true",
+            CompressionRule::Never => "false",
+            CompressionRule::Always => "\"always\"",
+        }
+        .to_owned()
+    }
+}
+
+/// Help for a word that is no rule of compression.
+const COMPRESSION_HELP: &str = "write compress = false for no compression, or compress = \"always\" to compress also \
+     pages for one user; texts are compressed with gzip without the key";
 
 impl PageCacheChoice {
     /// Returns the settings; `None` for no page cache.

@@ -8,7 +8,7 @@ use toml::Spanned;
 use crate::config::declared_table::{DeclaredTable, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::git_table::{GitConfig, GitKeys};
-use crate::config::page_cache_table::{PageCacheChoice, PageCacheConfig};
+use crate::config::page_cache_table::{CompressionChoice, PageCacheChoice, PageCacheConfig};
 use crate::config::proxy_table::{ProxyConfig, RouteKeys};
 use crate::config::redirect_table::{self, RouteRedirectConfig, RouteRedirectTable};
 use crate::config::request_table::{self, RouteRequestKeys};
@@ -16,6 +16,7 @@ use crate::config::script_table::{BackendConfig, CgiConfig, Programs, ScriptKeys
 use crate::config::site_paths::{RewritePath, RoutePath};
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader};
 use crate::config::value_types::{Network, networks};
+use data_plane::handler::compression::CompressionRule;
 use data_plane::ledger::client_rate::RateLimit;
 use data_plane::world::cors::CorsSettings;
 use data_plane::world::method_set::MethodSet;
@@ -35,6 +36,10 @@ declare_table! {
         hits: bool = default(false), example "true";
         /// [Page cache](#cache) for the responses of a script, a backend or a [member](proxy.md).
         cache: PageCacheChoice = optional("`false`"), also ["proxy_cache", "fastcgi_cache"], example "{ seconds = 10 }";
+        /// [Compression](routes.md#compression) of the responses of a script, a backend or a member: `false` for none,
+        /// `"always"` for pages of one user too.
+        compress: CompressionChoice = default(CompressionChoice(CompressionRule::Texts)),
+            also ["gzip", "encode", "compression", "deflate"], example "false";
         /// [Networks](routes.md#guards-by-address) with access; all other addresses get 403.
         allow: Vec<Spanned<Network>> = optional("all networks"), also ["remote_ip", "Require"],
             example "[\"192.0.2.0/24\"]";
@@ -79,6 +84,8 @@ pub struct RouteConfig {
     pub scripts: Option<ScriptsConfig>,
     /// Page cache for the responses of the handler.
     pub cache: Option<PageCacheConfig>,
+    /// Compression of the responses of the handler.
+    pub compression: CompressionRule,
     /// Whether paths with an encoded slash (`%2F`) reach the members of a proxied route.
     pub encoded_slash: bool,
     /// Whether requests for a tunnel bypass the page cache.
@@ -320,6 +327,14 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         ));
     }
     let target = (!targets.is_empty()).then(|| targets.swap_remove(0).2);
+    if is_whole {
+        source.keep(refuse_useless_compress(
+            source,
+            keys.compress.span(),
+            target.as_ref(),
+            scripts.is_some(),
+        ));
+    }
     let cache = keys.cache.filter(|_| is_whole).and_then(|choice| {
         source.keep(refuse_useless_cache(
             source,
@@ -351,6 +366,7 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         cors,
         scripts,
         cache,
+        compression: keys.compress.get_ref().0,
         encoded_slash,
         upgrade: upgrade.1,
     })
@@ -422,6 +438,22 @@ fn refuse_useless_cache(
         return Err(source.error(span, what, help));
     }
     Ok(())
+}
+
+/// Refuses `compress`, with the position `key`, in a route without a handler. An empty position stands for a route without
+/// the key.
+fn refuse_useless_compress(
+    source: &SourceText<'_>,
+    key: Range<usize>,
+    target: Option<&TargetConfig>,
+    has_scripts: bool,
+) -> Result<(), OperatorError> {
+    if key.is_empty() || has_scripts || target.is_some_and(TargetConfig::is_handler) {
+        return Ok(());
+    }
+    let what = "`compress` has no effect without a script, a backend or a member in the same route";
+    let help = "remove the key: texts among the files of a site are compressed without a setting";
+    Err(source.error(key, what, help))
 }
 
 /// Refuses `upgrade`, with the position `key`, in a route without the page cache or without tunnels. An empty position
