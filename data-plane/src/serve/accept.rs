@@ -29,11 +29,11 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use wire::reject::Reject;
 
 /// Event of the accept loop.
@@ -139,7 +139,7 @@ impl Acceptor {
             }
             let may_accept = self.may_accept();
             let is_waiting = !self.queue.is_empty();
-            let mut pause = pin!(is_waiting.then(|| sleep_until(self.pause_until.into())));
+            let mut pause = pin!(is_waiting.then(|| sleep_until(self.pause_until)));
             let event = poll_fn(|cx| {
                 if stop.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(AcceptEvent::Stop);

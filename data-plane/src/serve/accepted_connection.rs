@@ -12,8 +12,8 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// A listening socket of a worker.
 pub(super) struct AcceptLoop {

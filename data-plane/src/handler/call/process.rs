@@ -294,7 +294,7 @@ impl ProcessGroup {
     fn hand_over(&mut self, time_max: Duration) {
         if !self.is_handed_over && self.reap().is_none() {
             self.is_handed_over = true;
-            let until = std::time::Instant::now() + time_max;
+            let until = Instant::now() + time_max;
             self.reaper.end_later(self.leader, until, self.slot.take());
         }
     }
@@ -304,7 +304,7 @@ impl ProcessGroup {
     fn give_grace(&mut self, pipes: Vec<OwnedFd>) {
         if !self.is_handed_over && self.reap().is_none() {
             self.is_handed_over = true;
-            let until = std::time::Instant::now() + self.grace;
+            let until = Instant::now() + self.grace;
             let slot = self.slot.take();
             self.reaper.end_gently(self.leader, until, slot, pipes);
         }

@@ -18,7 +18,8 @@ use base::coarse_timer::CoarseTimer;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 use wire::h1::body_decoder::BodyDecoder;
 use wire::h1::response_head::{
     ParsedResponse, ResponseHead, ResponseHeadBounds, ResponseLength, parse_response_head,

@@ -21,7 +21,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use tokio::time::Instant;
 use wire::h1::body_decoder::{BodyDecoder, BodyStep};
 use wire::reject::Reject;
 

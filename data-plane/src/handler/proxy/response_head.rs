@@ -11,7 +11,8 @@ use crate::upstream::Lease;
 use base::clock::monotonic_ms_at;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 use wire::cookie::CookieScope;
 use wire::fields::Fields;
 use wire::h1::response_head::ResponseHead;
@@ -198,7 +199,8 @@ impl HeadReader<'_> {
         let lease = self.lease.as_mut()?;
         let now = Instant::now();
         let micros = now.duration_since(times.started).as_micros() as u64;
-        if let Some(change) = lease.record_answer(status.0, micros, monotonic_ms_at(now)) {
+        if let Some(change) = lease.record_answer(status.0, micros, monotonic_ms_at(now.into_std()))
+        {
             log_change(self.route, lease, change);
         }
         if let Some(value) = lease.new_cookie()

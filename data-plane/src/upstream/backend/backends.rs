@@ -24,7 +24,8 @@ use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Registry of all backends in all Worlds, with one entry per address.
 #[derive(Default)]

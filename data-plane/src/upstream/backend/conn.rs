@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::thread::{self, ThreadId};
-use std::time::Instant;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::time::Instant;
 
 /// A connection without a call in progress.
 pub(crate) struct IdleConn {

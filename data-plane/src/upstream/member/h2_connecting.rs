@@ -17,7 +17,8 @@ use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 use wire::h2::UploadLength;
 use wire::limits::H2_MEMBER_STREAMS_MAX;
 
