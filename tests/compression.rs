@@ -32,7 +32,7 @@ fn answer(fields: &str, content: &str) -> Answer {
     Answer::Keep([head.as_bytes(), content.as_bytes()].concat())
 }
 
-/// Starts a member with a text, whose tag is `"v1"`.
+/// Starts a member with a text. The tag of the text is `"v1"`.
 fn member(content: String) -> Member {
     Member::start(move |request: &Received| {
         let knows = request.fields("if-none-match").join(", ");

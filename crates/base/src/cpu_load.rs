@@ -1,4 +1,4 @@
-//! Load of the processors, for work that may be done less thoroughly while others need the processors.
+//! Load of the processors, for work that may be done less thoroughly while no processor is idle.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

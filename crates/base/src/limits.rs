@@ -94,7 +94,7 @@ pub const NEWCOMER_WAIT_MILLISECONDS: u64 = 2_000;
 /// a place in this time goes first. After 60 s already, 250 addresses that take turns would keep newcomers out of 4 places.
 pub const SERVED_MILLISECONDS: u64 = 600_000;
 /// Shortest time for which a place counts as used, 500 ms. Clients with many short connections would otherwise go before
-/// all others again and again.
+/// all other clients again and again.
 pub const PLACE_USE_MILLISECONDS_MIN: u64 = 500;
 /// Clients whose latest place is remembered, 2,048, about 100 KiB for each set of places. Clients served longest ago are
 /// forgotten first.

@@ -1,7 +1,7 @@
 //! Compression of the responses of members and scripts with gzip.
 //!
-//! The decision depends on the heads alone. A response that is compressed for some clients names `Accept-Encoding` in Vary
-//! for all. The compressed length of a page that has both a secret and text of an attacker reveals the secret (BREACH), so
+//! The decision depends on the heads, and on the length of the content. A response that is compressed for some clients names
+//! `Accept-Encoding` in Vary for all clients. The compressed length of a page that has both a secret and text of an attacker reveals the secret (BREACH), so
 //! a response for one user is compressed only for requests that no foreign page can make.
 
 use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader, PipeWriter, counted_pipe, pipe};
@@ -9,7 +9,7 @@ use crate::handler::{LocalBoxFuture, Request, Response, ResponseBody};
 use crate::ledger::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits::{
     COMPRESSED_AT_ONCE_BYTES, COMPRESSED_BYTES_MIN, COMPRESSION_FLUSH_MILLISECONDS,
-    COMPRESSION_SLICE_BYTES, COMPRESSION_TURN_BYTES, COMPRESSOR_BYTES, PIPE_BYTES, PIPE_BYTES_MIN,
+    COMPRESSION_SLICE_BYTES, COMPRESSOR_BYTES, PIPE_BYTES, PIPE_BYTES_MIN,
 };
 use base::clock::monotonic_ms;
 use base::cpu_load::CpuLoad;
@@ -38,7 +38,7 @@ pub enum CompressionRule {
     Always,
 }
 
-/// What the head of a request says about the compression of its response.
+/// Facts in the head of a request that decide about the compression of the response.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct CompressionQuestion {
     rule: CompressionRule,
@@ -82,41 +82,35 @@ impl CompressionQuestion {
         self.accepts_gzip
     }
 
-    /// Takes what `request` adds to the head.
+    /// Adds the facts about `request` that its head does not give.
     pub(super) fn with(self, request: &Request) -> CompressionRequest {
-        let accepts_gzip = self.accepts_gzip;
-        let site = accepts_gzip.then(|| Fields(&request.fields).first("sec-fetch-site"));
+        let site = Fields(&request.fields).first("sec-fetch-site");
         CompressionRequest {
-            rule: self.rule,
-            accepts_gzip,
-            knows_weak_tag: self.knows_weak_tag,
+            question: CompressionQuestion {
+                is_personal: self.is_personal || request.user.is_some(),
+                ..self
+            },
             is_head: request.method == Method::Head,
-            is_personal: self.is_personal || request.user.is_some(),
-            is_own: matches!(site, Some(Some(b"same-origin" | b"none"))),
-            memory: accepts_gzip.then(|| request.memory.clone()),
+            is_own: matches!(site, Some(b"same-origin" | b"none")),
+            memory: request.memory.clone(),
         }
     }
 }
 
-/// A request whose response may be compressed.
+/// Request of a client that accepts gzip, or that knows a response by a weak tag.
 pub(super) struct CompressionRequest {
-    rule: CompressionRule,
-    accepts_gzip: bool,
-    /// See [`CompressionQuestion::knows_weak_tag`].
-    knows_weak_tag: bool,
+    question: CompressionQuestion,
     is_head: bool,
-    /// True if the response may be for one user.
-    is_personal: bool,
     /// True if the request comes from a page of the same origin, or from the user.
     is_own: bool,
-    /// Account of the call; None if the client does not accept gzip.
-    memory: Option<BodyAccount>,
+    /// Account of the call.
+    memory: BodyAccount,
 }
 
 impl CompressionRequest {
     /// Returns the response, compressed where the rule allows. Waits for the beginning of a content of unknown length.
     pub(super) async fn apply(self, mut response: Response) -> Response {
-        if *response.status == Status::NOT_MODIFIED && self.knows_weak_tag {
+        if *response.status == Status::NOT_MODIFIED && self.question.knows_weak_tag {
             // The tag of the stored response is the weak one.
             weaken_tag(&mut response.fields);
             return response;
@@ -125,13 +119,10 @@ impl CompressionRequest {
         if response.has_operator_fields || !vary_if_text(&mut response) {
             return response;
         }
-        let Some(memory) = self.memory.as_ref().filter(|_| self.accepts_gzip) else {
-            return response;
-        };
-        if !self.may_compress(&response.fields) {
+        if !self.question.accepts_gzip || !self.may_compress(&response.fields) {
             return response;
         }
-        let mut memory = BodyReservation::new(memory);
+        let mut memory = BodyReservation::new(&self.memory);
         if !self.is_head && !memory.try_grow(COMPRESSOR_BYTES, BodyPurpose::ReadAhead) {
             return response;
         }
@@ -158,12 +149,12 @@ impl CompressionRequest {
 
     /// Returns true if the length of the compressed response may be seen.
     fn may_compress(&self, fields: &ResponseFields) -> bool {
-        if self.rule == CompressionRule::Always || self.is_own {
+        if self.question.rule == CompressionRule::Always || self.is_own {
             return true;
         }
         let control = CacheControl::read(fields.all("cache-control"));
         let is_for_one =
-            self.is_personal || control.private || fields.first("set-cookie").is_some();
+            self.question.is_personal || control.private || fields.first("set-cookie").is_some();
         !is_for_one
     }
 }
@@ -527,7 +518,6 @@ impl CompressedStream {
     /// Compresses the content in slices, so that other requests of the worker wait for at most one slice.
     async fn run(mut self, mut to: PipeWriter) {
         let (mut plain, mut coded) = (std::mem::take(&mut self.beginning), Vec::new());
-        let mut turn = 0;
         loop {
             let read = if plain.is_empty() {
                 self.read(&mut plain).await
@@ -542,7 +532,7 @@ impl CompressedStream {
                 Some(Err(broken)) => return self.content.end(to, Err(broken)),
             };
             self.unflushed += plain.len();
-            turn += plain.len();
+            let is_slice = !plain.is_empty();
             if code(&mut self.coder, &plain, flush, &mut coded).is_err() {
                 return to.break_off(None);
             }
@@ -560,8 +550,7 @@ impl CompressedStream {
             if flush == FlushCompress::Finish {
                 return self.content.end(to, Ok(PipeRead::End));
             }
-            if turn >= COMPRESSION_TURN_BYTES {
-                turn = 0;
+            if is_slice {
                 tokio::task::yield_now().await;
             }
         }

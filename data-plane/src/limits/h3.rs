@@ -4,7 +4,7 @@
 /// the connection. Closing takes less than a round trip, and the client retries after 1 s.
 pub(crate) const H3_ADMISSION_WAIT_MILLISECONDS_MAX: u64 = 900;
 /// Time that a new HTTP/3 connection of a client without a connection lately waits while all connections are taken, 8 s:
-/// longer than [`NEWCOMER_WAIT_MILLISECONDS`](super::NEWCOMER_WAIT_MILLISECONDS), and shorter than the patience of clients.
+/// longer than [`NEWCOMER_WAIT_MILLISECONDS`](base::limits::NEWCOMER_WAIT_MILLISECONDS), and shorter than the patience of clients.
 pub(crate) const H3_NEWCOMER_WAIT_MILLISECONDS_MAX: u64 = 8_000;
 /// New HTTP/3 connections of one worker that wait while all connections are taken. Each walks over all connections every
 /// 100 ms. Further connections are refused, and browsers then use TCP.

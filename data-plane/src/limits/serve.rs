@@ -25,8 +25,8 @@ pub(crate) const FEW_CONNECTIONS_MAX: usize = SMALL_HOLDER_DIVISOR - 1;
 /// Time without progress after which a request that waits for its client gives way to a client without a connection, while
 /// all connections are taken by clients with few connections: 1 s. Transfers to most phones move more often.
 pub(crate) const SHORT_STALL_MILLISECONDS: u64 = 1_000;
-/// The same time for a request that waits for the server, 10 s: longer than most scripts and members need, since the client
-/// is not at fault.
+/// Time without progress after which a request that waits for a script or a member gives way in the same case: 10 s. Most
+/// scripts need less, and the client is not at fault.
 pub(crate) const SERVER_STALL_MILLISECONDS: u64 = 10_000;
 /// Time of idleness after which the only connection of a client is closed for another client at once, 250 ms: more than the
 /// pauses between two requests of a page. In a crowd that fills all connections several times, each client waits for as many
@@ -38,16 +38,11 @@ pub(crate) const PAGE_LOAD_MILLISECONDS: u64 = 2_000;
 /// Time by which a handshake counts as idle later, 750 ms: the only connection of a client is kept for 1 s of its handshake,
 /// which takes three round trips over a phone's network.
 pub(crate) const HANDSHAKE_LEAD_MILLISECONDS: u64 = 750;
-/// Wait of a client without a connection, and without one in the last 10 minutes, after which the slowest of all requests
-/// gives way, even if the request moves: 2 s. Clients that drip bytes would otherwise keep their places.
-pub(crate) const NEWCOMER_WAIT_MILLISECONDS: u64 = 2_000;
-/// The same wait of a client that got a connection lately, 10 s. The request must have a connection of this age.
+/// Wait after which a request that moves gives way to a client that got a connection in the last 10 minutes, 10 s. The
+/// connection of the request must be as old.
 pub(crate) const SERVED_CLIENT_WAIT_MILLISECONDS: u64 = 10_000;
 /// Bytes acknowledged between two sweeps, each 500 ms, that count as progress of a client with a response, 2 KiB: 4 KiB/s.
 pub(crate) const CLIENT_PROGRESS_BYTES_MIN: u64 = 2 * 1024;
-/// Average rate of a connection below which its client was too slow, 32 KiB/s: the rate that
-/// [`UPLOAD_RATE_BYTES_OVER_SHARE`] asks of uploads.
-pub(crate) const CONNECTION_RATE_BYTES_MIN: u64 = 32 * 1024;
 /// Divisor for the waiting connections for which room is made at once: a sixteenth of the queue, and one more. In a crowd of
 /// clients with a slow request each, a newcomer is then served within a few seconds after its wait.
 pub(crate) const WAITING_AT_ONCE_DIVISOR: usize = 16;

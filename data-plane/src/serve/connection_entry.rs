@@ -1,11 +1,12 @@
 //! Entry of a connection in the ledger of connections: its activity, and the order to end in favour of another connection.
 
 use crate::limits::{
-    NEWCOMER_WAIT_MILLISECONDS, PAGE_LOAD_MILLISECONDS, SERVED_CLIENT_WAIT_MILLISECONDS,
-    SERVER_STALL_MILLISECONDS, SHORT_IDLE_MILLISECONDS, SHORT_STALL_MILLISECONDS,
+    PAGE_LOAD_MILLISECONDS, SERVED_CLIENT_WAIT_MILLISECONDS, SERVER_STALL_MILLISECONDS,
+    SHORT_IDLE_MILLISECONDS, SHORT_STALL_MILLISECONDS,
 };
 use base::client_history::ClientStanding;
 use base::client_network::ClientNetwork;
+use base::limits::NEWCOMER_WAIT_MILLISECONDS;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -260,7 +261,7 @@ impl Shortage {
 }
 
 impl Newcomer {
-    /// Returns true if the request of a connection has moved for so long that it gives way at once.
+    /// Returns true if the request of a connection has not moved for so long that it gives way at once.
     pub(super) fn is_stalled(&self, activity: Activity) -> bool {
         match activity {
             Activity::Idle(_) => false,
@@ -299,7 +300,7 @@ impl Newcomer {
         }
     }
 
-    /// Returns true if a request that moves gives way to the newcomer, who has waited.
+    /// Returns true if the newcomer has waited so long that a request that moves gives way.
     pub(super) fn may_end_moving(&self, entry: &ConnectionEntry, standing: ClientStanding) -> bool {
         let is_old = entry.age_ms(self.now_ms) >= SERVED_CLIENT_WAIT_MILLISECONDS;
         self.has_waited(standing) && (standing == ClientStanding::New || is_old)

@@ -7,12 +7,13 @@
 //! lock.
 
 use crate::ledger::descriptors::{ClientDescriptor, descriptors};
-use crate::limits::{CONNECTION_RATE_BYTES_MIN, FEW_CONNECTIONS_MAX};
+use crate::limits::FEW_CONNECTIONS_MAX;
 use crate::serve::connection_entry::{Activity, ConnectionEntry, ConnectionOwner, Shortage};
 use crate::serve::connection_holders::{ConnectionHolders, is_far_less};
 use base::call_shares::WaitRank;
 use base::client_history::ClientStanding;
 use base::client_network::ClientNetwork;
+use base::limits::DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE;
 use std::collections::hash_map;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -168,7 +169,7 @@ impl ConnectionLedger {
     /// `bytes_per_second`. A client with many connections was chosen for their number.
     pub(crate) fn record_eviction(&self, entry: &ConnectionEntry, bytes_per_second: u64) {
         let awaits_client = matches!(entry.chosen_activity(), Activity::AwaitsClient(_));
-        if awaits_client && bytes_per_second < CONNECTION_RATE_BYTES_MIN {
+        if awaits_client && bytes_per_second < DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE {
             let mut holders = self.lock();
             if holders.held_by(entry.client) <= FEW_CONNECTIONS_MAX {
                 holders.history.record_slow(entry.client);

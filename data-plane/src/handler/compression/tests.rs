@@ -10,15 +10,21 @@ fn fields(lines: &str) -> ResponseFields {
     ResponseFields::from_lines(lines.replace('|', "\r\n").into_bytes())
 }
 
-fn request(rule: CompressionRule) -> CompressionRequest {
-    CompressionRequest {
+fn question(rule: CompressionRule) -> CompressionQuestion {
+    CompressionQuestion {
         rule,
         accepts_gzip: true,
-        is_head: false,
-        is_personal: false,
-        is_own: false,
         knows_weak_tag: false,
-        memory: Some(BodyAccount::default()),
+        is_personal: false,
+    }
+}
+
+fn request(rule: CompressionRule) -> CompressionRequest {
+    CompressionRequest {
+        question: question(rule),
+        is_head: false,
+        is_own: false,
+        memory: BodyAccount::default(),
     }
 }
 
@@ -126,7 +132,10 @@ fn texts_alone_are_compressed() {
 #[test]
 fn a_page_for_one_user_is_compressed_for_its_own_site_alone() {
     let own = |is_personal, is_own, rule| CompressionRequest {
-        is_personal,
+        question: CompressionQuestion {
+            is_personal,
+            ..question(rule)
+        },
         is_own,
         ..request(rule)
     };
@@ -167,7 +176,10 @@ fn the_fields_describe_the_compressed_content() {
     assert_eq!(response.fields, fields(expected));
     // A client without gzip gets the plain content, which has its strong tag.
     let plain = CompressionRequest {
-        accepts_gzip: false,
+        question: CompressionQuestion {
+            accepts_gzip: false,
+            ..question(CompressionRule::Texts)
+        },
         ..request(CompressionRule::Texts)
     };
     let response = on_paused_clock(plain.apply(whole(
@@ -208,7 +220,10 @@ fn a_handler_knows_its_own_tags() {
     );
     for (knows_weak_tag, tag) in [(true, "W/\"a\""), (false, "\"a\"")] {
         let request = CompressionRequest {
-            knows_weak_tag,
+            question: CompressionQuestion {
+                knows_weak_tag,
+                ..question(CompressionRule::Texts)
+            },
             ..request(CompressionRule::Texts)
         };
         let response = Response::new(

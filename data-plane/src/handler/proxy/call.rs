@@ -89,7 +89,7 @@ fn grant_pauses(body: &mut PipeReader, fields: Fields<'_>) {
     }
 }
 
-/// Returns true for the fields of a gRPC call, whose body is a stream of messages.
+/// Returns true for the fields of a gRPC call. The body of the call is a stream of messages.
 fn is_grpc(fields: Fields<'_>) -> bool {
     let media_type = fields.first("content-type");
     media_type.is_some_and(|it| it.starts_with(b"application/grpc"))

@@ -1,4 +1,4 @@
-//! What the worker of a test serves.
+//! The World that the worker of a test serves.
 
 use crate::handler::Handler;
 use crate::handler::route_handler::RouteHandler;
@@ -20,7 +20,7 @@ use base::thread_pool::ThreadPool;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a worker serves, beside the paths of the test's handlers: `/call` for calls that the test answers, `/tunnel`
+/// Paths of the World beside those of the test's handlers: `/call` for calls that the test answers, `/tunnel`
 /// for calls that may open a tunnel, `/echo` for a handler that returns the content of the request.
 #[derive(Default)]
 pub(in crate::serve) struct PairWorld {

@@ -132,7 +132,7 @@ fn a_lost_client_leaves_nothing_behind() {
     assert_eq!(pair.context().stats.panics.value(), 0);
 }
 
-/// Begins a call whose response has the content `0123456789` in chunks or with its length.
+/// Begins a call. The response has the content `0123456789`, in chunks or with its length.
 fn responding(pair: &Pair, has_length: bool) -> (PairClient, PairCall, PipeWriter) {
     let client = PairClient::connect(pair);
     client.send(CALL);

@@ -14,7 +14,7 @@ use crate::site::{ContentBudget, Site, SiteRules};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// A request without content, whose call the test answers.
+/// A request without content. The test answers the call.
 const CALL: &[u8] = b"GET /call HTTP/1.1\r\nHost: a.test\r\n\r\n";
 /// A request for a path that does not exist. The response is made at once.
 const MISSING: &[u8] = b"GET /missing HTTP/1.1\r\nHost: a.test\r\n\r\n";
@@ -58,7 +58,7 @@ fn get(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: a.test\r\n\r\n").into_bytes()
 }
 
-/// Returns bytes of which each part of a few bytes differs from the others.
+/// Returns bytes of which no two parts of a few bytes are equal.
 fn content(bytes: usize) -> Vec<u8> {
     let words =
         (0..bytes as u32 / 4 + 1).flat_map(|nth| nth.wrapping_mul(0x9e37_79b9).to_be_bytes());

@@ -65,7 +65,7 @@ pub(super) struct StreamResponse {
 const SETTING_WINDOW: u16 = 0x4;
 pub(super) const WINDOW: u32 = 65_535;
 
-/// Returns the first bytes of a client whose streams begin with a window of `window` bytes.
+/// Returns the first bytes of a client. The streams of the client begin with a window of `window` bytes.
 pub(super) fn greeting(window: u32) -> Vec<u8> {
     let mut bytes = PREFACE.to_vec();
     frame::header(&mut bytes, 6, frame::SETTINGS, 0, 0);

@@ -100,7 +100,7 @@ fn a_lost_client_leaves_nothing_behind() {
 
 const CONTENT: &[u8] = b"0123456789";
 
-/// Begins a call whose response has the content `0123456789`.
+/// Begins a call. The response has the content `0123456789`.
 fn responding(pair: &Pair, has_length: bool) -> (H2Client, PairCall, PipeWriter) {
     let client = H2Client::connect(pair);
     client.send(&head(1, "/call", true));
