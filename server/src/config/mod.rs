@@ -22,6 +22,7 @@ mod deployments;
 mod error;
 mod field_variables;
 mod file_rules;
+mod foreign_values;
 mod foreign_words;
 mod git_table;
 mod included_files;

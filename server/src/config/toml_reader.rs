@@ -13,7 +13,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config::error::OperatorError;
-use crate::config::foreign_words::{example, find, key_help, list_help, value_help};
+use crate::config::foreign_values::{list_help, value_help};
+use crate::config::foreign_words::{example, find, key_help};
 use crate::config::source_files::SourceFiles;
 use crate::config::values::InvalidValue;
 use cli::suggest;
