@@ -187,6 +187,9 @@ impl MappedRedirect {
             let help = "write `:splat` for the match of `*`; the query of the request is kept without a placeholder";
             return Err((what, help.into()));
         }
+        if let Some(mistake) = self.star() {
+            return Err(mistake);
+        }
         if !self.to.bytes().all(|byte| byte.is_ascii_graphic()) {
             return refuse(
                 "the destination has other characters than visible ASCII",
@@ -203,6 +206,33 @@ impl MappedRedirect {
             return refuse("the redirect leads to itself", "remove the line");
         }
         Ok(())
+    }
+}
+
+impl MappedRedirect {
+    /// Returns the mistake of a destination with a `*` that probably means the match of the path's `*`. Another `*` may
+    /// be a part of the URL.
+    fn star(&self) -> Option<Mistake> {
+        let path = self.to.split('?').next().unwrap_or_default();
+        let has_match = self.from.ends_with(b"*");
+        let is_meant = has_match && path.contains('*') && !self.to.contains(":splat");
+        if !is_meant && !path.ends_with('*') {
+            return None;
+        }
+        let what = format!(
+            "the `*` of `{}` would be sent as it stands",
+            shortened(&self.to)
+        );
+        let help = if has_match {
+            let meant = self.to.replacen('*', ":splat", 1);
+            format!(
+                "write `:splat` for the match of `*`: {}; %2A stands for a star of the URL itself",
+                shortened(&meant)
+            )
+        } else {
+            "write the whole destination, or end the first path with `*` and the destination with `:splat`".to_owned()
+        };
+        Some((what, help.into()))
     }
 }
 
@@ -406,6 +436,9 @@ mod tests {
             ("/old www.a.test/b", "`www.a.test/b` is no destination"),
             ("/a /b 418", "the status is not supported"),
             ("/a /b/:splat", "`:splat`"),
+            ("/a/* /b/*", "the `*` of `/b/*` would be sent as it stands"),
+            ("/a /b/*", "the `*` of `/b/*` would be sent as it stands"),
+            ("/a/* https://a.test/*?b", "the `*` of `https://a.test/*?b`"),
             ("/a /\u{e9}", "visible ASCII"),
             ("/a /a", "leads to itself"),
             ("/%zz /a", "no valid path"),
@@ -417,6 +450,17 @@ mod tests {
             assert_eq!(error.line, 2, "{text}: {error:?}");
             assert!(error.what.contains(part), "{text}: {error:?}");
             assert!(!error.help.is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_star_within_a_url_is_part_of_the_url() {
+        for text in [
+            "/a https://web.archive.org/web/*/https://a.test/",
+            "/a/* https://web.archive.org/web/*/https://a.test/:splat",
+            "/a /b?q=*",
+        ] {
+            assert!(read(text).is_ok(), "{text}");
         }
     }
 

@@ -164,6 +164,11 @@ impl OperatorError {
         self
     }
 
+    /// Returns true for an error at the position `order` of a configuration.
+    pub(super) fn is_at(&self, order: usize) -> bool {
+        self.0.order == order && !self.0.what.is_empty()
+    }
+
     /// Returns the description of the mistake, a single line.
     pub(crate) fn what(&self) -> &str {
         &self.0.what

@@ -1,5 +1,54 @@
 //! Values of other servers that the reader refuses, each with the value of this server.
 
+use toml::de::DeValue;
+
+/// Returns the help for a key of another server that depends on the value.
+pub(super) fn valued_key_help(table: &str, key: &str, value: &DeValue<'_>) -> Option<String> {
+    let place = match table {
+        "[[site.route]]" => "",
+        "[[site]]" => " in a [[site.route]] with `path`",
+        _ => return None,
+    };
+    let number = value.as_integer().map(|number| number.as_str());
+    let text = number.or_else(|| value.as_str()).unwrap_or_default();
+    let is_status = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+    match key {
+        "status" | "respond" => {}
+        "return" | "error" if is_status => {}
+        _ => return None,
+    }
+    Some(match text {
+        "301" | "302" | "303" | "307" | "308" => {
+            format!("write redirect = {{ to = \"/new/\", status = {text} }}{place}")
+        }
+        "403" => format!("write allow = []{place}: every client gets 403"),
+        "410" => format!("write redirect = {{ status = 410 }}{place}"),
+        _ => "a route has no answer with a fixed status, except allow = [] for 403 and redirect = { status = 410 } for \
+              410; a path without a file gets 404 without a route"
+            .to_owned(),
+    })
+}
+
+/// Returns the help for a text that needs no quotes, or for a word instead of `true` and `false`. `usual` is a value of the
+/// expected type.
+pub(super) fn plain_help(key: &str, value: &DeValue<'_>, usual: &str) -> Option<String> {
+    let word = match value {
+        DeValue::String(text) => text.trim(),
+        DeValue::Integer(number) => number.as_str(),
+        _ => return None,
+    };
+    if usual == "true" {
+        return match word.to_ascii_lowercase().as_str() {
+            "true" | "on" | "yes" | "1" | "enabled" => Some(format!("write {key} = true")),
+            "false" | "off" | "no" | "0" | "disabled" => Some(format!("write {key} = false")),
+            _ => None,
+        };
+    }
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    (value.is_str() && is_number(usual) && !word.is_empty() && is_number(word))
+        .then(|| format!("write the number without quotes: {key} = {word}"))
+}
+
 /// Refused values of other servers: the key, the value, and the help.
 static VALUES: &[(&str, &str, &str)] = &[
     ("per", "second", "write per = \"1s\""),
@@ -52,9 +101,15 @@ pub(super) fn list_help(key: &str, text: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || ", |.-_*:/".contains(c);
     let words = || text.split([',', ' ', '|']).filter(|word| !word.is_empty());
     // A space alone may be a typing mistake within a word.
-    let is_word = |word: &str| word.contains('.') || word.bytes().all(|it| it.is_ascii_uppercase());
+    let is_word = |word: &str| {
+        word.contains('.') || word.contains("://") || word.bytes().all(|it| it.is_ascii_uppercase())
+    };
     let is_list = text.contains([',', '|']) || words().all(is_word);
-    let quoted: Vec<String> = words().map(|word| format!("\"{word}\"")).collect();
+    let quoted = words().map(|word| match key {
+        "members" if !word.contains("://") => format!("\"http://{word}\""),
+        _ => format!("\"{word}\""),
+    });
+    let quoted: Vec<String> = quoted.collect();
     (quoted.len() > 1 && is_list && text.chars().all(is_plain))
         .then(|| format!("write {key} = [{}]", quoted.join(", ")))
 }

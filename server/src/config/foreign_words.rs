@@ -65,6 +65,45 @@ static KEYS: &[(&str, &str)] = &[
     ("compress", COMPRESSED),
     ("compression", COMPRESSED),
     ("encode", COMPRESSED),
+    ("the table `proxy` compress", COMPRESS_OF_ROUTE),
+    ("the table `balance` compress", COMPRESS_OF_ROUTE),
+    ("[[balancer]] compress", COMPRESS_OF_ROUTE),
+    ("a member compress", COMPRESS_OF_ROUTE),
+    ("forward_auth", NO_FORWARD_AUTH),
+    ("ForwardAuth", NO_FORWARD_AUTH),
+    ("auth_request", NO_FORWARD_AUTH),
+    ("acme dns", DNS_HOOK),
+    ("acme dns_provider", DNS_HOOK),
+    ("acme dns_challenge", DNS_HOOK),
+    ("acme provider", DNS_HOOK),
+    ("acme resolvers", DNS_HOOK),
+    ("acme token", DNS_HOOK),
+    ("acme api_token", DNS_HOOK),
+    ("acme api_key", DNS_HOOK),
+    ("acme credentials", DNS_HOOK),
+    ("[[site.route]] listing", WHOLE_SITE_LISTING),
+    ("[[site.route]] autoindex", WHOLE_SITE_LISTING),
+    ("[[site.route]] browse", WHOLE_SITE_LISTING),
+    ("[[site.route]] try", WHOLE_SITE),
+    ("[[site.route]] index", WHOLE_SITE),
+    ("[[site.route]] errors", WHOLE_SITE),
+    ("[[site.route]] symlinks", WHOLE_SITE),
+    ("[[site.route]] headers", RULE_OF_HEADERS),
+    ("[[site.route]] add_header", RULE_OF_HEADERS),
+    ("[[site.route]] header", RULE_OF_HEADERS),
+    ("[[site.route]] expires", RULE_OF_CACHE),
+    ("[[site.route]] cache_control", RULE_OF_CACHE),
+    (
+        "[[site.route]] mime",
+        "write mime = { \"/data/**\" = \"text/plain\" } in [[site]]",
+    ),
+    ("[[site.route]] names", OTHER_SITE),
+    ("[[site.route]] certificate", OTHER_SITE),
+    ("[[site.route]] http", OTHER_SITE),
+    (
+        "the table `redirect` permanent",
+        "write status = 301; without the key the status is 308, permanent too",
+    ),
     ("sendfile", SERVED_WELL),
     ("tcp_nopush", SERVED_WELL),
     ("tcp_nodelay", SERVED_WELL),
@@ -213,7 +252,24 @@ const BALANCER: &str =
 const INCLUDE: &str =
     "write include = [\"sites.d/*.toml\"] at the top of the file, above the first table";
 const LISTEN: &str = "write https = [\":443\"] or http = [\":80\"] in [server]";
-const COMPRESSED: &str = "remove the key: text is compressed without a setting";
+const COMPRESSED: &str = "remove the key: text is compressed without a setting; for scripts and members, `compress` in \
+     a [[site.route]] changes that";
+const COMPRESS_OF_ROUTE: &str =
+    "write `compress` in the route, beside `proxy` or `balance`: compress = false";
+const NO_FORWARD_AUTH: &str = "no key asks another server about a login: write users = \"FILE\" in the route, made by \
+     `anthill passwd FILE NAME`, or leave the login to the application";
+const DNS_HOOK: &str = "write hook = \"/usr/local/bin/dns-hook\", the path of a program that sets the DNS record and has \
+     the login of the provider";
+const WHOLE_SITE: &str =
+    "write the key in [[site]], above the first [[site.route]]: it holds for the whole site";
+const WHOLE_SITE_LISTING: &str = "write listing = true in [[site]], above the first [[site.route]]: it lists every folder \
+     of the site; for one folder alone, make the folder the root of a [[site]] with a name of its own";
+const RULE_OF_HEADERS: &str = "write headers = [{ files = \"/path/**\", set = { \"X-Frame-Options\" = \"DENY\" } }] in \
+     [[site]]";
+const RULE_OF_CACHE: &str =
+    "write cache = [{ files = \"/path/**\", max_age = \"30d\" }] in [[site]]";
+const OTHER_SITE: &str = "move the key above the first [[site.route]] of its site; for another site, write [[site]] above \
+     the key";
 const SERVED_WELL: &str = "remove the key: files are served well without a setting";
 const RATE: &str = "write `rate = { requests = 60, per = \"1m\" }` in [[site]] or [[site.route]]";
 const CERTIFICATE: &str = "write `certificate` and `key` in [[site]], or acme = { email = \"me@example.org\" } in [tls] \

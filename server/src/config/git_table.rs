@@ -84,21 +84,16 @@ impl GitKeys {
     ) -> Result<Option<GitConfig>, OperatorError> {
         let deploy = self.deploy.as_ref().map(Spanned::span);
         let Some(folder) = self.git else {
-            let spans = [self.export.span(), self.pages.span()];
-            let push = self.push.map(|it| it.span());
-            let push_users = self.push_users.map(|it| it.span());
-            let mut spans = spans
-                .into_iter()
-                .chain(push)
-                .chain(push_users)
-                .chain(deploy)
-                .filter(|span| !span.is_empty());
-            let Some(span) = spans.next() else {
-                return Ok(None);
-            };
-            let what = "the key has no effect without `git` in the same route";
+            let keys = [
+                ("export", self.export.span()),
+                ("pages", self.pages.span()),
+                ("push", self.push.map_or(0..0, |it| it.span())),
+                ("push_users", self.push_users.map_or(0..0, |it| it.span())),
+                ("deploy", deploy.unwrap_or_default()),
+            ];
             let help = "remove the key, or name a folder of repositories: git = \"repositories\"";
-            return Err(source.error(span, what, help));
+            source.refuse_useless(keys, "without `git` in the same route", help)?;
+            return Ok(None);
         };
         let pages = &self.pages;
         if *pages.get_ref() && !pages.span().is_empty() && !cfg!(feature = "repository-pages") {

@@ -344,6 +344,309 @@ fn the_format_of_another_server_is_named() {
 }
 
 #[test]
+fn compress_has_a_place_and_three_values() {
+    let values = "compress = false for no compression, or compress = \"always\" to compress also pages for one user; texts \
+                  are compressed with gzip without the key";
+    let words = &*format!("write {values}");
+    let example = &*format!("for example {values}");
+    let route = format!("{ROUTE}proxy = \"http://a.test\"\n");
+    for value in ["true", "false", "\"always\""] {
+        let config = parse(
+            &format!("{route}compress = {value}\n"),
+            Path::new("/srv/anthill.toml"),
+        );
+        assert!(config.is_ok(), "{value}: {config:?}");
+    }
+    assert_refused(
+        &route,
+        &[
+            ("compress = \"gzip\"", "`compress` can't be \"gzip\"", words),
+            ("compress = \"on\"", "`compress` can't be \"on\"", words),
+            (
+                "compress = [\"gzip\", \"br\"]",
+                "`compress` must be true, false or \"always\", not a list",
+                example,
+            ),
+            (
+                "compress = 6",
+                "`compress` must be true, false or \"always\", not a number",
+                example,
+            ),
+            (
+                "gzip = true",
+                "unknown key `gzip` in [[site.route]]",
+                "did you mean `compress`?",
+            ),
+        ],
+    );
+    assert_refused(
+        ROUTE,
+        &[(
+            "proxy = { url = \"http://a.test\", compress = false }",
+            "unknown key `compress` in the table `proxy`",
+            "write `compress` in the route, beside `proxy` or `balance`: compress = false",
+        )],
+    );
+    assert_refused(
+        SITE,
+        &[(
+            "compress = false",
+            "unknown key `compress` in [[site]]",
+            "remove the key: text is compressed without a setting; for scripts and members, `compress` in a \
+             [[site.route]] changes that",
+        )],
+    );
+}
+
+#[test]
+fn a_fixed_status_is_explained() {
+    let others = "a route has no answer with a fixed status, except allow = [] for 403 and redirect = { status = 410 } for \
+                  410; a path without a file gets 404 without a route";
+    assert_refused(
+        ROUTE,
+        &[
+            (
+                "status = 404",
+                "unknown key `status` in [[site.route]]",
+                others,
+            ),
+            ("return = 404", "unknown key `return`", others),
+            ("respond = \"ok\"", "unknown key `respond`", others),
+            (
+                "status = 410",
+                "unknown key",
+                "write redirect = { status = 410 }",
+            ),
+            (
+                "return = 301",
+                "unknown key",
+                "write redirect = { to = \"/new/\", status = 301 }",
+            ),
+            (
+                "status = \"403\"",
+                "unknown key",
+                "write allow = []: every client gets 403",
+            ),
+            (
+                "return = \"/new/\"",
+                "unknown key",
+                "did you mean `redirect`?",
+            ),
+        ],
+    );
+    assert_refused(
+        SITE,
+        &[(
+            "status = 410",
+            "unknown key `status` in [[site]]",
+            "write redirect = { status = 410 } in a [[site.route]] with `path`",
+        )],
+    );
+}
+
+#[test]
+fn a_star_in_a_destination_is_refused() {
+    assert_refused(
+        ROUTE,
+        &[
+            (
+                "redirect = \"/new/*\"",
+                "the `*` of `/new/*` would be sent as it stands",
+                "end `redirect` with a slash, and the rest of the path is appended: redirect = \"/new/\"",
+            ),
+            (
+                "redirect = { to = \"https://b.test/*\" }",
+                "the `*` of `https://b.test/*` would be sent as it stands",
+                "end `redirect` with a slash, and the rest of the path is appended: redirect = \"https://b.test/\"",
+            ),
+            (
+                "rewrite = \"/new/*\"",
+                "the `*` of `/new/*` would be a part of the path",
+                "end the path with a slash, and the rest of the path is appended: rewrite = \"/new/\"",
+            ),
+        ],
+    );
+    assert_refused(
+        SITE,
+        &[
+            (
+                "redirects = [{ from = \"/a/*\", to = \"/new/*\" }]",
+                "the `*` of `/new/*` would be sent as it stands",
+                "write `:splat` for the match of `*`: /new/:splat; %2A stands for a star of the URL itself",
+            ),
+            (
+                "redirects = [{ from = \"/a\", to = \"/new/*\" }]",
+                "the `*` of `/new/*` would be sent as it stands",
+                "write the whole destination, or end the first path with `*` and the destination with `:splat`",
+            ),
+            (
+                "try = [\"$path\", \"/app/*\"]",
+                "`/app/*` is not a path for `try`",
+                "write a page of the site such as \"/index.html\", without `*`",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn several_values_in_one_text_become_a_list() {
+    let members = "write members = [\"http://10.0.0.1:80\", \"http://10.0.0.2:80\"]";
+    let named = "[[site]]\n[[balancer]]\nname = \"app\"\n";
+    assert_refused(
+        named,
+        &[
+            (
+                "members = \"http://10.0.0.1:80, http://10.0.0.2:80\"",
+                "has a space",
+                members,
+            ),
+            (
+                "members = [\"http://10.0.0.1:80 http://10.0.0.2:80\"]",
+                "has a space",
+                members,
+            ),
+            (
+                "members = \"10.0.0.1:80,10.0.0.2:80\"",
+                "is not the URL of an HTTP server",
+                members,
+            ),
+            (
+                "members = \"a, b\"",
+                "is not the URL of an HTTP server",
+                "write members = [\"http://a\", \"http://b\"]",
+            ),
+        ],
+    );
+    assert_refused(
+        "[server]\n",
+        &[
+            (
+                "https = \"443, 8443\"",
+                "is not an address to listen on",
+                "write https = [\"443\", \"8443\"]",
+            ),
+            (
+                "trust = \"10.0.0.1, 10.0.0.2\"",
+                "is not an IP address",
+                "write trust = [\"10.0.0.1\", \"10.0.0.2\"]",
+            ),
+        ],
+    );
+    assert_refused(
+        SITE,
+        &[
+            (
+                "try = \"$uri $uri/ /index.php?$args\"",
+                "is not a path for `try`",
+                "write try = [\"$path\", \"/index.php?$query\"]",
+            ),
+            (
+                "try = [\"$path\", \"=404\"]",
+                "`=404` is not a path for `try`",
+                "remove \"=404\": a path without a file gets 404 anyway",
+            ),
+            (
+                "redirects = { \"/a\" = \"/b\" }",
+                "`redirects` must be a list of tables, with `from` and `to`",
+                "write redirects = [{ from = \"/a\", to = \"/b\" }]",
+            ),
+            (
+                "redirects = [\"/a /b\", \"/c /d\"]",
+                "`redirects` must be a list of tables, with `from` and `to`",
+                "write redirects = [{ from = \"/a\", to = \"/b\" }, …]",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn keys_without_a_counterpart_are_explained() {
+    let auth = "no key asks another server about a login: write users = \"FILE\" in the route, made by \
+                `anthill passwd FILE NAME`, or leave the login to the application";
+    let hook = "write hook = \"/usr/local/bin/dns-hook\", the path of a program that sets the DNS record and has the login \
+                of the provider";
+    let site =
+        "write the key in [[site]], above the first [[site.route]]: it holds for the whole site";
+    let other = "move the key above the first [[site.route]] of its site; for another site, write [[site]] above the key";
+    assert_refused(
+        ROUTE,
+        &[
+            (
+                "forward_auth = \"http://127.0.0.1:9091\"",
+                "unknown key",
+                auth,
+            ),
+            ("auth_request = \"/auth\"", "unknown key", auth),
+            (
+                "listing = true",
+                "unknown key `listing` in [[site.route]]",
+                "write listing = true in [[site]], above the first [[site.route]]: it lists every folder of the site; for \
+                 one folder alone, make the folder the root of a [[site]] with a name of its own",
+            ),
+            ("try = [\"$path\"]", "unknown key", site),
+            (
+                "try_files = \"$uri\"",
+                "unknown key",
+                "write try = [\"$path\", \"/index.html\"] in [[site]]",
+            ),
+            ("errors = { 404 = \"a.html\" }", "unknown key", site),
+            (
+                "headers = []",
+                "unknown key",
+                "write headers = [{ files = \"/path/**\", set = { \"X-Frame-Options\" = \"DENY\" } }] in [[site]]",
+            ),
+            ("names = [\"b.test\"]", "unknown key `names`", other),
+            ("http = \"serve\"", "unknown key `http`", other),
+        ],
+    );
+    assert_refused(
+        "[[site]]\n[tls]\n",
+        &[
+            (
+                "acme = { dns = \"cloudflare\" }",
+                "unknown key `dns` in acme",
+                hook,
+            ),
+            (
+                "acme = { token = \"x\" }",
+                "unknown key `token` in acme",
+                hook,
+            ),
+        ],
+    );
+}
+
+#[test]
+fn all_keys_without_effect_are_reported_at_once() {
+    let keys = [
+        ("encoded_slash", "\"pass\"", "`proxy` or `balance`"),
+        ("slashes", "\"merge\"", "`proxy` or `balance`"),
+        ("early_hints", "\"http1\"", "`proxy` or `balance`"),
+        ("keep", "3", "`fastcgi`"),
+        ("files", "\".php\"", "`fastcgi`"),
+        ("export", "\"all\"", "`git`"),
+        ("push_users", "\"users\"", "`git`"),
+    ];
+    let lines: String = keys
+        .iter()
+        .map(|(key, value, _)| format!("{key} = {value}\n"))
+        .collect();
+    let error = refusal(&format!("{ROUTE}root = \"a\"\n{lines}"));
+    for (nth, (key, _, needs)) in keys.iter().enumerate() {
+        let what = format!("error: `{key}` has no effect without {needs} in the same route");
+        assert!(error.contains(&what), "{what}\n{error}");
+        let place = format!("anthill.toml:{}:", nth + 5);
+        assert!(error.contains(&place), "{place}\n{error}");
+    }
+    let error = refusal("[[site]]\npreview = \"*.a.test\"\npreview_users = \"users\"\n");
+    assert!(error.contains("`preview` is for a site"), "{error}");
+    assert!(error.contains("`preview_users` is for a site"), "{error}");
+    let error = refusal("[[site]]\nrelease = \"www\"\nroot = \"public\"\nsymlinks = \"follow\"\n");
+    assert!(error.contains("`root` is for a site"), "{error}");
+    assert!(error.contains("`symlinks` is for a site"), "{error}");
+}
+
+#[test]
 fn a_route_above_its_site_hides_no_other_mistake() {
     let error = refusal(
         "[[site.route]]\npath = \"/a/\"\nredirect = \"/b/\"\n\n[server]\nworker = 1\n\n[[site]]\nnmes = [\"a.test\"]\n",

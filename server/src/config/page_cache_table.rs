@@ -91,9 +91,12 @@ impl FromToml for CompressionChoice {
             (None, Some("always")) => CompressionRule::Always,
             (None, Some(text)) => {
                 let what = format!("`{}` can't be \"{text}\"", item.key);
-                return Err(item.refuse(what, COMPRESSION_HELP));
+                return Err(item.refuse(what, format!("write {COMPRESSION_HELP}")));
             }
-            (None, None) => return Err(item.mistyped("true, false or a word", "\"always\"")),
+            (None, None) => {
+                let error = item.mistyped("true, false or \"always\"", "\"always\"");
+                return Err(error.help(format!("for example {COMPRESSION_HELP}")));
+            }
         }))
     }
 }
@@ -110,7 +113,7 @@ impl ShownValue for CompressionChoice {
 }
 
 /// Help for a word that is no rule of compression.
-const COMPRESSION_HELP: &str = "write compress = false for no compression, or compress = \"always\" to compress also \
+const COMPRESSION_HELP: &str = "compress = false for no compression, or compress = \"always\" to compress also \
      pages for one user; texts are compressed with gzip without the key";
 
 impl PageCacheChoice {

@@ -255,20 +255,22 @@ impl RouteKeys {
             ("encoded_slash", slash.span()),
             ("early_hints", hints.span()),
         ];
-        let mut set = keys.into_iter().filter(|(_, span)| !span.is_empty());
-        if let Some((key, span)) = set.next().filter(|_| targets.is_empty()) {
-            let what =
-                format!("`{key}` has no effect without `proxy` or `balance` in the same route");
-            return Err(source.error(span, what, "remove the key, or add `proxy`"));
+        if targets.is_empty() {
+            let lacking = "without `proxy` or `balance` in the same route";
+            let merged =
+                "remove the key; files and scripts are found by the path with merged slashes";
+            let help = "remove the key, or add `proxy`";
+            let errors = [
+                source.refuse_useless(keys, lacking, help).err(),
+                source
+                    .refuse_useless([("slashes", slashes.span())], lacking, merged)
+                    .err(),
+            ];
+            let errors = errors.into_iter().flatten().collect();
+            OperatorError::all(errors).map_or(Ok(()), Err)?;
         }
         for (.., target) in &mut targets {
             target.forward.has_h1_hints = *hints.get_ref() == EarlyHints::Http1;
-        }
-        if targets.is_empty() && !slashes.span().is_empty() {
-            let what = "`slashes` has no effect without `proxy` or `balance` in the same route";
-            let help =
-                "remove the key; files and scripts are found by the path with merged slashes";
-            return Err(source.error(slashes.span(), what, help));
         }
         Ok((targets, *slash.get_ref() == EncodedSlash::Pass))
     }

@@ -14,7 +14,7 @@ declare_table! {
     /// Keys of `[[site]]` about redirects.
     pub(super) struct RedirectKeys: "[[site]]" {
         /// [Redirects](#a-redirect), in order: the first with the requested path applies.
-        redirects: Vec<SiteRedirectTable> = optional("none"),
+        redirects: SiteRedirects = optional("none"),
             also ["redir", "return"], example "[{ from = \"/blog/*\", to = \"/news/:splat\" }]";
         /// File with further redirects, one in each line, in the format of [`_redirects`](publishing.md#_redirects).
         redirect_map: PathBuf = optional("none"), also ["map", "RewriteMap"], example "\"redirects.txt\"";
@@ -51,6 +51,49 @@ declare_table! {
         /// dropped.
         query: QueryPolicy = default(QueryPolicy::Keep), example "\"drop\"";
     }
+}
+
+/// Value of `redirects` of a site.
+#[derive(Clone, Debug)]
+pub(super) struct SiteRedirects(Vec<SiteRedirectTable>);
+
+impl FromToml for SiteRedirects {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        if let Some(help) = paired_help(&item) {
+            let what = format!(
+                "`{}` must be a list of tables, with `from` and `to`",
+                item.key
+            );
+            return Err(item.refuse(what, help));
+        }
+        FromToml::read(item).map(SiteRedirects)
+    }
+}
+
+/// Returns the help for paths in pairs: `{ "/old" = "/new" }`, `"/old /new"`, or a list of such texts.
+fn paired_help(item: &KeyedValue<'_, '_>) -> Option<String> {
+    let value = item.value.get_ref();
+    let mut pairs = Vec::new();
+    if let Some(table) = value.as_table() {
+        let entries = table.iter();
+        pairs.extend(entries.filter_map(|(from, to)| {
+            let (from, to) = (from.get_ref().as_ref(), to.get_ref().as_str()?);
+            (from.starts_with('/') || from.starts_with("http")).then_some((from, to))
+        }));
+    } else {
+        let list = value.as_array().into_iter().flat_map(|list| list.iter());
+        let texts = list.map(|item| item.get_ref()).chain([value]);
+        pairs.extend(texts.filter_map(|text| {
+            let mut words = text.as_str()?.split_ascii_whitespace();
+            Some((words.next()?, words.next()?))
+        }));
+    }
+    let (from, to) = *pairs.first()?;
+    // The order of a table is no order of the file.
+    let more = if pairs.len() > 1 { ", …" } else { "" };
+    Some(format!(
+        "write redirects = [{{ from = \"{from}\", to = \"{to}\" }}{more}]"
+    ))
 }
 
 /// Treatment of the query of a redirected request.
@@ -94,10 +137,10 @@ const GONE: u16 = 410;
 /// Converts `redirects` of a site. A destination with `?` at the end gets no query. Errors are recorded.
 pub(super) fn redirects(
     source: &SourceText<'_>,
-    tables: Option<Spanned<Vec<SiteRedirectTable>>>,
+    tables: Option<Spanned<SiteRedirects>>,
 ) -> Vec<Spanned<MappedRedirect>> {
     let tables = tables
-        .map_or_else(Vec::new, Spanned::into_inner)
+        .map_or_else(Vec::new, |tables| tables.into_inner().0)
         .into_iter();
     tables
         .filter_map(|table| source.keep(redirect(source, table)))
@@ -160,6 +203,15 @@ pub(super) fn route_redirect(
         );
         let help = format!(
             "end `redirect` with a slash, and the rest of the path is appended: redirect = \"{before}/\""
+        );
+        return Err(source.error(to.span(), what, help));
+    }
+    let path = text.split('?').next().unwrap_or_default();
+    if status != GONE && path.ends_with('*') {
+        let what = format!("the `*` of `{text}` would be sent as it stands");
+        let help = format!(
+            "end `redirect` with a slash, and the rest of the path is appended: redirect = \"{}/\"",
+            path.trim_end_matches(['*', '/'])
         );
         return Err(source.error(to.span(), what, help));
     }

@@ -65,17 +65,13 @@ impl ReleaseKeys {
                 ("preview", self.preview.map(|it| it.span())),
                 ("preview_users", self.preview_users.map(|it| it.span())),
             ];
-            let mut keys = keys
-                .into_iter()
-                .filter_map(|(key, span)| Some((key, span?)));
-            return match keys.next().filter(|_| is_whole) {
-                None => Ok(None),
-                Some((key, span)) => {
-                    let what = format!("`{key}` is for a site with `release`");
-                    let help = "write the name of the site in the store, such as release = \"www\"";
-                    Err(source.error(span, what, help))
-                }
-            };
+            let keys = keys.into_iter().filter(|_| is_whole);
+            let errors = keys.filter_map(|(key, span)| {
+                let what = format!("`{key}` is for a site with `release`");
+                let help = "write the name of the site in the store, such as release = \"www\"";
+                Some(source.error(span?, what, help))
+            });
+            return OperatorError::all(errors.collect()).map_or(Ok(None), Err);
         };
         let Some(support) = ReleaseSupport::find() else {
             let help = "write `root` in place of `release`, or install a build with releases";
@@ -199,16 +195,19 @@ pub(super) fn refuse_keys_of_folders(
     others: [(&str, Option<Range<usize>>); 2],
     routes: &[RouteConfig],
 ) -> Result<(), OperatorError> {
+    let mut errors = Vec::new();
     for (key, span) in others {
         if let Some(span) = span {
             let what = format!("`{key}` is for a site with a folder, and the site has `release`");
             let help = format!("remove `{key}`, or remove `release` to serve a folder");
-            return Err(source.error(span, what, help));
+            errors.push(source.error(span, what, help));
         }
     }
-    match routes.iter().find(|route| route.scripts.is_some()) {
-        None => Ok(()),
-        Some(route) => {
+    errors.extend(
+        routes
+            .iter()
+            .filter(|route| route.scripts.is_some())
+            .map(|route| {
             let what = format!(
                 "the route {} runs files of the site, and the contents of release = \"{}\" are in no folder in which \
                  programs could find them",
@@ -217,7 +216,8 @@ pub(super) fn refuse_keys_of_folders(
             );
             let help =
                 "write `root` instead of `release`, or give `cgi` a folder outside of the release";
-            Err(source.error(route.span.clone(), what, help))
-        }
-    }
+            source.error(route.span.clone(), what, help)
+        }),
+    );
+    OperatorError::all(errors).map_or(Ok(()), Err)
 }

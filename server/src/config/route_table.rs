@@ -29,7 +29,7 @@ declare_table! {
         /// URL or path of the site for [redirects](routes.md#redirects), or a [table](#the-table-redirect).
         redirect: RouteRedirectTable = optional("none"), also ["return", "redir", "Redirect", "to"], example "\"/new/\"";
         /// Path of the site to [serve instead](routes.md#rewrites).
-        rewrite: RewritePath = optional("none"), also ["RewriteRule", "try_files"], example "\"/app/index.html\"";
+        rewrite: RewritePath = optional("none"), also ["RewriteRule"], example "\"/app/index.html\"";
         /// Another folder to serve below the path.
         root: PathBuf = optional("none"), also ["alias", "Alias", "folder", "dir"], example "\"/srv/other\"";
         /// `true`: the route returns [hit counts](hits.md#counts-on-a-page) as JSON.

@@ -128,14 +128,12 @@ impl ScriptKeys {
             self.keep.as_ref().map(Spanned::span),
             self.script_root.as_ref().map(Spanned::span),
         ];
-        match spans.into_iter().flatten().next() {
-            None => Ok(()),
-            Some(other) => {
-                let what = "a route has either repositories (`git`) or scripts, not both";
-                let help = "keep `git` or the keys for scripts, and remove the other";
-                Err(source.error(other, what, help))
-            }
-        }
+        let errors = spans.into_iter().flatten().map(|other| {
+            let what = "a route has either repositories (`git`) or scripts, not both";
+            let help = "keep `git` or the keys for scripts, and remove the other";
+            source.error(other, what, help)
+        });
+        OperatorError::all(errors.collect()).map_or(Ok(()), Err)
     }
 
     /// Returns the programs of the route; `None` for a route without programs.
@@ -191,19 +189,15 @@ impl ScriptKeys {
             (Some(address), None) => (false, address),
             (None, Some(address)) => (true, address),
             (None, None) => {
-                let spans = [
-                    self.files.as_ref().map(Spanned::span),
-                    self.keep.as_ref().map(Spanned::span),
-                    self.script_root.as_ref().map(Spanned::span),
+                let keys = [
+                    ("files", self.files.as_ref().map(Spanned::span)),
+                    ("keep", self.keep.as_ref().map(Spanned::span)),
+                    ("script_root", self.script_root.as_ref().map(Spanned::span)),
                 ];
-                return match spans.into_iter().flatten().next() {
-                    None => Ok(None),
-                    Some(span) => {
-                        let help = "remove the key, or add `fastcgi`";
-                        let what = "the key has no effect without `fastcgi` in the same route";
-                        Err(source.error(span, what, help))
-                    }
-                };
+                let keys = keys.map(|(key, span)| (key, span.unwrap_or_default()));
+                let lacking = "without `fastcgi` in the same route";
+                source.refuse_useless(keys, lacking, "remove the key, or add `fastcgi`")?;
+                return Ok(None);
             }
         };
         if let Some(keep) = self.keep.as_ref().filter(|_| is_scgi) {

@@ -64,8 +64,40 @@ impl FromToml for TryPaths {
     }
 }
 
+/// Returns the entries for the paths of `try_files` of nginx in one text, such as `$uri $uri/ /index.html`.
+fn entries_of_nginx(text: &str) -> Option<String> {
+    let is_list = text.contains(" /") || text.contains(" $");
+    // The server finds a folder with the entry of its file.
+    let is_own = |word: &&str| {
+        word.starts_with(['/', '$']) && !word.ends_with("$uri/") && !word.ends_with("$path/")
+    };
+    let words = text.split_ascii_whitespace().filter(is_own);
+    let words: Vec<String> = words
+        .map(|word| {
+            let word = word.replace("$uri", "$path").replace("$is_args", "?");
+            let word = word
+                .replace("$args", "$query")
+                .replace("$query_string", "$query");
+            format!("\"{word}\"")
+        })
+        .collect();
+    (is_list && !words.is_empty()).then(|| format!("write try = [{}]", words.join(", ")))
+}
+
 /// Validates an entry of `try`.
 fn try_path(entry: &str, is_last: bool) -> Result<String, InvalidValue> {
+    let what = format!("`{entry}` is not a path for `try`");
+    if let Some(help) = entries_of_nginx(entry) {
+        return wrong(what, help);
+    }
+    if let Some(status) = entry.strip_prefix('=') {
+        let help = format!("remove \"={status}\": a path without a file gets 404 anyway");
+        return wrong(what, help);
+    }
+    if entry.ends_with('*') {
+        let help = "write a page of the site such as \"/index.html\", without `*`";
+        return wrong(what, help);
+    }
     let (text, query) = match entry.split_once('?') {
         Some((text, query)) => (text, Some(query)),
         None => (entry, None),
@@ -173,6 +205,15 @@ impl FromToml for RewritePath {
             check_path(path)?;
             check_query(query)?;
             let in_query = unknown_placeholder(query, &[]);
+            if path.ends_with('*') {
+                return wrong(
+                    format!("the `*` of `{text}` would be a part of the path"),
+                    format!(
+                        "end the path with a slash, and the rest of the path is appended: rewrite = \"{}/\"",
+                        path.trim_end_matches(['*', '/'])
+                    ),
+                );
+            }
             if let Some(placeholder) = redirect_map::placeholder(path).or(in_query) {
                 return wrong(
                     format!("the placeholder `{placeholder}` is not supported in `rewrite`"),
@@ -198,6 +239,12 @@ fn check_path(text: &str) -> Result<(), InvalidValue> {
     }
     if text.starts_with('=') || is_regular_expression(text) {
         return refuse("a path is a prefix, without modifiers or regular expressions".to_owned());
+    }
+    if let Some((_, rest)) = text.split_once("://") {
+        let path = rest.find('/').map_or("/", |at| &rest[at..]);
+        return refuse(format!(
+            "write the path alone: \"{path}\"; `names` of the [[site]] has the host"
+        ));
     }
     if !text.starts_with('/') {
         return refuse(format!("begin the path with a slash: \"/{text}\""));

@@ -275,7 +275,7 @@ fn errors_show_the_line_and_mark_the_mistake() {
         ),
         (
             "[[site]]\nlisting = \"yes\"\n",
-            "error: `listing` must be true or false, not text\n --> /srv/anthill.toml:2:11\n  |\n2 | listing = \"yes\"\n  |           ^^^^^\nhelp: for example listing = true",
+            "error: `listing` must be true or false, not text\n --> /srv/anthill.toml:2:11\n  |\n2 | listing = \"yes\"\n  |           ^^^^^\nhelp: write listing = true",
         ),
         (
             "[log]\nformat = \"jsn\"",

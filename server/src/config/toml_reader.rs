@@ -13,7 +13,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config::error::OperatorError;
-use crate::config::foreign_values::{list_help, value_help};
+use crate::config::foreign_values::{list_help, plain_help, value_help, valued_key_help};
 use crate::config::foreign_words::{example, find, key_help};
 use crate::config::source_files::SourceFiles;
 use crate::config::values::InvalidValue;
@@ -104,6 +104,29 @@ impl<'s> SourceText<'s> {
         is_whole
             .then_some(values)
             .ok_or_else(OperatorError::reported)
+    }
+
+    /// Replaces the help of the last error, which a caller recorded at `span`.
+    fn correct_last(&self, span: &Range<usize>, help: &str) {
+        let mut errors = self.errors.borrow_mut();
+        let last = errors.iter_mut().rev();
+        if let Some(last) = last.into_iter().find(|error| error.is_at(span.start)) {
+            *last = last.clone().help(help);
+        }
+    }
+
+    /// Refuses each of the keys that the file has, with its position. An empty position stands for a missing key. `lacking`
+    /// says what the keys need.
+    pub(super) fn refuse_useless<'k>(
+        &self,
+        keys: impl IntoIterator<Item = (&'k str, Range<usize>)>,
+        lacking: &str,
+        help: &str,
+    ) -> Result<(), OperatorError> {
+        let present = keys.into_iter().filter(|(_, span)| !span.is_empty());
+        let errors = present
+            .map(|(key, span)| self.error(span, format!("`{key}` has no effect {lacking}"), help));
+        OperatorError::all(errors.collect()).map_or(Ok(()), Err)
     }
 
     /// Returns the number of errors recorded so far.
@@ -316,9 +339,13 @@ impl<'s, 'i> TableReader<'s, 'i> {
         }
         let known = shape.keys.iter().chain(shape.later).copied();
         let foreign = find(shape.foreign, word).or_else(|| key_help(shape.name, word));
-        let help = if let Some(help) = foreign {
+        // The key `http` of a site has no address.
+        let is_policy = matches!(value.get_ref().as_str(), Some("serve" | "redirect"));
+        let help = if let Some(help) = valued_key_help(shape.name, word, value.get_ref()) {
+            help
+        } else if let Some(help) = foreign {
             match word {
-                "http" | "https" => self.source.listen_help(word, value),
+                "http" | "https" if !is_policy => self.source.listen_help(word, value),
                 _ => help.to_owned(),
             }
         } else if let Some(meant) = suggest(word, known) {
@@ -364,6 +391,7 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
             _ => usual,
         };
         let help = self.text().and_then(|text| value_help(&self.key, text));
+        let help = help.or_else(|| plain_help(&self.key, self.value.get_ref(), usual));
         let help = help.unwrap_or_else(|| format!("for example {} = {usual}", self.key));
         self.refuse(what, help)
     }
@@ -398,6 +426,11 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         self.value.get_ref().as_str()
     }
 
+    /// Returns the value as a list, for several words in one text.
+    pub(super) fn list_help(&self) -> Option<String> {
+        self.text().and_then(|text| list_help(&self.key, text))
+    }
+
     /// Reads text with a parser. `expected` names the type, and `example` is a value of the type.
     pub(super) fn parse<T>(
         &self,
@@ -423,12 +456,13 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         let source = self.source;
         let mut is_whole = true;
         for item in self.items() {
-            let list = item.text().and_then(|text| list_help(&item.key, text));
-            let read = read(item).map_err(|error| match list {
-                Some(list) => error.help(list),
-                None => error,
-            });
-            is_whole &= source.keep(read).is_some();
+            let (span, list) = (item.value.span(), item.list_help());
+            let is_kept = source.keep(read(item)).is_some();
+            if let Some(list) = list.filter(|_| !is_kept) {
+                // The error of a value in place of a table is recorded within the table.
+                source.correct_last(&span, &list);
+            }
+            is_whole &= is_kept;
         }
         is_whole.then_some(()).ok_or_else(OperatorError::reported)
     }
