@@ -97,7 +97,7 @@ pub fn expanded(scenario: &Scenario, blocks: &[Block]) -> String {
 }
 
 /// Runs a script in an isolated environment.
-fn run_in_machine(script: &str) -> Done {
+pub fn run_in_machine(script: &str) -> Done {
     let folder = Folder::new()
         .with("prelude.sh", PRELUDE)
         .with("scenario.sh", script)

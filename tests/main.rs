@@ -33,6 +33,7 @@ mod encoded_slash;
 mod fail2ban;
 mod failing_members;
 mod fastcgi;
+mod found_servers;
 mod fresh;
 #[cfg(feature = "http3")]
 mod given_up;

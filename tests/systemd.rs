@@ -221,6 +221,15 @@ machines! {
         [ "$(stat -c %U /proc/$(main_process))" = anthill ]
         [ "$(stat -c %U /var/lib/anthill /var/lib/anthill/of-root | sort -u)" = anthill ]
 
+        # Commands find the service in any folder, although the unit alone names the account.
+        cd /
+        has '(the server of /srv/site/anthill.toml)' anthill reload
+        has 'is served' setpriv --reuid anthill --regid anthill --init-groups anthill reload
+        refuses 'run the command as `anthill` or as root' setpriv --reuid 4242 --regid 4242 --clear-groups anthill reload
+        refuses 'confirm with --yes' anthill stop < /dev/null
+        has 'no problems found' anthill status
+        cd /srv/site
+
         # A file that a command of root leaves in the account's folder is named, with the command that mends it.
         systemctl stop anthill
         chown root:root /var/lib/anthill/tickets.keys

@@ -561,6 +561,31 @@ pub fn shutdown_both(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, Shutdown::Both)?)
 }
 
+/// Returns the user of the process that listens at the other end of a Unix socket (SO_PEERCRED): the user at the time of
+/// listen(2).
+pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the pointers refer to a live `ucred` and to its length, and the kernel writes at most `length` bytes.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    match done {
+        0 => Ok(peer.uid),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Returns the address of the peer. An IPv4 peer of an IPv6 socket gets an IPv4 address.
 pub fn peer_address(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     let any = rustix::net::getpeername(socket)?.ok_or(Errno::NOTCONN)?;

@@ -291,6 +291,11 @@ impl<E> ParsedArguments<E> {
         self.program
     }
 
+    /// Returns the name of the command.
+    pub fn command_name(&self) -> &'static str {
+        self.command.name
+    }
+
     fn operand(&mut self, operand: OsString) -> Result<(), UsageError> {
         let operands = self.command.operands;
         let last = operands.last();

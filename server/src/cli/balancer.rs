@@ -2,7 +2,7 @@
 
 use cli::output::print_message;
 use std::ffi::OsStr;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::confirmation::confirms;
 use super::control_client::{ask, exchange_with, print_response};
 use crate::admin::command::{Command, EditAction, EditCommand, StatusFormat};
 use crate::cli::arguments::ParsedArguments;
 use crate::config::{OperatorError, parse_seconds};
 use crate::control::limits::{MEMBER_WAIT_SECONDS, MEMBER_WAIT_SECONDS_MAX};
 use balancer::settings::AdminState;
-use base::visible_text::visible_lines;
 
 /// Time for an answer that waits for nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -189,17 +189,6 @@ impl InterruptNote {
         self.is_sent.store(false, Ordering::Relaxed);
         answer
     }
-}
-
-/// Asks the operator on the terminal.
-fn confirms(question: &str) -> bool {
-    let mut stderr = io::stderr();
-    let question = visible_lines(question);
-    let _ = write!(stderr, "{question} Go on? [y/N] ");
-    let _ = stderr.flush();
-    let mut line = String::new();
-    let read = io::stdin().read_line(&mut line);
-    read.is_ok() && matches!(line.trim(), "y" | "Y" | "yes")
 }
 
 /// Returns the edit of a member's state, and the number of the operand with the folder or file.

@@ -87,9 +87,17 @@ const SERVE_OPTIONS: &[CommandOption] = &[
     STATE,
     CONTROL,
 ];
-const CLIENT_DETAILS: &str = "The command finds the server by its control socket, which belongs \
-                              to the configuration in the current folder, or to the given folder \
-                              or file.";
+const YES: CommandOption = CommandOption {
+    long: "yes",
+    short: Some('y'),
+    value: None,
+    about: "Go on without a question",
+};
+const CLIENT_DETAILS: &str = "The server is that of the configuration in the current folder, or in the given folder or \
+                              file. In a folder without anthill.toml, the command finds the only server of the machine \
+                              that the user may control; with several servers, it lists them for --control.";
+const CONFIRMED_DETAILS: &str = "Before the command goes to a server that neither the command line nor the folder names, \
+                                 it names the server and asks; without a terminal it needs --yes.";
 
 /// All commands, in the order of the help.
 static COMMANDS: &[CommandSpec] = &[
@@ -152,8 +160,6 @@ static COMMANDS: &[CommandSpec] = &[
             "Prints what is wrong, then addresses, certificates, rates of the last minutes, responses of the sites by \
              class of the status, refusals by rule, and counters.",
             CLIENT_DETAILS,
-            "Without DIR|FILE, and outside of the folder of a running server, the command finds the only server that \
-             runs on this machine.",
         ],
         operands: &[WHAT],
         options: &[
@@ -342,6 +348,7 @@ static COMMANDS: &[CommandSpec] = &[
              the same beginning: anthill purge example.org '/news/*'",
             "Responses that handlers are producing at the same moment are not stored either.",
             CLIENT_DETAILS,
+            CONFIRMED_DETAILS,
         ],
         operands: &[
             Operand {
@@ -356,7 +363,7 @@ static COMMANDS: &[CommandSpec] = &[
             },
             WHAT,
         ],
-        options: &[STATE, CONTROL],
+        options: &[YES, STATE, CONTROL],
         run: control_client::purge,
     },
     CommandSpec {
@@ -479,9 +486,13 @@ static COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         name: "stop",
         about: "Stop the running server",
-        details: &["Requests under way are answered first.", CLIENT_DETAILS],
+        details: &[
+            "Requests under way are answered first.",
+            CLIENT_DETAILS,
+            CONFIRMED_DETAILS,
+        ],
         operands: &[WHAT],
-        options: &[STATE, CONTROL],
+        options: &[YES, STATE, CONTROL],
         run: control_client::stop,
     },
     CommandSpec {

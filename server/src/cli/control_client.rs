@@ -6,17 +6,20 @@
 
 use cli::output::print_message;
 use cli::output::print_result;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal as _, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::running_servers::{RunningServer, running_servers};
+use super::confirmation::confirms;
+use super::installed_service::InstalledService;
+use super::server_choice::{ChosenServer, choose, is_missing, sockets};
+use super::trusted_socket::connect;
 use crate::admin::command::{Command, HitsFormat, StatusFormat};
 use crate::admin::metrics::MetricsFormat;
 use crate::cli::arguments::ParsedArguments;
-use crate::config::{ConfigSource, FILE_NAME, OperatorError, Overrides, control_sockets, reason};
+use crate::config::{OperatorError, reason};
 use base::visible_text::visible_lines;
 
 pub(super) fn reload(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
@@ -87,7 +90,8 @@ pub(super) fn purge(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> 
         OperatorError::new("SITE and PATH must be UTF-8, without line breaks")
             .help("for example: anthill purge example.org '/news/*'")
     })?;
-    ask(typed, 2, &command, Some(Duration::from_secs(30)))
+    let patience = Some(Duration::from_secs(30));
+    ask_if_confirmed(typed, 2, &command, patience, "nothing was removed")
 }
 
 pub(super) fn manager(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
@@ -101,7 +105,7 @@ pub(super) fn manager(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
 
 pub(super) fn stop(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     // The drain takes up to the time set in the configuration, so the wait has no limit.
-    ask(typed, 0, &Command::Stop, None)
+    ask_if_confirmed(typed, 0, &Command::Stop, None, "the server goes on")
 }
 
 /// Sends a command to the server of the configuration named by the nth operand, and prints the response.
@@ -122,21 +126,27 @@ pub(super) struct ServerResponse {
     pub(super) text: String,
 }
 
-/// Sends a command to the server of the configuration named by the nth operand, and returns the response.
+/// Sends a command to the server of the configuration named by the nth operand, and returns the response. A message names
+/// a server that was found on the machine.
 pub(super) fn exchange_with(
     typed: &ParsedArguments,
     nth: usize,
     command: &Command,
     patience: Option<Duration>,
 ) -> Result<ServerResponse, OperatorError> {
-    let mut sockets = sockets(typed, nth)?;
-    let (path, stream) = match connect(&sockets) {
-        Err(error) if names_no_server(typed, nth) && changes_nothing(command) => {
-            sockets = only_running_server(error)?;
-            connect(&sockets)?
-        }
-        connected => connected?,
-    };
+    let server = choose(typed, nth)?;
+    if let Some(found) = &server.found {
+        print_message(&format!("(the server of {})", found.shown()));
+    }
+    exchange_on(server, command, patience)
+}
+
+fn exchange_on(
+    server: ChosenServer,
+    command: &Command,
+    patience: Option<Duration>,
+) -> Result<ServerResponse, OperatorError> {
+    let ChosenServer { path, stream, .. } = server;
     let answer = exchange(stream, command, patience).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -146,82 +156,40 @@ pub(super) fn exchange_with(
         };
         OperatorError::failure(format!("the server at {}: {why}", path.display()))
     })?;
-    Ok(ServerResponse {
-        path: path.to_owned(),
-        text: answer,
-    })
+    Ok(ServerResponse { path, text: answer })
 }
 
-/// Returns true if the command line names neither a folder, a file nor a socket.
-fn names_no_server(typed: &ParsedArguments, nth: usize) -> bool {
-    typed.path_at(nth).is_none() && typed.path("control").is_none() && typed.path("state").is_none()
-}
-
-/// Returns true for a command that may go to a server of another folder, since the command only reads.
-fn changes_nothing(command: &Command) -> bool {
-    matches!(
-        command,
-        Command::Status(_) | Command::Requests(_) | Command::Metrics(_) | Command::History
-    )
-}
-
-/// Returns the control socket of the only server that runs on this machine. `error` says that no server runs with the
-/// configuration of the current folder.
-fn only_running_server(error: OperatorError) -> Result<Vec<PathBuf>, OperatorError> {
-    let servers = running_servers();
-    match &servers[..] {
-        [] => Err(error),
-        // In a folder with a configuration the status of another server would pass for the status of this one.
-        [server] if !Path::new(FILE_NAME).exists() => {
-            let control = server.control.clone();
-            let note = format!("(the server with the control socket {})", control.display());
-            print_message(&note);
-            Ok(vec![control])
+/// Sends a command that takes something away. If neither the command line nor the folder names the server, the operator
+/// has to confirm the command. `declined` says what stays.
+fn ask_if_confirmed(
+    typed: &ParsedArguments,
+    nth: usize,
+    command: &Command,
+    patience: Option<Duration>,
+    declined: &str,
+) -> Result<ExitCode, OperatorError> {
+    let server = choose(typed, nth)?;
+    if let Some(found) = server.found.as_ref().filter(|_| !typed.has("yes")) {
+        let (name, shown) = (typed.command_name(), found.shown());
+        if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+            let what = format!(
+                "`anthill {name}` would go to the server of {shown}, which the command line does not name"
+            );
+            let help = format!(
+                "confirm with --yes, or name the server: --control {}",
+                server.path.display()
+            );
+            return Err(OperatorError::failure(what).help(help));
         }
-        _ => {
-            let what = match servers.len() {
-                1 => "a server runs on this machine, but not with".to_owned(),
-                count => format!("{count} servers run on this machine, and none with"),
-            };
-            let configurations = configurations_of(&servers);
-            let choices = servers.iter().zip(configurations).map(|(server, file)| {
-                let control = server.control.display();
-                match file {
-                    Some(file) => format!("--control {control}  for {}", file.display()),
-                    None => format!("--control {control}"),
-                }
-            });
-            let choices = choices.collect::<Vec<_>>().join("\n  ");
-            let what = format!("{what} the configuration of this folder");
-            Err(OperatorError::failure(what).help(format!("name one of them:\n  {choices}")))
+        if !confirms(&format!("`anthill {name}` goes to the server of {shown}.")) {
+            print_message(declined);
+            return Ok(ExitCode::FAILURE);
         }
+    } else if let Some(found) = &server.found {
+        print_message(&format!("(the server of {})", found.shown()));
     }
+    print_response(&exchange_on(server, command, patience)?)
 }
-
-/// Returns the configuration of each running server that responds. All servers are asked before the first response is
-/// awaited, so a server that doesn't respond takes no time from the next one.
-fn configurations_of(servers: &[RunningServer]) -> Vec<Option<PathBuf>> {
-    let until = Instant::now() + STATUS_PATIENCE;
-    let command = Command::Status(StatusFormat::Json);
-    let ask = |server: &RunningServer| {
-        let mut stream = UnixStream::connect(&server.control)?;
-        send(&mut stream, &command).map(|()| stream)
-    };
-    let asked: Vec<io::Result<UnixStream>> = servers.iter().map(ask).collect();
-    let configuration = |(server, stream): (&RunningServer, io::Result<UnixStream>)| {
-        let rest = until.saturating_duration_since(Instant::now());
-        // The system refuses a timeout of zero.
-        let rest = rest.max(Duration::from_millis(1));
-        let status = receive(stream.ok()?, Some(rest)).ok()?;
-        let (_, rest) = status.split_once("\"configuration\":\"")?;
-        let (name, _) = rest.split_once('"')?;
-        Some(server.folder.join(name))
-    };
-    servers.iter().zip(asked).map(configuration).collect()
-}
-
-/// Time for the status of a server. On a busy machine a response takes seconds.
-const STATUS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Prints a response.
 pub(super) fn print_response(response: &ServerResponse) -> Result<ExitCode, OperatorError> {
@@ -241,18 +209,6 @@ pub(super) fn print_response(response: &ServerResponse) -> Result<ExitCode, Oper
     }
 }
 
-/// Returns the possible control sockets of the server of the configuration named by the nth operand.
-fn sockets(typed: &ParsedArguments, nth: usize) -> Result<Vec<PathBuf>, OperatorError> {
-    if let Some(control) = typed.path("control") {
-        return Ok(vec![control]);
-    }
-    let overrides = Overrides {
-        state: typed.path("state"),
-        ..Overrides::default()
-    };
-    control_sockets(&ConfigSource::of(typed.path_at(nth))?, &overrides)
-}
-
 /// Response of a server that may not be running.
 pub(super) enum ControlResponse {
     Answer(String),
@@ -269,14 +225,16 @@ pub(super) fn ask_if_running(
     nth: usize,
     command: &Command,
 ) -> Result<ControlResponse, OperatorError> {
-    use io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
-    let sockets = sockets(typed, nth)?;
+    let (sockets, trusted) = sockets(typed, nth, &InstalledService::all())?;
     let mut closed = None;
     let mut open = None;
-    for path in &sockets {
-        match UnixStream::connect(path) {
-            Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => {}
-            Err(error) if error.kind() == PermissionDenied => closed = closed.or(Some(path)),
+    for socket in &sockets {
+        let path = &socket.path;
+        match connect(socket, &trusted) {
+            Err(error) if is_missing(&error) => {}
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                closed = closed.or(Some(path));
+            }
             tried => {
                 open = Some((path, tried));
                 break;
@@ -307,58 +265,12 @@ pub(super) fn ask_if_running(
     }
 }
 
-/// Connects to the first socket with a listening server.
-fn connect(sockets: &[PathBuf]) -> Result<(&Path, UnixStream), OperatorError> {
-    let mut forbidden = None;
-    for path in sockets {
-        match UnixStream::connect(path) {
-            Ok(stream) => return Ok((path, stream)),
-            Err(error) => match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {}
-                io::ErrorKind::PermissionDenied => forbidden = forbidden.or(Some(path)),
-                _ => {
-                    let what = format!("the control socket {}: {}", path.display(), reason(&error));
-                    return Err(OperatorError::failure(what));
-                }
-            },
-        }
-    }
-    // No socket has a listening server. A socket without access may belong to a server of another user.
-    if let Some(path) = forbidden {
-        let what = format!(
-            "permission denied for the control socket {}",
-            path.display()
-        );
-        let help = "if the server uses the socket, run the command as the server's user or as \
-                    root (sudo)";
-        return Err(OperatorError::failure(what).help(help));
-    }
-    let path = sockets
-        .first()
-        .map_or(Path::new("?"), PathBuf::as_path)
-        .display();
-    Err(OperatorError::failure(format!(
-        "no anthill is running with this configuration (no control socket at {path})"
-    ))
-    .help(
-        "start a server with `anthill serve`, or give another control socket with --control PATH",
-    ))
-}
-
 fn exchange(
     mut stream: UnixStream,
     command: &Command,
     patience: Option<Duration>,
 ) -> io::Result<String> {
-    send(&mut stream, command)?;
-    receive(stream, patience)
-}
-
-fn send(stream: &mut UnixStream, command: &Command) -> io::Result<()> {
-    stream.write_all(format!("{command}\n").as_bytes())
-}
-
-fn receive(stream: UnixStream, patience: Option<Duration>) -> io::Result<String> {
+    stream.write_all(format!("{command}\n").as_bytes())?;
     stream.set_read_timeout(patience)?;
     let mut answer = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
@@ -367,37 +279,3 @@ fn receive(stream: UnixStream, patience: Option<Duration>) -> io::Result<String>
 
 /// Maximum length of a response, 64 MiB: the metrics of 20,000 routes, or of 15,000 members.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{BufRead, BufReader};
-    use std::os::unix::net::UnixListener;
-
-    /// The first server responds after the second has been asked, as on a busy machine.
-    #[test]
-    fn all_running_servers_are_asked_before_a_response_is_awaited() {
-        let folder = tempfile::tempdir().unwrap();
-        let servers = ["a", "b"].map(|name| RunningServer {
-            control: folder.path().join(name),
-            folder: folder.path().to_owned(),
-        });
-        let listeners = [0, 1].map(|nth: usize| UnixListener::bind(&servers[nth].control).unwrap());
-        std::thread::scope(|threads| {
-            threads.spawn(|| {
-                let asked = listeners.map(|listener| {
-                    let (stream, _) = listener.accept().unwrap();
-                    let mut line = String::new();
-                    BufReader::new(&stream).read_line(&mut line).unwrap();
-                    stream
-                });
-                for (mut stream, name) in asked.into_iter().zip(["a.toml", "b.toml"]) {
-                    let text = format!("ok\n{{\"configuration\":\"{name}\"}}");
-                    stream.write_all(text.as_bytes()).unwrap();
-                }
-            });
-            let expected = ["a.toml", "b.toml"].map(|name| Some(folder.path().join(name)));
-            assert_eq!(configurations_of(&servers), expected);
-        });
-    }
-}

@@ -8,18 +8,22 @@ mod backup;
 mod balancer;
 mod check;
 mod completions;
+mod confirmation;
 mod control_client;
 mod external;
 mod help;
+mod installed_service;
 mod man;
 mod passwd;
 mod receive;
 mod running_servers;
 mod serve;
+mod server_choice;
 mod service;
 mod service_folders;
 mod service_publisher;
 mod system_account;
+mod trusted_socket;
 mod commands;
 
 #[cfg(test)]

@@ -1,62 +1,166 @@
-//! Search for running servers, for `anthill status` outside of the folder of the configuration.
+//! Search for running servers, for commands outside of the folder of the configuration.
 //!
 //! A server listens on its control socket. /proc/net/unix lists all listening Unix sockets with their paths, and the
 //! descriptors of a process tell the sockets of the process. The system shows the descriptors to root and to the user of
-//! the process alone, and other users may not use the control socket anyway.
+//! the process alone, and other users may not use the control socket anyway. Any user may start a process with the name of
+//! the server, so the user of the process counts, and not what the process says about itself.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::cli::arguments::ParsedArguments;
+use crate::config::{FILE_NAME, OperatorError};
+use cli::Program;
 
 /// Name of the processes, as the kernel has it.
 const PROCESS_NAME: &str = "anthill";
 
+/// A process with the name of the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ServerProcess {
+    pub(super) pid: u32,
+    /// Effective user.
+    pub(super) uid: u32,
+    /// Working folder, which names on the command line are relative to.
+    pub(super) folder: PathBuf,
+    /// Command line, beginning with the program.
+    pub(super) words: Vec<OsString>,
+}
+
 /// A server that runs on this machine.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RunningServer {
     /// Control socket.
     pub(super) control: PathBuf,
-    /// Working folder, which the configuration's name is relative to.
-    pub(super) folder: PathBuf,
+    pub(super) process: Rc<ServerProcess>,
 }
 
-/// Returns the servers that run on this machine.
-pub(super) fn running_servers() -> Vec<RunningServer> {
-    let listening = unix_sockets();
-    let sockets = descriptors_of_servers();
-    let mut found: Vec<RunningServer> = listening_sockets(&listening)
-        .filter_map(|(inode, path)| {
-            Some(RunningServer {
-                control: PathBuf::from(path),
-                folder: sockets.get(inode)?.clone(),
+/// Servers that run on this machine.
+#[derive(Debug, Default)]
+pub(super) struct RunningServers {
+    /// Servers whose descriptors the caller may read.
+    pub(super) visible: Vec<RunningServer>,
+    /// Users of further servers.
+    pub(super) other_users: Vec<u32>,
+}
+
+impl RunningServers {
+    /// Returns the servers that run on this machine.
+    pub(super) fn find() -> RunningServers {
+        let listening = unix_sockets();
+        let mut sockets = HashMap::new();
+        let mut other_users = Vec::new();
+        for process in processes() {
+            let descriptors = PathBuf::from(format!("/proc/{}/fd", process.pid));
+            let inodes = socket_inodes(&descriptors);
+            if inodes.is_empty() && process.serves() {
+                other_users.push(process.uid);
+            }
+            let process = Rc::new(process);
+            sockets.extend(inodes.into_iter().map(|inode| (inode, process.clone())));
+        }
+        let mut visible: Vec<RunningServer> = listening_sockets(&listening)
+            .filter_map(|(inode, path)| {
+                let process: &Rc<ServerProcess> = sockets.get(inode)?;
+                Some(RunningServer {
+                    control: process.socket_path(path)?,
+                    process: process.clone(),
+                })
             })
+            .collect();
+        visible.sort_unstable();
+        visible.dedup();
+        other_users.sort_unstable();
+        other_users.dedup();
+        RunningServers {
+            visible,
+            other_users,
+        }
+    }
+}
+
+impl ServerProcess {
+    fn read(pid: u32) -> Option<ServerProcess> {
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        let name = fs::read_to_string(process.join("comm")).ok()?;
+        if name.trim_end() != PROCESS_NAME {
+            return None;
+        }
+        let line = fs::read(process.join("cmdline")).ok()?;
+        let words = line.split(|byte| *byte == 0);
+        let words = words.map(|word| OsString::from_vec(word.to_vec()));
+        Some(ServerProcess {
+            pid,
+            uid: effective_user(&fs::read_to_string(process.join("status")).ok()?)?,
+            folder: fs::read_link(process.join("cwd")).unwrap_or_default(),
+            words: words.filter(|word| !word.is_empty()).collect(),
         })
-        .collect();
-    found.sort_unstable();
-    found.dedup();
-    found
+    }
+
+    /// Returns the path of a socket of the process. A server that root starts binds a socket in a folder of another account
+    /// by the descriptor of the folder, which stays open.
+    fn socket_path(&self, name: &str) -> Option<PathBuf> {
+        let Some(rest) = name.strip_prefix("/proc/self/fd/") else {
+            return Some(PathBuf::from(name));
+        };
+        let (descriptor, name) = rest.split_once('/')?;
+        let descriptor: u32 = descriptor.parse().ok()?;
+        let folder = fs::read_link(format!("/proc/{}/fd/{descriptor}", self.pid)).ok()?;
+        Some(folder.join(name))
+    }
+
+    /// Returns true if the command line is the one of a server.
+    fn serves(&self) -> bool {
+        self.words.iter().any(|word| word == "serve")
+    }
+
+    /// Returns the arguments of `serve`. The program may have been started by another one, such as an emulator.
+    pub(super) fn arguments(
+        &self,
+        program: &'static Program<OperatorError>,
+    ) -> Option<ParsedArguments> {
+        let mut words = self.words.iter();
+        words.find(|word| *word == "serve")?;
+        cli::parse(program, program.find("serve")?, words.cloned().collect()).ok()
+    }
+
+    /// Returns the configuration file, or the served folder, from the command line.
+    pub(super) fn configuration(
+        &self,
+        program: &'static Program<OperatorError>,
+    ) -> Option<PathBuf> {
+        let arguments = self.arguments(program)?;
+        let named = arguments.path_at(0).unwrap_or(Path::new(""));
+        let path: PathBuf = self.folder.join(named).components().collect();
+        let file = path.join(FILE_NAME);
+        Some(if file.is_file() { file } else { path })
+    }
+}
+
+/// Returns all processes with the name of the server.
+fn processes() -> impl Iterator<Item = ServerProcess> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(|process| {
+        let pid = process.file_name().to_str()?.parse().ok()?;
+        ServerProcess::read(pid)
+    })
+}
+
+/// Returns the effective user from the text of /proc/PID/status (real, effective, saved, of the file system). The owner of
+/// /proc/PID is root for a process that gave its privileges up.
+fn effective_user(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Returns the kernel's list of Unix sockets. Sockets of other programs may have names that are not UTF-8.
 fn unix_sockets() -> String {
     let list = fs::read("/proc/net/unix").unwrap_or_default();
     String::from_utf8_lossy(&list).into_owned()
-}
-
-/// Returns the inodes of the sockets of all processes with the name of the server, with the working folders of the
-/// processes.
-fn descriptors_of_servers() -> HashMap<String, PathBuf> {
-    let mut inodes = HashMap::new();
-    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let process = process.path();
-        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
-        if name.trim_end() == PROCESS_NAME {
-            let folder = fs::read_link(process.join("cwd")).unwrap_or_default();
-            let sockets = socket_inodes(&process.join("fd")).into_iter();
-            inodes.extend(sockets.map(|inode| (inode, folder.clone())));
-        }
-    }
-    inodes
 }
 
 fn socket_inodes(descriptors: &Path) -> Vec<String> {
@@ -81,9 +185,10 @@ fn listening_sockets(text: &str) -> impl Iterator<Item = (&str, &str)> {
         let inode = fields.nth(2)?;
         let rest = fields.next()?;
         // The inode is padded with blanks on the left.
-        let (inode, path) = match inode.is_empty() {
-            true => rest.trim_start().split_once(' ')?,
-            false => (inode, rest),
+        let (inode, path) = if inode.is_empty() {
+            rest.trim_start().split_once(' ')?
+        } else {
+            (inode, rest)
         };
         (flags == "00010000" && path.starts_with('/')).then_some((inode, path))
     })
@@ -105,6 +210,31 @@ mod tests {
             0000000000000000: 00000002 00000000 00010000 0001 01 25193\n";
         let found: Vec<_> = listening_sockets(text).collect();
         assert_eq!(found, [("25190", "/run/a b.sock"), ("517", "/run/c.sock")]);
+    }
+
+    #[test]
+    fn a_socket_bound_by_a_descriptor_has_the_path_of_the_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = std::fs::File::open(folder.path()).expect("open");
+        let process = ServerProcess {
+            pid: std::process::id(),
+            ..ServerProcess::default()
+        };
+        let of = |name: &str| process.socket_path(name);
+        let number = std::os::fd::AsRawFd::as_raw_fd(&open);
+        let path = of(&format!("/proc/self/fd/{number}/a.sock"));
+        let folder = folder.path().canonicalize().expect("a path");
+        assert_eq!(path, Some(folder.join("a.sock")));
+        assert_eq!(of("/run/a.sock"), Some("/run/a.sock".into()));
+        assert_eq!(of("/proc/self/fd/x/a.sock"), None);
+        assert_eq!(of("/proc/self/fd/999999/a.sock"), None);
+    }
+
+    #[test]
+    fn the_effective_user_counts() {
+        let status = "Name:\tanthill\nUid:\t0\t990\t990\t990\nGid:\t0\t0\t0\t0\n";
+        assert_eq!(effective_user(status), Some(990));
+        assert_eq!(effective_user("Name:\tanthill\n"), None);
     }
 
     #[test]

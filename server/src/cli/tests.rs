@@ -10,9 +10,11 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::running_servers::ServerProcess;
 use super::service::{InitSystem, ServiceDefinition};
 use super::*;
 use crate::cli::arguments::ParsedArguments;
+use crate::config::FILE_NAME;
 use cli::{ValueKind, output::paint};
 use wire::reject::Reject;
 
@@ -408,6 +410,34 @@ fn commands_are_sent_to_the_running_server() {
             .to_string()
             .contains("closed the connection without a response")
     );
+}
+
+#[test]
+fn the_command_line_names_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(FILE_NAME);
+    std::fs::write(&file, "").unwrap();
+    let of = |words: &[&str]| ServerProcess {
+        folder: folder.path().to_owned(),
+        words: words.iter().map(OsString::from).collect(),
+        ..ServerProcess::default()
+    };
+    let file_of = |words: &[&str]| of(words).configuration(&PROGRAM);
+    assert_eq!(file_of(&["/usr/bin/anthill", "serve"]), Some(file.clone()));
+    assert_eq!(
+        file_of(&["anthill", "serve", "--user", "web", "."]),
+        Some(file)
+    );
+    assert_eq!(
+        file_of(&["anthill", "serve", "/srv/a.toml", "--http", "off"]),
+        Some("/srv/a.toml".into())
+    );
+    // A folder without a configuration stands for itself.
+    assert_eq!(
+        file_of(&["qemu-arm", "/usr/bin/anthill", "serve", "none"]),
+        Some(folder.path().join("none"))
+    );
+    assert_eq!(file_of(&["anthill", "status"]), None);
 }
 
 #[test]

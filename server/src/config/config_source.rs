@@ -240,14 +240,31 @@ pub fn configured_user(file: &Path) -> Option<String> {
     expanded(server.get("user")?.get_ref().as_str()?)
 }
 
-/// Returns the paths where the control socket of a running server may be, most likely first: the configured
-/// path; otherwise the default of the calling user, and the default of a server started by root. A
-/// configuration file with syntax errors is read as far as possible, since the server may be running all
-/// the same.
+/// Paths where the control socket of a running server may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlSockets {
+    /// Paths, most likely first: the configured path; otherwise the default of the calling user, and the default of a
+    /// server started by root.
+    pub paths: Vec<PathBuf>,
+    /// True if the configuration or the operator names the socket or the state folder.
+    pub is_named: bool,
+}
+
+impl ControlSockets {
+    fn named(path: PathBuf) -> ControlSockets {
+        ControlSockets {
+            paths: vec![path],
+            is_named: true,
+        }
+    }
+}
+
+/// Returns the paths where the control socket of a running server may be. A configuration file with syntax errors is read
+/// as far as possible, since the server may be running all the same.
 pub fn control_sockets(
     chosen: &ConfigSource,
     overrides: &Overrides,
-) -> Result<Vec<PathBuf>, OperatorError> {
+) -> Result<ControlSockets, OperatorError> {
     let (path, text) = match chosen {
         ConfigSource::File(path) => (absolute(path)?, read_text(path)?),
         ConfigSource::Folder(path) => (absolute(path)?, String::new()),
@@ -264,11 +281,11 @@ pub fn control_sockets(
     };
     let typed = |path: &Option<PathBuf>| path.as_deref().map(absolute).transpose();
     if let Some(control) = typed(&overrides.control)?.or_else(|| configured("control")) {
-        return Ok(vec![control]);
+        return Ok(ControlSockets::named(control));
     }
     let defaults = DefaultPaths::of(&path);
     if let Some(state) = typed(&overrides.state)?.or_else(|| configured("state")) {
-        return Ok(vec![defaults.control(&state)]);
+        return Ok(ControlSockets::named(defaults.control(&state)));
     }
     let mut sockets = vec![defaults.control(&defaults.state())];
     for folder in [
@@ -281,5 +298,8 @@ pub fn control_sockets(
             sockets.push(socket);
         }
     }
-    Ok(sockets)
+    Ok(ControlSockets {
+        paths: sockets,
+        is_named: false,
+    })
 }

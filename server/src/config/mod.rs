@@ -75,7 +75,9 @@ pub use acme_table::{AcmeConfig, ChallengeType, EabConfig};
 pub use balancer::{BalancerConfig, read_balancer};
 pub use balancer_checks::listener_of;
 pub use check::{check, inspect, unreadable};
-pub use config_source::{ConfigSource, Overrides, configured_user, control_sockets};
+pub use config_source::{
+    ConfigSource, ControlSockets, Overrides, configured_user, control_sockets,
+};
 pub use configuration::Config;
 pub use deploy_table::DeployConfig;
 pub use deployments::{Deployment, DeploymentTarget, RootState, deployed_folder, inspect_root};

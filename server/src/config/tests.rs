@@ -1447,7 +1447,7 @@ fn the_command_line_overrides() {
     assert_eq!(*config.log.access.get_ref(), LogTarget::Off);
     // Commands of the operator use the control socket of the running server.
     assert_eq!(
-        control_sockets(&chosen, &overrides).unwrap(),
+        control_sockets(&chosen, &overrides).unwrap().paths,
         [config.server.control.get_ref().clone()]
     );
 
@@ -1519,7 +1519,9 @@ fn the_socket_of_a_broken_file_is_found() {
     .unwrap();
     let chosen = ConfigSource::of(Some(&file)).unwrap();
     assert_eq!(
-        control_sockets(&chosen, &Overrides::default()).unwrap(),
+        control_sockets(&chosen, &Overrides::default())
+            .unwrap()
+            .paths,
         [folder.path().join("a.sock")]
     );
     // The first `anthill.toml` of a folder does not move the control socket.

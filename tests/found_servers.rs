@@ -1,0 +1,261 @@
+//! Commands that find the server from any folder: the choice among running servers and installed services, the
+//! confirmation of commands with an effect, and servers of other users.
+//!
+//! The scripts run in namespaces of their own, with an own list of processes and sockets, so no server of another test is
+//! in sight.
+
+use crate::guide_examples::run_in_machine;
+use crate::lifecycle::is_root;
+
+/// Shell code before each script: folders with two configurations and one without, and shell functions.
+const PRELUDE: &str = r#"
+mount -t proc proc /proc
+chmod 755 /run /srv /var/lib
+for name in a b; do
+    mkdir -p /srv/$name/public; echo "$name" > /srv/$name/public/index.html
+    {
+        printf '[server]\nhttps = ["127.0.0.1:0"]\nhttp = []\nworkers = 1\n'
+        printf '[[site]]\nnames = ["*"]\nroot = "public"\n'
+    } > /srv/$name/anthill.toml
+done
+mkdir /srv/none
+
+# Fails unless a command fails with a text in its output: refuses TEXT COMMAND...
+refuses() {
+    text=$1; shift
+    ! "$@" > "$M/output" 2>&1 < /dev/null || { echo "$* succeeded"; return 1; }
+    grep -qFe "$text" "$M/output" || { echo "no $text in the output of $*:"; cat "$M/output"; return 1; }
+}
+
+# Runs a command on a terminal, and answers its question: answering TEXT COMMAND...
+answering() { python3 "$M/terminal.py" "$@"; }
+
+cat > "$M/terminal.py" <<'END'
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[2], sys.argv[2:])
+text, is_answered = b"", False
+try:
+    while part := os.read(terminal, 1000):
+        text += part
+        if b"[y/N]" in text and not is_answered:
+            os.write(terminal, sys.argv[1].encode() + b"\n")
+            is_answered = True
+except OSError:
+    pass
+print(text.decode())
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+END
+
+# Waits until a command succeeds, for at most a minute.
+await() {
+    tries=0
+    until "$@"; do
+        tries=$((tries + 1))
+        [ $tries -lt 1200 ] || return 1
+        sleep 0.05
+    done
+}
+"#;
+
+/// Runs a script, whose lines are indented by 8 spaces.
+fn run(script: &str) {
+    let lines = script
+        .lines()
+        .map(|line| line.strip_prefix("        ").unwrap_or(line));
+    let script = lines.collect::<Vec<_>>().join("\n");
+    let done = run_in_machine(&format!("{PRELUDE}\nset -x\n{script}\n"));
+    assert_eq!(done.code, Some(0), "{}\n{}", done.stdout, done.stderr);
+}
+
+#[test]
+fn the_only_server_is_found_from_any_folder() {
+    run(r#"
+        cd /srv/a
+        printf '[manager]\nlisten = "127.0.0.1:0"\n' >> anthill.toml
+        anthill serve
+        server=$!
+        cd /srv/none
+        has '(the server of /srv/a/anthill.toml)' anthill reload
+        has 'configuration 3 is served' anthill reload
+        has 'log files are open again' anthill reopen
+        has views anthill hits
+        anthill balancer > balancers 2> note
+        grep -x '(the server of /srv/a/anthill.toml)' note
+        anthill manager login > login 2> note
+        grep '^http.*/login' login || { cat login; false; }
+        anthill status > status; anthill requests > requests; anthill metrics > metrics
+        grep '^anthill_' metrics
+
+        # Commands with an effect name the server, and need a confirmation.
+        refuses 'confirm with --yes' anthill purge '*' '/*'
+        grep 'server of /srv/a/anthill.toml' "$M/output"
+        anthill purge --yes '*' '/*'
+        refuses 'confirm with --yes' anthill stop
+        answering n "$M/bin/anthill" stop > answer && false
+        grep '/srv/a/anthill.toml' answer; grep 'the server goes on' answer
+        kill -0 $server
+        answering y "$M/bin/anthill" purge '*' '/*'
+        answering y "$M/bin/anthill" stop > answer
+        grep stopped answer
+        wait $server
+        refuses 'no anthill is running' anthill reload
+        refuses 'no anthill is running' anthill stop --yes
+    "#);
+}
+
+#[test]
+fn several_servers_are_listed_and_a_folder_means_its_own() {
+    run(r#"
+        cd /srv/a; anthill serve; a=$!
+        cd /srv/b; anthill serve; b=$!
+        cd /srv/none
+        for command in reload reopen stop 'stop --yes' hits balancer 'manager login' 'purge --yes * /*' status; do
+            set -f; refuses '2 servers run on this machine' anthill $command; set +f
+            grep -e '--control .*  for /srv/a/anthill.toml' "$M/output"
+        done
+        control=$(sed -n 's|.*--control \(.*\)  for /srv/b/anthill.toml|\1|p' "$M/output")
+        has 'is served' anthill reload --control "$control"
+        has 'is served' anthill reload /srv/b
+        # A served folder without a configuration means its own server too.
+        mkdir /srv/c; cd /srv/c
+        anthill serve --https 127.0.0.1:0 --http off; c=$!
+        has stopped anthill stop; wait $c
+
+        # A folder with a configuration means no other server, running or not.
+        cd /srv/a
+        has 'configuration 2 is served' anthill reload
+        has stopped anthill stop; wait $a
+        for command in reload stop 'stop --yes' status; do
+            refuses 'a server runs on this machine, but not with the configuration of this folder' anthill $command
+            grep -e '--control .*  for /srv/b/anthill.toml' "$M/output"
+        done
+        kill -0 $b
+        cd /srv/none
+        has '(the server of /srv/b/anthill.toml)' anthill stop --yes; wait $b
+    "#);
+}
+
+#[test]
+fn an_installed_service_is_found_by_root_and_by_its_account() {
+    if !is_root() {
+        return;
+    }
+    run(r#"
+        rm /usr/local/bin/anthill; cp "$M/bin/anthill" /usr/local/bin/
+        anthill() { /usr/local/bin/anthill "$@"; }
+        as() { setpriv --reuid "$1" --regid "$1" --clear-groups env HOME=/ /usr/local/bin/anthill "$2"; }
+        cd /srv/a; anthill service install
+        cd /srv/none
+        has '(the server of /srv/a/anthill.toml)' anthill reload
+        has 'configuration 3 is served' as anthill reload
+        refuses 'run the command as `anthill` or as root (sudo)' as 4242 reload
+        refuses 'confirm with --yes' anthill stop
+        # A second server of root is another choice.
+        cd /srv/b
+        "$M/bin/anthill" serve > "$M/b.log" 2>&1 &
+        b=$!
+        await grep -q ^ready "$M/b.log"
+        cd /srv/none
+        refuses '2 servers run on this machine' anthill reload
+        kill $b; wait $b || true
+        has stopped anthill stop --yes
+        await sh -c '! /usr/local/bin/anthill status > /dev/null 2>&1'
+        refuses 'the service anthill is stopped' anthill reload
+        grep '/etc/init.d/anthill start' "$M/output"
+    "#);
+}
+
+/// A server of root with an account that its configuration names, and no service.
+#[test]
+fn a_server_with_the_account_of_roots_configuration_is_found() {
+    if !is_root() {
+        return;
+    }
+    run(r#"
+        cd /srv/a
+        sed -i 's/^workers.*/workers = 1\nuser = "anthill"/' anthill.toml
+        anthill serve
+        cd /srv/none
+        has '(the server of /srv/a/anthill.toml)' anthill reload
+        # If the account can change the configuration, the account may have named itself.
+        chown anthill /srv/a/anthill.toml
+        refuses 'a server of the user `anthill` runs on this machine' anthill reload
+        has 'is served' anthill reload /srv/a
+    "#);
+}
+
+#[test]
+fn root_never_speaks_to_the_socket_of_another_user() {
+    if !is_root() {
+        return;
+    }
+    run(r#"
+        # The files of the test move away from /tmp, which gets lost.
+        mkdir /srv/m; mount --rbind "$M" /srv/m; M=/srv/m; export PATH="$M/bin:$PATH"
+        cd /; mount -t tmpfs -o mode=1777 tmpfs /tmp
+        mkdir /srv/bob; chown 4242 /srv/bob
+        # A program of the other user with the name of the server, which claims to serve root's configuration.
+        cp "$(readlink -f "$(command -v python3)")" /srv/bob/anthill
+        cat > /srv/bob/fake.py <<'END'
+        import os, socket, sys
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(sys.argv[1])
+        os.chmod(sys.argv[1], 0o777)
+        listener.listen()
+        open("/srv/bob/ready", "w").close()
+        while True:
+            connection, _ = listener.accept()
+            open("/srv/bob/got", "ab").write(b"a connection")
+            connection.sendall(b"ok\nstopped\n")
+            connection.close()
+        END
+        bob() { setpriv --reuid 4242 --regid 4242 --clear-groups "$@"; }
+        fake() {
+            rm -f /srv/bob/ready
+            bob /srv/bob/anthill /srv/bob/fake.py "$1" serve /srv/a/anthill.toml &
+            await test -e /srv/bob/ready
+        }
+        fake /srv/bob/control.sock
+        cd /srv/none
+        for command in stop 'stop --yes' reload status; do
+            refuses 'a server of the user `4242` runs on this machine' anthill $command
+        done
+        # The server of root is the only choice beside.
+        cd /srv/a; anthill serve; a=$!
+        cd /srv/none
+        has '(the server of /srv/a/anthill.toml)' anthill reload
+        has stopped anthill stop --yes; wait $a
+
+        # The folder for sockets in /tmp, made by the other user, with the names of the sockets of two folders.
+        bob mkdir /tmp/anthill-0
+        for folder in none a; do
+            name=$(python3 -c '
+        import sys
+        key = 0xcbf29ce484222325
+        for byte in sys.argv[1].encode(): key = (key ^ byte) * 0x100000001b3 % 2 ** 64
+        print("%016x.sock" % key)' /srv/$folder)
+            fake /tmp/anthill-0/$name
+            cd /srv/$folder
+            for command in stop 'stop --yes' reload; do
+                refuses 'in a folder of `4242`' anthill $command || refuses 'user `4242` runs' anthill $command
+            done
+            refuses 'in a folder of `4242`' anthill stop /srv/$folder
+        done
+        # Named, the folder of another user is not used either while any user could have made it.
+        refuses 'in a folder of `4242`' anthill stop --control /tmp/anthill-0/$name
+        # A configuration in a folder of all users.
+        printf '[server]\ncontrol = "/srv/bob/control.sock"\n' > /tmp/anthill.toml; chown 4242 /tmp/anthill.toml
+        cd /tmp
+        refuses 'anthill.toml of this folder belongs to `4242`' anthill stop
+        refuses 'anthill.toml of this folder belongs to `4242`' anthill stop --yes
+        # A link of the other user that leads to the socket of a server of root.
+        cd /srv/a; anthill serve; a=$!
+        control=$(anthill status --json > /dev/null; ls /var/lib/anthill/*.sock)
+        bob ln -s "$control" /srv/bob/link.sock
+        refuses 'the control socket is not used' anthill stop --control /srv/bob/link.sock
+        [ ! -e /srv/bob/got ]
+        has stopped anthill stop; wait $a
+    "#);
+}
