@@ -591,6 +591,9 @@ scenarios! {
         grep -q ^anthill: /etc/passwd
         until curl -s https://localhost:8443/ > "$M/output"; do sleep 0.05; done
         grep hello "$M/output"
+        [ "$(stat -c %U:%a /var/log/anthill)" = anthill:750 ]
+        until grep -q '"GET / ' /var/log/anthill/access.log; do sleep 0.05; done
+        ! grep '"GET / ' /var/log/anthill.log
         # The script starts a server whose state folder belongs to root.
         /etc/init.d/anthill stop
         chown -R root:root /var/lib/anthill

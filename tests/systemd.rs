@@ -271,6 +271,56 @@ machines! {
         answers https://www.example.org/
     "#;
 
+    a_new_service_has_a_file_for_its_access_log("service.md") = r#"
+        mkdir -p /srv/site/public; cd /srv/site
+        echo hello > public/index.html
+        printf '[server]\nhttps = [":443"]\n' > anthill.toml
+        log=/var/log/anthill/access.log
+        has "the access log is $log" anthill service install
+        curl -so $M/page https://www.example.org/one
+        await grep -q '"GET /one ' $log
+        [ "$(stat -c %U:%a /var/log/anthill)" = anthill:750 ]
+        [ "$(stat -c %U:%a $log)" = anthill:640 ]
+        # Errors and messages are in the journal.
+        journalctl --unit anthill --no-pager | grep ready
+        ! journalctl --unit anthill --no-pager | grep 'GET /'
+
+        # A key of the file goes before, from a reload on, and another installation keeps the folder.
+        cp anthill.toml plain.toml
+        printf '[log]\naccess = "/var/log/anthill/mine.log"\n' >> anthill.toml
+        anthill reload
+        curl -so $M/page https://www.example.org/two
+        await grep -q '"GET /two ' /var/log/anthill/mine.log
+        cp plain.toml anthill.toml
+        anthill service install
+        curl -so $M/page https://www.example.org/three
+        await grep -q '"GET /three ' $log
+        @reboot
+        log=/var/log/anthill/access.log
+        answers https://www.example.org/?four
+        await grep -q '"GET /?four ' $log
+        grep '"GET /three ' $log
+
+        # The unit of an earlier version keeps its log in the journal, also at another installation.
+        sed -i /^LogsDirectory/d /etc/systemd/system/anthill.service
+        cd /srv/site; anthill service install > $M/installed
+        ! grep 'access log' $M/installed
+        ! grep LogsDirectory /etc/systemd/system/anthill.service
+        curl -so $M/page https://www.example.org/five
+        await sh -c "journalctl --unit anthill --no-pager | grep '\"GET /five '"
+        ! grep '"GET /five ' $log
+
+        # So does a configuration with keys for logs. Another name has another folder.
+        anthill service remove
+        printf '[log]\nerrors = "stderr"\n' >> anthill.toml
+        anthill service install
+        ! grep LogsDirectory /etc/systemd/system/anthill.service
+        anthill service remove
+        has 'the access log is /var/log/anthill-www/access.log' anthill service install plain.toml --name www
+        curl -so $M/page https://www.example.org/six
+        await grep -q '"GET /six ' /var/log/anthill-www/access.log
+    "#;
+
     scripts_end_before_a_stopped_service("service.md") = r#"
         mkdir -p /srv/site/public /srv/site/scripts; cd /srv/site
         printf '[server]\nuser = "anthill"\nhttps = [":443"]\n[[site]]\n[[site.route]]\npath = "/run/"\ncgi = "scripts"\n' > anthill.toml
@@ -348,6 +398,8 @@ machines! {
         has hello curl -s https://www.example.org/
         [ "$(stat -c %U /proc/$(main_process))" = anthill ]
         [ "$(stat -c %U /var/lib/anthill /var/lib/anthill/* | sort -u)" = anthill ]
+        # The folder for logs too belongs to the account again.
+        [ "$(stat -c %U /var/log/anthill /var/log/anthill/* | sort -u)" = anthill ]
     "#;
 
     publishers_reach_a_service_by_ssh("service.md") = r#"

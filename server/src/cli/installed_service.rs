@@ -29,6 +29,8 @@ pub(super) struct InstalledService {
     pub(super) target: PathBuf,
     /// Account of the server.
     pub(super) user: String,
+    /// Folder of the access log, unless the configuration names the file.
+    pub(super) logs: Option<PathBuf>,
 }
 
 impl InstalledService {
@@ -62,6 +64,14 @@ impl InstalledService {
             return None;
         }
         let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+        let in_script = || {
+            let mut lines = text.lines().map(str::trim_start);
+            lines.find_map(|line| line.strip_prefix("export LOGS_DIRECTORY="))
+        };
+        let logs = match value("LogsDirectory=") {
+            Some(name) => Some(Path::new("/var/log").join(name)),
+            None => in_script().map(PathBuf::from),
+        };
         let last = |words: Vec<String>| words.into_iter().next_back();
         let (init, target, user) = match init {
             InitSystem::Systemd => {
@@ -89,6 +99,7 @@ impl InstalledService {
             init,
             target: target.into(),
             user,
+            logs,
         })
     }
 
@@ -201,8 +212,10 @@ mod tests {
             .flat_map(|it| targets.map(|target| (it, target)))
         {
             for (program, configured) in programs.into_iter().zip([None, Some("other")]) {
+                let logs = configured.map(|name| Path::new("/var/log").join(name));
                 let service = ServiceDefinition {
                     configured_user: configured.map(str::to_owned),
+                    logs: logs.clone(),
                     ..ServiceDefinition::example(init, program, target, "web")
                 };
                 // OpenRC and the classic scripts share a folder.
@@ -216,6 +229,7 @@ mod tests {
                     init,
                     target: target.into(),
                     user: "web".to_owned(),
+                    logs,
                 };
                 let read = InstalledService::parse("www", folder_of, &text);
                 assert_eq!(read, Some(expected), "{text}");

@@ -453,6 +453,7 @@ mod tests {
             init: InitSystem::Systemd,
             target: PathBuf::from(format!("/etc/{name}/anthill.toml")),
             user: "root".to_owned(),
+            logs: None,
         }
     }
 

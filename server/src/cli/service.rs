@@ -11,11 +11,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::service_folders::{ServiceFolders, systemd_quoted};
+use super::service_folders::{ServiceFolders, below, systemd_quoted};
 use super::service_publisher::PublisherSetup;
 use super::system_account::{self, AccountSpec, Login, run_aloud};
 use crate::cli::arguments::ParsedArguments;
-use crate::config::{self, Config, ConfigSource, OperatorError, Overrides, UnixAccount, reason};
+use crate::config::{
+    self, ACCESS_LOG_NAME, Config, ConfigSource, OperatorError, Overrides, UnixAccount, reason,
+};
 use base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 
 const SYSTEMD: &str = include_str!("../../../packaging/systemd/anthill.service.in");
@@ -172,6 +174,8 @@ pub(super) struct ServiceDefinition {
     pub(super) configured_user: Option<String>,
     /// Folders of the server that the service manager or the installation makes.
     pub(super) folders: ServiceFolders,
+    /// Folder of the access log; None for a service whose logs the configuration names, or an earlier installation.
+    pub(super) logs: Option<PathBuf>,
     pub(super) stop_seconds: u32,
     /// The account doesn't exist yet and has to be made.
     pub(super) makes_user: bool,
@@ -217,6 +221,7 @@ impl ServiceDefinition {
         }
         let service = ServiceDefinition {
             init,
+            logs: service_logs(&config, init, &name),
             name,
             folders: ServiceFolders::of(&config),
             stop_seconds: config
@@ -253,6 +258,7 @@ impl ServiceDefinition {
                 writes: ["/var/log/web".into()].into(),
                 shares_store: false,
             },
+            logs: Some("/var/log/anthill".into()),
             stop_seconds: 40,
             makes_user: false,
         }
@@ -359,6 +365,22 @@ impl ServiceDefinition {
         }
     }
 
+    /// Returns the lines of a script that make the folder of the access log and give its path to the server.
+    fn script_of_logs(&self) -> String {
+        let Some(logs) = &self.logs else {
+            return String::new();
+        };
+        let indent = match self.init {
+            InitSystem::OpenRc => "\t",
+            InitSystem::Systemd | InitSystem::SysV => "    ",
+        };
+        let (logs, user) = (logs.display(), &self.user);
+        format!(
+            "export LOGS_DIRECTORY={logs}\n\
+             {indent}mkdir -p -m 750 \"$LOGS_DIRECTORY\" && chown {user}: \"$LOGS_DIRECTORY\"\n{indent}"
+        )
+    }
+
     /// Returns the text of the unit or script.
     pub(super) fn render(&self) -> String {
         let (program, target) = (
@@ -380,6 +402,11 @@ impl ServiceDefinition {
             Some(configured) if *configured != self.user => format!("--user {} ", self.user),
             _ => String::new(),
         };
+        let mut folders = self.folders.as_unit_lines();
+        let logs = self.logs.as_ref().and_then(|logs| below(logs, "/var/log"));
+        if let Some(logs) = logs {
+            folders += &format!("\nLogsDirectory={logs}\nLogsDirectoryMode=0750");
+        }
         let arguments = format!("serve --user {} {}", self.user, shell_quoted(&target));
         fill(
             template,
@@ -393,7 +420,8 @@ impl ServiceDefinition {
                 ("@STOP_SECONDS@", &stop_seconds),
                 ("@USER_OPTION@", &option),
                 ("@IDENTITY@", &identity),
-                ("@FOLDERS@", &self.folders.as_unit_lines()),
+                ("@FOLDERS@", &folders),
+                ("@LOGS@", &self.script_of_logs()),
                 (
                     "@RESTRICT_SETGID@",
                     if self.folders.shares_store {
@@ -406,6 +434,29 @@ impl ServiceDefinition {
         )
     }
 }
+
+/// Returns the folder for the access log of a service. The logs of an installed service stay where they are, and so do
+/// logs that the configuration names.
+fn service_logs(config: &Config, init: InitSystem, name: &str) -> Option<PathBuf> {
+    let has_logs = match std::fs::read_to_string(init.file(name)) {
+        Ok(installed) => LOGS_MARKS.iter().any(|mark| installed.contains(mark)),
+        Err(_) => {
+            let sites = config.sites.iter();
+            let mut logs = sites.filter_map(|site| site.log.access.as_ref());
+            !config.log.is_configured() && logs.next().is_none()
+        }
+    };
+    let folder = if name == USER {
+        name.to_owned()
+    } else {
+        // The name could be that of another program, whose folder must not change its owner.
+        format!("{USER}-{name}")
+    };
+    has_logs.then(|| Path::new("/var/log").join(folder))
+}
+
+/// Beginnings of the line with the folder of the logs in a unit and in a script.
+pub(super) const LOGS_MARKS: [&str; 2] = ["\nLogsDirectory=", "LOGS_DIRECTORY=/var/log/"];
 
 /// Fills a template in a single pass, so that placeholders in inserted values are not replaced.
 fn fill(template: &str, values: &[(&str, &str)]) -> String {
@@ -474,8 +525,12 @@ fn install(
         Some(publisher) => publisher.key_lines(&config)?,
         None => String::new(),
     };
+    let logs = service.logs.map_or_else(String::new, |logs| {
+        let file = logs.join(ACCESS_LOG_NAME);
+        format!("\nthe access log is {}", file.display())
+    });
     Ok(print_result(&format!(
-        "{} serves {} now and after each boot ({}){lines}",
+        "{} serves {} now and after each boot ({}){logs}{lines}",
         service.name,
         service.target.display(),
         service.init

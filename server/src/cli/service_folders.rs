@@ -121,7 +121,7 @@ fn logs(config: &Config) -> BTreeSet<PathBuf> {
 }
 
 /// Returns the rest of a path below a folder, if the rest may stand in a unit as it is.
-fn below(path: &Path, folder: &str) -> Option<String> {
+pub(super) fn below(path: &Path, folder: &str) -> Option<String> {
     let rest = path.strip_prefix(folder).ok()?.to_str()?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     let is_plain = !rest.is_empty() && rest.bytes().all(plain) && !rest.contains("..");

@@ -492,6 +492,8 @@ fn services_are_written_for_each_system() {
     assert!(unit.contains("\nReadWritePaths=-/var/log/web\n"), "{unit}");
     assert!(unit.contains("\nStateDirectory=anthill\n"), "{unit}");
     assert!(unit.contains("\nTimeoutStopSec=40\n"), "{unit}");
+    let logs = "\nLogsDirectory=anthill\nLogsDirectoryMode=0750\nUMask=0027\n";
+    assert!(unit.contains(logs), "{unit}");
     // The account of the unit goes before another account of the configuration.
     let configured = |name: &str| ServiceDefinition {
         configured_user: Some(name.to_owned()),
@@ -508,6 +510,15 @@ fn services_are_written_for_each_system() {
     for init in [InitSystem::OpenRc, InitSystem::SysV] {
         let script = service(init).render();
         assert!(!script.contains('@'), "{script}");
+        let exported = "export LOGS_DIRECTORY=/var/log/anthill\n";
+        assert!(script.contains(exported), "{script}");
+        let without = ServiceDefinition {
+            logs: None,
+            ..service(init)
+        };
+        let without = without.render();
+        assert!(!without.contains("LOGS_DIRECTORY"), "{without}");
+        assert_eq!(without.lines().count() + 2, script.lines().count());
         if let Some(complaints) = taken_by("sh", &["-n"], &script) {
             assert_eq!(complaints, "", "{script}");
         }

@@ -538,7 +538,11 @@ impl Checker<'_> {
             );
             return Err(self.config.point(log.span(), what, help));
         }
-        if path.exists() {
+        if path.exists()
+            && !path
+                .parent()
+                .is_some_and(|folder| self.gives_logs_away(folder))
+        {
             self.allowed(&Spanned::new(log.span(), path.clone()), 2, "write")?;
             // A rotation makes files beside a log, but not beside a pipe.
             if self.config.log.rotate.is_none() || !path.is_file() {
@@ -546,6 +550,9 @@ impl Checker<'_> {
             }
         }
         let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+        if self.gives_logs_away(&folder) {
+            return Ok(());
+        }
         let folder = Spanned::new(log.span(), folder);
         let metadata = self.metadata(&folder, "folder").map_err(|error| {
             let is_missing = error.hint().is_some_and(|it| it.starts_with(CREATE_FOLDER));
@@ -566,6 +573,13 @@ impl Checker<'_> {
             return Err(self.config.point(log.span(), what, help));
         }
         self.allowed(&folder, 2 | 1, "write")
+    }
+
+    /// Returns true for the folder of a service's access log that root gives to the account at the start.
+    fn gives_logs_away(&self, folder: &Path) -> bool {
+        self.account.is_some()
+            && self.config.log.service_folder().as_deref() == Some(folder)
+            && is_given_away(folder)
     }
 
     /// Checks that the state folder is writable, that root gives the folder to the account at the start, or that a

@@ -6,6 +6,7 @@ use toml::Spanned;
 
 use crate::config::declared_table::{ShownValue, declare_table};
 use crate::config::error::OperatorError;
+use crate::config::paths::service_logs;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::value_types::ByteSize;
 use crate::config::values::{InvalidValue, is_regular_expression, wrong};
@@ -18,7 +19,8 @@ use release::glob::Glob;
 declare_table! {
     /// Keys of `[log]`.
     pub(super) struct LogTable: "[log]" {
-        /// Access log: `"-"` (standard output), `"stderr"`, `"off"` or a file.
+        /// Access log: `"-"` (standard output), `"stderr"`, `"off"` or a file. A new [service](service.md#logs) has a
+        /// file without the key.
         access: LogTarget = default(LogTarget::Stdout),
             also ["access_log", "CustomLog", "output", "file"], example "\"/var/log/anthill/access.log\"";
         /// Error log, with the same values.
@@ -66,11 +68,11 @@ declare_table! {
     /// Keys of `rotate`.
     pub(super) struct RotateTable: "the table `rotate`", short size "a size", "\"100MiB\"" {
         /// Size of a log file at which the server begins a new file.
-        size: ByteSize = default(ByteSize(64 << 20)),
+        size: ByteSize = default(ByteSize(ROTATION_BYTES)),
             within(ByteSize(LOG_ROTATION_BYTES_MIN), ByteSize(LOG_ROTATION_BYTES_MAX)),
             also ["roll_size", "maxsize", "max_size"], example "\"100MiB\"";
         /// Number of earlier files kept: `access.log.1` is the newest.
-        keep: u32 = default(10), within(1, LOG_FILES_KEPT_MAX),
+        keep: u32 = default(ROTATION_FILES), within(1, LOG_FILES_KEPT_MAX),
             also ["roll_keep", "rotate", "count", "max_files"], example "30";
         /// Compression of the earlier files with gzip: `access.log.1.gz`.
         compress: bool = default(true), also ["gzip"], example "false";
@@ -134,8 +136,50 @@ impl LogTable {
             skip: rules(source, self.skip).unwrap_or_default(),
             rotate,
         }
+        .in_service_folder(service_logs())
     }
 }
+
+impl LogConfig {
+    /// Writes the access log of an installed service to the folder that the service gives the server, and rotates the
+    /// file. A configured access log stays as it is.
+    pub(super) fn in_service_folder(mut self, folder: Option<PathBuf>) -> LogConfig {
+        if let Some(folder) = folder.filter(|_| self.access.span().is_empty()) {
+            let file = folder.join(ACCESS_LOG_NAME);
+            self.access = Spanned::new(0..0, LogTarget::File(file));
+            self.rotate.get_or_insert(SERVICE_ROTATION);
+        }
+        self
+    }
+
+    /// Returns the folder that a service gives the server, if the access log is there without a key.
+    pub(crate) fn service_folder(&self) -> Option<PathBuf> {
+        let LogTarget::File(file) = self.access.get_ref() else {
+            return None;
+        };
+        let is_default = self.access.span().is_empty();
+        service_logs().filter(|folder| is_default && file.parent() == Some(folder))
+    }
+
+    /// Returns true if the configuration names the destination or the rotation of a log of the server.
+    pub(crate) fn is_configured(&self) -> bool {
+        let logs = [&self.access, &self.errors];
+        self.rotate.is_some() || logs.iter().any(|log| !log.span().is_empty())
+    }
+}
+
+/// Name of the access log in the folder of a service.
+pub(crate) const ACCESS_LOG_NAME: &str = "access.log";
+/// Rotation of the logs of a service: the defaults of `rotate`.
+const SERVICE_ROTATION: Rotation = Rotation {
+    bytes_max: ROTATION_BYTES,
+    keep: ROTATION_FILES,
+    is_compressed: true,
+};
+/// Default of `size` in `rotate`, in bytes.
+const ROTATION_BYTES: u64 = 64 << 20;
+/// Default of `keep` in `rotate`.
+const ROTATION_FILES: u32 = 10;
 
 impl SiteLogTable {
     /// Returns the settings of the key `log` of a site.

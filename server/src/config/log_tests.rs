@@ -1,6 +1,6 @@
 //! Tests of `[log]` and of `log` of a site.
 
-use crate::config::{Config, OperatorError, parse};
+use crate::config::{Config, LogTarget, OperatorError, parse};
 use base::log::Rotation;
 use data_plane::ledger::access_log::AccessLogFormat;
 use std::path::Path;
@@ -121,4 +121,41 @@ fn mistakes_are_named_with_the_remedy() {
     }
     let refused = refusal("[[site]]\nlog = { rotate = \"1GiB\" }\n");
     assert!(refused.contains("`rotate` belongs in [log]"), "{refused}");
+}
+
+#[test]
+fn a_service_has_a_rotated_access_log_unless_the_file_names_another() {
+    let folder = || Some("/var/log/anthill".into());
+    let in_service = |text: &str| config(text).log.in_service_folder(folder());
+    let log = in_service("[log]\nformat = \"json\"\n");
+    let file = LogTarget::File("/var/log/anthill/access.log".into());
+    assert_eq!(*log.access.get_ref(), file);
+    assert_eq!(*log.errors.get_ref(), LogTarget::Stderr);
+    // The rotation is that of the key without values.
+    let plain = config("[log]\naccess = \"/a\"\nrotate = {}\n").log;
+    assert_eq!(log.rotate, plain.rotate);
+    assert!(log.rotate.is_some());
+    let sized = in_service("[log]\nrotate = \"1MiB\"\n");
+    assert_eq!(
+        sized.rotate.map(|rotation| rotation.bytes_max),
+        Some(1 << 20)
+    );
+    for text in ["\"-\"", "\"off\"", "\"/srv/access.log\""] {
+        let text = format!("[log]\naccess = {text}\n");
+        assert_eq!(in_service(&text), config(&text).log);
+    }
+    assert_eq!(config("").log.in_service_folder(None), config("").log);
+}
+
+#[test]
+fn a_configured_destination_or_rotation_is_known() {
+    for text in ["access = \"a\"", "errors = \"stderr\"", "rotate = \"1MiB\""] {
+        let text = format!("[log]\n{text}\n");
+        assert!(config(&text).log.is_configured(), "{text}");
+    }
+    assert!(
+        !config("[log]\nformat = \"json\"\nskip = [\"/a\"]\n")
+            .log
+            .is_configured()
+    );
 }

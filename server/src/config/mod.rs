@@ -84,6 +84,7 @@ pub use deployments::{Deployment, DeploymentTarget, RootState, deployed_folder, 
 pub use error::OperatorError;
 pub use file_rules::{CacheControlConfig, EncodingConfig, HeadersConfig, is_ending};
 pub use git_table::GitConfig;
+pub(crate) use log_table::ACCESS_LOG_NAME;
 pub use log_table::{LogConfig, LogTarget, SiteLogConfig};
 pub use managed_certificates::ManagedCertificate;
 pub use manager_table::{ManagerConfig, speaks_tls};

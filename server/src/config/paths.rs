@@ -1,5 +1,6 @@
 //! Locations: defaults for the state folder and the control socket, and paths of a configuration.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -137,6 +138,15 @@ impl DefaultPaths {
             private_folder().join(&name)
         }
     }
+}
+
+/// Returns the folder for logs that the unit or script of a service gives the server (LOGS_DIRECTORY, as systemd sets the
+/// variable for `LogsDirectory=`).
+pub(super) fn service_logs() -> Option<PathBuf> {
+    let folders = std::env::var_os("LOGS_DIRECTORY")?;
+    let first = folders.as_bytes().split(|byte| *byte == b':').next()?;
+    let first = Path::new(OsStr::from_bytes(first));
+    first.is_absolute().then(|| first.to_owned())
 }
 
 /// Returns the folder for sockets of the user.

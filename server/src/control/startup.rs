@@ -78,6 +78,15 @@ pub(super) fn prepare_state(
         gid: user.gid,
     });
     config::prepare_state_folder(folder, owner).map_err(failed)?;
+    // A unit without an account gives the folder for logs to root.
+    if let Some(logs) = config.log.service_folder().filter(|_| owner.is_some()) {
+        config::prepare_state_folder(&logs, owner).map_err(|error| {
+            OperatorError::failure(format!(
+                "the folder for logs {} can't be used: {error}",
+                logs.display()
+            ))
+        })?;
+    }
     let control = &config.server.control;
     // The account may have no right to make the folder of the control socket, for example below /run.
     if let Some(above) = control.get_ref().parent().filter(|_| user.is_some()) {
