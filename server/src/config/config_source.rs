@@ -15,7 +15,7 @@ use crate::config::paths::{
     private_folder, read_text, reason, shared_folder,
 };
 use crate::config::schema::{self, Reading};
-use crate::config::server_table::ServerConfig;
+use crate::config::server_table::{ServerConfig, keyed, shared_address};
 use crate::config::values::{ListenAddress, share_ports};
 use crate::config::variables::expanded;
 
@@ -163,6 +163,9 @@ impl Overrides {
 
     /// Sets the addresses. Fails if the server would have no address, or an address twice.
     fn apply_addresses(&self, config: &mut Config) -> Result<(), OperatorError> {
+        if self.https.is_empty() && self.http.is_empty() {
+            return Ok(()); // the file has been checked
+        }
         let server = &mut config.server;
         for (option, typed, addresses) in [
             ("https", &self.https, &mut server.https),
@@ -177,15 +180,14 @@ impl Overrides {
                 .help("give --https or --http an address such as :8443"));
         }
         let manager = config.manager.iter_mut();
-        let manager = manager.flat_map(|manager| &mut manager.listen);
-        let public = server.https.iter_mut().chain(&mut server.http);
+        let manager = manager.flat_map(|manager| keyed("manager", &mut manager.listen));
+        let public = keyed("https", &mut server.https).chain(keyed("http", &mut server.http));
         let mut addresses: Vec<_> = public.chain(manager).collect();
-        if let Err((_, later)) = share_ports(&mut addresses) {
-            let address = addresses[later].get_ref();
-            return Err(
-                OperatorError::new(format!("the address `{address}` is used twice"))
-                    .help("change a port with --https or --http (`off` for none)"),
-            );
+        if let Err((earlier, later)) = share_ports(&mut addresses) {
+            let [this, other] = [later, earlier].map(|nth| &addresses[nth]);
+            let what = shared_address((this.0, this.1.get_ref()), (other.0, other.1.get_ref()));
+            return Err(OperatorError::new(what)
+                .help("change a port with --https or --http (`off` for none)"));
         }
         Ok(())
     }

@@ -76,9 +76,15 @@ fn mistakes_are_explained() {
         ("[manager]\nlisten = \"127.0.0.1:8800\"\nnames = [\"http://a\"]",
          "`http://a` is not a host name".to_owned(), "3:10"),
         ("[server]\nhttp = \"127.0.0.1:80\"\nmanager = \"127.0.0.1:80\"",
-         "the address `127.0.0.1:80` is used twice".to_owned(), "3:11"),
+         "the address `127.0.0.1:80` is used twice, in `manager` and in `http`".to_owned(), "3:11"),
+        ("[server]\nhttps = [\"127.0.0.1:8443\"]\nmanager = \"127.0.0.1:8443\"",
+         "the address `127.0.0.1:8443` is used twice, in `manager` and in `https`".to_owned(), "3:11"),
+        ("[server]\nmanager = \"127.0.0.1:8443\"",
+         "`127.0.0.1:8443` of `manager` and `[::]:8443` of `https` have one port".to_owned(), "2:11"),
+        ("[server]\nhttps = \"0.0.0.0:8443\"\n[manager]\nlisten = \"127.0.0.1:8443\"",
+         "`127.0.0.1:8443` of `manager` and `0.0.0.0:8443` of `https` have one port".to_owned(), "4:10"),
         ("[manager]\nlisten = [\"127.0.0.1:80\", \"127.0.0.1:80\"]",
-         "the address `127.0.0.1:80` is used twice".to_owned(), "2:27"),
+         "the address `127.0.0.1:80` is used twice in `manager`".to_owned(), "2:27"),
         ("[server]\nviewers = \"a\"", "unknown key `viewers` in [server]".to_owned(), "2:1"),
     ];
     for (text, what, place) in table {

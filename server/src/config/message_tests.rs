@@ -122,6 +122,73 @@ fn addresses_are_corrected() {
 }
 
 #[test]
+fn listeners_on_one_port_are_refused_with_both_keys() {
+    let all = "and one of the two stands for all addresses";
+    let second = "choose another port, or remove one of the two; `https` is in line 2";
+    let datagrams = "choose another port: HTTP/3 receives its datagrams on the port of `https`, unless http3 = false";
+    let balancer = |name: &str, heartbeat: &str| {
+        format!(
+            "[[balancer]]\nname = \"{name}\"\nmethod = \"heartbeat\"\nheartbeat = \"{heartbeat}\"\n\
+             members = \"http://192.0.2.1:80\"\n"
+        )
+    };
+    let one_address = balancer("a", "0.0.0.0:27999") + &balancer("b", "127.0.0.1:27999");
+    let of_https =
+        "[server]\nhttps = \":443\"\nhttp3 = true\n".to_owned() + &balancer("a", "0.0.0.0:443");
+    assert_refused(
+        "",
+        &[
+            (
+                "[server]\nhttps = \":8443\"\nhttp = \"127.0.0.1:8443\"",
+                &format!(
+                    "`127.0.0.1:8443` of `http` and `[::]:8443` of `https` have one port, {all}"
+                ),
+                second,
+            ),
+            (
+                "[server]\nhttps = [\"[::]:8443\", \"[::1]:8443\"]",
+                &format!("`[::1]:8443` of `https` and `[::]:8443` of `https` have one port, {all}"),
+                second,
+            ),
+            (
+                "[server]\nhttps = \"192.0.2.1:80\"\nhttp = [\"192.0.2.1:80\"]",
+                "the address `192.0.2.1:80` is used twice, in `http` and in `https`",
+                second,
+            ),
+            (
+                "[server]\nhttps = \"127.0.0.1:8080\"",
+                &format!(
+                    "`127.0.0.1:8080` of `https` and `[::]:8080` of `http` have one port, {all}"
+                ),
+                "choose another port: the default of `http` is :8080",
+            ),
+            (
+                &one_address,
+                "`127.0.0.1:27999` of `heartbeat` and `0.0.0.0:27999` of `heartbeat` have one port",
+                "write one address for both balancers, or choose another port",
+            ),
+        ],
+    );
+    let refused = refusal(&of_https);
+    assert!(
+        !cfg!(feature = "http3") || refused.contains(datagrams),
+        "{refused}"
+    );
+    // The two families of addresses, port 0 and equal addresses of balancers do not meet.
+    for text in [
+        "[server]\nhttps = [\"[::]:8443\", \"0.0.0.0:8443\"]\n[[site]]\n",
+        "[server]\nhttps = [\"0.0.0.0:8443\", \"[::1]:8443\"]\n[[site]]\n",
+        "[server]\nhttps = [\"127.0.0.1:0\", \":0\"]\n[[site]]\n",
+        &("[[site]]\n".to_owned()
+            + &balancer("a", "0.0.0.0:27999")
+            + &balancer("b", "0.0.0.0:27999")),
+    ] {
+        let config = parse(text, Path::new("/srv/anthill.toml"));
+        assert!(config.is_ok(), "{text}: {config:?}");
+    }
+}
+
+#[test]
 fn the_help_for_requests_can_be_pasted() {
     let address = "remove `deny` beside `allow`, since all other addresses are refused anyway; alone, write \
                    allow = [] to refuse all clients";

@@ -26,12 +26,13 @@ use crate::config::manager_table::{self, ManagerTable};
 use crate::config::paths::{self, DefaultPaths};
 use crate::config::proxy_table::{BalanceTable, ForwardKeys, ProxyTable};
 use crate::config::route_table::RouteTable;
-use crate::config::server_table::{ServerConfig, ServerTable, refuse_shared_ports, server};
+use crate::config::server_table::{ServerConfig, ServerTable, keyed, refuse_shared_ports, server};
 use crate::config::site_table::{SiteConfig, SiteTable, site};
 use crate::config::source_files::SourceFiles;
 use crate::config::syntax_errors::{early_table, syntax_error};
 use crate::config::table_relations::{
-    refuse_untrusted_listener, report_rotated_names, report_shared_names, report_unknown_balancers,
+    refuse_untrusted_listener, report_rotated_names, report_shared_datagram_ports,
+    report_shared_names, report_unknown_balancers,
 };
 use crate::config::tls_table::{TlsConfig, TlsTable};
 use crate::config::toml_reader::{SourceText, TableReader, TableSchema};
@@ -338,9 +339,9 @@ fn tables(
     }
 
     if let Some(manager) = manager.as_mut().filter(|_| whole.server) {
-        let server = server.https.iter_mut().chain(&mut server.http);
-        let addresses = server.chain(&mut manager.listen).collect();
-        source.keep(refuse_shared_ports(&source, addresses));
+        let public = keyed("https", &mut server.https).chain(keyed("http", &mut server.http));
+        let addresses = public.chain(keyed("manager", &mut manager.listen));
+        source.keep(refuse_shared_ports(&source, addresses.collect()));
     }
     if has_syntax {
         // With a mistake, the tables of a site probably have another name.
@@ -395,6 +396,7 @@ fn report_contradictions(
     }
     if whole.server {
         source.keep(refuse_untrusted_listener(source, server));
+        report_shared_datagram_ports(source, server, balancers);
     }
     if whole.sites {
         source.keep(deployments::refuse_impossible(source, sites));

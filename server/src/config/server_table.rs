@@ -12,7 +12,7 @@ use crate::config::paths::{self, DefaultPaths};
 use crate::config::proxy_table::{ListenerTable, TrustKeys, listener};
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader};
 use crate::config::value_types::{ByteSize, OrAuto};
-use crate::config::values::{ListenAddress, share_ports};
+use crate::config::values::{KeyedAddress, ListenAddress, share_ports};
 use data_plane::limits::Limits;
 
 declare_table! {
@@ -131,7 +131,8 @@ pub(super) fn server<'s>(
         let help = "give `https` or `http` an address, such as \":8443\"";
         source.report(source.error(header, "there is no address to listen on", help));
     }
-    let shared = refuse_shared_ports(source, https.iter_mut().chain(http.iter_mut()).collect());
+    let public = keyed("https", &mut https).chain(keyed("http", &mut http));
+    let shared = refuse_shared_ports(source, public.collect());
     source.keep(shared);
     if let Some(wanted) = keys
         .http3
@@ -202,31 +203,53 @@ fn addresses(key: Option<Spanned<Listeners>>, port: u16) -> Vec<Spanned<ListenAd
     }
 }
 
-/// Refuses an address that occurs twice.
+/// Returns the addresses of a key, each with the key.
+pub(super) fn keyed<'a>(
+    key: &'static str,
+    addresses: &'a mut [Spanned<ListenAddress>],
+) -> impl Iterator<Item = KeyedAddress<'a>> {
+    addresses.iter_mut().map(move |address| (key, address))
+}
+
+/// Refuses two listeners on one address and port. An address such as `[::]` meets each address with its port.
 pub(super) fn refuse_shared_ports(
     source: &SourceText<'_>,
-    mut addresses: Vec<&mut Spanned<ListenAddress>>,
+    mut addresses: Vec<KeyedAddress<'_>>,
 ) -> Result<(), OperatorError> {
     let Err((earlier, later)) = share_ports(&mut addresses) else {
         return Ok(());
     };
-    let (earlier, later) = (&addresses[earlier], &addresses[later]);
-    let what = format!("the address `{}` is used twice", later.get_ref());
-    let (span, help) = if later.span().is_empty() {
-        (
-            earlier.span(),
-            "choose another port: the default of `http` is :8080",
-        )
-    } else if earlier.span().is_empty() {
-        (
-            later.span(),
-            "choose another port: the default of `https` is :8443",
+    let (mut other, mut this) = (&addresses[earlier], &addresses[later]);
+    if this.1.span().is_empty() {
+        (other, this) = (this, other);
+    }
+    let what = shared_address((this.0, this.1.get_ref()), (other.0, other.1.get_ref()));
+    let (key, span) = (other.0, other.1.span());
+    let help = if span.is_empty() {
+        format!(
+            "choose another port: the default of `{key}` is :{}",
+            other.1.get_ref().address.port()
         )
     } else {
-        (
-            later.span(),
-            "choose another port, or remove one of the two",
-        )
+        let place = source.place(span.start, &this.1.span());
+        format!("choose another port, or remove one of the two; `{key}` is in {place}")
     };
-    Err(source.error(span, what, help))
+    Err(source.error(this.1.span(), what, help))
+}
+
+/// Says which listeners have one address, with the key of each.
+pub(super) fn shared_address(
+    (this_key, this): (&str, &ListenAddress),
+    (other_key, other): (&str, &ListenAddress),
+) -> String {
+    let is_equal = this.address == other.address;
+    match (is_equal, this_key == other_key) {
+        (true, true) => format!("the address `{this}` is used twice in `{this_key}`"),
+        (true, false) => {
+            format!("the address `{this}` is used twice, in `{this_key}` and in `{other_key}`")
+        }
+        (false, _) => format!(
+            "`{this}` of `{this_key}` and `{other}` of `{other_key}` have one port, and one of the two stands for all addresses"
+        ),
+    }
 }

@@ -11,9 +11,10 @@ use crate::config::error::OperatorError;
 use crate::config::log_table::{LogConfig, LogTarget};
 use crate::config::release_table::ReleaseConfig;
 use crate::config::route_table::{RouteConfig, TargetConfig};
-use crate::config::server_table::ServerConfig;
+use crate::config::server_table::{ServerConfig, shared_address};
 use crate::config::site_table::SiteConfig;
 use crate::config::toml_reader::SourceText;
+use crate::config::values::ListenAddress;
 use base::heap_sort::sort;
 use cli::suggest;
 use data_plane::handler::proxy::route::USER_PLACEHOLDER;
@@ -95,6 +96,40 @@ pub(super) fn refuse_untrusted_listener(
             Err(source.error(listener.span(), what, help))
         }
         _ => Ok(()),
+    }
+}
+
+/// Reports each UDP address of `heartbeat` that another balancer's address or HTTP/3 covers. Balancers with equal addresses
+/// share a socket.
+pub(super) fn report_shared_datagram_ports(
+    source: &SourceText<'_>,
+    server: &ServerConfig,
+    balancers: &[BalancerConfig],
+) {
+    let http3 = server.http3.as_ref().map(|http3| *http3.get_ref());
+    let quic = server.https.iter().filter(|listener| {
+        http3.unwrap_or(cfg!(feature = "http3")) && !listener.get_ref().proxy_protocol
+    });
+    let mut taken: Vec<(&str, &Spanned<ListenAddress>)> =
+        quic.map(|listener| ("https", listener)).collect();
+    let heartbeats = balancers.iter();
+    for this in heartbeats.filter_map(|balancer| balancer.heartbeat.as_ref()) {
+        let address = this.get_ref();
+        let mut others = taken.iter().filter(|(key, other)| {
+            let is_shared = *key == "heartbeat" && other.get_ref().address == address.address;
+            !is_shared && address.meets(other.get_ref())
+        });
+        if let Some((key, other)) = others.next() {
+            let what = shared_address(("heartbeat", address), (key, other.get_ref()));
+            let help = match *key {
+                "https" => {
+                    "choose another port: HTTP/3 receives its datagrams on the port of `https`, unless http3 = false"
+                }
+                _ => "write one address for both balancers, or choose another port",
+            };
+            source.report(source.error(this.span(), what, help));
+        }
+        taken.push(("heartbeat", this));
     }
 }
 

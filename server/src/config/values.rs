@@ -54,6 +54,23 @@ impl ListenAddress {
         all.then(|| SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), self.address.port()))
     }
 
+    /// Returns true if two sockets can't listen on the addresses at the same time, for both are equal or one stands for all
+    /// addresses.
+    pub(super) fn meets(&self, other: &ListenAddress) -> bool {
+        let covers = |all: &ListenAddress, one: &ListenAddress| {
+            let is_v4 = one.address.ip().to_canonical().is_ipv4();
+            match all.address.ip() {
+                IpAddr::V4(ip) => ip.is_unspecified() && is_v4,
+                IpAddr::V6(ip) => ip.is_unspecified() && (!is_v4 || !all.v6_only),
+            }
+        };
+        let is_equal = self.address.ip().to_canonical() == other.address.ip().to_canonical();
+        let port = self.address.port();
+        port != 0
+            && port == other.address.port()
+            && (is_equal || covers(self, other) || covers(other, self))
+    }
+
     /// Reads `[::]:8443`, `0.0.0.0:80`, `:443`, `*:443` or `443`.
     pub(super) fn parse(text: &str) -> Result<ListenAddress, InvalidValue> {
         if let Ok(address) = text.parse::<SocketAddr>() {
@@ -117,22 +134,33 @@ impl ListenAddress {
     }
 }
 
-/// Sets `v6_only` on `[::]` next to `0.0.0.0`. Fails with the two positions of an address listed twice. The
-/// kernel would not refuse the second bind, since listening sockets share ports between workers.
-pub(super) fn share_ports(
-    addresses: &mut [&mut Spanned<ListenAddress>],
-) -> Result<(), (usize, usize)> {
+/// Address to listen on, with its key in the file.
+pub(super) type KeyedAddress<'a> = (&'static str, &'a mut Spanned<ListenAddress>);
+
+/// Sets `v6_only` on `[::]` next to `0.0.0.0`. Fails with the positions of two listeners of which one covers the address of
+/// the other: the kernel refuses the second bind. Port 0 gets a free port for each address.
+pub(super) fn share_ports(addresses: &mut [KeyedAddress<'_>]) -> Result<(), (usize, usize)> {
     for later in 0..addresses.len() {
         for earlier in 0..later {
-            let (this, other) = (*addresses[later].get_ref(), *addresses[earlier].get_ref());
-            // Port 0 gets a free port for each address.
-            if this.address == other.address && this.address.port() != 0 {
-                return Err((earlier, later));
-            }
+            let (this, other) = (
+                *addresses[later].1.get_ref(),
+                *addresses[earlier].1.get_ref(),
+            );
             if this.without_ipv6() == Some(other.address) {
-                addresses[later].get_mut().v6_only = true;
+                addresses[later].1.get_mut().v6_only = true;
             } else if other.without_ipv6() == Some(this.address) {
-                addresses[earlier].get_mut().v6_only = true;
+                addresses[earlier].1.get_mut().v6_only = true;
+            }
+        }
+    }
+    for later in 0..addresses.len() {
+        for earlier in 0..later {
+            if addresses[later]
+                .1
+                .get_ref()
+                .meets(addresses[earlier].1.get_ref())
+            {
+                return Err((earlier, later));
             }
         }
     }
