@@ -13,6 +13,7 @@ use toml::Spanned;
 
 use crate::config::balancer::BalancerConfig;
 use crate::config::balancer_checks::{own_listener, shared_cookies, unused_balancers};
+use crate::config::client_statements::{forgeable_fields, trusts_everyone};
 use crate::config::configuration::Config;
 use crate::config::deployments::{Deployment, RootState, deployed_folder, inspect_root};
 use crate::config::error::OperatorError;
@@ -812,6 +813,8 @@ impl Checker<'_> {
                 warnings.push(warn(access.map_or(0..0, Spanned::span), what.to_owned()));
             }
         }
+        warnings.extend(trusts_everyone(self.config));
+        warnings.extend(forgeable_fields(self.config));
         warnings.extend(unused_balancers(self.config));
         warnings.extend(shared_cookies(self.config));
         warnings.extend(self.deployments.iter().filter_map(|deployment| {

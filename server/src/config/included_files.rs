@@ -170,7 +170,7 @@ impl<'f> FileCollector<'f> {
             // Another pattern has included the file already.
             return Ok(());
         }
-        let text = paths::read_text(&path).map_err(|error| {
+        let text = paths::read_file_text(&path).map_err(|error| {
             let help = error.hint().unwrap_or_default();
             self.found.files.error(pattern.span(), error.what(), help)
         })?;

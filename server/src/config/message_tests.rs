@@ -819,3 +819,113 @@ fn settings_that_leave_nothing_are_warned_of() {
         assert_eq!(warnings.contains(what), is_warned, "{text}: {warnings}");
     }
 }
+
+#[test]
+fn a_pipe_or_a_device_is_no_included_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("site.toml");
+    let mode = rustix::fs::Mode::RUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0)
+        .expect("a pipe");
+    let first = folder.path().join("anthill.toml");
+    for (include, named) in [("/dev/zero", "/dev/zero"), ("site.toml", "site.toml")] {
+        std::fs::write(&first, format!("include = [\"{include}\"]\n[[site]]\n")).expect("a file");
+        let error = crate::config::load(&first).expect_err(include).to_string();
+        let what = format!("{named} is a pipe or a device, not a file\n");
+        assert!(error.contains(&what), "{error}");
+        assert!(error.contains("anthill.toml:1:12\n"), "{error}");
+        assert!(
+            error.contains("\nhelp: write the path of a file"),
+            "{error}"
+        );
+    }
+    let error = crate::config::load(&pipe).expect_err("a pipe").to_string();
+    assert!(error.contains("is a pipe or a device"), "{error}");
+}
+
+#[test]
+fn trust_in_every_address_is_warned_of() {
+    let files = ["public/index.html"];
+    for (trust, families) in [
+        ("[\"0.0.0.0/0\"]", Some("IPv4")),
+        ("[\"127.0.0.1\", \"::/0\"]", Some("IPv6")),
+        (
+            "[\"0.0.0.0/1\", \"128.0.0.0/1\", \"2000::/3\"]",
+            Some("IPv4 and IPv6"),
+        ),
+        ("[\"0.0.0.0/1\", \"10.0.0.0/8\", \"fd00::/8\"]", None),
+    ] {
+        // The keys follow `state` in [server].
+        let warnings = checked(
+            &files,
+            &format!("trust = {trust}\n[[site]]\nroot = \"public\"\n"),
+        );
+        let Some(families) = families else {
+            assert_eq!(warnings, "", "{trust}");
+            continue;
+        };
+        let what = format!(
+            "warning: `trust` has every address of {families}, so every client can forge its address for guards, rates and logs"
+        );
+        assert!(warnings.contains(&what), "{trust}: {warnings}");
+        assert!(warnings.contains("anthill.toml:3:"), "{warnings}");
+        assert!(
+            warnings.contains("help: write the addresses of the proxies"),
+            "{warnings}"
+        );
+    }
+}
+
+#[test]
+fn a_field_that_clients_can_set_on_another_route_is_warned_of() {
+    let site = "[[site]]\nnames = [\"a.test\"]\nroot = \"public\"\n";
+    let users = "[[site.route]]\npath = \"/private/\"\nusers = \"users\"\n";
+    let route =
+        |path: &str, proxy: &str| format!("[[site.route]]\npath = \"{path}\"\nproxy = {proxy}\n");
+    let set = |url: &str, fields: &str| {
+        format!("{{ url = \"{url}\", request_headers = {{ {fields} }} }}")
+    };
+    let of_user = route(
+        "/private/app/",
+        &set("http://127.0.0.1:9000", "Remote-User = \"{user}\""),
+    );
+    let files = ["public/index.html", "users"];
+    for (other, is_warned) in [
+        (route("/app/", "\"http://127.0.0.1:9000\""), true),
+        (route("/app/", "\"http://localhost:9000/base/\""), true),
+        (
+            route("/app/", &set("http://127.0.0.1:9000", "X-Site = \"a\"")),
+            true,
+        ),
+        (
+            route("/app/", &set("http://127.0.0.1:9000", "remote-user = \"\"")),
+            false,
+        ),
+        (route("/app/", "\"http://127.0.0.1:9001\""), false),
+        (
+            route("/app/", "\"http://127.0.0.1:9000\"") + "allow = []\n",
+            false,
+        ),
+    ] {
+        let warnings = checked(&files, &format!("{site}{users}{of_user}{other}"));
+        let what = "warning: clients can set the field Remote-User on the route /app/ of a.test: the route /private/app/ of \
+                    a.test (line 10) sets the field for the same member, which may believe it";
+        assert_eq!(warnings.contains(what), is_warned, "{other}: {warnings}");
+        let help = "help: write request_headers = { \"Remote-User\" = \"\" } in the table";
+        assert_eq!(warnings.contains(help), is_warned, "{other}: {warnings}");
+    }
+    // The server removes X-Remote-User of clients by itself, and a fixed field states nothing about a client.
+    for field in ["X-Remote-User = \"{user}\"", "X-Site = \"a\""] {
+        let setter = route("/private/app/", &set("http://127.0.0.1:9000", field));
+        let other = route("/app/", "\"http://127.0.0.1:9000\"");
+        let warnings = checked(&files, &format!("{site}{users}{setter}{other}"));
+        assert!(!warnings.contains("clients can set"), "{field}: {warnings}");
+    }
+    let balancer = "[[balancer]]\nname = \"app\"\nmembers = [\"http://127.0.0.1:9000\", \"http://127.0.0.1:9001\"]\n";
+    let other = "[[site.route]]\npath = \"/app/\"\nbalance = \"app\"\n";
+    let warnings = checked(&files, &format!("{site}{users}{of_user}{other}{balancer}"));
+    assert!(
+        warnings.contains("clients can set the field Remote-User"),
+        "{warnings}"
+    );
+}

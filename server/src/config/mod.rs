@@ -13,6 +13,7 @@ mod balancer;
 mod balancer_checks;
 mod balancer_table;
 mod check;
+mod client_statements;
 mod config_source;
 mod configuration;
 mod connection_table;

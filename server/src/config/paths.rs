@@ -177,16 +177,43 @@ fn fnv1a(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Reads the text of a configuration file.
+/// Reads the text of a configuration file. A command may read the configuration from a pipe of its shell:
+/// `anthill check /dev/stdin`.
 pub(super) fn read_text(path: &Path) -> Result<String, OperatorError> {
+    if is_descriptor(path) {
+        let read = std::fs::File::open(path)
+            .and_then(|file| atomic_file::read_to_bound(file, FILE_BYTES_MAX));
+        return text(path, read);
+    }
+    read_file_text(path)
+}
+
+/// Returns true for the path of an open file of the process.
+fn is_descriptor(path: &Path) -> bool {
+    let parts: Vec<&str> = path
+        .iter()
+        .map(|part| part.to_str().unwrap_or_default())
+        .collect();
+    matches!(
+        parts[..],
+        ["/", "dev", "stdin"] | ["/", "dev", "fd", _] | ["/", "proc", _, "fd", _]
+    )
+}
+
+/// Reads the text of a regular file of a configuration. A pipe or a device is refused, since reading might never end.
+pub(super) fn read_file_text(path: &Path) -> Result<String, OperatorError> {
+    let read = atomic_file::read_bounded(path, FILE_BYTES_MAX);
+    let is_other = std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir());
+    if is_other && read.is_err() {
+        let what = format!("{} is a pipe or a device, not a file", path.display());
+        return Err(OperatorError::new(what).help("write the path of a file with the text"));
+    }
+    text(path, read)
+}
+
+/// Converts the bytes of a configuration file, or explains why the file could not be read.
+fn text(path: &Path, read: io::Result<Vec<u8>>) -> Result<String, OperatorError> {
     let failed = |why: String| OperatorError::new(format!("{}: {why}", path.display()));
-    // A command may read the configuration from a pipe of its shell: `anthill check /dev/stdin`.
-    let is_pipe_of_shell = path.starts_with("/dev") || path.starts_with("/proc");
-    let read = if is_pipe_of_shell {
-        std::fs::File::open(path).and_then(|file| atomic_file::read_to_bound(file, FILE_BYTES_MAX))
-    } else {
-        atomic_file::read_bounded(path, FILE_BYTES_MAX)
-    };
     let bytes = read.map_err(|error| match error.kind() {
         io::ErrorKind::IsADirectory => failed("the path is a folder".to_owned())
             .help("name the configuration file in the folder"),
