@@ -127,6 +127,20 @@ fn check_reports_valid_and_invalid_configurations() {
     );
     // The check creates no file and binds no port.
     assert!(!folder.path("state").exists() && !folder.path("anthill.sock").exists());
+    let of_folder = done_in(&folder, &["check", "public"]);
+    assert_eq!(
+        of_folder.stdout,
+        "public has no anthill.toml, and is valid as a folder to serve: 1 site, for any name\n"
+    );
+    assert_eq!(of_folder.stderr, "");
+    std::fs::create_dir(folder.path("empty")).expect("a folder");
+    let of_empty = done_in(&folder, &["check", "empty"]);
+    assert!(
+        of_empty
+            .stderr
+            .contains("/empty has neither an anthill.toml nor a file to serve\nhelp: "),
+        "{of_empty:?}"
+    );
     let hidden = server_table("").replace("state = \"state\"", "state = \".state\"");
     let warned = check(&(hidden + &site_table("").replace("public", ".")));
     assert_eq!(warned.code, Some(0));

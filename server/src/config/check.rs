@@ -17,6 +17,9 @@ use crate::config::client_statements::{forgeable_fields, trusts_everyone};
 use crate::config::configuration::Config;
 use crate::config::deployments::{Deployment, RootState, deployed_folder, inspect_root};
 use crate::config::error::OperatorError;
+use crate::config::folder_contents::{
+    misnamed_configuration, misplaced_route, nameless_site, without_files, wrong_codings,
+};
 use crate::config::git_table::GitConfig;
 use crate::config::log_table::LogTarget;
 use crate::config::paths::{is_given_away, reason};
@@ -774,7 +777,8 @@ impl Checker<'_> {
                 warnings.push(warn(span, what));
             }
         }
-        for site in &self.config.sites {
+        warnings.extend(misnamed_configuration(self.config));
+        for (nth, site) in self.config.sites.iter().enumerate() {
             if site.http == PlainHttp::Serve
                 && !self.config.server.http.is_empty()
                 && let Some(route) = site
@@ -799,6 +803,7 @@ impl Checker<'_> {
                 Some(warn(route.path.span(), what))
             };
             warnings.extend(site.routes.iter().filter_map(of_route));
+            warnings.extend(self.doubtful_folders(nth, site));
             let unbound = site.release.as_ref().and_then(unbound_signatures);
             warnings.extend(unbound.map(|(span, what)| warn(span, what)));
             let shadowed = shadowed_redirect(site);
@@ -821,6 +826,29 @@ impl Checker<'_> {
             let what = not_exported(deployment)?;
             Some(warn(deployment.deploy.repository.span(), what))
         }));
+        warnings
+    }
+
+    /// Warns of the contents of served folders.
+    fn doubtful_folders(&self, nth: usize, site: &SiteConfig) -> Vec<OperatorError> {
+        let config = self.config;
+        let is_deployed = self.deployments.iter().any(|it| it.fills(site));
+        // The content of a deployed root comes with a push.
+        let own = site.root.iter().filter(|_| !is_deployed);
+        let routes = site.routes.iter().filter_map(|route| match &route.target {
+            Some(TargetConfig::Root(root)) => Some(root),
+            _ => None,
+        });
+        let empty = own.chain(routes);
+        let mut warnings: Vec<OperatorError> = empty
+            .filter_map(|root| without_files(config, root))
+            .collect();
+        warnings.extend(nameless_site(config, nth));
+        if !is_deployed {
+            warnings.extend(wrong_codings(config, site));
+            let routes = site.routes.iter();
+            warnings.extend(routes.filter_map(|route| misplaced_route(config, site, route)));
+        }
         warnings
     }
 

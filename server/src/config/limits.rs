@@ -18,6 +18,11 @@ pub(crate) const CONFIG_IN_A_ROW_MAX: u32 = 1_000;
 pub(crate) const CONFIG_RETRY_ATTEMPTS_MAX: u8 = 99;
 /// Errors of one configuration that a message shows: more than an operator mends before the next check.
 pub(crate) const CONFIG_ERRORS_SHOWN_MAX: usize = 50;
+/// Entries of one served folder that a check looks at. A check answers within a moment, also for a folder with millions of
+/// files.
+pub(crate) const CONFIG_CHECKED_ENTRIES_MAX: usize = 10_000;
+/// Files of one served folder whose first bytes a check reads, for the rules of `encodings`.
+pub(crate) const CONFIG_CHECKED_FILES_MAX: usize = 1_000;
 /// Files of one configuration. A larger number is a pattern of `include` that matches too much.
 pub(crate) const CONFIG_FILES_MAX: usize = 10_000;
 /// Bytes of all files of one configuration, 64 MiB: the files are kept in memory, for messages with their lines.

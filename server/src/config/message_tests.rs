@@ -730,13 +730,24 @@ fn a_route_above_its_site_hides_no_other_mistake() {
     assert_eq!(error.matches("error: ").count(), 3, "{error}");
 }
 
-/// Returns the error or the warnings of a configuration in a folder with the files.
+/// Returns the error or the warnings of a configuration in a folder with the files. A path with a slash at the end is a
+/// folder.
 fn checked(files: &[&str], text: &str) -> String {
+    let files: Vec<(&str, &[u8])> = files.iter().map(|file| (*file, &b"x"[..])).collect();
+    checked_with(&files, text)
+}
+
+/// Returns the error or the warnings of a configuration in a folder with the files and their contents.
+fn checked_with(files: &[(&str, &[u8])], text: &str) -> String {
     let folder = tempfile::tempdir().expect("a folder");
-    for file in files {
+    for (file, content) in files {
         let path = folder.path().join(file);
+        if file.ends_with('/') {
+            std::fs::create_dir_all(path).expect("a folder");
+            continue;
+        }
         std::fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
-        std::fs::write(path, "x").expect("a file");
+        std::fs::write(path, content).expect("a file");
     }
     let path = folder.path().join("anthill.toml");
     let config = parse(&format!("[server]\nstate = \"state\"\n{text}"), &path);
@@ -926,6 +937,143 @@ fn a_field_that_clients_can_set_on_another_route_is_warned_of() {
     let warnings = checked(&files, &format!("{site}{users}{of_user}{other}{balancer}"));
     assert!(
         warnings.contains("clients can set the field Remote-User"),
+        "{warnings}"
+    );
+}
+
+#[test]
+fn a_folder_without_a_file_is_warned_of() {
+    for (files, is_warned) in [
+        (&["public/"][..], true),
+        (&["public/empty/", "public/.git/config"], true),
+        (&["public/a/b.txt"], false),
+        (&["public/.well-known/security.txt"], false),
+    ] {
+        let warnings = checked(files, "[[site]]\nroot = \"public\"\n");
+        let what = "/public has no file to serve\n --> /";
+        assert_eq!(warnings.contains(what), is_warned, "{files:?}: {warnings}");
+        let place = "anthill.toml:4:8\n";
+        assert_eq!(warnings.contains(place), is_warned, "{files:?}: {warnings}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let warnings = |folder: &Path| {
+        let config = crate::config::guess(folder).expect("a configuration");
+        let warnings = crate::config::inspect(&config).1;
+        let warnings = warnings.iter().map(|it| it.as_warning());
+        warnings.collect::<Vec<_>>().join("\n")
+    };
+    let empty = warnings(folder.path());
+    assert!(
+        empty.contains(
+            "has neither an anthill.toml nor a file to serve\nhelp: name a folder with files"
+        ),
+        "{empty}"
+    );
+    std::fs::write(folder.path().join("Anthill.toml"), "[[site]]\n").expect("a file");
+    let misnamed = warnings(folder.path());
+    assert!(
+        misnamed.contains("/Anthill.toml is not read as a configuration, and clients can read the file\nhelp: give the file"),
+        "{misnamed}"
+    );
+}
+
+#[test]
+fn a_route_below_the_wrong_site_is_warned_of() {
+    let files = ["a/private/x.html", "a/new/x.html", "b/index.html", "users"];
+    let sites = "[[site]]\nnames = [\"a.test\"]\nroot = \"a\"\n[[site]]\nnames = [\"b.test\"]\nroot = \"b\"\n";
+    for (route, path, is_warned) in [
+        ("path = \"/private/\"\nusers = \"users\"", "/private/", true),
+        ("path = \"/old/\"\nredirect = \"/new/?a\"", "/new/", true),
+        ("path = \"/old/\"\nrewrite = \"/new/\"", "/new/", true),
+        (
+            "path = \"/old/\"\nredirect = \"https://a.test/new/\"",
+            "/new/",
+            false,
+        ),
+        ("path = \"/none/\"\nusers = \"users\"", "/none/", false),
+        ("path = \"/\"\nusers = \"users\"", "/", false),
+        (
+            "path = \"/private/\"\nusers = \"users\"\n[[site.route]]\npath = \"/\"\nproxy = \"http://c.test\"",
+            "/private/",
+            false,
+        ),
+    ] {
+        let warnings = checked(&files, &format!("{sites}[[site.route]]\n{route}\n"));
+        let what = format!("warning: the site b.test has no {path} for the route /");
+        assert_eq!(warnings.contains(&what), is_warned, "{route}: {warnings}");
+        let help = "help: if the route is meant for a.test, move the [[site.route]] below the [[site]] in line 3, above the \
+                    next [[site]]";
+        assert_eq!(warnings.contains(help), is_warned, "{route}: {warnings}");
+    }
+    let first = "[[site]]\nnames = [\"a.test\"]\nroot = \"a\"\n";
+    let repeated = "[[site]]\n[[site.route]]\npath = \"/app/\"\nproxy = \"http://c.test\"\n";
+    let warnings = checked(&["a/x.html", "public/x"], &format!("{first}{repeated}"));
+    assert!(
+        warnings.contains("this [[site]] has no `names`, so its routes answer for all names that no other site has, and not for a.test"),
+        "{warnings}"
+    );
+    assert!(warnings.contains("anthill.toml:6:1\n"), "{warnings}");
+    let meant = "[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"https://a.test/\"\n";
+    let warnings = checked(&["a/x.html", "public/x"], &format!("{first}{meant}"));
+    assert_eq!(warnings, "");
+}
+
+#[test]
+fn a_file_without_the_coding_of_its_rule_is_warned_of() {
+    let gzip = &b"\x1f\x8b\x08\0\0\0"[..];
+    let zstd = &b"\x28\xb5\x2f\xfd\0"[..];
+    for (set, content, found) in [
+        ("gzip", gzip, None),
+        ("gzip", &b"let a = 1;\n"[..], Some("plain text")),
+        ("gzip", zstd, Some("compressed with Zstandard")),
+        ("gzip", b"", Some("empty")),
+        ("gzip", b"\0\x01\x02", Some("in another format")),
+        ("zstd", zstd, None),
+        ("zstd", gzip, Some("compressed with gzip")),
+        ("br", b"\x0b\x02\x80abc\x03", None),
+        ("br", b"let a = 1;\n", Some("plain text")),
+        ("br", gzip, Some("compressed with gzip")),
+        ("identity", b"let a = 1;\n", None),
+    ] {
+        let site = format!(
+            "[[site]]\nroot = \"public\"\nencodings = [{{ files = \"*.js.x\", set = \"{set}\" }}]\n"
+        );
+        let warnings = checked_with(
+            &[("public/a/b.js.x", content), ("public/c.txt", b"c")],
+            &site,
+        );
+        let Some(found) = found else {
+            assert_eq!(warnings, "", "{set} {content:?}");
+            continue;
+        };
+        let what = format!("/public/a/b.js.x, which is {found}: browsers cannot decode the file\n");
+        assert!(
+            warnings.contains(&format!("warning: `set = \"{set}\"` holds for /")),
+            "{warnings}"
+        );
+        assert!(warnings.contains(&what), "{warnings}");
+        assert!(warnings.contains("anthill.toml:5:"), "{warnings}");
+        assert!(
+            warnings.contains("help: compress the file with "),
+            "{warnings}"
+        );
+    }
+    // The first rule with the file decides.
+    let rules = "[[site]]\nroot = \"public\"\nencodings = [{ files = \"a.js.gz\", set = \"identity\" }, \
+                 { files = \"*.gz\", set = \"gzip\" }]\n";
+    let files = [
+        ("public/a.js.gz", &b"a"[..]),
+        ("public/b.gz", b"b"),
+        ("public/c.gz", b"c"),
+        ("public/d.gz", gzip),
+    ];
+    let warnings = checked_with(&files, rules);
+    assert!(
+        warnings.contains("/b.gz, which is plain text"),
+        "{warnings}"
+    );
+    assert!(
+        warnings.contains(", and 1 further file has another coding"),
         "{warnings}"
     );
 }

@@ -23,6 +23,7 @@ mod deployments;
 mod error;
 mod field_variables;
 mod file_rules;
+mod folder_contents;
 mod foreign_values;
 mod foreign_words;
 mod git_table;

@@ -1312,6 +1312,7 @@ fn a_control_socket_needs_a_folder_of_the_account() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::create_dir(folder.path().join("public")).unwrap();
+    fs::write(folder.path().join("public/index.html"), "a").unwrap();
     let check_with = |control: &str| {
         let text =
             format!("[server]\nuser = \"54321\"\nstate = \"state\"\ncontrol = \"{control}\"\n");

@@ -61,8 +61,16 @@ pub(super) fn check(
         .collect();
     let sites = if names.len() == 1 { "site" } else { "sites" };
     let all_names: usize = config.sites.iter().map(|it| it.all_names().count()).sum();
+    // A mistyped folder would otherwise pass for a configuration.
+    let validity = match config.path {
+        Some(_) => "is valid".to_owned(),
+        None => format!(
+            "has no {}, and is valid as a folder to serve",
+            config::FILE_NAME
+        ),
+    };
     let summary = format!(
-        "{} is valid: {} {sites}, for {}",
+        "{} {validity}: {} {sites}, for {}",
         config.shown,
         names.len(),
         shown_names(&names, all_names)
