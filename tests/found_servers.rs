@@ -138,6 +138,63 @@ fn several_servers_are_listed_and_a_folder_means_its_own() {
 }
 
 #[test]
+fn logs_are_printed_and_followed_from_any_folder() {
+    run(r#"
+        # Serves a folder, and sets the port.
+        serve() {
+            cd /srv/$1; anthill serve; server=$!
+            port=$(sed -n 's|.*https://localhost:\([0-9]*\).*|\1|p' "$M/error.log")
+            cd /srv/none
+        }
+        get() { curl -sko "$M/page" https://127.0.0.1:$port/$1; }
+        mkdir /srv/a/logs
+        printf '[log]\naccess = "logs/access.log"\nerrors = "logs/errors.log"\n' >> /srv/a/anthill.toml
+        serve a
+        log=/srv/a/logs/access.log
+        get one; await grep -q '"GET /one ' $log
+        anthill log > out 2> note
+        grep -x "==> $log <==" out; grep '"GET /one ' out; grep -x '==> /srv/a/logs/errors.log <==' out
+        grep -x 'logs of /srv/a/anthill.toml:' note; grep -x "  access log $log" note
+        get one; get one; await sh -c "[ \$(wc -l < $log) = 3 ]"
+        [ "$(anthill log access -n 2 | wc -l)" = 2 ]
+        refuses '--lines: `x` is not a number of lines' anthill log -n x
+
+        # New lines follow, also after another program renamed the file.
+        anthill log -f -n 0 access > followed 2> note &
+        follower=$!
+        until grep -q '"GET /two ' followed; do get two; sleep 0.05; done
+        ! grep '"GET /one ' followed
+        mv $log $log.1; anthill reopen
+        get three; await grep -q '"GET /three ' followed
+        kill $follower; wait $follower || true
+
+        # A stopped server has logs too, and its folder or file names them.
+        anthill stop --yes; wait $server
+        has '"GET /three ' anthill log access /srv/a
+        (cd /srv/a; has '"GET /three ' anthill log access)
+        refuses 'no anthill is running, and no service is installed' anthill log
+        # A mistake in the configuration hides no log.
+        echo 'unknown = 1 = 2' >> /srv/a/anthill.toml
+        has '"GET /three ' anthill log access /srv/a
+        rm $log
+        refuses "$log does not exist" anthill log access /srv/a
+
+        # The shell directs the streams of a server into files.
+        serve b
+        get four; await grep -q '"GET /four ' "$M/access.log"
+        has '"GET /four ' anthill log access
+        has "==> $M/error.log <==" anthill log
+        kill $server; wait $server || true
+        # Nothing reads a pipe again.
+        cd /srv/b; "$M/bin/anthill" serve 2>&1 | cat > "$M/piped" &
+        await grep -q ^ready "$M/piped"
+        cd /srv/none
+        refuses 'no log can be read' anthill log
+        grep 'a pipe to another program' "$M/output"; grep 'errors = "errors.log"' "$M/output"
+    "#);
+}
+
+#[test]
 fn an_installed_service_is_found_by_root_and_by_its_account() {
     if !is_root() {
         return;
@@ -159,11 +216,22 @@ fn an_installed_service_is_found_by_root_and_by_its_account() {
         await grep -q ^ready "$M/b.log"
         cd /srv/none
         refuses '2 servers run on this machine' anthill reload
+        refuses '2 servers have logs on this machine' anthill log
         kill $b; wait $b || true
+
+        # The script of the service directs the error log into a file.
+        port=$(sed -n 's|.*https://localhost:\([0-9]*\).*|\1|p' /var/log/anthill.log)
+        curl -sko "$M/page" https://127.0.0.1:$port/
+        await grep -q '"GET / ' /var/log/anthill/access.log
+        has '==> /var/log/anthill/access.log <==' anthill log
+        has ready anthill log errors
+        refuses 'help: run the command as the server' as 4242 log
         has stopped anthill stop --yes
         await sh -c '! /usr/local/bin/anthill status > /dev/null 2>&1'
         refuses 'the service anthill is stopped' anthill reload
         grep '/etc/init.d/anthill start' "$M/output"
+        has '"GET / ' anthill log access
+        has ready anthill log errors
     "#);
 }
 

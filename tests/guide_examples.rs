@@ -900,6 +900,21 @@ scenarios! {
         @run anthill status
     "#;
 
+    logs_are_shown_as_printed("logs.md", false) = r#"
+        mount -t proc proc /proc
+        mkdir public
+        site ''
+        curl -o page https://www.example.org/one
+        until grep -q '"GET /one ' "$M/access.log"; do sleep 0.05; done
+        {
+        @run anthill log
+        } > printed 2> note &
+        # Each of the three commands prints the line.
+        until [ "$(grep -c '"GET /one ' printed)" = 3 ]; do sleep 0.05; done
+        curl -o page https://www.example.org/two
+        until grep -q '"GET /two ' printed; do sleep 0.05; done
+    "#;
+
     metrics_are_printed_in_each_format("metrics.md", false) = r#"
         mkdir public
         site ''

@@ -284,6 +284,18 @@ machines! {
         # Errors and messages are in the journal.
         journalctl --unit anthill --no-pager | grep ready
         ! journalctl --unit anthill --no-pager | grep 'GET /'
+        # `anthill log` knows both places, from any folder, and while the service is stopped.
+        cd /
+        anthill log -n 100 > $M/journal 2> $M/note
+        grep 'anthill.*ready' $M/journal
+        grep -x "  access log $log" $M/note
+        grep -x '  error log  in the journal: journalctl --unit anthill' $M/note
+        has '"GET /one ' anthill log access
+        systemctl stop anthill
+        has 'stopping' anthill log
+        has '"GET /one ' anthill log access
+        systemctl start anthill
+        cd /srv/site
 
         # A key of the file goes before, from a reload on, and another installation keeps the folder.
         cp anthill.toml plain.toml
@@ -309,6 +321,8 @@ machines! {
         curl -so $M/page https://www.example.org/five
         await sh -c "journalctl --unit anthill --no-pager | grep '\"GET /five '"
         ! grep '"GET /five ' $log
+        has '"GET /five ' anthill log
+        has '"GET /five ' anthill log access
 
         # So does a configuration with keys for logs. Another name has another folder.
         anthill service remove

@@ -4,8 +4,8 @@
 use crate::cli::external::SHARED_COMMANDS;
 use crate::cli::help::rule_number;
 use crate::cli::{
-    backup, balancer, check, completions, control_client, help, man, passwd, receive, serve,
-    service,
+    backup, balancer, check, completions, control_client, help, log_view, man, passwd, receive,
+    serve, service,
 };
 use crate::config::{OperatorError, parse_seconds};
 use crate::receive::Rights;
@@ -173,6 +173,41 @@ static COMMANDS: &[CommandSpec] = &[
             CONTROL,
         ],
         run: control_client::status,
+    },
+    CommandSpec {
+        name: "log",
+        about: "Print or follow the logs",
+        details: &[
+            "Prints the last lines of the journal where systemd runs the server, else of the log files, and says where the \
+             access log and the error log are. access and errors choose one of the logs.",
+            "The server is that of the configuration in the current folder, or in the given folder or file, also while it is \
+             stopped. In a folder without anthill.toml, the command finds the only running server or installed service \
+             of the machine.",
+        ],
+        operands: &[
+            Operand {
+                name: "LOG",
+                required: false,
+                values: ValueKind::Words(log_view::KINDS),
+            },
+            WHAT,
+        ],
+        options: &[
+            CommandOption {
+                long: "follow",
+                short: Some('f'),
+                value: None,
+                about: "Go on with new lines, until Ctrl-C",
+            },
+            CommandOption {
+                long: "lines",
+                short: Some('n'),
+                value: Some(("LINES", ValueKind::Any)),
+                about: "Number of lines, by default 20",
+            },
+            CONTROL,
+        ],
+        run: log_view::run,
     },
     CommandSpec {
         name: "requests",

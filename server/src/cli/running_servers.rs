@@ -6,9 +6,9 @@
 //! the server, so the user of the process counts, and not what the process says about itself.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -139,6 +139,52 @@ impl ServerProcess {
         let file = path.join(FILE_NAME);
         Some(if file.is_file() { file } else { path })
     }
+
+    /// Returns a variable of the environment at the start, if the caller may read the environment.
+    pub(super) fn variable(&self, name: &str) -> Option<OsString> {
+        let environment = fs::read(format!("/proc/{}/environ", self.pid)).ok()?;
+        let mut variables = environment.split(|byte| *byte == 0);
+        let value = variables.find_map(|variable| {
+            let value = variable.strip_prefix(name.as_bytes())?;
+            value.strip_prefix(b"=")
+        })?;
+        Some(OsStr::from_bytes(value).to_owned())
+    }
+
+    /// Returns the target of an open descriptor: a path, or a name such as `pipe:[4711]`.
+    pub(super) fn descriptor(&self, number: u32) -> Option<PathBuf> {
+        fs::read_link(format!("/proc/{}/fd/{number}", self.pid)).ok()
+    }
+
+    /// Returns the unit of systemd that runs the process.
+    pub(super) fn unit(&self) -> Option<SystemdUnit> {
+        SystemdUnit::of(&fs::read_to_string(format!("/proc/{}/cgroup", self.pid)).ok()?)
+    }
+}
+
+/// Unit of systemd.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SystemdUnit {
+    /// Name with the ending `.service`.
+    pub(super) name: String,
+    /// True for a unit of the user's own manager.
+    pub(super) is_of_user: bool,
+}
+
+impl SystemdUnit {
+    /// Reads the text of /proc/PID/cgroup: `0::/system.slice/anthill.service`, or a line for each hierarchy.
+    fn of(text: &str) -> Option<SystemdUnit> {
+        let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+        let unit = |path: &str| {
+            let mut parts = path.rsplit('/');
+            let name = parts.find(|part| part.ends_with(".service"))?;
+            Some(SystemdUnit {
+                name: name.to_owned(),
+                is_of_user: parts.any(|part| part.starts_with("user@")),
+            })
+        };
+        paths.filter_map(unit).next()
+    }
 }
 
 /// Returns all processes with the name of the server.
@@ -210,6 +256,20 @@ mod tests {
             0000000000000000: 00000002 00000000 00010000 0001 01 25193\n";
         let found: Vec<_> = listening_sockets(text).collect();
         assert_eq!(found, [("25190", "/run/a b.sock"), ("517", "/run/c.sock")]);
+    }
+
+    #[test]
+    fn the_control_group_names_the_unit() {
+        let of = |text: &str| SystemdUnit::of(text).map(|unit| (unit.name, unit.is_of_user));
+        let unit = |name: &str, is_of_user| Some((name.to_owned(), is_of_user));
+        let system = "0::/system.slice/anthill.service\n";
+        assert_eq!(of(system), unit("anthill.service", false));
+        let below = "12:cpu:/\n1:name=systemd:/system.slice/anthill.service/inner\n";
+        assert_eq!(of(below), unit("anthill.service", false));
+        let user = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/web.service\n";
+        assert_eq!(of(user), unit("web.service", true));
+        assert_eq!(of("0::/user.slice/user-0.slice/session-3.scope\n"), None);
+        assert_eq!(of("0::/\n"), None);
     }
 
     #[test]

@@ -10,9 +10,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::installed_service::InstalledService;
-use super::running_servers::{RunningServer, RunningServers};
+use super::running_servers::{RunningServer, RunningServers, ServerProcess};
 use super::trusted_socket::{PathOrigin, SocketPath, TrustedUsers, connect, is_untrusted};
 use crate::cli::arguments::ParsedArguments;
 use crate::config::{
@@ -39,6 +40,8 @@ pub(super) struct KnownServer {
     pub(super) control: PathBuf,
     /// Configuration file or served folder, if known.
     pub(super) configuration: Option<PathBuf>,
+    /// Process, if the system shows its descriptors to the user.
+    pub(super) process: Option<Rc<ServerProcess>>,
 }
 
 impl KnownServer {
@@ -139,7 +142,7 @@ impl KnownServers {
     }
 
     /// Returns the error for a machine without a server that the user may control.
-    fn nothing_runs(&self, absent: OperatorError) -> OperatorError {
+    pub(super) fn nothing_runs(&self, absent: OperatorError) -> OperatorError {
         let account =
             |service: &InstalledService| UnixAccount::find(&service.user).map(|it| it.uid);
         let accounts: Vec<u32> = self.services.iter().filter_map(account).collect();
@@ -285,7 +288,7 @@ fn sockets_of(
 
 /// Refuses the configuration of another user in a folder where every user may put one, such as /tmp: the command would go
 /// to a server of that user.
-fn refuse_planted(file: &Path) -> Result<(), OperatorError> {
+pub(super) fn refuse_planted(file: &Path) -> Result<(), OperatorError> {
     let uid = |path: &Path| fs::metadata(path).map(|it| (it.uid(), it.mode()));
     let (Ok((owner, _)), Ok((_, mode))) = (uid(file), uid(Path::new("."))) else {
         return Ok(());
@@ -339,6 +342,7 @@ fn known_process(
     Some(KnownServer {
         control: real(&server.control),
         configuration,
+        process: Some(server.process.clone()),
     })
 }
 
@@ -354,10 +358,11 @@ fn known_service(service: &InstalledService, trusted: &TrustedUsers) -> Option<K
     Some(KnownServer {
         control: real(&control),
         configuration: Some(service.target.clone()),
+        process: None,
     })
 }
 
-fn real(path: &Path) -> PathBuf {
+pub(super) fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
@@ -444,6 +449,7 @@ mod tests {
         KnownServer {
             control: PathBuf::from(format!("/run/{name}.sock")),
             configuration: Some(PathBuf::from(format!("/etc/{name}/anthill.toml"))),
+            process: None,
         }
     }
 
@@ -530,6 +536,7 @@ mod tests {
         let server = KnownServer {
             control: "/run/a.sock".into(),
             configuration: Some("/srv/\u{1b}[2J".into()),
+            process: None,
         };
         assert_eq!(server.shown(), "/srv/\\u001b[2J");
         let unknown = KnownServer {

@@ -527,7 +527,10 @@ fn install(
     };
     let logs = service.logs.map_or_else(String::new, |logs| {
         let file = logs.join(ACCESS_LOG_NAME);
-        format!("\nthe access log is {}", file.display())
+        format!(
+            "\nthe access log is {}; `anthill log` shows the logs",
+            file.display()
+        )
     });
     Ok(print_result(&format!(
         "{} serves {} now and after each boot ({}){logs}{lines}",

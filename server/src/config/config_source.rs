@@ -242,6 +242,36 @@ pub fn configured_user(file: &Path) -> Option<String> {
     expanded(server.get("user")?.get_ref().as_str()?)
 }
 
+/// Destinations of the logs as a configuration file names them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfiguredLogs {
+    pub access: Option<LogTarget>,
+    pub errors: Option<LogTarget>,
+}
+
+impl ConfiguredLogs {
+    /// Reads `access` and `errors` of `[log]`, as far as possible in spite of mistakes: the log of a server that refuses
+    /// its configuration has the reason.
+    pub fn of(file: &Path) -> ConfiguredLogs {
+        let text = read_text(file).unwrap_or_default();
+        let (document, _errors) = toml::de::DeTable::parse_recoverable(&text);
+        let log = document.get_ref().get("log");
+        let log = log.and_then(|log| log.get_ref().as_table());
+        let folder = file.parent().unwrap_or(Path::new("/"));
+        let target = |key: &str| {
+            let value = log?.get(key)?.get_ref().as_str()?;
+            Some(match LogTarget::of_word(value) {
+                Some(target) => target,
+                None => LogTarget::File(join(folder, expanded(value)?)),
+            })
+        };
+        ConfiguredLogs {
+            access: target("access"),
+            errors: target("errors"),
+        }
+    }
+}
+
 /// Paths where the control socket of a running server may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlSockets {

@@ -294,15 +294,25 @@ impl FromToml for StatusRange {
 
 impl FromToml for LogTarget {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        Ok(match item.text() {
-            Some("-" | "stdout") => LogTarget::Stdout,
-            Some("stderr") => LogTarget::Stderr,
-            Some("off") => LogTarget::Off,
-            Some(_) => LogTarget::File(PathBuf::read(item)?),
-            None => {
-                return Err(item.mistyped("\"-\", \"stderr\", \"off\" or a file", "\"access.log\""));
-            }
-        })
+        match item.text() {
+            Some(text) => match LogTarget::of_word(text) {
+                Some(target) => Ok(target),
+                None => Ok(LogTarget::File(PathBuf::read(item)?)),
+            },
+            None => Err(item.mistyped("\"-\", \"stderr\", \"off\" or a file", "\"access.log\"")),
+        }
+    }
+}
+
+impl LogTarget {
+    /// Returns the destination for a word; `None` for the path of a file.
+    pub(crate) fn of_word(word: &str) -> Option<LogTarget> {
+        match word {
+            "-" | "stdout" => Some(LogTarget::Stdout),
+            "stderr" => Some(LogTarget::Stderr),
+            "off" => Some(LogTarget::Off),
+            _ => None,
+        }
     }
 }
 

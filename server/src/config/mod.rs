@@ -78,7 +78,7 @@ pub use balancer::{BalancerConfig, read_balancer};
 pub use balancer_checks::listener_of;
 pub use check::{check, inspect, unreadable};
 pub use config_source::{
-    ConfigSource, ControlSockets, Overrides, configured_user, control_sockets,
+    ConfigSource, ConfiguredLogs, ControlSockets, Overrides, configured_user, control_sockets,
 };
 pub use configuration::Config;
 pub use deploy_table::DeployConfig;
