@@ -5,8 +5,9 @@ use std::process::Command;
 
 use flate2::read::GzDecoder;
 
+use crate::support::h2::H2;
 use crate::support::member::{Answer, Member, Received};
-use crate::support::wire::{Response, Wire};
+use crate::support::wire::{Over, Response, Wire};
 use crate::support::{Folder, Server, finish, server_table, site_table};
 
 /// Returns a text of JSON like that of an interface.
@@ -125,13 +126,70 @@ fn a_text_of_a_member_is_compressed() {
         curl.args(["-sSk", "--compressed", "-D", "/dev/stderr", version, &url]);
         let done = finish(curl, b"");
         assert_eq!(done.stdout, content, "{version}: {}", done.stderr);
-        assert!(
-            done.stderr
-                .to_lowercase()
-                .contains("content-encoding: gzip"),
-            "{}",
-            done.stderr
-        );
+        let head = done.stderr.to_lowercase();
+        assert!(head.contains("content-encoding: "), "{head}");
+    }
+}
+
+/// What arrives over a version of HTTP: the coding, Vary and the compressed bytes.
+type Arrived = (Option<String>, Option<String>, Vec<u8>);
+
+fn arrived(response: &Response) -> Arrived {
+    let field = |name| response.field(name).map(str::to_owned);
+    let coding = field("content-encoding");
+    (coding, field("vary"), response.body.clone())
+}
+
+#[cfg(feature = "http3")]
+fn arrived_over_http_3(server: &Server, accept: &str) -> Arrived {
+    let accept = format!("accept-encoding={accept}");
+    let told = crate::h3::run_scenario(server, &["fetch_coded", "/", &accept]);
+    let words: Vec<&str> = told.split_whitespace().collect();
+    let field = |nth: usize| words.get(nth).map(|&word| word.to_owned());
+    let hex = words.get(3).map_or("", |&hex| hex);
+    let bytes = (0..hex.len()).step_by(2);
+    let bytes = bytes.map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex"));
+    assert_eq!(words.first(), Some(&"200"));
+    (field(1), field(2), bytes.collect())
+}
+
+#[test]
+fn a_text_is_compressed_over_every_version_of_http() {
+    let content = json(60_000);
+    let member = member(content.clone());
+    let server = Server::start(&config(&proxy(&member, "/", "")));
+    // A browser names zstd last, and gets it: the coding that costs the least.
+    for (accept, coding) in [
+        ("gzip, deflate, br", Some("gzip")),
+        #[cfg(feature = "zstd")]
+        ("gzip, deflate, br, zstd", Some("zstd")),
+        #[cfg(feature = "zstd")]
+        ("zstd;q=0.5, gzip", Some("gzip")),
+        ("br", None),
+        ("gzip;q=0.5, identity;q=1", None),
+        ("gzip;q=0", None),
+    ] {
+        let field = format!("Accept-Encoding: {accept}\r\n");
+        let mut all = Vec::new();
+        for over in [Over::Plain, Over::Tls] {
+            all.push(arrived(&Wire::over(&server, over).get("/", &field)));
+        }
+        let mut h2 = H2::open(&server, Over::Tls);
+        let stream = h2.ask("GET", "/", &[("accept-encoding", accept)], true);
+        all.push(arrived(&h2.response(stream)));
+        #[cfg(feature = "http3")]
+        all.push(arrived_over_http_3(&server, accept));
+        for (nth, (named, vary, bytes)) in all.into_iter().enumerate() {
+            let named = named.filter(|name| name != "None");
+            assert_eq!(named.as_deref(), coding, "{accept} {nth}");
+            assert_eq!(vary.as_deref(), Some("Accept-Encoding"), "{accept} {nth}");
+            let plain = match coding {
+                Some("zstd") => String::from_utf8(zstd::decode_all(&bytes[..]).expect("zstd")),
+                Some(_) => Ok(gunzip(&bytes)),
+                None => String::from_utf8(bytes),
+            };
+            assert!(plain.expect("a text") == content, "{accept} {nth}");
+        }
     }
 }
 
@@ -172,6 +230,119 @@ fn no_foreign_page_measures_a_page_of_one_user() {
             let vary = (path != "/never/").then_some("Accept-Encoding");
             assert_eq!(response.field("vary"), vary, "{path}");
         }
+    }
+}
+
+/// A page behind a guard by address or by client certificate is not for all either: the browser of an attacked user passes
+/// the guard for a foreign page.
+#[test]
+fn no_foreign_page_measures_a_page_for_few() {
+    let content = json(20_000);
+    let member = member(content.clone());
+    let routes = [
+        proxy(&member, "/", ""),
+        proxy(&member, "/home/", "allow = [\"127.0.0.0/8\"]"),
+        proxy(
+            &member,
+            "/kept/",
+            "allow = [\"127.0.0.0/8\"]\ncache = { seconds = 60 }",
+        ),
+        proxy(&member, "/open/", "deny = [\"192.0.2.1\"]"),
+    ];
+    let server = Server::start(&config(&routes.concat()));
+    let mut wire = Wire::plain(&server);
+    let own = format!("{GZIP}Sec-Fetch-Site: same-origin\r\n");
+    let foreign = format!("{GZIP}Sec-Fetch-Site: cross-site\r\n");
+    // The cache has the page in both forms.
+    crate::support::eventually("a compressed page of the cache", || {
+        let response = wire.get("/kept/", &own);
+        let is_coded = response.field("cache-status")?.contains("hit")
+            && response.field("content-encoding") == Some("gzip");
+        is_coded.then_some(())
+    });
+    for (path, is_for_few) in [
+        ("/", false),
+        ("/home/", true),
+        ("/kept/", true),
+        ("/open/", false),
+    ] {
+        assert_gzip(&wire.get(path, &own), &content);
+        let response = wire.get(path, &foreign);
+        if is_for_few {
+            assert_eq!(response.text(), content, "{path}");
+            assert_eq!(response.field("content-encoding"), None, "{path}");
+        } else {
+            assert_gzip(&response, &content);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_compressed_where_the_operator_says_so() {
+    let content = json(20_000);
+    let member = member(content.clone());
+    let route = proxy(
+        &member,
+        "/",
+        "compress = false\ncache = { seconds = 60, disk = true }",
+    );
+    let mut folder = Folder::new().with("public/index.html", "");
+    // The cache keeps its pages over a restart.
+    for _ in 0..2 {
+        let server = Server::start_in(folder, &config(&route));
+        let mut wire = Wire::plain(&server);
+        for _ in 0..3 {
+            let response = wire.get("/", GZIP);
+            assert_eq!(response.text(), content);
+            assert_eq!(response.field("vary"), None, "{response:?}");
+        }
+        folder = server.into_folder();
+    }
+}
+
+/// A client that continues a broken download has bytes of the compressed content, and names a time that both contents have.
+#[test]
+fn a_broken_download_does_not_go_on_in_another_coding() {
+    let content = json(20_000);
+    let whole = content.clone();
+    let member = Member::start(move |request: &Received| {
+        if request.fields("range").is_empty() {
+            return answer("Content-Type: text/css\r\n", &whole);
+        }
+        let part = &whole[9..];
+        let head = format!(
+            "HTTP/1.1 206 Partial Content\r\nContent-Type: text/css\r\nContent-Range: bytes 9-{}/{}\r\n\
+             Content-Length: {}\r\n\r\n",
+            whole.len() - 1,
+            whole.len(),
+            part.len()
+        );
+        Answer::Keep([head.as_bytes(), part.as_bytes()].concat())
+    });
+    let server = Server::start(&config(&proxy(&member, "/", "")));
+    let mut wire = Wire::plain(&server);
+    let resume = "Range: bytes=9-\r\nIf-Range: Sat, 01 Jan 2000 00:00:00 GMT\r\n";
+    assert_gzip(&wire.get("/", &format!("{GZIP}{resume}")), &content);
+    let part = wire.get("/", resume);
+    assert_eq!((part.status, part.text()), (206, content[9..].to_owned()));
+}
+
+/// The tag of a compressed response also protects a change (RFC 9110 §13.1.1).
+#[test]
+fn a_change_is_made_under_the_tag_of_a_compressed_response() {
+    let member = Member::start(|request: &Received| {
+        let tags = request.fields("if-match").join(", ");
+        let status = match tags.split(", ").any(|tag| tag == "\"v1\"") {
+            true => "204 No Content",
+            false => "412 Precondition Failed",
+        };
+        Answer::Keep(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").into_bytes())
+    });
+    let server = Server::start(&config(&proxy(&member, "/", "")));
+    let mut wire = Wire::plain(&server);
+    for (tag, status) in [("W/\"v1\"", 204), ("\"v1\"", 204), ("W/\"v2\"", 412)] {
+        let fields = format!("{GZIP}If-Match: {tag}\r\nContent-Length: 0\r\n");
+        assert_eq!(wire.ask("PUT", "/", &fields).status, status, "{tag}");
     }
 }
 

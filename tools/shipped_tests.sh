@@ -24,7 +24,7 @@ skipped='moving_names:: cache:: cache_rfc9111:: given_up:: h2_attacks:: h2_clien
     logs::lines_of_the_format_with_the_host_name_the_host_and_the_port
     logs::skipped_responses_have_no_line'
 
-# Tests of what `make tiny` leaves out: backups, HTTP/3, the manager, Markdown, releases and pages of repositories.
+# Tests of what `make tiny` leaves out: backups, zstd, HTTP/3, the manager, Markdown, releases and pages of repositories.
 left_out='backup:: backup_release:: deploy_release:: git_counts:: git_pages:: git_search:: guide_publishing:: manager::
     manager_browser:: manager_edits:: manager_floods:: manager_page:: manager_ticks:: previews:: publication_faults::
     publications:: publish_local:: publish_ssh:: releases::
@@ -39,6 +39,7 @@ left_out='backup:: backup_release:: deploy_release:: git_counts:: git_pages:: gi
     cgi::scripts_answer_alike_over_every_version_of_http
     cli::a_login_by_hand_learns_the_purpose_of_the_key
     cli::a_service_definition_is_printed_for_each_system
+    compression::a_text_is_compressed_over_every_version_of_http
     config::each_error_is_shown_at_its_position
     demands::every_requirement_holds_over_every_transport
     deploy::background_processes_of_git_are_ended

@@ -576,6 +576,14 @@ async def fetch(path, *fields):
     print(page.status, bytes(page.body).decode())
 
 
+async def fetch_coded(path, *fields):
+    """Requests a page as `fetch`, and prints its status, its coding, its Vary and its content in hexadecimal."""
+    async with client() as it:
+        page = await it.get(path, fields=[field.split("=", 1) for field in fields])
+    known = dict(page.fields)
+    print(page.status, known.get("content-encoding"), known.get("vary"), bytes(page.body).hex())
+
+
 async def get_as(host, path):
     """Requests a page of a host, and prints the status, the fields and the content."""
     async with client(host) as it:

@@ -23,7 +23,7 @@ fn file(state: &Path) -> PathBuf {
 }
 
 /// The first bytes of the file; each format version has different bytes.
-const MAGIC: &[u8] = b"anthill pages 2\n";
+const MAGIC: &[u8] = b"anthill pages 3\n";
 const DIGEST_BYTES: usize = 32;
 
 impl PageCache {
@@ -106,6 +106,7 @@ fn push_page(out: &mut Vec<u8>, page: &CachedPage, now_ms: u64, unix_ms: u64) {
         kind.personal,
         terms.explicit,
         terms.for_authorized,
+        terms.is_plain,
     ];
     out.extend(flags.map(u8::from));
     let Lifetime {
@@ -153,8 +154,8 @@ fn take_page(
         Some(user) => Some(text(user)?.into()),
         None => None,
     };
-    let flags: [u8; 4] = take_array(rest)?;
-    let [secure, personal, explicit, for_authorized] = flags.map(|flag| flag != 0);
+    let flags: [u8; 5] = take_array(rest)?;
+    let [secure, personal, explicit, for_authorized, is_plain] = flags.map(|flag| flag != 0);
     let mut numbers = [0; 6];
     for number in &mut numbers {
         *number = u64::from_le_bytes(take_array(rest)?);
@@ -184,6 +185,7 @@ fn take_page(
         age,
         explicit,
         for_authorized,
+        is_plain,
     };
     let mut page = CachedPage::new(
         Arc::new(place),

@@ -437,7 +437,8 @@ impl FillTask {
     ) {
         let mut all_fields = fields.clone();
         let bytes = length.map(|length| length as usize);
-        if is_kept && crate::cache::page::adds_vary(**status, &self.fill.kind, fields, bytes) {
+        let may_vary = is_kept && !self.cached.rule.is_plain;
+        if may_vary && crate::cache::page::adds_vary(**status, &self.fill.kind, fields, bytes) {
             crate::cache::page::push_our_vary(&mut all_fields);
         }
         self.fill.begin(FillHead {
@@ -480,6 +481,7 @@ impl FillTask {
             VaryFields::of(fields, Fields(asked)),
             terms.unwrap_or_else(|| StorageTerms {
                 age: age(),
+                is_plain: self.cached.rule.is_plain,
                 ..FOR_NOW
             }),
             status,
@@ -513,6 +515,7 @@ const FOR_NOW: StorageTerms = StorageTerms {
     age: 0,
     explicit: false,
     for_authorized: false,
+    is_plain: false,
 };
 
 /// Request fields of preconditions and ranges, left out of the handler's request.

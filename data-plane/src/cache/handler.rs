@@ -40,6 +40,8 @@ pub(crate) struct LookupContext<'a> {
     pub user: Option<&'a str>,
     /// True if the request arrived over TLS.
     pub secure: bool,
+    /// True if a stored page may be sent compressed: a page for few clients only to a page of the same site.
+    pub may_compress: bool,
     /// The time of the workers' clock in milliseconds.
     pub now_ms: u64,
 }
@@ -78,7 +80,7 @@ impl CachedHandler {
             Some((Some(page), slot)) => match page.good_for(caller.now_ms) {
                 Freshness::Fresh => {
                     drop(shard);
-                    return CacheLookup::Kept(self.stored(&page, head, caller.now_ms));
+                    return CacheLookup::Kept(self.stored(&page, head, caller));
                 }
                 Freshness::WhileRevalidate => {
                     let is_begun = slot.fills.iter().any(|fill| fill.covers(&asker));
@@ -89,7 +91,7 @@ impl CachedHandler {
                         let work = FillTask::new(self.clone(), fill, Some(page.clone()), &asker);
                         spawn_local(work.unawaited().run(call(), PrivateReceiver::nobody()));
                     }
-                    return CacheLookup::Kept(self.stored(&page, head, caller.now_ms));
+                    return CacheLookup::Kept(self.stored(&page, head, caller));
                 }
                 Freshness::IfError | Freshness::Dead => "stale",
             },
@@ -109,14 +111,14 @@ impl CachedHandler {
         &self,
         page: &Arc<CachedPage>,
         head: &RequestHead<'_>,
-        now_ms: u64,
+        caller: &LookupContext<'_>,
     ) -> VariantResponse {
         page.variant.touch();
-        let choice = page.choose(&head.known_fields);
+        let choice = page.choose(&head.known_fields, caller.may_compress);
         if choice.wants_gzip {
             self.cache.want_gzip(page);
         }
-        VariantResponse::from_cache(choice.variant, head, page.kept(now_ms))
+        VariantResponse::from_cache(choice.variant, head, page.kept(caller.now_ms))
     }
 
     fn pass_by(self: &Arc<Self>, why: &'static str) -> CacheLookup {

@@ -116,8 +116,8 @@ impl CachedPage {
             bytes: AtomicUsize::new(0),
         });
         let held = Box::new(PageBytesHold(lease.clone()));
-        let is_text = is_text(**status, &kind, fields, content.len());
-        let adds_vary = adds_vary(**status, &kind, fields, Some(content.len()));
+        let is_text = !terms.is_plain && is_text(**status, &kind, fields, content.len());
+        let adds_vary = !terms.is_plain && adds_vary(**status, &kind, fields, Some(content.len()));
         let variant = variant(status, fields, content, now, adds_vary, held);
         CachedPage {
             gzip: ArcSwapOption::empty(),
@@ -151,11 +151,11 @@ impl CachedPage {
 
     /// Selects the representation for a request. A range applies to the plain content. With an If-Range
     /// date, equal for both representations, the client's part may be from either representation, so the
-    /// client gets a complete representation.
-    pub(super) fn choose(&self, asks: &KnownFields<'_>) -> VariantChoice {
+    /// client gets a complete representation. `may_compress` is false if nobody may see the compressed length.
+    pub(super) fn choose(&self, asks: &KnownFields<'_>, may_compress: bool) -> VariantChoice {
         let by_date = |value| ETag::parse(value).is_none();
         let is_part = asks.range.is_some() && !asks.if_range.is_some_and(by_date);
-        let is_plain = !self.is_text || asks.accept_encoding.is_none() || is_part;
+        let is_plain = !self.is_text || !may_compress || asks.accept_encoding.is_none() || is_part;
         if is_plain || !prefers_gzip(asks) {
             return VariantChoice {
                 variant: self.variant.clone(),

@@ -29,6 +29,8 @@ pub struct PageCacheRule {
     pub disk: bool,
     /// The upper bound of a response's lifetime in seconds, also for explicit lifetimes.
     pub seconds_max: u64,
+    /// True if this server compresses no response.
+    pub is_plain: bool,
     /// Names of request fields to which the handler writes the client's address.
     pub client_fields: Vec<Box<str>>,
 }
@@ -74,6 +76,8 @@ pub(crate) struct StorageTerms {
     pub explicit: bool,
     /// True if the response may answer requests with Authorization (RFC 9111 §3.5).
     pub for_authorized: bool,
+    /// True if this server does not compress the page.
+    pub is_plain: bool,
 }
 
 /// The periods of use of a stored response, in seconds. Both stale periods begin at the end of the fresh
@@ -159,6 +163,7 @@ pub(crate) fn judge(
         age,
         explicit,
         for_authorized: allows_authorized(&control),
+        is_plain: rule.is_plain,
     })
 }
 
@@ -287,6 +292,7 @@ mod tests {
             ignores_cookies: false,
             disk: false,
             seconds_max: u64::MAX,
+            is_plain: false,
             client_fields: vec!["X-Visitor".into()],
         }
     }

@@ -18,6 +18,7 @@ const TERMS: StorageTerms = StorageTerms {
     age: 0,
     explicit: false,
     for_authorized: false,
+    is_plain: false,
 };
 
 fn cache() -> Arc<PageCache> {

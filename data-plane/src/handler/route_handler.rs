@@ -1,9 +1,7 @@
 //! Handlers of a site's routes: each adds the operator's response fields, and passes on the script and the
 //! rewrite found by dispatch.
 
-use crate::handler::compression::{
-    CompressionQuestion, CompressionRule, note_variation, with_strong_tags,
-};
+use crate::handler::compression::{CompressionQuestion, CompressionRule, note_variation};
 use crate::handler::{
     Handler, HandlerError, LocalBoxFuture, Request, Response, Rewrite, Script, operator_fields,
 };
@@ -145,12 +143,10 @@ impl HandlerCall {
         let Some(question) = self.compression else {
             return self.handler.call(request);
         };
-        if question.knows_weak_tag()
-            && let Some(fields) = with_strong_tags(&request.fields)
-        {
+        if let Some(fields) = question.fields_for_handler(&request.fields) {
             request.fields = fields;
         }
-        if !question.accepts_gzip() && !question.knows_weak_tag() {
+        if !question.accepts_coding() && !question.knows_weak_tag() {
             let response = self.handler.call(request);
             return Box::pin(async move {
                 let mut response = response.await?;

@@ -44,12 +44,21 @@ pub(crate) const COMPRESSED_BYTES_MIN: usize = 512;
 pub(crate) const COMPRESSION_SLICE_BYTES: usize = 16 * 1024;
 /// Longest content that is compressed before its head is sent. The head then has its length.
 pub(crate) const COMPRESSED_AT_ONCE_BYTES: usize = COMPRESSION_SLICE_BYTES;
-/// Pause of a handler after which the bytes in the compressor leave, 5 ms. Packets of one response arrive sooner after
+/// Time after which the bytes in a compressor leave, 5 ms. Packets of one response arrive sooner after
 /// one another, and an event of a stream is not noticeably late.
 pub(crate) const COMPRESSION_FLUSH_MILLISECONDS: u64 = 5;
-/// Memory of a compressor with the largest window, 320 KiB: the window twice, the tables of the last places of each
-/// hash, and the pending output.
-pub(crate) const COMPRESSOR_BYTES: usize = 320 * 1024;
+/// Memory of a compressor of gzip, 320 KiB: the window of 32 KiB twice, the tables of the last places of each hash, and the
+/// pending output.
+pub(crate) const GZIP_CODER_BYTES: usize = 320 * 1024;
+/// Memory of a compressor of zstd, 720 KiB: a window of 64 KiB with one block of input, the tables of two lengths of
+/// hashes, and the sequences of a block.
+#[cfg(feature = "zstd")]
+pub(crate) const ZSTD_CODER_BYTES: usize = 720 * 1024;
+
+/// Compressors of each coding that a worker keeps for the next responses, until a sweep finds them unused: at most 1.3 MiB
+/// of gzip and 2.8 MiB of zstd, for up to a second after the last compressed response. Most responses under way at the
+/// same time wait for their handlers or clients.
+pub(crate) const CODERS_KEPT_MAX: usize = 4;
 
 /// Capacity of the pipe for the body of a live call, 64 KiB in each direction. A full pipe blocks its
 /// writer.

@@ -25,6 +25,8 @@ pub(super) struct AccessGate<'w, 'h> {
     pub(super) hides_login: bool,
     /// True if at least one guard applied to a checked path.
     pub(super) is_guarded: bool,
+    /// True if a guard of a checked path admits some clients or users alone.
+    pub(super) is_for_few: bool,
     /// Effect of the rules by request, if any.
     pub(super) ruled: Option<Box<RuledRequest<'w>>>,
     /// Policy of the path that passed last.
@@ -62,6 +64,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
             user: None,
             hides_login: context.hides_login,
             is_guarded: false,
+            is_for_few: host.demands_certificate,
             ruled: None,
             passed: None,
         }
@@ -176,6 +179,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         for route in policy.guards() {
             let guards_method = route.guards_method(method);
             let is_guarded = route.allow.is_some() || route.users.is_some();
+            self.is_for_few |= is_guarded && guards_method;
             self.is_guarded |= route.deny.is_some() || (is_guarded && guards_method);
             let is_denied = route.deny.as_ref().is_some_and(|deny| deny.contains(peer));
             let allow = route.allow.as_ref().filter(|_| guards_method);

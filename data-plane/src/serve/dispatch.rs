@@ -5,7 +5,7 @@
 //! changes on disk.
 
 use crate::cache::{CacheLookup, CachedHandler, LookupContext};
-use crate::handler::compression::CompressionQuestion;
+use crate::handler::compression::{CompressionQuestion, is_own_page};
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Admission, Request, Rewrite, Script};
 use crate::serve::access::{AccessDenied, AccessGate};
@@ -527,7 +527,11 @@ impl<'w> SiteDispatcher<'w, '_> {
             script,
             rewrite: self.rewrite(path),
             hides_login: self.gate.hides_login,
-            compression: CompressionQuestion::of(handler.compression(), self.head),
+            compression: CompressionQuestion::of(
+                handler.compression(),
+                self.head,
+                self.gate.is_for_few,
+            ),
         })
     }
 
@@ -601,6 +605,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         let caller = LookupContext {
             user: self.gate.user.as_deref(),
             secure: self.context.secure,
+            may_compress: !self.gate.is_for_few || is_own_page(self.head.fields),
             now_ms: self.context.now_ms,
         };
         let request = || Request {

@@ -1,5 +1,6 @@
 //! A worker: one thread with its own runtime, listeners and connections.
 
+use crate::handler::compression::{release_coders, release_unused_coders};
 use crate::ledger::stats::Counters;
 use crate::serve::accept::{self, ACCEPT_PAUSE};
 use crate::serve::accepted_connection::AcceptLoop;
@@ -228,6 +229,7 @@ impl Worker {
         loop {
             if context.open_connections() == 0 && !context.has_buffered() {
                 self.sessions.release_memory();
+                release_coders();
                 give_memory_back();
                 context.sweep_needed().await;
             }
@@ -243,6 +245,7 @@ impl Worker {
                 give_memory_back();
             }
             self.sessions.release_memory();
+            release_unused_coders();
         }
     }
 

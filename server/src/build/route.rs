@@ -14,6 +14,7 @@ use data_plane::cache::{CacheLayer, PageCacheRule};
 use data_plane::handler::Handler;
 use data_plane::handler::call::body::request_body::SpoolLimit;
 use data_plane::handler::call::script_call::CallLimits;
+use data_plane::handler::compression::CompressionRule;
 use data_plane::handler::proxy::proxy_handler::ProxyHandler;
 use data_plane::handler::proxy::route::CLIENT_PLACEHOLDER;
 use data_plane::handler::proxy::route::ProxyRoute;
@@ -380,6 +381,7 @@ impl HostBuilder<'_> {
             ignores_cookies: cache.ignore_cookies,
             disk: cache.disk,
             seconds_max: u64::MAX,
+            is_plain: route.compression == CompressionRule::Never,
             client_fields: client_fields(route),
         };
         self.stage(route, rule)
@@ -432,6 +434,7 @@ const PAGES_RULE: PageCacheRule = PageCacheRule {
     disk: false,
     seconds_max: GIT_COMMIT_PAGE_RECHECK_SECONDS,
     client_fields: Vec::new(),
+    is_plain: false,
 };
 
 /// Returns the reader of the paths below a route.

@@ -114,7 +114,7 @@ impl ShownValue for CompressionChoice {
 
 /// Help for a word that is no rule of compression.
 const COMPRESSION_HELP: &str = "compress = false for no compression, or compress = \"always\" to compress also \
-     pages for one user; texts are compressed with gzip without the key";
+     pages for one user; texts are compressed without the key";
 
 impl PageCacheChoice {
     /// Returns the settings; `None` for no page cache.

@@ -1,9 +1,13 @@
 use super::*;
+use crate::handler::pipe::{PipeRead, PipeWriter};
+use crate::limits::{COMPRESSION_FLUSH_MILLISECONDS, COMPRESSION_SLICE_BYTES, PIPE_BYTES};
 use flate2::read::MultiGzDecoder;
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::io::Read;
 use std::rc::Rc;
-use tokio::time::{Instant, sleep};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
 use wire::reject::Reject;
 
 fn fields(lines: &str) -> ResponseFields {
@@ -13,8 +17,10 @@ fn fields(lines: &str) -> ResponseFields {
 fn question(rule: CompressionRule) -> CompressionQuestion {
     CompressionQuestion {
         rule,
-        accepts_gzip: true,
+        coding: ContentCoding::Gzip,
         knows_weak_tag: false,
+        matches_weak_tag: false,
+        resumes_by_date: false,
         is_personal: false,
     }
 }
@@ -42,6 +48,31 @@ fn whole(status: u16, lines: &str, bytes: usize) -> Response {
 fn gunzip(bytes: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     MultiGzDecoder::new(bytes).read_to_end(&mut plain).unwrap();
+    plain
+}
+
+/// Returns a request of a client that accepts `coding`.
+fn request_for(coding: ContentCoding) -> CompressionRequest {
+    let plain = request(CompressionRule::Texts);
+    CompressionRequest {
+        question: CompressionQuestion {
+            coding,
+            ..plain.question
+        },
+        ..plain
+    }
+}
+
+/// Returns what a client sees of the plain content after the bytes `coded`.
+fn seen(coding: ContentCoding, coded: &[u8]) -> Vec<u8> {
+    let mut decoder: Box<dyn Read> = match coding {
+        ContentCoding::Zstd => Box::new(zstd::Decoder::new(coded).unwrap()),
+        _ => Box::new(MultiGzDecoder::new(coded)),
+    };
+    let (mut plain, mut part) = (Vec::new(), [0; 4_096]);
+    while let Ok(bytes @ 1..) = decoder.read(&mut part) {
+        plain.extend_from_slice(&part[..bytes]);
+    }
     plain
 }
 
@@ -174,10 +205,10 @@ fn the_fields_describe_the_compressed_content() {
     let response = on_paused_clock(request(CompressionRule::Texts).apply(whole(200, lines, 9_000)));
     let expected = "Content-Type: text/css|ETag: W/\"a\"|Vary: Cookie|X-A: 1|Vary: Accept-Encoding|Content-Encoding: gzip|";
     assert_eq!(response.fields, fields(expected));
-    // A client without gzip gets the plain content, which has its strong tag.
+    // A client without codings gets the plain content, which has its strong tag.
     let plain = CompressionRequest {
         question: CompressionQuestion {
-            accepts_gzip: false,
+            coding: ContentCoding::Identity,
             ..question(CompressionRule::Texts)
         },
         ..request(CompressionRule::Texts)
@@ -205,19 +236,45 @@ fn the_fields_describe_the_compressed_content() {
 }
 
 #[test]
-fn a_handler_knows_its_own_tags() {
-    let lines = b"Host: a\r\nIf-None-Match: W/\"a\", \"b\",W/\"c,d\"\r\nX: W/\"e\"\r\n";
-    let strong =
-        b"Host: a\r\nIf-None-Match: W/\"a\", \"b\",W/\"c,d\", \"a\", \"c,d\"\r\nX: W/\"e\"\r\n";
-    let text = with_strong_tags(lines).unwrap();
-    assert_eq!(
-        text.escape_ascii().to_string(),
-        strong.escape_ascii().to_string()
-    );
-    assert_eq!(
-        with_strong_tags(b"If-None-Match: \"a\", *\r\nIf-Match: W/\"a\"\r\n"),
-        None
-    );
+fn a_handler_gets_conditions_on_its_own_content() {
+    let lines = b"Host: a\r\nIf-None-Match: W/\"a\", \"b\",W/\"c,d\"\r\nIf-Match: W/\"f\"\r\nX: W/\"e\"\r\n\
+                  If-Range: Sat, 01 Jan 2000 00:00:00 GMT\r\nRange: bytes=9-\r\n";
+    let tags = "Host: a\r\nIf-None-Match: W/\"a\", \"b\",W/\"c,d\", \"a\", \"c,d\"\r\n\
+                If-Match: W/\"f\", \"f\"\r\nX: W/\"e\"\r\n";
+    let range = "If-Range: Sat, 01 Jan 2000 00:00:00 GMT\r\nRange: bytes=9-\r\n";
+    let plain = question(CompressionRule::Texts);
+    let knows = CompressionQuestion {
+        knows_weak_tag: true,
+        ..plain
+    };
+    let matches = CompressionQuestion {
+        matches_weak_tag: true,
+        ..plain
+    };
+    let resumes = CompressionQuestion {
+        resumes_by_date: true,
+        ..plain
+    };
+    // A client without codings has a part of the plain content.
+    let resumes_plain = CompressionQuestion {
+        coding: ContentCoding::Identity,
+        ..resumes
+    };
+    for (question, expected) in [
+        (plain, None),
+        (knows, Some([tags, range].concat())),
+        (matches, Some([tags, range].concat())),
+        (resumes, Some(tags.to_owned())),
+        (resumes_plain, None),
+    ] {
+        let fields = question.fields_for_handler(lines);
+        let fields = fields.map(|it| String::from_utf8(it).unwrap());
+        assert_eq!(fields, expected, "{question:?}");
+    }
+}
+
+#[test]
+fn a_304_response_has_the_fields_of_the_whole_response() {
     for (knows_weak_tag, tag) in [(true, "W/\"a\""), (false, "\"a\"")] {
         let request = CompressionRequest {
             question: CompressionQuestion {
@@ -232,7 +289,8 @@ fn a_handler_knows_its_own_tags() {
             ResponseBody::Empty,
         );
         let response = on_paused_clock(request.apply(response));
-        assert_eq!(response.fields, fields(&format!("ETag: {tag}|")));
+        let expected = format!("ETag: {tag}|Vary: Accept-Encoding|");
+        assert_eq!(response.fields, fields(&expected));
     }
 }
 
@@ -252,7 +310,12 @@ fn streamed<F: Future<Output = ()> + 'static>(
 
 #[test]
 fn a_streamed_content_arrives_whole_in_any_parts() {
-    for part in [1, 7, 1_000, COMPRESSION_SLICE_BYTES, 100_000] {
+    let parts = [1, 7, 1_000, COMPRESSION_SLICE_BYTES, 100_000];
+    let codings = [ContentCoding::Gzip, ContentCoding::Zstd];
+    for (part, coding) in parts
+        .into_iter()
+        .flat_map(|part| codings.map(|it| (part, it)))
+    {
         let response = streamed(Some(300_000), move |mut writer| async move {
             let plain = text(if part == 1 { 3_000 } else { 300_000 });
             for bytes in plain.chunks(part) {
@@ -261,64 +324,111 @@ fn a_streamed_content_arrives_whole_in_any_parts() {
             writer.set_trailers(b"X-End: 1\r\n".to_vec());
             writer.finish();
         });
-        let response = on_paused_clock(request(CompressionRule::Texts).apply(response));
+        let response = on_paused_clock(request_for(coding).apply(response));
         let ResponseBody::Stream { length: None, .. } = &response.body else {
             panic!("a stream of unknown length");
         };
+        let token = coding.token().as_bytes();
+        assert_eq!(response.fields.first("content-encoding"), Some(token));
         let (body, is_whole) = on_paused_clock(received(response.body));
         assert!(is_whole);
-        assert!(gunzip(&body).starts_with(&text(3_000)), "{part}");
+        let plain = text(if part == 1 { 3_000 } else { 300_000 });
+        assert!(seen(coding, &body) == plain, "{part} {coding:?}");
         assert!(body.len() < 6_000, "{part}: {}", body.len());
     }
 }
 
 #[test]
 fn each_part_leaves_within_milliseconds() {
-    on_paused_clock(async {
-        let response = streamed(None, |mut writer| async move {
-            for nth in 0..3 {
-                writer
-                    .write_all(format!("data: {nth}\n\n").as_bytes())
-                    .await
-                    .unwrap();
-                sleep(Duration::from_secs(10)).await;
-            }
-            writer.finish();
-        });
-        let response = request(CompressionRule::Texts).apply(response).await;
-        let ResponseBody::Stream {
-            mut reader,
-            mut work,
-            ..
-        } = response.body
-        else {
-            panic!("a stream");
-        };
-        let begin = Instant::now();
-        let mut coder = flate2::Decompress::new_gzip(15);
-        let (mut is_over, mut plain) = (false, Vec::with_capacity(1_000));
+    for coding in [ContentCoding::Gzip, ContentCoding::Zstd] {
+        on_paused_clock(each_part_leaves(coding));
+    }
+}
+
+async fn each_part_leaves(coding: ContentCoding) {
+    let response = streamed(None, |mut writer| async move {
         for nth in 0..3 {
-            let mut coded = Vec::new();
-            let read = poll_fn(|cx| {
-                is_over = is_over || work.as_mut().poll(cx).is_ready();
-                reader.poll_take(cx, &mut coded, usize::MAX)
-            });
-            assert!(matches!(read.await, Ok(PipeRead::Bytes(_))));
-            coder
-                .decompress_vec(&coded, &mut plain, flate2::FlushDecompress::Sync)
+            writer
+                .write_all(format!("data: {nth}\n\n").as_bytes())
+                .await
                 .unwrap();
-            assert!(
-                plain.ends_with(format!("data: {nth}\n\n").as_bytes()),
-                "{}",
-                plain.escape_ascii()
-            );
-            let late = begin.elapsed() - Duration::from_secs(10 * nth);
-            assert!(
-                late <= Duration::from_millis(COMPRESSION_FLUSH_MILLISECONDS + 1),
-                "{late:?}"
-            );
+            sleep(Duration::from_secs(10)).await;
         }
+        writer.finish();
     });
+    let response = request_for(coding).apply(response).await;
+    let ResponseBody::Stream {
+        mut reader,
+        mut work,
+        ..
+    } = response.body
+    else {
+        panic!("a stream");
+    };
+    let begin = Instant::now();
+    let (mut is_over, mut coded) = (false, Vec::new());
+    for nth in 0..3 {
+        let read = poll_fn(|cx| {
+            is_over = is_over || work.as_mut().poll(cx).is_ready();
+            reader.poll_take(cx, &mut coded, usize::MAX)
+        });
+        assert!(matches!(read.await, Ok(PipeRead::Bytes(_))));
+        let plain = seen(coding, &coded);
+        assert!(
+            plain.ends_with(format!("data: {nth}\n\n").as_bytes()),
+            "{}",
+            plain.escape_ascii()
+        );
+        let late = begin.elapsed() - Duration::from_secs(10 * nth);
+        assert!(
+            late <= Duration::from_millis(COMPRESSION_FLUSH_MILLISECONDS + 1),
+            "{late:?}"
+        );
+    }
+}
+
+/// A handler that never pauses for long does not keep the client waiting.
+#[test]
+fn parts_in_quick_succession_leave_within_milliseconds() {
+    for coding in [ContentCoding::Gzip, ContentCoding::Zstd] {
+        on_paused_clock(async {
+            let response = streamed(None, |mut writer| async move {
+                for nth in 0..200 {
+                    let event = format!("data: {nth}\n\n");
+                    writer.write_all(event.as_bytes()).await.unwrap();
+                    sleep(Duration::from_millis(1)).await;
+                }
+                writer.finish();
+            });
+            let begin = Instant::now();
+            let response = request_for(coding).apply(response).await;
+            assert!(begin.elapsed() <= Duration::from_millis(COMPRESSION_FLUSH_MILLISECONDS + 1));
+            let ResponseBody::Stream {
+                mut reader,
+                mut work,
+                ..
+            } = response.body
+            else {
+                panic!("a stream");
+            };
+            let (mut is_over, mut coded) = (false, Vec::new());
+            loop {
+                let read = poll_fn(|cx| {
+                    is_over = is_over || work.as_mut().poll(cx).is_ready();
+                    reader.poll_take(cx, &mut coded, usize::MAX)
+                });
+                if let PipeRead::End = read.await.unwrap() {
+                    break;
+                }
+                // The event of 7 ms ago has left.
+                let plain = String::from_utf8(seen(coding, &coded)).unwrap();
+                let events = plain.matches("data").count() as u128;
+                let written = begin.elapsed().as_millis().min(199) + 1;
+                let late = u128::from(COMPRESSION_FLUSH_MILLISECONDS) + 2;
+                assert!(events + late >= written, "{events} of {written}");
+            }
+        });
+    }
 }
 
 #[test]
@@ -385,7 +495,7 @@ fn a_client_that_takes_nothing_stops_the_handler() {
 fn a_short_content_of_unknown_length_stays_as_it_is() {
     for (bytes, is_coded) in [(0, false), (511, false), (512, true)] {
         let response = streamed(None, move |mut writer| async move {
-            for part in text(bytes).chunks(100) {
+            for part in text(bytes).chunks(200) {
                 writer.write_all(part).await.unwrap();
                 sleep(Duration::from_millis(1)).await;
             }
