@@ -413,7 +413,7 @@ fn the_format_of_another_server_is_named() {
 #[test]
 fn compress_has_a_place_and_three_values() {
     let values = "compress = false for no compression, or compress = \"always\" to compress also pages for one user; texts \
-                  are compressed with gzip without the key";
+                  are compressed without the key";
     let words = &*format!("write {values}");
     let example = &*format!("for example {values}");
     let route = format!("{ROUTE}proxy = \"http://a.test\"\n");
