@@ -181,6 +181,8 @@ mod tests {
                 "`Set-Cookie`: this field concerns",
             ),
             ("/a\n  alt-svc: clear", 2, "concerns the whole host"),
+            ("/a\n  NEL: {}", 2, "concerns the whole host"),
+            ("/a\n  Via: 1.1 a", 2, "for caches and proxies"),
             (
                 "/*\n  X-\u{c4}: 1",
                 2,

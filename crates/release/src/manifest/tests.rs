@@ -194,7 +194,13 @@ fn fields_of_the_server_and_of_the_host_are_refused() {
             .map(|_| ())
             .map_err(|error| (error.line, error.what))
     };
-    for name in ["Link", "Cache-Control", "Content-Type", "X-Set-Cookie"] {
+    for name in [
+        "Link",
+        "Cache-Control",
+        "Content-Type",
+        "X-Set-Cookie",
+        "Origin-Trial",
+    ] {
         assert_eq!(read_field(name), Ok(()), "{name}");
     }
     for (names, what) in [
@@ -209,8 +215,18 @@ fn fields_of_the_server_and_of_the_host_are_refused() {
                 "strict-transport-security",
                 "ALT-SVC",
                 "Clear-Site-Data",
+                "NEL",
+                "Report-To",
+                "Public-Key-Pins",
+                "Set-Cookie2",
+                "Accept-CH",
+                "Origin-Agent-Cluster",
             ],
             "this field concerns the whole host, so only the operator sets the field",
+        ),
+        (
+            &["Age", "Cache-Status", "via", "X-Accel-Redirect"],
+            "this field is for caches and proxies, so only the operator sets the field",
         ),
     ] {
         for name in names {
