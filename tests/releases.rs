@@ -16,7 +16,7 @@ use release::store::FrameWriter;
 use crate::lifecycle::{in_own_mounts, is_root};
 use crate::support::h2::H2;
 use crate::support::release_store::{TestStore, pointer, wait_until_served, write};
-use crate::support::wire::Over;
+use crate::support::wire::{Over, Wire};
 use crate::support::{EndOnDrop, Folder, Got, Server, eventually, finish, tool};
 
 /// Returns a configuration with one site, served from the release `www`.
@@ -438,6 +438,78 @@ fn rules_of_a_release_meet_the_operators_rules() {
         .expect("listed")
         .count();
     assert_eq!(all, 0);
+}
+
+#[test]
+fn cors_of_the_operator_replaces_the_fields_of_a_release() {
+    let folder = Folder::new();
+    let store = TestStore(folder.path("store"));
+    let rules = "error 404 lost.html\nerror 502 lost.html\nfields **\n\
+        field Access-Control-Allow-Origin *\nfield Access-Control-Max-Age 5\nfield X-Theirs 1\n";
+    let files = [
+        ("app/data.json", "{\"data\": 1}"),
+        ("font.woff2", "font"),
+        ("lost.html", "lost"),
+        ("none/data.json", "{\"data\": 2}"),
+    ];
+    let release = store.manifest(rules, &files);
+    store.point(&pointer(release, 1).text());
+    let site = "headers = [{ files = \"app/**\", set = { Access-Control-Max-Age = \"9\" } }]\n\
+        [[site.route]]\npath = \"/app\"\ncors = \"https://good.example\"\n\
+        [[site.route]]\npath = \"/app/broken\"\nproxy = \"http://127.0.0.1:1\"\n\
+        [[site.route]]\npath = \"/none\"\ncors = { origins = [] }\n\
+        [[site.route]]\npath = \"/renamed\"\ncors = { origins = [] }\nrewrite = \"/font.woff2\"\n";
+    let server = Server::start_in(folder, &config("releases = \"store\"", site));
+    wait_until_served(&server, release, 1);
+    let tag = Wire::plain(&server).get("/app/data.json", "");
+    let tag = tag.field("etag").expect("a tag").to_owned();
+    let good = "https://good.example";
+    #[rustfmt::skip] // A table reads better in columns.
+    let table = [
+        ("/font.woff2", good, ("", ""), 200, "*,5"),
+        ("/absent", good, ("", ""), 404, "*,5"),
+        ("/app/data.json", good, ("", ""), 200, "9,https://good.example"),
+        ("/app/data.json", good, ("if-none-match", &*tag), 304, "9,https://good.example"),
+        ("/app/data.json", good, ("range", "bytes=1-3"), 206, "9,https://good.example"),
+        ("/app/data.json", good, ("range", "bytes=99-"), 416, "9,https://good.example"),
+        ("/app/data.json", "https://evil.example", ("", ""), 200, "9"),
+        ("/app/absent", good, ("", ""), 404, "https://good.example"),
+        ("/app/absent", "https://evil.example", ("", ""), 404, ""),
+        ("/app/broken", good, ("", ""), 502, "https://good.example"),
+        ("/app/broken", "https://evil.example", ("", ""), 502, ""),
+        ("/none/data.json", good, ("", ""), 200, ""),
+        ("/none/absent", good, ("", ""), 404, ""),
+        ("/renamed", good, ("", ""), 200, ""),
+    ];
+    for (path, origin, (name, value), status, expected) in table {
+        let more = if name.is_empty() {
+            String::new()
+        } else {
+            format!("{name}: {value}\r\n")
+        };
+        let lines = format!("Origin: {origin}\r\n{more}");
+        let mut fields = vec![("origin", origin)];
+        fields.extend((!name.is_empty()).then_some((name, value)));
+        let mut h2 = H2::open(&server, Over::Tls);
+        let id = h2.ask("GET", path, &fields, true);
+        for (version, response) in [
+            ("HTTP/1.1", Wire::plain(&server).get(path, &lines)),
+            ("HTTP/2", h2.response(id)),
+        ] {
+            let what = format!("{version} {path} {origin} {more}: {:?}", response.fields);
+            let access = response.fields.iter().filter(|(name, _)| {
+                let name = name.to_ascii_lowercase();
+                name.starts_with("access-control-")
+            });
+            let access: Vec<_> = access.map(|(_, value)| &**value).collect();
+            assert_eq!(
+                (response.status, access.join(",")),
+                (status, expected.to_owned()),
+                "{what}"
+            );
+            assert_eq!(response.field("x-theirs"), Some("1"), "{what}");
+        }
+    }
 }
 
 #[test]

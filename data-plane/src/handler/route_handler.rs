@@ -5,7 +5,7 @@ use crate::handler::compression::{CompressionQuestion, CompressionRule, note_var
 use crate::handler::{
     Handler, HandlerError, LocalBoxFuture, Request, Response, Rewrite, Script, operator_fields,
 };
-use crate::site::HeaderRules;
+use crate::site::{HeaderRules, is_of_cors};
 use std::sync::Arc;
 use wire::request_target::is_below;
 
@@ -108,12 +108,6 @@ impl From<Arc<dyn Handler>> for RouteHandler {
             compression: CompressionRule::Never,
         }
     }
-}
-
-/// Returns true for a response field of cross-origin access (Fetch §3.2.3).
-fn is_of_cors(name: &[u8]) -> bool {
-    let prefix = name.first_chunk::<15>();
-    prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"access-control-"))
 }
 
 /// Call of a route's handler for one request, as decided by dispatch.

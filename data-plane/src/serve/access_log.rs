@@ -11,6 +11,7 @@ use crate::serve::forwarding::client_of;
 use crate::serve::matched_request::MatchedRequest;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::serve::rare_events;
+use crate::serve::refusal::ErrorPages;
 use crate::serve::ruled_request::RuledRequest;
 use crate::serve::synthetic_response::refusal_fields;
 use crate::world::log_skip::StatusSet;
@@ -120,6 +121,15 @@ impl<'a> AccessLogEntry<'a> {
     pub(super) fn secure_fields(&self) -> Option<&'a Arc<SecureFields>> {
         let ruled = self.ruled.and_then(|ruled| ruled.secure_fields);
         ruled.or_else(|| self.host.map(|host| &host.secure_fields))
+    }
+
+    /// Returns the site that provides the error pages of a call.
+    pub(super) fn error_pages(&self) -> Option<ErrorPages> {
+        let site = self.host.and_then(|host| host.site.clone())?;
+        Some(ErrorPages {
+            site,
+            has_cors: self.ruled.is_some_and(|ruled| ruled.has_cors),
+        })
     }
 
     /// Returns the largest content for a handler in bytes.

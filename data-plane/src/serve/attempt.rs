@@ -125,10 +125,13 @@ impl<'w> Attempt<'w> {
             ..client
         };
         let dispatched = dispatch(world, head, &context, builder);
-        let attempt = Attempt::of(dispatched, world, head, content, progress);
-        // The request counts once in each rate.
+        let mut attempt = Attempt::of(dispatched, world, head, content, progress);
         if let Some(ruled) = &attempt.request.ruled {
+            // The request counts once in each rate.
             progress.rate = ruled.rate;
+            if ruled.has_cors {
+                attempt.step.go_beside_cors();
+            }
         }
         attempt
     }

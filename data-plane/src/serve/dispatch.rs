@@ -277,6 +277,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         let origin = cors.and_then(|_| head.fields.first("origin"));
         let usual_bytes = self.gate.body_bytes_usual();
         let ruled = self.gate.ruled.get_or_insert_default();
+        ruled.has_cors = policies.iter().any(|policy| policy.cors().is_some());
         ruled.secure_fields = cors.map(|cors| cors.fields(origin));
         ruled.body_bytes = smallest_body_bytes(policies, usual_bytes);
         if let Err(denied) = self.gate.pass_limits(policies) {

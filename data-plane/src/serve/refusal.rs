@@ -11,6 +11,29 @@ use std::rc::Rc;
 use std::sync::Arc;
 use wire::reject::Reject;
 use wire::request_head::Method;
+use wire::status::Status;
+
+/// Error pages for the calls of one request.
+#[derive(Clone)]
+pub(super) struct ErrorPages {
+    /// Site with the pages.
+    pub(super) site: Arc<Site>,
+    /// Whether the requested path has `cors`, so a page has no fields of its release for cross-origin access.
+    pub(super) has_cors: bool,
+}
+
+impl ErrorPages {
+    /// Returns the page for a status, or the load of the page.
+    fn page(&self, status: Status, method: Method) -> Option<SiteResponse> {
+        let mut found = self.site.error_page(status, method);
+        if let Some(SiteResponse::Stored(page)) = &mut found
+            && self.has_cors
+        {
+            page.go_beside_cors();
+        }
+        found
+    }
+}
 
 /// Response to a refused call.
 pub(super) enum Refusal {
@@ -21,12 +44,12 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// Creates the refusal, with the error page of `site` if the site has one. `after_seconds` is the value
+    /// Creates the refusal, with the error page of `pages` if the site has one. `after_seconds` is the value
     /// of Retry-After, if known.
     pub(super) fn new(
         context: &Rc<WorkerContext>,
         audience: Audience,
-        site: Option<&Arc<Site>>,
+        pages: Option<&ErrorPages>,
         is_head: bool,
         reject: Reject,
         after_seconds: Option<u64>,
@@ -34,7 +57,7 @@ impl Refusal {
         let refused = PendingRefusal {
             context: Rc::clone(context),
             audience,
-            site: site.cloned(),
+            pages: pages.cloned(),
             is_head,
             reject,
             after_seconds,
@@ -49,7 +72,7 @@ impl Refusal {
 struct PendingRefusal {
     context: Rc<WorkerContext>,
     audience: Audience,
-    site: Option<Arc<Site>>,
+    pages: Option<ErrorPages>,
     is_head: bool,
     reject: Reject,
     after_seconds: Option<u64>,
@@ -63,8 +86,8 @@ impl PendingRefusal {
         } else {
             Method::Get
         };
-        let site = self.site.as_ref();
-        match site.and_then(|site| site.error_page(self.reject.status, method)) {
+        let pages = self.pages.as_ref();
+        match pages.and_then(|pages| pages.page(self.reject.status, method)) {
             Some(SiteResponse::Stored(page)) => {
                 Ok(self.timed(subrequest::error_page(&self.context, page, self.reject)))
             }

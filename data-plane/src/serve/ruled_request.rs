@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub(crate) struct RuledRequest<'w> {
     /// Fields of the site and of cross-origin access, in place of the fields of the site.
     pub(super) secure_fields: Option<&'w Arc<SecureFields>>,
+    /// Whether a reading of the path has `cors`, so the fields of a release for cross-origin access are left out.
+    pub(super) has_cors: bool,
     /// Largest content for a handler in bytes, in place of the limit.
     pub(super) body_bytes: Option<u64>,
     /// Field lines of a refusal, in place of the usual lines for the status.

@@ -67,6 +67,19 @@ impl Step {
         Step::Send(ReadyResponse::Synthetic(response))
     }
 
+    /// Leaves out the fields of a release for cross-origin access, on a path with `cors`.
+    #[inline(never)]
+    pub(super) fn go_beside_cors(&mut self) {
+        match self {
+            Step::Send(ReadyResponse::Stored(page))
+            | Step::Send(ReadyResponse::Refuse {
+                page: Some(page), ..
+            }) => page.go_beside_cors(),
+            Step::Send(ReadyResponse::Listing(listing)) => listing.go_beside_cors(),
+            Step::Send(_) | Step::Call(_) | Step::Wait(_) => {}
+        }
+    }
+
     /// Returns the wait for the changes on disk.
     pub(super) fn catch_up(changes: CatchUp) -> Step {
         Step::Wait(Wait::CatchUp(changes))

@@ -9,10 +9,10 @@ use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
 use crate::ledger::body_memory::BodyAccount;
 use crate::limits::Limits;
+use crate::serve::refusal::ErrorPages;
 use crate::serve::response_body::BodyFill;
 use crate::serve::response_head::{FieldCompression, is_without_content};
 use crate::serve::tunnel::{StreamTunnel, opens_tunnel};
-use crate::site::Site;
 use crate::world::SecureFields;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -46,8 +46,7 @@ pub(super) struct StreamCall {
     pub(super) secure_fields: Option<Arc<SecureFields>>,
     /// Largest content for the handler in bytes.
     pub(super) body_bytes_max: u64,
-    /// Site that provides the error pages.
-    pub(super) site: Option<Arc<Site>>,
+    pub(super) error_pages: Option<ErrorPages>,
     pub(super) download: Option<StreamedBody>,
     /// Memory of the bodies.
     pub(super) memory: BodyAccount,

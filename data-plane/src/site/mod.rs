@@ -59,6 +59,8 @@ pub use rules::{
 pub use scan::{WriteReport, hidden, writers_of};
 pub use variant::{DiskContent, Variant, VariantContent};
 
+pub(crate) use rules::is_of_cors;
+
 use self::release::RetainedFiles;
 use base::sys::OpenWriters;
 use folder::{FolderNode, SiteFolder};

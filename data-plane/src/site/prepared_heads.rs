@@ -5,7 +5,7 @@
 //! Strict-Transport-Security and the empty line.
 
 use crate::site::published_rules::PublishedRules;
-use crate::site::rules::{SiteRules, is, operator_fields};
+use crate::site::rules::{SiteRules, is, is_of_cors, operator_fields};
 use std::ops::Range;
 use wire::date::format_imf;
 use wire::fields::ContentCoding;
@@ -21,6 +21,8 @@ pub(crate) struct PreparedHeads {
     splits: [usize; 5],
     /// Position of the ETag value in the head for 200.
     tag: Range<usize>,
+    /// Heads without the fields of a release for cross-origin access; None where the heads are equal.
+    beside_cors: Option<Box<PreparedHeads>>,
 }
 
 /// Facts from which a head is built.
@@ -50,10 +52,21 @@ impl PreparedHeads {
         published: &PublishedRules,
         facts: &HeadFacts<'_>,
     ) -> PreparedHeads {
-        let fields = fields(rules, published, facts);
-        let fields = fields.iter();
-        let fields = fields.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        PreparedHeads::of(&Status::OK.into(), fields)
+        let heads = |set: &[(&str, &str)]| {
+            let fields = fields(rules, published, facts, set);
+            let fields = fields.iter();
+            let fields = fields.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+            PreparedHeads::of(&Status::OK.into(), fields)
+        };
+        let set = set_fields(rules, published, facts.path, CorsSource::Release);
+        let beside_cors = rules.has_cors.then(|| {
+            let beside = set_fields(rules, published, facts.path, CorsSource::Rule);
+            (beside != set).then(|| Box::new(heads(&beside)))
+        });
+        PreparedHeads {
+            beside_cors: beside_cors.flatten(),
+            ..heads(&set)
+        }
     }
 
     /// Builds the heads of a response with the given status and fields, in the given order.
@@ -97,7 +110,13 @@ impl PreparedHeads {
             bytes: bytes.into_boxed_slice(),
             splits,
             tag,
+            beside_cors: None,
         }
+    }
+
+    /// Returns the heads for a path with `cors`, without the fields of a release for cross-origin access.
+    pub(crate) fn beside_cors(&self) -> &PreparedHeads {
+        self.beside_cors.as_deref().unwrap_or(self)
     }
 
     /// Returns the text head for 200, or for the status passed to [`PreparedHeads::of`].
@@ -139,7 +158,8 @@ impl PreparedHeads {
 
     /// Returns the bytes of all heads together.
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len()
+        let beside_cors = self.beside_cors.as_deref();
+        self.bytes.len() + beside_cors.map_or(0, |heads| size_of::<PreparedHeads>() + heads.len())
     }
 
     /// Copies the field lines of the head for 200 for which `wanted` returns true.
@@ -195,14 +215,27 @@ pub(crate) fn is_framing(name: &[u8]) -> bool {
     .any(|field| is(name, field))
 }
 
+/// Source of the fields of cross-origin access.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CorsSource {
+    /// The fields of the release, for paths without `cors`.
+    Release,
+    /// The operator's `cors` for the requested path, so the fields of the release are left out.
+    Rule,
+}
+
 /// Returns the fields that the rules of the operator and of the release set for a path. The operator's rules win.
 pub(crate) fn set_fields<'r>(
     rules: &'r SiteRules,
     published: &'r PublishedRules,
     path: &[u8],
+    cors: CorsSource,
 ) -> Vec<(&'r str, &'r str)> {
     let has_operators_age = rules.cache_control(path).is_some();
     let mut fields = published.fields(path, has_operators_age);
+    if cors == CorsSource::Rule {
+        fields.retain(|(name, _)| !is_of_cors(name.as_bytes()));
+    }
     for (name, value) in operator_fields(&rules.headers, &[path]) {
         fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         fields.push((name, value));
@@ -221,6 +254,7 @@ fn fields<'r>(
     rules: &'r SiteRules,
     published: &'r PublishedRules,
     facts: &HeadFacts<'_>,
+    set: &[(&'r str, &'r str)],
 ) -> Vec<(&'r str, String)> {
     let mut fields: Vec<(&str, String)> = Vec::new();
     if rules.server_field {
@@ -251,12 +285,12 @@ fn fields<'r>(
     if facts.coding != ContentCoding::Identity {
         fields.push(("Content-Encoding", facts.coding.token().into()));
     }
-    for (name, value) in set_fields(rules, published, facts.path) {
+    for (name, value) in set {
         if facts.is_open && is_for_caches(name) {
             continue;
         }
         fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
-        fields.push((name, value.into()));
+        fields.push((name, (*value).into()));
     }
     if facts.varies {
         // Vary goes last: the value is combined with a Vary field set by the operator.

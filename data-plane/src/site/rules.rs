@@ -45,6 +45,8 @@ pub struct SiteRules {
     pub secrets: SecretPaths,
     /// Whether no cache may keep the files, because the release is a preview.
     pub is_preview: bool,
+    /// Whether some paths of the site have `cors`. Responses there lack the fields of a release for cross-origin access.
+    pub has_cors: bool,
 }
 
 /// Field names and values for the paths that a glob matches.
@@ -70,6 +72,7 @@ impl SiteRules {
             server_field: true,
             secrets: SecretPaths::default(),
             is_preview: false,
+            has_cors: false,
         }
     }
 
@@ -196,6 +199,12 @@ impl TryPath {
 /// Returns true if the names are equal, ignoring case.
 pub(crate) fn is(name: &[u8], field: &str) -> bool {
     name.eq_ignore_ascii_case(field.as_bytes())
+}
+
+/// Returns true for a response field of cross-origin access (Fetch §3.2.3).
+pub(crate) fn is_of_cors(name: &[u8]) -> bool {
+    let prefix = name.first_chunk::<15>();
+    prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"access-control-"))
 }
 
 /// Returns the fields that the operator's rules set for any of the paths below the root. The last rule for a name

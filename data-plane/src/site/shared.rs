@@ -2,7 +2,7 @@
 
 use super::content_budget::ContentBudget;
 use super::file::TICKS_PER_SECOND;
-use super::prepared_heads::set_fields;
+use super::prepared_heads::{CorsSource, set_fields};
 use super::published_rules::PublishedRules;
 use super::release::{ReleaseState, RetainedFiles};
 use super::root::SiteRoot;
@@ -59,8 +59,8 @@ impl SiteShared {
     }
 
     /// Returns the fields that the rules set for a path.
-    pub(super) fn set_fields(&self, path: &[u8]) -> Vec<(&str, &str)> {
-        set_fields(&self.rules, &self.published, path)
+    pub(super) fn set_fields(&self, path: &[u8], cors: CorsSource) -> Vec<(&str, &str)> {
+        set_fields(&self.rules, &self.published, path, cors)
     }
 
     /// Returns the time since the site was opened in ticks, modulo 2^32, for [`LoadFailure`](super::file::LoadFailure).

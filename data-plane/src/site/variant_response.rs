@@ -2,7 +2,7 @@
 
 use crate::ledger::route_counters::CacheOutcome;
 use crate::site::loaded_facts::coding_mark;
-use crate::site::prepared_heads::{is_framing, push_field};
+use crate::site::prepared_heads::{PreparedHeads, is_framing, push_field};
 use crate::site::rules::is;
 use crate::site::variant::{DiskContent, Variant, VariantContent};
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub struct VariantResponse {
     /// Whether a 304 refers to the generated gzip of the plain variant, and the gzip variant is missing
     /// now.
     pub(super) of_generated_gzip: bool,
+    /// Whether the requested path has `cors`, so the fields of a release for cross-origin access are left out.
+    pub(super) is_beside_cors: bool,
     /// Age and lifetime, for a response from the cache.
     pub(super) age_and_lifetime: Option<AgeAndLifetime>,
 }
@@ -143,7 +145,22 @@ impl VariantResponse {
             part,
             is_fallback: false,
             of_generated_gzip: false,
+            is_beside_cors: false,
             age_and_lifetime: None,
+        }
+    }
+
+    /// Leaves out the fields of a release for cross-origin access, on a path with `cors`.
+    pub(crate) fn go_beside_cors(&mut self) {
+        self.is_beside_cors = true;
+    }
+
+    #[inline]
+    fn heads(&self) -> &PreparedHeads {
+        if self.is_beside_cors {
+            self.variant.heads.beside_cors()
+        } else {
+            &self.variant.heads
         }
     }
 
@@ -185,7 +202,7 @@ impl VariantResponse {
     /// Connection, Strict-Transport-Security and the empty line. The heads for 200 and 304 are prepared;
     /// other heads are built in `scratch`, overwriting the content.
     pub(crate) fn head<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
-        let heads = &self.variant.heads;
+        let heads = self.heads();
         match self.status {
             status if status == self.variant.status => return heads.ok(),
             Status::NOT_MODIFIED if !self.of_generated_gzip => return heads.not_modified(),
@@ -210,12 +227,12 @@ impl VariantResponse {
 
     /// Returns true if the operator or the server has set the field for the file.
     pub(crate) fn has_field(&self, field: &str) -> bool {
-        self.variant.heads.value(field).is_some()
+        self.heads().value(field).is_some()
     }
 
     /// Returns the head as a field block for HTTP/2, without the fields of the driver.
     pub(crate) fn block<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
-        let heads = &self.variant.heads;
+        let heads = self.heads();
         match self.status {
             status if status == self.variant.status => return heads.ok_block(),
             Status::NOT_MODIFIED if !self.of_generated_gzip => return heads.not_modified_block(),
@@ -230,7 +247,7 @@ impl VariantResponse {
     /// Returns the head as a field section for HTTP/3, without the fields of the driver.
     #[cfg(feature = "http3")]
     pub(crate) fn section<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
-        let heads = &self.variant.heads;
+        let heads = self.heads();
         match self.status {
             status if status == self.variant.status => return heads.ok_section(),
             Status::NOT_MODIFIED if !self.of_generated_gzip => return heads.not_modified_section(),
@@ -282,7 +299,7 @@ impl VariantResponse {
 
     fn partial_fields(&self, out: &mut Vec<u8>) {
         let several = matches!(self.part, BodySelection::Several(_));
-        self.variant.heads.copy_fields(out, |name| {
+        self.heads().copy_fields(out, |name| {
             !(is(name, "Content-Length") || (several && is(name, "Content-Type")))
         });
         match &self.part {
@@ -304,7 +321,7 @@ impl VariantResponse {
     }
 
     fn refusal_fields(&self, out: &mut Vec<u8>) {
-        self.variant.heads.copy_fields(out, |name| {
+        self.heads().copy_fields(out, |name| {
             let of_content = ["ETag", "Last-Modified", "Cache-Control"];
             !is_framing(name) && !of_content.iter().any(|field| is(name, field))
         });
@@ -318,7 +335,7 @@ impl VariantResponse {
     /// Writes the 304 head of the plain variant with the entity tag of the gzip variant, which the client
     /// has.
     fn replace_tag(&self, out: &mut Vec<u8>) {
-        let head = self.variant.heads.not_modified();
+        let head = self.heads().not_modified();
         let tag = self.variant.tag();
         let Some(at) = head.windows(tag.len()).position(|window| window == tag) else {
             return out.extend_from_slice(head);

@@ -91,7 +91,7 @@ impl PathPolicy {
     }
 
     /// Returns the cross-origin access, by the longest prefix.
-    fn cors(&self) -> Option<&CorsRule> {
+    pub(crate) fn cors(&self) -> Option<&CorsRule> {
         self.rules.iter().find_map(|rule| rule.cors.as_ref())
     }
 

@@ -301,6 +301,8 @@ impl HostBuilder<'_> {
             .map(|files| glob(self.config, files))
             .collect::<Result<_, _>>()?;
         rules.headers.clone_from(&self.headers);
+        // A folder sets no fields of its own.
+        rules.has_cors = rules.release.is_some() && !self.cors_paths.is_empty();
         rules.secrets = self.secrets.clone();
         Ok(rules)
     }

@@ -10,11 +10,11 @@ use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::connection::Connection;
 use crate::serve::h1::upload::H1Upload;
+use crate::serve::refusal::ErrorPages;
 use crate::serve::request_ledger::RequestReservation;
 use crate::serve::response_record::ResponseRecord;
 use crate::serve::subrequest::client_request;
 use crate::serve::tunnel::request_tunnel;
-use crate::site::Site;
 use crate::world::{SecureFields, World};
 use std::sync::Arc;
 use wire::h1::body_decoder::BodyLength;
@@ -35,8 +35,7 @@ pub(in crate::serve) struct H1Call {
     pub(super) version: Version,
     pub(super) is_head: bool,
     pub(super) secure_fields: Option<Arc<SecureFields>>,
-    /// The site with the error pages for the request.
-    pub(super) site: Option<Arc<Site>>,
+    pub(super) error_pages: Option<ErrorPages>,
     pub(super) record: ResponseRecord,
     pub(super) body_bytes_max: u64,
     pub(super) started_us: u64,
@@ -102,7 +101,7 @@ impl H1Call {
             version: head.version,
             is_head: head.method == Method::Head,
             secure_fields: line.secure_fields().cloned(),
-            site: line.host.and_then(|host| host.site.clone()),
+            error_pages: line.error_pages(),
             record,
             body_bytes_max: line.body_bytes_max(world),
             started_us: line.started_us,

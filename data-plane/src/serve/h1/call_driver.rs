@@ -353,7 +353,7 @@ impl H1CallDriver<'_> {
         match Refusal::new(
             context,
             self.connection.audience(),
-            self.call.site.as_ref(),
+            self.call.error_pages.as_ref(),
             self.call.is_head,
             reject,
             after_seconds,

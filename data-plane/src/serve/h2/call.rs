@@ -76,7 +76,7 @@ impl H2Session<'_> {
             is_head: head.method == Method::Head,
             secure_fields: line.secure_fields().cloned(),
             body_bytes_max,
-            site: line.host.and_then(|host| host.site.clone()),
+            error_pages: line.error_pages(),
             download: None,
             memory,
         };
@@ -301,7 +301,7 @@ impl H2Session<'_> {
         match Refusal::new(
             &context,
             audience,
-            call.site.as_ref(),
+            call.error_pages.as_ref(),
             call.is_head,
             reject,
             after_seconds,

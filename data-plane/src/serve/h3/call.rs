@@ -106,7 +106,7 @@ impl H3Call {
             is_head: head.method == Method::Head,
             secure_fields: line.secure_fields().cloned(),
             body_bytes_max: line.body_bytes_max(world),
-            site: line.host.and_then(|host| host.site.clone()),
+            error_pages: line.error_pages(),
             download: None,
             memory,
         };
@@ -399,9 +399,9 @@ impl H3Call {
     /// Responds with a refusal in place of the handler's response.
     fn refuse(&mut self, exchange: &H3Exchange, reject: Reject, after_seconds: Option<u64>) {
         self.record.rule = reject.rule;
-        let (site, is_head) = (self.call.site.as_ref(), self.call.is_head);
+        let (pages, is_head) = (self.call.error_pages.as_ref(), self.call.is_head);
         let (context, audience) = (exchange.context(), Audience::Public);
-        match Refusal::new(context, audience, site, is_head, reject, after_seconds) {
+        match Refusal::new(context, audience, pages, is_head, reject, after_seconds) {
             Refusal::Now(response) => self.respond(exchange, response),
             Refusal::Later(making) => self.call.answering = Some(making),
         }

@@ -69,8 +69,11 @@ impl Site {
             }
         };
         let retained = match &state {
-            // A reload keeps the files that the running server has.
-            ReleaseState::Served(_) if former == state.last().copied() && same.is_some() => {
+            // A reload keeps the files that the running server has, with their heads.
+            ReleaseState::Served(_)
+                if former == state.last().copied()
+                    && same.is_some_and(|same| same.rules().has_cors == rules.has_cors) =>
+            {
                 let same = same.map(|same| same.shared.retained.clone());
                 same.unwrap_or_default()
             }
