@@ -311,6 +311,10 @@ fn root_never_speaks_to_the_socket_of_another_user() {
             done
             refuses 'in a folder of `4242`' anthill stop /srv/$folder
         done
+        # The same for another user.
+        bob mkdir /tmp/anthill-4243; fake /tmp/anthill-4243/$name
+        cd /srv/a
+        refuses 'permission denied for the control socket /var/lib' setpriv --reuid 4243 --regid 4243 --clear-groups env HOME=/ anthill stop
         # Named, the folder of another user is not used either while any user could have made it.
         refuses 'in a folder of `4242`' anthill stop --control /tmp/anthill-0/$name
         # A configuration in a folder of all users.
@@ -318,6 +322,13 @@ fn root_never_speaks_to_the_socket_of_another_user() {
         cd /tmp
         refuses 'anthill.toml of this folder belongs to `4242`' anthill stop
         refuses 'anthill.toml of this folder belongs to `4242`' anthill stop --yes
+        refuses 'anthill.toml of this folder belongs to `4242`' anthill log
+        # The server of root is not offered while its socket is in a folder of the other user, who may exchange the socket.
+        sed 's|^workers|control = "/srv/bob/of-root.sock"\nworkers|' /srv/a/anthill.toml > /srv/b/anthill.toml
+        cd /srv/b; anthill serve; b=$!
+        cd /srv/none
+        refuses 'the control socket is not used' anthill stop --yes
+        kill $b; wait $b || true
         # A link of the other user that leads to the socket of a server of root.
         cd /srv/a; anthill serve; a=$!
         control=$(anthill status --json > /dev/null; ls /var/lib/anthill/*.sock)

@@ -227,6 +227,7 @@ machines! {
         has 'is served' setpriv --reuid anthill --regid anthill --init-groups anthill reload
         refuses 'run the command as `anthill` or as root' setpriv --reuid 4242 --regid 4242 --clear-groups anthill reload
         refuses 'confirm with --yes' anthill stop < /dev/null
+        grep -F 'the service starts again; to stop the service: systemctl stop anthill' $M/output
         has 'no problems found' anthill status
         cd /srv/site
 

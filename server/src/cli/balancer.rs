@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::confirmation::confirms;
-use super::control_client::{ask, exchange_with, print_response};
+use super::control_client::{ask, ask_again, exchange_with, print_response};
 use crate::admin::command::{Command, EditAction, EditCommand, StatusFormat};
 use crate::cli::arguments::ParsedArguments;
 use crate::config::{OperatorError, parse_seconds};
@@ -128,7 +128,7 @@ fn send(
         is_confirmed: true,
         ..command
     };
-    interrupt.during(|| ask(typed, folder, &line(command)?, patience))
+    interrupt.during(|| ask_again(typed, folder, &line(command)?, patience))
 }
 
 /// Returns the note for an operator that no longer waits for the end of a member's requests.

@@ -118,6 +118,16 @@ pub(super) fn ask(
     print_response(&exchange_with(typed, nth, command, patience)?)
 }
 
+/// Sends a command again, which the operator has confirmed, and prints the response. The server was named before.
+pub(super) fn ask_again(
+    typed: &ParsedArguments,
+    nth: usize,
+    command: &Command,
+    patience: Option<Duration>,
+) -> Result<ExitCode, OperatorError> {
+    print_response(&exchange_on(choose(typed, nth)?, command, patience)?)
+}
+
 /// Response of a server.
 pub(super) struct ServerResponse {
     /// Control socket of the server.
@@ -169,24 +179,32 @@ fn ask_if_confirmed(
     declined: &str,
 ) -> Result<ExitCode, OperatorError> {
     let server = choose(typed, nth)?;
-    if let Some(found) = server.found.as_ref().filter(|_| !typed.has("yes")) {
+    if let Some(found) = &server.found {
         let (name, shown) = (typed.command_name(), found.shown());
-        if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        // A service manager starts a server again that stopped by itself.
+        let service = found.service().filter(|_| *command == Command::Stop);
+        let lasting = service.and_then(|service| service.lasting_stop_command());
+        let warning = lasting.map_or_else(String::new, |command| {
+            format!("\nthe service starts again; to stop the service: {command}")
+        });
+        let is_interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
+        if typed.has("yes") {
+            print_message(&format!("(the server of {shown}){warning}"));
+        } else if !is_interactive {
             let what = format!(
                 "`anthill {name}` would go to the server of {shown}, which the command line does not name"
             );
             let help = format!(
-                "confirm with --yes, or name the server: --control {}",
+                "confirm with --yes, or name the server: --control {}{warning}",
                 server.path.display()
             );
             return Err(OperatorError::failure(what).help(help));
-        }
-        if !confirms(&format!("`anthill {name}` goes to the server of {shown}.")) {
+        } else if !confirms(&format!(
+            "`anthill {name}` goes to the server of {shown}.{warning}"
+        )) {
             print_message(declined);
             return Ok(ExitCode::FAILURE);
         }
-    } else if let Some(found) = &server.found {
-        print_message(&format!("(the server of {})", found.shown()));
     }
     print_response(&exchange_on(server, command, patience)?)
 }

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::service::InitSystem;
+use crate::config::ConfigSource;
 
 /// Text of each file that `anthill service install` writes.
 const MARK: &str = "`anthill service install`";
@@ -101,6 +102,24 @@ impl InstalledService {
             user,
             logs,
         })
+    }
+
+    /// Returns the configuration file or the served folder, with links resolved.
+    pub(super) fn configuration(&self) -> PathBuf {
+        let path = match ConfigSource::of(Some(&self.target)) {
+            Ok(ConfigSource::File(path) | ConfigSource::Folder(path)) => path,
+            Err(_) => self.target.clone(),
+        };
+        path.canonicalize().unwrap_or(path)
+    }
+
+    /// Returns the command that stops the service, if its manager starts a server that ended by itself again.
+    pub(super) fn lasting_stop_command(&self) -> Option<String> {
+        match self.init {
+            InitSystem::Systemd => Some(format!("systemctl stop {}", self.name)),
+            InitSystem::OpenRc => Some(format!("rc-service {} stop", self.name)),
+            InitSystem::SysV => None,
+        }
     }
 
     /// Returns the command that starts the service.

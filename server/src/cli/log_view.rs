@@ -5,7 +5,6 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use super::installed_service::InstalledService;
 use super::log_place::{LogKind, LogPlace, LoggingServer};
 use super::log_tail::{follow, print_last};
 use super::running_servers::SystemdUnit;
@@ -126,8 +125,8 @@ fn print_site_logs(configuration: &Path) {
 fn nothing_to_read(name: &str) -> OperatorError {
     let what = "no log can be read: there is neither a file nor a journal".to_owned();
     OperatorError::failure(what).help(format!(
-        "write access and errors in [log] of {name}, for example\n  \
-         access = \"access.log\"\n  errors = \"errors.log\"\nand run `anthill reload`"
+        "ask the program that started the server, such as `docker logs`; or write access and errors in [log] of {name}, \
+         for example\n  access = \"access.log\"\n  errors = \"errors.log\"\nand run `anthill reload`"
     ))
 }
 
@@ -243,7 +242,7 @@ fn only(known: &KnownServers) -> Result<PathBuf, OperatorError> {
         }
     }
     for service in &known.services {
-        let target = configuration_of(service);
+        let target = service.configuration();
         if found.iter().all(|it| it.0 != target) {
             let choice = format!(
                 "anthill log {}  (the service {})",
@@ -270,14 +269,6 @@ fn only(known: &KnownServers) -> Result<PathBuf, OperatorError> {
     }
 }
 
-/// Returns the configuration of a service, with links resolved.
-fn configuration_of(service: &InstalledService) -> PathBuf {
-    match ConfigSource::of(Some(&service.target)) {
-        Ok(ConfigSource::File(path) | ConfigSource::Folder(path)) => real(&path),
-        Err(_) => service.target.clone(),
-    }
-}
-
 fn serves(server: &KnownServer, configuration: &Path) -> bool {
     let served = server.configuration.as_deref();
     served.is_some_and(|served| real(served) == real(configuration))
@@ -290,7 +281,7 @@ fn of_configuration(known: KnownServers, configuration: &Path) -> (LoggingServer
     let mut services = known.services.into_iter();
     let server = LoggingServer {
         process: running.and_then(|server| server.process),
-        service: services.find(|service| configuration_of(service) == configuration),
+        service: services.find(|service| service.configuration() == configuration),
         configured: ConfiguredLogs::of(&configuration),
     };
     (server, configuration)

@@ -54,6 +54,13 @@ impl KnownServer {
         visible_lines(&text)
     }
 
+    /// Returns the installed service that runs the server.
+    pub(super) fn service(&self) -> Option<InstalledService> {
+        let configuration = real(self.configuration.as_deref()?);
+        let mut services = InstalledService::all().into_iter();
+        services.find(|service| service.configuration() == configuration)
+    }
+
     /// Returns the options that name the server on a command line.
     fn choice(&self) -> String {
         let text = match &self.configuration {
@@ -75,6 +82,8 @@ pub(super) struct KnownServers {
     pub(super) services: Vec<InstalledService>,
     /// Users of further running servers.
     other_users: BTreeSet<u32>,
+    /// Refusal of the socket of a server that the user could control otherwise.
+    refused: Option<OperatorError>,
 }
 
 impl KnownServers {
@@ -85,11 +94,19 @@ impl KnownServers {
         let trusted = with_accounts(TrustedUsers::of_caller(), &services);
         let mut others: BTreeSet<u32> = running.other_users.into_iter().collect();
         let mut servers = Vec::new();
+        let mut refused = None;
         for server in &running.visible {
-            if let Some(known) = known_process(server, &trusted, program) {
-                servers.push(known);
-            } else if !trusted.has(server.process.uid) {
-                others.insert(server.process.uid);
+            match known_process(server, &trusted, program) {
+                Ok(known) => servers.push(known),
+                Err(NotKnown::OfAnotherUser) => {
+                    others.insert(server.process.uid);
+                }
+                Err(NotKnown::Unreachable(error)) if is_untrusted(&error) => {
+                    let error = not_connected(&server.control, &error);
+                    refused = refused.or(Some(error));
+                }
+                // The socket may be out of the reach of the caller, as in a container.
+                Err(NotKnown::Unreachable(_)) => {}
             }
         }
         // The system may hide the descriptors of a service from its own account.
@@ -103,6 +120,7 @@ impl KnownServers {
             servers,
             services,
             other_users: others,
+            refused,
         }
     }
 
@@ -143,6 +161,10 @@ impl KnownServers {
 
     /// Returns the error for a machine without a server that the user may control.
     pub(super) fn nothing_runs(&self, absent: OperatorError) -> OperatorError {
+        if let Some(refused) = &self.refused {
+            let error = OperatorError::failure(refused.what());
+            return error.help(refused.hint().unwrap_or_default());
+        }
         let account =
             |service: &InstalledService| UnixAccount::find(&service.user).map(|it| it.uid);
         let accounts: Vec<u32> = self.services.iter().filter_map(account).collect();
@@ -272,7 +294,8 @@ fn sockets_of(
                 .flatten()
                 .fold(trusted, TrustedUsers::with);
         }
-        let user = configured_user(file).filter(|_| owner.is_some_and(|owner| trusted.has(owner)));
+        let is_own = owner.is_some_and(|owner| TrustedUsers::of_caller().has(owner));
+        let user = configured_user(file).filter(|_| is_own);
         if let Some(account) = user.and_then(|user| UnixAccount::find(&user)) {
             trusted = trusted.with(account.uid);
         }
@@ -321,25 +344,32 @@ fn account_by_root(configuration: &Path) -> Option<u32> {
     Some(UnixAccount::find(&configured_user(&way.path())?)?.uid)
 }
 
+/// Reason why a running server is not offered.
+enum NotKnown {
+    OfAnotherUser,
+    Unreachable(io::Error),
+}
+
 /// Returns a running server, if the user may control it.
 fn known_process(
     server: &RunningServer,
     trusted: &TrustedUsers,
     program: &'static Program<OperatorError>,
-) -> Option<KnownServer> {
+) -> Result<KnownServer, NotKnown> {
     let configuration = server.process.configuration(program);
     let uid = server.process.uid;
     // A process may claim any configuration, but not become the account that root chose.
     let is_trusted =
         trusted.has(uid) || configuration.as_deref().and_then(account_by_root) == Some(uid);
+    if !is_trusted {
+        return Err(NotKnown::OfAnotherUser);
+    }
     let socket = SocketPath {
         path: server.control.clone(),
         origin: PathOrigin::Process,
     };
-    if !is_trusted || connect(&socket, &trusted.clone().with(uid)).is_err() {
-        return None;
-    }
-    Some(KnownServer {
+    connect(&socket, &trusted.clone().with(uid)).map_err(NotKnown::Unreachable)?;
+    Ok(KnownServer {
         control: real(&server.control),
         configuration,
         process: Some(server.process.clone()),
@@ -474,6 +504,7 @@ mod tests {
             servers: servers.iter().map(|name| server(name)).collect(),
             services: services.iter().map(|name| service(name)).collect(),
             other_users: other_users.iter().copied().collect(),
+            refused: None,
         };
         let absent = OperatorError::failure("absent");
         let chosen = known.only("reload", folder, absent);
