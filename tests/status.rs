@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use crate::clients::Authority;
 use crate::support::wire::Wire;
 use crate::support::{Done, Folder, Server, finish, server_table};
 
@@ -74,6 +75,29 @@ fn a_problem_comes_first() {
         problem.starts_with("error: the last reload is refused"),
         "{text}"
     );
+}
+
+#[test]
+fn a_site_without_a_release_and_a_certificate_of_other_names_are_problems() {
+    let authority = Authority::new("anthill's test CA");
+    let folder = Folder::new()
+        .with("public/index.html", "")
+        .with("one.pem", authority.server(&["a.test"]).combined());
+    let text = server_table("")
+        + "[[site]]\nnames = [\"localhost\"]\nrelease = \"www\"\nhttp = \"serve\"\n\
+           [[site]]\nnames = [\"a.test\", \"b.test\"]\nroot = \"public\"\ncertificate = \"one.pem\"\n";
+    let server = Server::start_in(folder, &text);
+    let text = server.ask(&["status"]).stdout;
+    let problems: Vec<&str> = text.lines().skip(1).take(2).collect();
+    assert_eq!(
+        problems,
+        [
+            "error: the certificate of a.test, b.test does not name b.test, so browsers refuse the site there",
+            "error: www has no release, so the site answers 503: publish one with `anthill publish`",
+        ],
+        "{text}"
+    );
+    assert_eq!(Wire::plain(&server).get("/", "").status, 503);
 }
 
 /// Other tests run servers at the same time, so the command either finds the only server or lists all servers.

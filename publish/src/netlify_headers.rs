@@ -15,6 +15,7 @@ use base::visible_text::shortened;
 use release::limits::{RELEASE_FIELD_NAME_BYTES_MAX, RELEASE_FIELD_VALUE_BYTES_MAX};
 use release::manifest::field_refusal;
 use release::manifest::valid_value;
+use release::redirect_map::MISTAKES_MAX;
 
 /// Name of the file.
 const FILE: &str = "_headers";
@@ -30,43 +31,99 @@ pub(crate) struct PathFields {
     pub fields: Vec<(String, String)>,
 }
 
-/// Reads the file.
-pub(crate) fn read(text: &str) -> Result<Vec<PathFields>, Problem> {
-    let mut sections: Vec<PathFields> = Vec::new();
+/// Reads the file. An error has the mistakes of all lines in their order.
+pub(crate) fn read(text: &str) -> Result<Vec<PathFields>, Vec<Problem>> {
+    let mut reader = HeadersReader::default();
     for (line, words) in (1..).zip(text.lines()) {
         let words = words.trim();
-        if words.is_empty() || words.starts_with('#') {
-            continue;
+        if !words.is_empty() && !words.starts_with('#') {
+            reader.line(line, words);
         }
+        if reader.mistakes.len() >= MISTAKES_MAX {
+            break;
+        }
+    }
+    reader.finish()
+}
+
+/// Sections of the file as far as they are read, with the mistakes and their lines.
+#[derive(Default)]
+struct HeadersReader {
+    sections: Vec<PathFields>,
+    mistakes: Vec<(usize, Problem)>,
+    /// True while the fields of a refused path follow.
+    skips_fields: bool,
+    /// True if the current section has a line with a field, right or wrong.
+    has_field: bool,
+}
+
+impl HeadersReader {
+    fn line(&mut self, line: usize, words: &str) {
         if words.starts_with('/') {
-            sections.push(PathFields {
+            self.end_section();
+            self.sections.push(PathFields {
                 line,
                 path: words.to_owned(),
                 fields: Vec::new(),
             });
+            (self.skips_fields, self.has_field) = (false, false);
         } else if words.starts_with("https://") || words.starts_with("http://") {
+            self.end_section();
             let help = "begin the line with the path, and publish the other host as its own site";
-            return Err(refused(FILE, line, "a path for one host is not supported").help(help));
-        } else {
-            let Some(section) = sections.last_mut() else {
-                return Err(refused(FILE, line, "a field stands before the first path")
-                    .help("begin with a path such as `/*`"));
-            };
-            let (name, value) = field(line, words)?;
-            if add(section, name, value) > RELEASE_FIELD_VALUE_BYTES_MAX {
-                let name = shortened(name);
-                let what = format!("the value of the field `{name}` is longer than 8 KiB");
-                return Err(refused(FILE, line, what).help("write a shorter value"));
-            }
+            self.refuse(
+                line,
+                refused(FILE, line, "a path for one host is not supported").help(help),
+            );
+            (self.skips_fields, self.has_field) = (true, true);
+        } else if !self.skips_fields
+            && let Err(mistake) = self.field(line, words)
+        {
+            self.refuse(line, mistake);
         }
     }
-    for section in &sections {
-        if section.fields.is_empty() {
-            return Err(refused(FILE, section.line, "the path has no field")
-                .help("write `Name: value` in the next line"));
+
+    fn field(&mut self, line: usize, words: &str) -> Result<(), Problem> {
+        self.has_field = true;
+        let Some(section) = self.sections.last_mut() else {
+            self.skips_fields = true;
+            return Err(refused(FILE, line, "a field stands before the first path")
+                .help("begin with a path such as `/*`"));
+        };
+        let (name, value) = field(line, words)?;
+        if add(section, name, value) > RELEASE_FIELD_VALUE_BYTES_MAX {
+            let name = shortened(name);
+            let what = format!("the value of the field `{name}` is longer than 8 KiB");
+            return Err(refused(FILE, line, what).help("write a shorter value"));
+        }
+        Ok(())
+    }
+
+    /// Refuses a path without a field.
+    fn end_section(&mut self) {
+        if let Some(section) = self.sections.last().filter(|_| !self.has_field) {
+            let line = section.line;
+            let mistake = refused(FILE, line, "the path has no field");
+            self.refuse(line, mistake.help("write `Name: value` in the next line"));
         }
     }
-    Ok(sections)
+
+    fn refuse(&mut self, line: usize, mistake: Problem) {
+        self.mistakes.push((line, mistake));
+    }
+
+    fn finish(mut self) -> Result<Vec<PathFields>, Vec<Problem>> {
+        self.end_section();
+        if self.mistakes.is_empty() {
+            return Ok(self.sections);
+        }
+        self.mistakes.sort_by_key(|(line, _)| *line);
+        self.mistakes.truncate(MISTAKES_MAX);
+        Err(self
+            .mistakes
+            .into_iter()
+            .map(|(_, mistake)| mistake)
+            .collect())
+    }
 }
 
 fn field(line: usize, words: &str) -> Result<(&str, &str), Problem> {
@@ -130,6 +187,34 @@ fn refused(file: &str, line: usize, what: impl Into<String>) -> Problem {
 mod tests {
     use super::*;
 
+    /// Returns the single mistake of a file.
+    fn refusal(text: &str) -> String {
+        let mistakes = read(text).expect_err("a refusal");
+        let [mistake] = &mistakes[..] else {
+            panic!("{text}: {mistakes:?}");
+        };
+        mistake.to_string()
+    }
+
+    #[test]
+    fn all_mistakes_are_found_in_the_order_of_their_lines() {
+        let text = "/a\n/b\n  X-A\n  X-B: 1\nhttps://c.test/*\n  X-C: 1\n  X-D\n/d\n  Set-Cookie: a=b\n/e\n";
+        let mistakes = read(text).expect_err("refusals");
+        let lines: Vec<String> = mistakes
+            .iter()
+            .map(|mistake| {
+                let text = mistake.to_string();
+                let line = text.split(':').nth(1).unwrap_or_default();
+                line.trim().to_owned()
+            })
+            .collect();
+        let expected = [1, 3, 5, 9, 10].map(|line| format!("_headers, line {line}"));
+        assert_eq!(lines, expected, "{mistakes:?}");
+        // A file of another format has a mistake in each line.
+        let long = "/a\n".repeat(10_000);
+        assert_eq!(read(&long).expect_err("refusals").len(), MISTAKES_MAX);
+    }
+
     #[test]
     fn sections_are_read() {
         let text = "# comment\n\n/*\n  X-Frame-Options: DENY\n\tLink: </a.css>; rel=preload\n  link: </b.js>\n\
@@ -159,13 +244,11 @@ mod tests {
             (parts, 3, "`x-a` is longer than 8 KiB"),
             (name, 2, "longer than 128 bytes"),
         ] {
-            let error = read(&text).expect_err("a refusal").to_string();
+            let error = refusal(&text);
             let start = format!("error: _headers, line {line}: ");
             assert!(error.starts_with(&start) && error.contains(part), "{error}");
         }
-        let error = read(&"a".repeat(100_000))
-            .expect_err("a refusal")
-            .to_string();
+        let error = refusal(&"a".repeat(100_000));
         assert!(error.len() < 300, "{error}");
     }
 
@@ -194,7 +277,7 @@ mod tests {
             ("/a\n/b\n  X-A: 1", 1, "no field"),
             ("https://a.example/*\n  X-A: 1", 1, "one host"),
         ] {
-            let error = read(text).expect_err("a refusal").to_string();
+            let error = refusal(text);
             let start = format!("error: _headers, line {line}: ");
             assert!(error.starts_with(&start) && error.contains(part), "{error}");
         }

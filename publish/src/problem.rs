@@ -14,6 +14,8 @@ pub(crate) struct Problem {
 const FAILURE: u8 = 1;
 /// Exit status for an invalid command line or an invalid source folder.
 const USAGE: u8 = 2;
+/// Mistakes of a file that a message shows, more than a publisher mends before the next attempt.
+const MISTAKES_SHOWN_MAX: usize = 20;
 
 impl Problem {
     /// Returns a problem with the command line or with the source folder.
@@ -48,6 +50,30 @@ impl Problem {
             all.help = all.help.or(next.help);
             all
         }))
+    }
+
+    /// Returns one problem with the messages and the hints of several mistakes; None for no mistake. Beyond
+    /// [`MISTAKES_SHOWN_MAX`], the mistakes are left out.
+    pub(crate) fn list(mistakes: Vec<Problem>) -> Option<Problem> {
+        let code = mistakes.first()?.code;
+        let shown: Vec<String> = mistakes
+            .iter()
+            .take(MISTAKES_SHOWN_MAX)
+            .map(Problem::to_string)
+            .collect();
+        let text = shown.join("\n\n");
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        // The reading of a file ends at some number of mistakes, so the rest is not counted.
+        let further = if mistakes.len() > MISTAKES_SHOWN_MAX {
+            "\n\nand further mistakes"
+        } else {
+            ""
+        };
+        Some(Problem {
+            text: format!("{text}{further}"),
+            help: None,
+            code,
+        })
     }
 
     /// Adds a line to the message, before the hint.

@@ -6,8 +6,9 @@ use crate::source::Source;
 use base::visible_text::shortened;
 use release::limits::RELEASE_RULES_MAX;
 use release::manifest::RuleBounds;
-use release::redirect_map::{self, MappedRedirect};
+use release::redirect_map::{self, MISTAKES_MAX, MappedRedirect};
 use release::redirects::{RedirectRule, Redirected, Redirects};
+use std::collections::{BTreeSet, HashSet};
 use wire::normal_path::normalise;
 
 /// Rules of a release.
@@ -24,66 +25,101 @@ pub(crate) struct SiteRules {
 }
 
 impl SiteRules {
-    /// Reads the rules of a source.
+    /// Reads the rules of a source. An error has the mistakes of both files.
     pub(crate) fn read(source: &Source) -> Result<SiteRules, Problem> {
         let mut rules = SiteRules::default();
         if source.has(b"404.html") {
             rules.error_page = Some(b"404.html".to_vec());
         }
-        let mut bounds = RuleBounds::default();
         // The page for status 404 is a rule too.
         let mut rules_count = 1;
-        for section in netlify_headers::read(source.headers.as_deref().unwrap_or_default())? {
+        let mut mistakes = Vec::new();
+        match netlify_headers::read(source.headers.as_deref().unwrap_or_default()) {
+            Ok(sections) => {
+                let read = rules.add_fields(sections, source, &mut rules_count);
+                mistakes.extend(read.err());
+            }
+            Err(errors) => mistakes.extend(errors),
+        }
+        let redirects = redirect_map::read(source.redirects.as_deref().unwrap_or_default());
+        match redirects {
+            Ok(redirects) => rules.add_redirects(redirects, source, rules_count, &mut mistakes),
+            Err(errors) => mistakes.extend(errors.into_iter().map(|error| {
+                let what = format!("_redirects, line {}: {}", error.line, error.what);
+                Problem::usage(what).help(error.help)
+            })),
+        }
+        if mistakes.is_empty() {
+            mistakes = circles(&rules.redirects, source)?;
+        }
+        Problem::list(mistakes).map_or(Ok(rules), Err)
+    }
+
+    /// Adds the sections of `_headers`. The first section beyond a bound of the server is refused, with the line of the file
+    /// in place of the line of the manifest.
+    fn add_fields(
+        &mut self,
+        sections: Vec<PathFields>,
+        source: &Source,
+        rules_count: &mut usize,
+    ) -> Result<(), Problem> {
+        let mut bounds = RuleBounds::default();
+        for section in sections {
             let Some(glob) = glob(&section, source) else {
-                rules.warnings.push(format!(
+                self.warnings.push(format!(
                     "_headers, line {}: no file answers for {}",
                     section.line,
                     shortened(&section.path)
                 ));
                 continue;
             };
-            // The bounds of the server, with the line of the file in place of the line of the manifest.
             bounds
                 .add_section(glob.as_bytes(), &section.fields)
                 .map_err(|what| {
                     let what = format!("_headers, line {}: {what}", section.line);
                     Problem::usage(what).help("shorten or remove rules")
                 })?;
-            rules_count += 1 + section.fields.len();
-            if rules_count > RELEASE_RULES_MAX {
+            *rules_count += 1 + section.fields.len();
+            if *rules_count > RELEASE_RULES_MAX {
                 return Err(too_many_rules("_headers", section.line)
                     .help("join paths with `*`, or remove fields"));
             }
-            rules.fields.push((glob, section.fields));
+            self.fields.push((glob, section.fields));
         }
-        let redirects = redirect_map::read(source.redirects.as_deref().unwrap_or_default());
-        let redirects = redirects.map_err(|mut errors| {
-            let error = errors.swap_remove(0);
-            let what = format!("_redirects, line {}: {}", error.line, error.what);
-            Problem::usage(what).help(error.help)
-        });
-        for rule in redirects? {
+        Ok(())
+    }
+
+    /// Adds the lines of `_redirects`.
+    fn add_redirects(
+        &mut self,
+        redirects: Vec<MappedRedirect>,
+        source: &Source,
+        mut rules_count: usize,
+        mistakes: &mut Vec<Problem>,
+    ) {
+        for rule in redirects {
             rules_count += 1;
             if rules_count > RELEASE_RULES_MAX {
-                return Err(too_many_rules("_redirects", rule.line)
-                    .help("join redirects with `*`: `/old/* /new/:splat`"));
+                let mistake = too_many_rules("_redirects", rule.line);
+                mistakes.push(mistake.help("join redirects with `*`: `/old/* /new/:splat`"));
+                return;
             }
             if rule.status != 404 {
-                rules.redirects.push(rule);
+                self.redirects.push(rule);
                 continue;
             }
-            let page = source.resolve(rule.to.as_bytes()).ok_or_else(|| {
-                let what = format!(
-                    "_redirects, line {}: no file answers for {}",
-                    rule.line,
-                    shortened(&rule.to)
-                );
-                Problem::usage(what).help("name a page of the site")
-            })?;
-            rules.error_page = Some(source.files[page].path.clone());
+            match source.resolve(rule.to.as_bytes()) {
+                Some(page) => self.error_page = Some(source.files[page].path.clone()),
+                None => {
+                    let what = format!(
+                        "_redirects, line {}: no file answers for {}",
+                        rule.line,
+                        shortened(&rule.to)
+                    );
+                    mistakes.push(Problem::usage(what).help("name a page of the site"));
+                }
+            }
         }
-        refuse_circles(&rules.redirects, source)?;
-        Ok(rules)
     }
 
     /// Returns true if a redirect answers for a decoded path with initial slash.
@@ -103,9 +139,9 @@ fn too_many_rules(file: &str, line: usize) -> Problem {
     ))
 }
 
-/// Refuses redirects that lead back to a path from which they came, with the line of the first redirect. A browser would
-/// show an error in place of the page.
-fn refuse_circles(redirects: &[MappedRedirect], source: &Source) -> Result<(), Problem> {
+/// Returns the mistakes of redirects that lead back to a path from which they came, each circle once, with the line of its
+/// first redirect. A browser would show an error in place of the page.
+fn circles(redirects: &[MappedRedirect], source: &Source) -> Result<Vec<Problem>, Problem> {
     let table = redirects.iter().map(|rule| RedirectRule {
         status: rule.status,
         is_forced: rule.is_forced,
@@ -116,6 +152,7 @@ fn refuse_circles(redirects: &[MappedRedirect], source: &Source) -> Result<(), P
         let line = redirects.get(nth).map_or(0, |rule| rule.line);
         Problem::usage(format!("_redirects, line {line}: {what}")).help("correct the destination")
     })?;
+    let (mut mistakes, mut known) = (Vec::new(), HashSet::new());
     for rule in redirects {
         // The shortest path of a redirect with `*` stands for all of its paths.
         let mut path = rule.from.strip_suffix(b"*").unwrap_or(&rule.from).to_vec();
@@ -124,23 +161,36 @@ fn refuse_circles(redirects: &[MappedRedirect], source: &Source) -> Result<(), P
             let Some(next) = next_path(&table, source, &path) else {
                 break;
             };
-            let is_back = passed.iter().any(|path| trimmed(path) == trimmed(&next));
+            let first = passed
+                .iter()
+                .position(|path| trimmed(path) == trimmed(&next));
             passed.push(next.clone());
-            if is_back {
+            let Some(first) = first else {
+                path = next;
+                continue;
+            };
+            let circle: BTreeSet<Vec<u8>> = passed[first..]
+                .iter()
+                .map(|path| trimmed(path).to_vec())
+                .collect();
+            if known.insert(circle) {
                 let shown: Vec<String> = passed.iter().map(shortened).collect();
                 let what = format!(
                     "_redirects, line {}: the redirects lead in a circle: {}",
                     rule.line,
                     shown.join(", ")
                 );
-                return Err(Problem::usage(what).help(
+                mistakes.push(Problem::usage(what).help(
                     "write a destination that no redirect matches, such as the path of a file",
                 ));
             }
-            path = next;
+            break;
+        }
+        if mistakes.len() == MISTAKES_MAX {
+            break;
         }
     }
-    Ok(())
+    Ok(mistakes)
 }
 
 /// Redirects that are followed from one path, 10. Browsers follow 20.
@@ -309,6 +359,37 @@ mod tests {
             refusal(&source).as_deref(),
             Some("error: _redirects, line 19998: the release has too many rules, more than 20,000")
         );
+    }
+
+    #[test]
+    fn the_mistakes_of_both_files_are_shown_up_to_a_bound() {
+        let mut source = source(&["index.html"]);
+        source.headers = Some("/*\n  X-A\n  Set-Cookie: a=b\n".to_owned());
+        source.redirects = Some("/a b\n/c /d\n/e /f 200\n".to_owned());
+        let text = SiteRules::read(&source).expect_err("refusals").to_string();
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with("error: "))
+            .collect();
+        for (line, place) in lines.iter().zip([
+            "_headers, line 2: ",
+            "_headers, line 3: ",
+            "_redirects, line 1: ",
+            "_redirects, line 3: ",
+        ]) {
+            assert!(line.starts_with(&format!("error: {place}")), "{text}");
+        }
+        assert_eq!(lines.len(), 4, "{text}");
+        assert_eq!(text.matches("\nhelp: ").count(), 4, "{text}");
+        source.headers = None;
+        source.redirects = Some("/a b\n".repeat(30));
+        let text = SiteRules::read(&source).expect_err("refusals").to_string();
+        assert_eq!(text.matches("error: ").count(), 20, "{text}");
+        assert!(text.ends_with("\n\nand further mistakes"), "{text}");
+        // Each circle is told once.
+        source.redirects = Some("/a /b\n/b /a\n/c /a\n/d /e\n/e /d\n".to_owned());
+        let text = SiteRules::read(&source).expect_err("refusals").to_string();
+        assert_eq!(text.matches("lead in a circle").count(), 2, "{text}");
     }
 
     #[test]

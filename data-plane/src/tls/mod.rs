@@ -142,6 +142,8 @@ pub struct PairSummary {
     pub certificate: Option<PathBuf>,
     /// True while the self-signed certificate takes the place of a missing certificate.
     pub awaits_certificate: bool,
+    /// Server names of the pair that the operator's certificate does not cover.
+    pub missing_names: Vec<String>,
     /// Last second of validity, Unix time.
     pub not_after: u64,
     /// True if clients must have a certificate.
@@ -202,6 +204,8 @@ struct PairEntry {
     spec: PairSpec,
     identity: SiteIdentity,
     pair: Arc<CertificatePair>,
+    /// Names of the specification that a certificate of the operator does not cover.
+    missing_names: Vec<String>,
     /// Configuration that demands a client certificate, or None if the pair doesn't.
     demanding: Option<Arc<ServerConfig>>,
 }
@@ -225,7 +229,7 @@ impl Tls {
         let mut loaded = HashMap::new();
         let mut entries = Vec::with_capacity(pairs.len());
         for (index, spec) in pairs.iter().enumerate() {
-            let entry = add_names(&mut names, spec, index)
+            let mut entry = add_names(&mut names, spec, index)
                 .and_then(|()| load(spec, self_signed, previous, &mut loaded, &mut warnings))
                 .and_then(|pair| builder.entry(spec, pair))
                 .map_err(|error| error.of_pair(index))?;
@@ -235,6 +239,7 @@ impl Tls {
                 } else {
                     &spec.names[..]
                 };
+                entry.missing_names = entry.pair.missing(names);
                 for what in entry.pair.warnings(names, now) {
                     let warning = format!("{}: {what}", file.display());
                     // Sites may share a certificate, and each warning is shown once.
@@ -352,6 +357,7 @@ impl Tls {
             names: entry.spec.names.clone(),
             certificate: entry.spec.certificate.clone(),
             awaits_certificate: entry.spec.certificate.is_some() && self.uses_self_signed(entry),
+            missing_names: entry.missing_names.clone(),
             not_after: entry.pair.not_after,
             client_certificate: entry.demanding.is_some(),
         };
@@ -541,6 +547,7 @@ impl<'a> RustlsConfigBuilder<'a> {
             identity: SiteIdentity::new(pair, demand),
             spec: spec.clone(),
             pair: certificate,
+            missing_names: Vec::new(),
             demanding,
         })
     }

@@ -834,6 +834,7 @@ fn warnings_and_summary_describe_all_pairs() {
     }
     let summary = &at(from).summary()[0];
     assert_eq!(summary.names, spec.names);
+    assert_eq!(summary.missing_names, ["www.a.test"]);
     assert_eq!(summary.not_after, until);
     assert_eq!(summary.days_left(from), 90);
     assert_eq!(summary.days_left(until + 1), -1);

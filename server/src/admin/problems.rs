@@ -5,7 +5,7 @@ use crate::admin::limits::{
     MANAGER_USE_WARNING_PERCENT,
 };
 use crate::admin::metrics::Metrics;
-use crate::admin::status::{CertificateStatus, Status};
+use crate::admin::status::{CertificateStatus, ReleaseStatus, Status};
 use balancer::{BalancerReport, MemberReport, MemberState};
 use base::machine::{MachineFacts, RASPBERRY_CONDITIONS};
 use data_plane::limits::MANAGER_CERTIFICATE_DAYS_MIN;
@@ -38,6 +38,7 @@ pub(crate) fn problems(metrics: &Metrics<'_>) -> Vec<Problem> {
     let mut found = Vec::new();
     for certificate in &status.certificates {
         found.extend(of_certificate(certificate));
+        found.extend(of_missing_names(certificate));
     }
     for balancer in metrics.balancers {
         of_balancer(balancer, &mut found);
@@ -80,6 +81,32 @@ fn of_certificate(certificate: &CertificateStatus) -> Option<Problem> {
     })
 }
 
+/// Returns the fault of a certificate that lacks names of its site: browsers refuse the names.
+fn of_missing_names(certificate: &CertificateStatus) -> Option<Problem> {
+    let missing = certificate.missing_names.join(", ");
+    (!missing.is_empty()).then(|| {
+        Problem::Error(format!(
+            "the certificate of {} does not name {missing}, so browsers refuse the site there",
+            certificate.names.join(", ")
+        ))
+    })
+}
+
+/// Returns the problem of a site that answers 503 for lack of a release. A refused release has a reason of its own.
+fn of_release(release: &ReleaseStatus) -> Option<Problem> {
+    let site = &release.site;
+    match &release.release {
+        _ if release.refusal.is_some() => None,
+        None => Some(Problem::Error(format!(
+            "{site} has no release, so the site answers 503: publish one with `anthill publish`"
+        ))),
+        Some(_) if release.is_withdrawn => Some(Problem::Warning(format!(
+            "the release of {site} is withdrawn, so the site answers 503 until the next publication"
+        ))),
+        Some(_) => None,
+    }
+}
+
 fn of_balancer(balancer: &BalancerReport, found: &mut Vec<Problem>) {
     if balancer.are_checks_doubted {
         let text = format!(
@@ -116,6 +143,7 @@ fn of_status(status: &Status, found: &mut Vec<Problem>) {
             found.push(Problem::Warning(text));
         }
     }
+    found.extend(status.releases.iter().filter_map(of_release));
     for (name, reason) in &status.unmanaged_names {
         let text = format!("{name} gets no certificate: {reason}");
         found.push(Problem::Warning(text));
@@ -177,9 +205,47 @@ mod tests {
             days_left,
             not_after: 0,
             is_self_signed: false,
+            missing_names: Vec::new(),
             awaits_certificate: false,
             renewal: None,
         }
+    }
+
+    #[test]
+    fn a_site_without_a_release_and_a_name_without_a_certificate_are_errors() {
+        let text = |problem: Option<Problem>| match problem {
+            Some(Problem::Error(text)) => format!("error: {text}"),
+            Some(Problem::Warning(text)) => format!("warning: {text}"),
+            None => String::new(),
+        };
+        let mut release = ReleaseStatus {
+            site: "www".to_owned(),
+            release: None,
+            is_withdrawn: false,
+            since: 60,
+            refusal: None,
+        };
+        assert_eq!(
+            text(of_release(&release)),
+            "error: www has no release, so the site answers 503: publish one with `anthill publish`"
+        );
+        release.refusal = Some("the pointer is wrong".to_owned());
+        assert_eq!(of_release(&release), None, "the refusal is told already");
+        release.refusal = None;
+        release.release = Some(("ab".repeat(32), 7));
+        assert_eq!(of_release(&release), None);
+        release.is_withdrawn = true;
+        assert_eq!(
+            text(of_release(&release)),
+            "warning: the release of www is withdrawn, so the site answers 503 until the next publication"
+        );
+        let mut certificate = certificate(90);
+        assert_eq!(of_missing_names(&certificate), None);
+        certificate.missing_names = vec!["www.a.org".to_owned()];
+        assert_eq!(
+            text(of_missing_names(&certificate)),
+            "error: the certificate of a.org does not name www.a.org, so browsers refuse the site there"
+        );
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub struct Status {
 pub struct CertificateStatus {
     /// Names of the site.
     pub names: Vec<String>,
+    /// Names of the site that the operator's certificate does not cover.
+    pub missing_names: Vec<String>,
     /// Whole days until the certificate expires; negative after the end.
     pub days_left: i64,
     /// Unix time of the end of the certificate, seconds.
@@ -453,6 +455,7 @@ pub(crate) mod tests {
     pub(crate) fn example() -> Status {
         let certificate = CertificateStatus {
             names: vec!["a.org".into(), "b.org".into()],
+            missing_names: Vec::new(),
             days_left: 42,
             not_after: 3_636_000,
             is_self_signed: false,
@@ -525,6 +528,7 @@ pub(crate) mod tests {
                 },
                 CertificateStatus {
                     renewal: None,
+                    missing_names: vec!["b.org".into()],
                     ..certificate
                 },
             ],

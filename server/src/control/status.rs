@@ -161,5 +161,6 @@ fn certificate(pair: PairSummary, report: &AcmeReport, now: u64) -> CertificateS
             failure: site.failure.clone(),
         }),
         names: pair.names,
+        missing_names: pair.missing_names,
     }
 }

@@ -27,6 +27,7 @@ fn status() -> Status {
             days_left: 42,
             not_after: 4_000_000_000,
             is_self_signed: false,
+            missing_names: Vec::new(),
             awaits_certificate: false,
             renewal: Some(RenewalStatus {
                 next: 1,
