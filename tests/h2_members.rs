@@ -104,6 +104,25 @@ fn trailers_of_nghttpd_reach_the_client() {
 }
 
 #[test]
+fn a_head_of_unknown_length_has_no_length() {
+    let member = H2Member::start(|request| {
+        let length = ("content-length", "7");
+        let fields = [(":status", "200"), ("content-type", "text/html"), length];
+        let told = if request.path() == "/long" { 3 } else { 2 };
+        keep(Frames::default().head(LAST, request.stream, &fields[..told]))
+    });
+    let server = proxy(&member, "");
+    let (mut wire, mut h2) = (Wire::plain(&server), H2::open(&server, Over::Tls));
+    for (path, length) in [("/", None), ("/long", Some("7"))] {
+        let head = wire.ask("HEAD", path, "");
+        assert_eq!((head.status, head.field("content-length")), (200, length));
+        let id = h2.ask("HEAD", path, &[], true);
+        let head = h2.response(id);
+        assert_eq!((head.status, head.field("content-length")), (200, length));
+    }
+}
+
+#[test]
 fn a_response_may_come_before_the_end_of_the_request() {
     let member = nghttpd(free_port(), pages(), &["--no-tls", "--early-response"]);
     let server = Server::start(&config(&member.url(), ""));

@@ -8,8 +8,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 
+use crate::support::h2::H2;
 use crate::support::member::{Answer, Member, Received, ok};
-use crate::support::wire::Wire;
+use crate::support::wire::{Over, Wire};
 use crate::support::{Server, server_table, site_table};
 
 /// Starts a server with a route `/` to the member, with further keys in the route's `proxy` table.
@@ -221,6 +222,69 @@ fn responses_without_content_keep_their_meaning() {
     assert_eq!(wire.get("/empty", "").text(), "");
     assert_eq!(wire.get("/chunked", "").text(), "abc");
     assert_eq!(member.connections(), 1);
+}
+
+#[test]
+fn a_head_of_unknown_length_has_no_length() {
+    let answer = |request: &Received| {
+        let is_head = request.line().starts_with("HEAD ");
+        let text = if is_head { "" } else { "3\r\nabc\r\n0\r\n\r\n" };
+        let kind = "Content-Type: text/html\r\n";
+        let chunked = format!("HTTP/1.1 200 OK\r\n{kind}Transfer-Encoding: chunked\r\n\r\n{text}");
+        match request.line().split(' ').nth(1) {
+            Some("/close") => {
+                let closing = format!("HTTP/1.1 200 OK\r\n{kind}Connection: close\r\n\r\n");
+                Answer::Close(closing.into_bytes())
+            }
+            Some("/empty") => {
+                Answer::Keep(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec())
+            }
+            _ => Answer::Keep(chunked.into_bytes()),
+        }
+    };
+    let member = Member::start(answer);
+    let server = proxy(&member, "");
+    let (mut wire, mut h2) = (Wire::plain(&server), H2::open(&server, Over::Tls));
+    let coding = [("accept-encoding", "gzip")];
+    for (path, length) in [("/chunked", None), ("/close", None), ("/empty", Some("0"))] {
+        for fields in [&[][..], &coding] {
+            let lines = fields
+                .iter()
+                .map(|(name, value)| format!("{name}: {value}\r\n"));
+            let head = wire.ask("HEAD", path, &lines.collect::<String>());
+            assert_eq!(
+                (head.status, head.field("content-length")),
+                (200, length),
+                "{path}"
+            );
+            assert!(!head.closes(), "{path}");
+            let id = h2.ask("HEAD", path, fields, true);
+            let head = h2.response(id);
+            assert_eq!(
+                (head.status, head.field("content-length")),
+                (200, length),
+                "{path}"
+            );
+            #[cfg(feature = "http3")]
+            {
+                let told = crate::h3::run_scenario(&server, &["ask", &format!("HEAD {path}")]);
+                let has_length = told.contains("\"content-length\"");
+                assert_eq!(has_length, length.is_some(), "{path}: {told}");
+            }
+        }
+    }
+    // The connection serves further requests.
+    assert_eq!(wire.get("/chunked", "").text(), "abc");
+    let old = "Connection: keep-alive\r\n\r\n";
+    wire.send(format!(
+        "HEAD /chunked HTTP/1.0\r\nHost: localhost\r\n{old}"
+    ));
+    let head = wire.response("HEAD");
+    assert_eq!(
+        (head.field("content-length"), head.field("connection")),
+        (None, Some("keep-alive"))
+    );
+    assert_eq!(wire.get("/chunked", "").text(), "abc");
 }
 
 #[test]

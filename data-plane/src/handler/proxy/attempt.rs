@@ -350,7 +350,7 @@ impl Attempt {
             self.pool.put_idle(conn, Instant::now());
         }
         let body = match (head.body, head.content_length) {
-            (ResponseLength::None, Some(length)) if call.request.method == Method::Head => {
+            (ResponseLength::None, length) if call.request.method == Method::Head => {
                 announced(length)
             }
             _ if length == 0 => ResponseBody::Empty,

@@ -182,21 +182,22 @@ impl H2Attempt {
         let mut fields = call.fields(head, &self.pool.authority)?;
         let member = call.report_answer(head.status, &mut fields, &self.times);
         let status = StatusLine::new(head.status, head.reason);
-        let is_bodiless = call.request.method == Method::Head || head.status == Status(304);
-        let body = match (stream.take_whole(), head.content_length) {
-            (Some(content), length) => {
+        let body = match stream.take_whole() {
+            Some(content) => {
                 if let Some(mut lease) = call.lease.take() {
                     lease.record_content();
                     lease.add_sent(stream.sent_bytes());
                     lease.add_received(stream.received_bytes());
                 }
-                match length.filter(|_| is_bodiless && call.request.method == Method::Head) {
-                    Some(length) => announced(length),
-                    None if content.is_empty() => ResponseBody::Empty,
-                    None => ResponseBody::Whole(content),
+                if call.request.method == Method::Head {
+                    announced(head.content_length)
+                } else if content.is_empty() {
+                    ResponseBody::Empty
+                } else {
+                    ResponseBody::Whole(content)
                 }
             }
-            (None, _) => {
+            None => {
                 let is_event_stream = place::begin_stream(call.lease.as_mut(), head)?;
                 let body = self.stream(call, head, (stream, upload), is_event_stream);
                 return Ok(with_member(Response::new(status, fields, body), member));

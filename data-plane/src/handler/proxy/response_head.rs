@@ -220,12 +220,13 @@ impl HeadReader<'_> {
     }
 }
 
-/// Returns the body of a response to HEAD with the length of the content of a GET (RFC 9110 §9.3.2).
-pub(super) fn announced(length: u64) -> ResponseBody {
+/// Returns the body of a response to HEAD with the length of the content of a GET. A member may leave the length out
+/// (RFC 9110 §9.3.2), and then the client gets none: 0 would be the length of an empty content (§8.6).
+pub(super) fn announced(length: Option<u64>) -> ResponseBody {
     let (writer, reader) = pipe(0);
     writer.finish();
     ResponseBody::Stream {
-        length: Some(length),
+        length,
         reader,
         work: Box::pin(std::future::ready(())),
     }

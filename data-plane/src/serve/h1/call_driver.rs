@@ -535,17 +535,17 @@ impl H1CallDriver<'_> {
         }
         self.status = *response.status;
         let mut after = self.after(&response);
+        let bodiless = self.is_bodiless(&response);
         let framing = match content_length(&response.body) {
             Some(length) => ResponseFraming::Length(length),
             None if self.call.version == Version::Http11 => ResponseFraming::Chunked,
             None => ResponseFraming::Close,
         };
-        if framing == ResponseFraming::Close && after == AfterResponse::Keep {
+        if framing == ResponseFraming::Close && after == AfterResponse::Keep && !bodiless {
             after = AfterResponse::Close;
         }
         self.after = after;
         self.write_head(&response, Some(framing), after);
-        let bodiless = self.is_bodiless(&response);
         self.download = match response.body {
             _ if bodiless => H1Download::Last,
             ResponseBody::Empty => H1Download::Last,
