@@ -11,6 +11,9 @@ use crate::lifecycle::is_root;
 const PRELUDE: &str = r#"
 mount -t proc proc /proc
 chmod 755 /run /srv /var/lib
+# The files of the test move, so that /tmp has no folder for sockets of the machine.
+mkdir /srv/m; mount --rbind "$M" /srv/m; M=/srv/m; export PATH="$M/bin:$PATH"
+cd /; mount -t tmpfs -o mode=1777 tmpfs /tmp
 for name in a b; do
     mkdir -p /srv/$name/public; echo "$name" > /srv/$name/public/index.html
     {
@@ -260,9 +263,6 @@ fn root_never_speaks_to_the_socket_of_another_user() {
         return;
     }
     run(r#"
-        # The files of the test move away from /tmp, which gets lost.
-        mkdir /srv/m; mount --rbind "$M" /srv/m; M=/srv/m; export PATH="$M/bin:$PATH"
-        cd /; mount -t tmpfs -o mode=1777 tmpfs /tmp
         mkdir /srv/bob; chown 4242 /srv/bob
         # A program of the other user with the name of the server, which claims to serve root's configuration.
         cp "$(readlink -f "$(command -v python3)")" /srv/bob/anthill
