@@ -11,6 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::programs;
 use crate::support::wire::{BOTH, Wire, wait_until};
 use crate::support::{
     EndOnDrop, Folder, Server, eventually, run, server_table, site_table, tool,
@@ -76,9 +77,7 @@ impl Backend {
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        // SIGTERM lets the backend end its own children.
-        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
-        let _ = self.0.wait();
+        programs::end(&mut self.0);
     }
 }
 

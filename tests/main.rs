@@ -120,6 +120,7 @@ mod root;
 mod secrets;
 mod shares;
 mod site;
+mod sites_by_port;
 mod slow_readers;
 mod status;
 mod support;

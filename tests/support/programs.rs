@@ -171,21 +171,27 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+        end(&mut self.child);
+    }
+}
+
+/// Ends a program with its children. A program that misses SIGTERM, for example while it starts, is killed.
+pub fn end(child: &mut Child) {
+    if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
+        return;
+    }
+    // A master process ends its children on SIGTERM, and a stopped process only reads SIGKILL.
+    let pid = child.id().to_string();
+    let _ = Command::new("kill").arg("-CONT").arg(&pid).status();
+    let _ = Command::new("kill").arg("-TERM").arg(&pid).status();
+    for _ in 0..100 {
+        if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
             return;
         }
-        // A master process ends its children on SIGTERM, and a stopped process only reads SIGKILL.
-        let pid = self.child.id().to_string();
-        let _ = Command::new("kill").arg("-CONT").arg(&pid).status();
-        let _ = Command::new("kill").arg("-TERM").arg(&pid).status();
-        for _ in 0..100 {
-            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        self.kill();
+        std::thread::sleep(Duration::from_millis(20));
     }
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// Returns a port that is free now.

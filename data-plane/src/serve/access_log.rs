@@ -342,11 +342,13 @@ impl OwnedAccessLogEntry {
     }
 }
 
-/// Returns the port of the server for the log: the port of URLs with `https`, or the default port of `http`.
+/// Returns the port of the server for the log: the port in `listen` of the site, the port of URLs with `https`, or the
+/// default port of `http`.
 fn port(world: &World, client: ClientInfo) -> u16 {
-    match client.tls {
-        Some(_) => world.https_port.unwrap_or(443),
-        None => 80,
+    match (client.audience.own_listener(), client.tls) {
+        (Some(listener), _) => listener.port(),
+        (None, Some(_)) => world.https_port.unwrap_or(443),
+        (None, None) => 80,
     }
 }
 
@@ -354,7 +356,7 @@ fn port(world: &World, client: ClientInfo) -> u16 {
 /// the secret of a login.
 fn loggable(first: &[u8], audience: Audience) -> Cow<'_, [u8]> {
     let query = match audience {
-        Audience::Public => None,
+        Audience::Public | Audience::Own(_) => None,
         Audience::Manager => first.iter().position(|byte| *byte == b'?'),
     };
     let Some(query) = query else {

@@ -25,6 +25,8 @@ pub(super) struct Connection {
     /// Row of the connection in the worker's table.
     pub(super) slot: usize,
     pub(super) peer: IpAddr,
+    /// Audience of the listener that accepted the connection.
+    audience: Audience,
     /// Place of the connection at the manager's listener; None for a connection of another listener.
     place: Option<Rc<()>>,
     /// Received bytes that are not processed yet.
@@ -70,6 +72,7 @@ impl Connection {
             context,
             slot,
             peer,
+            audience: listener.audience,
             place: is_manager.then(|| Rc::clone(&listener.places)),
             rest: Vec::new(),
             identity: None,
@@ -87,10 +90,7 @@ impl Connection {
     /// Returns the audience of the listener that accepted the connection.
     #[inline]
     pub(super) fn audience(&self) -> Audience {
-        match self.place {
-            None => Audience::Public,
-            Some(_) => Audience::Manager,
-        }
+        self.audience
     }
 
     /// Returns true if the connection uses TLS.

@@ -76,7 +76,7 @@ pub(super) fn dispatch<'w>(
     if context.audience == Audience::Manager {
         return Dispatched::unguarded(None, of_manager(world, head));
     }
-    let Some(host) = world.hosts.find(head.host) else {
+    let Some(host) = world.hosts.find(context.audience.own_listener(), head.host) else {
         return Dispatched::unguarded(
             None,
             Step::refuse(match context.identity {
@@ -198,7 +198,7 @@ pub(super) fn admit(
     context: &DispatchContext,
     path: &[u8],
 ) -> (Result<Admission, Step>, bool) {
-    let Some(host) = world.hosts.find(head.host) else {
+    let Some(host) = world.hosts.find(context.audience.own_listener(), head.host) else {
         return (Err(Step::refuse(Reject::HOST_UNKNOWN)), true);
     };
     let mut gate = AccessGate::new(world, host, context, head);

@@ -2,15 +2,29 @@
 
 use crate::handler::Endpoints;
 use crate::tls::ConnectionIdentity;
+use crate::world::own_listener::OwnListener;
 use std::net::IpAddr;
 
 /// Content that a listener serves.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Audience {
-    /// The sites.
+    /// The sites without `listen`.
     Public,
+    /// The sites that name the listener in `listen`.
+    Own(OwnListener),
     /// The manager, and nothing else.
     Manager,
+}
+
+impl Audience {
+    /// Returns the listener of sites with `listen`.
+    #[inline]
+    pub(crate) fn own_listener(self) -> Option<OwnListener> {
+        match self {
+            Audience::Own(listener) => Some(listener),
+            Audience::Public | Audience::Manager => None,
+        }
+    }
 }
 
 /// Fields of every response of the manager, which keep the content from pages of other sites and from caches. With the

@@ -59,7 +59,7 @@ pub(super) fn log_file(context: &WorkerContext, host: &Host, path: &[u8], reject
     };
     let now_ms = context.clock.millis();
     lines(context).log(event, now_ms, &|| {
-        let site = host.names.first().map_or("*", String::as_str);
+        let site = &host.name;
         let end = path.len().min(PATH_BYTES_MAX);
         let shown = String::from_utf8_lossy(&path[..end]);
         let (target, rest) = match host.policy(path).target(path) {

@@ -63,7 +63,9 @@ impl Sessions {
         let context = &self.context;
         let peer = peer.ip().to_canonical();
         let world = context.world();
-        let tls = match (&world.tls, secure) {
+        let offered = world.tls_at(listener.audience.own_listener());
+        let offered = offered.filter(|_| secure).cloned();
+        let tls = match (&offered, secure) {
             (Some(tls), true) => match tls.accept() {
                 Ok(handshake) => Some(handshake),
                 Err(error) => return log::error!("TLS: {error}"),
@@ -89,7 +91,6 @@ impl Sessions {
         context.open(row, socket.clone(), entered, phase);
         let stream = MaybeTlsStream::new(socket, tls);
         let connection = Connection::new(stream, context.clone(), row, peer, listener);
-        let offered = world.tls.clone().filter(|_| secure);
         // Most clients send a request right after connecting.
         self.run_guarded(Box::new(H1Session::new(connection, offered)));
     }

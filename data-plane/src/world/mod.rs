@@ -8,6 +8,7 @@ pub mod allow_list;
 pub mod log_skip;
 pub mod cors;
 pub mod method_set;
+pub mod own_listener;
 pub(crate) mod path_policy;
 pub mod preview;
 pub mod query_pattern;
@@ -30,6 +31,7 @@ use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, 
 use crate::world::allow_list::AllowList;
 use crate::world::log_skip::{SkipRule, StatusSet};
 use crate::world::method_set::MethodSet;
+use crate::world::own_listener::OwnListener;
 use crate::world::preview::{PreviewState, Previews};
 use crate::world::query_pattern::QueryPattern;
 use base::clock::monotonic_ms;
@@ -57,8 +59,10 @@ pub struct World {
     pub guards: u64,
     /// Limits set by the operator.
     pub limits: Limits,
-    /// All certificates; `None` when no address uses TLS.
+    /// Certificates of the sites at the addresses of `[server]`; `None` when no address uses TLS.
     pub tls: Option<Arc<Tls>>,
+    /// Certificates at each listener that serves some sites alone and uses TLS.
+    pub own_tls: Vec<(OwnListener, Arc<Tls>)>,
     /// Sites by host name.
     pub hosts: Hosts,
     /// Access log for requests without a site.
@@ -133,6 +137,22 @@ impl World {
         }
     }
 
+    /// Returns the certificates at a listener with TLS.
+    pub fn tls_at(&self, listener: Option<OwnListener>) -> Option<&Arc<Tls>> {
+        let Some(listener) = listener else {
+            return self.tls.as_ref();
+        };
+        let mut own = self.own_tls.iter();
+        own.find_map(|(it, tls)| (*it == listener).then_some(tls))
+    }
+
+    /// Returns the certificates at all listeners.
+    pub fn all_tls(&self) -> impl Iterator<Item = &Arc<Tls>> {
+        self.tls
+            .iter()
+            .chain(self.own_tls.iter().map(|(_, tls)| tls))
+    }
+
     /// Returns a site with exactly the same rules.
     pub fn site_with(&self, rules: &SiteRules) -> Option<Arc<Site>> {
         fn of_route(route: &Route) -> Option<&Arc<Site>> {
@@ -176,8 +196,13 @@ pub struct AccessLog {
 /// Site with its names, routes and policies.
 #[derive(Clone)]
 pub struct Host {
-    /// All names in lower case, the first name canonical; `*` = any name.
+    /// Name of the site in logs, counters, caches and commands: its first host name, with the address for a site with
+    /// `listen`. Each site has its own.
+    pub name: String,
+    /// All host names in lower case, the first name canonical; `*` = any name.
     pub names: Vec<String>,
+    /// Listeners at which the names hold; empty for the addresses of `[server]`.
+    pub listeners: Vec<OwnListener>,
     /// Canonical name for the redirect from other names; `None` when the site answers to any name.
     pub canonical: Option<Box<[u8]>>,
     /// Whether plain HTTP only redirects to HTTPS.
@@ -438,6 +463,20 @@ impl Route {
 }
 
 impl Host {
+    /// Returns the names by which commands may call the site.
+    pub fn called(&self) -> impl Iterator<Item = &str> {
+        // Any number of sites with `listen` have the name `*`.
+        let names = self.names.iter().map(String::as_str);
+        let names = names.filter(|name| self.listeners.is_empty() || *name != "*");
+        let own = (!self.listeners.is_empty()).then_some(self.name.as_str());
+        own.into_iter().chain(names)
+    }
+
+    /// Returns true if `name` is a name of the site.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.called().any(|own| own == name)
+    }
+
     /// Returns the policy of a path.
     #[inline]
     pub fn policy(&self, path: &[u8]) -> &PathPolicy {
@@ -533,52 +572,101 @@ impl Host {
     }
 }
 
-/// Sites by host name.
+/// Sites by listener and host name.
 #[derive(Clone, Default)]
 pub struct Hosts {
     all: Vec<Arc<Host>>,
+    /// Names at the addresses of `[server]`.
+    names: HostNames,
+    /// Names at each listener that serves some sites alone.
+    own: Vec<(OwnListener, HostNames)>,
+    /// Hosts of the previews. Their indices follow the indices of the sites.
+    previews: Vec<PreviewHosts>,
+}
+
+/// Indices of the sites by host name.
+#[derive(Clone, Default)]
+struct HostNames {
     /// Exact names in lower case, sorted.
     exact: Vec<(Box<[u8]>, usize)>,
     /// Wildcard names without their `*`, so beginning with a dot; the longest suffix first.
     suffixes: Vec<(Box<[u8]>, usize)>,
     any: Option<usize>,
-    /// Hosts of the previews. Their indices follow the indices of the sites.
-    previews: Vec<PreviewHosts>,
 }
 
 impl Hosts {
-    /// Indexes the names of the sites. The names are unique: the configuration refuses a name of two sites.
+    /// Indexes the names of the sites. The names at a listener are unique: the configuration refuses a name of two sites.
     pub fn new(all: Vec<Arc<Host>>) -> Hosts {
-        let mut hosts = Hosts {
-            all,
-            ..Hosts::default()
-        };
-        for (index, host) in hosts.all.iter().enumerate() {
-            for name in &host.names {
-                // Sorted insertion suffices for short lists, and saves the kilobytes of code of a sort.
-                match name.as_bytes() {
-                    b"*" => hosts.any = Some(index),
-                    [b'*', suffix @ ..] => add_suffix(&mut hosts.suffixes, suffix, index),
-                    name => {
-                        let place = hosts.exact.partition_point(|(it, _)| **it < *name);
-                        hosts.exact.insert(place, (name.into(), index));
-                    }
-                }
-            }
-            if let Some(previews) = &host.previews {
-                let index = hosts.all.len() + hosts.previews.len();
-                add_suffix(&mut hosts.suffixes, &previews.parent, index);
+        let mut hosts = Hosts::default();
+        for (index, host) in all.iter().enumerate() {
+            let preview = host.previews.as_ref().map(|previews| {
                 hosts.previews.push(PreviewHosts::new(host, previews));
+                (&*previews.parent, all.len() + hosts.previews.len() - 1)
+            });
+            let add = |names: &mut HostNames| {
+                for name in &host.names {
+                    names.add(name.as_bytes(), index);
+                }
+                if let Some((parent, index)) = preview {
+                    add_suffix(&mut names.suffixes, parent, index);
+                }
+            };
+            if host.listeners.is_empty() {
+                add(&mut hosts.names);
+            }
+            for listener in &host.listeners {
+                let place = hosts.own.iter().position(|(it, _)| it == listener);
+                let place = place.unwrap_or_else(|| {
+                    hosts.own.push((*listener, HostNames::default()));
+                    hosts.own.len() - 1
+                });
+                add(&mut hosts.own[place].1);
             }
         }
+        hosts.all = all;
         hosts
     }
 
-    /// Returns the site for a host name without port. Case does not matter, and a trailing dot is ignored.
-    pub(crate) fn find(&self, name: &[u8]) -> Option<&Arc<Host>> {
+    /// Returns the site for a host name without port, at a listener; None stands for the addresses of `[server]`. Case does
+    /// not matter, and a trailing dot is ignored.
+    pub(crate) fn find(&self, listener: Option<OwnListener>, name: &[u8]) -> Option<&Arc<Host>> {
+        let names = match listener {
+            None => &self.names,
+            Some(listener) => &self.own.iter().find(|(it, _)| *it == listener)?.1,
+        };
+        let index = names.find(name)?;
+        match self.all.get(index) {
+            Some(host) => Some(host),
+            None => {
+                let name = name.strip_suffix(b".").unwrap_or(name);
+                Some(self.previews[index - self.all.len()].find(name))
+            }
+        }
+    }
+
+    /// Returns every site in the order of the configuration, without the previews.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Host>> {
+        self.all.iter()
+    }
+}
+
+impl HostNames {
+    fn add(&mut self, name: &[u8], index: usize) {
+        // Sorted insertion suffices for short lists, and saves the kilobytes of code of a sort.
+        match name {
+            b"*" => self.any = Some(index),
+            [b'*', suffix @ ..] => add_suffix(&mut self.suffixes, suffix, index),
+            name => {
+                let place = self.exact.partition_point(|(it, _)| **it < *name);
+                self.exact.insert(place, (name.into(), index));
+            }
+        }
+    }
+
+    fn find(&self, name: &[u8]) -> Option<usize> {
         // Fast path for the common set-up on a small machine: one site for any name.
         if self.exact.is_empty() && self.suffixes.is_empty() {
-            return self.any.map(|index| &self.all[index]);
+            return self.any;
         }
         let name = name.strip_suffix(b".").unwrap_or(name);
         let mut lower = [0; 255];
@@ -590,11 +678,7 @@ impl Hosts {
             }
             None => None,
         };
-        let index = index.or(self.any)?;
-        match self.all.get(index) {
-            Some(host) => Some(host),
-            None => Some(self.previews[index - self.all.len()].find(name)),
-        }
+        index.or(self.any)
     }
 
     fn find_lower(&self, name: &[u8]) -> Option<usize> {
@@ -612,11 +696,6 @@ impl Hosts {
                     .is_some_and(|label| !label.is_empty() && !label.contains(&b'.'))
             })
             .map(|(_, index)| *index)
-    }
-
-    /// Returns every site in the order of the configuration, without the previews.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Host>> {
-        self.all.iter()
     }
 }
 

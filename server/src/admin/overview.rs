@@ -206,6 +206,7 @@ warning: datagrams of HTTP/3 lost since the start: 16
 
   https 127.0.0.1:443
   http  [::]:80
+  https [::]:8001 (site :8001, a.test:8001)
   http  127.0.0.1:8800 (manager)
 certificate for a.org, b.org: -1 days left, self-signed
 certificate for a.org, b.org: 42 days left, renewal at 1970-01-02 00:00 UTC

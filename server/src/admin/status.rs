@@ -25,10 +25,10 @@ pub struct Status {
     pub configuration: String,
     /// Worker threads.
     pub workers: usize,
-    /// Bound addresses of the sites; true for HTTPS.
-    pub listening: Vec<(SocketAddr, bool)>,
-    /// Bound addresses of the manager; true for HTTPS.
-    pub manager: Vec<(SocketAddr, bool)>,
+    /// Bound addresses of the sites.
+    pub listening: Vec<StatusAddress>,
+    /// Bound addresses of the manager.
+    pub manager: Vec<StatusAddress>,
     /// Open connections.
     pub connections: u64,
     /// Counters of the workers by name.
@@ -143,6 +143,28 @@ pub struct ReleaseStatus {
     pub refusal: Option<String>,
 }
 
+/// Bound address of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusAddress {
+    /// The address.
+    pub address: SocketAddr,
+    /// True for HTTPS.
+    pub is_secure: bool,
+    /// Names of the sites with the address in `listen`; empty for an address of `[server]`.
+    pub sites: Vec<String>,
+}
+
+impl StatusAddress {
+    /// Makes an address of `[server]` or of the manager.
+    pub fn new(address: SocketAddr, is_secure: bool) -> StatusAddress {
+        StatusAddress {
+            address,
+            is_secure,
+            sites: Vec::new(),
+        }
+    }
+}
+
 impl Status {
     /// Returns a counter of the workers by its name; 0 for an unknown name.
     pub(crate) fn counter(&self, name: &str) -> u64 {
@@ -174,9 +196,13 @@ impl Status {
     /// Appends the addresses, the certificates, the deployments and the releases as lines for a terminal.
     pub(super) fn write_parts(&self, out: &mut String) {
         for (addresses, audience) in [(&self.listening, ""), (&self.manager, " (manager)")] {
-            for (address, secure) in addresses {
-                let scheme = if *secure { "https" } else { "http " };
-                let _ = writeln!(out, "  {scheme} {address}{audience}");
+            for address in addresses {
+                let scheme = if address.is_secure { "https" } else { "http " };
+                let _ = write!(out, "  {scheme} {}{audience}", address.address);
+                if !address.sites.is_empty() {
+                    let _ = write!(out, " (site {})", address.sites.join(", "));
+                }
+                out.push('\n');
             }
         }
         // The certificates that end first come first.
@@ -245,10 +271,19 @@ impl Status {
             quoted(&self.configuration),
             self.workers,
         );
-        let addresses = |list: &[(SocketAddr, bool)]| {
-            joined(list.iter().map(|(address, secure)| {
-                let address = quoted(&address.to_string());
-                format!("{{\"address\":{address},\"tls\":{secure}}}")
+        let addresses = |list: &[StatusAddress]| {
+            joined(list.iter().map(|listener| {
+                let address = quoted(&listener.address.to_string());
+                let sites = listener.sites.iter();
+                let sites = if listener.sites.is_empty() {
+                    String::new()
+                } else {
+                    format!(",\"sites\":[{}]", joined(sites.map(|site| quoted(site))))
+                };
+                format!(
+                    "{{\"address\":{address},\"tls\":{}{sites}}}",
+                    listener.is_secure
+                )
             }))
         };
         let _ = write!(
@@ -487,10 +522,14 @@ pub(crate) mod tests {
             configuration: "anthill.toml".into(),
             workers: 2,
             listening: vec![
-                ("127.0.0.1:443".parse().unwrap(), true),
-                ("[::]:80".parse().unwrap(), false),
+                StatusAddress::new("127.0.0.1:443".parse().unwrap(), true),
+                StatusAddress::new("[::]:80".parse().unwrap(), false),
+                StatusAddress {
+                    sites: vec![":8001".to_owned(), "a.test:8001".to_owned()],
+                    ..StatusAddress::new("[::]:8001".parse().unwrap(), true)
+                },
             ],
-            manager: vec![("127.0.0.1:8800".parse().unwrap(), false)],
+            manager: vec![StatusAddress::new("127.0.0.1:8800".parse().unwrap(), false)],
             connections: 5,
             counters: vec![("requests", 6), ("bytes_sent", 7)],
             content_bytes: 8,
@@ -582,7 +621,8 @@ pub(crate) mod tests {
             r#"{"version":"1.2.3","pid":17,"up_seconds":93784,"generation":3,"#,
             r#""configuration":"anthill.toml","workers":2,"#,
             r#""listening":[{"address":"127.0.0.1:443","tls":true},"#,
-            r#"{"address":"[::]:80","tls":false}],"#,
+            r#"{"address":"[::]:80","tls":false},"#,
+            r#"{"address":"[::]:8001","tls":true,"sites":[":8001","a.test:8001"]}],"#,
             r#""manager":[{"address":"127.0.0.1:8800","tls":false}],"#,
             r#""connections":5,"counters":{"requests":6,"bytes_sent":7},"#,
             r#""content_bytes":8,"content_bytes_max":9,"log_lines_lost":15,"datagrams_lost":16,"#,

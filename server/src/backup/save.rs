@@ -139,7 +139,7 @@ fn write(
         let help = format!("name a file outside of {folder}");
         return Err(OperatorError::failure(what).help(help));
     }
-    let name = site.names.first().map_or("*", |name| name.get_ref());
+    let name = site.name.as_str();
     let mut writer = BackupWriter::create(out, server.state.get_ref())?;
     writer.metadata_entry(ABOUT, &manifest(name, now, &folders), now)?;
     for folder in &folders {

@@ -39,7 +39,7 @@ pub(super) fn guards_number(config: &Config) -> u64 {
     let mut hasher = DefaultHasher::new();
     for site in &config.sites {
         let names: Vec<_> = site.names.iter().map(|name| name.get_ref()).collect();
-        (names, guarded_paths(site)).hash(&mut hasher);
+        (&site.name, names, guarded_paths(site)).hash(&mut hasher);
     }
     hasher.finish()
 }

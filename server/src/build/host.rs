@@ -21,6 +21,7 @@ use data_plane::site::{
 };
 use data_plane::tls::{SiteIdentity, Tls};
 use data_plane::world::allow_list::AllowList;
+use data_plane::world::own_listener::OwnListener;
 use data_plane::world::preview::Previews;
 use data_plane::world::query_pattern::QueryPattern;
 use data_plane::world::users::Users;
@@ -80,11 +81,16 @@ impl HostBuilder<'_> {
             site.hsts,
             // HTTP/3 can't request client certificates, so a site with `client_ca` does not announce
             // HTTP/3.
-            self.h3_port.filter(|_| site.client_ca.is_none()),
+            // The port of HTTP/3 serves none of the sites with `listen`.
+            self.h3_port
+                .filter(|_| site.client_ca.is_none() && site.listen.is_empty()),
         );
         let request_rules = self.request_rules(&secure_fields)?;
         let host = Host {
-            canonical: canonical_name(&names),
+            name: site.name.clone(),
+            listeners: own_listeners(site),
+            // A site with `listen` answers to any name at its port.
+            canonical: canonical_name(&names).filter(|_| site.listen.is_empty()),
             http_redirects: site.http == PlainHttp::Redirect,
             hsts: site.hsts.is_some(),
             secure_fields: Arc::new(secure_fields),
@@ -112,8 +118,7 @@ impl HostBuilder<'_> {
 
     /// Returns the counters of the responses of the route with `prefix`.
     pub(super) fn route_counters(&self, prefix: &[u8]) -> Arc<RouteCounters> {
-        let name = self.site.names.first().map_or("*", |name| name.get_ref());
-        self.entries.route_counters(name, prefix)
+        self.entries.route_counters(&self.site.name, prefix)
     }
 
     /// Returns the path and the query of the last entry of `try`.
@@ -181,9 +186,9 @@ impl HostBuilder<'_> {
 
     /// Returns the counter of page views, or None for a site without counting.
     fn hits(&self) -> Option<Arc<SiteHits>> {
-        let name = self.site.names.first().map(Spanned::get_ref);
-        let name = name.filter(|_| self.site.hits)?;
-        Some(self.entries.counts(name, None))
+        self.site
+            .hits
+            .then(|| self.entries.counts(&self.site.name, None))
     }
 
     pub(super) fn users(&self, path: &Spanned<PathBuf>) -> Result<Users, OperatorError> {
@@ -322,6 +327,13 @@ pub fn release_rules(
         served: server.state.get_ref().join("served").join(name),
         support: release.support,
     }
+}
+
+/// Returns the listeners that serve a site with `listen`.
+pub(super) fn own_listeners(site: &config::SiteConfig) -> Vec<OwnListener> {
+    let addresses = site.listen.iter();
+    let addresses = addresses.map(|listener| listener.get_ref().address.address);
+    addresses.map(OwnListener::at).collect()
 }
 
 /// Returns the name to which requests for other names are redirected; `None` for a site with a wildcard.

@@ -30,7 +30,7 @@ use ledger_entries::LedgerEntries;
 use member_tls::MemberTlsClients;
 use request_rules::cors_paths;
 use std::sync::Arc;
-use tls::{challenges, tls};
+use tls::{ListenerTls, challenges};
 
 /// Builds a World without side effects: no log is opened, and the ledgers in `resources` stay as they are.
 /// Before the World is served, [`open_access_logs`] opens the logs and [`World::register`] registers the
@@ -47,11 +47,11 @@ pub fn build(
     let secrets = SecretPaths::new(config.secret_paths());
     let server_access = entries.access();
     let mut errors = Vec::new();
-    let tls = tls(config, resources, previous, now).unwrap_or_else(|error| {
+    let tls = ListenerTls::new(config, resources, previous, now).unwrap_or_else(|error| {
         errors.push(error);
-        None
+        ListenerTls::default()
     });
-    let quic = tls.as_ref().and_then(|tls| tls.quic());
+    let quic = tls.public.as_ref().and_then(|tls| tls.quic());
     let h3_port = resources.h3_port.filter(|_| quic.is_some());
     // A mistake in one site does not hide the mistakes in further sites.
     let sites = config.sites.iter().enumerate();
@@ -73,7 +73,7 @@ pub fn build(
                 |host| host.change_tracker.clone(),
             ),
         };
-        Ok(Arc::new(builder.host(&server_access, tls.as_deref())?))
+        Ok(Arc::new(builder.host(&server_access, tls.of(site))?))
     }));
     let balancers = config.balancers.iter();
     let balancers =
@@ -91,7 +91,8 @@ pub fn build(
         generation: previous.map_or(1, |world| world.generation + 1),
         guards: guards_number(config),
         limits: limits(config),
-        tls,
+        tls: tls.public,
+        own_tls: tls.own,
         hosts: Hosts::new(hosts),
         access: server_access,
         logins: resources.logins.clone(),

@@ -83,7 +83,13 @@ impl<'c> SiteRedirects<'c> {
         let server = &self.config.server;
         let listeners = server.https.iter().chain(&server.http);
         let ports = listeners.map(|listener| listener.get_ref().address.port());
-        let own_ports: Vec<u16> = ports.chain(server.public_port).chain([80, 443]).collect();
+        let own = self.site.listen.iter();
+        let own = own.map(|listener| listener.get_ref().address.address.port());
+        let own_ports: Vec<u16> = if self.site.listen.is_empty() {
+            ports.chain(server.public_port).chain([80, 443]).collect()
+        } else {
+            own.collect()
+        };
         for redirect in &self.all {
             // `*` in a path stands for any rest, and no literal part of a path contains `*`.
             if let Some(what) = endless(host, &own_ports, redirect.get_ref().from.clone()) {

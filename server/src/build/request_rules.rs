@@ -15,8 +15,7 @@ impl HostBuilder<'_> {
         &self,
         fields: &SecureFields,
     ) -> Result<RequestRules, OperatorError> {
-        let name = self.site.names.first().map(|name| name.get_ref());
-        let is_this = |host: &&Arc<Host>| host.names.first() == name;
+        let is_this = |host: &&Arc<Host>| host.name == self.site.name;
         let former = self
             .previous
             .and_then(|world| world.hosts.iter().find(is_this));

@@ -107,8 +107,7 @@ impl HostBuilder<'_> {
             config::TargetConfig::Git(git) => self.git_target(git, route, prefix)?,
             config::TargetConfig::Proxy(proxy) => self.live(self.proxy(proxy, prefix)?, route),
             config::TargetConfig::Hits(_) => {
-                let name = self.site.names.first().map_or("*", |name| name.get_ref());
-                let counts = self.entries.counts(name, Some(prefix));
+                let counts = self.entries.counts(&self.site.name, Some(prefix));
                 self.live(HitsHandler::new(counts, prefix), route)
             }
             #[cfg(feature = "test-handlers")]
@@ -388,8 +387,7 @@ impl HostBuilder<'_> {
     }
 
     fn stage(&self, route: &config::RouteConfig, rule: PageCacheRule) -> CacheLayer {
-        let site = self.site.names.first().map(|name| name.get_ref().as_str());
-        let site: Arc<str> = site.unwrap_or("*").into();
+        let site: Arc<str> = self.site.name.as_str().into();
         CacheLayer {
             cache: self.resources.cache.clone(),
             rule,

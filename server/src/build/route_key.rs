@@ -435,7 +435,7 @@ members = ["http://10.0.0.1"]
         let site = &config.sites[0];
         let is_app = |route: &&RouteConfig| route.path.get_ref().starts_with("/app");
         let route = site.routes.iter().find(is_app).expect("a route /app");
-        route_key(site.names[0].get_ref(), site, route)
+        route_key(&site.name, site, route)
     }
 
     fn with(target: &str) -> String {

@@ -26,7 +26,7 @@ pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError>
     })?;
     let config = config(typed, 1)?;
     let site = site(&config, &word(typed, 0)?)?;
-    let name = first_name(site);
+    let name = site.name.as_str();
     let state = config.server.state.get_ref();
     let (hits, closed) = hit_counts(typed, state, name)?;
     let hits = hits.filter(|text| !text.is_empty());
@@ -85,7 +85,7 @@ pub(super) fn restore(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
     let mut name = String::new();
     let restored = backup::restore(archive, now, &config.server, |theirs| {
         let site = site(&config, chosen.as_deref().unwrap_or(theirs))?;
-        name = first_name(site).to_owned();
+        name = site.name.clone();
         Ok(site)
     })?;
     let mut text = told(&restored);
@@ -237,14 +237,10 @@ fn word(typed: &ParsedArguments, nth: usize) -> Result<String, OperatorError> {
     })
 }
 
-fn first_name(site: &SiteConfig) -> &str {
-    site.names.first().map_or("*", |name| name.get_ref())
-}
-
 fn site<'c>(config: &'c Config, name: &str) -> Result<&'c SiteConfig, OperatorError> {
-    let is_it = |site: &&SiteConfig| site.names.iter().any(|own| own.get_ref() == name);
+    let is_it = |site: &&SiteConfig| site.is_called(name);
     config.sites.iter().find(is_it).ok_or_else(|| {
-        let names: Vec<&str> = config.sites.iter().map(first_name).collect();
+        let names: Vec<&str> = config.sites.iter().map(|site| site.name.as_str()).collect();
         let what = format!("there is no site `{name}` in {}", config.shown);
         OperatorError::new(what).help(format!("the sites are {}", names.join(", ")))
     })

@@ -27,9 +27,11 @@ pub(super) fn own_listener(
 pub fn listener_of(config: &Config, host: &MemberHost) -> Option<ListenAddress> {
     let manager = config.manager.iter().flat_map(|manager| &manager.listen);
     let public = config.server.https.iter().chain(&config.server.http);
-    let mut listeners = public.chain(manager);
-    let own = listeners.find(|listener| reaches(host, listener.get_ref()))?;
-    Some(*own.get_ref())
+    let listeners = public.chain(manager).map(|listener| *listener.get_ref());
+    let of_sites = config.sites.iter().flat_map(|site| &site.listen);
+    let of_sites = of_sites.map(|listener| listener.get_ref().address);
+    let mut listeners = listeners.chain(of_sites);
+    listeners.find(|listener| reaches(host, listener))
 }
 
 /// Returns true if a connection to `host` reaches the listener.
@@ -100,8 +102,7 @@ pub(super) fn shared_cookies(config: &Config) -> Vec<OperatorError> {
                 let what = format!(
                     "the balancers `{other}` and `{name}` share the cookie `{}` in {}, so their sessions \
                      end each other: write another `cookie` in `sticky` of one",
-                    sticky.cookie,
-                    site.names[0].get_ref(),
+                    sticky.cookie, site.name,
                 );
                 warnings.push(config.point(site.span.clone(), what, ""));
             }

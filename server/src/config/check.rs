@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::Metadata;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -25,6 +26,8 @@ use crate::config::log_table::LogTarget;
 use crate::config::paths::{is_given_away, reason};
 use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::script_table::{BackendAddressConfig, ScriptsConfig};
+use crate::config::server_table::ServerConfig;
+use crate::config::site_listener::SiteListener;
 use crate::config::site_table::{PlainHttp, SiteConfig};
 use crate::config::table_relations::{
     denied_all, open_methods, shadowed_redirect, skips_all, unbound_signatures, useless_login,
@@ -265,15 +268,25 @@ impl Checker<'_> {
             return Ok(());
         };
         let server = &self.config.server;
-        let name = site.names[0].get_ref();
-        let (span, what, help) = match (server.https.is_empty(), site.http) {
-            (true, _) => (
+        let name = &site.name;
+        let mut own = site.listen.iter();
+        let plain = own.find(|listener| !listener.get_ref().secure);
+        let (span, what, help) = match (site.is_served_by_https(server), site.http) {
+            (false, _) => (
                 client_ca.span(),
                 format!("{name} requires client certificates, but the server has no https address"),
                 "give `https` in [server] an address, or remove `client_ca` and protect routes \
                  with `users` or `allow`",
             ),
-            (false, PlainHttp::Serve) if !server.http.is_empty() => (
+            (true, _) if let Some(plain) = plain => (
+                plain.span(),
+                format!(
+                    "{name} requires client certificates, but `{}` serves the site without TLS",
+                    plain.get_ref()
+                ),
+                "write https:// there, or remove `client_ca`",
+            ),
+            (true, PlainHttp::Serve) if site.listen.is_empty() && !server.http.is_empty() => (
                 site.http_span.clone(),
                 format!(
                     "{name} requires client certificates, but http = \"serve\" serves the site \
@@ -779,19 +792,18 @@ impl Checker<'_> {
         }
         warnings.extend(misnamed_configuration(self.config));
         for (nth, site) in self.config.sites.iter().enumerate() {
-            if site.http == PlainHttp::Serve
-                && !self.config.server.http.is_empty()
+            if let Some((served, by)) = served_in_the_open(&self.config.server, site)
                 && let Some(route) = site
                     .routes
                     .iter()
                     .find(|it| it.user_files().next().is_some())
             {
-                let (name, path) = (site.names[0].get_ref(), route.path.get_ref());
+                let (name, path) = (&site.name, route.path.get_ref());
                 let what = format!(
-                    "{name} asks for passwords below {path}, but with http = \"serve\" the \
-                     passwords are sent unencrypted"
+                    "{name} asks for passwords below {path}, but with {by} the passwords are sent \
+                     unencrypted"
                 );
-                warnings.push(warn(site.http_span.clone(), what));
+                warnings.push(warn(served, what));
             }
             let of_route = |route: &RouteConfig| {
                 let warning = self.shown_scripts(route).or_else(|| takes_all(route));
@@ -917,6 +929,20 @@ fn not_exported(deployment: &Deployment<'_>) -> Option<String> {
             mark.display()
         )
     })
+}
+
+/// Returns the setting by which a site is served over plain HTTP to other machines, with its position.
+fn served_in_the_open(server: &ServerConfig, site: &SiteConfig) -> Option<(Range<usize>, String)> {
+    if site.listen.is_empty() {
+        let is_open = site.http == PlainHttp::Serve && !server.http.is_empty();
+        return is_open.then(|| (site.http_span.clone(), "http = \"serve\"".to_owned()));
+    }
+    let is_open = |listener: &&Spanned<SiteListener>| {
+        let ip = listener.get_ref().address.address.ip();
+        !listener.get_ref().secure && !ip.to_canonical().is_loopback()
+    };
+    let listener = site.listen.iter().find(is_open)?;
+    Some((listener.span(), format!("`{}`", listener.get_ref())))
 }
 
 /// Warns of a FastCGI backend that gets every path and may run the wrong file: PHP runs `ant.jpg` as a

@@ -9,14 +9,16 @@ use toml::Spanned;
 use crate::config::check;
 use crate::config::configuration::Config;
 use crate::config::error::OperatorError;
+use crate::config::listen_addresses::share_with_sites;
 use crate::config::log_table::LogTarget;
 use crate::config::paths::{
     DefaultPaths, FILE_NAME, MACHINE_STATE, SOCKET_PATH_MAX, absolute, fits_socket, join,
     private_folder, read_text, reason, shared_folder,
 };
 use crate::config::schema::{self, Reading};
-use crate::config::server_table::{ServerConfig, keyed, shared_address};
-use crate::config::values::{ListenAddress, share_ports};
+use crate::config::server_table::{ServerConfig, keyed};
+use crate::config::site_table::SiteConfig;
+use crate::config::values::ListenAddress;
 use crate::config::variables::expanded;
 
 /// Source of a configuration, from the argument of `anthill serve`.
@@ -175,17 +177,16 @@ impl Overrides {
                 *addresses = listen(option, typed)?;
             }
         }
-        if server.https.is_empty() && server.http.is_empty() {
+        let by_sites = config.sites.iter().all(SiteConfig::has_own_listeners);
+        if server.https.is_empty() && server.http.is_empty() && !by_sites {
             return Err(OperatorError::new("there is no address to listen on")
                 .help("give --https or --http an address such as :8443"));
         }
         let manager = config.manager.iter_mut();
         let manager = manager.flat_map(|manager| keyed("manager", &mut manager.listen));
         let public = keyed("https", &mut server.https).chain(keyed("http", &mut server.http));
-        let mut addresses: Vec<_> = public.chain(manager).collect();
-        if let Err((earlier, later)) = share_ports(&mut addresses) {
-            let [this, other] = [later, earlier].map(|nth| &addresses[nth]);
-            let what = shared_address((this.0, this.1.get_ref()), (other.0, other.1.get_ref()));
+        let addresses = public.chain(manager).collect();
+        if let Err(what) = share_with_sites(addresses, &mut config.sites) {
             return Err(OperatorError::new(what)
                 .help("change a port with --https or --http (`off` for none)"));
         }

@@ -74,7 +74,10 @@ impl Config {
     /// Returns true if any address of the server speaks TLS.
     pub(crate) fn uses_tls(&self) -> bool {
         let manager = self.manager.as_ref();
-        !self.server.https.is_empty() || manager.is_some_and(ManagerConfig::uses_tls)
+        let mut own = self.sites.iter().flat_map(SiteConfig::secure_addresses);
+        !self.server.https.is_empty()
+            || own.next().is_some()
+            || manager.is_some_and(ManagerConfig::uses_tls)
     }
 
     /// Returns the state file with the edits of the balancers. Another configuration with the same state

@@ -103,10 +103,9 @@ fn site_of<'s>(
     name: &Spanned<String>,
     sites: &'s [SiteConfig],
 ) -> Result<&'s SiteConfig, OperatorError> {
-    let found = sites.iter().find(|site| has_name(site, name.get_ref()));
+    let found = sites.iter().find(|site| site.is_called(name.get_ref()));
     found.ok_or_else(|| {
-        let names = || sites.iter().flat_map(|site| &site.names);
-        let names = || names().map(|name| name.get_ref().as_str());
+        let names = || sites.iter().flat_map(SiteConfig::called);
         let help = match suggest(name.get_ref(), names()) {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => format!("the sites are {}", names().collect::<Vec<_>>().join(", ")),
@@ -133,12 +132,6 @@ fn root_of<'s>(
             let help = "give the site a `root` or a `release` for the deployed content";
             source.error(name.span(), what, help)
         })
-}
-
-fn has_name(site: &SiteConfig, name: &str) -> bool {
-    site.names
-        .iter()
-        .any(|its| its.get_ref().eq_ignore_ascii_case(name))
 }
 
 fn all(sites: &[SiteConfig]) -> impl Iterator<Item = (&GitConfig, &DeployConfig)> {
@@ -206,7 +199,7 @@ impl Config {
         let mut found = Vec::new();
         for (git, deploy) in all(&self.sites) {
             let name = deploy.site.get_ref();
-            let site = self.sites.iter().find(|site| has_name(site, name));
+            let site = self.sites.iter().find(|site| site.is_called(name));
             let target = site.and_then(|site| Some((site, site.deployment_target()?)));
             if let Some((site, target)) = target {
                 found.push(Deployment {

@@ -251,7 +251,8 @@ const BALANCER: &str =
     "write [[balancer]] with `name` and `members`, and `balance` in a [[site.route]]";
 const INCLUDE: &str =
     "write include = [\"sites.d/*.toml\"] at the top of the file, above the first table";
-const LISTEN: &str = "write https = [\":443\"] or http = [\":80\"] in [server]";
+const LISTEN: &str = "write https = [\":443\"] or http = [\":80\"] in [server], or listen = [\"https://:8001\"] in a \
+     [[site]] for that site alone";
 const COMPRESSED: &str = "remove the key: text is compressed without a setting; for scripts and members, `compress` in \
      a [[site.route]] changes that";
 const COMPRESS_OF_ROUTE: &str =

@@ -52,7 +52,10 @@ impl Config {
     /// Returns the file of the managed certificate of a site; `None` for a site without a managed
     /// certificate.
     pub(crate) fn acme_file(&self, site: &SiteConfig) -> Option<PathBuf> {
-        if self.tls.acme.is_none() || site.certificate.is_some() || self.server.https.is_empty() {
+        if self.tls.acme.is_none()
+            || site.certificate.is_some()
+            || !site.is_served_by_https(&self.server)
+        {
             return None;
         }
         let first = certified(site).next()?;
@@ -111,7 +114,7 @@ pub(super) fn refuse_impossible(
     sites: &[SiteConfig],
 ) -> Result<(), OperatorError> {
     let at_acme = |what: &str, help: &str| Err(source.error(acme.span.clone(), what, help));
-    if server.https.is_empty() {
+    if !sites.iter().any(|site| site.is_served_by_https(server)) {
         return at_acme(
             "`acme` requests certificates, but the server has no https address",
             "give `https` in [server] an address, or remove `acme`",

@@ -1077,3 +1077,62 @@ fn a_file_without_the_coding_of_its_rule_is_warned_of() {
         "{warnings}"
     );
 }
+
+#[test]
+fn addresses_of_sites_are_corrected() {
+    assert_refused(
+        "",
+        &[
+            (
+                "[[site]]\nlisten = \"ftp://:21\"",
+                "a site cannot listen for `ftp`",
+                "write \"https://:21\" or \"http://:21\"",
+            ),
+            (
+                "[[site]]\nlisten = \"https://:8001/app\"",
+                "`https://:8001/app` has a path, `/app`",
+                "write \"https://:8001\"; a [[site.route]] has the path",
+            ),
+            (
+                "[[site]]\nlisten = \"https://example.org:8001\"",
+                "`example.org:8001` is not an address to listen on",
+                "write an address instead of a name: \"127.0.0.1:8001\", or \":8001\" for all addresses",
+            ),
+            (
+                "[[site]]\nlisten = []",
+                "`listen` is empty",
+                "write an address such as \"https://:8001\", or remove the key",
+            ),
+            (
+                "[[site]]\nlisten = \":8001\"\nhttp = \"serve\"",
+                "`http` has no meaning for a site with `listen`",
+                "remove `http`: the addresses in `listen` say what is served over plain HTTP",
+            ),
+            (
+                "[[site]]\nlisten = [\":8001\", \"https://:8001\"]",
+                "the site has the address `[::]:8001` twice",
+                "remove one of the two",
+            ),
+            (
+                "[[site]]\nlisten = \":8001\"\n[[site]]\nlisten = \":8001\"",
+                "two sites have the name `*` at https://:8001",
+                "the first site is in line 1; give each site its own `names`, or another port in `listen`",
+            ),
+            (
+                "[[site]]\nlisten = \":8001\"\n[[site]]\nlisten = \"http://:8001\"",
+                "the address `[::]:8001` is for HTTPS and for plain HTTP",
+                "choose another port; the other use is `https://:8001` in line 2",
+            ),
+            (
+                "[[site]]\nlisten = \":8443\"\n[[site]]\nnames = \"a.test\"",
+                "the address `[::]:8443` is used twice, in `listen` and in `https`",
+                "choose another port: the default of `https` is :8443",
+            ),
+            (
+                "[server]\nmanager = \"127.0.0.1:8001\"\n[[site]]\nlisten = \"127.0.0.1:8001\"",
+                "the address `127.0.0.1:8001` is used twice, in `listen` and in `manager`",
+                "choose another port, or remove one of the two; `manager` is in line 2",
+            ),
+        ],
+    );
+}

@@ -30,6 +30,7 @@ mod git_table;
 mod included_files;
 pub(crate) mod limits;
 mod limits_table;
+mod listen_addresses;
 mod log_table;
 mod managed_certificates;
 mod manager_table;
@@ -46,6 +47,7 @@ mod schema;
 mod script_table;
 mod secret_paths;
 mod server_table;
+mod site_listener;
 mod site_paths;
 mod site_table;
 mod source_files;
@@ -104,6 +106,7 @@ pub use script_table::{
     BackendAddressConfig, BackendConfig, CgiConfig, InterpreterConfig, ScriptsConfig,
 };
 pub use server_table::ServerConfig;
+pub use site_listener::SiteListener;
 pub use site_table::{DEFAULT_ROOT, HSTS_SECONDS, PlainHttp, SiteConfig, SymlinksConfig};
 pub use source_files::SourceFiles;
 pub use tls_table::{TlsConfig, TlsVersion};

@@ -20,13 +20,14 @@ use crate::config::deployments;
 use crate::config::error::OperatorError;
 use crate::config::included_files::{FileCollector, IncludedFiles};
 use crate::config::limits_table::LimitsTable;
+use crate::config::listen_addresses::settle_addresses;
 use crate::config::log_table::LogTable;
 use crate::config::managed_certificates;
 use crate::config::manager_table::{self, ManagerTable};
 use crate::config::paths::{self, DefaultPaths};
 use crate::config::proxy_table::{BalanceTable, ForwardKeys, ProxyTable};
 use crate::config::route_table::RouteTable;
-use crate::config::server_table::{ServerConfig, ServerTable, keyed, refuse_shared_ports, server};
+use crate::config::server_table::{ServerConfig, ServerTable, server};
 use crate::config::site_table::{SiteConfig, SiteTable, site};
 use crate::config::source_files::SourceFiles;
 use crate::config::syntax_errors::{early_table, syntax_error};
@@ -305,10 +306,9 @@ fn tables(
     let mut is_whole = || std::mem::replace(&mut counted, source.error_count()) == counted;
 
     let places = DefaultPaths::of(path.unwrap_or(folder));
-    let (mut server, short) = server(
-        opened(&mut readers[0], "server", ServerTable::SCHEMA),
-        &places,
-    )?;
+    let server_reader = opened(&mut readers[0], "server", ServerTable::SCHEMA);
+    let server_span = server_reader.span.clone();
+    let (mut server, short) = server(server_reader, &places)?;
     let mut whole = WholeTables {
         server: is_whole(),
         ..WholeTables::default()
@@ -338,10 +338,19 @@ fn tables(
         let _ = reader.finish();
     }
 
-    if let Some(manager) = manager.as_mut().filter(|_| whole.server) {
-        let public = keyed("https", &mut server.https).chain(keyed("http", &mut server.http));
-        let addresses = public.chain(keyed("manager", &mut manager.listen));
-        source.keep(refuse_shared_ports(&source, addresses.collect()));
+    let by_sites = !sites.is_empty() && sites.iter().all(SiteConfig::has_own_listeners);
+    if by_sites {
+        // The default addresses would serve nothing.
+        server.https.retain(|address| !address.span().is_empty());
+        server.http.retain(|address| !address.span().is_empty());
+    }
+    if whole.server {
+        if !by_sites && server.https.is_empty() && server.http.is_empty() {
+            let help = "give `https` or `http` an address, such as \":8443\"";
+            source.report(source.error(server_span, "there is no address to listen on", help));
+        }
+        let settled = settle_addresses(&source, &mut server, manager.as_mut(), &mut sites);
+        source.keep(settled);
     }
     if has_syntax {
         // With a mistake, the tables of a site probably have another name.

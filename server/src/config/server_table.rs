@@ -59,7 +59,7 @@ declare_table! {
 /// Settings of `[server]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Addresses for HTTPS. `https` and `http` are never both empty.
+    /// Addresses for HTTPS. `https` and `http` are both empty only if every site has its own addresses.
     pub https: Vec<Spanned<ListenAddress>>,
     /// Addresses for plain HTTP.
     pub http: Vec<Spanned<ListenAddress>>,
@@ -122,18 +122,10 @@ pub(super) fn server<'s>(
 ) -> Result<(ServerConfig, Option<ShortManager>), OperatorError> {
     let source = table.source();
     let keys = ServerTable::take(&mut table);
-    let header = table.span.clone();
     // Errors are recorded, and the caller finds them there.
     let _ = table.finish();
     let keys = keys?;
-    let (mut https, mut http) = (addresses(keys.https, 8443), addresses(keys.http, 8080));
-    if https.is_empty() && http.is_empty() {
-        let help = "give `https` or `http` an address, such as \":8443\"";
-        source.report(source.error(header, "there is no address to listen on", help));
-    }
-    let public = keyed("https", &mut https).chain(keyed("http", &mut http));
-    let shared = refuse_shared_ports(source, public.collect());
-    source.keep(shared);
+    let (https, http) = (addresses(keys.https, 8443), addresses(keys.http, 8080));
     if let Some(wanted) = keys
         .http3
         .as_ref()

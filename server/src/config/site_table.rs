@@ -1,5 +1,6 @@
 //! `[[site]]`: names, files, certificate and policies of a site.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -19,6 +20,8 @@ use crate::config::redirect_table::{self, RedirectKeys};
 use crate::config::release_table::{self, ReleaseConfig, ReleaseKeys};
 use crate::config::request_table::{self, RequestKeys};
 use crate::config::route_table::{RouteConfig, Routes, TargetConfig};
+use crate::config::server_table::ServerConfig;
+use crate::config::site_listener::SiteListener;
 use crate::config::site_paths::{FileName, TryPaths};
 use crate::config::toml_reader::{FromToml, KeyedValue, TableReader};
 use crate::config::value_types::{Seconds, SiteName};
@@ -40,6 +43,10 @@ declare_table! {
         names: SiteNames = optional("`[\"*\"]`"),
             also ["name", "domain", "domains", "host", "hosts", "hostname", "server_name", "server_names", "ServerName"],
             example "[\"www.example.org\", \"example.org\"]";
+        /// Addresses that serve the site alone, such as `"https://:8001"` or `"http://127.0.0.1:8002"`; without a scheme,
+        /// for HTTPS. See [sites by port](sites.md#sites-by-port).
+        listen: Vec<Spanned<SiteListener>> = optional("the addresses of `[server]`"), also ["port", "bind", "Listen"],
+            example "[\"https://:8001\"]";
         /// Served folder.
         root: PathBuf = optional("`\"public\"`"),
             also ["document_root", "DocumentRoot", "webroot", "folder", "dir", "directory", "path", "www"],
@@ -119,6 +126,11 @@ pub struct SiteConfig {
     pub span: Range<usize>,
     /// Host names in lower case: exact names, `*.example.org` or `*`. The first name is the canonical name.
     pub names: Vec<Spanned<String>>,
+    /// Addresses that serve the site; empty for the addresses of `[server]`.
+    pub listen: Vec<Spanned<SiteListener>>,
+    /// Name of the site in logs, counters, caches and commands: the first host name, with the address for a site with
+    /// `listen`.
+    pub name: String,
     /// Folder of the site's files; `None` with a release, or when a route answers for `/`.
     pub root: Option<Spanned<PathBuf>>,
     /// Release with the site's files; `None` for a folder.
@@ -179,6 +191,42 @@ impl SiteConfig {
         self.names.iter().chain(preview)
     }
 
+    /// Returns the names by which other tables and commands may call the site.
+    pub(crate) fn called(&self) -> impl Iterator<Item = &str> {
+        // Any number of sites with `listen` have the name `*`.
+        let names = self.names.iter().map(|name| name.get_ref().as_str());
+        let names = names.filter(|name| self.listen.is_empty() || *name != "*");
+        let own = (!self.listen.is_empty()).then_some(self.name.as_str());
+        own.into_iter().chain(names)
+    }
+
+    /// Returns true if `name` is a name of the site.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.called().any(|own| own.eq_ignore_ascii_case(name))
+    }
+
+    /// Returns true if the site has addresses of its own.
+    pub(crate) fn has_own_listeners(&self) -> bool {
+        !self.listen.is_empty()
+    }
+
+    /// Returns the addresses in `listen` that speak TLS.
+    pub(crate) fn secure_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        let listeners = self.listen.iter().map(Spanned::get_ref);
+        listeners
+            .filter(|it| it.secure)
+            .map(|it| it.address.address)
+    }
+
+    /// Returns true if the site is served over HTTPS.
+    pub(crate) fn is_served_by_https(&self, server: &ServerConfig) -> bool {
+        if self.has_own_listeners() {
+            self.listen.iter().any(|listener| listener.get_ref().secure)
+        } else {
+            !server.https.is_empty()
+        }
+    }
+
     /// Returns the user file of the previews.
     pub(crate) fn preview_users(&self) -> Option<&Spanned<PathBuf>> {
         self.release.as_ref()?.preview_users.as_ref()
@@ -186,7 +234,7 @@ impl SiteConfig {
 
     /// Returns the name of the balancer of a route with `proxy`, from the path of the route.
     pub(crate) fn own_balancer_name(&self, path: &str) -> String {
-        let site = self.names.first().map_or("*", |name| name.get_ref());
+        let site = &self.name;
         format!("{site}{}/", path.trim_end_matches('/'))
     }
 }
@@ -282,12 +330,32 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
         source.report(source.error(key.span(), what, help));
     }
     let names = keys.names.map(|names| names.into_inner().0);
+    let names = names.unwrap_or_else(|| vec![Spanned::new(0..0, "*".to_owned())]);
+    let listen = keys.listen.map(Spanned::into_inner);
+    if listen.as_ref().is_some_and(Vec::is_empty) {
+        let what = "`listen` is empty";
+        let help = "write an address such as \"https://:8001\", or remove the key";
+        source.report(source.error(span.clone(), what, help));
+    }
+    let listen = listen.unwrap_or_default();
+    let (mut http, http_span) = (*keys.http.get_ref(), keys.http.span());
+    if !listen.is_empty() {
+        if !http_span.is_empty() && is_whole {
+            let what = "`http` has no meaning for a site with `listen`";
+            let help =
+                "remove `http`: the addresses in `listen` say what is served over plain HTTP";
+            source.report(source.error(http_span.clone(), what, help));
+        }
+        http = PlainHttp::Serve;
+    }
     Ok(SiteConfig {
-        names: names.unwrap_or_else(|| vec![Spanned::new(0..0, "*".to_owned())]),
+        name: own_name(&names, &listen),
+        names,
+        listen,
         root,
         release,
-        http: *keys.http.get_ref(),
-        http_span: keys.http.span(),
+        http,
+        http_span,
         index: keys.index.into_inner().into_iter().map(|it| it.0).collect(),
         try_paths: keys.r#try.into_inner().0,
         errors: keys
@@ -325,6 +393,23 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
         routes,
         span,
     })
+}
+
+/// Returns the name of a site in logs, counters, caches and commands, which no other site has.
+fn own_name(names: &[Spanned<String>], listen: &[Spanned<SiteListener>]) -> String {
+    let name = names.first().map_or("*", |name| name.get_ref());
+    match listen.first() {
+        None => name.to_owned(),
+        Some(listener) => {
+            let address = listener.get_ref().short();
+            let port = address.strip_prefix(':').map(|_| address.as_str());
+            match (name, port) {
+                ("*", _) => address,
+                (name, Some(port)) => format!("{name}{port}"),
+                (name, None) => format!("{name} at {address}"),
+            }
+        }
+    }
 }
 
 /// Names of a site, at least one.

@@ -12,6 +12,7 @@ use crate::config::log_table::{LogConfig, LogTarget};
 use crate::config::release_table::ReleaseConfig;
 use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::server_table::{ServerConfig, shared_address};
+use crate::config::site_listener::SiteListener;
 use crate::config::site_table::SiteConfig;
 use crate::config::toml_reader::SourceText;
 use crate::config::values::ListenAddress;
@@ -26,9 +27,10 @@ use wire::request_head::Method;
 /// Reports each name of two sites, and each repeated name of one site. `is_whole` is false if the names of a site
 /// could not be read, so that the site has the default name.
 pub(super) fn report_shared_names(source: &SourceText<'_>, sites: &[SiteConfig], is_whole: bool) {
-    let mut seen: HashMap<&str, (usize, Range<usize>)> = HashMap::new();
+    let mut seen: HashMap<NameAtListener<'_>, (usize, Range<usize>)> = HashMap::new();
     for (nth, site) in sites.iter().enumerate() {
-        for name in site.all_names() {
+        let names = site.all_names();
+        for (listener, name) in names.flat_map(|name| listeners(site).map(move |it| (it, name))) {
             let span = if name.span().is_empty() {
                 if !is_whole {
                     continue;
@@ -37,7 +39,8 @@ pub(super) fn report_shared_names(source: &SourceText<'_>, sites: &[SiteConfig],
             } else {
                 name.span()
             };
-            let Some((first, place)) = seen.insert(name.get_ref(), (nth, span.clone())) else {
+            let key = (listener, name.get_ref().as_str());
+            let Some((first, place)) = seen.insert(key, (nth, span.clone())) else {
                 continue;
             };
             let name = name.get_ref();
@@ -47,11 +50,29 @@ pub(super) fn report_shared_names(source: &SourceText<'_>, sites: &[SiteConfig],
                 continue;
             }
             let place = source.place(place.start, &span);
-            let what = format!("two sites have the name `{name}`");
-            let help = format!("the first site is in {place}; give each site its own names");
+            let what = match listener {
+                None => format!("two sites have the name `{name}`"),
+                Some(listener) => format!("two sites have the name `{name}` at {listener}"),
+            };
+            let help = match listener {
+                None => format!("the first site is in {place}; give each site its own names"),
+                Some(_) => format!(
+                    "the first site is in {place}; give each site its own `names`, or another port in `listen`"
+                ),
+            };
             source.report(source.error(span, what, help));
         }
     }
+}
+
+/// Name of a site at a listener; None stands for the addresses of `[server]`.
+type NameAtListener<'s> = (Option<SiteListener>, &'s str);
+
+/// Returns the listeners at which the names of a site hold; None for those of `[server]`.
+fn listeners(site: &SiteConfig) -> impl Iterator<Item = Option<SiteListener>> + Clone {
+    let own = site.listen.iter();
+    let own = own.map(|listener| Some(*listener.get_ref()));
+    own.chain(site.listen.is_empty().then_some(None))
 }
 
 /// Reports each log with a name that the rotation gives to an older file of another log.

@@ -1,6 +1,7 @@
 //! The start-up message on the terminal: the served sites, and the addresses reachable from the local
 //! machine and from the network.
 
+use crate::admin::status::StatusAddress;
 use crate::config::{Config, PlainHttp, SiteConfig};
 use crate::control::listeners::Listeners;
 use base::sys;
@@ -15,10 +16,8 @@ pub(super) fn print(config: &Config, listeners: &Listeners, self_signed: Option<
         env!("CARGO_PKG_VERSION"),
         what(config)
     );
-    let all_redirect = config
-        .sites
-        .iter()
-        .all(|site| site.http == PlainHttp::Redirect);
+    let mut at_server = config.sites.iter().filter(|site| site.listen.is_empty());
+    let all_redirect = at_server.all(|site| site.http == PlainHttp::Redirect);
     let has_https = listeners.bound(Audience::Public).any(|(_, secure)| secure);
     for (address, secure) in listeners.bound(Audience::Public) {
         let scheme = if secure { "https" } else { "http" };
@@ -38,6 +37,11 @@ pub(super) fn print(config: &Config, listeners: &Listeners, self_signed: Option<
             text.push_str(&format!("  and {more} more names\n"));
         }
     }
+    for (sites, urls) in own_urls(config, listeners) {
+        for url in urls {
+            text.push_str(&format!("  {url}  (site {sites})\n"));
+        }
+    }
     for url in manager_urls(listeners) {
         text.push_str(&format!("manager: {url}\n"));
     }
@@ -54,6 +58,20 @@ pub(super) fn print(config: &Config, listeners: &Listeners, self_signed: Option<
     // Earlier log lines appear before the message.
     log::logger().flush();
     eprint!("{text}");
+}
+
+/// Returns the URLs of the addresses in `listen` of the sites, each with the names of its sites.
+fn own_urls(config: &Config, listeners: &Listeners) -> Vec<(String, Vec<String>)> {
+    let (addresses, _) = listeners.status(config);
+    let own = addresses.into_iter().filter(|it| !it.sites.is_empty());
+    let url = |listener: StatusAddress| {
+        let scheme = if listener.is_secure { "https" } else { "http" };
+        let port = port(scheme, listener.address.port());
+        let hosts = reachable(listener.address).into_iter();
+        let urls = hosts.map(|host| format!("{scheme}://{host}{port}"));
+        (listener.sites.join(", "), urls.collect())
+    };
+    own.map(url).collect()
 }
 
 /// Returns a URL for each address of the manager.
@@ -104,8 +122,7 @@ fn what(config: &Config) -> String {
     let names: Vec<&str> = config
         .sites
         .iter()
-        .flat_map(|site| site.names.first())
-        .map(|name| name.get_ref().as_str())
+        .map(|site| site.name.as_str())
         .filter(|name| *name != "*")
         .collect();
     match (
@@ -143,11 +160,8 @@ fn hosts(config: &Config, address: SocketAddr) -> (Vec<String>, usize) {
         let names = site.names.iter().map(|name| name.get_ref().clone());
         names.collect()
     };
-    if config
-        .sites
-        .iter()
-        .any(|site| names(site).contains(&"*".into()))
-    {
+    let mut at_server = config.sites.iter().filter(|site| site.listen.is_empty());
+    if at_server.any(|site| names(site).contains(&"*".into())) {
         return (reachable(address), 0);
     }
     let shown = |site: &SiteConfig| {
@@ -155,7 +169,8 @@ fn hosts(config: &Config, address: SocketAddr) -> (Vec<String>, usize) {
         let exact = names.iter().find(|name| !name.starts_with('*'));
         exact.or(names.first()).cloned()
     };
-    let mut hosts: Vec<String> = config.sites.iter().filter_map(shown).collect();
+    let at_server = config.sites.iter().filter(|site| site.listen.is_empty());
+    let mut hosts: Vec<String> = at_server.filter_map(shown).collect();
     let more = hosts.len().saturating_sub(NAMES_SHOWN_MAX);
     hosts.truncate(NAMES_SHOWN_MAX);
     (hosts, more)

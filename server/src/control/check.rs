@@ -54,7 +54,7 @@ pub(super) fn check(
     let names: Vec<&str> = config
         .sites
         .iter()
-        .map(|site| match site.names[0].get_ref().as_str() {
+        .map(|site| match site.name.as_str() {
             "*" => "any name",
             name => name,
         })
@@ -77,7 +77,7 @@ pub(super) fn check(
     );
     let (mut notes, unmanaged) = certificates(&config);
     notes.extend(config.deployments().iter().map(|it| {
-        let (deploy, name) = (it.deploy, it.site.names[0].get_ref());
+        let (deploy, name) = (it.deploy, &it.site.name);
         let (branch, repository) = (deploy.branch.get_ref(), deploy.repository.get_ref());
         format!("{name} is deployed from {branch} of {repository}")
     }));
@@ -87,7 +87,7 @@ pub(super) fn check(
     match build::build(&config, &resources, None, now) {
         Ok(world) => {
             warnings.extend(unmanaged.into_iter().filter(|_| errors.is_empty()));
-            let tls = world.tls.iter().flat_map(|tls| tls.warnings());
+            let tls = world.all_tls().flat_map(|tls| tls.warnings());
             warnings.extend(tls.map(|warning| at_certificate(&config, warning)));
             let releases = releases::warnings(&world).into_iter();
             warnings.extend(releases.map(OperatorError::new));

@@ -206,7 +206,8 @@ impl Deployments {
             let failure = record.failure.iter_mut();
             failure.for_each(|it| it.is_mended = true);
             let mut names = deployment.site.names.iter().map(|name| name.get_ref());
-            let name = names.find(|name| !name.starts_with('*'));
+            let name =
+                names.find(|name| !name.starts_with('*') && deployment.site.listen.is_empty());
             record.url = name.and_then(|name| url(name));
             self.all.push(record);
         }

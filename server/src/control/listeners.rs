@@ -1,11 +1,13 @@
 //! Listening sockets. The control plane owns all of them: the sockets are bound before privileges drop, are
 //! handed to the workers, and outlive a worker that has to be restarted.
 
+use crate::admin::status::StatusAddress;
 use crate::config::{Config, ListenAddress, OperatorError, Spanned, speaks_tls};
 use crate::control::heartbeats::HeartbeatListeners;
 use base::sys;
 use data_plane::limits::SOCKET_UNSENT_BYTES;
 use data_plane::serve::worker::{Audience, WorkerListener};
+use data_plane::world::own_listener::OwnListener;
 use socket2::{SockRef, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -57,7 +59,7 @@ impl Listeners {
         let has_passed = self.addresses.iter().any(|address| address.passed);
         let mut new = Vec::new();
         for wanted in wanted(config) {
-            let is_passed = has_passed && wanted.audience == Audience::Public;
+            let is_passed = has_passed && wanted.audience != Audience::Manager;
             if is_passed || self.addresses.iter().any(|address| address.is(&wanted)) {
                 continue;
             }
@@ -163,15 +165,15 @@ impl Listeners {
                 .http
                 .iter()
                 .any(|listen| named(listen.get_ref()));
-            let manager = config.manager.iter().flat_map(|manager| &manager.listen);
-            let manager = manager.map(|listen| listen.get_ref()).find(|it| named(it));
-            let secure = match manager {
-                Some(listen) => speaks_tls(listen),
-                None => https || (only && !http && !config.server.https.is_empty()),
-            };
-            let audience = match manager {
-                Some(_) => Audience::Manager,
-                None => Audience::Public,
+            let of_others = wanted(config).find(|it| {
+                it.audience != Audience::Public && named(&it.listen) && !(https || http)
+            });
+            let (secure, audience) = match of_others {
+                Some(other) => (other.secure, other.audience),
+                None => {
+                    let secure = https || (only && !http && !config.server.https.is_empty());
+                    (secure, Audience::Public)
+                }
             };
             let is_same = |socket: &UdpSocket| {
                 secure
@@ -190,7 +192,7 @@ impl Listeners {
                 quic: quic.map(|at| datagrams.swap_remove(at)),
                 proxy_protocol: Arc::default(),
             };
-            if address.has_proxy_protocol(config) || audience == Audience::Manager {
+            if address.has_proxy_protocol(config) || audience != Audience::Public {
                 address.quic = None;
             }
             self.addresses.push(address);
@@ -251,6 +253,30 @@ impl Listeners {
                 })
             })
             .collect()
+    }
+
+    /// Returns the bound addresses of the sites, and those of the manager. Addresses with TLS come first.
+    pub(crate) fn status(&self, config: &Config) -> (Vec<StatusAddress>, Vec<StatusAddress>) {
+        let of = |audience| {
+            let bound = self.bound(audience);
+            bound.map(|(address, is_secure)| StatusAddress::new(address, is_secure))
+        };
+        let own = self.addresses.iter().filter_map(|address| {
+            let Audience::Own(listener) = address.audience else {
+                return None;
+            };
+            let sites = config.sites.iter();
+            let sites = sites.filter(|site| {
+                let mut addresses = site.listen.iter().map(|it| it.get_ref().address.address);
+                addresses.any(|address| OwnListener::at(address) == listener)
+            });
+            Some(StatusAddress {
+                sites: sites.map(|site| site.name.clone()).collect(),
+                ..StatusAddress::new(address.bound, address.secure)
+            })
+        });
+        let public = of(Audience::Public).chain(own).collect();
+        (public, of(Audience::Manager).collect())
     }
 
     /// Returns the bound addresses of an audience, each with true for TLS; TLS addresses first.
@@ -341,7 +367,7 @@ impl WantedListener {
     }
 }
 
-/// Returns the listeners of a configuration: HTTPS, plain HTTP, and the manager.
+/// Returns the listeners of a configuration: HTTPS, plain HTTP, the manager, and those of single sites.
 fn wanted(config: &Config) -> impl Iterator<Item = WantedListener> {
     let of = |listen: &Spanned<ListenAddress>, secure, audience| WantedListener {
         listen: *listen.get_ref(),
@@ -357,7 +383,20 @@ fn wanted(config: &Config) -> impl Iterator<Item = WantedListener> {
     let manager = config.manager.iter().flat_map(|manager| &manager.listen);
     let manager =
         manager.map(move |listen| of(listen, speaks_tls(listen.get_ref()), Audience::Manager));
-    https.chain(http).chain(manager)
+    let all_own = move || config.sites.iter().flat_map(|site| &site.listen);
+    let own = all_own().enumerate().filter(move |(nth, listener)| {
+        // Several sites may share an address.
+        let address = listener.get_ref().address.address;
+        let mut before = all_own().take(*nth);
+        !before.any(|it| it.get_ref().address.address == address)
+    });
+    let own = own.map(|(_, listener)| WantedListener {
+        listen: listener.get_ref().address,
+        span: listener.span(),
+        secure: listener.get_ref().secure,
+        audience: Audience::Own(OwnListener::at(listener.get_ref().address.address)),
+    });
+    https.chain(http).chain(manager).chain(own)
 }
 
 /// Returns true if the configuration and the build let HTTPS addresses speak HTTP/3 as well.

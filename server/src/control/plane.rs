@@ -587,9 +587,9 @@ impl ControlPlane {
         let names: Vec<&str> = match site {
             None => {
                 let hosts = self.publisher().world().hosts.iter();
-                hosts.map(|host| host.names[0].as_str()).collect()
+                hosts.map(|host| host.name.as_str()).collect()
             }
-            Some(site) => vec![&self.host(site)?.names[0]],
+            Some(site) => vec![&self.host(site)?.name],
         };
         let hits = &self.publisher().resources().hits;
         Ok(match format {
@@ -606,7 +606,7 @@ impl ControlPlane {
 
     /// Returns the site with a name as the configuration spells the name.
     fn host(&self, site: &str) -> Result<&Arc<Host>, String> {
-        let is_named = |host: &&Arc<Host>| host.names.iter().any(|name| name == site);
+        let is_named = |host: &&Arc<Host>| host.is_called(site);
         self.publisher()
             .world()
             .hosts
@@ -618,8 +618,8 @@ impl ControlPlane {
                     .world()
                     .hosts
                     .iter()
-                    .flat_map(|host| &host.names);
-                let names: Vec<&str> = names.map(String::as_str).collect();
+                    .flat_map(|host| host.called());
+                let names: Vec<&str> = names.collect();
                 let names = names.join(", ");
                 format!("error: there is no site `{site}`\nhelp: {names}\n")
             })
@@ -633,11 +633,7 @@ impl ControlPlane {
                 "error: `{path}` is not a path of a site\nhelp: a path begins with a slash: /news, or /news/* for all pages below /news\n"
             ));
         }
-        let gone = self
-            .publisher()
-            .resources()
-            .cache
-            .purge(&host.names[0], path);
+        let gone = self.publisher().resources().cache.purge(&host.name, path);
         let pages = if gone == 1 { "page" } else { "pages" };
         Ok(format!("{gone} {pages} forgotten\n"))
     }

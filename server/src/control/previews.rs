@@ -189,11 +189,11 @@ impl Rebuilder {
         let records: SiteRecords = match read {
             Ok(Ok(records)) => records,
             Ok(Err(error)) => {
-                log::error!("the previews of {} are not renewed: {error}", host.names[0]);
+                log::error!("the previews of {} are not renewed: {error}", host.name);
                 return None;
             }
             Err(error) => {
-                log::error!("the previews of {} are not renewed: {error}", host.names[0]);
+                log::error!("the previews of {} are not renewed: {error}", host.name);
                 return None;
             }
         };

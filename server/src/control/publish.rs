@@ -553,11 +553,12 @@ fn must_stay_served(served: &World, new: &World) -> Result<(), OperatorError> {
 
 /// Logs the warnings about the certificates of a World, unless the World before had the same certificates.
 fn log_warnings(world: &World, before: Option<&World>) {
-    let Some(tls) = &world.tls else { return };
-    let before = before.and_then(|world| world.tls.as_ref());
-    if before.is_none_or(|before| !Arc::ptr_eq(before, tls)) {
-        for warning in tls.warnings() {
-            log::warn!("{warning}");
+    for tls in world.all_tls() {
+        let mut before = before.into_iter().flat_map(World::all_tls);
+        if !before.any(|before| Arc::ptr_eq(before, tls)) {
+            for warning in tls.warnings() {
+                log::warn!("{warning}");
+            }
         }
     }
 }

@@ -243,7 +243,7 @@ impl Rebuilder {
         for place in self.places_of(plan) {
             if let Some(host) = self.publisher.world().hosts.iter().nth(place.host) {
                 let cache = &self.publisher.resources().cache;
-                cache.purge(&host.names[0], "/*");
+                cache.purge(&host.name, "/*");
             }
         }
     }

@@ -7,16 +7,14 @@ use crate::acme::AcmeReport;
 use crate::admin::command::{Command, StatusFormat};
 use crate::admin::metrics::history::History;
 use crate::admin::status::{
-    CertificateStatus, DeploymentStatus, ReleaseStatus, RenewalStatus, Status,
+    CertificateStatus, DeploymentStatus, ReleaseStatus, RenewalStatus, Status, StatusAddress,
 };
 use crate::build::SharedResources;
 use base::clock;
 use data_plane::ledger::stats::Stats;
-use data_plane::serve::worker::Audience;
 use data_plane::tls::PairSummary;
 use data_plane::world::World;
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,8 +28,8 @@ pub(super) struct StatusView {
     facts: StatusFacts,
     configuration: String,
     workers: usize,
-    listening: Vec<(SocketAddr, bool)>,
-    manager: Vec<(SocketAddr, bool)>,
+    listening: Vec<StatusAddress>,
+    manager: Vec<StatusAddress>,
     datagrams_lost: u64,
     deployments: Vec<DeploymentStatus>,
     edits_in_force: usize,
@@ -55,6 +53,7 @@ impl StatusView {
     /// Takes the state.
     pub(super) fn new(rebuilder: &Rebuilder, edits: &Edits, facts: StatusFacts) -> StatusView {
         let publisher = rebuilder.publisher();
+        let (listening, manager) = publisher.listeners().status(publisher.config());
         StatusView {
             world: Arc::clone(publisher.world()),
             stats: Arc::clone(publisher.stats()),
@@ -62,8 +61,8 @@ impl StatusView {
             facts,
             configuration: publisher.config().shown.clone(),
             workers: publisher.workers_count(),
-            listening: publisher.listeners().bound(Audience::Public).collect(),
-            manager: publisher.listeners().bound(Audience::Manager).collect(),
+            listening,
+            manager,
             datagrams_lost: publisher.listeners().datagrams_lost(),
             deployments: rebuilder.deployments().status(),
             edits_in_force: edits.in_force(),
@@ -78,7 +77,7 @@ impl StatusView {
         let now = clock::unix_seconds_now();
         let totals = self.stats.totals();
         let resources = &self.resources;
-        let pairs = self.world.tls.iter().flat_map(|tls| tls.summary());
+        let pairs = self.world.all_tls().flat_map(|tls| tls.summary());
         let shares = resources.refusals.each();
         Status {
             version: env!("CARGO_PKG_VERSION"),

@@ -157,7 +157,6 @@ impl DeployOutcome {
 impl DeployPlan {
     /// Builds the plan from the configuration.
     pub(crate) fn of(deployment: &Deployment<'_>, server: &ServerConfig) -> DeployPlan {
-        let name = deployment.site.names.first();
         let (root, release) = match deployment.target {
             DeploymentTarget::Root(root) => (root.to_owned(), None),
             DeploymentTarget::Release(release) => {
@@ -166,7 +165,7 @@ impl DeployPlan {
             }
         };
         DeployPlan {
-            site: name.map_or("*", |name| name.get_ref()).to_owned(),
+            site: deployment.site.name.clone(),
             shown: deployment.deploy.repository.get_ref().clone(),
             repository: deployment.repository(),
             branch: deployment.deploy.branch.get_ref().clone(),

@@ -84,6 +84,8 @@ impl PairWorld {
             route("/echo", Arc::new(TestHandler::Echo)),
         ];
         let host = Host {
+            name: "*".to_owned(),
+            listeners: Vec::new(),
             names: vec!["*".into()],
             canonical: None,
             http_redirects: false,
@@ -111,6 +113,7 @@ impl PairWorld {
             guards: 1,
             limits: self.limits,
             tls: self.tls.map(Arc::new),
+            own_tls: Vec::new(),
             hosts: Hosts::new(vec![Arc::new(host)]),
             access: None,
             logins: Logins::new(&process.refusals).expect("a ledger"),

@@ -3,12 +3,12 @@
 use super::chart::{Chart, ChartLines};
 use super::parts::{LEFT, RIGHT, open_scroll, push_column};
 use crate::admin::metrics::history::Sample;
+use crate::admin::status::StatusAddress;
 use crate::admin::text_table::{bytes, count, duration, micros, per_second, rate};
 use crate::git::browse::render::html::Html;
 use crate::manager::limits::MANAGER_BALANCER_CHARTS_MAX;
 use crate::manager::snapshot::Snapshot;
 use base::clock::format_utc;
-use std::net::SocketAddr;
 use wire::reject::Reject;
 
 /// Appends the present figures of the server.
@@ -62,13 +62,14 @@ fn push_tile(page: &mut Html, name: &str, value: &str) {
     page.text(value).markup("</dd></div>\n");
 }
 
-fn addresses(list: &[(SocketAddr, bool)]) -> String {
-    let address = |(address, is_tls): &(SocketAddr, bool)| {
-        if *is_tls {
-            format!("https {address}")
-        } else {
-            format!("http {address}")
+fn addresses(list: &[StatusAddress]) -> String {
+    let address = |listener: &StatusAddress| {
+        let scheme = if listener.is_secure { "https" } else { "http" };
+        let mut shown = format!("{scheme} {}", listener.address);
+        if !listener.sites.is_empty() {
+            shown += &format!(" (site {})", listener.sites.join(", "));
         }
+        shown
     };
     list.iter().map(address).collect::<Vec<_>>().join(", ")
 }
