@@ -221,8 +221,13 @@ pub(super) fn choose(typed: &ParsedArguments, nth: usize) -> Result<ChosenServer
     if folder == Folder::WithConfiguration && !is_missing {
         return Err(absent.error);
     }
+    let absent = if folder == Folder::Other && is_missing {
+        nothing_is_installed()
+    } else {
+        absent.error
+    };
     let known = KnownServers::find(typed.program());
-    let server = known.only(typed.command_name(), folder, absent.error)?;
+    let server = known.only(typed.command_name(), folder, absent)?;
     let socket = SocketPath {
         path: server.control.clone(),
         origin: PathOrigin::Process,
@@ -237,6 +242,13 @@ pub(super) fn choose(typed: &ParsedArguments, nth: usize) -> Result<ChosenServer
         stream,
         found: Some(server.clone()),
     })
+}
+
+/// Returns the error for a machine without a server and without a service.
+fn nothing_is_installed() -> OperatorError {
+    OperatorError::failure("no anthill is running, and no service is installed").help(
+        "start a server with `anthill serve`, or name a configuration: its folder or file, or its --control PATH",
+    )
 }
 
 /// Returns true if the command line names neither a folder, a file nor a socket.

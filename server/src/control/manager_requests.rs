@@ -40,6 +40,10 @@ pub(super) fn send_snapshot(
 /// Returns the URL of a login for each address of the manager, all with one secret. The error is the answer for
 /// the operator.
 pub(super) fn login(publisher: &Publisher) -> Result<String, String> {
+    if !cfg!(feature = "manager") {
+        let answer = "error: this build has no manager\nhelp: install a build with the manager\n";
+        return Err(answer.to_owned());
+    }
     let urls = manager_urls(publisher.listeners());
     if urls.is_empty() {
         let answer = "error: the configuration has no manager\n\
