@@ -30,7 +30,8 @@ use crate::config::server_table::ServerConfig;
 use crate::config::site_listener::SiteListener;
 use crate::config::site_table::{PlainHttp, SiteConfig};
 use crate::config::table_relations::{
-    denied_all, open_methods, shadowed_redirect, skips_all, unbound_signatures, useless_login,
+    denied_all, open_methods, placeholder_in_path, shadowed_redirect, skips_all,
+    unbound_signatures, useless_login,
 };
 use crate::config::unix_account::{UnixAccount, accessed};
 use crate::git::post_receive::git_folder;
@@ -82,7 +83,10 @@ fn account(config: &Config) -> Result<Option<UnixAccount>, OperatorError> {
     let name = user.get_ref();
     let Some(account) = UnixAccount::find(name) else {
         let what = format!("there is no user `{name}` on this machine");
-        let help = format!("create the account: useradd --system {name}");
+        let help = match name.split_once([':', ' ', ';']) {
+            Some((user, _)) => format!("write the name of the account alone: user = \"{user}\""),
+            None => format!("create the account: useradd --system {name}"),
+        };
         return Err(config.point(user.span(), what, help));
     };
     let us = rustix::process::geteuid();
@@ -433,6 +437,16 @@ impl Checker<'_> {
         std::fs::metadata(path.get_ref()).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
                 let help = match sibling(path.get_ref(), kind == "folder") {
+                    _ if kind == "certificate" && is_wish(path.get_ref()) => {
+                        "remove `certificate`; without the key the server makes a certificate, and acme = { email = \
+                         \"me@example.org\" } in [tls] requests one"
+                            .to_owned()
+                    }
+                    _ if kind == USER_FILE && path.get_ref().as_os_str().as_encoded_bytes().contains(&b':') => {
+                        "write the path of a file: `anthill passwd users.htpasswd NAME` asks for the password, and makes the \
+                         file"
+                            .to_owned()
+                    }
                     other if kind == USER_FILE => {
                         let other = other.map(|it| format!(", or did you mean {}?", it.display()));
                         let other = other.unwrap_or_default();
@@ -809,6 +823,7 @@ impl Checker<'_> {
                 let warning = self.shown_scripts(route).or_else(|| takes_all(route));
                 let warning = warning.or_else(|| self.closed_socket(route));
                 let warning = warning.or_else(|| leads_nowhere(site, route));
+                let warning = warning.or_else(|| placeholder_in_path(route));
                 let warning = warning.or_else(|| denied_all(route));
                 let warning = warning.or_else(|| open_methods(route));
                 let what = warning.or_else(|| useless_login(site, route))?;
@@ -1030,6 +1045,21 @@ fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
+/// Returns true for a word in place of the path of a certificate.
+fn is_wish(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let words = [
+        "auto",
+        "acme",
+        "letsencrypt",
+        "internal",
+        "self-signed",
+        "selfsigned",
+        "snakeoil",
+    ];
+    name.is_some_and(|name| words.contains(&name))
+}
+
 /// Returns the help for a missing file or folder of the given kind. `base` is the folder of relative paths.
 fn missing(path: &Path, kind: &str, base: &Path) -> String {
     let inside = path.strip_prefix(base).ok();
@@ -1043,6 +1073,25 @@ fn missing(path: &Path, kind: &str, base: &Path) -> String {
         return format!("`${name}` is not expanded: write `${{{name}}}`, or the whole path");
     }
     let shown = path.display();
+    if let Some(first) = first.filter(|it| matches!(*it, "http:" | "https:")) {
+        let rest = inside.and_then(|inside| inside.strip_prefix(first).ok());
+        let rest = rest.map(|rest| rest.display().to_string());
+        return format!(
+            "a path of this machine is no URL: for another server write proxy = \"{first}//{}\" in a [[site.route]]",
+            rest.unwrap_or_default()
+        );
+    }
+    if first == Some("file:") {
+        let rest = inside.and_then(|inside| inside.strip_prefix("file:").ok());
+        let rest = rest.map(|rest| rest.display().to_string());
+        return format!("write the path alone: \"/{}\"", rest.unwrap_or_default());
+    }
+    if let Some(parent) = path
+        .parent()
+        .filter(|_| path.ends_with("*") || path.ends_with("**"))
+    {
+        return format!("a folder has no wildcard: write \"{}\"", parent.display());
+    }
     let mend = match kind {
         "folder" => format!("{CREATE_FOLDER}: mkdir -p {shown}"),
         "program" => "install the program, or write the path of another".to_owned(),

@@ -7,7 +7,7 @@ use crate::config::error::OperatorError;
 use crate::config::field_variables::unknown_placeholder;
 use crate::config::toml_reader::{FromToml, KeyedValue, TableReader, TableSchema};
 use crate::config::value_types::Seconds;
-use crate::config::values::{is_field_value, is_token, reserved_field};
+use crate::config::values::{is_field_value, is_regular_expression, is_token, reserved_field};
 use release::glob::Glob;
 use release::mime;
 use wire::fields::ContentCoding;
@@ -114,6 +114,21 @@ impl FromToml for GlobText {
         let Some(text) = item.text() else {
             return String::read(item).map(GlobText);
         };
+        if is_regular_expression(text) {
+            let what = format!("`{text}` is a regular expression, not a pattern");
+            let help = "write a pattern, such as \"*.png\", \"*.{js,css}\" or \"/static/**\"";
+            return Err(item.refuse(what, help));
+        }
+        if let Some(ending) = text.strip_prefix('.').filter(|it| *it != "well-known") {
+            let is_name = !ending.contains(['/', '*', '?', '[', '{', '\\', '.']);
+            if is_name && mime::of(format!("x.{ending}").as_bytes(), &[]) != mime::UNKNOWN {
+                let what = format!("`{text}` is the name of a hidden file, which no client gets");
+                return Err(item.refuse(
+                    what,
+                    format!("write \"*{text}\" for all files with the ending"),
+                ));
+            }
+        }
         match Glob::parse(text) {
             Ok(_) => Ok(GlobText(text.to_owned())),
             Err(error) => {
@@ -225,6 +240,9 @@ fn rules<T: DeclaredTable>(
     }
     let source = item.source;
     let tables = item.items().into_iter().map(|item| {
+        if !item.value.get_ref().is_table() {
+            return Err(item.mistyped("a list of rules", example));
+        }
         let table = item.table(T::SCHEMA)?;
         T::read_table(table).map(Spanned::into_inner)
     });
@@ -311,7 +329,16 @@ fn media_type(
         || !is_field_value(media.get_ref())
     {
         let what = format!("`{}` is not a media type", media.get_ref());
-        let help = "write a type such as \"text/html; charset=utf-8\"";
+        let usual = "write a type such as \"text/html; charset=utf-8\"";
+        let ending = media.get_ref().split_ascii_whitespace().next();
+        let help = match ending {
+            // The format of nginx, with the type in front of the endings.
+            Some(ending) if name.contains('/') && !name.starts_with('/') => {
+                let ending = ending.trim_start_matches('.');
+                format!("write the ending first: \".{ending}\" = \"{name}\"")
+            }
+            _ => usual.to_owned(),
+        };
         return Err(source.error(media.span(), what, help));
     }
     let name = if is_ending(name) {

@@ -32,6 +32,9 @@ pub(super) fn valued_key_help(table: &str, key: &str, value: &DeValue<'_>) -> Op
 /// Returns the help for a text that needs no quotes, or for a word instead of `true` and `false`. `usual` is a value of the
 /// expected type.
 pub(super) fn plain_help(key: &str, value: &DeValue<'_>, usual: &str) -> Option<String> {
+    if let Some(help) = typed_help(key, value) {
+        return Some(help);
+    }
     let word = match value {
         DeValue::String(text) => text.trim(),
         DeValue::Integer(number) => number.as_str(),
@@ -49,6 +52,35 @@ pub(super) fn plain_help(key: &str, value: &DeValue<'_>, usual: &str) -> Option<
         .then(|| format!("write the number without quotes: {key} = {word}"))
 }
 
+/// Returns the help for a value of a type that means something to another server.
+fn typed_help(key: &str, value: &DeValue<'_>) -> Option<String> {
+    Some(match (key, value) {
+        ("http" | "https" | "log" | "access" | "errors", DeValue::Boolean(false)) => {
+            format!("write {key} = \"off\"")
+        }
+        ("proxy", DeValue::Integer(port)) => {
+            format!("write proxy = \"http://127.0.0.1:{}\"", port.as_str())
+        }
+        ("fastcgi" | "scgi", DeValue::Integer(port)) => {
+            format!("write {key} = \"127.0.0.1:{}\"", port.as_str())
+        }
+        ("proxy", DeValue::Array(_)) => SEVERAL_MEMBERS.to_owned(),
+        ("path", DeValue::Array(_)) => "write a [[site.route]] for each path".to_owned(),
+        ("redirect", DeValue::Integer(status)) => match status.as_str() {
+            "410" => "write redirect = { status = 410 }".to_owned(),
+            status => format!("write redirect = {{ to = \"/new/\", status = {status} }}"),
+        },
+        ("set", DeValue::String(field)) if field.contains(": ") => {
+            let (name, value) = field.split_once(": ")?;
+            format!("write set = {{ \"{name}\" = \"{}\" }}", value.trim())
+        }
+        _ => return None,
+    })
+}
+
+/// Help for several servers in one `proxy`.
+pub(super) const SEVERAL_MEMBERS: &str = "write [[balancer]] with name = \"app\" and the URLs in `members`, and balance = \"app\" in the route";
+
 /// Refused values of other servers: the key, the value, and the help.
 static VALUES: &[(&str, &str, &str)] = &[
     ("per", "second", "write per = \"1s\""),
@@ -59,6 +91,14 @@ static VALUES: &[(&str, &str, &str)] = &[
     ("deny", "*", DENY_ALL),
     ("allow", "all", ALLOW_ALL),
     ("allow", "*", ALLOW_ALL),
+    ("allow", "any", ALLOW_ALL),
+    ("deny", "any", DENY_ALL),
+    ("host", "$host", HOST_OF_CLIENT),
+    ("host", "$http_host", HOST_OF_CLIENT),
+    ("host", "{host}", HOST_OF_CLIENT),
+    ("host", "{http.request.host}", HOST_OF_CLIENT),
+    ("host", "$proxy_host", "write host = \"member\""),
+    ("host", "{upstream_hostport}", "write host = \"member\""),
     ("rotate", "hourly", BY_SIZE),
     ("rotate", "daily", BY_SIZE),
     ("rotate", "weekly", BY_SIZE),
@@ -67,6 +107,8 @@ static VALUES: &[(&str, &str, &str)] = &[
     ("rotate", "7d", BY_SIZE),
 ];
 
+const HOST_OF_CLIENT: &str =
+    "remove `host`: the member gets the Host of the client without the key";
 const DENY_ALL: &str = "remove `deny` beside `allow`, since all other addresses are refused anyway; alone, write \
      allow = [] to refuse all clients";
 const ALLOW_ALL: &str = "remove `allow`: without the key, all clients have access";
@@ -75,7 +117,7 @@ pub(super) const BY_SIZE: &str =
 
 /// Returns the help for a value of another server that the reader refuses.
 pub(super) fn value_help(key: &str, text: &str) -> Option<String> {
-    if text.starts_with("{$") || text.starts_with("{env.") {
+    if text.contains("{$") || text.contains("{env.") {
         let written = text.replace("{env.", "${").replace("{$", "${");
         return Some(format!("write the variable as \"{written}\""));
     }

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::path::{Path, PathBuf};
 
 use crate::config::error::OperatorError;
+use crate::config::field_variables::foreign_variable;
+use crate::config::foreign_values::SEVERAL_MEMBERS;
 use crate::config::paths::{SOCKET_PATH_MAX, fits_socket, join};
 use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::values::{InvalidValue, check_host, wrong};
@@ -89,6 +91,9 @@ fn member_url(text: &str, folder: &Path) -> Result<MemberUrl, InvalidValue> {
 
 /// Parses the URL of `proxy`.
 fn proxy_url(text: &str, folder: &Path) -> Result<ProxyUrl, InvalidValue> {
+    if text.matches("://").count() > 1 && text.contains([',', ' ']) {
+        return wrong(format!("`{text}` has several URLs"), SEVERAL_MEMBERS);
+    }
     let (is_tls, rest) = scheme(text)?;
     if let Some(path) = rest.strip_prefix("unix:") {
         let member = unix_url(text, is_tls, path, folder)?;
@@ -123,6 +128,18 @@ fn proxy_url(text: &str, folder: &Path) -> Result<ProxyUrl, InvalidValue> {
 
 /// Splits a URL into the scheme and the rest. Returns true for `https`.
 fn scheme(text: &str) -> Result<(bool, &str), InvalidValue> {
+    // A slash or the colon of the scheme is missing, as in `http:/host` and `http//host`.
+    for scheme in ["http", "https"] {
+        let rest = text.strip_prefix(scheme);
+        let rest = rest.filter(|rest| rest.starts_with([':', '/']) && !rest.starts_with("://"));
+        if let Some(rest) = rest {
+            let rest = rest.trim_start_matches([':', '/']);
+            return wrong(
+                format!("`{text}` is not the URL of an HTTP server"),
+                format!("write \"{scheme}://{rest}\""),
+            );
+        }
+    }
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
         None if text.starts_with("unix:") => (String::new(), text),
@@ -278,6 +295,15 @@ pub(super) fn prefix(shown: &str, path: &str) -> Result<Box<str>, InvalidValue> 
         return wrong(what, format!("begin the path with a slash: \"/{path}\""));
     }
     let refuse = |help: &str| wrong(what.clone(), help.to_owned());
+    let has_variable = foreign_variable(path).is_some()
+        || path.contains("$1")
+        || path.contains("$uri")
+        || path.contains('{');
+    if path.ends_with('*') || has_variable {
+        return refuse(
+            "write the path alone, such as \"/base/\": the rest of the path of a request is appended",
+        );
+    }
     let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@%".contains(&byte);
     if !path.bytes().all(is_path) {
         return refuse(

@@ -564,12 +564,12 @@ fn several_values_in_one_text_become_a_list() {
         &[
             (
                 "members = \"http://10.0.0.1:80, http://10.0.0.2:80\"",
-                "has a space",
+                "has several URLs",
                 members,
             ),
             (
                 "members = [\"http://10.0.0.1:80 http://10.0.0.2:80\"]",
-                "has a space",
+                "has several URLs",
                 members,
             ),
             (
@@ -711,6 +711,388 @@ fn all_keys_without_effect_are_reported_at_once() {
     let error = refusal("[[site]]\nrelease = \"www\"\nroot = \"public\"\nsymlinks = \"follow\"\n");
     assert!(error.contains("`root` is for a site"), "{error}");
     assert!(error.contains("`symlinks` is for a site"), "{error}");
+}
+
+#[test]
+fn habits_of_other_formats_are_explained_at_their_place() {
+    let quotes = "write a quote at both ends of the text: \"text\"";
+    let spaces = "delete the character, and write ordinary spaces";
+    let comma = "write a comma between the two values, also at the end of the line before";
+    assert_refused(
+        "",
+        &[
+            (
+                "[[site]]\nroot = 'public",
+                "a text has no closing quote",
+                quotes,
+            ),
+            (
+                "[[site]]\nroot =",
+                "`root` has no value",
+                "write root = VALUE in one line, or remove the line",
+            ),
+            (
+                "[[site]]\nroot = \"public\";",
+                "a line ends without a semicolon",
+                "write root = \"public\"",
+            ),
+            (
+                "// a site",
+                "a comment begins with `#`",
+                "write the comment as: # a site",
+            ),
+            (
+                "; a site",
+                "a comment begins with `#`",
+                "write the comment as: # a site",
+            ),
+            (
+                "[server]\n\u{feff}[[site]]",
+                "a byte order mark stands between the words",
+                spaces,
+            ),
+            (
+                "[[site]]\nroot\u{a0}= \"public\"",
+                "a non-breaking or wide space stands between the words",
+                spaces,
+            ),
+            (
+                "[[site]]\rroot = \"public\"",
+                "a carriage return without a line feed stands between the words",
+                "save the file with line ends of Unix (LF) or of Windows (CR LF)",
+            ),
+            (
+                "[[site]]\nlisting = True",
+                "invalid boolean",
+                "write true in lower case",
+            ),
+            (
+                "[[site]]\nlisting = off",
+                "string values must be quoted",
+                "write false, or a text in quotes: \"off\"",
+            ),
+            (
+                "[[site]]\nlog = off",
+                "string values must be quoted",
+                "write log = \"off\"",
+            ),
+            (
+                "[site]]",
+                "unexpected key or value",
+                "write double brackets at both ends: [[site]]",
+            ),
+            (
+                "[[site]]\nnames = [\"a.test\" \"b.test\"]",
+                "missing comma",
+                comma,
+            ),
+            (
+                "[[site]]\nnames = [\n  \"a.test\"\n  \"b.test\"\n]",
+                "missing comma",
+                comma,
+            ),
+            (
+                "[[site]]\nerrors = { 404 = \"a\" 500 = \"b\" }",
+                "missing comma",
+                comma,
+            ),
+            (
+                "[site.\"a.test\"]\nroot = \"public\"",
+                "the file may have several [[site]]",
+                "write [[site]] with names = [\"a.test\"]",
+            ),
+        ],
+    );
+    let windows = refusal("\t[[site]]\r\n\tnmes = [\"a.test\"]\t\r\n");
+    assert!(windows.contains("anthill.toml:2:2\n"), "{windows}");
+}
+
+#[test]
+fn names_and_addresses_of_other_servers_are_explained() {
+    let all = "write names = [\"*\"] for every name";
+    assert_refused(
+        SITE,
+        &[
+            ("names = [\"_\"]", "`_` is not a host name", all),
+            ("names = [\"\"]", "`` is not a host name", all),
+            (
+                "names = \":8080\"",
+                "`:8080` is not a host name",
+                "a port alone is an address: write http = [\":8080\"] in [server], and names = [\"*\"] for every name",
+            ),
+            (
+                "names = \"http://:8080/\"",
+                "is not a host name",
+                "a port alone is an address: write http = [\":8080\"] in [server], and names = [\"*\"] for every name",
+            ),
+            (
+                "names = \"a.test/blog\"",
+                "is not a host name",
+                "write the name \"a.test\", and [[site.route]] with path = \"/blog\"",
+            ),
+            (
+                "names = \".a.test\"",
+                "is not a host name",
+                "write the name, and the names below: \"a.test\", \"*.a.test\"",
+            ),
+            (
+                "names = '~^www\\d+\\.a\\.test$'",
+                "is not a host name",
+                "a name has no regular expression: write \"*.example.org\" for all names below, or \"*\" for every name",
+            ),
+            (
+                "index = \"index.html index.php\"",
+                "has several file names",
+                "write index = [\"index.html\", \"index.php\"]",
+            ),
+            (
+                "headers = [\"X-Frame-Options: DENY\"]",
+                "`headers` must be a list of rules, not text",
+                "for example headers = [{ files = \"*\", set = { \"X-Frame-Options\" = \"DENY\" } }]",
+            ),
+            (
+                "headers = { files = \"*\", set = \"X-Frame-Options: DENY\" }",
+                "`set` must be a table, not text",
+                "write set = { \"X-Frame-Options\" = \"DENY\" }",
+            ),
+            (
+                "cache = { files = '\\.(js|css)$', max_age = \"1d\" }",
+                "is a regular expression, not a pattern",
+                "write a pattern, such as \"*.png\", \"*.{js,css}\" or \"/static/**\"",
+            ),
+            (
+                "cache = { files = \".png\", max_age = \"1d\" }",
+                "`.png` is the name of a hidden file, which no client gets",
+                "write \"*.png\" for all files with the ending",
+            ),
+            (
+                "mime = { \"text/html\" = \"html htm\" }",
+                "`html htm` is not a media type",
+                "write the ending first: \".html\" = \"text/html\"",
+            ),
+            (
+                "hsts = \"max-age=31536000; includeSubDomains\"",
+                "is not a duration",
+                "write hsts = \"365d\"",
+            ),
+            ("log = false", "`log` must be", "write log = \"off\""),
+        ],
+    );
+    assert_refused(
+        "[server]\n",
+        &[
+            (
+                "http = false",
+                "`http` must be an address",
+                "write http = \"off\"",
+            ),
+            (
+                "limits = { head_seconds = \"1 minute\" }",
+                "`1 minute` is not a duration",
+                "write head_seconds = \"1m\", between \"1s\" and \"365d\"",
+            ),
+            (
+                "limits = { body_bytes = \"unlimited\" }",
+                "`unlimited` is not a size",
+                "no size is unlimited: write a large one, such as \"1024GiB\"",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn values_of_routes_of_other_servers_are_explained() {
+    let members = "write [[balancer]] with name = \"app\" and the URLs in `members`, and balance = \"app\" in the route";
+    let alone =
+        "write the path alone, such as \"/base/\": the rest of the path of a request is appended";
+    let host = "remove `host`: the member gets the Host of the client without the key";
+    assert_refused(
+        ROUTE,
+        &[
+            (
+                "proxy = 3000",
+                "must be a URL",
+                "write proxy = \"http://127.0.0.1:3000\"",
+            ),
+            (
+                "proxy = [\"http://a.test\", \"http://b.test\"]",
+                "`proxy` must be a URL or a table, not a list",
+                members,
+            ),
+            (
+                "proxy = \"http://a.test, http://b.test\"",
+                "has several URLs",
+                members,
+            ),
+            (
+                "proxy = \"localhost:3000\"",
+                "is not the URL of an HTTP server",
+                "write \"http://localhost:3000\"",
+            ),
+            (
+                "proxy = \"http:/localhost:3000\"",
+                "is not the URL of an HTTP server",
+                "write \"http://localhost:3000\"",
+            ),
+            (
+                "proxy = \"https//a.test\"",
+                "is not the URL of an HTTP server",
+                "write \"https://a.test\"",
+            ),
+            (
+                "proxy = \"http://a.test/*\"",
+                "has no valid path: `/*`",
+                alone,
+            ),
+            (
+                "proxy = \"http://a.test$request_uri\"",
+                "is not a host name",
+                "a name has letters, digits and hyphens between dots, such as \"www.example.org\"",
+            ),
+            (
+                "proxy = \"http://a.test/$1\"",
+                "has no valid path: `/$1`",
+                alone,
+            ),
+            (
+                "proxy = { url = \"http://a.test\", host = \"$host\" }",
+                "`$host` is not a host",
+                host,
+            ),
+            (
+                "redirect = 301",
+                "`redirect` must be text",
+                "write redirect = { to = \"/new/\", status = 301 }",
+            ),
+            (
+                "redirect = \"/new/ permanent\"",
+                "is not a target for a redirect",
+                "write redirect = { to = \"/new/\", status = 301 }",
+            ),
+            (
+                "redirect = \"302 https://b.test/;\"",
+                "is not a target for a redirect",
+                "write redirect = { to = \"https://b.test/\", status = 302 }",
+            ),
+            (
+                "redirect = { to = \"/new/\", status = \"301\" }",
+                "`status` must be a whole number, not text",
+                "write the number without quotes: status = 301",
+            ),
+            (
+                "redirect = { to = \"/new/\", permanent = true }",
+                "unknown key `permanent`",
+                "write status = 301; without the key the status is 308, permanent too",
+            ),
+            (
+                "allow = \"192.168.0.*\"",
+                "is not an IP address",
+                "write \"192.168.0.0/24\"",
+            ),
+            (
+                "allow = \"10.*\"",
+                "is not an IP address",
+                "write \"10.0.0.0/8\"",
+            ),
+            (
+                "deny = [\"localhost\"]",
+                "is not an IP address",
+                "write \"127.0.0.1\" and \"::1\"",
+            ),
+            (
+                "allow = \"any\"",
+                "is not an IP address",
+                "remove `allow`: without the key, all clients have access",
+            ),
+            (
+                "fastcgi = 9000",
+                "must be text",
+                "write fastcgi = \"127.0.0.1:9000\"",
+            ),
+            (
+                "fastcgi = \"http://127.0.0.1:9000/\"",
+                "is not an address of a backend",
+                "write fastcgi = \"127.0.0.1:9000\"",
+            ),
+            (
+                "fastcgi = \"php:9000\"",
+                "is not an address of a backend",
+                "write the IP address of php, such as \"127.0.0.1:9000\": a backend has no host name",
+            ),
+            (
+                "fastcgi = \"127.0.0.1:9000\"\nfiles = \".php,.phtml\"",
+                "is not a file ending",
+                "write files = [\".php\", \".phtml\"]",
+            ),
+        ],
+    );
+    assert_refused(
+        "[[site]]\n[[site.route]]\n",
+        &[
+            (
+                "path = [\"/a/\", \"/b/\"]",
+                "`path` must be text",
+                "write a [[site.route]] for each path",
+            ),
+            (
+                "path = \"https://a.test/api/\"",
+                "is not a path of a site",
+                "write the path alone: \"/api/\"; `names` of the [[site]] has the host",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn paths_on_disk_of_other_servers_are_explained() {
+    let files = ["public/index.html"];
+    for (text, what, help) in [
+        (
+            "root = \"http://127.0.0.1:3000\"",
+            "http:/127.0.0.1:3000 does not exist",
+            "for another server write proxy = \"http://127.0.0.1:3000\" in a [[site.route]]",
+        ),
+        (
+            "root = \"file:///srv/www\"",
+            "does not exist",
+            "write the path alone: \"/srv/www\"",
+        ),
+        (
+            "root = \"public/*\"",
+            "does not exist",
+            "a folder has no wildcard: write \"/",
+        ),
+        (
+            "root = \"~/public\"",
+            "does not exist",
+            "`~` is not expanded",
+        ),
+        (
+            "root = \"public\"\ncertificate = \"auto\"",
+            "/auto does not exist",
+            "remove `certificate`; without the key the server makes a certificate",
+        ),
+        (
+            "root = \"public\"\n[[site.route]]\npath = \"/\"\nusers = \"alice:secret\"",
+            "/alice:secret does not exist",
+            "write the path of a file: `anthill passwd users.htpasswd NAME` asks for the password",
+        ),
+        (
+            "root = \"public\"\n[[site.route]]\npath = \"/users/:id\"\nredirect = \"/b/\"",
+            "warning: the path /users/:id matches the text `:id` alone",
+            "write path = \"/users/\" for everything below",
+        ),
+        (
+            "root = \"public\"\n[[site.route]]\npath = \"/users/{id}/\"\nredirect = \"/b/\"",
+            "warning: the path /users/{id}/ matches the text `{id}` alone",
+            "write path = \"/users/\" for everything below",
+        ),
+    ] {
+        let error = checked(&files, &format!("[[site]]\n{text}\n"));
+        assert!(error.contains(what), "{text}: {error}");
+        assert!(error.contains(help), "{text}: {error}");
+        assert!(error.contains("anthill.toml:"), "{text}: {error}");
+    }
 }
 
 #[test]

@@ -1101,7 +1101,7 @@ fn each_mistake_is_marked_with_a_correction() {
             route("proxy = [\"http://a\", \"http://b\"]"),
             "[\"http://a\", \"http://b\"]",
             "must be a URL or a table, not a list",
-            "proxy = \"http",
+            "write [[balancer]] with name = \"app\"",
         ),
         (
             route("root = \"x\"\nencoded_slash = \"pass\""),

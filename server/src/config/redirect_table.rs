@@ -216,7 +216,8 @@ pub(super) fn route_redirect(
         return Err(source.error(to.span(), what, help));
     }
     if status != GONE && !((is_url || is_path) && is_clean) {
-        let help = "write a URL such as \"https://example.org/new/\", or a path of the site such as \"/new/\"";
+        let usual = "write a URL such as \"https://example.org/new/\", or a path of the site such as \"/new/\"";
+        let help = status_help(text).unwrap_or_else(|| usual.to_owned());
         let what = format!("`{text}` is not a target for a redirect");
         return Err(source.error(to.span(), what, help));
     }
@@ -225,6 +226,35 @@ pub(super) fn route_redirect(
         status,
         keeps_query: *table.query.get_ref() == QueryPolicy::Keep,
     })
+}
+
+/// Returns the help for a target with its status in one text, such as `301 /new/` or `/new/ permanent`.
+fn status_help(text: &str) -> Option<String> {
+    let words: Vec<&str> = text
+        .trim_end_matches(';')
+        .split_ascii_whitespace()
+        .collect();
+    let [one, other] = words[..] else {
+        return None;
+    };
+    let status = |word: &str| match word {
+        "permanent" => Some("301"),
+        "redirect" | "temporary" => Some("302"),
+        "301" => Some("301"),
+        "302" => Some("302"),
+        "303" => Some("303"),
+        "307" => Some("307"),
+        "308" => Some("308"),
+        _ => None,
+    };
+    let (status, to) = match (status(one), status(other)) {
+        (Some(status), None) => (status, other),
+        (None, Some(status)) => (status, one),
+        _ => return None,
+    };
+    Some(format!(
+        "write redirect = {{ to = \"{to}\", status = {status} }}"
+    ))
 }
 
 /// Checks the status, and returns the destination; empty with status 410. `span` is the position of the redirect.

@@ -247,7 +247,13 @@ impl FromToml for BackendAddress {
             };
             address.map_or_else(
                 || {
-                    let help = if given.starts_with('/') || given.ends_with(".sock") {
+                    let url = given.strip_prefix("http://").or(given.strip_prefix("fcgi://"));
+                    let name = given.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+                    let help = if let Some(address) = url {
+format!("write {} = \"{}\"", item.key, address.trim_end_matches('/'))
+} else if let Some((name, port)) = name {
+format!("write the IP address of {name}, such as \"127.0.0.1:{port}\": a backend has no host name")
+} else if given.starts_with('/') || given.ends_with(".sock") {
 format!("write {} = \"unix:{given}\"", item.key)
 } else {
 "write an address such as \"unix:/run/php/php-fpm.sock\" or \"127.0.0.1:9000\"".to_owned()
@@ -272,7 +278,13 @@ impl FromToml for Endings {
         }
         let (source, span) = (item.source, item.value.span());
         let endings = item.items().into_iter();
-        let endings = endings.map(|it| it.parse("text in quotes", "\".php\"", file_ending));
+        let endings = endings.map(|it| {
+            let ending = it.parse("text in quotes", "\".php\"", file_ending);
+            ending.map_err(|error| match it.list_help() {
+                Some(list) => error.help(list),
+                None => error,
+            })
+        });
         let endings = source.all(endings)?;
         if endings.is_empty() {
             let help = "write a file ending such as \".php\"";
@@ -312,7 +324,7 @@ fn file_ending(text: &str) -> Result<String, InvalidValue> {
     let ending = text.strip_prefix('*').unwrap_or(text);
     let is_right = ending.starts_with('.')
         && ending.len() > 1
-        && !ending.contains(['/', '*', '?', '{', '[', '\0']);
+        && !ending.contains(['/', '*', '?', '{', '[', '\0', ',', ' ', '|']);
     if is_right {
         return Ok(ending.to_owned());
     }

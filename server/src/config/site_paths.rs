@@ -15,7 +15,14 @@ pub(super) struct FileName(pub(super) String);
 impl FromToml for FileName {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
         let name = item.parse("a file name in quotes", "[\"index.html\"]", |text| {
-            if text.is_empty() || text.contains(['/', '\0']) {
+            let names: Vec<&str> = text.split([' ', ',']).filter(|it| !it.is_empty()).collect();
+            if names.len() > 1 && names.iter().all(|name| name.contains('.')) {
+                let names: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+                wrong(
+                    format!("`{text}` has several file names"),
+                    format!("write index = [{}]", names.join(", ")),
+                )
+            } else if text.is_empty() || text.contains(['/', '\0']) {
                 wrong(
                     format!("`{text}` is not a file name"),
                     "write a name without a folder, such as \"index.html\"",

@@ -24,7 +24,10 @@ pub(super) fn syntax_error(
     let what = lines.next().unwrap_or("the file is not valid TOML");
     let (span, what, help) = place
         .typographic_quote()
+        .or_else(|| place.foreign_space())
         .or_else(|| place.missing_quote())
+        .or_else(|| place.missing_value())
+        .or_else(|| place.foreign_comment())
         .or_else(|| place.early_subtable(what))
         .or_else(|| place.foreign_format())
         .unwrap_or_else(|| {
@@ -110,14 +113,85 @@ impl SyntaxPlace<'_> {
         })
     }
 
+    /// Returns the explanation of a space or a mark that looks like nothing or like a space.
+    fn foreign_space(&self) -> Option<Explanation> {
+        let line = self.line(self.span.start);
+        let (at, (name, _)) = self.text[line.clone()].char_indices().find_map(|(at, c)| {
+            let name = match c {
+                '\u{a0}' | '\u{202f}' | '\u{2007}' | '\u{3000}' => "a non-breaking or wide space",
+                '\u{feff}' => "a byte order mark",
+                '\u{200b}'..='\u{200f}' | '\u{2060}' => "an invisible character",
+                '\r' if !self.text[line.start + at + 1..].starts_with('\n') => {
+                    "a carriage return without a line feed"
+                }
+                _ => return None,
+            };
+            Some((at, (name, c)))
+        })?;
+        let at = line.start + at;
+        let width = self.text[at..].chars().next().map_or(0, char::len_utf8);
+        // Within a text in quotes, any character is allowed.
+        let quotes = self.text[line.start..at].matches(['"', '\'']).count();
+        quotes.is_multiple_of(2).then(|| {
+            let what = format!("{name} stands between the words");
+            let help = if name.starts_with("a carriage") {
+                "save the file with line ends of Unix (LF) or of Windows (CR LF)"
+            } else {
+                "delete the character, and write ordinary spaces"
+            };
+            (at..at + width, what, help.to_owned())
+        })
+    }
+
+    /// Returns the explanation of a key without a value.
+    fn missing_value(&self) -> Option<Explanation> {
+        let line = self.line(self.span.start);
+        let code = self.text[line.clone()].split('#').next()?.trim_end();
+        let key = code.strip_suffix('=')?.trim();
+        let is_key = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        (!key.is_empty() && key.bytes().all(is_key)).then(|| {
+            (
+                line.start..line.start + code.len(),
+                format!("`{key}` has no value"),
+                format!("write {key} = VALUE in one line, or remove the line"),
+            )
+        })
+    }
+
+    /// Returns the explanation of a comment in the format of another language, or of a semicolon at the end of a line.
+    fn foreign_comment(&self) -> Option<Explanation> {
+        let line = self.line(self.span.start);
+        let text = self.text[line.clone()].trim_end();
+        let code = text.trim_start();
+        let span = line.start + text.len() - code.len()..line.start + text.len();
+        let comments = ["//", "/*", "--", "<!--", ";"];
+        if let Some(mark) = comments.iter().find(|mark| code.starts_with(**mark)) {
+            let rest = code.trim_start_matches(mark).trim();
+            let help = format!("write the comment as: # {rest}");
+            return Some((span, "a comment begins with `#`".to_owned(), help));
+        }
+        let (key, value) = code.strip_suffix(';')?.split_once('=')?;
+        let help = format!("write {} = {}", key.trim(), value.trim());
+        Some((
+            span.end - 1..span.end,
+            "a line ends without a semicolon".to_owned(),
+            help,
+        ))
+    }
+
     /// Returns the explanation of a text without a closing quote.
     fn missing_quote(&self) -> Option<Explanation> {
         self.lines().find_map(|line| {
             let text = &self.text[line.clone()];
             let code = text.split('#').next().unwrap_or(text);
-            let is_plain = !code.contains("\"\"\"") && !code.contains(['\'', '\\']);
-            let quotes = code.matches('"').count();
-            let open = code.rfind('"').filter(|_| is_plain && quotes % 2 == 1)?;
+            // In a text in quotes, the other quote and the backslash may be plain characters.
+            let quote = |quote: char, others: [char; 2]| {
+                let is_plain =
+                    !code.contains(others) && !code.contains(&quote.to_string().repeat(3));
+                let quotes = code.matches(quote).count();
+                code.rfind(quote).filter(|_| is_plain && quotes % 2 == 1)
+            };
+            let open = quote('"', ['\'', '\\']).or_else(|| quote('\'', ['"', '"']))?;
             let end = code.trim_end().len();
             Some((
                 line.start + open..line.start + end,
@@ -188,13 +262,24 @@ impl SyntaxPlace<'_> {
                 .to_owned()
         } else if what.contains("duplicate key") {
             "a key may occur once in a table: remove one of the two lines".to_owned()
+        } else if what.contains("missing comma") {
+            "write a comma between the two values, also at the end of the line before".to_owned()
         } else if line.starts_with('[') && !line.contains('=') {
             let name = line.split('#').next().unwrap_or(line).trim();
             let name = name.trim_matches(|c: char| c == '[' || c == ']' || c.is_whitespace());
-            if line.starts_with("[[") {
+            let is_list = ["site", "site.route", "balancer"].contains(&name);
+            if line.starts_with("[[") || is_list {
                 format!("write double brackets at both ends: [[{name}]]")
             } else {
                 format!("write brackets at both ends: [{name}]")
+            }
+        } else if let Some(value) = boolean(marked) {
+            let key = line.split('=').next().unwrap_or_default().trim();
+            let has_word = ["http", "https", "log", "access", "errors"].contains(&key);
+            match marked.to_ascii_lowercase().as_str() {
+                "true" | "false" => format!("write {value} in lower case"),
+                "off" if has_word => format!("write {key} = \"off\""),
+                _ => format!("write {value}, or a text in quotes: \"{marked}\""),
             }
         } else if what.contains("must be quoted") && !marked.is_empty() {
             format!("write the text in quotes: \"{marked}\"")
@@ -205,5 +290,14 @@ impl SyntaxPlace<'_> {
         } else {
             "write `key = value` or a [table] in a line, and text in quotes".to_owned()
         }
+    }
+}
+
+/// Returns `true` or `false` for a word of another format.
+fn boolean(word: &str) -> Option<&'static str> {
+    match word.to_ascii_lowercase().as_str() {
+        "on" | "yes" | "true" => Some("true"),
+        "off" | "no" | "false" => Some("false"),
+        _ => None,
     }
 }

@@ -214,6 +214,22 @@ pub(super) fn shadowed_redirect(site: &SiteConfig) -> Option<(Range<usize>, Stri
     })
 }
 
+/// Warns of a path with a placeholder of another server, such as `/users/:id`, which matches the text itself alone.
+pub(super) fn placeholder_in_path(route: &RouteConfig) -> Option<String> {
+    let path = route.path.get_ref();
+    let is_placeholder = |part: &&str| {
+        let inside = part.strip_prefix(':');
+        let inside = inside.or_else(|| part.strip_prefix('{')?.strip_suffix('}'));
+        inside.is_some_and(|name| !name.is_empty())
+    };
+    let placeholder = path.split('/').find(is_placeholder)?;
+    let (before, _) = path.split_once(placeholder)?;
+    Some(format!(
+        "the path {path} matches the text `{placeholder}` alone, because a path is a prefix without placeholders: write \
+         path = \"{before}\" for everything below"
+    ))
+}
+
 /// Warns of a route that permits no client, because `deny` covers each network of `allow`.
 pub(super) fn denied_all(route: &RouteConfig) -> Option<String> {
     let (allow, deny) = (route.allow.as_ref()?, route.deny.as_ref()?);

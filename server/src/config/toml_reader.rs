@@ -586,6 +586,19 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
                 first.is_some_and(|first| first.get_ref().is_table())
             };
             let help = match self.value.get_ref().as_table() {
+                // A table such as [site.a], where Caddy and others have a name.
+                Some(table) if shape.name == "[[site]]" => {
+                    let tables = table.iter().filter(|(_, value)| value.get_ref().is_table());
+                    let mut names = tables.map(|(key, _)| key.get_ref().as_ref());
+                    let is_list = !table.is_empty() && table.values().all(is_list);
+                    match names.find(|name| !shape.keys.contains(name)) {
+                        Some(name) => format!("write [[site]] with names = [\"{name}\"]"),
+                        None if is_list => {
+                            format!("write {} above its lists of tables", shape.name)
+                        }
+                        None => format!("write it in double brackets: {}", shape.name),
+                    }
+                }
                 // A list of tables such as [[site.route]] stands before the first [[site]].
                 Some(table) if !table.is_empty() && table.values().all(is_list) => {
                     format!("write {} above its lists of tables", shape.name)

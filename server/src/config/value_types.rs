@@ -25,10 +25,13 @@ impl FromToml for Seconds {
         };
         match seconds_of(text) {
             Some(seconds) => Ok(Seconds(seconds)),
-            None => Err(item.refuse(
-                format!("`{text}` is not a duration"),
-                "write a number with a unit (s, m, h, d, w): \"10m\", \"30d\", \"1h30m\"",
-            )),
+            None => {
+                let usual =
+                    "write a number with a unit (s, m, h, d, w): \"10m\", \"30d\", \"1h30m\"";
+                let help = duration_help(&item.key, text);
+                let help = help.unwrap_or_else(|| usual.to_owned());
+                Err(item.refuse(format!("`{text}` is not a duration"), help))
+            }
         }
     }
 }
@@ -44,6 +47,7 @@ impl FromToml for Duration {
         if item.value.get_ref().is_integer() {
             return u64::read(item).map(Duration::from_secs);
         }
+        let key = item.key.clone();
         item.parse("a duration", "\"500ms\"", |text| {
             let help =
                 "write a number with a unit (ms, s, m, h, d, w): \"500ms\", \"10s\", \"1h30m\"";
@@ -53,10 +57,36 @@ impl FromToml for Duration {
                     format!("`{text}` is not a duration"),
                     "no duration is unlimited: write a long one, such as \"365d\"",
                 ),
-                None => wrong(format!("`{text}` is not a duration"), help),
+                None => {
+                    let own = duration_help(&key, text);
+                    let help = own.unwrap_or_else(|| help.to_owned());
+                    wrong(format!("`{text}` is not a duration"), help)
+                }
             }
         })
     }
+}
+
+/// Returns the duration for a text in the format of another server: `30 s`, `1 minute`, `max-age=60`.
+fn duration_help(key: &str, text: &str) -> Option<String> {
+    let plain = text.trim().to_ascii_lowercase();
+    if let Some(rest) = plain.strip_prefix("max-age=") {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let seconds: u64 = rest[..digits].parse().ok()?;
+        return Some(format!("write {key} = {}", Seconds(seconds).shown()));
+    }
+    let digits = plain.bytes().take_while(u8::is_ascii_digit).count();
+    let unit = match plain[digits..].trim() {
+        "s" | "sec" | "secs" | "second" | "seconds" => "s",
+        "m" | "min" | "mins" | "minute" | "minutes" => "m",
+        "h" | "hour" | "hours" => "h",
+        "d" | "day" | "days" => "d",
+        "w" | "week" | "weeks" => "w",
+        "month" | "months" => return Some(format!("write {key} = \"30d\" for a month")),
+        "y" | "year" | "years" => return Some(format!("write {key} = \"365d\" for a year")),
+        _ => return None,
+    };
+    (digits > 0).then(|| format!("write {key} = \"{}{unit}\"", &plain[..digits]))
 }
 
 /// Returns the seconds of a duration with a unit, such as `10m`.
@@ -80,9 +110,13 @@ impl FromToml for ByteSize {
         }
         item.parse("a size", "\"64MiB\"", |text| match parse_bytes(text) {
             Some(bytes) => Ok(ByteSize(bytes)),
+            None if ["unlimited", "off", "none", "-1"].contains(&text) => wrong(
+                format!("`{text}` is not a size"),
+                "no size is unlimited: write a large one, such as \"1024GiB\"",
+            ),
             None => wrong(
                 format!("`{text}` is not a size"),
-                "write a number with a unit (KiB, MiB, GiB): \"64MiB\"",
+                "write a whole number with a unit (KiB, MiB, GiB): \"64MiB\"",
             ),
         })
     }
@@ -143,11 +177,29 @@ impl FromToml for Network {
                 "[\"192.0.2.0/24\"]",
                 |text| match AllowList::default().add(text) {
                     Ok(()) => Ok(text.to_owned()),
-                    Err(error) => wrong(error.what, error.help),
+                    Err(error) => wrong(error.what, network_help(text).unwrap_or(error.help)),
                 },
             );
         network.map(Network)
     }
+}
+
+/// Returns the networks for a word of another server, or for an address with wildcards.
+fn network_help(text: &str) -> Option<String> {
+    match text {
+        "localhost" => return Some("write \"127.0.0.1\" and \"::1\"".to_owned()),
+        "private_ranges" => {
+            let help = "write \"10.0.0.0/8\", \"172.16.0.0/12\", \"192.168.0.0/16\", \"127.0.0.0/8\", \"fd00::/8\" and \"::1\"";
+            return Some(help.to_owned());
+        }
+        "any" => return Some("write \"0.0.0.0/0\" and \"::/0\" for all addresses".to_owned()),
+        _ => {}
+    }
+    let known = text.trim_end_matches(['*', '.', 'x']);
+    let numbers: Option<Vec<u8>> = known.split('.').map(|part| part.parse().ok()).collect();
+    let numbers = numbers.filter(|it| it.len() < 4 && known.len() < text.len())?;
+    let zeros = ".0".repeat(4 - numbers.len());
+    Some(format!("write \"{known}{zeros}/{}\"", numbers.len() * 8))
 }
 
 #[cfg(test)]

@@ -243,6 +243,35 @@ pub(super) fn site_name(text: &str) -> Result<String, InvalidValue> {
             ),
         };
     }
+    if name.is_empty() || name == "_" {
+        return wrong(what, "write names = [\"*\"] for every name");
+    }
+    if let Some(bare) = name.strip_prefix('.')
+        && check_host(String::new(), bare).is_ok()
+    {
+        let help = format!("write the name, and the names below: \"{bare}\", \"*.{bare}\"");
+        return wrong(what, help);
+    }
+    if is_regular_expression(&name) {
+        let help = "a name has no regular expression: write \"*.example.org\" for all names below, or \"*\" for every name";
+        return wrong(what, help);
+    }
+    if let Some((bare, path)) = name.split_once('/')
+        && check_host(String::new(), bare).is_ok()
+    {
+        let help = format!("write the name \"{bare}\", and [[site.route]] with path = \"/{path}\"");
+        return wrong(what, help);
+    }
+    let port = name
+        .strip_prefix("http://")
+        .or(name.strip_prefix("https://"));
+    if let Some(port) = port.unwrap_or(&name).strip_prefix(':') {
+        let port = port.trim_end_matches('/');
+        let help = format!(
+            "a port alone is an address: write http = [\":{port}\"] in [server], and names = [\"*\"] for every name"
+        );
+        return wrong(what, help);
+    }
     let host = name.strip_prefix("*.").unwrap_or(&name);
     check_host(what, host)?;
     Ok(name)
