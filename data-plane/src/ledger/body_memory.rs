@@ -4,6 +4,9 @@
 //! An accepted call always completes, because the minimum for its bodies is reserved from the beginning. Only the
 //! read-ahead depends on the level of the ledger. A worker reserves bytes in batches, so most calls change no
 //! memory shared by workers.
+//!
+//! A client has a share of the whole bound, and one of the part for read-ahead: a silent event stream would otherwise hold
+//! its read-ahead for hours, and 140 streams of one client would leave none for the bodies of all other clients.
 
 use crate::limits::{
     BODY_BATCH_BYTES_MAX, BODY_BATCH_DIVISOR, BODY_SHARE_BUCKETS, CALL_RESERVED_BYTES,
@@ -23,17 +26,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct BodyMemory {
     bytes: AtomicUsize,
     bytes_max: usize,
-}
-
-/// Level of the ledger.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum MemoryLevel {
-    /// Bodies are read ahead as far as their pipes and sockets allow.
-    Relaxed,
-    /// At least half of the bound is reserved: nothing is read ahead beyond the minimum of each body.
-    Pressed,
-    /// The whole bound is reserved: no further call begins.
-    Full,
 }
 
 /// Purpose of a reservation that may be refused.
@@ -68,16 +60,11 @@ impl BodyMemory {
         self.bytes_max
     }
 
-    /// Returns the level of the ledger.
-    pub(crate) fn level(&self) -> MemoryLevel {
-        let bytes = self.bytes();
-        if bytes >= self.bytes_max {
-            MemoryLevel::Full
-        } else if bytes >= self.bound(BodyPurpose::ReadAhead) {
-            MemoryLevel::Pressed
-        } else {
-            MemoryLevel::Relaxed
-        }
+    /// Returns the bytes up to which a client beyond its share reads ahead: the last quarter of the part for `purpose` is
+    /// left to other clients.
+    fn shared_bound(&self, purpose: BodyPurpose) -> usize {
+        let bound = self.bound(purpose);
+        bound - bound / 4
     }
 
     /// Returns the part of the bound in bytes that reservations for `purpose` may fill.
@@ -114,7 +101,7 @@ pub(crate) struct WorkerBodyMemory {
     /// Bytes of one reservation in the ledger.
     batch: usize,
     /// Bytes of clients on the worker. Clients with keys in one bucket count as one client. The counts matter only
-    /// in the last quarter of the bound.
+    /// in the last quarter of the bound, and in the last quarter of each part for read-ahead.
     clients: Box<[Cell<usize>]>,
     /// Bytes of one client on the worker in the last quarter of the bound.
     client_bytes_max: usize,
@@ -143,7 +130,8 @@ impl WorkerBodyMemory {
     pub(crate) fn admit(self: &Rc<Self>, client: IpAddr) -> Option<BodyAccount> {
         let buckets = self.buckets(client.into());
         let own = self.most_of(&buckets) + CALL_RESERVED_BYTES;
-        if !self.try_reserve(CALL_RESERVED_BYTES, self.purpose_of_call(own)) {
+        let bound = self.all.bound(self.purpose_of_call(own));
+        if !self.try_reserve(CALL_RESERVED_BYTES, bound) {
             return None;
         }
         self.count(&buckets, CALL_RESERVED_BYTES, usize::wrapping_add);
@@ -193,9 +181,24 @@ impl WorkerBodyMemory {
         }
     }
 
-    /// Reserves bytes in the worker's batch or in the ledger, as far as `purpose` allows.
-    fn try_reserve(&self, bytes: usize, purpose: BodyPurpose) -> bool {
-        let bound = self.all.bound(purpose);
+    /// Returns true if a client with `own` bytes has more than its share of the read-ahead: an eighth of the half.
+    fn is_beyond_share(&self, own: usize) -> bool {
+        own > self.client_bytes_max / 2
+    }
+
+    /// Returns the bytes that all clients together may have after a reservation for `purpose`. The client has `own` bytes
+    /// then.
+    fn bound(&self, purpose: BodyPurpose, own: usize) -> usize {
+        match purpose {
+            BodyPurpose::FarReadAhead | BodyPurpose::ReadAhead if self.is_beyond_share(own) => {
+                self.all.shared_bound(purpose)
+            }
+            _ => self.all.bound(purpose),
+        }
+    }
+
+    /// Reserves bytes in the worker's batch or in the ledger, if at most `bound` bytes are reserved afterwards.
+    fn try_reserve(&self, bytes: usize, bound: usize) -> bool {
         let spare = self.spare.get();
         if spare >= bytes && self.all.bytes() <= bound {
             self.spare.set(spare - bytes);
@@ -280,10 +283,16 @@ impl CallBytes {
 }
 
 impl BodyAccount {
-    /// Returns true if bodies should be read ahead no further than necessary.
+    /// Returns true if bodies should be read ahead no further than necessary: half of the bound is reserved, or three
+    /// eighths and the client has more than its share.
     pub(crate) fn is_pressed(&self) -> bool {
-        let call = self.0.as_ref();
-        call.is_some_and(|call| call.worker.all.level() >= MemoryLevel::Pressed)
+        let Some(call) = &self.0 else {
+            return false;
+        };
+        let (worker, bytes) = (&call.worker, call.worker.all.bytes());
+        bytes >= worker.all.shared_bound(BodyPurpose::ReadAhead)
+            && (bytes >= worker.all.bound(BodyPurpose::ReadAhead)
+                || worker.is_beyond_share(worker.most_of(&call.buckets)))
     }
 
     /// Returns true if the ledger counts the bytes of the call.
@@ -297,7 +306,10 @@ impl BodyAccount {
         let Some(call) = &self.0 else {
             return true;
         };
-        let is_reserved = call.worker.try_reserve(bytes, purpose);
+        let own = call.worker.most_of(&call.buckets).saturating_add(bytes);
+        let is_reserved = call
+            .worker
+            .try_reserve(bytes, call.worker.bound(purpose, own));
         if is_reserved {
             call.count(bytes, usize::wrapping_add);
         }

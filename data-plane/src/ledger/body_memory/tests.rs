@@ -2,7 +2,6 @@
 
 use super::*;
 use BodyPurpose::{Call, FarReadAhead, Gathering, ReadAhead};
-use MemoryLevel::{Full, Pressed, Relaxed};
 
 const MIB: usize = 1 << 20;
 
@@ -18,35 +17,35 @@ fn ledger() -> (Arc<BodyMemory>, Rc<WorkerBodyMemory>, BodyAccount) {
     (all, worker, account)
 }
 
-/// Each row: bytes reserved before, level, and whether 1,024 bytes more are granted for each purpose.
+/// Each row: bytes reserved before, whether nothing is read ahead, and whether 1,024 bytes more are granted for each purpose.
 #[test]
 fn the_level_decides_about_further_bytes() {
     let table = [
-        (CALL_RESERVED_BYTES, Relaxed, [true, true, true, true]),
-        (MIB / 4 - 1_024, Relaxed, [true, true, true, true]),
-        (MIB / 4, Relaxed, [false, true, true, true]),
-        (MIB / 2 - 1_024, Relaxed, [false, true, true, true]),
-        (MIB / 2, Pressed, [false, false, true, true]),
-        (MIB - MIB / 4 - 1_024, Pressed, [false, false, true, true]),
-        (MIB - MIB / 4, Pressed, [false, false, false, true]),
-        (MIB - 1_024, Pressed, [false, false, false, true]),
-        (MIB, Full, [false, false, false, false]),
-        (2 * MIB, Full, [false, false, false, false]),
+        (CALL_RESERVED_BYTES, false, [true, true, true, true]),
+        (MIB / 4 - 1_024, false, [true, true, true, true]),
+        (MIB / 4, false, [false, true, true, true]),
+        (MIB / 2 - 1_024, false, [false, true, true, true]),
+        (MIB / 2, true, [false, false, true, true]),
+        (MIB - MIB / 4 - 1_024, true, [false, false, true, true]),
+        (MIB - MIB / 4, true, [false, false, false, true]),
+        (MIB - 1_024, true, [false, false, false, true]),
+        (MIB, true, [false, false, false, false]),
+        (2 * MIB, true, [false, false, false, false]),
     ];
-    for (before, level, granted) in table {
+    for (before, is_pressed, granted) in table {
         for (purpose, is_granted) in [FarReadAhead, ReadAhead, Gathering, Call]
             .into_iter()
             .zip(granted)
         {
             let (all, worker, account) = ledger();
+            let other = worker.admit(client(2)).unwrap();
             worker.return_spare();
-            account.reserve(before.saturating_sub(all.bytes()));
-            account.release(all.bytes() - before.min(all.bytes()));
+            other.reserve(before.saturating_sub(all.bytes()));
+            other.release(all.bytes() - before.min(all.bytes()));
             worker.return_spare();
-            assert_eq!((all.bytes(), all.level()), (before, level));
+            assert_eq!((all.bytes(), account.is_pressed()), (before, is_pressed));
             let row = format!("{before} {purpose:?}");
             assert_eq!(account.try_reserve(1_024, purpose), is_granted, "{row}");
-            assert_eq!(account.is_pressed(), all.level() != Relaxed, "{row}");
         }
     }
 }
@@ -97,9 +96,53 @@ fn one_client_leaves_the_last_quarter_to_others() {
     assert_eq!(second.len() * CALL_RESERVED_BYTES, MIB / 8);
     let third: Vec<_> = std::iter::from_fn(|| worker.admit(client(3))).collect();
     assert_eq!(third.len() * CALL_RESERVED_BYTES, MIB / 8);
-    assert_eq!(all.level(), Full);
+    assert_eq!(all.bytes(), MIB);
     drop((largest, account));
     assert!(worker.admit(client(1)).is_some());
+}
+
+/// Each row: bytes of one client, whether the client may read ahead further, and whether another client may.
+#[test]
+fn one_client_leaves_the_last_quarter_of_the_read_ahead_to_others() {
+    let most = MIB / 2 - MIB / 8;
+    let table = [
+        (MIB / 16, FarReadAhead, true, true),
+        (MIB / 4 - MIB / 16, FarReadAhead, false, true),
+        (MIB / 4, FarReadAhead, false, false),
+        (most - 1_024, ReadAhead, true, true),
+        (most, ReadAhead, false, true),
+        (MIB / 2, ReadAhead, false, false),
+    ];
+    for (before, purpose, may_large, may_small) in table {
+        let (all, worker, large) = ledger();
+        let small = worker.admit(client(2)).unwrap();
+        worker.return_spare();
+        large.reserve(before - all.bytes());
+        worker.return_spare();
+        assert_eq!(all.bytes(), before);
+        let row = format!("{before} {purpose:?}");
+        if purpose == ReadAhead {
+            assert_eq!(
+                (large.is_pressed(), small.is_pressed()),
+                (!may_large, !may_small),
+                "{row}"
+            );
+        }
+        assert_eq!(large.try_reserve(1_024, purpose), may_large, "{row}");
+        large.release(if may_large { 1_024 } else { 0 });
+        worker.return_spare();
+        assert_eq!(small.try_reserve(1_024, purpose), may_small, "{row}");
+    }
+    // Several clients below their shares fill the half.
+    let (all, worker, account) = ledger();
+    let others: Vec<_> = (2..10)
+        .filter_map(|nth| worker.admit(client(nth)))
+        .collect();
+    for other in others.iter().chain([&account]) {
+        while other.try_reserve(1_024, ReadAhead) {}
+    }
+    assert_eq!(all.bytes(), MIB / 2);
+    assert!(account.is_pressed());
 }
 
 #[test]
