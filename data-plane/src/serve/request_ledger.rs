@@ -5,10 +5,11 @@
 //! the disk, a password, a handler, the peer's window) is counted from beginning to end. So neither a
 //! flood of requests nor the expansion of compressed fields (RFC 9113 §10.5.1) takes memory without a
 //! bound. A client over its share is refused. When another client finds the bound taken, the client with
-//! the largest holding loses the requests that have been stalled for longest.
+//! the largest holding loses the requests that have been stalled for longest. Where each client holds little, a client
+//! without a request takes the place of a stalled or silent one.
 
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
-use crate::limits::{FEW_CONNECTIONS_MAX, UNFINISHED_HEAD_BYTES_FREE};
+use crate::limits::{FEW_CONNECTIONS_MAX, SERVER_STALL_MILLISECONDS, UNFINISHED_HEAD_BYTES_FREE};
 use crate::serve::socket::TcpSocket;
 use base::client_network::ClientNetwork;
 use base::client_network::share_of;
@@ -49,6 +50,9 @@ pub(super) struct ConnectionAccount {
     /// Start of the connection's longest stall, in milliseconds of the worker's clock; the largest number
     /// where no request is stalled.
     stalled_ms: Cell<u64>,
+    /// Moment at which a request of the connection last moved, in milliseconds of the worker's clock; the largest number
+    /// over HTTP/1.1.
+    moved_ms: Cell<u64>,
     /// Requests and head bytes that the connection is to end for other clients.
     to_shed: Cell<ShedOrder>,
     waker: RefCell<Option<Waker>>,
@@ -118,6 +122,7 @@ impl RequestLedger {
             head_bytes: Cell::new(0),
             index: Cell::new(0),
             stalled_ms: Cell::new(u64::MAX),
+            moved_ms: Cell::new(u64::MAX),
             to_shed: Cell::default(),
             waker: RefCell::default(),
         }
@@ -154,13 +159,15 @@ impl ConnectionAccount {
     }
 
     /// Admits a request with `head_bytes` of head in memory; at most `requests_max` requests may be under
-    /// way on the worker. Fails with the share that has no room for the request, and counts the refusal.
+    /// way on the worker. `now_ms` is the worker's clock. Fails with the share that has no room for the request, and counts
+    /// the refusal.
     pub(super) fn admit(
         self: &Rc<Self>,
         head_bytes: usize,
         requests_max: usize,
+        now_ms: u64,
     ) -> Result<RequestReservation, SharedLimit> {
-        self.make_room(1, head_bytes, requests_max)
+        self.make_room(1, head_bytes, requests_max, now_ms)
             .inspect_err(|share| self.pending.refused(*share, 1))?;
         Ok(self.held(1, head_bytes))
     }
@@ -170,8 +177,9 @@ impl ConnectionAccount {
     pub(super) fn admit_answered(
         self: &Rc<Self>,
         requests_max: usize,
+        now_ms: u64,
     ) -> Option<RequestReservation> {
-        self.make_room(1, 0, requests_max).ok()?;
+        self.make_room(1, 0, requests_max, now_ms).ok()?;
         Some(self.held(1, 0))
     }
 
@@ -194,10 +202,11 @@ impl ConnectionAccount {
         requests: usize,
         bytes: usize,
         requests_max: usize,
+        now_ms: u64,
     ) -> Result<(), SharedLimit> {
         let mut ledger = self.pending.ledger.borrow_mut();
         let bytes_max = self.pending.head_bytes_max;
-        ledger.room_for_requests(self.client, requests, requests_max)?;
+        ledger.room_for_requests(self.client, requests, requests_max, now_ms)?;
         ledger.room_for_bytes(self.client, bytes, bytes_max)
     }
 
@@ -205,6 +214,11 @@ impl ConnectionAccount {
     /// largest number where no request is stalled.
     pub(super) fn stalled_since(&self, at_ms: u64) {
         self.stalled_ms.set(at_ms);
+    }
+
+    /// Records that a request of the connection moved, in milliseconds of the worker's clock.
+    pub(super) fn moved_at(&self, at_ms: u64) {
+        self.moved_ms.set(at_ms);
     }
 
     /// Records the waker to call when the connection has to end requests for other clients.
@@ -229,6 +243,14 @@ impl ConnectionAccount {
         match self.connection.upgrade() {
             Some(connection) => connection.stalled_ms.get(),
             None => self.stalled_ms.get(),
+        }
+    }
+
+    /// Returns the moment at which a request of the connection last moved.
+    fn moved_ms(&self) -> u64 {
+        match self.connection.upgrade() {
+            Some(connection) => connection.moved_ms.get(),
+            None => self.moved_ms.get(),
         }
     }
 
@@ -332,7 +354,7 @@ impl RequestReservation {
             Some(more) => {
                 let account = &self.account;
                 account
-                    .make_room(0, more, usize::MAX)
+                    .make_room(0, more, usize::MAX, 0)
                     .inspect_err(|share| account.pending.refused(*share, 1))?;
                 account.add(0, more);
             }
@@ -368,6 +390,7 @@ impl RequestLedgerState {
         client: ClientNetwork,
         more: usize,
         bound: usize,
+        now_ms: u64,
     ) -> Result<(), SharedLimit> {
         if more == 0 || self.requests.may_take(client, more, bound) {
             return Ok(());
@@ -379,7 +402,7 @@ impl RequestLedgerState {
             .flatten()
             .filter(|it| it.has_requests());
         let worst = left.min_by_key(|it| it.stalled_ms());
-        let worst = worst.or_else(|| self.longest_stalled(client, more, bound));
+        let worst = worst.or_else(|| self.longest_without_progress(client, more, bound, now_ms));
         worst.ok_or(SharedLimit::Streams)?.tell(ShedOrder {
             requests: more,
             head_bytes: 0,
@@ -388,21 +411,31 @@ impl RequestLedgerState {
     }
 
     /// Returns the connection with the request that has been stalled for longest, where all clients hold few requests
-    /// and `client` holds none. Otherwise many clients with a stalled request each would keep all newcomers out.
-    fn longest_stalled(
+    /// and `client` holds none. Without a stalled request, a connection gives way whose requests have waited for the server
+    /// without progress for [`SERVER_STALL_MILLISECONDS`]. Otherwise many clients with a stalled request or a silent event
+    /// stream each would keep all newcomers out.
+    fn longest_without_progress(
         &self,
         client: ClientNetwork,
         more: usize,
         bound: usize,
+        now_ms: u64,
     ) -> Option<&Rc<ConnectionAccount>> {
         let largest = self.requests.largest_beside(client, bound)?;
         let have_few = largest.other == 0 && largest.units <= FEW_CONNECTIONS_MAX;
         if !have_few || !fits_for_a_moment(&self.requests, more, bound) {
             return None;
         }
-        let accounts = self.accounts.values().flatten();
-        let stalled = accounts.filter(|it| it.has_requests() && it.stalled_ms() != u64::MAX);
-        stalled.min_by_key(|it| it.stalled_ms())
+        let accounts = || {
+            let accounts = self.accounts.values().flatten();
+            accounts.filter(|it| it.has_requests())
+        };
+        let stalled = accounts().filter(|it| it.stalled_ms() != u64::MAX);
+        let is_silent = |it: &&Rc<ConnectionAccount>| {
+            now_ms.saturating_sub(it.moved_ms()) >= SERVER_STALL_MILLISECONDS
+        };
+        let stalled = stalled.min_by_key(|it| it.stalled_ms());
+        stalled.or_else(|| accounts().filter(is_silent).min_by_key(|it| it.moved_ms()))
     }
 
     fn room_for_bytes(
@@ -470,6 +503,7 @@ mod tests {
     use std::task::Wake;
 
     const REQUESTS: usize = 32;
+    const NOW_MS: u64 = 20_000;
 
     #[derive(Default)]
     struct Woken(AtomicUsize);
@@ -492,7 +526,7 @@ mod tests {
     }
 
     fn fill(account: &Rc<ConnectionAccount>, head_bytes: usize) -> Vec<RequestReservation> {
-        std::iter::from_fn(|| account.admit(head_bytes, REQUESTS).ok()).collect()
+        std::iter::from_fn(|| account.admit(head_bytes, REQUESTS, NOW_MS).ok()).collect()
     }
 
     #[test]
@@ -521,11 +555,13 @@ mod tests {
         assert_eq!(counted(&refusals, SharedLimit::Streams), 2);
         // At the bound, the order names the client with the most requests.
         let mut all = fill(&clients[1], 0);
-        all.extend(
-            (3..7).flat_map(|last| proxy.of_client([192, 0, 2, last].into()).admit(0, REQUESTS)),
-        );
+        all.extend((3..7).flat_map(|last| {
+            proxy
+                .of_client([192, 0, 2, last].into())
+                .admit(0, REQUESTS, NOW_MS)
+        }));
         let other = proxy.of_client([192, 0, 2, 9].into());
-        assert!(other.admit(0, REQUESTS).is_ok());
+        assert!(other.admit(0, REQUESTS, NOW_MS).is_ok());
         let one = ShedOrder {
             requests: 1,
             head_bytes: 0,
@@ -569,11 +605,11 @@ mod tests {
         let [small, large] = [1, 1].map(|last| pending.account([192, 0, 2, last].into()));
         let mut all = fill(&small, 100);
         all.truncate(4);
-        all.push(large.admit(700, REQUESTS).expect("room"));
+        all.push(large.admit(700, REQUESTS, NOW_MS).expect("room"));
         let second = pending.account([192, 0, 2, 2].into());
         all.push(second.held(0, 500));
         let other = pending.account([192, 0, 2, 3].into());
-        assert!(other.admit(100, REQUESTS).is_ok());
+        assert!(other.admit(100, REQUESTS, NOW_MS).is_ok());
         let bytes = |head_bytes| ShedOrder {
             requests: 0,
             head_bytes,
@@ -597,7 +633,7 @@ mod tests {
             .collect();
         let second = pending.account([192, 0, 2, 0].into());
         for account in &accounts {
-            all.extend((0..4).map_while(|_| account.admit(0, REQUESTS).ok()));
+            all.extend((0..4).map_while(|_| account.admit(0, REQUESTS, NOW_MS).ok()));
         }
         all.push(second.held(1, 0));
         assert_eq!(pending.ledger.borrow().requests.all(), 33);
@@ -605,7 +641,7 @@ mod tests {
         second.stalled_since(4_000);
         second.wake_by(&waker);
         let other = pending.account([192, 0, 2, 9].into());
-        let admitted = other.admit(0, REQUESTS);
+        let admitted = other.admit(0, REQUESTS, NOW_MS);
         assert!(admitted.is_ok());
         let one = ShedOrder {
             requests: 1,
@@ -615,10 +651,39 @@ mod tests {
         assert_eq!(told, (one, ShedOrder::default()));
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
         // At most a sixteenth over the bound.
-        assert!(other.admit(0, REQUESTS).is_err());
+        assert!(other.admit(0, REQUESTS, NOW_MS).is_err());
         // A client that holds as much as the other clients is refused.
-        assert!(accounts[3].admit(0, REQUESTS).is_err());
+        assert!(accounts[3].admit(0, REQUESTS, NOW_MS).is_err());
         assert_eq!(counted(&refusals, SharedLimit::Streams), 2);
         assert_eq!((other.requests(), second.requests()), (1, 1));
+    }
+
+    #[test]
+    fn a_silent_request_gives_way_to_a_client_without_one() {
+        let (pending, _) = ledger();
+        let accounts: Vec<_> = (0..32)
+            .map(|nth| pending.account([192, 0, 2, nth].into()))
+            .collect();
+        let admit = |account: &Rc<ConnectionAccount>| account.admit(0, REQUESTS, NOW_MS);
+        let mut held: Vec<_> = accounts.iter().filter_map(|it| admit(it).ok()).collect();
+        assert_eq!(held.len(), 32);
+        for account in &accounts {
+            account.moved_at(NOW_MS - SERVER_STALL_MILLISECONDS + 1);
+        }
+        let other = pending.account([192, 0, 2, 99].into());
+        assert!(admit(&other).is_err(), "all requests have moved lately");
+        accounts[5].moved_at(NOW_MS - SERVER_STALL_MILLISECONDS);
+        accounts[7].moved_at(NOW_MS - SERVER_STALL_MILLISECONDS - 1);
+        assert!(admit(&accounts[0]).is_err(), "the client has a request");
+        held.extend(admit(&other));
+        assert_eq!(held.len(), 33);
+        let told = |nth: usize| accounts[nth].take_shed().requests;
+        assert_eq!((told(7), told(5)), (1, 0));
+        drop(held.remove(7));
+        // A request whose client stalls ends before a silent one.
+        accounts[9].stalled_since(NOW_MS - 1);
+        let third = pending.account([192, 0, 2, 98].into());
+        held.extend(admit(&third));
+        assert_eq!((told(9), told(5)), (1, 0));
     }
 }

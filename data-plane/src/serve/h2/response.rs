@@ -374,10 +374,11 @@ impl<'c> H2Session<'c> {
             return Some(owed);
         }
         let requests_max = self.context.world().limits.streams;
+        let now_ms = self.context.clock.millis();
         match self
             .account
             .of_client(owed.client)
-            .admit(head_bytes, requests_max)
+            .admit(head_bytes, requests_max, now_ms)
         {
             Ok(held) => Some(self.enter(owed, held)),
             Err(_) => {
@@ -520,10 +521,11 @@ impl<'c> H2Session<'c> {
     /// reached, the stream stays outside the table and the rest of the request is refused.
     fn enter_answered(&mut self, owed: OwedResponse) -> OwedResponse {
         let requests_max = self.context.world().limits.streams;
+        let now_ms = self.context.clock.millis();
         match self
             .account
             .of_client(owed.client)
-            .admit_answered(requests_max)
+            .admit_answered(requests_max, now_ms)
         {
             Some(held) => self.enter(owed, held),
             None => owed,

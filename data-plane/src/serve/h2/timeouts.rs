@@ -27,7 +27,9 @@ impl H2Session<'_> {
             let awaits_client = matches!(phase, ConnectionPhase::Body | ConnectionPhase::Write);
             let now_ms = self.context.clock.millis();
             let moved = self.moved();
-            self.progress.note(awaits_client, moved, now_ms)
+            let activity = self.progress.note(awaits_client, moved, now_ms);
+            self.account.moved_at(activity.since_ms());
+            activity
         };
         self.context
             .wake_at(self.connection.slot, phase, at_ms, standing, cx.waker());

@@ -145,7 +145,7 @@ impl H3Exchange {
             return Ok(());
         }
         let requests_max = self.context().world().limits.streams;
-        let held = account.admit(head_bytes, requests_max);
+        let held = account.admit(head_bytes, requests_max, self.context().clock.millis());
         self.enter(held.map_err(|_| H3ExchangeError::Refused)?);
         Ok(())
     }
@@ -159,7 +159,7 @@ impl H3Exchange {
         }
         let requests_max = self.context().world().limits.streams;
         let account = self.session.account.of_client(self.client);
-        let held = account.admit_answered(requests_max);
+        let held = account.admit_answered(requests_max, self.context().clock.millis());
         held.map(|held| self.enter(held)).is_some()
     }
 

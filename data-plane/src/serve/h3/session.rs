@@ -154,12 +154,14 @@ impl H3Session {
         Duration::from_millis(self.context.clock.millis() - self.idle_ms.get())
     }
 
-    /// Records the activity of the connection in the ledger of connections.
+    /// Records the activity of the connection in the ledgers of connections and of requests.
     pub(super) fn stand(&self) {
-        self.entry.set_activity(match self.open.get() {
+        let activity = match self.open.get() {
             0 => Activity::Idle(self.idle_ms.get()),
             _ => Activity::Busy(self.context.clock.millis()),
-        });
+        };
+        self.entry.set_activity(activity);
+        self.account.moved_at(activity.since_ms());
     }
 
     /// Charges the abuse budget for traffic without use for any response.
