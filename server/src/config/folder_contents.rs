@@ -287,7 +287,8 @@ fn named_path(route: &RouteConfig) -> Option<&str> {
 pub(super) fn nameless_site(config: &Config, nth: usize) -> Option<OperatorError> {
     let site = &config.sites[nth];
     let above = &config.sites[nth.checked_sub(1)?];
-    let is_bare = site.names[0].span().is_empty() && !site.routes.is_empty();
+    let is_bare =
+        site.names[0].span().is_empty() && site.listen.is_empty() && !site.routes.is_empty();
     let default_root = site.root.as_ref().map(Spanned::span);
     let has_content = site.release.is_some() || default_root.is_some_and(|it| it != site.span);
     let has_names = !above.names[0].span().is_empty();

@@ -1395,9 +1395,15 @@ fn a_route_below_the_wrong_site_is_warned_of() {
         "{warnings}"
     );
     assert!(warnings.contains("anthill.toml:6:1\n"), "{warnings}");
-    let meant = "[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"https://a.test/\"\n";
-    let warnings = checked(&["a/x.html", "public/x"], &format!("{first}{meant}"));
-    assert_eq!(warnings, "");
+    let route = "[[site.route]]\npath = \"/app/\"\nproxy = \"http://c.test\"\n";
+    for meant in [
+        "[[site]]\n[[site.route]]\npath = \"/\"\nredirect = \"https://a.test/\"\n",
+        &format!("[[site]]\nnames = [\"*\"]\n{route}"),
+        &format!("[[site]]\nlisten = \"127.0.0.1:8001\"\n{route}"),
+    ] {
+        let warnings = checked(&["a/x.html", "public/x"], &format!("{first}{meant}"));
+        assert_eq!(warnings, "", "{meant}");
+    }
 }
 
 #[test]
