@@ -152,9 +152,9 @@ exec setpriv --reuid "$user" --regid "$user" --clear-groups "$@"
 END
 chmod 755 "$M/bin/sudo"
 
-# As `anthill`, but `serve` returns when the server is ready.
+# As `anthill`, but `serve` and `proxy` return when the server is ready.
 anthill() {
-    if [ "$1" != serve ]; then
+    if [ "$1" != serve ] && [ "$1" != proxy ]; then
         command anthill "$@"
         return
     fi
@@ -571,6 +571,16 @@ scenarios! {
         @run mkdir -p ~/mysite/public
         has Hello curl https://localhost:8443/
         has 'HTTP/1.1 308' curl -si http://localhost:8080/
+        kill $!; wait $! || true
+        mkdir app; echo 'of the application' > app/index.html
+        python3 -m http.server --bind 127.0.0.1 --directory app 3000 > app.log 2>&1 & app=$!
+        until curl -s http://127.0.0.1:3000/ > "$M/output"; do kill -0 $app; sleep 0.05; done
+        @run anthill proxy 3000
+        has 'of the application' curl https://localhost:8443/
+        kill $!; wait $! || true
+        kill $app
+        @run anthill init blog ~/blog
+        has 'This page is public/index.html' curl https://localhost:8443/
         cd ~/mysite
         @file anthill.toml [[site]]
         sed -i 's/^errors/error /' anthill.toml

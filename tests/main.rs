@@ -63,6 +63,7 @@ mod hostile_requests;
 mod hostile_rows;
 mod hosts;
 mod http;
+mod init;
 mod interim;
 mod journal;
 mod kept_connections;

@@ -4,8 +4,8 @@
 use crate::cli::external::SHARED_COMMANDS;
 use crate::cli::help::rule_number;
 use crate::cli::{
-    backup, balancer, check, completions, control_client, help, log_view, man, passwd, receive,
-    serve, service,
+    backup, balancer, check, completions, control_client, help, init, log_view, man, passwd, proxy,
+    receive, serve, service,
 };
 use crate::config::{OperatorError, parse_seconds};
 use crate::receive::Rights;
@@ -118,10 +118,51 @@ static COMMANDS: &[CommandSpec] = &[
         run: serve::run,
     },
     CommandSpec {
+        name: "proxy",
+        about: "Serve an application over HTTPS, without a configuration",
+        details: &[
+            "The application is named by its port on this machine (3000), by an address with a port, or by a URL. It is \
+             served for any name over HTTPS on port 8443 with a self-signed certificate; port 8080 redirects to HTTPS. \
+             WebSockets and event streams need no setting.",
+            "`anthill init proxy` writes the same as a configuration to build on.",
+        ],
+        operands: &[Operand {
+            name: "PORT|URL",
+            required: true,
+            values: ValueKind::Any,
+        }],
+        options: SERVE_OPTIONS,
+        run: proxy::run,
+    },
+    CommandSpec {
+        name: "init",
+        about: "Write a configuration to begin with",
+        details: &[
+            "Writes a commented anthill.toml into the folder (by default the current folder), and the files that it \
+             names. Nothing that exists is changed. blog: files from the folder public. spa: the files of a single-page \
+             application, and its interface on port 3000. proxy: HTTPS in front of an application on port 3000. \
+             wordpress, php: an application in public, run by php-fpm.",
+        ],
+        operands: &[
+            Operand {
+                name: "KIND",
+                required: true,
+                values: ValueKind::Words(init::KINDS),
+            },
+            Operand {
+                name: "DIR",
+                required: false,
+                values: ValueKind::Folders,
+            },
+        ],
+        options: &[],
+        run: init::run,
+    },
+    CommandSpec {
         name: "check",
         about: "Test a configuration without serving",
         details: &[
-            "Prints the first mistake with its place and a correction. The exit status is 2 after a mistake.",
+            "Prints all mistakes, each with its place and a correction. The exit status is 2 after a mistake.",
         ],
         operands: &[WHAT],
         options: SERVE_OPTIONS,

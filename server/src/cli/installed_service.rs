@@ -108,7 +108,7 @@ impl InstalledService {
     pub(super) fn configuration(&self) -> PathBuf {
         let path = match ConfigSource::of(Some(&self.target)) {
             Ok(ConfigSource::File(path) | ConfigSource::Folder(path)) => path,
-            Err(_) => self.target.clone(),
+            Ok(ConfigSource::Proxy(_)) | Err(_) => self.target.clone(),
         };
         path.canonicalize().unwrap_or(path)
     }

@@ -225,6 +225,7 @@ fn logging_server(
                 return Ok(of_configuration(known, &folder));
             }
         }
+        ConfigSource::Proxy(_) => {}
     }
     let configuration = only(&known)?;
     Ok(of_configuration(known, &configuration))

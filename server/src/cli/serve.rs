@@ -12,6 +12,14 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
 
 /// Converts the arguments of `serve` and `check` into options of the server.
 pub(super) fn options(typed: &ParsedArguments) -> Result<ServeOptions, OperatorError> {
+    Ok(ServeOptions {
+        overrides: overrides(typed)?,
+        chosen: ConfigSource::of(typed.path_at(0))?,
+    })
+}
+
+/// Returns the options that override the configuration.
+pub(super) fn overrides(typed: &ParsedArguments) -> Result<Overrides, OperatorError> {
     let workers = match typed.text("workers")? {
         Some(text) if text != "auto" => {
             let number = text
@@ -25,7 +33,7 @@ pub(super) fn options(typed: &ParsedArguments) -> Result<ServeOptions, OperatorE
         }
         _ => None,
     };
-    let overrides = Overrides {
+    Ok(Overrides {
         https: typed.texts("https")?,
         http: typed.texts("http")?,
         state: typed.path("state"),
@@ -35,9 +43,5 @@ pub(super) fn options(typed: &ParsedArguments) -> Result<ServeOptions, OperatorE
         user: typed.text("user")?,
         listing: typed.has("listing"),
         settled: None,
-    };
-    Ok(ServeOptions {
-        chosen: ConfigSource::of(typed.path_at(0))?,
-        overrides,
     })
 }

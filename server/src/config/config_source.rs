@@ -13,7 +13,7 @@ use crate::config::listen_addresses::share_with_sites;
 use crate::config::log_table::LogTarget;
 use crate::config::paths::{
     DefaultPaths, FILE_NAME, MACHINE_STATE, SOCKET_PATH_MAX, absolute, fits_socket, join,
-    private_folder, read_text, reason, shared_folder,
+    private_folder, proxy_path, read_text, reason, shared_folder,
 };
 use crate::config::schema::{self, Reading};
 use crate::config::server_table::{ServerConfig, keyed};
@@ -28,6 +28,8 @@ pub enum ConfigSource {
     File(PathBuf),
     /// Folder without a configuration file.
     Folder(PathBuf),
+    /// URL of an application that gets all requests, without a configuration file.
+    Proxy(String),
 }
 
 impl ConfigSource {
@@ -75,6 +77,7 @@ impl ConfigSource {
         } = match self {
             ConfigSource::File(path) => schema::load(path)?,
             ConfigSource::Folder(path) => schema::guess(path)?,
+            ConfigSource::Proxy(url) => schema::proxy(url)?,
         };
         errors.extend(overrides.apply(&mut config).err());
         if !errors.is_empty() {
@@ -301,6 +304,7 @@ pub fn control_sockets(
     let (path, text) = match chosen {
         ConfigSource::File(path) => (absolute(path)?, read_text(path)?),
         ConfigSource::Folder(path) => (absolute(path)?, String::new()),
+        ConfigSource::Proxy(url) => (proxy_path(url)?, String::new()),
     };
     let (document, _errors) = toml::de::DeTable::parse_recoverable(&text);
     let server = document

@@ -77,6 +77,12 @@ pub(super) struct DefaultPaths {
     key: u64,
 }
 
+/// Returns the path that stands for `anthill proxy` in the names of its control socket and its state: another one for each
+/// application.
+pub(super) fn proxy_path(url: &str) -> Result<PathBuf, OperatorError> {
+    absolute(Path::new(&format!("proxy {}", url.replace('/', "|"))))
+}
+
 impl DefaultPaths {
     /// Returns the defaults for the configuration file or the folder at `path`.
     pub(super) fn of(path: &Path) -> DefaultPaths {

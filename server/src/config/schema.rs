@@ -206,6 +206,25 @@ pub(super) fn guess(folder: &Path) -> Result<Reading, OperatorError> {
     Ok(reading)
 }
 
+/// Returns the configuration of `anthill proxy`: a site for any name, whose requests reach the application at `url`.
+///
+/// # Errors
+/// If the current folder has no path.
+pub(super) fn proxy(url: &str) -> Result<Reading, OperatorError> {
+    let text = format!("[[site]]\n[[site.route]]\npath = \"/\"\nproxy = \"{url}\"\n");
+    let files = SourceFiles::single(&text, url);
+    let document = DeTable::parse(&text).map_err(|error| OperatorError::new(error.to_string()))?;
+    let folder = paths::proxy_path(url)?;
+    tables(
+        files,
+        vec![Some(document.into_inner())],
+        false,
+        None,
+        &folder,
+        url,
+    )
+}
+
 fn read(
     text: &str,
     path: &Path,
