@@ -72,6 +72,8 @@ mod proxy_tests;
 mod reference;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod warning_tests;
 
 use std::path::Path;
 
