@@ -31,6 +31,8 @@ struct PairState {
     worker: Rc<Worker>,
     commands: mpsc::UnboundedSender<WorkerCommand>,
     has_ended: Rc<Cell<bool>>,
+    /// Address of the next clients.
+    client: Cell<SocketAddr>,
 }
 
 /// Turns of the runtime without progress after which nothing is ready any more. In one turn every ready task is polled,
@@ -40,7 +42,7 @@ const QUIET_TURNS: usize = 12;
 const STEP_MS: u64 = 500;
 /// Start of the clock: 20 November 2026, 18:39:14 UTC.
 const START_MS: u64 = 1_795_199_954_000;
-/// Address of all clients.
+/// Address of the clients, unless a test sets another one.
 const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 50_000);
 
 impl Pair {
@@ -75,12 +77,18 @@ impl Pair {
             worker,
             commands,
             has_ended,
+            client: Cell::new(CLIENT),
         };
         let pair = Pair {
             shared: Rc::new(state),
         };
         pair.settle();
         pair
+    }
+
+    /// Sets the address of the clients that connect from now on.
+    pub(in crate::serve) fn set_client(&self, address: [u8; 4]) {
+        self.shared.client.set(SocketAddr::from((address, 50_000)));
     }
 
     /// Opens a connection on `socket`, the server's end.
@@ -95,7 +103,7 @@ impl Pair {
             header_complaint: Cell::default(),
         };
         let now_ms = self.context().clock.millis();
-        let accepted = AcceptedConnection::direct(socket, CLIENT, now_ms);
+        let accepted = AcceptedConnection::direct(socket, self.shared.client.get(), now_ms);
         let runtime = self.shared.runtime.borrow();
         let runtime = runtime.as_ref().expect("the worker runs");
         runtime.block_on(async { self.shared.worker.sessions.open(accepted, &listener) });

@@ -1,6 +1,7 @@
 //! Every deadline of a connection of HTTP/2.
 
 use super::*;
+use crate::serve::pair::PairWorld;
 use std::time::Duration;
 use wire::h2::frame::PREFACE;
 
@@ -338,6 +339,33 @@ fn a_handler_that_pauses_is_no_fault_of_the_client() {
     assert!(client.hears_nothing() && !call.is_dropped());
     writer.write_some(b"more").expect("a reader");
     assert_eq!(bytes_of(&client.receive(), 1), 4);
+}
+
+#[test]
+fn a_silent_call_gives_way_to_another_client_after_10_seconds() {
+    let mut world = PairWorld::default();
+    world.limits.streams = 1;
+    let pair = Pair::serving(world);
+    let mut client = H2Client::connect(&pair);
+    client.send(&head(1, "/call", true));
+    let mut call = pair.call();
+    let mut writer = call.stream(None);
+    client.receive();
+    pair.advance(9_000);
+    writer.write_some(b"event").expect("a reader");
+    assert_eq!(bytes_of(&client.receive(), 1), 5);
+    pair.set_client([192, 0, 2, 2]);
+    let mut other = H2Client::connect(&pair);
+    pair.advance(9_000);
+    other.send(&head(1, "/call", true));
+    let refused = stream_reset(1, H2ErrorCode::REFUSED_STREAM);
+    assert!(other.receive().contains(&refused) && !call.is_dropped());
+    pair.advance(1_000);
+    other.send(&head(3, "/call", true));
+    pair.call().answer(b"other");
+    assert_eq!(bytes_of(&other.receive(), 3), 5);
+    pair.settle();
+    assert!(call.is_dropped());
 }
 
 /// Begins two responses that fill the window of the connection.
