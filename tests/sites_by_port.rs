@@ -124,7 +124,7 @@ fn status_check_and_the_log_name_the_site_by_its_address() {
         [
             "127.0.0.2:0",
             "127.0.0.2:0",
-            "b.test at 127.0.0.4:0, 127.0.0.4:0",
+            "b.test@127.0.0.4:0, 127.0.0.4:0",
             &format!("127.0.0.5:{port}")
         ]
     );
@@ -135,7 +135,7 @@ fn status_check_and_the_log_name_the_site_by_its_address() {
     );
     let banner = server.errors.all().join("\n");
     assert!(
-        banner.contains("  (site b.test at 127.0.0.4:0, 127.0.0.4:0)"),
+        banner.contains("  (site b.test@127.0.0.4:0, 127.0.0.4:0)"),
         "{banner}"
     );
     let mut check = Command::new(program());
@@ -143,17 +143,17 @@ fn status_check_and_the_log_name_the_site_by_its_address() {
     let said = finish(check, b"");
     assert!(
         said.stdout.contains(
-            "5 sites, for any name, 127.0.0.2:0, b.test at 127.0.0.4:0, 127.0.0.4:0, 127.0.0.5:"
+            "5 sites, for any name, 127.0.0.2:0, b.test@127.0.0.4:0, 127.0.0.4:0, 127.0.0.5:"
         ),
         "{said:?}"
     );
     let purged = server.ask(&["purge", "127.0.0.4:0", "/"]);
     assert!(purged.stdout.contains("0 pages"), "{purged:?}");
+    let purged = server.ask(&["purge", "b.test@127.0.0.4:0", "/*"]);
+    assert!(purged.stdout.contains("0 pages"), "{purged:?}");
     let unknown = server.ask(&["purge", "*.test", "/"]);
     assert!(
-        unknown
-            .stderr
-            .contains("127.0.0.2:0, b.test at 127.0.0.4:0"),
+        unknown.stderr.contains("127.0.0.2:0, b.test@127.0.0.4:0"),
         "{unknown:?}"
     );
 }

@@ -4,6 +4,7 @@
 use crate::handler::HandlerError;
 use crate::serve::context::WorkerContext;
 use crate::tls::{HandshakeFailure, Tls};
+use crate::world::own_listener::OwnListener;
 use crate::world::{Host, RouteTarget, World};
 use base::log::{RareEvent, RareLines};
 use std::borrow::Cow;
@@ -20,6 +21,7 @@ use wire::reject::Reject;
 pub(super) fn log_handshake(
     context: &WorkerContext,
     peer: IpAddr,
+    listener: Option<OwnListener>,
     offered: Option<&Tls>,
     error: &io::Error,
 ) {
@@ -31,20 +33,25 @@ pub(super) fn log_handshake(
     let now_ms = context.clock.millis();
     if let Some(reason) = failure.certificate_refusal() {
         lines(context).log(RareEvent::ClientCertificate, now_ms, &|| {
-            let name = name.unwrap_or("a client without a server name");
+            let name = name.unwrap_or("the site for clients without a server name");
             format!("TLS refused for {peer}: {name} demands a client certificate: {reason}")
         });
     } else if offered.is_some_and(|tls| !tls.has(name)) {
-        log_unknown_name(context, peer, name);
+        log_unknown_name(context, peer, listener, name);
     }
 }
 
 /// Logs that a client asked for a server name that no site has; the name of a client over HTTP/3 is not known.
 #[cold]
-pub(super) fn log_unknown_name(context: &WorkerContext, peer: IpAddr, name: Option<&str>) {
+pub(super) fn log_unknown_name(
+    context: &WorkerContext,
+    peer: IpAddr,
+    listener: Option<OwnListener>,
+    name: Option<&str>,
+) {
     let now_ms = context.clock.millis();
     lines(context).log(RareEvent::UnknownServerName, now_ms, &|| {
-        let names = names(&context.world());
+        let names = names(&context.world(), listener);
         let name = name.map_or("a name over HTTP/3".to_owned(), |name| format!("`{name}`"));
         format!("TLS refused for {peer}: the client asked for {name}; names are {names}")
     });
@@ -96,14 +103,14 @@ fn lines(context: &WorkerContext) -> &RareLines {
     &context.shared.rare_lines
 }
 
-/// Returns the first names of the sites.
-fn names(world: &World) -> String {
-    let count = world
-        .hosts
-        .iter()
-        .map(|host| host.names.len())
-        .sum::<usize>();
-    let names = world.hosts.iter().flat_map(|host| &host.names);
+/// Returns the first names of the sites at a listener; None stands for the addresses of `[server]`.
+fn names(world: &World, listener: Option<OwnListener>) -> String {
+    let hosts = world.hosts.iter().filter(|host| match listener {
+        None => host.listeners.is_empty(),
+        Some(listener) => host.listeners.contains(&listener),
+    });
+    let count = hosts.clone().map(|host| host.names.len()).sum::<usize>();
+    let names = hosts.flat_map(|host| &host.names);
     let mut text = String::new();
     for name in names.take(NAMES_MAX) {
         let comma = if text.is_empty() { "" } else { ", " };

@@ -645,7 +645,7 @@ impl Hosts {
     }
 
     /// Returns every site in the order of the configuration, without the previews.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Host>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Host>> + Clone {
         self.all.iter()
     }
 }

@@ -276,19 +276,19 @@ impl Checker<'_> {
         let mut own = site.listen.iter();
         let plain = own.find(|listener| !listener.get_ref().secure);
         let (span, what, help) = match (site.is_served_by_https(server), site.http) {
-            (false, _) => (
-                client_ca.span(),
-                format!("{name} requires client certificates, but the server has no https address"),
-                "give `https` in [server] an address, or remove `client_ca` and protect routes \
-                 with `users` or `allow`",
-            ),
-            (true, _) if let Some(plain) = plain => (
+            (_, _) if let Some(plain) = plain => (
                 plain.span(),
                 format!(
                     "{name} requires client certificates, but `{}` serves the site without TLS",
                     plain.get_ref()
                 ),
                 "write https:// there, or remove `client_ca`",
+            ),
+            (false, _) => (
+                client_ca.span(),
+                format!("{name} requires client certificates, but the server has no https address"),
+                "give `https` in [server] an address, or remove `client_ca` and protect routes \
+                 with `users` or `allow`",
             ),
             (true, PlainHttp::Serve) if site.listen.is_empty() && !server.http.is_empty() => (
                 site.http_span.clone(),

@@ -313,10 +313,11 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     // The order of the file, so that the error points at the second target.
     targets.sort_by_key(|(_, span, _)| span.start);
     let is_whole = is_whole && source.error_count() == errors;
-    // A useless `cache` has an error of its own.
+    // A useless `cache` or `compress` has an error of its own.
     let has_guard = keys.allow.is_some() || deny.is_some() || has_users || methods.is_some();
     let has_rule = body_bytes.is_some() || requests.rate.is_some() || cors.is_some();
-    let guards = has_guard || has_rule || keys.cache.is_some();
+    let has_useless = keys.cache.is_some() || !keys.compress.span().is_empty();
+    let guards = has_guard || has_rule || has_useless;
     if is_whole {
         source.keep(refuse_targets(
             source,
@@ -403,7 +404,7 @@ fn refuse_targets(
             Err(source.error(span.clone(), what, help))
         }
         [] if !has_scripts && !has_guards => {
-            let help = "add a target (redirect, rewrite, root, cgi, fastcgi, proxy, git) or a guard (allow, deny, users)";
+            let help = "add a target (redirect, rewrite, root, cgi, fastcgi, scgi, proxy, balance, git), a guard (allow, deny, users), methods, rate, cors or body_bytes";
             Err(source.error(route.clone(), "the route has no effect", help))
         }
         _ => Ok(()),
@@ -452,7 +453,8 @@ fn refuse_useless_compress(
         return Ok(());
     }
     let what = "`compress` has no effect without a script, a backend or a member in the same route";
-    let help = "remove the key: texts among the files of a site are compressed without a setting";
+    let help = "write the target of the outer route in this route too, such as proxy = \"http://127.0.0.1:3000\"; for files, \
+                write encodings = [{ files = \"*.json\", set = \"identity\" }] in the site";
     Err(source.error(key, what, help))
 }
 

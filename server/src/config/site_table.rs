@@ -406,7 +406,7 @@ fn own_name(names: &[Spanned<String>], listen: &[Spanned<SiteListener>]) -> Stri
             match (name, port) {
                 ("*", _) => address,
                 (name, Some(port)) => format!("{name}{port}"),
-                (name, None) => format!("{name} at {address}"),
+                (name, None) => format!("{name}@{address}"),
             }
         }
     }

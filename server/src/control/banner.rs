@@ -67,8 +67,25 @@ fn own_urls(config: &Config, listeners: &Listeners) -> Vec<(String, Vec<String>)
     let url = |listener: StatusAddress| {
         let scheme = if listener.is_secure { "https" } else { "http" };
         let port = port(scheme, listener.address.port());
-        let hosts = reachable(listener.address).into_iter();
-        let urls = hosts.map(|host| format!("{scheme}://{host}{port}"));
+        let sites = config.sites.iter();
+        let mut sites = sites.filter(|site| listener.sites.contains(&site.name));
+        let names: Vec<&str> = sites
+            .clone()
+            .flat_map(|site| &site.names)
+            .map(|name| name.get_ref().as_str())
+            .collect();
+        let hosts = if names.contains(&"*") {
+            reachable(listener.address)
+        } else {
+            let first = sites.find_map(|site| site.names.first());
+            first
+                .map(|name| name.get_ref().clone())
+                .into_iter()
+                .collect()
+        };
+        let urls = hosts
+            .into_iter()
+            .map(|host| format!("{scheme}://{host}{port}"));
         (listener.sites.join(", "), urls.collect())
     };
     own.map(url).collect()

@@ -311,9 +311,10 @@ impl Listeners {
         let port = listen.address.port();
         let ours = |address: &BoundAddress| address.bound.port() == port;
         if error.kind() == io::ErrorKind::AddrInUse && self.addresses.iter().any(ours) {
-            let what =
-                format!("the running server uses port {port} for another kind of connection");
-            let help = "stop the server and start the server again: a reload can't change the kind of a port";
+            let what = format!(
+                "the running server has port {port} at another address, or for other sites or another kind of connection"
+            );
+            let help = "stop the server and start it again: a reload opens and closes ports, and does not move them";
             return config.point(span, what, help);
         }
         explain(config, span, listen, error)

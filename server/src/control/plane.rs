@@ -589,7 +589,10 @@ impl ControlPlane {
                 let hosts = self.publisher().world().hosts.iter();
                 hosts.map(|host| host.name.as_str()).collect()
             }
-            Some(site) => vec![&self.host(site)?.name],
+            Some(site) => {
+                let hosts = self.hosts(site)?.into_iter();
+                hosts.map(|host| host.name.as_str()).collect()
+            }
         };
         let hits = &self.publisher().resources().hits;
         Ok(match format {
@@ -604,36 +607,35 @@ impl ControlPlane {
         })
     }
 
-    /// Returns the site with a name as the configuration spells the name.
-    fn host(&self, site: &str) -> Result<&Arc<Host>, String> {
-        let is_named = |host: &&Arc<Host>| host.is_called(site);
-        self.publisher()
-            .world()
-            .hosts
-            .iter()
-            .find(is_named)
-            .ok_or_else(|| {
-                let names = self
-                    .publisher()
-                    .world()
-                    .hosts
-                    .iter()
-                    .flat_map(|host| host.called());
-                let names: Vec<&str> = names.collect();
-                let names = names.join(", ");
-                format!("error: there is no site `{site}`\nhelp: {names}\n")
-            })
+    /// Returns the sites with a name as the configuration spells the name. Sites at several addresses may share a name.
+    fn hosts(&self, site: &str) -> Result<Vec<&Host>, String> {
+        let all = || self.publisher().world().hosts.iter().map(Arc::as_ref);
+        let named: Vec<&Host> = all().filter(|host| host.is_called(site)).collect();
+        if !named.is_empty() {
+            return Ok(named);
+        }
+        let mut names: Vec<&str> = Vec::new();
+        for name in all().flat_map(Host::called) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let names = names.join(", ");
+        Err(format!(
+            "error: there is no site `{site}`\nhelp: the sites are {names}\n"
+        ))
     }
 
     /// Removes pages of a site from the page cache.
     fn purge(&self, site: &str, path: &str) -> Result<String, String> {
-        let host = self.host(site)?;
+        let hosts = self.hosts(site)?;
         if !path.starts_with('/') {
             return Err(format!(
                 "error: `{path}` is not a path of a site\nhelp: a path begins with a slash: /news, or /news/* for all pages below /news\n"
             ));
         }
-        let gone = self.publisher().resources().cache.purge(&host.name, path);
+        let cache = &self.publisher().resources().cache;
+        let gone: usize = hosts.iter().map(|host| cache.purge(&host.name, path)).sum();
         let pages = if gone == 1 { "page" } else { "pages" };
         Ok(format!("{gone} {pages} forgotten\n"))
     }

@@ -252,6 +252,7 @@ impl H1Session {
                             rare_events::log_handshake(
                                 &context,
                                 self.connection.peer,
+                                self.connection.audience().own_listener(),
                                 offered,
                                 &error,
                             );

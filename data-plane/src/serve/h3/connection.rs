@@ -36,7 +36,7 @@ pub(super) fn count_failed_handshake(
     if let ConnectionError::TransportError(error) = error
         && error.code == TransportErrorCode::crypto(ACCESS_DENIED)
     {
-        rare_events::log_unknown_name(context, peer, None);
+        rare_events::log_unknown_name(context, peer, None, None);
     }
 }
 
