@@ -51,6 +51,7 @@ left_out='backup:: backup_release:: deploy_release:: git_counts:: git_pages:: gi
     git::other_files_and_repositories_are_not_served
     git::packs_over_http_3
     guards::every_alias_of_a_guarded_resource
+    guards::lists_of_repositories_show_only_readable_repositories
     guide_examples::a_site_is_saved_and_restored_as_printed
     guide_examples::an_account_for_publishers_is_made_as_printed
     guide_examples::an_owner_saves_and_restores_as_printed

@@ -79,11 +79,16 @@ def failures():
 
 
 def cancellations():
-    endless = call("unary_stream", "Endless")(b"")
-    assert next(endless) == b"begun"
-    endless.cancel()
     await_cancelled = call("unary_unary", "AwaitCancelled")
-    assert await_cancelled(b"1", timeout=PATIENCE) == b"yes"
+    # On a busy machine, grpcio's server misses one cancellation in a hundred, also without a proxy.
+    for _ in range(3):
+        endless = call("unary_stream", "Endless")(b"")
+        assert next(endless) == b"begun"
+        endless.cancel()
+        if await_cancelled(b"1", timeout=PATIENCE) == b"yes":
+            break
+    else:
+        raise AssertionError("the member has seen no cancellation")
     silent = call("unary_unary", "Silent")
     # On a busy machine, the first deadline may expire before the member has the call.
     for seconds in [1, 4, 16]:
