@@ -204,6 +204,17 @@ fn a_reload_opens_and_closes_addresses_without_a_failed_request() {
     assert_eq!(get(&mut plain(new), "/", "x.test").1, "third");
     server.reload(&config());
     assert_eq!(get(&mut kept, "/", "x.test").1, "first");
+    // A port of the server does not move to a site while the server runs.
+    let taken = format!("[[site]]\nlisten = \"127.0.0.1:{}\"\n", server.https_port);
+    let moved = config().replace("https = [\"127.0.0.1:0\"]", "https = \"off\"");
+    server.folder.write("anthill.toml", moved + &taken);
+    let refused = server.ask(&["reload"]);
+    assert!(
+        refused
+            .stderr
+            .contains("for other sites or at another address"),
+        "{refused:?}"
+    );
     crate::support::eventually("a closed address", || TcpStream::connect(new).err());
 }
 

@@ -66,7 +66,7 @@ impl Listeners {
             let listen = wanted.listen;
             let has_quic = wanted.may_have_quic() && wants_quic(config);
             let (bound, quic) = bind_one(&listen, workers, has_quic)
-                .map_err(|error| self.explain(config, wanted.span.clone(), &listen, &error))?;
+                .map_err(|error| self.explain(config, &wanted, &error))?;
             let address = bound
                 .first()
                 .and_then(|socket| socket.local_addr().ok())
@@ -304,20 +304,32 @@ impl Listeners {
     fn explain(
         &self,
         config: &Config,
-        span: Range<usize>,
-        listen: &ListenAddress,
+        wanted: &WantedListener,
         error: &io::Error,
     ) -> OperatorError {
-        let port = listen.address.port();
-        let ours = |address: &BoundAddress| address.bound.port() == port;
-        if error.kind() == io::ErrorKind::AddrInUse && self.addresses.iter().any(ours) {
+        let span = wanted.span.clone();
+        let port = wanted.listen.address.port();
+        let mut all = self.addresses.iter();
+        let ours = all.find(|address| address.bound.port() == port);
+        let ours = ours.filter(|_| error.kind() == io::ErrorKind::AddrInUse);
+        let Some(ours) = ours else {
+            return explain(config, span, &wanted.listen, error);
+        };
+        let is_for_manager = |audience| audience == Audience::Manager;
+        let is_of_one_kind = ours.secure == wanted.secure
+            && is_for_manager(ours.audience) == is_for_manager(wanted.audience);
+        if is_of_one_kind {
             let what = format!(
-                "the running server has port {port} at another address, or for other sites or another kind of connection"
+                "the running server has port {port} at {}, for other sites or at another address",
+                ours.bound
             );
             let help = "stop the server and start it again: a reload opens and closes ports, and does not move them";
             return config.point(span, what, help);
         }
-        explain(config, span, listen, error)
+        let what = format!("the running server uses port {port} for another kind of connection");
+        let help =
+            "stop the server and start the server again: a reload can't change the kind of a port";
+        config.point(span, what, help)
     }
 }
 
