@@ -324,6 +324,11 @@ impl CallSlot {
             return self.is_promised;
         }
         let mut state = self.slots.lock();
+        // A call that waits for its client's upload does not wait in the backend's own queue: the call would wait for the
+        // client there too.
+        if pace != ClientPace::Fast && !std::mem::replace(&mut self.has_begun, true) {
+            state.mark_begun(self.client, self.id);
+        }
         state.set_pace(self.client, &mut self.pace, pace);
         let now = Instant::now();
         state.advance(now);

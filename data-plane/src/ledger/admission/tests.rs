@@ -419,6 +419,36 @@ fn calls_without_an_answer_count_as_queued_in_the_backend() {
 }
 
 #[test]
+fn slow_uploads_count_as_work_of_the_backend() {
+    let slots = begun(128, WorkStart::WithAnswer);
+    let mut uploads: Vec<_> = (0..4).map(|_| place(&slots, 1)).collect();
+    let other = place(&slots, 2);
+    let pace = ClientPace::SlowForMany(6);
+    for upload in &mut uploads {
+        assert!(
+            !upload.yield_to_other_clients(pace),
+            "the other has just begun"
+        );
+    }
+    assert_eq!(slots.lock().unanswered.len(), 1, "the call of the other");
+    let must_yield = |pace| {
+        let state = slots.lock();
+        state.must_yield(client(1), pace, Instant::now() + UNANSWERED)
+    };
+    assert!(must_yield(pace));
+    assert!(!must_yield(ClientPace::Fast));
+    // A client within its equal share may be slow.
+    uploads.truncate(1);
+    assert!(!must_yield(pace));
+    assert!(must_yield(ClientPace::Slow));
+    // The response of an upload is no second work.
+    uploads[0].mark_begun();
+    assert_eq!(slots.lock().shares.all().begun, 1);
+    drop((uploads, other));
+    assert!(slots.lock().unanswered.is_empty() && slots.lock().shares.clients() == 0);
+}
+
+#[test]
 fn a_call_waits_as_long_as_its_patience() {
     wait_virtually(async {
         let slots = slots(1);
