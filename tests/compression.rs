@@ -247,6 +247,11 @@ fn no_foreign_page_measures_a_page_for_few() {
             "/kept/",
             "allow = [\"127.0.0.0/8\"]\ncache = { seconds = 60 }",
         ),
+        proxy(
+            &member,
+            "/always/",
+            "allow = [\"127.0.0.0/8\"]\ncache = { seconds = 60 }\ncompress = \"always\"",
+        ),
         proxy(&member, "/open/", "deny = [\"192.0.2.1\"]"),
     ];
     let server = Server::start(&config(&routes.concat()));
@@ -254,16 +259,19 @@ fn no_foreign_page_measures_a_page_for_few() {
     let own = format!("{GZIP}Sec-Fetch-Site: same-origin\r\n");
     let foreign = format!("{GZIP}Sec-Fetch-Site: cross-site\r\n");
     // The cache has the page in both forms.
-    crate::support::eventually("a compressed page of the cache", || {
-        let response = wire.get("/kept/", &own);
-        let is_coded = response.field("cache-status")?.contains("hit")
-            && response.field("content-encoding") == Some("gzip");
-        is_coded.then_some(())
-    });
+    for path in ["/kept/", "/always/"] {
+        crate::support::eventually("a compressed page of the cache", || {
+            let response = wire.get(path, &own);
+            let is_coded = response.field("cache-status")?.contains("hit")
+                && response.field("content-encoding") == Some("gzip");
+            is_coded.then_some(())
+        });
+    }
     for (path, is_for_few) in [
         ("/", false),
         ("/home/", true),
         ("/kept/", true),
+        ("/always/", false),
         ("/open/", false),
     ] {
         assert_gzip(&wire.get(path, &own), &content);

@@ -17,6 +17,11 @@ fn init(kind: &str, folder: &Folder) -> Done {
 fn serve(folder: Folder) -> Server {
     let mut command = Command::new(program());
     command.arg("serve").arg(folder.path(""));
+    launch(folder, command)
+}
+
+/// Starts a command that serves, at free ports.
+fn launch(folder: Folder, mut command: Command) -> Server {
     command.args([
         "--https",
         "127.0.0.1:0",
@@ -137,16 +142,7 @@ fn one_command_serves_an_application_over_https() {
     let folder = Folder::new();
     let mut command = Command::new(program());
     command.current_dir(folder.path("")).args(["proxy", &port]);
-    command.args([
-        "--https",
-        "127.0.0.1:0",
-        "--http",
-        "127.0.0.1:0",
-        "--workers",
-        "1",
-    ]);
-    command.arg("--state").arg(folder.path("state"));
-    let server = Server::launch(folder, command);
+    let server = launch(folder, command);
     let banner = server.errors.all().join("\n");
     let serves = format!("serves http://127.0.0.1:{port}");
     assert!(banner.contains(&serves), "{banner}");

@@ -151,7 +151,8 @@ impl CachedPage {
 
     /// Selects the representation for a request. A range applies to the plain content. With an If-Range
     /// date, equal for both representations, the client's part may be from either representation, so the
-    /// client gets a complete representation. `may_compress` is false if nobody may see the compressed length.
+    /// client gets a complete representation. `may_compress` is false if the
+    /// compressed length must stay secret.
     pub(super) fn choose(&self, asks: &KnownFields<'_>, may_compress: bool) -> VariantChoice {
         let by_date = |value| ETag::parse(value).is_none();
         let is_part = asks.range.is_some() && !asks.if_range.is_some_and(by_date);

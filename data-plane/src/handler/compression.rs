@@ -1,8 +1,9 @@
 //! Compression of the responses of members and scripts with gzip or zstd.
 //!
 //! The decision depends on the heads, and on the length of the content. A response that is compressed for some clients names
-//! `Accept-Encoding` in Vary for all clients. The compressed length of a page that has both a secret and text of an attacker reveals the secret (BREACH), so
-//! a response for one user is compressed only for requests that no foreign page can make.
+//! `Accept-Encoding` in Vary for all clients. The compressed length of a page that has both a secret and text of an
+//! attacker reveals the secret (BREACH), so a response for one user is compressed only for requests that no foreign page
+//! can make.
 
 mod coder;
 mod compressed_stream;
@@ -38,13 +39,14 @@ pub enum CompressionRule {
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct CompressionQuestion {
     rule: CompressionRule,
-    /// Coding of the response; identity for a client that accepts none of those that are made here.
+    /// Coding of the response; identity for a client that accepts neither gzip nor zstd.
     coding: ContentCoding,
     /// True if the client knows a response by a weak tag, which may be that of a compressed response.
     knows_weak_tag: bool,
     /// True if the request holds only for a response with a weak tag, which no handler has.
     matches_weak_tag: bool,
-    /// True if the client has a part of the response, and knows its time alone. The part may be of the compressed response.
+    /// True if the client asks for the rest of a response by the date of the response. The client may have the beginning of
+    /// the compressed response.
     resumes_by_date: bool,
     /// True if the response may be for one user, or for few.
     is_personal: bool,
@@ -86,8 +88,9 @@ impl CompressionQuestion {
         self.knows_weak_tag
     }
 
-    /// Returns the fields of the request for the handler, if they are others than those of the client: the strong form of
-    /// each weak tag, which may be that of a compressed response, and no range that would continue a compressed response.
+    /// Returns the changed fields of the request for the handler; None if the handler gets the client's fields. The handler
+    /// gets the strong form of each weak tag, which may be the tag of a compressed response, and no range that would
+    /// continue a compressed response.
     pub(super) fn fields_for_handler(&self, lines: &[u8]) -> Option<Vec<u8>> {
         let has_tags = self.knows_weak_tag || self.matches_weak_tag;
         let resumes = self.resumes_by_date && self.accepts_coding();

@@ -5,7 +5,7 @@
 //! changes on disk.
 
 use crate::cache::{CacheLookup, CachedHandler, LookupContext};
-use crate::handler::compression::{CompressionQuestion, is_own_page};
+use crate::handler::compression::{CompressionQuestion, CompressionRule, is_own_page};
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Admission, Request, Rewrite, Script};
 use crate::serve::access::{AccessDenied, AccessGate};
@@ -606,7 +606,9 @@ impl<'w> SiteDispatcher<'w, '_> {
         let caller = LookupContext {
             user: self.gate.user.as_deref(),
             secure: self.context.secure,
-            may_compress: !self.gate.is_for_few || is_own_page(self.head.fields),
+            may_compress: !self.gate.is_for_few
+                || cached.handler().compression() == CompressionRule::Always
+                || is_own_page(self.head.fields),
             now_ms: self.context.now_ms,
         };
         let request = || Request {

@@ -411,8 +411,8 @@ impl RequestLedgerState {
     }
 
     /// Returns the connection with the request that has been stalled for longest, where all clients hold few requests
-    /// and `client` holds none. Without a stalled request, a connection gives way whose requests have waited for the server
-    /// without progress for [`SERVER_STALL_MILLISECONDS`]. Otherwise many clients with a stalled request or a silent event
+    /// and `client` holds none. Without a stalled request, the function returns the connection that has made no progress for
+    /// longest, at least for [`SERVER_STALL_MILLISECONDS`], while its requests waited for the server. Otherwise many clients with a stalled request or a silent event
     /// stream each would keep all newcomers out.
     fn longest_without_progress(
         &self,
@@ -680,7 +680,7 @@ mod tests {
         let told = |nth: usize| accounts[nth].take_shed().requests;
         assert_eq!((told(7), told(5)), (1, 0));
         drop(held.remove(7));
-        // A request whose client stalls ends before a silent one.
+        // A request of a stalled client ends before a silent request.
         accounts[9].stalled_since(NOW_MS - 1);
         let third = pending.account([192, 0, 2, 98].into());
         held.extend(admit(&third));

@@ -6,16 +6,11 @@ use std::process::ExitCode;
 
 use crate::cli::arguments::ParsedArguments;
 use crate::config::OperatorError;
-use crate::control;
+use crate::control::{self, CheckReport};
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let checked = control::check(&super::serve::options(typed)?)?;
-    let errors = checked.error.iter().map(OperatorError::to_string);
-    let warnings = checked.warnings.iter().map(OperatorError::as_warning);
-    let messages: Vec<String> = errors.chain(warnings).collect();
-    if !messages.is_empty() {
-        print_message(&messages.join("\n\n"));
-    }
+    print_messages(&checked);
     if let Some(error) = checked.error {
         return Ok(ExitCode::from(error.exit_code()));
     }
@@ -25,4 +20,14 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
         text.push_str(note);
     }
     Ok(print_result(&text))
+}
+
+/// Prints the mistakes and warnings of a configuration.
+pub(super) fn print_messages(checked: &CheckReport) {
+    let errors = checked.error.iter().map(OperatorError::to_string);
+    let warnings = checked.warnings.iter().map(OperatorError::as_warning);
+    let messages: Vec<String> = errors.chain(warnings).collect();
+    if !messages.is_empty() {
+        print_message(&messages.join("\n\n"));
+    }
 }

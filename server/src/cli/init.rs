@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cli::output::{print_message, print_result};
+use cli::output::print_result;
 
 use crate::cli::arguments::ParsedArguments;
+use crate::cli::check::print_messages;
 use crate::config::{ConfigSource, FILE_NAME, OperatorError, Overrides};
 use crate::control::{self, ServeOptions};
 
@@ -81,16 +82,7 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
         chosen: ConfigSource::File(file),
         overrides: Overrides::default(),
     })?;
-    let warnings = checked.warnings.iter().map(OperatorError::as_warning);
-    let messages: Vec<String> = checked
-        .error
-        .iter()
-        .map(OperatorError::to_string)
-        .chain(warnings)
-        .collect();
-    if !messages.is_empty() {
-        print_message(&messages.join("\n\n"));
-    }
+    print_messages(&checked);
     let serve = if folder == Path::new(".") {
         "anthill serve".to_owned()
     } else {

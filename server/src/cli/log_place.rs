@@ -24,7 +24,7 @@ pub(super) enum LogPlace {
     Elsewhere(String),
 }
 
-/// Server whose logs are looked for, as far as known.
+/// Known facts about the server of the logs.
 #[derive(Debug, Default)]
 pub(super) struct LoggingServer {
     /// Running process.

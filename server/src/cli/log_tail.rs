@@ -59,7 +59,7 @@ pub(super) struct FollowedFile {
     file: File,
     /// Number of bytes that were read.
     position: u64,
-    /// Beginning of a line whose end is not written yet.
+    /// Beginning of an incomplete line: the program has not written its end yet.
     part: Vec<u8>,
 }
 
@@ -131,7 +131,7 @@ impl FollowedFile {
         Ok(())
     }
 
-    /// Prints all that is new, with a last line whose end is missing.
+    /// Prints all new lines, and the beginning of an incomplete last line.
     fn print_new(&mut self, out: &mut impl Write) -> io::Result<()> {
         self.print_complete(out)?;
         if !self.part.is_empty() {

@@ -186,7 +186,7 @@ fn unreadable(path: &Path, error: &io::Error) -> OperatorError {
     }
 }
 
-/// Returns the server whose logs are meant, and its configuration: the named one, the one of the folder, or the only one of
+/// Returns the server of the logs with its configuration: the named server, the server of the folder, or the only server of
 /// the machine, running or installed.
 fn logging_server(
     typed: &ParsedArguments,

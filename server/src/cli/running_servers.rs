@@ -42,7 +42,7 @@ pub(super) struct RunningServer {
 /// Servers that run on this machine.
 #[derive(Debug, Default)]
 pub(super) struct RunningServers {
-    /// Servers whose descriptors the caller may read.
+    /// Servers with descriptors that the caller may read.
     pub(super) visible: Vec<RunningServer>,
     /// Users of further servers.
     pub(super) other_users: Vec<u32>,

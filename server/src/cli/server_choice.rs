@@ -208,7 +208,7 @@ enum Folder {
     Other,
 }
 
-/// Connects to the server of a command, whose nth operand may name a configuration.
+/// Connects to the server of a command. The nth operand of the command may name a configuration.
 pub(super) fn choose(typed: &ParsedArguments, nth: usize) -> Result<ChosenServer, OperatorError> {
     let services = InstalledService::all();
     let (sockets, trusted) = sockets(typed, nth, &services)?;
@@ -264,8 +264,8 @@ fn current_folder() -> Folder {
     }
 }
 
-/// Returns the possible control sockets of the server of the configuration named by the nth operand, and the users whose
-/// sockets may be used.
+/// Returns the possible control sockets of the server of the configuration named by the nth operand, and the users
+/// with trusted sockets.
 pub(super) fn sockets(
     typed: &ParsedArguments,
     nth: usize,
@@ -570,7 +570,7 @@ mod tests {
         assert_eq!(of(&["www"], &[]), of(&["www"], &[64_321]));
         assert!(of(&["a", "b"], &[]).ends_with("\n  systemctl start a\n  systemctl start b"));
         assert!(of(&[], &[64_321]).contains("a server of the user `64321` runs on this machine"));
-        // The service runs with an account whose processes are closed to the caller.
+        // The caller may not inspect the processes of the service's account.
         assert!(of(&["www"], &[0]).contains("a server of the user `root` runs on this machine"));
     }
 

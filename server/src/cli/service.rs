@@ -174,7 +174,7 @@ pub(super) struct ServiceDefinition {
     pub(super) configured_user: Option<String>,
     /// Folders of the server that the service manager or the installation makes.
     pub(super) folders: ServiceFolders,
-    /// Folder of the access log; None for a service whose logs the configuration names, or an earlier installation.
+    /// Folder of the access log; None if the configuration names the logs, and for an earlier installation.
     pub(super) logs: Option<PathBuf>,
     pub(super) stop_seconds: u32,
     /// The account doesn't exist yet and has to be made.
@@ -449,7 +449,7 @@ fn service_logs(config: &Config, init: InitSystem, name: &str) -> Option<PathBuf
     let folder = if name == USER {
         name.to_owned()
     } else {
-        // The name could be that of another program, whose folder must not change its owner.
+        // Another program may have the same name, and its folder must not change the owner.
         format!("{USER}-{name}")
     };
     has_logs.then(|| Path::new("/var/log").join(folder))

@@ -1,7 +1,7 @@
-//! Connections to control sockets whose server the caller trusts.
+//! Connections to control sockets of servers that the caller trusts.
 //!
-//! A user who can write to a folder on the way to a socket could put another socket in its place, and answer the commands
-//! of root. A connection is therefore made only if root, the calling user or an account of the server controls
+//! A user with write access to a folder on the way to a socket could put another socket in its place, and answer the
+//! commands of root. A connection is therefore made only if root, the calling user or an account of the server controls
 //! the folder of the socket, owns the socket and called listen(2) for it.
 
 use std::fmt;
@@ -31,11 +31,11 @@ pub(super) enum PathOrigin {
     /// The path is a default, such as a file in the state folder. The owner of its folder is trusted if root or the
     /// caller gave the folder away, such as the state folder of a server with an account.
     Default,
-    /// A process listens at the path. Nobody vouches for its folder.
+    /// A process listens at the path. The owner of its folder is not trusted for that.
     Process,
 }
 
-/// Users whose sockets a command may use.
+/// Users with sockets that a command may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TrustedUsers {
     uids: Vec<u32>,
@@ -61,7 +61,7 @@ impl TrustedUsers {
     }
 }
 
-/// Error for a control socket of a user who is not trusted.
+/// Error for a control socket of an untrusted user.
 #[derive(Debug)]
 pub(super) struct UntrustedSocket(String);
 

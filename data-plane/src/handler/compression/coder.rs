@@ -23,14 +23,14 @@ pub(super) const CODINGS: [bool; 4] = {
     codings
 };
 
-/// What happens to the bytes that a compressor still holds.
+/// Treatment of the bytes that a compressor still holds.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Flush {
-    /// They wait for more.
+    /// The bytes wait for more content.
     No,
-    /// They leave.
+    /// The bytes go to the client.
     Yes,
-    /// They leave, and the content ends.
+    /// The bytes go to the client, and the content ends.
     End,
 }
 

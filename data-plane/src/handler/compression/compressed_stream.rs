@@ -219,7 +219,7 @@ impl CompressedStream {
             };
             let flush = match read {
                 Some(Ok(PipeRead::Bytes(_))) => Flush::No,
-                // What the handler has sent leaves now.
+                // The client gets now all bytes that the handler has sent.
                 None => Flush::Yes,
                 Some(Ok(PipeRead::End)) => Flush::End,
                 Some(Err(broken)) => return self.content.end(to, Err(broken)),
@@ -238,7 +238,7 @@ impl CompressedStream {
                     return;
                 }
                 coded.clear();
-                // What is still in the compressor came after the bytes that left.
+                // The bytes that remain in the compressor came after the bytes that were written.
                 self.flush_at = (flush == Flush::No).then(flush_deadline);
             }
             if flush == Flush::End {
