@@ -2,8 +2,10 @@
 //! configuration, and need no running server. A running server supplies its hit counts for a backup, and is
 //! told to serve the restored content.
 
+use crate::cli::shared_options::{CONTROL, CommandSpec, STATE, WHAT};
 use cli::output::print_message;
 use cli::output::print_result;
+use cli::{CommandOption, Operand, ValueKind};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,74 @@ use crate::config::{Config, ConfigSource, OperatorError, Overrides, SiteConfig, 
 use base::clock;
 use base::trusted_path::user_name;
 use data_plane::hits::Hits;
+
+/// The command `backup`.
+pub(super) const BACKUP: CommandSpec = CommandSpec {
+    name: "backup",
+    about: "Save a site's content and hit counts into a file",
+    details: &[
+        "SITE is a name of the site as written in the configuration. The archive contains the \
+         site's root, the folders of its routes (root, cgi) and its hit counts, but no \
+         configuration, keys or certificates. The server may be running or stopped.",
+    ],
+    operands: &[
+        Operand {
+            name: "SITE",
+            required: true,
+            values: ValueKind::Any,
+        },
+        WHAT,
+    ],
+    options: &[
+        CommandOption {
+            long: "output",
+            short: Some('o'),
+            value: Some(("FILE", ValueKind::Paths)),
+            about: "Archive to write (tar.gz); required",
+        },
+        STATE,
+        CONTROL,
+    ],
+    run: backup,
+};
+
+/// The command `restore`.
+pub(super) const RESTORE: CommandSpec = CommandSpec {
+    name: "restore",
+    about: "Restore a site's content from a backup",
+    details: &[
+        "The archive is unpacked beside the site's folders and verified before the folders \
+         are exchanged. The old folders are kept beside the new folders as \
+         .NAME.before-restore-TIME. SITE is the site to restore, by default the site of the \
+         backup. With --to no site is changed.",
+        "A running server applies the new content at once and keeps its hit counts; the hit \
+         counts of the backup are restored only if the server is stopped.",
+    ],
+    operands: &[
+        Operand {
+            name: "FILE",
+            required: true,
+            values: ValueKind::Paths,
+        },
+        Operand {
+            name: "SITE",
+            required: false,
+            values: ValueKind::Any,
+        },
+        WHAT,
+    ],
+    options: &[
+        CommandOption {
+            long: "to",
+            short: None,
+            value: Some(("FOLDER", ValueKind::Folders)),
+            about: "Unpack into a new folder instead of the site, without the rules of a release",
+        },
+        STATE,
+        CONTROL,
+    ],
+    run: restore,
+};
 
 pub(super) fn backup(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     must_be_built()?;

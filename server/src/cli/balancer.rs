@@ -1,6 +1,8 @@
 //! `anthill balancer`: lists the balancers, and edits balancers and members.
 
+use crate::cli::shared_options::{CLIENT_DETAILS, CONTROL, CommandSpec, STATE};
 use cli::output::print_message;
+use cli::{CommandOption, Operand, ValueKind};
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
@@ -18,6 +20,82 @@ use crate::cli::arguments::ParsedArguments;
 use crate::config::{OperatorError, parse_seconds};
 use crate::control::limits::{MEMBER_WAIT_SECONDS, MEMBER_WAIT_SECONDS_MAX};
 use balancer::settings::AdminState;
+
+/// Returns true if a word after `--wait` is its duration.
+fn is_duration(word: &str) -> bool {
+    parse_seconds(word).is_some()
+}
+
+/// The command `balancer`.
+pub(super) const COMMAND: CommandSpec = CommandSpec {
+    name: "balancer",
+    about: "List and edit balancers and their members",
+    details: &[
+        "Without an action, or with list, the command prints the balancers and their members; \
+         DIR|FILE may follow directly. list BALANCER prints a single balancer. A route with a single server has a balancer as well, \
+         with the name of the site and the path of the route.",
+        "BALANCER is the name of a balancer. MEMBER is the URL of a member, the host and port, \
+         or the route. drain: the member gets only the requests of its sessions. disable: the \
+         member gets no requests. stop: the member gets neither requests nor checks. enable: \
+         the member gets requests again. Requests under way complete.",
+        "set changes values: set BALANCER MEMBER weight=2 route=a, or set BALANCER method=p2c. \
+         Either all values are changed or none. add BALANCER URL adds a member, disabled at \
+         first; remove BALANCER MEMBER removes a member.",
+        "Edits hold over reloads and restarts, until anthill.toml changes the value. history \
+         [BALANCER] prints the edits, undo ID undoes an edit, and differences prints the edits \
+         in force with the lines for anthill.toml.",
+        "On a terminal, the command asks before a member is removed, and before the last usable \
+         member is drained, disabled or stopped; --yes goes on without the question.",
+        "With --wait, the command returns when the member has no request under way; the exit \
+         status is 1 if requests are still under way after the time.",
+        CLIENT_DETAILS,
+    ],
+    operands: &[
+        Operand {
+            name: "ACTION",
+            required: false,
+            values: ValueKind::Words(ACTIONS),
+        },
+        Operand {
+            name: "BALANCER|ID",
+            required: false,
+            values: ValueKind::Any,
+        },
+        Operand {
+            name: "MEMBER|URL",
+            required: false,
+            values: ValueKind::Any,
+        },
+        Operand {
+            name: "NAME=VALUE|DIR|FILE...",
+            required: false,
+            values: ValueKind::RepeatedPaths,
+        },
+    ],
+    options: &[
+        CommandOption {
+            long: "wait",
+            short: None,
+            value: Some(("SECONDS", ValueKind::Optional(is_duration))),
+            about: "Wait for the end of the member's requests, by default 60 s",
+        },
+        CommandOption {
+            long: "json",
+            short: None,
+            value: None,
+            about: "Print a list as JSON, for programs",
+        },
+        CommandOption {
+            long: "yes",
+            short: Some('y'),
+            value: None,
+            about: "Make dangerous edits without a question",
+        },
+        STATE,
+        CONTROL,
+    ],
+    run,
+};
 
 /// Time for an answer that waits for nothing.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,5 +1,6 @@
 //! `anthill check`: checks the configuration without serving it.
 
+use crate::cli::shared_options::{CommandSpec, SERVE_OPTIONS, WHAT};
 use cli::output::print_message;
 use cli::output::print_result;
 use std::process::ExitCode;
@@ -7,6 +8,18 @@ use std::process::ExitCode;
 use crate::cli::arguments::ParsedArguments;
 use crate::config::OperatorError;
 use crate::control::{self, CheckReport};
+
+/// The command `check`.
+pub(super) const COMMAND: CommandSpec = CommandSpec {
+    name: "check",
+    about: "Test a configuration without serving",
+    details: &[
+        "Prints all mistakes, each with its place and a correction. The exit status is 2 after a mistake.",
+    ],
+    operands: &[WHAT],
+    options: SERVE_OPTIONS,
+    run,
+};
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let checked = control::check(&super::serve::options(typed)?)?;

@@ -4,8 +4,12 @@
 //! A request is one line. The response is `ok` or `error` on the first line, then text for the user, until
 //! the server closes the connection.
 
+use crate::cli::shared_options::{
+    CLIENT_DETAILS, CONFIRMED_DETAILS, CONTROL, CommandSpec, STATE, WHAT, YES,
+};
 use cli::output::print_message;
 use cli::output::print_result;
+use cli::{CommandOption, Operand, ValueKind};
 use std::io::{self, IsTerminal as _, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -21,6 +25,206 @@ use crate::admin::metrics::MetricsFormat;
 use crate::cli::arguments::ParsedArguments;
 use crate::config::{OperatorError, reason};
 use base::visible_text::visible_lines;
+
+/// The command `reload`.
+pub(super) const RELOAD: CommandSpec = CommandSpec {
+    name: "reload",
+    about: "Apply the changed configuration",
+    details: &[
+        "No connection is closed. The command returns when every worker uses the new \
+         configuration. If the new configuration has a mistake, the command prints the \
+         mistake, and the server keeps the old configuration.",
+        CLIENT_DETAILS,
+    ],
+    operands: &[WHAT],
+    options: &[STATE, CONTROL],
+    run: reload,
+};
+
+/// The command `reopen`.
+pub(super) const REOPEN: CommandSpec = CommandSpec {
+    name: "reopen",
+    about: "Open the log files again",
+    details: &[
+        "For logrotate and other programs that rename log files. The command returns when all log files are open; \
+         lines of earlier responses are in the old files. The exit status is 1 if a file can't be opened, and \
+         the old file stays in use.",
+        CLIENT_DETAILS,
+    ],
+    operands: &[WHAT],
+    options: &[STATE, CONTROL],
+    run: reopen,
+};
+
+/// The command `status`.
+pub(super) const STATUS: CommandSpec = CommandSpec {
+    name: "status",
+    about: "Print the state of the running server",
+    details: &[
+        "Prints what is wrong, then addresses, certificates, rates of the last minutes, responses of the sites by \
+         class of the status, refusals by rule, and counters.",
+        CLIENT_DETAILS,
+    ],
+    operands: &[WHAT],
+    options: &[
+        CommandOption {
+            long: "json",
+            short: None,
+            value: None,
+            about: "Print JSON, for programs",
+        },
+        STATE,
+        CONTROL,
+    ],
+    run: status,
+};
+
+/// The command `requests`.
+pub(super) const REQUESTS: CommandSpec = CommandSpec {
+    name: "requests",
+    about: "List the requests under way, the oldest first",
+    details: &[
+        "Prints the oldest 100 requests without a complete response, with the age, the state, the client, the \
+         path without the query, the site and the member of a balancer. Requests of the manager page are left out.",
+        CLIENT_DETAILS,
+    ],
+    operands: &[WHAT],
+    options: &[
+        CommandOption {
+            long: "json",
+            short: None,
+            value: None,
+            about: "Print JSON, for programs",
+        },
+        STATE,
+        CONTROL,
+    ],
+    run: requests,
+};
+
+/// The command `metrics`.
+pub(super) const METRICS: CommandSpec = CommandSpec {
+    name: "metrics",
+    about: "Print the metrics of the running server",
+    details: &[
+        "Prints the counters in the text format of Prometheus: requests by site, route, protocol \
+         and status, latencies, members of balancers, certificates, memory.",
+        CLIENT_DETAILS,
+    ],
+    operands: &[WHAT],
+    options: &[
+        CommandOption {
+            long: "openmetrics",
+            short: None,
+            value: None,
+            about: "Print the format OpenMetrics",
+        },
+        CommandOption {
+            long: "history",
+            short: None,
+            value: None,
+            about: "Print the counters of the last 20 minutes, every 5 s, as JSON",
+        },
+        STATE,
+        CONTROL,
+    ],
+    run: metrics,
+};
+
+/// The command `manager`.
+pub(super) const MANAGER: CommandSpec = CommandSpec {
+    name: "manager",
+    about: "Log in to the manager page",
+    details: &[
+        "login prints a URL that opens the manager page in a browser with the right to edit. The URL is valid \
+         once, for 5 min; the login ends after 8 h, or with the server.",
+        CLIENT_DETAILS,
+    ],
+    operands: &[
+        Operand {
+            name: "ACTION",
+            required: true,
+            values: ValueKind::Words(&["login"]),
+        },
+        WHAT,
+    ],
+    options: &[STATE, CONTROL],
+    run: manager,
+};
+
+/// The command `hits`.
+pub(super) const HITS: CommandSpec = CommandSpec {
+    name: "hits",
+    about: "Print hit counts of a site",
+    details: &[
+        "SITE is a name of the site as written in the configuration; without SITE, all sites \
+         are counted. Views are listed by day (UTC) and by page, with separate figures for \
+         bots and assets.",
+        CLIENT_DETAILS,
+    ],
+    operands: &[
+        Operand {
+            name: "SITE",
+            required: false,
+            values: ValueKind::Any,
+        },
+        WHAT,
+    ],
+    options: &[
+        CommandOption {
+            long: "json",
+            short: None,
+            value: None,
+            about: "Print JSON, for programs",
+        },
+        STATE,
+        CONTROL,
+    ],
+    run: hits,
+};
+
+/// The command `purge`.
+pub(super) const PURGE: CommandSpec = CommandSpec {
+    name: "purge",
+    about: "Remove pages from the page cache",
+    details: &[
+        "SITE is a name of the site as written in the configuration. PATH is a decoded path, \
+         and covers every query of the path. A path with * at the end covers all paths with \
+         the same beginning: anthill purge example.org '/news/*'",
+        "Responses that handlers are producing at the same moment are not stored either.",
+        CLIENT_DETAILS,
+        CONFIRMED_DETAILS,
+    ],
+    operands: &[
+        Operand {
+            name: "SITE",
+            required: true,
+            values: ValueKind::Any,
+        },
+        Operand {
+            name: "PATH",
+            required: true,
+            values: ValueKind::Any,
+        },
+        WHAT,
+    ],
+    options: &[YES, STATE, CONTROL],
+    run: purge,
+};
+
+/// The command `stop`.
+pub(super) const STOP: CommandSpec = CommandSpec {
+    name: "stop",
+    about: "Stop the running server",
+    details: &[
+        "Requests under way are answered first.",
+        CLIENT_DETAILS,
+        CONFIRMED_DETAILS,
+    ],
+    operands: &[WHAT],
+    options: &[YES, STATE, CONTROL],
+    run: stop,
+};
 
 pub(super) fn reload(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     ask(typed, 0, &Command::Reload, Some(Duration::from_secs(120)))

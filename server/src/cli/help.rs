@@ -1,5 +1,7 @@
 //! `anthill help`, with the reasons of rules, `--help` and `anthill version`.
 
+use crate::cli::shared_options::CommandSpec;
+use cli::{Operand, ValueKind};
 use std::process::ExitCode;
 
 use super::external::SHARED_COMMANDS;
@@ -9,6 +11,30 @@ use cli::Program;
 use cli::help::{columns, command, wrap};
 use cli::output::print_result;
 use flate2::{Decompress, FlushDecompress};
+
+/// The command `version`.
+pub(super) const VERSION: CommandSpec = CommandSpec {
+    name: "version",
+    about: "Print the version",
+    details: &[],
+    operands: &[],
+    options: &[],
+    run: run_version,
+};
+
+/// The command `help`.
+pub(super) const HELP: CommandSpec = CommandSpec {
+    name: "help",
+    about: "Print the help of a command, or the reason of a rule",
+    details: &["anthill help R742 prints the causes of the rule R742 in a log."],
+    operands: &[Operand {
+        name: "COMMAND",
+        required: false,
+        values: ValueKind::Commands,
+    }],
+    options: &[],
+    run,
+};
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let program = typed.program();

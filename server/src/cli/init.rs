@@ -1,5 +1,7 @@
 //! `anthill init`: writes a commented configuration for a kind of site.
 
+use crate::cli::shared_options::CommandSpec;
+use cli::{Operand, ValueKind};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,6 +13,32 @@ use crate::cli::arguments::ParsedArguments;
 use crate::cli::check::print_messages;
 use crate::config::{ConfigSource, FILE_NAME, OperatorError, Overrides};
 use crate::control::{self, ServeOptions};
+
+/// The command `init`.
+pub(super) const COMMAND: CommandSpec = CommandSpec {
+    name: "init",
+    about: "Write a configuration to begin with",
+    details: &[
+        "Writes a commented anthill.toml into the folder (by default the current folder), and the files that it \
+         names. Nothing that exists is changed. blog: files from the folder public. spa: the files of a single-page \
+         application, and its interface on port 3000. proxy: HTTPS in front of an application on port 3000. \
+         wordpress, php: an application in public, run by php-fpm.",
+    ],
+    operands: &[
+        Operand {
+            name: "KIND",
+            required: true,
+            values: ValueKind::Words(KINDS),
+        },
+        Operand {
+            name: "DIR",
+            required: false,
+            values: ValueKind::Folders,
+        },
+    ],
+    options: &[],
+    run,
+};
 
 /// Kind of a site, as typed in the command.
 struct Template {

@@ -1,5 +1,7 @@
 //! `anthill log`: prints or follows the logs of a server, wherever they are, and says where.
 
+use crate::cli::shared_options::{CONTROL, CommandSpec, WHAT};
+use cli::{CommandOption, Operand, ValueKind};
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,43 @@ use crate::cli::arguments::ParsedArguments;
 use crate::config::{ConfigSource, ConfiguredLogs, LogTarget, OperatorError, Overrides, reason};
 use base::visible_text::visible_lines;
 use cli::output::print_message;
+
+/// The command `log`.
+pub(super) const COMMAND: CommandSpec = CommandSpec {
+    name: "log",
+    about: "Print or follow the logs",
+    details: &[
+        "Prints the last lines of the journal where systemd runs the server, else of the log files, and says where the \
+         access log and the error log are. access and errors choose one of the logs.",
+        "The server is that of the configuration in the current folder, or in the given folder or file, also while it is \
+         stopped. In a folder without anthill.toml, the command finds the only running server or installed service \
+         of the machine.",
+    ],
+    operands: &[
+        Operand {
+            name: "LOG",
+            required: false,
+            values: ValueKind::Words(KINDS),
+        },
+        WHAT,
+    ],
+    options: &[
+        CommandOption {
+            long: "follow",
+            short: Some('f'),
+            value: None,
+            about: "Go on with new lines, until Ctrl-C",
+        },
+        CommandOption {
+            long: "lines",
+            short: Some('n'),
+            value: Some(("LINES", ValueKind::Any)),
+            about: "Number of lines, by default 20",
+        },
+        CONTROL,
+    ],
+    run,
+};
 
 /// Words for the log to print.
 pub(super) const KINDS: &[&str] = &["access", "errors"];

@@ -1,5 +1,6 @@
 //! `anthill man`: the manual page, in the man(7) macros understood by man-db, mandoc and groff.
 
+use crate::cli::shared_options::CommandSpec;
 use std::process::ExitCode;
 
 use crate::cli::arguments::ParsedArguments;
@@ -7,6 +8,16 @@ use crate::config::OperatorError;
 use cli::Program;
 use cli::man::{commands, synopsis};
 use cli::output::print_result;
+
+/// The command `man`.
+pub(super) const COMMAND: CommandSpec = CommandSpec {
+    name: "man",
+    about: "Print the manual page",
+    details: &["To read it: anthill man | man -l -"],
+    operands: &[],
+    options: &[],
+    run,
+};
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     Ok(print_result(&page(typed.program())))

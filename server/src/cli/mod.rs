@@ -1,7 +1,7 @@
 //! Command line of anthill: a file for each larger command, and a table of all commands.
 //!
-//! `commands` defines the table. The crate `cli` makes the parser, the help, the manual page and the shell completions
-//! from the table.
+//! Each command stands beside the function that runs it, and has an entry in the table here. The crate `cli` makes the
+//! parser, the help, the manual page and the shell completions from the table.
 
 mod arguments;
 mod backup;
@@ -27,9 +27,9 @@ mod server_choice;
 mod service;
 mod service_folders;
 mod service_publisher;
+mod shared_options;
 mod system_account;
 mod trusted_socket;
-mod commands;
 
 #[cfg(test)]
 mod tests;
@@ -37,10 +37,52 @@ mod tests;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::cli::commands::PROGRAM;
+use crate::cli::external::SHARED_COMMANDS;
+use crate::cli::help::rule_number;
+use crate::cli::shared_options::CommandSpec;
 use crate::config::OperatorError;
 use cli::output::{print_message, print_result};
 use cli::suggest;
+
+/// The program anthill.
+pub(super) static PROGRAM: cli::Program<OperatorError> = cli::Program {
+    name: "anthill",
+    commands: COMMANDS,
+    foreign: &[
+        SHARED_COMMANDS[0].word,
+        SHARED_COMMANDS[1].word,
+        SHARED_COMMANDS[2].word,
+    ],
+    is_topic: |word| rule_number(word).is_some(),
+};
+
+/// All commands, in the order of the help.
+static COMMANDS: &[CommandSpec] = &[
+    serve::COMMAND,
+    proxy::COMMAND,
+    init::COMMAND,
+    check::COMMAND,
+    control_client::RELOAD,
+    control_client::REOPEN,
+    control_client::STATUS,
+    log_view::COMMAND,
+    control_client::REQUESTS,
+    control_client::METRICS,
+    balancer::COMMAND,
+    control_client::MANAGER,
+    control_client::HITS,
+    control_client::PURGE,
+    backup::BACKUP,
+    receive::COMMAND,
+    backup::RESTORE,
+    control_client::STOP,
+    passwd::COMMAND,
+    service::COMMAND,
+    completions::COMMAND,
+    man::COMMAND,
+    help::VERSION,
+    help::HELP,
+];
 
 /// Runs a command line, given without the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -1,8 +1,10 @@
 //! `anthill passwd`: adds, changes or removes a user's line in a file of users and password hashes, in the
 //! format of Apache's htpasswd.
 
+use crate::cli::shared_options::CommandSpec;
 use cli::output::print_message;
 use cli::output::print_result;
+use cli::{CommandOption, Operand, ValueKind};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
@@ -16,6 +18,36 @@ use crate::cli::arguments::ParsedArguments;
 use crate::config::{FILE_NAME, OperatorError, UnixAccount, configured_user, reason};
 use base::trusted_path::{self, LastLink, MissingFolder, TrustedPath};
 use data_plane::world::users;
+
+/// The command `passwd`.
+pub(super) const COMMAND: CommandSpec = CommandSpec {
+    name: "passwd",
+    about: "Set a user's password in a user file",
+    details: &[
+        "On a terminal, the command asks twice for the password; otherwise it reads a line of \
+         standard input. A missing FILE is created. The key `users` of a route names the \
+         file.",
+    ],
+    operands: &[
+        Operand {
+            name: "FILE",
+            required: true,
+            values: ValueKind::Paths,
+        },
+        Operand {
+            name: "USER",
+            required: true,
+            values: ValueKind::Any,
+        },
+    ],
+    options: &[CommandOption {
+        long: "delete",
+        short: None,
+        value: None,
+        about: "Remove the user instead",
+    }],
+    run,
+};
 
 /// Maximum length of a password. bcrypt ignores all bytes after the 72nd (the 73rd is a NUL).
 const PASSWORD_BYTES_MAX: usize = 72;

@@ -1,11 +1,32 @@
 //! `anthill proxy`: HTTPS in front of an application, without a configuration file.
 
+use crate::cli::shared_options::{CommandSpec, SERVE_OPTIONS};
+use cli::{Operand, ValueKind};
 use std::process::ExitCode;
 
 use crate::cli::arguments::ParsedArguments;
 use crate::cli::serve;
 use crate::config::{ConfigSource, OperatorError, parse_member_url};
 use crate::control::{self, ServeOptions};
+
+/// The command `proxy`.
+pub(super) const COMMAND: CommandSpec = CommandSpec {
+    name: "proxy",
+    about: "Serve an application over HTTPS, without a configuration",
+    details: &[
+        "The application is named by its port on this machine (3000), by an address with a port, or by a URL. It is \
+         served for any name over HTTPS on port 8443 with a self-signed certificate; port 8080 redirects to HTTPS. \
+         WebSockets and event streams need no setting.",
+        "`anthill init proxy` writes the same as a configuration to build on.",
+    ],
+    operands: &[Operand {
+        name: "PORT|URL",
+        required: true,
+        values: ValueKind::Any,
+    }],
+    options: SERVE_OPTIONS,
+    run,
+};
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let word = typed.operand_at(0).and_then(|word| word.to_str());

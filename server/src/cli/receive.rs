@@ -1,8 +1,10 @@
 //! `anthill receive`: receives releases on standard input and output, and prints the line that lets an ssh key of a
 //! publisher do so and nothing else.
 
+use crate::cli::shared_options::CommandSpec;
 use cli::output::print_message;
 use cli::output::print_result;
+use cli::{CommandOption, Operand, ValueKind};
 use std::io::{self, BufRead as _, IsTerminal as _};
 use std::process::ExitCode;
 
@@ -16,6 +18,61 @@ use release::release_pointer::{is_label, is_publisher};
 use release::store::{
     ReleaseMark, ReleaseSupport, Retention, SiteRecords, SiteWriter, StoreFolder, StoreWriteError,
     StoreWriter, served_folder, sweep,
+};
+
+/// The command `receive`.
+pub(super) const COMMAND: CommandSpec = CommandSpec {
+    name: "receive",
+    about: "Receive releases of a site from a publisher",
+    details: &[
+        "The command speaks with `anthill publish` on standard input and output, mostly by ssh. SITE is the name of \
+         `release` in the configuration. The publisher cannot run anything else if the line of the key in \
+         authorized_keys has this command: --key-line prints the line, for KEY write the public key.",
+    ],
+    operands: &[Operand {
+        name: "SITE",
+        required: true,
+        values: ValueKind::Any,
+    }],
+    options: &[
+        CommandOption {
+            long: "store",
+            short: None,
+            value: Some(("DIR", ValueKind::Folders)),
+            about: "Folder of the store; required",
+        },
+        CommandOption {
+            long: "rights",
+            short: None,
+            value: Some(("RIGHTS", ValueKind::Words(&Rights::WORDS))),
+            about: "Rights of the publisher (default publish)",
+        },
+        CommandOption {
+            long: "publisher",
+            short: None,
+            value: Some(("NAME", ValueKind::Any)),
+            about: "Name of the publisher, the owner of its labels; needed with the rights preview",
+        },
+        CommandOption {
+            long: "quota",
+            short: None,
+            value: Some(("BYTES", ValueKind::Any)),
+            about: "Bytes of all releases in the store, beyond which none is accepted",
+        },
+        CommandOption {
+            long: "key-line",
+            short: None,
+            value: None,
+            about: "Print the line for authorized_keys",
+        },
+        CommandOption {
+            long: "withdraw",
+            short: None,
+            value: Some(("ID", ValueKind::Any)),
+            about: "Never serve the release again, on this machine",
+        },
+    ],
+    run,
 };
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {

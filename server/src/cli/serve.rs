@@ -1,10 +1,29 @@
 //! `anthill serve`: starts the server.
 
+use crate::cli::shared_options::{CommandSpec, SERVE_OPTIONS, WHAT};
 use std::process::ExitCode;
 
 use crate::cli::arguments::ParsedArguments;
 use crate::config::{ConfigSource, OperatorError, Overrides};
 use crate::control::{self, ServeOptions};
+
+/// The command `serve`.
+pub(super) const COMMAND: CommandSpec = CommandSpec {
+    name: "serve",
+    about: "Serve a folder or a configuration",
+    details: &[
+        "For a folder (by default the current folder), the server reads its anthill.toml. A \
+         folder without the file is served over HTTPS on port 8443 with a self-signed \
+         certificate, made once and kept; port 8080 redirects to HTTPS.",
+        "Options override the configuration, also after a reload.",
+        "SIGTERM and SIGINT stop the server after the requests under way are answered, a \
+         second signal at once. SIGHUP reloads the configuration. SIGUSR1 reopens the log \
+         files.",
+    ],
+    operands: &[WHAT],
+    options: SERVE_OPTIONS,
+    run,
+};
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     match control::serve(&options(typed)?)? {}

@@ -3,8 +3,10 @@
 //!
 //! The unit and the scripts are made from the templates in `packaging/`.
 
+use crate::cli::shared_options::{CommandSpec, WHAT};
 use cli::output::print_message;
 use cli::output::print_result;
+use cli::{CommandOption, Operand, ValueKind};
 use std::fmt;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,6 +21,60 @@ use crate::config::{
     self, ACCESS_LOG_NAME, Config, ConfigSource, OperatorError, Overrides, UnixAccount, reason,
 };
 use base::trusted_path::{LastLink, MissingFolder, TrustedPath};
+
+/// The command `service`.
+pub(super) const COMMAND: CommandSpec = CommandSpec {
+    name: "service",
+    about: "Start the server when the machine boots",
+    details: &[
+        "install writes and starts a service for the configuration in the current folder, or \
+         for the given folder or file: a systemd unit, an OpenRC script, or an init script, \
+         depending on the machine. If the account `anthill` does not exist, install creates \
+         it. print shows the text of the service. remove stops and removes the service. \
+         install and remove need root.",
+    ],
+    operands: &[
+        Operand {
+            name: "ACTION",
+            required: true,
+            values: ValueKind::Words(&["install", "remove", "print"]),
+        },
+        WHAT,
+    ],
+    options: &[
+        CommandOption {
+            long: "name",
+            short: None,
+            value: Some(("NAME", ValueKind::Any)),
+            about: "Name of the service, instead of anthill",
+        },
+        CommandOption {
+            long: "user",
+            short: None,
+            value: Some(("NAME", ValueKind::Any)),
+            about: "Account of the server, instead of anthill",
+        },
+        CommandOption {
+            long: "init",
+            short: None,
+            value: Some(("SYSTEM", ValueKind::Words(&["systemd", "openrc", "sysv"]))),
+            about: "Init system, instead of the init system of the machine",
+        },
+        CommandOption {
+            long: "publisher",
+            short: None,
+            value: Some(("NAME", ValueKind::Any)),
+            about: "Login account of all publishers (receive --publisher names one of them)",
+        },
+        CommandOption {
+            long: "quota",
+            short: None,
+            value: Some(("BYTES", ValueKind::Any)),
+            about: "Bytes of all releases in the store, beyond which none is accepted",
+        },
+    ],
+    run,
+};
 
 const SYSTEMD: &str = include_str!("../../../packaging/systemd/anthill.service.in");
 const OPENRC: &str = include_str!("../../../packaging/openrc/anthill.in");
