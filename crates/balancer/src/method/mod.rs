@@ -7,7 +7,6 @@ mod heartbeat;
 mod ip_hash;
 mod maglev;
 mod p2c;
-mod random_member;
 #[cfg(test)]
 pub(super) mod test_contest;
 
@@ -85,6 +84,4 @@ declare_methods! {
     Maglev = "maglev", maglev::pick, maglev::tables;
     /// Chooses the better of two random members, by latency and requests under way.
     P2c = "p2c", p2c::pick;
-    /// Chooses any member.
-    Random = "random", random_member::pick;
 }
