@@ -14,6 +14,7 @@ mod external;
 mod help;
 mod init;
 mod installed_service;
+mod limits_view;
 mod log_place;
 mod log_tail;
 mod log_view;
@@ -80,6 +81,7 @@ static COMMANDS: &[CommandSpec] = &[
     service::COMMAND,
     completions::COMMAND,
     man::COMMAND,
+    limits_view::COMMAND,
     help::VERSION,
     help::HELP,
 ];
