@@ -14,7 +14,6 @@ mod external;
 mod help;
 mod init;
 mod installed_service;
-mod limits_view;
 mod log_place;
 mod log_tail;
 mod log_view;
@@ -81,7 +80,6 @@ static COMMANDS: &[CommandSpec] = &[
     service::COMMAND,
     completions::COMMAND,
     man::COMMAND,
-    limits_view::COMMAND,
     help::VERSION,
     help::HELP,
 ];
