@@ -8,7 +8,6 @@
 pub mod pipe;
 pub mod compression;
 pub(crate) mod interim;
-pub mod fixed_text;
 mod operator_fields;
 pub mod route_handler;
 #[cfg(feature = "test-handlers")]

@@ -15,7 +15,6 @@ use data_plane::handler::Handler;
 use data_plane::handler::call::body::request_body::SpoolLimit;
 use data_plane::handler::call::script_call::CallLimits;
 use data_plane::handler::compression::CompressionRule;
-use data_plane::handler::fixed_text::FixedTextHandler;
 use data_plane::handler::proxy::proxy_handler::ProxyHandler;
 use data_plane::handler::proxy::route::CLIENT_PLACEHOLDER;
 use data_plane::handler::proxy::route::ProxyRoute;
@@ -107,9 +106,6 @@ impl HostBuilder<'_> {
             }
             config::TargetConfig::Git(git) => self.git_target(git, route, prefix)?,
             config::TargetConfig::Proxy(proxy) => self.live(self.proxy(proxy, prefix)?, route),
-            config::TargetConfig::Text(text) => {
-                self.live(FixedTextHandler(text.get_ref().as_str().into()), route)
-            }
             config::TargetConfig::Hits(_) => {
                 let counts = self.entries.counts(&self.site.name, Some(prefix));
                 self.live(HitsHandler::new(counts, prefix), route)
@@ -456,8 +452,7 @@ fn path_reader(route: &config::RouteConfig) -> PathReader {
             config::TargetConfig::Redirect(_)
             | config::TargetConfig::Root(_)
             | config::TargetConfig::Git(_)
-            | config::TargetConfig::Hits(_)
-            | config::TargetConfig::Text(_),
+            | config::TargetConfig::Hits(_),
         ) => PathReader::Server,
     }
 }

@@ -155,10 +155,6 @@ impl KeyEncoder {
                 self.number(7);
                 self.number((*shown.get_ref()).into());
             }
-            TargetConfig::Text(text) => {
-                self.number(10);
-                self.text(text.get_ref());
-            }
             #[cfg(feature = "test-handlers")]
             TargetConfig::Test(test) => {
                 self.number(8);

@@ -32,8 +32,6 @@ declare_table! {
         rewrite: RewritePath = optional("none"), also ["RewriteRule"], example "\"/app/index.html\"";
         /// Another folder to serve below the path.
         root: PathBuf = optional("none"), also ["alias", "Alias", "folder", "dir"], example "\"/srv/other\"";
-        /// Text of each response.
-        text: String = optional("none"), example "\"pong\"";
         /// `true`: the route returns [hit counts](hits.md#counts-on-a-page) as JSON.
         hits: bool = default(false), example "true";
         /// [Page cache](#cache) for the responses of a script, a backend or a [member](proxy.md).
@@ -122,8 +120,6 @@ pub enum TargetConfig {
     Git(GitConfig),
     /// HTTP servers behind the server.
     Proxy(ProxyConfig),
-    /// One text.
-    Text(Spanned<String>),
     /// View count of the page with the path after the prefix.
     Hits(Spanned<bool>),
     /// Handler for tests.
@@ -250,9 +246,6 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     }
     if let Some(root) = keys.root {
         targets.push(("root", root.span(), TargetConfig::Root(root)));
-    }
-    if let Some(text) = keys.text {
-        targets.push(("text", text.span(), TargetConfig::Text(text)));
     }
     if *keys.hits.get_ref() {
         targets.push(("hits", keys.hits.span(), TargetConfig::Hits(keys.hits)));
