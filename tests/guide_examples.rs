@@ -552,6 +552,16 @@ scenarios! {
         grep '^alice:' users.htpasswd
     "#;
 
+    the_readme_shows_mistakes_as_the_check_prints_them("README.md", false) = r#"
+        mkdir public
+        {
+            printf '[[site]]\nnames = ["www.example.org"]\nrot   = "public"\n\n[[site.route]]\npath  = "/api/"\n'
+            printf 'proxy = "localhost:3000"\nallow = ["192.168.0.*"]\n'
+        } > anthill.toml
+        anthill() { command anthill "$@" || test $? = 2; }
+        @console $ anthill check
+    "#;
+
     the_manager_runs_as_printed("manager.md", false) = r#"
         mkdir public
         echo hello > public/index.html

@@ -4,6 +4,7 @@ mod axis;
 mod chart;
 pub(crate) mod document;
 mod facts;
+mod headline;
 mod html;
 mod machines;
 mod markdown;
@@ -138,7 +139,8 @@ fn machine_line(run: &Run) -> String {
 
 fn section(run: &Run, sources: &[Source], several: bool, alone: bool) -> Section {
     let view = View { run };
-    let mut blocks = vec![facts::method(run)];
+    let mut blocks = headline::blocks(view);
+    blocks.push(facts::method(run));
     blocks.extend(facts::warnings(run));
     blocks.extend(suite::blocks(view, sources));
     blocks.extend(published_tables(run, sources));

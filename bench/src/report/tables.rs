@@ -170,7 +170,12 @@ fn mark(detail: &mut String, standing: Standing) {
     detail.push_str(&mark);
 }
 
-fn sort(view: View, scenario: &Scenario, metric: Metric, contenders: &mut [&ContenderFacts]) {
+pub(super) fn sort(
+    view: View,
+    scenario: &Scenario,
+    metric: Metric,
+    contenders: &mut [&ContenderFacts],
+) {
     let value = |facts: &ContenderFacts| {
         let found = view
             .estimate(metric, scenario, &facts.name)
