@@ -7,6 +7,7 @@ use crate::problem::Problem;
 use crate::text;
 use release::limits::RELEASE_FILES_MAX;
 use release::manifest::{BlobRef, compare_paths};
+use release::stray_files;
 use std::fs::{self, FileType};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -39,6 +40,27 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    /// Returns a warning about files with names of backups, of editors and of exports. The release has the files, since a
+    /// server sends a release as its publisher made it.
+    pub(crate) fn stray_files(&self) -> Option<String> {
+        let is_stray = |file: &&SourceFile| {
+            let mut names = file.path.split(|byte| *byte == b'/');
+            let name = file.path.rsplit(|byte| *byte == b'/').next();
+            names.any(stray_files::is_hidden) || name.is_some_and(stray_files::is_doubtful)
+        };
+        let mut stray = self.files.iter().filter(is_stray);
+        let first = text::path(&stray.next()?.path);
+        let why =
+            "by its name a backup or an export, is in the release, and every client can read it";
+        Some(match stray.count() {
+            0 => format!("{first}, {why}"),
+            more => format!(
+                "{first}, {why}; {} too",
+                text::count(more, "further such file")
+            ),
+        })
+    }
+
     /// Reads the names below a folder. All refused files are in the error.
     pub(crate) fn read(folder: &Path) -> Result<Source, Problem> {
         let failed = |error: io::Error| Problem::usage(format!("{}: {error}", text::file(folder)));
@@ -227,6 +249,19 @@ mod tests {
             fs::write(path, name).expect("a file");
         }
         folder
+    }
+
+    #[test]
+    fn a_release_has_stray_files_and_a_warning_names_them() {
+        let kept = folder(&["a.html", "old/page.html"]);
+        let source = Source::read(kept.path()).expect("a source");
+        assert_eq!(source.stray_files(), None);
+        let kept = folder(&["a.html", "a.html~", "b/dump.sql.gz", "c~/page.html"]);
+        let source = Source::read(kept.path()).expect("a source");
+        assert_eq!(source.files.len(), 4);
+        let text = source.stray_files().expect("a warning");
+        assert!(text.starts_with("a.html~, by its name a backup"), "{text}");
+        assert!(text.ends_with("; 2 further such files too"), "{text}");
     }
 
     #[test]

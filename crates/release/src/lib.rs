@@ -3,7 +3,8 @@
 //! - [`manifest`], [`release_pointer`] and [`receive_frame`]: the formats of a release and of its publication.
 //! - [`store`]: contents by their digests, and the pointer, labels and records of each site.
 //! - [`acknowledgment`]: what the server beside a store reports to publishers.
-//! - [`glob`], [`mime`], [`hashed_name`], [`redirect_map`] and [`redirects`]: the rules for the files of a site.
+//! - [`glob`], [`mime`], [`hashed_name`], [`redirect_map`], [`redirects`] and [`stray_files`]: the rules for the files of
+//!   a site.
 
 #![forbid(unsafe_code)]
 // Without releases, a value of `ReleaseSupport` is impossible, and the compiler sees that code with a value never runs.
@@ -20,5 +21,6 @@ pub mod receive_frame;
 pub mod redirect_map;
 pub mod redirects;
 pub mod release_pointer;
+pub mod stray_files;
 pub mod store;
 pub mod acknowledgment;

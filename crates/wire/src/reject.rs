@@ -31,6 +31,14 @@ impl Reject {
         .contains(&self)
     }
 
+    /// Returns the refusal of all requests of a route with a fixed status.
+    pub fn closed(status: Status) -> Reject {
+        Reject {
+            status,
+            ..Reject::CLOSED
+        }
+    }
+
     /// Returns true if no further request of the site can succeed on the connection. The client gets GOAWAY
     /// over HTTP/2 and HTTP/3, and `Connection: close` over HTTP/1.1.
     pub fn ends_connection(self) -> bool {
@@ -140,6 +148,9 @@ rejects! {
     PREVIEW_CLOSED = 517 503 false "preview can't be opened, or is being opened";
     PREVIEW_UNKNOWN = 518 404 false "no such preview";
     HASHED_MISSING = 519 404 false "no such content";
+    HIDDEN = 520 404 false "name hidden by the site";
+    // The status is that of the route.
+    CLOSED = 521 404 false "route is closed";
     // 6xx: time and load.
     HEAD_SLOW = 601 408 true "head not finished in time";
     BODY_SLOW = 602 408 true "body too slow";

@@ -71,11 +71,16 @@ impl<'w, 'h> AccessGate<'w, 'h> {
     }
 
     /// Checks all guards of `path`: first the request rates, then the addresses of every route, then the methods, then
-    /// the logins.
+    /// the logins. Last, no other path may lead to a file of a closed route.
     #[inline(always)]
     pub(super) fn pass(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
         if self.host.routes.is_guarded() {
-            self.pass_policy(self.host.policy(path))
+            let policy = self.host.policy(path);
+            self.pass_policy(policy)?;
+            match policy.route().and_then(Route::closed) {
+                None => Ok(()),
+                Some(status) => Err(AccessDenied::Refuse(Reject::closed(status))),
+            }
         } else {
             Ok(())
         }

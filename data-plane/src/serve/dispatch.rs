@@ -352,6 +352,7 @@ impl<'w> SiteDispatcher<'w, '_> {
                 }
             }
             Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
+            Some((RouteTarget::Closed(status), _)) => Step::refuse(Reject::closed(*status)),
         }
     }
 

@@ -65,7 +65,9 @@ fn public_reason(reject: Reject) -> &'static str {
         | Reject::NO_INDEX
         | Reject::SERVERS_OWN
         | Reject::PREVIEW_UNKNOWN
-        | Reject::HASHED_MISSING => "no page has this address",
+        | Reject::HASHED_MISSING
+        | Reject::HIDDEN
+        | Reject::CLOSED => "no page has this address",
         Reject::UNREADABLE | Reject::SCRIPT_NOT_EXECUTABLE => "the page is not public",
         Reject::CHANGING => "the page is being changed; try again in a moment",
         Reject::CONTENT_WRONG
@@ -80,6 +82,11 @@ fn public_reason(reject: Reject) -> &'static str {
             "the login link is unknown, used or expired: run \u{201c}anthill manager login\u{201d} again"
         }
         Reject::BODY_NOT_KEPT => "no room for the request",
+        closed if closed.rule == Reject::CLOSED.rule => match closed.status.0 {
+            410 => Reject::GONE.reason,
+            451 => "the page is not available for legal reasons",
+            _ => "the page is not public",
+        },
         _ => reject.reason,
     }
 }
@@ -132,6 +139,8 @@ mod tests {
             Reject::LINK_LEAVES,
             Reject::NO_INDEX,
             Reject::SERVERS_OWN,
+            Reject::HIDDEN,
+            Reject::CLOSED,
         ] {
             assert_eq!(
                 error_page(reject),

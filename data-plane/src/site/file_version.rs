@@ -144,6 +144,8 @@ pub enum FileError {
     LeftOut,
     /// The content in the store of releases is missing, or differs from the size and the digest in the manifest.
     WrongContent,
+    /// The name matches a glob of `hide`.
+    Hidden,
 }
 
 impl FileError {
@@ -157,6 +159,7 @@ impl FileError {
             FileError::Overloaded => Reject::OVERLOADED,
             FileError::Secret => Reject::SERVERS_OWN,
             FileError::WrongContent => Reject::CONTENT_WRONG,
+            FileError::Hidden => Reject::HIDDEN,
         }
     }
 
@@ -170,6 +173,7 @@ impl FileError {
             FileError::Secret,
             FileError::LeftOut,
             FileError::WrongContent,
+            FileError::Hidden,
         ]
         .into_iter()
         .find(|why| *why as u32 == code)

@@ -5,8 +5,10 @@
 
 use super::file::SiteFile;
 use crate::site::file_version::{FileError, FileMeta};
+use release::stray_files::is_doubtful;
 use std::cmp::Ordering;
 use std::sync::Arc;
+use wire::request_target::is_below;
 
 /// Folder as of the scan.
 pub(crate) struct SiteFolder {
@@ -16,6 +18,8 @@ pub(crate) struct SiteFolder {
     entries: Box<[FolderEntry]>,
     /// Index into `entries` of the index file, possibly a file that a process is writing.
     index: Option<u32>,
+    /// Number of files here and below with a doubtful name ([`is_doubtful`]).
+    pub doubtful: u32,
     /// Whether the folder or a folder below contains a symbolic link.
     pub holds_links: bool,
     /// Targets of the folder's links as paths below the root, with the index of the link, in ascending
@@ -67,6 +71,15 @@ impl FolderNode {
             _ => false,
         }
     }
+
+    /// Returns the number of files with a doubtful name: of the file itself, or of all files in the folder.
+    fn doubtful(&self, name: &[u8]) -> u32 {
+        match self {
+            FolderNode::Folder(below) => below.doubtful,
+            FolderNode::File(_) => is_doubtful(name).into(),
+            FolderNode::Refused(_) => 0,
+        }
+    }
 }
 
 impl SiteFolder {
@@ -79,12 +92,14 @@ impl SiteFolder {
     ) -> SiteFolder {
         let mut names = Vec::with_capacity(entries.iter().map(|(name, ..)| name.len()).sum());
         let mut holds_links = false;
+        let mut doubtful: u32 = 0;
         let mut targets = Vec::new();
         let entries = entries
             .into_iter()
             .enumerate()
             .map(|(at, (name, link, node))| {
                 names.extend_from_slice(name);
+                doubtful = doubtful.saturating_add(node.doubtful(name));
                 let is_link = link != SymlinkTarget::No;
                 if let SymlinkTarget::To(Some(target)) = link {
                     targets.push((u32::try_from(at).unwrap_or(u32::MAX), target));
@@ -105,6 +120,7 @@ impl SiteFolder {
             names,
             entries,
             index: None,
+            doubtful,
             holds_links,
             targets: targets.into(),
         };
@@ -167,6 +183,24 @@ impl SiteFolder {
             FolderNode::File(file) => Some((self.name(at), file)),
             _ => None,
         }
+    }
+
+    /// Returns the path of the first file with a doubtful name, except for files below the paths of `left_out`. `path` is
+    /// the path of this folder, without a slash at either end.
+    pub(crate) fn first_doubtful(&self, path: &[u8], left_out: &[&[u8]]) -> Option<Vec<u8>> {
+        let mut entries = self.iter();
+        entries.find_map(|(name, entry)| {
+            if entry.node.doubtful(name) == 0 {
+                return None;
+            }
+            let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
+            let path = [path, slash, name].concat();
+            match &entry.node {
+                _ if left_out.iter().any(|prefix| is_below(&path, prefix)) => None,
+                FolderNode::Folder(below) => below.first_doubtful(&path, left_out),
+                _ => Some(path),
+            }
+        })
     }
 
     /// Returns the entry of a name.

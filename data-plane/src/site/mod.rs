@@ -54,7 +54,7 @@ pub use page_style::{FRAME_STYLE, PAGE_STYLE};
 pub use resolve::Resolution;
 pub use root::{SiteRoot, Symlinks};
 pub use rules::{
-    CacheControlRule, HeaderRules, ReadmeRenderer, SiteRules, TryPath, operator_fields,
+    CacheControlRule, HeaderRules, PathRules, ReadmeRenderer, SiteRules, TryPath, operator_fields,
 };
 pub use scan::{WriteReport, hidden, writers_of};
 pub use variant::{DiskContent, Variant, VariantContent};
@@ -62,6 +62,7 @@ pub use variant::{DiskContent, Variant, VariantContent};
 pub(crate) use rules::is_of_cors;
 
 use self::release::RetainedFiles;
+use ::release::stray_files::is_doubtful;
 use base::sys::OpenWriters;
 use folder::{FolderNode, SiteFolder};
 use published_rules::PublishedRules;
@@ -76,6 +77,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use std::{fmt, io};
+use wire::request_target::is_below;
 
 /// Site as of the last scan. A clone is cheap.
 #[derive(Clone)]
@@ -312,6 +314,30 @@ impl Site {
             }
         }
         Some(known)
+    }
+
+    /// Returns the number of served files with a doubtful name ([`is_doubtful`](release::stray_files::is_doubtful)), and the
+    /// path of the first one. The files below the paths of `left_out` are not counted; the paths have no slash at either
+    /// end. The numbers come from the scan, so the call costs one pass over a few folders.
+    pub fn doubtful_files(&self, left_out: &[&[u8]]) -> Option<(u32, PathBuf)> {
+        let outer = |path: &&&[u8]| {
+            let mut others = left_out.iter();
+            !others.any(|other| other.len() < path.len() && is_below(path, other))
+        };
+        let mut left_out: Vec<&[u8]> = left_out.iter().filter(outer).copied().collect();
+        left_out.sort_unstable();
+        left_out.dedup();
+        let counts = left_out
+            .iter()
+            .map(|path| match self.tree.lookup(path, b"") {
+                _ if path.is_empty() => self.tree.doubtful,
+                Some(FolderNode::Folder(folder)) => folder.doubtful,
+                Some(FolderNode::File(_)) => is_doubtful(path).into(),
+                Some(FolderNode::Refused(_)) | None => 0,
+            });
+        let count = self.tree.doubtful.checked_sub(counts.sum())?;
+        let first = self.tree.first_doubtful(b"", &left_out)?;
+        Some((count, PathBuf::from(OsString::from_vec(first))))
     }
 
     /// Returns the number of files and the total of the file sizes.

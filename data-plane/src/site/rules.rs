@@ -6,8 +6,10 @@ use crate::site::secret_paths::SecretPaths;
 use release::glob::Glob;
 use release::manifest::{is_settable, valid_value};
 use release::mime::{self, MediaRules};
+use release::stray_files::without_coding;
 use std::path::PathBuf;
 use wire::fields::ContentCoding;
+use wire::request_target::is_below;
 
 /// Rules of one site; [`SiteRules::new`] has the defaults.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,6 +26,10 @@ pub struct SiteRules {
     pub errors: Vec<(u16, String)>,
     /// Whether a folder without index file is served as a listing.
     pub listing: bool,
+    /// Files and folders of a folder that count as missing. A release has all of its files.
+    pub hide: Vec<Glob>,
+    /// Whether the operator is told of backups and exports among the files.
+    pub tells_doubtful: bool,
     /// Renderer of the README below a listing; None for no README.
     pub readme: Option<ReadmeRenderer>,
     /// Permitted targets of symbolic links.
@@ -47,6 +53,17 @@ pub struct SiteRules {
     pub is_preview: bool,
     /// Whether some paths of the site have `cors`. Responses there lack the fields of a release for cross-origin access.
     pub has_cors: bool,
+    /// Rules for the paths below a prefix, the longest prefix first.
+    pub below: Vec<PathRules>,
+}
+
+/// Rules for the paths below a prefix. A rule that is `None` is the rule of the next shorter prefix, or of the site.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PathRules {
+    /// Prefix below the root in whole components, without a slash at either end.
+    pub below: Box<[u8]>,
+    /// Files and folders that count as missing.
+    pub hide: Option<Vec<Glob>>,
 }
 
 /// Field names and values for the paths that a glob matches.
@@ -62,6 +79,8 @@ impl SiteRules {
             try_paths: vec!["$path".into()],
             errors: Vec::new(),
             listing: false,
+            hide: Vec::new(),
+            tells_doubtful: false,
             readme: None,
             symlinks: Symlinks::Inside,
             mime: Vec::new(),
@@ -73,6 +92,7 @@ impl SiteRules {
             secrets: SecretPaths::default(),
             is_preview: false,
             has_cors: false,
+            below: Vec::new(),
         }
     }
 
@@ -82,6 +102,23 @@ impl SiteRules {
             release: Some(release.clone()),
             ..SiteRules::new(release.folder())
         }
+    }
+
+    /// Returns the rules for a path below the root, the longest prefix first.
+    fn nearest(&self, path: &[u8]) -> impl Iterator<Item = &PathRules> {
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        let rules = self.below.iter();
+        rules.filter(move |rules| is_below(path, &rules.below))
+    }
+
+    /// Returns true if a file or folder below the root counts as missing. A file with a content coding
+    /// (`page.html~.gz`) shows the file of its name without the ending, and is hidden with that file.
+    pub(super) fn hides(&self, path: &[u8]) -> bool {
+        let hide = self.nearest(path).find_map(|rules| rules.hide.as_ref());
+        let hide = hide.unwrap_or(&self.hide);
+        let decoded = without_coding(path);
+        hide.iter()
+            .any(|glob| glob.matches(path) || decoded.is_some_and(|path| glob.matches(path)))
     }
 
     /// Returns the operator's rule for Cache-Control of a path below the root.
@@ -228,6 +265,45 @@ pub fn operator_fields<'r>(headers: &'r HeaderRules, paths: &[&[u8]]) -> Vec<(&'
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_nearest_prefix_decides_which_files_are_hidden() {
+        let globs = |globs: &[&str]| {
+            let globs = globs.iter();
+            globs.map(|it| Glob::parse(it).expect("a glob")).collect()
+        };
+        let below = |below: &str, hide: Option<&[&str]>| PathRules {
+            below: below.as_bytes().into(),
+            hide: hide.map(globs),
+        };
+        let rules = SiteRules {
+            hide: globs(&["*~", "/x/**/y"]),
+            below: vec![
+                below("a/b/c", None),
+                below("a/b", Some(&[])),
+                below("a", Some(&["*.bak"])),
+            ],
+            ..SiteRules::new("/srv")
+        };
+        for (path, hidden) in [
+            ("p~", true),
+            ("/p~", true),
+            ("p~.gz", true),
+            ("p~.br", true),
+            ("x/a/y", true),
+            ("x/a/y.zst", true),
+            ("p.bak", false),
+            ("ab/p~", true),
+            ("a/p~", false),
+            ("a/p.bak", true),
+            ("a/p.bak.gz", true),
+            ("a/b/p.bak", false),
+            ("a/b/c/p~", false),
+            ("a/bc/p.bak", true),
+        ] {
+            assert_eq!(rules.hides(path.as_bytes()), hidden, "{path}");
+        }
+    }
 
     #[test]
     fn try_paths_are_parsed() {

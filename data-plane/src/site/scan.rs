@@ -437,6 +437,11 @@ impl<'a> Scanner<'a> {
             self.path.push(b'/');
         }
         self.path.extend_from_slice(name);
+        // A name without an entry would be looked for on the disk at each request.
+        if self.read.rules.hides(&self.path) {
+            self.path.truncate(length);
+            return Some((SymlinkTarget::No, ScannedNode::Refused(FileError::Hidden)));
+        }
         let kind = FileType::from_raw_mode(stat.st_mode);
         let mut link = SymlinkTarget::No;
         let node = match kind {

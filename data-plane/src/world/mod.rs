@@ -7,6 +7,7 @@
 pub mod allow_list;
 pub mod log_skip;
 pub mod cors;
+pub mod doubtful_files;
 pub mod method_set;
 pub mod own_listener;
 pub(crate) mod path_policy;
@@ -327,6 +328,8 @@ pub enum RouteTarget {
         /// Query for a script; `None` = the query of the request.
         query: Option<QueryPattern>,
     },
+    /// Refusal of all requests with the status.
+    Closed(Status),
     /// Files of another folder.
     Site(Arc<Site>),
     /// Handler without the page cache.
@@ -453,6 +456,14 @@ impl Route {
             || self.deny.is_some()
             || self.users.is_some()
             || self.methods.is_some()
+    }
+
+    /// Returns the status of a closed route.
+    pub(crate) fn closed(&self) -> Option<Status> {
+        match self.target {
+            Some(RouteTarget::Closed(status)) => Some(status),
+            _ => None,
+        }
     }
 
     /// Returns true if `allow` and `users` apply to requests with the method.

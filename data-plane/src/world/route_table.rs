@@ -34,7 +34,10 @@ impl RouteTable {
         RouteTable {
             policies: prefixes.into_iter().map(policy).collect(),
             root: Box::new(policy(b"")),
-            is_guarded: rules.has_limits() || routes.iter().any(|route| route.has_guard()),
+            is_guarded: rules.has_limits()
+                || routes
+                    .iter()
+                    .any(|route| route.has_guard() || route.closed().is_some()),
             has_scripts: routes.iter().any(|route| route.scripts.is_some()),
             routes,
             rules,
@@ -71,8 +74,8 @@ impl RouteTable {
         found.unwrap_or(&self.root)
     }
 
-    /// Returns true if any route has a guard, limits the methods, or limits the rate or the size of requests. If so, the
-    /// path of the opened file is checked too.
+    /// Returns true if any route is closed, has a guard, limits the methods, or limits the rate or the size of requests. If
+    /// so, the path of the opened file is checked too.
     #[inline]
     pub(crate) fn is_guarded(&self) -> bool {
         self.is_guarded

@@ -270,11 +270,14 @@ fn origin(path: &Path, parsed: &ParsedCommand) -> Result<Origin, Problem> {
     Ok(Origin::Folder(source, rules))
 }
 
-/// Reads the pages of a folder, reports their dead links, and keeps the digests of the pages.
+/// Reads the pages of a folder, reports stray files and dead links, and keeps the digests of the pages.
 fn check_links(origin: &mut Origin, parsed: &ParsedCommand) -> Result<(), Problem> {
     let Origin::Folder(source, rules) = origin else {
         return Ok(());
     };
+    if let Some(text) = source.stray_files() {
+        warn(&text);
+    }
     for (number, content) in report_links(source, rules, parsed)? {
         source.files[number].content = Some(content);
     }

@@ -200,6 +200,7 @@ error: new has no release, so the site answers 503: publish one with `anthill pu
 warning: a.org, b.org has a self-signed certificate until one is issued
 warning: the release of shop is withdrawn, so the site answers 503 until the next publication
 warning: * gets no certificate: a certificate cannot name every host
+warning: a.org sends 2 files
 warning: Memory for bodies: 95 % in use
 warning: log lines lost since the start: 15
 warning: datagrams of HTTP/3 lost since the start: 16

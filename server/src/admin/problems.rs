@@ -148,6 +148,8 @@ fn of_status(status: &Status, found: &mut Vec<Problem>) {
         let text = format!("{name} gets no certificate: {reason}");
         found.push(Problem::Warning(text));
     }
+    let doubtful = status.doubtful_files.iter();
+    found.extend(doubtful.map(|files| Problem::Warning(files.text.clone())));
     let bodies = (status.body_bytes as u64, status.body_bytes_max as u64);
     found.extend(nearly_used_up("Memory for bodies", bodies));
     let panics = status.counters.iter().find(|(name, _)| *name == "panics");

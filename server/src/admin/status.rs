@@ -68,6 +68,21 @@ pub struct Status {
     pub refusals: Vec<String>,
     /// Names without a managed certificate, each with the reason.
     pub unmanaged_names: Vec<(String, &'static str)>,
+    /// Backups and exports that the sites send, by their names.
+    pub doubtful_files: Vec<DoubtfulFilesStatus>,
+}
+
+/// Backups and exports that a site sends, by their names.
+#[derive(Clone, Debug)]
+pub struct DoubtfulFilesStatus {
+    /// Name of the site.
+    pub site: String,
+    /// Number of the files.
+    pub count: u32,
+    /// Path of the first file.
+    pub first: String,
+    /// The condition and its remedy in words.
+    pub text: String,
 }
 
 /// A certificate of a site.
@@ -320,13 +335,24 @@ impl Status {
         );
         let _ = writeln!(
             out,
-            "\"shares\":{{{}}},\"certificates\":[{}],\"deployments\":[{}],\"releases\":[{}]}}",
+            "\"doubtful_files\":[{}],\"shares\":{{{}}},\"certificates\":[{}],\"deployments\":[{}],\"releases\":[{}]}}",
+            joined(self.doubtful_files.iter().map(DoubtfulFilesStatus::json)),
             numbers(&self.shares),
             joined(self.certificates.iter().map(CertificateStatus::json)),
             joined(self.deployments.iter().map(DeploymentStatus::json)),
             joined(self.releases.iter().map(ReleaseStatus::json))
         );
         out
+    }
+}
+
+impl DoubtfulFilesStatus {
+    fn json(&self) -> String {
+        let (site, first) = (quoted(&self.site), quoted(&self.first));
+        format!(
+            "{{\"site\":{site},\"count\":{},\"first\":{first}}}",
+            self.count
+        )
     }
 }
 
@@ -610,6 +636,12 @@ pub(crate) mod tests {
             unreachable_backends: Vec::new(),
             refusals: Vec::new(),
             unmanaged_names: vec![("*".into(), "a certificate cannot name every host")],
+            doubtful_files: vec![DoubtfulFilesStatus {
+                site: "a.org".into(),
+                count: 2,
+                first: "/srv/www/dump.sql".into(),
+                text: "a.org sends 2 files".into(),
+            }],
         }
     }
 
@@ -628,7 +660,7 @@ pub(crate) mod tests {
             r#""content_bytes":8,"content_bytes_max":9,"log_lines_lost":15,"datagrams_lost":16,"#,
             r#""body_bytes":19,"body_bytes_max":20,"#,
             r#""kept_pages":10,"kept_page_bytes":11,"kept_page_bytes_max":12,"#,
-            r#""cache_calls":13,"cache_waits":14,"edits":{"in_force":0,"fault":null},"refusals":[],"unreachable_backends":[],"shares":{"refused_calls":18},"#,
+            r#""cache_calls":13,"cache_waits":14,"edits":{"in_force":0,"fault":null},"refusals":[],"unreachable_backends":[],"doubtful_files":[{"site":"a.org","count":2,"first":"/srv/www/dump.sql"}],"shares":{"refused_calls":18},"#,
             r#""certificates":["#,
             certificate,
             r#"false,"acme":{"next":86400,"failed_at":null,"failure":null}},"#,

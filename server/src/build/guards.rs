@@ -1,15 +1,19 @@
 //! Routes that guard files and pages by address or login.
 
-use crate::config::{Config, RouteConfig, SiteConfig};
+use crate::config::{Config, RouteConfig, SiteConfig, TargetConfig};
 use base::heap_sort::sort;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Routes of a site with `allow`, `deny` or `users`.
+/// Routes of a site with `allow`, `deny`, `users` or `status`.
 pub(super) fn guards(site: &SiteConfig) -> impl Iterator<Item = &RouteConfig> {
     let guards = |route: &&RouteConfig| {
-        route.allow.is_some() || route.deny.is_some() || route.users.is_some()
+        is_closed(route) || route.allow.is_some() || route.deny.is_some() || route.users.is_some()
     };
     site.routes.iter().filter(guards)
+}
+
+fn is_closed(route: &RouteConfig) -> bool {
+    matches!(route.target, Some(TargetConfig::Closed(_)))
 }
 
 /// Paths of the guards of a site, sorted. The path of a guard for some methods has the methods appended, since a page
@@ -17,11 +21,11 @@ pub(super) fn guards(site: &SiteConfig) -> impl Iterator<Item = &RouteConfig> {
 pub(super) fn guarded_paths(site: &SiteConfig) -> Vec<String> {
     let paths = guards(site).map(|route| {
         let path = route.path.get_ref();
-        // `deny` applies to all methods.
+        // `deny` and `status` apply to all methods.
         match route
             .guard_methods
             .as_ref()
-            .filter(|_| route.deny.is_none())
+            .filter(|_| route.deny.is_none() && !is_closed(route))
         {
             None => path.clone(),
             // No path contains NUL.

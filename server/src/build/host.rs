@@ -66,7 +66,7 @@ impl HostBuilder<'_> {
         let routes = site.routes.iter();
         let routes = OperatorError::collect(routes.map(|route| self.route(route, &counters)));
         let files = match (&site.root, &site.release) {
-            (Some(root), _) => Some(self.open_site(root, true)?),
+            (Some(root), _) => Some(self.open_site(root, None)?),
             (None, Some(release)) => Some(self.open_release(release)?),
             (None, None) => None,
         };
@@ -199,13 +199,13 @@ impl HostBuilder<'_> {
         allow_list(self.config, networks)
     }
 
-    /// Opens the files of a folder: the site's own root if `is_own`, else the root of a route.
+    /// Opens the files of a folder: the root of the route with the path `mount`, or the site's own root.
     pub(super) fn open_site(
         &self,
         root: &Spanned<PathBuf>,
-        is_own: bool,
+        mount: Option<&[u8]>,
     ) -> Result<Arc<Site>, OperatorError> {
-        let rules = self.rules(SiteRules::new(root.get_ref()), is_own)?;
+        let rules = self.rules(SiteRules::new(root.get_ref()), mount)?;
         self.open_or_reuse(rules).map_err(|error| {
             self.config.point(
                 root.span(),
@@ -218,7 +218,7 @@ impl HostBuilder<'_> {
     /// Opens the release of the site. A site without a release that can be served answers 503.
     fn open_release(&self, release: &config::ReleaseConfig) -> Result<Arc<Site>, OperatorError> {
         let rules = SiteRules::of_release(release_rules(release, &self.config.server));
-        self.open_or_reuse(self.rules(rules, true)?)
+        self.open_or_reuse(self.rules(rules, None)?)
             .map_err(|error| {
                 let help = "the log names the file of the store";
                 self.config
@@ -267,8 +267,12 @@ impl HostBuilder<'_> {
         Site::open_after(rules, budget, former.map(|site| &**site)).map(Arc::new)
     }
 
-    /// Completes the rules for a source of files.
-    fn rules(&self, mut rules: SiteRules, is_own: bool) -> Result<SiteRules, OperatorError> {
+    /// Completes the rules for a source of files: of the route with the path `mount`, or of the site itself.
+    fn rules(
+        &self,
+        mut rules: SiteRules,
+        mount: Option<&[u8]>,
+    ) -> Result<SiteRules, OperatorError> {
         let site = self.site;
         rules.index.clone_from(&site.index);
         rules.try_paths.clone_from(&site.try_paths);
@@ -278,7 +282,7 @@ impl HostBuilder<'_> {
         }
         // The last entry of `try` with a response by a handler is no file, even if the handler's program
         // lies in the site. A route's own folder has no fallback.
-        if is_own && self.fallback().is_some() {
+        if mount.is_none() && self.fallback().is_some() {
             rules.try_paths.pop();
         }
         rules.errors = site
@@ -309,6 +313,7 @@ impl HostBuilder<'_> {
         // A folder sets no fields of its own.
         rules.has_cors = rules.release.is_some() && !self.cors_paths.is_empty();
         rules.secrets = self.secrets.clone();
+        self.set_path_rules(&mut rules, mount.unwrap_or_default());
         Ok(rules)
     }
 }

@@ -1,5 +1,6 @@
 //! Construction of a World from a configuration: all or nothing, and without side effects.
 
+mod file_rules;
 mod guards;
 mod host;
 mod ledger_entries;

@@ -89,6 +89,7 @@ impl HostBuilder<'_> {
                 to: redirect.to.get_ref().as_bytes().into(),
                 keeps_query: redirect.keeps_query,
             }),
+            config::TargetConfig::Closed(status) => RouteTarget::Closed(Status(*status.get_ref())),
             config::TargetConfig::Rewrite(to) => {
                 let (path, query) = QueryPattern::split(to.get_ref());
                 RouteTarget::Rewrite {
@@ -96,7 +97,9 @@ impl HostBuilder<'_> {
                     query,
                 }
             }
-            config::TargetConfig::Root(root) => RouteTarget::Site(self.open_site(root, false)?),
+            config::TargetConfig::Root(root) => {
+                RouteTarget::Site(self.open_site(root, Some(prefix))?)
+            }
             config::TargetConfig::Cgi(cgi) => {
                 let scripts = self.cgi(&cgi.folder, prefix, &cgi.interpreters, &cgi.variables)?;
                 self.live(scripts, route)
@@ -261,6 +264,7 @@ impl HostBuilder<'_> {
             interpreters: interpreters.map(program).collect(),
             variables: variables.to_vec(),
             secrets: self.secrets.clone(),
+            hide: self.hide_at(prefix),
             is_guarded: self.has_guards_below(prefix),
         }))
     }
@@ -450,6 +454,7 @@ fn path_reader(route: &config::RouteConfig) -> PathReader {
         None
         | Some(
             config::TargetConfig::Redirect(_)
+            | config::TargetConfig::Closed(_)
             | config::TargetConfig::Root(_)
             | config::TargetConfig::Git(_)
             | config::TargetConfig::Hits(_),

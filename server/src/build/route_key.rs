@@ -164,6 +164,10 @@ impl KeyEncoder {
                 self.number(9);
                 self.proxy(proxy);
             }
+            TargetConfig::Closed(status) => {
+                self.number(10);
+                self.number((*status.get_ref()).into());
+            }
         }
     }
 

@@ -1,15 +1,17 @@
-//! Rules of a site by file or by status: `cache`, `headers`, `mime`, `encodings` and `errors`.
+//! Rules of a site or a route by file or by status: `cache`, `headers`, `mime`, `encodings`, `hide` and `errors`.
 
 use toml::Spanned;
 
-use crate::config::declared_table::{DeclaredTable, declare_table};
+use crate::config::declared_table::{DeclaredTable, ShownValue, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::field_variables::unknown_placeholder;
+use crate::config::limits::CONFIG_HIDE_GLOBS_MAX;
 use crate::config::toml_reader::{FromToml, KeyedValue, TableReader, TableSchema};
 use crate::config::value_types::Seconds;
 use crate::config::values::{is_field_value, is_regular_expression, is_token, reserved_field};
 use release::glob::Glob;
 use release::mime;
+use release::stray_files::HIDDEN_GLOBS;
 use wire::fields::ContentCoding;
 
 declare_table! {
@@ -138,6 +140,53 @@ impl FromToml for GlobText {
                 Err(item.source.error(item.span_from(error.at), what, help))
             }
         }
+    }
+}
+
+/// Value of `hide`: globs of files and folders that no client gets.
+#[derive(Clone, Debug)]
+pub(super) struct HideGlobs(pub(super) Vec<String>);
+
+impl Default for HideGlobs {
+    fn default() -> HideGlobs {
+        let globs = HIDDEN_GLOBS.iter();
+        HideGlobs(globs.map(|glob| (*glob).to_owned()).collect())
+    }
+}
+
+impl ShownValue for HideGlobs {
+    fn shown(&self) -> String {
+        self.0.shown()
+    }
+}
+
+impl FromToml for HideGlobs {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let value = item.value.get_ref();
+        if !value.is_array() && !value.is_str() {
+            return Err(item.mistyped("a list of patterns", "[\"*~\", \"*.bak\"]"));
+        }
+        let (source, span) = (item.source, item.value.span());
+        let globs = item.items().into_iter().map(|item| {
+            let span = item.value.span();
+            let is_hidden = |text: &str| {
+                let is_name = !text.contains(['/', '*', '?', '[', '{', '\\']);
+                text.starts_with('.') && text != ".well-known" && is_name
+            };
+            if let Some(text) = item.text().filter(|text| is_hidden(text)) {
+                let what = format!("`{text}` is the name of a hidden file, which no client gets");
+                let help = format!("write \"*{text}\" for all files with the ending");
+                return Err(source.error(span, what, help));
+            }
+            GlobText::read(item).map(|glob| glob.0)
+        });
+        let globs = source.all(globs)?;
+        if globs.len() > CONFIG_HIDE_GLOBS_MAX {
+            let what = format!("`hide` has more than {CONFIG_HIDE_GLOBS_MAX} patterns");
+            let help = "join patterns with braces: \"*.{bak,old,sql}\"";
+            return Err(source.error(span, what, help));
+        }
+        Ok(HideGlobs(globs))
     }
 }
 

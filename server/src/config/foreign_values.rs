@@ -21,11 +21,10 @@ pub(super) fn valued_key_help(table: &str, key: &str, value: &DeValue<'_>) -> Op
         "301" | "302" | "303" | "307" | "308" => {
             format!("write redirect = {{ to = \"/new/\", status = {text} }}{place}")
         }
-        "403" => format!("write allow = []{place}: every client gets 403"),
-        "410" => format!("write redirect = {{ status = 410 }}{place}"),
-        _ => "a route has no answer with a fixed status, except allow = [] for 403 and redirect = { status = 410 } for \
-              410; a path without a file gets 404 without a route"
-            .to_owned(),
+        "403" | "404" | "410" | "451" => format!("write status = {text}{place}"),
+        _ => format!(
+            "write status = 404{place}, or 403, 410 or 451: a route has no answer with another status"
+        ),
     })
 }
 

@@ -467,37 +467,59 @@ fn compress_has_a_place_and_three_values() {
 
 #[test]
 fn a_fixed_status_is_explained() {
-    let others = "a route has no answer with a fixed status, except allow = [] for 403 and redirect = { status = 410 } for \
-                  410; a path without a file gets 404 without a route";
+    let others =
+        "write status = 404, or 403, 410 or 451: a route has no answer with another status";
+    let what = "the `status` of a route must be 404, 403, 410 or 451";
     assert_refused(
         ROUTE,
         &[
-            (
-                "status = 404",
-                "unknown key `status` in [[site.route]]",
-                others,
-            ),
-            ("return = 404", "unknown key `return`", others),
-            ("respond = \"ok\"", "unknown key `respond`", others),
-            (
-                "status = 410",
-                "unknown key",
-                "write redirect = { status = 410 }",
-            ),
+            ("return = 404", "unknown key `return`", "write status = 404"),
             (
                 "return = 301",
                 "unknown key",
                 "write redirect = { to = \"/new/\", status = 301 }",
             ),
+            ("respond = \"ok\"", "unknown key `respond`", others),
             (
-                "status = \"403\"",
-                "unknown key",
-                "write allow = []: every client gets 403",
+                "respond = 403",
+                "unknown key `respond`",
+                "write status = 403",
             ),
             (
                 "return = \"/new/\"",
                 "unknown key",
                 "did you mean `redirect`?",
+            ),
+            (
+                "status = \"403\"",
+                "`status` must be 404, 403, 410 or 451, not text",
+                "write the number without quotes: status = 403",
+            ),
+            ("status = 200", what, "for example status = 404"),
+            (
+                "status = true",
+                what,
+                "write status = 404, or 403, 410 or 451",
+            ),
+            (
+                "status = 302",
+                what,
+                "write redirect = { to = \"/new/\", status = 302 }",
+            ),
+            (
+                "status = 401",
+                what,
+                "write users = \"FILE\": a client without a valid login gets 401",
+            ),
+            (
+                "status = 405",
+                what,
+                "write methods = [\"GET\", \"HEAD\"]: all other methods get 405",
+            ),
+            (
+                "status = 404\nredirect = \"/new/\"",
+                "a route has one target, not both `status` and `redirect`",
+                "remove one of the two",
             ),
         ],
     );
@@ -506,9 +528,59 @@ fn a_fixed_status_is_explained() {
         &[(
             "status = 410",
             "unknown key `status` in [[site]]",
-            "write redirect = { status = 410 } in a [[site.route]] with `path`",
+            "write status = 410 in a [[site.route]] with `path`",
         )],
     );
+}
+
+#[test]
+fn globs_of_hidden_files_are_checked() {
+    let useless = "the route sends no file of the site: remove the key, or write it in the route of the files";
+    assert_refused(
+        SITE,
+        &[
+            (
+                "hide = [\".bak\"]",
+                "`.bak` is the name of a hidden file",
+                "write \"*.bak\" for all files with the ending",
+            ),
+            (
+                "hide = true",
+                "`hide` must be a list of patterns, not true or false",
+                "for example hide = [\"*~\", \"*.bak\"]",
+            ),
+            (
+                "hide = [\"\\\\.bak$\"]",
+                "is a regular expression, not a pattern",
+                "write a pattern, such as \"*.png\", \"*.{js,css}\" or \"/static/**\"",
+            ),
+            (
+                "hide = [\"a[\"]",
+                "the pattern `a[` is invalid",
+                "`*` stands for any part of a name, `?` for one character, `[a-z]` for one of several, `{a,b}` for a or b, `**` for folders",
+            ),
+        ],
+    );
+    let many: Vec<String> = (0..65).map(|nth| format!("\"*.{nth}\"")).collect();
+    let many = format!("hide = [{}]", many.join(", "));
+    let cases = [
+        (
+            many.as_str(),
+            "`hide` has more than 64 patterns",
+            "join patterns with braces: \"*.{bak,old,sql}\"",
+        ),
+        (
+            "[[site.route]]\npath = \"/a\"\nproxy = \"http://127.0.0.1:1\"\nhide = [\"*~\"]",
+            "`hide` has no effect in this route",
+            useless,
+        ),
+        (
+            "[[site.route]]\npath = \"/a\"\nstatus = 404\nhide = [\"*~\"]",
+            "`hide` has no effect in this route",
+            useless,
+        ),
+    ];
+    assert_refused(SITE, &cases);
 }
 
 #[test]

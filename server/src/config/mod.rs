@@ -103,7 +103,7 @@ pub use release::redirect_map::MappedRedirect;
 pub use release_table::ReleaseConfig;
 #[cfg(feature = "test-handlers")]
 pub use route_table::TestHandlerConfig;
-pub use route_table::{RouteConfig, TargetConfig};
+pub use route_table::{RouteConfig, RouteFilesConfig, TargetConfig};
 pub use script_table::{
     BackendAddressConfig, BackendConfig, CgiConfig, InterpreterConfig, ScriptsConfig,
 };

@@ -8,7 +8,7 @@ use toml::Spanned;
 use crate::config::declared_table::declare_table;
 use crate::config::error::OperatorError;
 use crate::config::foreign_words;
-use crate::config::route_table::RouteConfig;
+use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::values::{site_name, wrong};
 use base::digest::from_hex;
@@ -192,7 +192,7 @@ impl FromToml for PublisherKey {
 pub(super) fn refuse_keys_of_folders(
     source: &SourceText<'_>,
     release: &ReleaseConfig,
-    others: [(&str, Option<Range<usize>>); 2],
+    others: [(&str, Option<Range<usize>>); 3],
     routes: &[RouteConfig],
 ) -> Result<(), OperatorError> {
     let mut errors = Vec::new();
@@ -203,6 +203,18 @@ pub(super) fn refuse_keys_of_folders(
             errors.push(source.error(span, what, help));
         }
     }
+    let hiding = routes.iter().filter_map(|route| {
+        let has_folder = matches!(
+            route.target,
+            Some(TargetConfig::Root(_) | TargetConfig::Cgi(_))
+        );
+        route.hide_span().filter(|_| !has_folder)
+    });
+    errors.extend(hiding.map(|span| {
+        let what = "`hide` is for files of a folder, and the site has `release`";
+        let help = "remove `hide`: a release has the files that the publisher chose";
+        source.error(span, what, help)
+    }));
     errors.extend(
         routes
             .iter()

@@ -7,6 +7,7 @@ use toml::Spanned;
 
 use crate::config::declared_table::{DeclaredTable, declare_table};
 use crate::config::error::OperatorError;
+use crate::config::file_rules::HideGlobs;
 use crate::config::git_table::{GitConfig, GitKeys};
 use crate::config::page_cache_table::{CompressionChoice, PageCacheChoice, PageCacheConfig};
 use crate::config::proxy_table::{ProxyConfig, RouteKeys};
@@ -28,6 +29,8 @@ declare_table! {
         path: RoutePath = required, also ["location", "prefix", "from", "match", "url"], example "\"/private/\"";
         /// URL or path of the site for [redirects](routes.md#redirects), or a [table](#the-table-redirect).
         redirect: RouteRedirectTable = optional("none"), also ["return", "redir", "Redirect", "to"], example "\"/new/\"";
+        /// Status of all responses: `404`, `403`, `410` or `451`. The route is [closed](routes.md#closed-paths).
+        status: ClosedStatus = optional("none"), example "404";
         /// Path of the site to [serve instead](routes.md#rewrites).
         rewrite: RewritePath = optional("none"), also ["RewriteRule"], example "\"/app/index.html\"";
         /// Another folder to serve below the path.
@@ -47,6 +50,9 @@ declare_table! {
         users: PathBuf = optional("none"),
             also ["auth_basic_user_file", "basic_auth", "basicauth", "htpasswd", "password", "AuthUserFile"],
             example "\"users.htpasswd\"";
+        /// Files and folders that no client gets, in place of the site's [`hide`](sites.md#hidden-files).
+        hide: HideGlobs = optional("the site's"), also ["hidden", "exclude", "ignore", "deny_files"],
+            example "[\"*~\", \"*.bak\"]";
         ..requests: RouteRequestKeys;
         ..scripts: ScriptKeys;
         ..git: GitKeys;
@@ -90,6 +96,23 @@ pub struct RouteConfig {
     pub encoded_slash: bool,
     /// Whether requests for a tunnel bypass the page cache.
     pub upgrade: bool,
+    /// Rules for the files below the path.
+    pub files: RouteFilesConfig,
+}
+
+/// Rules of a route for files, in place of those of the site.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct RouteFilesConfig {
+    /// Globs of the files and folders that no client gets.
+    pub hide: Option<Spanned<Vec<String>>>,
+}
+
+impl RouteFilesConfig {
+    /// Returns the keys of the file with their positions.
+    fn keys(&self) -> Vec<(&'static str, Range<usize>)> {
+        let hide = self.hide.as_ref().map(|it| ("hide", it.span()));
+        hide.into_iter().collect()
+    }
 }
 
 impl RouteConfig {
@@ -101,6 +124,16 @@ impl RouteConfig {
         };
         self.users.iter().chain(pushers)
     }
+
+    /// Returns true if the route sets a rule for files.
+    pub(crate) fn has_file_rules(&self) -> bool {
+        self.files != RouteFilesConfig::default()
+    }
+
+    /// Returns the position of `hide`.
+    pub(super) fn hide_span(&self) -> Option<Range<usize>> {
+        self.files.hide.as_ref().map(Spanned::span)
+    }
 }
 
 /// Target of requests below the path of a route.
@@ -108,6 +141,8 @@ impl RouteConfig {
 pub enum TargetConfig {
     /// Redirect to a URL, or to a path of the site.
     Redirect(RouteRedirectConfig),
+    /// Refusal of all requests with a status.
+    Closed(Spanned<u16>),
     /// Internal rewrite to a path of the site: a file, or a path of another route's handler.
     Rewrite(Spanned<String>),
     /// Files of another folder.
@@ -143,10 +178,43 @@ impl TargetConfig {
     pub(crate) fn is_handler(&self) -> bool {
         !matches!(
             self,
-            TargetConfig::Redirect(_) | TargetConfig::Rewrite(_) | TargetConfig::Root(_)
+            TargetConfig::Redirect(_)
+                | TargetConfig::Closed(_)
+                | TargetConfig::Rewrite(_)
+                | TargetConfig::Root(_)
         )
     }
 }
+
+/// Status of a closed route.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClosedStatus(u16);
+
+impl FromToml for ClosedStatus {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let Some(number) = item.value.get_ref().as_integer() else {
+            return Err(item.mistyped("404, 403, 410 or 451", "404"));
+        };
+        let number = number.as_str();
+        let mut known = CLOSED_STATUSES.iter();
+        if let Some(status) = known.find(|status| number.parse() == Ok(**status)) {
+            return Ok(ClosedStatus(*status));
+        }
+        let help = match number {
+            "301" | "302" | "303" | "307" | "308" => {
+                format!("write redirect = {{ to = \"/new/\", status = {number} }}")
+            }
+            "401" => "write users = \"FILE\": a client without a valid login gets 401".to_owned(),
+            "405" => "write methods = [\"GET\", \"HEAD\"]: all other methods get 405".to_owned(),
+            _ => "for example status = 404".to_owned(),
+        };
+        let what = "the `status` of a route must be 404, 403, 410 or 451";
+        Err(item.refuse(what, help))
+    }
+}
+
+/// Statuses of a closed route. Any other status says something that is not true of a closed path.
+const CLOSED_STATUSES: [u16; 4] = [403, 404, 410, 451];
 
 /// Handlers for tests of live responses.
 #[cfg(feature = "test-handlers")]
@@ -240,6 +308,11 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
             targets.push(("redirect", span, TargetConfig::Redirect(redirect)));
         }
     }
+    if let Some(status) = keys.status {
+        let (span, status) = (status.span(), status.into_inner().0);
+        let target = TargetConfig::Closed(Spanned::new(span.clone(), status));
+        targets.push(("status", span, target));
+    }
     if let Some(to) = keys.rewrite {
         let (span, to) = (to.span(), Spanned::new(to.span(), to.into_inner().0));
         targets.push(("rewrite", span, TargetConfig::Rewrite(to)));
@@ -317,7 +390,12 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     let has_guard = keys.allow.is_some() || deny.is_some() || has_users || methods.is_some();
     let has_rule = body_bytes.is_some() || requests.rate.is_some() || cors.is_some();
     let has_useless = keys.cache.is_some() || !keys.compress.span().is_empty();
-    let guards = has_guard || has_rule || has_useless;
+    let files = RouteFilesConfig {
+        hide: keys
+            .hide
+            .map(|hide| Spanned::new(hide.span(), hide.into_inner().0)),
+    };
+    let guards = has_guard || has_rule || has_useless || !files.keys().is_empty();
     if is_whole {
         source.keep(refuse_targets(
             source,
@@ -346,6 +424,7 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         choice.into_inner().settings()
     });
     if is_whole {
+        source.keep(refuse_useless_files(source, &files, target.as_ref()));
         source.keep(refuse_useless_upgrade(
             source,
             upgrade.0,
@@ -370,6 +449,7 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         compression: keys.compress.get_ref().0,
         encoded_slash,
         upgrade: upgrade.1,
+        files,
     })
 }
 
@@ -404,7 +484,7 @@ fn refuse_targets(
             Err(source.error(span.clone(), what, help))
         }
         [] if !has_scripts && !has_guards => {
-            let help = "add a target (redirect, rewrite, root, cgi, fastcgi, scgi, proxy, balance, git), a guard (allow, deny, users), methods, rate, cors or body_bytes";
+            let help = "add a target (redirect, rewrite, status, root, cgi, fastcgi, scgi, proxy, balance, git), a guard (allow, deny, users), methods, rate, cors, body_bytes or hide";
             Err(source.error(route.clone(), "the route has no effect", help))
         }
         _ => Ok(()),
@@ -428,6 +508,7 @@ fn refuse_useless_cache(
         None | Some(
             TargetConfig::Root(_)
                 | TargetConfig::Redirect(_)
+                | TargetConfig::Closed(_)
                 | TargetConfig::Rewrite(_)
                 | TargetConfig::Hits(_)
         )
@@ -484,6 +565,20 @@ fn refuse_useless_upgrade(
         }
         () => Ok(()),
     }
+}
+
+/// Refuses keys about files in a route that answers without files.
+fn refuse_useless_files(
+    source: &SourceText<'_>,
+    files: &RouteFilesConfig,
+    target: Option<&TargetConfig>,
+) -> Result<(), OperatorError> {
+    let has_files = matches!(target, None | Some(TargetConfig::Root(_)));
+    let is_program = matches!(target, Some(TargetConfig::Cgi(_)));
+    let keys = files.keys().into_iter();
+    let useless = keys.filter(|(key, _)| !(has_files || is_program && *key == "hide"));
+    let help = "the route sends no file of the site: remove the key, or write it in the route of the files";
+    source.refuse_useless(useless, "in this route", help)
 }
 
 /// Refuses two routes of a site with targets for the same path.

@@ -11,7 +11,7 @@ use crate::config::declared_table::{DeclaredTable, ShownValue, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::file_rules::{
     CacheControlConfig, CacheRules, EncodingConfig, EncodingRules, ErrorPages, HeaderRules,
-    HeadersConfig, MediaTypes,
+    HeadersConfig, HideGlobs, MediaTypes,
 };
 use crate::config::log_table::{SiteLogConfig, SiteLogTable};
 use crate::config::paths;
@@ -67,6 +67,10 @@ declare_table! {
         /// Listing of a folder without index file, as HTML, or as JSON to a client that prefers JSON.
         listing: bool = default(false), also ["autoindex", "browse", "file_server", "directory_listing", "Indexes"],
             example "true";
+        /// Files and folders that no client gets, by [globs](sites.md#files-by-glob): a request gets 404. `[]` hides none. See
+        /// [hidden files](sites.md#hidden-files).
+        hide: HideGlobs = default(HideGlobs::default()), also ["hidden", "exclude", "ignore", "deny_files"],
+            example "[\"*~\", \"*.bak\"]";
         /// Symbolic links to follow: `"inside"` links within the root, `"follow"` all links.
         symlinks: SymlinksConfig = default(SymlinksConfig::Inside), also ["disable_symlinks", "FollowSymLinks"],
             example "\"follow\"";
@@ -147,6 +151,10 @@ pub struct SiteConfig {
     pub errors: Vec<(u16, Spanned<String>)>,
     /// Whether the server lists folders without an index file.
     pub listing: bool,
+    /// Globs of the files and folders that no client gets.
+    pub hide: Vec<String>,
+    /// Whether the file has the key `hide`, so that the operator has decided about all doubtful files.
+    pub has_own_hide: bool,
     /// Policy for symbolic links.
     pub symlinks: SymlinksConfig,
     /// Certificate chain (PEM); `None` = an automatic or a self-signed certificate.
@@ -318,9 +326,12 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
         )),
     };
     if let Some(release) = release.as_ref().filter(|_| is_whole) {
-        let links = keys.symlinks.span();
-        let links = (!links.is_empty()).then_some(links);
-        let others = [("root", root_span), ("symlinks", links)];
+        let written = |span: Range<usize>| (!span.is_empty()).then_some(span);
+        let others = [
+            ("root", root_span),
+            ("symlinks", written(keys.symlinks.span())),
+            ("hide", written(keys.hide.span())),
+        ];
         let folders = release_table::refuse_keys_of_folders(source, release, others, &routes);
         source.keep(folders);
     }
@@ -362,6 +373,8 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
             .errors
             .map_or_else(Vec::new, |pages| pages.into_inner().0),
         listing: keys.listing.into_inner(),
+        has_own_hide: !keys.hide.span().is_empty(),
+        hide: keys.hide.into_inner().0,
         symlinks: keys.symlinks.into_inner(),
         certificate: keys.certificate,
         key: keys.key,

@@ -91,6 +91,10 @@ pub(super) fn check(
             warnings.extend(tls.map(|warning| at_certificate(&config, warning)));
             let releases = releases::warnings(&world).into_iter();
             warnings.extend(releases.map(OperatorError::new));
+            warnings.extend(world.doubtful_files().iter().map(|files| {
+                let (what, help) = files.text();
+                OperatorError::new(what).help(help)
+            }));
         }
         Err(error) => errors.push(error),
     }

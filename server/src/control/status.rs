@@ -7,13 +7,15 @@ use crate::acme::AcmeReport;
 use crate::admin::command::{Command, StatusFormat};
 use crate::admin::metrics::history::History;
 use crate::admin::status::{
-    CertificateStatus, DeploymentStatus, ReleaseStatus, RenewalStatus, Status, StatusAddress,
+    CertificateStatus, DeploymentStatus, DoubtfulFilesStatus, ReleaseStatus, RenewalStatus, Status,
+    StatusAddress,
 };
 use crate::build::SharedResources;
 use base::clock;
 use data_plane::ledger::stats::Stats;
 use data_plane::tls::PairSummary;
 use data_plane::world::World;
+use data_plane::world::doubtful_files::DoubtfulFiles;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -113,6 +115,7 @@ impl StatusView {
             refusals: self.refusals(),
             releases: self.releases.clone(),
             unmanaged_names: self.unmanaged_names.clone(),
+            doubtful_files: self.world.doubtful_files().iter().map(doubtful).collect(),
         }
     }
 
@@ -144,6 +147,16 @@ impl StatusView {
             )
         });
         releases.chain(reload).chain(file).collect()
+    }
+}
+
+fn doubtful(files: &DoubtfulFiles) -> DoubtfulFilesStatus {
+    let (what, help) = files.text();
+    DoubtfulFilesStatus {
+        site: files.site.clone(),
+        count: files.count,
+        first: files.first.display().to_string(),
+        text: format!("{what}: {help}"),
     }
 }
 

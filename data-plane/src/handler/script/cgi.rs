@@ -13,6 +13,7 @@ use crate::handler::{
 };
 use crate::site::{SecretPaths, SiteRoot, hidden};
 use base::sys::ResourceLimits;
+use release::glob::Glob;
 use rustix::fs::{FileType, fstat};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -47,6 +48,8 @@ pub struct CgiSettings {
     pub variables: Vec<(String, String)>,
     /// Secret files of the server, never executed.
     pub secrets: SecretPaths,
+    /// Files and folders that count as missing.
+    pub hide: Vec<Glob>,
     /// True if some scripts have guards apart from the folder's guards. A link to a guarded script does not
     /// bypass the guards.
     pub is_guarded: bool,
@@ -211,6 +214,9 @@ impl CgiSettings {
                 break;
             }
             end += name.len();
+            if self.hide.iter().any(|glob| glob.matches(&path[..end])) {
+                return Err(Reject::HIDDEN);
+            }
             if self.is_file(&path[..end])? {
                 return Ok(ScriptMatch {
                     file: path[..end].to_vec(),
