@@ -46,6 +46,7 @@ left_out='backup:: backup_release:: deploy_release:: git_counts:: git_pages:: gi
     deploy::deployments_and_pages_share_their_repositories
     early_responses::clients_of_http3_get_every_response
     fastcgi::php_applications
+    found_servers::the_only_server_is_found_from_any_folder
     fresh::a_redirect_of_a_script_leads_to_its_new_file_over_http_3
     git::one_address_serves_reading_to_all_and_pushes_to_users
     git::other_files_and_repositories_are_not_served
@@ -65,12 +66,15 @@ left_out='backup:: backup_release:: deploy_release:: git_counts:: git_pages:: gi
     kept_connections::other_client_authorities_end_connections
     lifecycle::datagram_sockets_that_are_passed_in_serve_http_3
     listings::a_listing_has_the_readme_as_html
+    proxy::a_head_of_unknown_length_has_no_length
     proxy::a_reset_within_an_upload_over_http_3_frees_the_member_at_once
     rare_lines::an_unknown_name_over_http3_is_logged
     root::a_backup_has_no_file_that_the_owner_has_linked_to
     root::restore_
     root::the_owner_saves_and_restores_a_site_without_access_to_the_server
     secrets::no_file_of_the_servers_own_is_served_by_any_name
+    sites_by_port::each_site_answers_at_its_own_addresses_alone
+    status::a_site_without_a_release_and_a_certificate_of_other_names_are_problems
     systemd::applications_run_inside_the_service
     systemd::publishers_reach_a_service_by_ssh
     trust::the_client_is_found_over_http_3'
