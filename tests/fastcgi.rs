@@ -2,7 +2,7 @@
 //! backend that violates the protocols.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,6 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use crate::shares::trickle;
 use crate::support::programs;
 use crate::support::wire::{BOTH, Wire, wait_until};
 use crate::support::{
@@ -423,21 +424,21 @@ type Scene = Box<dyn FnOnce(&mut UnixStream) -> String + Send>;
 fn read_request(stream: &mut UnixStream) -> (u8, Vec<u8>) {
     let mut first = [0];
     stream.read_exact(&mut first).expect("a record");
-    read_records(stream, first[0])
+    read_records(stream, first[0]).expect("the end of the request")
 }
 
 /// Reads the rest of a request after its first byte.
-fn read_records(stream: &mut UnixStream, first: u8) -> (u8, Vec<u8>) {
+fn read_records(stream: &mut UnixStream, first: u8) -> io::Result<(u8, Vec<u8>)> {
     let mut header = [first, 0, 0, 0, 0, 0, 0, 0];
     let mut from = 1;
     let mut all = Vec::new();
     loop {
-        stream.read_exact(&mut header[from..]).expect("a record");
+        stream.read_exact(&mut header[from..])?;
         let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
         let mut content = vec![0; length + usize::from(header[6])];
-        stream.read_exact(&mut content).expect("its content");
+        stream.read_exact(&mut content)?;
         if header[1] == 5 && length == 0 {
-            return (header[3], all);
+            return Ok((header[3], all));
         }
         all.extend(content);
         from = 0;
@@ -785,10 +786,13 @@ fn answer_all(stream: &mut UnixStream) -> usize {
     let mut asked = 0;
     let mut first = [0];
     loop {
-        // The server may close between two requests.
-        let (id, _) = match stream.read(&mut first) {
+        // The server may close between two requests, and within an upload that gives way.
+        let request = match stream.read(&mut first) {
             Ok(1) => read_records(stream, first[0]),
             _ => return asked,
+        };
+        let Ok((id, _)) = request else {
+            return asked;
         };
         asked += 1;
         if stream.write_all(&good_response_to(id)).is_err() {
@@ -1004,7 +1008,7 @@ fn a_backend_with_a_fixed_request_id_is_served() {
             while let Ok((mut stream, _)) = listener.accept() {
                 let mut first = [0];
                 while stream.read(&mut first).is_ok_and(|read| read == 1) {
-                    read_records(&mut stream, first[0]);
+                    read_records(&mut stream, first[0]).expect("a request");
                     if stream.write_all(&good_response()).is_err() {
                         break;
                     }
@@ -1139,6 +1143,40 @@ fn slow_readers_lose_backend_processes_to_other_clients() {
         }
         let got = from(3).get("/pid.php", "");
         assert_eq!(got.status, 200, "{keep}: {got:?}");
+        assert!(server.counter("calls_refused") > 0, "{keep}");
+    }
+}
+
+/// Uploads of several clients occupy all processes of a backend, each too fast to end for any request. The request of a
+/// newcomer waits in the backend's own queue, and the server ends the slowest uploads. With `keep = 0` the kernel does not
+/// tell that the request is unread.
+#[test]
+fn slow_uploads_of_many_clients_end_for_a_newcomer() {
+    let upload = format!(
+        "POST /app HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000000\r\n\r\n{}",
+        "x".repeat(70_000)
+    );
+    for keep in ["", "keep = 0\n"] {
+        let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+        let seen = start_processes(&folder, 2);
+        let server = Server::start_in(folder, &actor_config(keep));
+        let mut held = [10, 11, 12].map(|last| {
+            let mut wire = Wire::of(&server, [127, 0, 0, last].into());
+            wire.send(&upload);
+            wire
+        });
+        wait_until(PATIENCE, "all processes", || {
+            (seen.connections.load(Ordering::Relaxed) == 2).then_some(())
+        });
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let _end = EndOnDrop(&is_over);
+            scope.spawn(|| trickle(&mut held, true, &is_over));
+            let mut newcomer = Wire::of(&server, [127, 0, 0, 99].into());
+            newcomer.patience(PATIENCE);
+            let got = newcomer.get("/app", "");
+            assert_eq!((got.status, got.text().as_str()), (200, "hello"), "{keep}");
+        });
         assert!(server.counter("calls_refused") > 0, "{keep}");
     }
 }

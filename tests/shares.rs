@@ -275,7 +275,7 @@ fn slow_downloads_and_uploads_of_one_client_end_for_a_waiting_client() {
 }
 
 /// Moves 4 KiB of each transfer every 250 ms until `is_over`. A rate of 16 KiB/s is enough for a client with an equal share.
-fn trickle(wires: &mut [Wire], is_upload: bool, is_over: &AtomicBool) {
+pub fn trickle(wires: &mut [Wire], is_upload: bool, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         for wire in &mut *wires {
             if is_upload {

@@ -7,6 +7,9 @@
 //! to a newcomer even if each client holds little: a few addresses with a slow transfer each would otherwise hold all
 //! places. One newcomer at a time is served that way, so the counts show each place before the next call ends.
 //!
+//! A call in the queue of the backend itself has a place already. Its client is a newcomer while none of its calls counts as
+//! served.
+//!
 //! A client that gave way stays behind other clients for some minutes ([`ClientHistory`]): it waits longer, gets none of the
 //! last eighth of the places, and is no newcomer beside clients that were never too slow.
 
@@ -332,6 +335,15 @@ impl Yielding<'_> {
         self.gives_way(other, &self.begun, |counts| counts.begun)
     }
 
+    /// Returns true if the call gives way to the call of a newcomer that has a place and waits in the backend's own queue. A
+    /// newcomer has no call that counts as served, and only the slowest of the calls in `slow` gives way.
+    pub fn gives_way_to_unanswered_newcomer(&self, call: WaitingCall, slow: &SlowCalls) -> bool {
+        let served = self.shares.of(call.client).begun;
+        self.is_slowest(slow)
+            && self.has_waited_as_newcomer(call)
+            && self.begun.counted(call.client, served, Some(self.client)) == 0
+    }
+
     fn gives_way(
         &self,
         other: ClientNetwork,
@@ -361,20 +373,24 @@ impl Yielding<'_> {
     }
 
     /// Returns true if the client of `call` has no place, has waited, and may take the place that the call of the question
-    /// leaves. A client that was too slow takes no place of a client that was not.
+    /// leaves.
     fn is_newcomer(&self, call: WaitingCall) -> bool {
         let shares = self.shares;
         let other = call.client;
-        let is_slow = |client| shares.history.is_slow(client);
-        if !call.has_waited() || is_slow(other) && !is_slow(self.client) {
-            return false;
-        }
         let own = shares.of(other).taken;
         let taken = |counts: &CallCounts| counts.taken;
         let left = shares.all.taken.saturating_sub(1);
-        self.taken.counted(other, own, Some(self.client)) == 0
+        self.has_waited_as_newcomer(call)
+            && self.taken.counted(other, own, Some(self.client)) == 0
             && shares.clients.may_take(other, taken, left, 1, self.bound)
             && !shares.is_last_eighth_closed(other, left, self.bound)
+    }
+
+    /// Returns true if `call` has waited as long as the call of a newcomer. A client that was too slow takes no place of a
+    /// client that was not.
+    fn has_waited_as_newcomer(&self, call: WaitingCall) -> bool {
+        let is_slow = |client| self.shares.history.is_slow(client);
+        call.has_waited() && (!is_slow(call.client) || is_slow(self.client))
     }
 
     /// Returns true if the client of the call has more than an equal part of all places, with `other` among the holders.

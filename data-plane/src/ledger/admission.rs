@@ -10,20 +10,24 @@
 //!   equals of a client that was too slow, or was served lately;
 //! - a call ends if its client takes the response too slowly, beginning with the client that holds the most
 //!   slots. The waiting client must hold no slot, or at least 2 slots fewer than the slow client
-//!   ([`CallSlot::yield_to_other_clients`]). The slowest call also ends for a newcomer that has waited for 2 s;
+//!   ([`CallSlot::yield_to_other_clients`]). The slowest call also ends for a newcomer that has waited for 2 s, here or in
+//!   the backend's own queue;
 //! - for a minute after a client had to wait, the last quarter of the slots is reserved for clients with
 //!   few slots ([`CallShares::may_take`]).
 
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{
-    CALL_END_PAUSE_MILLISECONDS, CALL_SHARE_SECONDS, CALL_UNANSWERED_MILLISECONDS,
+    CALL_END_PAUSE_MILLISECONDS, CALL_SHARE_SECONDS, CALL_UNANSWERED_ENDS_MAX,
+    CALL_UNANSWERED_MILLISECONDS,
 };
 use base::call_shares::{CallShares, SlowCalls, WaitRank, WaitingCall};
 use base::client_network::ClientNetwork;
 use base::clock::monotonic_ms_at;
+use base::sys;
 use std::collections::VecDeque;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
@@ -41,6 +45,8 @@ pub struct CallSlot {
     pace: ClientPace,
     /// The slot is promised to a waiting call.
     is_promised: bool,
+    /// The call waits for its client to send more of the request.
+    awaits_client: bool,
 }
 
 /// Reason why a call gets no slot.
@@ -215,6 +221,7 @@ impl AdmissionControl {
             has_begun: self.work_start == WorkStart::AtOnce,
             pace: ClientPace::Fast,
             is_promised: false,
+            awaits_client: false,
         }
     }
 
@@ -293,7 +300,32 @@ impl CallSlot {
     /// Records the beginning of the backend's response.
     pub(crate) fn mark_begun(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
-            self.slots.lock().mark_begun(self.client, self.id);
+            let mut state = self.slots.lock();
+            state.mark_begun(self.client, self.id);
+            state.latest_answered = state.latest_answered.max(self.id);
+        }
+    }
+
+    /// Records the request of the call, which has no answer yet.
+    pub(crate) fn watch_request(&self, request: SentRequest) {
+        let mut state = self.slots.lock();
+        let mut calls = state.unanswered.iter_mut().rev();
+        if let Some(call) = calls.find(|it| it.id == self.id) {
+            call.request = Some(request);
+        }
+    }
+
+    /// Records that the call waits for its client to send more of the request, or waits no longer. The wait for the answer
+    /// begins with the end of the wait for the client.
+    pub(crate) fn set_awaits_client(&mut self, awaits_client: bool) {
+        if self.awaits_client == awaits_client || self.has_begun {
+            return;
+        }
+        self.awaits_client = awaits_client;
+        let mut state = self.slots.lock();
+        if let Some(call) = state.unanswered.iter_mut().find(|it| it.id == self.id) {
+            call.awaits_client = awaits_client;
+            call.answer_awaited_since = Instant::now();
         }
     }
 
@@ -377,6 +409,8 @@ struct AdmissionState {
     /// Time at which a slow call was last told to end.
     ended_at: Option<Instant>,
     last_number: u64,
+    /// Largest number of a call with an answer. A backend takes up connections in their order.
+    latest_answered: u64,
 }
 
 /// A call waiting for a slot.
@@ -392,6 +426,20 @@ struct UnansweredCall {
     id: u64,
     client: ClientNetwork,
     since: Instant,
+    /// The call waits for its client to send more of the request.
+    awaits_client: bool,
+    /// Time since which the call waits for the backend alone.
+    answer_awaited_since: Instant,
+    /// Request of the call; None if the kernel does not tell whether the backend has read the request.
+    request: Option<SentRequest>,
+    /// Number of calls that ended for the call as the call of a newcomer.
+    ended_calls: u32,
+}
+
+/// Request on a Unix socket. The kernel counts the bytes that the backend has not read.
+pub(crate) struct SentRequest {
+    conn: Weak<OwnedFd>,
+    read_bytes: usize,
 }
 
 /// Result of making room in the queue.
@@ -416,6 +464,7 @@ impl AdmissionState {
             contended_until: None,
             ended_at: None,
             last_number: 0,
+            latest_answered: 0,
         }
     }
 
@@ -443,7 +492,15 @@ impl AdmissionState {
         let has_begun = work_start == WorkStart::AtOnce;
         self.shares.take(client, has_begun);
         if !has_begun {
-            self.unanswered.push(UnansweredCall { id, client, since });
+            self.unanswered.push(UnansweredCall {
+                id,
+                client,
+                since,
+                awaits_client: false,
+                answer_awaited_since: since,
+                request: None,
+                ended_calls: 0,
+            });
         }
     }
 
@@ -549,7 +606,7 @@ impl AdmissionState {
     /// Returns true if a call of `client` has to end because the client takes the response at `pace`, and a call of
     /// another client waits here or in the backend's queue. The length of the backend's queue is unknown, so slow calls
     /// are ended for it one at a time, with a pause between.
-    fn must_yield(&self, client: ClientNetwork, pace: ClientPace, now: Instant) -> bool {
+    fn must_yield(&mut self, client: ClientNetwork, pace: ClientPace, now: Instant) -> bool {
         let yielding = self.shares.yielding(client, pace, self.full);
         let waiting = self.queue.iter().map(|it| WaitingCall {
             client: it.client,
@@ -557,15 +614,62 @@ impl AdmissionState {
         });
         let is_wanted = !self.is_full_limit_enough()
             && yielding.gives_way_to_one_of(waiting, self.promised, &self.slow);
+        if is_wanted {
+            return true;
+        }
         let after = |then: Instant, pause| now.saturating_duration_since(then) >= pause;
-        let is_wanted_by_unanswered = || {
-            let is_entitled = |it: &UnansweredCall| {
-                after(it.since, UNANSWERED) && yielding.gives_way_to_unanswered(it.client)
-            };
-            self.ended_at.is_none_or(|then| after(then, END_PAUSE))
-                && self.unanswered.iter().any(is_entitled)
+        if self.ended_at.is_some_and(|then| !after(then, END_PAUSE)) {
+            return false;
+        }
+        let is_entitled = |it: &UnansweredCall| {
+            after(it.since, UNANSWERED) && yielding.gives_way_to_unanswered(it.client)
         };
-        is_wanted || is_wanted_by_unanswered() && yielding.is_first()
+        if self.unanswered.iter().any(is_entitled) && yielding.is_first() {
+            return true;
+        }
+        let latest_answered = self.latest_answered;
+        let newcomer = self.unanswered.iter_mut().find(|it| {
+            let call = WaitingCall {
+                client: it.client,
+                waited: now.saturating_duration_since(it.answer_awaited_since),
+            };
+            yielding.gives_way_to_unanswered_newcomer(call, &self.slow)
+                && it.may_be_queued(latest_answered)
+        });
+        newcomer.map(|newcomer| newcomer.ended_calls += 1).is_some()
+    }
+}
+
+impl UnansweredCall {
+    /// Returns true if the call may wait in the backend's own queue, and not for its client. For a call on a Unix socket the
+    /// kernel tells. Otherwise no later call has an answer, and the call has cost at most [`CALL_UNANSWERED_ENDS_MAX`] other
+    /// calls.
+    fn may_be_queued(&self, latest_answered: u64) -> bool {
+        if self.awaits_client {
+            return false;
+        }
+        match &self.request {
+            Some(request) => request.is_unread(),
+            None => self.id > latest_answered && self.ended_calls < CALL_UNANSWERED_ENDS_MAX,
+        }
+    }
+}
+
+impl SentRequest {
+    /// Creates the record of a request on the Unix socket `conn`, on which `read_bytes` stay in the kernel's count after the
+    /// backend has read the request.
+    pub(crate) fn new(conn: &Arc<OwnedFd>, read_bytes: usize) -> SentRequest {
+        SentRequest {
+            conn: Arc::downgrade(conn),
+            read_bytes,
+        }
+    }
+
+    /// Returns true if the backend has not read the request.
+    fn is_unread(&self) -> bool {
+        let conn = self.conn.upgrade();
+        let bytes = conn.and_then(|conn| sys::output_queue_bytes(conn.as_fd()).ok());
+        bytes.is_some_and(|bytes| bytes > self.read_bytes)
     }
 }
 

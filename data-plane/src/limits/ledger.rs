@@ -22,6 +22,10 @@ pub(crate) const CALL_UNANSWERED_MILLISECONDS: u64 = 1_000;
 /// Pause between two slow calls that are ended for the benefit of waiting clients. A backend takes a
 /// moment to notice that a call has ended and to take up the next call.
 pub(crate) const CALL_END_PAUSE_MILLISECONDS: u64 = 250;
+/// Slow calls that end for one call of a newcomer without an answer, where the kernel does not tell whether the call waits in
+/// the backend's own queue, 16. A call that computes for long would otherwise end all slow calls, and 16 free a process
+/// behind a queue of 15 calls.
+pub(crate) const CALL_UNANSWERED_ENDS_MAX: u32 = 16;
 
 // Descriptors
 

@@ -289,7 +289,10 @@ impl BackendTransaction {
                 if self.keep == ReusePolicy::Handover
                     && sent + self.separate_bytes >= self.out.len()
                 {
-                    self.backend.record_sent(&conn);
+                    let sent = self.backend.record_sent(&conn);
+                    if let (Some(sent), Some(slot)) = (sent, &self.slot) {
+                        slot.watch_request(sent);
+                    }
                 }
                 self.conn = Some(conn);
                 self.out_at = sent;
@@ -451,9 +454,13 @@ impl Transport for BackendTransaction {
     }
 
     fn is_stalled_by_client(&mut self) -> bool {
+        let awaits_client = self.waits_for_client();
         let slot = self.slot.as_mut();
         let reader = self.reader.as_ref();
-        reader.is_some_and(|reader| reader.is_slot_promised(slot))
+        slot.is_some_and(|slot| {
+            slot.set_awaits_client(awaits_client);
+            reader.is_some_and(|reader| reader.is_slot_promised(Some(slot)))
+        })
     }
 
     fn slot(&mut self) -> Option<&mut CallSlot> {

@@ -2,7 +2,9 @@
 
 use super::*;
 use base::limits::NEWCOMER_WAIT_MILLISECONDS;
+use std::io::{Read, Write};
 use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
 
 fn wait<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -353,7 +355,7 @@ fn the_slowest_call_gives_way_to_a_newcomer_after_its_wait() {
     }
     let wait = Duration::from_millis(NEWCOMER_WAIT_MILLISECONDS);
     let giving_way = |waited| {
-        let state = slots.lock();
+        let mut state = slots.lock();
         let then = state.queue[1].since + waited;
         [1, 2, 3, 4].map(|nth| state.must_yield(client(nth), paces[usize::from(nth) - 1], then))
     };
@@ -397,7 +399,7 @@ fn calls_without_an_answer_count_as_queued_in_the_backend() {
         "it has just begun"
     );
     let must_yield = |slots: &AdmissionControl, after| {
-        let state = slots.lock();
+        let mut state = slots.lock();
         let then = Instant::now() + after;
         state.must_yield(client(1), ClientPace::SlowForMany(20), then)
     };
@@ -432,7 +434,7 @@ fn slow_uploads_count_as_work_of_the_backend() {
     }
     assert_eq!(slots.lock().unanswered.len(), 1, "the call of the other");
     let must_yield = |pace| {
-        let state = slots.lock();
+        let mut state = slots.lock();
         state.must_yield(client(1), pace, Instant::now() + UNANSWERED)
     };
     assert!(must_yield(pace));
@@ -446,6 +448,83 @@ fn slow_uploads_count_as_work_of_the_backend() {
     assert_eq!(slots.lock().shares.all().begun, 1);
     drop((uploads, other));
     assert!(slots.lock().unanswered.is_empty() && slots.lock().shares.clients() == 0);
+}
+
+/// Returns true if an upload at 6 KiB/s of client 1 gives way after `wait` without an answer to other calls.
+fn upload_yields(slots: &AdmissionControl, wait: Duration) -> bool {
+    let then = Instant::now() + wait;
+    let mut state = slots.lock();
+    state.must_yield(client(1), ClientPace::SlowForMany(6), then)
+}
+
+const NEWCOMER_WAIT: Duration = Duration::from_millis(NEWCOMER_WAIT_MILLISECONDS);
+
+#[test]
+fn the_slowest_upload_gives_way_to_a_newcomer_without_an_answer() {
+    let slots = begun(128, WorkStart::WithAnswer);
+    let mut uploads: Vec<_> = (1..=6).map(|nth| place(&slots, nth)).collect();
+    for (upload, rate) in uploads.iter_mut().zip(6..) {
+        assert!(!upload.yield_to_other_clients(ClientPace::SlowForMany(rate)));
+    }
+    assert!(!upload_yields(&slots, LONG), "every call is an upload");
+    let mut newcomer = place(&slots, 99);
+    let early = NEWCOMER_WAIT - Duration::from_millis(500);
+    assert!(!upload_yields(&slots, early));
+    let yields = |nth: usize, rate| {
+        let mut state = slots.lock();
+        let then = Instant::now() + NEWCOMER_WAIT;
+        state.must_yield(client(nth as u8), ClientPace::SlowForMany(rate), then)
+    };
+    assert!(!yields(2, 7), "client 1 is slower");
+    assert!(yields(1, 6));
+    slots.lock().ended_at = Some(Instant::now() + NEWCOMER_WAIT);
+    assert!(!yields(1, 6), "one has just ended");
+    slots.lock().ended_at = None;
+    // Another call of the client counts as served, so the client is no newcomer.
+    let mut other = place(&slots, 99);
+    other.mark_begun();
+    assert!(!yields(1, 6));
+    drop(other);
+    newcomer.mark_begun();
+    assert!(!yields(1, 6), "answered");
+    drop((uploads, newcomer));
+    assert!(slots.lock().unanswered.is_empty() && slots.lock().shares.clients() == 0);
+}
+
+#[test]
+fn a_call_that_the_backend_works_on_ends_no_upload() {
+    let slots = begun(128, WorkStart::WithAnswer);
+    let mut upload = place(&slots, 1);
+    assert!(!upload.yield_to_other_clients(ClientPace::SlowForMany(6)));
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    (&ours).write_all(b"a request").unwrap();
+    let ours = Arc::new(OwnedFd::from(ours));
+    let computing = place(&slots, 99);
+    computing.watch_request(SentRequest::new(&ours, 0));
+    assert!(upload_yields(&slots, NEWCOMER_WAIT), "in the queue");
+    (&theirs).read_exact(&mut [0; 9]).unwrap();
+    assert!(!upload_yields(&slots, NEWCOMER_WAIT), "at work");
+    drop(computing);
+    // Over TCP the answer to a later call shows that the backend has taken up the earlier one.
+    let computing = place(&slots, 99);
+    let mut later = place(&slots, 3);
+    assert!(upload_yields(&slots, NEWCOMER_WAIT));
+    later.mark_begun();
+    assert!(!upload_yields(&slots, NEWCOMER_WAIT));
+    drop((later, computing));
+    // The wait for an answer begins with the end of the upload.
+    let mut uploading = place(&slots, 97);
+    uploading.set_awaits_client(true);
+    assert!(
+        !upload_yields(&slots, LONG),
+        "the call waits for its client"
+    );
+    uploading.set_awaits_client(false);
+    assert!(upload_yields(&slots, NEWCOMER_WAIT));
+    drop(uploading);
+    let _computing = place(&slots, 98);
+    let ended = (0..CALL_UNANSWERED_ENDS_MAX + 5).filter(|_| upload_yields(&slots, NEWCOMER_WAIT));
+    assert_eq!(ended.count(), CALL_UNANSWERED_ENDS_MAX as usize);
 }
 
 #[test]

@@ -8,7 +8,9 @@
 #[cfg(test)]
 mod tests;
 
-use crate::ledger::admission::{AdmissionControl, AdmissionRefused, CallSlot, WorkStart};
+use crate::ledger::admission::{
+    AdmissionControl, AdmissionRefused, CallSlot, SentRequest, WorkStart,
+};
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{
     BACKEND_CONNECT_SECONDS, BACKEND_CONNECT_TRIES, BACKEND_CONNECTIONS_MAX,
@@ -263,13 +265,15 @@ impl Backend {
         Some(IdleConn::new(socket, Instant::now()))
     }
 
-    /// Records a request sent on a connection that may be handed over later.
-    pub(crate) fn record_sent(self: &Arc<Self>, conn: &Conn) {
+    /// Records a request sent on a connection that may be handed over later. Returns the record for the slot of the call.
+    pub(crate) fn record_sent(self: &Arc<Self>, conn: &Conn) -> Option<SentRequest> {
         let mut pool = self.lock();
         let is_reused = conn.has_answered();
         pool.handover
             .record_sent(conn.fd(), is_reused, Instant::now());
+        let sent = pool.handover.sent_request(conn.fd());
         self.ensure_sweeper(pool, is_reused);
+        sent
     }
 
     /// Returns true if the backend may not have read the request on the ended connection.

@@ -10,7 +10,7 @@
 //! neither closes nor accepts a connection. (Requests that may change state are not tracked: a call with a
 //! handed-over connection takes precedence for as long as the connection may be handed over.)
 
-use crate::ledger::admission::AdmissionControl;
+use crate::ledger::admission::{AdmissionControl, SentRequest};
 use crate::limits::{
     BACKEND_CONNECTIONS_MAX, BACKEND_HANDOVER_AGE_MILLISECONDS_MAX, BACKEND_IDLE_MILLISECONDS,
     BACKEND_KEEP_RETRY_SECONDS, BACKEND_KEEP_RETRY_SECONDS_MAX, BACKEND_PROBE_MILLISECONDS,
@@ -161,6 +161,13 @@ impl HandoverState {
             is_slow: false,
             is_ignored: false,
         });
+    }
+
+    /// Returns the record of a request sent on the connection, with a separate empty record at its end. None if the kernel
+    /// does not report unread bytes.
+    pub(super) fn sent_request(&self, conn: &Arc<OwnedFd>) -> Option<SentRequest> {
+        let read_bytes = self.empty_record_bytes?;
+        Some(SentRequest::new(conn, read_bytes))
     }
 
     /// Returns true if the request on the connection may be unread.
