@@ -1,6 +1,7 @@
-//! Content codings of texts: gzip, Brotli and Zstandard at high levels.
+//! Content codings of texts: gzip, Brotli and Zstandard, with two levels of effort.
 //!
-//! A text has equal coded bytes each time, since the id of a release must depend on the contents alone.
+//! A text has equal coded bytes each time with the same effort. The id of a release covers the coded bytes, so no coding
+//! depends on the speed of the machine.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use wire::content_coding::ContentCoding;
@@ -11,16 +12,41 @@ pub(crate) const CODINGS: [ContentCoding; 3] =
 
 /// Least size of a coded text in bytes. The fields of a response are longer than the savings of a shorter text.
 pub(crate) const CODED_SIZE_MIN: u64 = 256;
-/// Largest size of a coded text, 64 MiB. Brotli takes seconds for each megabyte.
+/// Largest size of a coded text, 64 MiB. Brotli takes seconds for such a text with the least effort.
 pub(crate) const CODED_SIZE_MAX: u64 = 64 << 20;
-/// Largest size of a text with the highest level of Brotli, 4 MiB. The highest level takes ten times as long.
-const BROTLI_BEST_SIZE_MAX: u64 = 4 << 20;
 /// Window of Brotli as an exponent of 2: 4 MiB.
-const BROTLI_WINDOW_LOG: i32 = 22;
+const BROTLI_WINDOW_LOG_MAX: u32 = 22;
+/// Least window of Brotli as an exponent of 2: 256 KiB. Brotli reserves memory for the whole window, so a short text has a
+/// smaller one.
+const BROTLI_WINDOW_LOG_MIN: u32 = 18;
 /// Window of Zstandard as an exponent of 2: 8 MiB, the most that browsers accept (RFC 9659).
 const ZSTD_WINDOW_LOG: u32 = 23;
-/// Level of Zstandard, the highest one with a window of 8 MiB.
-const ZSTD_LEVEL: i32 = 19;
+
+/// Effort of the codings of a text.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Effort {
+    /// Brotli 9 and Zstandard 12.
+    Quick,
+    /// Brotli 11 and Zstandard 19: texts are 5 to 10 % smaller, and take six times as long. Level 19 is the highest one of
+    /// Zstandard with a window of 8 MiB.
+    Best,
+}
+
+impl Effort {
+    fn brotli_level(self) -> i32 {
+        match self {
+            Effort::Quick => 9,
+            Effort::Best => 11,
+        }
+    }
+
+    fn zstd_level(self) -> i32 {
+        match self {
+            Effort::Quick => 12,
+            Effort::Best => 19,
+        }
+    }
+}
 
 /// Returns true if a coded content is small enough to be kept: at most 95 % of a text of `size` bytes, and smaller than
 /// the codings before, since a client with a later coding mostly has the earlier ones too.
@@ -28,9 +54,10 @@ pub(crate) fn is_worthwhile(coded: u64, size: u64, before: &[u64]) -> bool {
     coded * 20 <= size * 19 && before.iter().all(|before| coded < *before)
 }
 
-/// Codes a text of `size` bytes.
+/// Codes a text of `size` bytes. gzip has its highest level with every effort.
 pub(crate) fn code(
     coding: ContentCoding,
+    effort: Effort,
     text: &mut dyn Read,
     size: u64,
     out: &mut dyn Write,
@@ -43,10 +70,9 @@ pub(crate) fn code(
             coder.finish().map(drop)
         }
         ContentCoding::Br => {
-            let level = if size > BROTLI_BEST_SIZE_MAX { 9 } else { 11 };
             let parameters = brotli::enc::BrotliEncoderParams {
-                quality: level,
-                lgwin: BROTLI_WINDOW_LOG,
+                quality: effort.brotli_level(),
+                lgwin: brotli_window_log(size),
                 size_hint: usize::try_from(size).unwrap_or(0),
                 ..Default::default()
             };
@@ -54,13 +80,22 @@ pub(crate) fn code(
             brotli::BrotliCompress(&mut text, &mut out, &parameters).map(drop)
         }
         ContentCoding::Zstd => {
-            let mut coder = zstd::stream::write::Encoder::new(out, ZSTD_LEVEL)?;
+            let mut coder = zstd::stream::write::Encoder::new(out, effort.zstd_level())?;
             coder.set_pledged_src_size(Some(size))?;
             coder.window_log(ZSTD_WINDOW_LOG)?;
             io::copy(text, &mut coder)?;
             coder.finish().map(drop)
         }
     }
+}
+
+/// Returns the least window that covers a text of `size` bytes, within the bounds.
+fn brotli_window_log(size: u64) -> i32 {
+    let logs = BROTLI_WINDOW_LOG_MIN..=BROTLI_WINDOW_LOG_MAX;
+    // A window has 16 bytes less than the power of 2 (RFC 7932 §9.1).
+    let covers = |log: &u32| (1_u64 << log) - 16 >= size;
+    let log = logs.into_iter().find(covers);
+    log.unwrap_or(BROTLI_WINDOW_LOG_MAX).cast_signed()
 }
 
 /// Decodes a coded text of another publisher. Bytes behind the end of the coding are an error, since a browser perhaps
@@ -101,11 +136,15 @@ mod tests {
     #[test]
     fn coded_texts_are_smaller_and_equal_each_time() {
         let text = b"a text with a repetition, ".repeat(100);
-        for coding in CODINGS {
+        let efforts = [Effort::Quick, Effort::Best];
+        for (coding, effort) in CODINGS
+            .into_iter()
+            .flat_map(|coding| efforts.map(|effort| (coding, effort)))
+        {
             let coded = || {
-                let mut coded = Vec::new();
+                let (mut text, mut coded) = (text.as_slice(), Vec::new());
                 let size = text.len() as u64;
-                code(coding, &mut text.as_slice(), size, &mut coded).expect("a coding");
+                code(coding, effort, &mut text, size, &mut coded).expect("a coding");
                 coded
             };
             let first = coded();
@@ -137,8 +176,22 @@ mod tests {
             }
         }
         for coding in CODINGS {
-            let done = code(coding, &mut b"text".as_slice(), 4, &mut Full);
+            let mut text = b"text".as_slice();
+            let done = code(coding, Effort::Quick, &mut text, 4, &mut Full);
             assert!(done.is_err(), "{coding:?}");
+        }
+    }
+
+    #[test]
+    fn the_window_of_brotli_covers_the_text() {
+        for (size, log) in [
+            (0, 18),
+            ((1 << 18) - 16, 18),
+            ((1 << 18) - 15, 19),
+            (3 << 20, 22),
+            (64 << 20, 22),
+        ] {
+            assert_eq!(brotli_window_log(size), log, "{size}");
         }
     }
 }

@@ -9,9 +9,9 @@
 //! between. A packed release has no names besides those of the manifest, and no times, so the same release is always the
 //! same file.
 
-use crate::contents::{Presence, stored};
+use crate::content_target::{Presence, stored};
 use crate::problem::Problem;
-use crate::progress::Progress;
+use crate::progress::{Progress, Work};
 use crate::text;
 use base::digest::{Digest, from_hex, hex, sha256};
 use release::limits::MANIFEST_BYTES_MAX;
@@ -121,7 +121,7 @@ impl PackedRelease {
     ) -> Result<(), Problem> {
         let mut position = self.start;
         let sizes = self.contents.iter().map(|content| content.size);
-        let progress = Progress::new(sizes.sum());
+        let progress = Progress::new(Work::Copy, sizes.sum());
         progress.run(|| {
             for content in &self.contents {
                 let Some(mut out) = begin(content)? else {
@@ -186,7 +186,8 @@ fn write_all(store: &StoreFolder, release: &[u8; 32], path: &Path) -> Result<u64
     out.write_all(head.as_bytes())
         .and_then(|()| out.write_all(&manifest))
         .map_err(failed)?;
-    let progress = Progress::new(contents.iter().map(|content| content.size).sum());
+    let sizes = contents.iter().map(|content| content.size);
+    let progress = Progress::new(Work::Copy, sizes.sum());
     progress.run(|| {
         for content in contents {
             let blob = store.open_blob(&content.digest).map_err(|error| {

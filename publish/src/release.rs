@@ -1,6 +1,7 @@
 //! Manifest of a release, and the changes between two releases.
 
-use crate::contents::{CodedContents, FileContents, is_text_path};
+use crate::content_target::{CodedContents, FileContents};
+use crate::contents::is_text_path;
 use crate::problem::Problem;
 use crate::site_rules::SiteRules;
 use crate::source::Source;
@@ -142,11 +143,12 @@ pub(crate) fn files(text: &[u8]) -> Result<Vec<ReleaseFile>, ManifestError> {
     Ok(files)
 }
 
-/// Returns the codings of the texts of a release, by the digests of the texts.
-pub(crate) fn known_codings(files: &[ReleaseFile]) -> HashMap<[u8; 32], CodedContents> {
-    let texts = files.iter().filter(|file| is_text_path(&file.path));
-    let known = texts.map(|file| (file.contents.content.digest, file.contents.coded.clone()));
-    known.collect()
+/// Adds the codings of the texts of a release, by the digests of the texts. Codings that are known already stay.
+pub(crate) fn note_codings(known: &mut HashMap<[u8; 32], CodedContents>, files: &[ReleaseFile]) {
+    for file in files.iter().filter(|file| is_text_path(&file.path)) {
+        let text = known.entry(file.contents.content.digest);
+        text.or_insert_with(|| file.contents.coded.clone());
+    }
 }
 
 /// Calls `see` for each difference between two releases in the order of the paths, and returns the numbers.

@@ -9,6 +9,7 @@ use release::manifest::{ManifestLine, ManifestReader};
 use release::release_pointer::ReleasePointer;
 use release::store::{Flip, ReleaseStore as _, SiteWriter, StoreWriter, read_manifest};
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
 use support::{Site, run, tool};
@@ -148,6 +149,66 @@ fn a_dry_run_shows_the_changes_and_writes_nothing() {
     let done = site.publish(&[]);
     assert!(done.stdout.contains("unchanged, sequence 2"), "{done:?}");
     assert_eq!(site.store_files(), before);
+}
+
+#[test]
+fn a_dry_run_compresses_nothing_and_knows_the_id_of_a_compressed_folder() {
+    let site = Site::new();
+    site.write("index.html", &long_text("one"));
+    site.write("copy.html", &long_text("one"));
+    let done = site.publish(&["--dry-run"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let lines: Vec<&str> = done.stdout.lines().collect();
+    assert_eq!(lines[0], "the release is not published", "{done:?}");
+    let left_out = "  1.9 KB new to the store without the compressed forms of 1 text with 1.9 KB, ";
+    assert!(lines[4].starts_with(left_out), "{done:?}");
+    let done = site.publish(&[]);
+    let published = done.stdout.split(' ').nth(1).map(str::to_owned);
+    let done = site.publish(&["--dry-run"]);
+    let shown = done.stdout.split(' ').nth(1).map(str::to_owned);
+    assert_eq!(shown, published, "{done:?}");
+    assert!(
+        done.stdout.contains(" equals the served release\n"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn a_folder_that_returns_has_its_earlier_codings_and_id() {
+    let site = Site::new();
+    let text = long_text("index");
+    // A first publication of many files has lower levels than a publication of one changed file.
+    let mut coder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    coder.write_all(text.as_bytes()).expect("a coding");
+    let coded = coder.finish().expect("a coding");
+    let writer = StoreWriter::open(&site.path("store")).expect("a store");
+    let mut manifest = "anthill release 1\n".to_owned();
+    for (word, content) in [("file", text.as_bytes()), ("gzip", &coded)] {
+        let mut draft = writer.draft().expect("a draft");
+        draft.write_all(content).expect("a content");
+        let (content, _) = draft.finish().expect("a content");
+        let end = if word == "file" { " index.html" } else { "" };
+        let digest = hex(&content.digest);
+        manifest.push_str(&format!("{word} {} {digest}{end}\n", content.size));
+    }
+    let first = writer.add_manifest(manifest.as_bytes()).expect("a release");
+    let flip = Flip {
+        release: first,
+        seen: None,
+        time: 1,
+        publisher: "ann".to_owned(),
+    };
+    let lock = SiteWriter::lock(&writer, "www").expect("a lock");
+    lock.flip(flip, ReleasePointer::text)
+        .expect("a publication");
+    drop(lock);
+    drop(writer);
+    for (text, is_first) in [(long_text("other"), false), (text, true)] {
+        site.write("index.html", &text);
+        site.publish_well();
+        let served = site.served().expect("a release").pointer.release;
+        assert_eq!(served == first, is_first);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::output::{print, warn};
 use super::publish_hosts::{self, HostSite, HostsRun};
 use super::publish_run::{Origin, PublishRun};
 use super::site_of_store::{SiteOfStore, is_store, refuse_digits};
-use crate::contents::stored;
+use crate::content_target::stored;
 use crate::destination::{Destination, is_packed};
 use crate::key::PublisherKey;
 use crate::links::dead_links;

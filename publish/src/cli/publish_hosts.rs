@@ -8,10 +8,10 @@ use super::publish_run::{
 };
 use super::signed_records::{check_sequence, next_sequence};
 use super::site_of_store::{DEFAULT_SITE, SiteOfStore, publisher, short};
-use crate::contents::{Target, stored};
+use crate::content_target::{Target, stored};
 use crate::key::PublisherKey;
 use crate::problem::Problem;
-use crate::progress::Progress;
+use crate::progress::{Progress, Work};
 use crate::release::{self, ReleaseFile, compare};
 use crate::remote::{Offer, Remote};
 use crate::text;
@@ -134,13 +134,14 @@ impl HostsRun<'_> {
                 .run
                 .prepare(Target::Count(Some(&self.run.site)), &before)?;
             let (changes, listed) = shown_changes(&manifest, &prepared);
-            let release = sha256(prepared.manifest.as_bytes());
+            let release = prepared.release();
+            let release = release.map_or_else(String::new, |it| format!(" {}", short(&it)));
+            let figures = self.run.figures(&prepared, &changes);
             out.push_str(&format!(
-                "{}: release {} of {}: not sent\n{listed}{}\n",
+                "{}: release{release} of {}: not sent\n{listed}{figures}, {}\n",
                 remote.host,
-                short(&release),
                 remote.site,
-                self.run.figures(&prepared, &changes)
+                self.run.elapsed()
             ));
             remote.end();
         }
@@ -197,7 +198,8 @@ impl HostsRun<'_> {
             remote.end();
         }
         let figures = self.run.figures(&prepared, &changes);
-        print(&format!("{out}{figures}\n{}", open_lines(open)))?;
+        let (elapsed, open) = (self.run.elapsed(), open_lines(open));
+        print(&format!("{out}{figures}, {elapsed}\n{open}"))?;
         Ok(Outcome::code(is_unserved))
     }
 
@@ -208,7 +210,8 @@ impl HostsRun<'_> {
         store: &StoreFolder,
         offers: &[Offer],
     ) -> Result<(), Problem> {
-        let progress = Progress::new(offers.iter().map(|offer| offer.bytes).sum());
+        let bytes = offers.iter().map(|offer| offer.bytes).sum();
+        let progress = Progress::new(Work::Send, bytes);
         let count = |bytes| progress.add(bytes);
         let sent = progress.run(|| {
             on_all(remotes.iter_mut().zip(offers).map(|(remote, offer)| {

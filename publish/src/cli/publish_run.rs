@@ -4,16 +4,17 @@ use super::outcome::Outcome;
 use super::output::{open_lines, print, urls, warn};
 use super::signed_records::{check_sequence, next_sequence};
 use super::site_of_store::{SiteOfStore, publisher, short};
-use crate::contents::{ContentAdder, FileContents, KnownCodings, Target, stored};
+use crate::content_target::{FileContents, Target, stored};
+use crate::contents::{ContentAdder, KnownCodings};
 use crate::key::PublisherKey;
 use crate::packed_release::{PackedRelease, pack};
 use crate::problem::Problem;
-use crate::release::{self, Change, Changes, ReleaseFile, compare, known_codings};
+use crate::release::{self, Change, Changes, ReleaseFile, compare, note_codings};
 use crate::site_rules::SiteRules;
 use crate::source::Source;
 use crate::text;
 use ::release::acknowledgment::{ServerReport, SiteAddresses};
-use ::release::manifest::rules_of;
+use ::release::manifest::{BlobRef, rules_of};
 use ::release::release_pointer::ReleasePointer;
 use ::release::store::{
     Flip, LabelEditor, Publication, Retention, SiteRecords, SiteWriter, StoreFolder,
@@ -26,6 +27,8 @@ use std::time::Instant;
 
 /// Changed files in the output of a dry run. Further ones are counted.
 const CHANGES_SHOWN: usize = 50;
+/// Releases with codings that the next release takes over, as many as a sweep keeps. Each has a manifest to be read.
+const KNOWN_RELEASES_MAX: usize = 10;
 
 /// Publication under way.
 pub(super) struct PublishRun {
@@ -47,6 +50,31 @@ pub(super) struct Prepared {
     pub(super) files: Vec<ReleaseFile>,
     /// Bytes of the contents that were new to the store.
     new: u64,
+    /// Texts that a publication would code; empty after a publication. The manifest lacks their codings.
+    uncoded: Vec<BlobRef>,
+}
+
+impl Prepared {
+    /// Returns the id of the release; None if the id depends on codings that a publication would make.
+    pub(super) fn release(&self) -> Option<[u8; 32]> {
+        let is_complete = self.uncoded.is_empty();
+        is_complete.then(|| sha256(self.manifest.as_bytes()))
+    }
+
+    /// Returns the texts without codings as the end of a clause.
+    pub(super) fn left_out(&self) -> String {
+        match self.uncoded.len() {
+            0 => String::new(),
+            count => {
+                let sizes = self.uncoded.iter().map(|content| content.size);
+                format!(
+                    " without the compressed forms of {} with {}",
+                    text::count(count, "text"),
+                    text::bytes(sizes.sum())
+                )
+            }
+        }
+    }
 }
 
 impl PublishRun {
@@ -59,15 +87,17 @@ impl PublishRun {
             read_manifest(self.site.store.as_ref()?, &served.pointer.release).ok()
         });
         let (changes, listed) = shown_changes(&manifest.unwrap_or_default(), &prepared);
-        let release = sha256(prepared.manifest.as_bytes());
-        let what = match &served {
-            Some(served) if served.pointer.release == release => "equals the served release",
-            _ => "is not published",
+        let what = match (prepared.release(), &served) {
+            (Some(release), Some(served)) if served.pointer.release == release => {
+                format!("release {} equals the served release", short(&release))
+            }
+            (Some(release), _) => format!("release {} is not published", short(&release)),
+            (None, _) => "the release is not published".to_owned(),
         };
+        let figures = self.figures(&prepared, &changes);
         print(&format!(
-            "release {} {what}\n{listed}{}\n",
-            short(&release),
-            self.figures(&prepared, &changes)
+            "{what}\n{listed}{figures}\n  {}\n",
+            self.store_figures(&prepared)
         ))
     }
 
@@ -98,11 +128,12 @@ impl PublishRun {
             open_lines(urls(&addresses, label, &release))
         };
         print(&format!(
-            "release {} of {}: {}\n{}\n{open}",
+            "release {} of {}: {}\n{}\n  {}\n{open}",
             short(&release),
             self.site.site,
             done.clause,
             self.figures(&prepared, &changes),
+            self.store_figures(&prepared),
         ))?;
         Ok(Outcome::code(done.is_unserved))
     }
@@ -116,11 +147,12 @@ impl PublishRun {
         let store = store.map_err(|error| Problem::failure(format!("the local store: {error}")))?;
         let size = pack(&store, &release, file)?;
         print(&format!(
-            "release {}: written to {}, {}\n{}\n",
+            "release {}: written to {}, {}\n{}, {}\n",
             short(&release),
             text::file(file),
             text::bytes(size),
-            self.figures(&prepared, &changes)
+            self.figures(&prepared, &changes),
+            self.elapsed()
         ))
     }
 
@@ -212,45 +244,69 @@ impl PublishRun {
                     manifest: packed.manifest.clone(),
                     files: release::files(packed.manifest.as_bytes()).unwrap_or_default(),
                     new,
+                    uncoded: Vec::new(),
                 });
             }
         };
-        let own = if self.site.is_own {
-            self.files_of(self.served()?.as_ref())
-        } else {
-            Vec::new()
-        };
-        let known = KnownCodings {
-            own: known_codings(&own),
-            other: known_codings(before),
-        };
-        let adder = ContentAdder::new(source, target, known);
-        let (contents, new) = adder.run()?;
-        let manifest = release::manifest(source, rules, &contents)?;
+        let adder = ContentAdder::new(source, target, self.known_codings(before)?);
+        let added = adder.run()?;
+        let manifest = release::manifest(source, rules, &added.files)?;
         let file = |(file, contents): (&crate::source::SourceFile, FileContents)| ReleaseFile {
             path: file.path.clone(),
             contents,
         };
-        let files = source.files.iter().zip(contents).map(file).collect();
+        let files = source.files.iter().zip(added.files).map(file).collect();
         Ok(Prepared {
             manifest,
             files,
-            new,
+            new: added.new,
+            uncoded: added.uncoded,
         })
     }
 
+    /// Returns the codings of the last releases of the site and of the release `before`. A text that returns after some
+    /// releases has its earlier codings, so a folder that was published before has the same release id again.
+    fn known_codings(&self, before: &[ReleaseFile]) -> Result<KnownCodings, Problem> {
+        let mut known = KnownCodings::default();
+        note_codings(&mut known.other, before);
+        let own = if self.site.is_own {
+            &mut known.own
+        } else {
+            &mut known.other
+        };
+        let releases = self.site.records()?.releases();
+        for release in releases.iter().take(KNOWN_RELEASES_MAX) {
+            note_codings(own, &self.site.files(release).unwrap_or_default());
+        }
+        Ok(known)
+    }
+
+    /// Returns the files and the changes of a release for the summary.
     pub(super) fn figures(&self, prepared: &Prepared, changes: &Changes) -> String {
         let sizes = prepared.files.iter().map(|file| file.contents.content.size);
         format!(
-            "  {}, {}: {} added, {} changed, {} removed\n  {} new to the store, {}",
+            "  {}, {}: {} added, {} changed, {} removed",
             text::count(prepared.files.len(), "file"),
             text::bytes(sizes.sum()),
             changes.added,
             changes.changed,
             changes.removed,
-            text::bytes(prepared.new),
-            text::seconds(self.start.elapsed().as_secs_f64())
         )
+    }
+
+    /// Returns the bytes that are new to a store on this machine, and the time.
+    fn store_figures(&self, prepared: &Prepared) -> String {
+        format!(
+            "{} new to the store{}, {}",
+            text::bytes(prepared.new),
+            prepared.left_out(),
+            self.elapsed()
+        )
+    }
+
+    /// Returns the time since the start of the command.
+    pub(super) fn elapsed(&self) -> String {
+        text::seconds(self.start.elapsed().as_secs_f64())
     }
 
     /// Removes old releases. A sweep that fails does not undo the publication.

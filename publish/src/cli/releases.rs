@@ -7,7 +7,8 @@ use super::site_of_store::{
     SiteOfStore, find_release, must_have_label, refuse_digits, refuse_foreign_label, short,
 };
 use super::{release_list, releases_of_host};
-use crate::contents::{is_coding_of, stored};
+use crate::content_stream::is_coding_of;
+use crate::content_target::stored;
 use crate::destination::Destination;
 use crate::problem::Problem;
 use crate::release;

@@ -10,7 +10,7 @@ use super::signed_records::{
     check_sequence, current, find_named, find_signed, next_sequence, previous,
 };
 use super::site_of_store::{SiteOfStore, publisher, refuse_foreign_label, short};
-use crate::contents::stored;
+use crate::content_target::stored;
 use crate::destination::Destination;
 use crate::key::PublisherKey;
 use crate::problem::Problem;

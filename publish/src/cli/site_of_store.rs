@@ -1,7 +1,7 @@
 //! Site of a store, as named by an argument.
 
 use super::outcome::Outcome;
-use crate::contents::{Presence, stored};
+use crate::content_target::{Presence, stored};
 use crate::destination::Destination;
 use crate::problem::Problem;
 use crate::release::{self, ReleaseFile};
