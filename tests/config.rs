@@ -111,7 +111,7 @@ fn each_error_is_shown_at_its_position() {
         (site, "cache = [ { files = \"*.{ico\", max_age = \"1d\" } ]", "the pattern `*.{ico` is invalid", "{ico", "`{a,b}`"),
         (site, "cache = [ { files = \"*\", max_age = \"1 eon\" } ]", "is not a duration", "\"1 eon\"", "\"30d\""),
         (site, "log = \"nowhere/a.log\"", "nowhere does not exist", "\"nowhere/a.log\"", "relative paths begin at"),
-        ("", "[[site]]\nroot = \"public\"\nrelease = \"x\"", "`root` is for a site with a folder, and the site has `release`", "\"public\"", "remove `root`"),
+        ("", "[[site]]\nsymlinks = \"follow\"\nrelease = \"x\"", "`symlinks` is for a site with a folder, and the site has `release`", "\"follow\"", "remove `symlinks`"),
         (site, "publishers = [\"x\"]", "a key of `publishers` is no Ed25519 public key", "\"x\"", "64 lower-case"),
         (&route, "allow = [\"10.0.0.1\", \"192.168.0.5/24\"]", "within a network", "\"192.168.0.5/24\"", "`192.168.0.0/24`"),
         (&route, "allow = [\"10.0.0.0/33\"]", "prefix", "\"10.0.0.0/33\"", "0 to 32"),

@@ -172,6 +172,94 @@ fn a_flip_fails_no_request() {
 }
 
 #[test]
+fn a_site_changes_from_a_folder_to_a_release_and_back_without_a_refusal() {
+    let folder = Folder::new();
+    folder.write("public/index.html", "folder");
+    let site = |keys: &str| config("", "").replace("release = \"www\"\n", &format!("{keys}\n"));
+    let both = site("root = \"public\"\nrelease = \"www\"");
+    let server = Server::start_in(folder, &site("root = \"public\""));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _end = EndOnDrop(&is_over);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut client = server.keep_alive();
+                while !is_over.load(Ordering::Relaxed) {
+                    let got = client.get("/");
+                    assert_eq!(got.status, 200, "{}", got.text());
+                    // The control plane needs the processor too.
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+        }
+        server.reload(&both);
+        wait_for_error(
+            &server,
+            &[
+                "the site www serves the folder ",
+                "/public until its first release",
+                "anthill publish DIR ",
+            ],
+        );
+        assert_eq!(shown(&server, "/"), (200, "folder".to_owned()));
+        let line = "www has no release, and serves its folder until the first one\n";
+        let status = server.ask(&["status"]).stdout;
+        assert!(status.contains(line), "{status}");
+        let checked = server.ask(&["check"]);
+        let warning = "the site www has no release yet, and serves the folder ";
+        let text = checked.stdout + &checked.stderr;
+        assert!(text.contains(warning), "{text}");
+        // The folder is followed as long as it is served.
+        server.folder.write("public/index.html", "changed folder");
+        assert_eq!(shown(&server, "/"), (200, "changed folder".to_owned()));
+        // A pointer that is refused leaves the folder.
+        let store = TestStore::of(&server.folder);
+        store.point("no pointer\n");
+        wait_for_error(
+            &server,
+            &[
+                "the published release of the site www",
+                "the folder stays served",
+            ],
+        );
+        assert_eq!(shown(&server, "/"), (200, "changed folder".to_owned()));
+
+        let release = store.publish_page(1, "one");
+        wait_until_served(&server, release, 1);
+        assert_eq!(shown(&server, "/"), (200, "one".to_owned()));
+        // A later release is noticed in the new place, and the folder never returns.
+        server.folder.write("public/index.html", "folder");
+        let release = store.publish_page(2, "two");
+        wait_until_served(&server, release, 2);
+        assert_eq!(shown(&server, "/"), (200, "two".to_owned()));
+        server.reload(&both);
+        assert_eq!(shown(&server, "/"), (200, "two".to_owned()));
+        server.reload(&config("", ""));
+        assert_eq!(shown(&server, "/"), (200, "two".to_owned()));
+        // The way back.
+        server.reload(&both);
+        server.reload(&site("root = \"public\""));
+        assert_eq!(shown(&server, "/"), (200, "folder".to_owned()));
+    });
+}
+
+#[test]
+fn a_folder_does_not_return_after_the_first_release() {
+    let folder = Folder::new();
+    folder.write("public/index.html", "folder");
+    let both = config("", "root = \"public\"");
+    let store = TestStore::of(&folder);
+    let release = store.publish_page(1, "one");
+    let server = Server::start_in(folder, &both);
+    wait_until_served(&server, release, 1);
+    let folder = server.into_folder();
+    // The store has lost its contents, and the server has acknowledged a release before.
+    fs::remove_dir_all(folder.path("state/releases/blobs")).expect("removed");
+    let server = Server::start_in(folder, &both);
+    assert_eq!(get(&server, "/").status, 503);
+}
+
+#[test]
 fn wrong_content_is_never_sent() {
     let folder = Folder::new();
     let store = TestStore::of(&folder);

@@ -165,7 +165,7 @@ impl World {
         let mut sites = self.hosts.iter().flat_map(|host| {
             let routes = host.routes.routes().iter();
             let of_routes = routes.filter_map(|route| of_route(route));
-            host.site.iter().chain(of_routes)
+            host.site.iter().chain(&host.awaited).chain(of_routes)
         });
         // A reload compares each new site with each present one, and bytes are compared faster than components.
         let root = rules.root.as_os_str();
@@ -178,7 +178,7 @@ impl World {
 
     /// Returns a site with the same release, perhaps with other rules.
     pub fn site_of_release(&self, release: &ReleaseRules) -> Option<&Arc<Site>> {
-        let mut sites = self.hosts.iter().filter_map(|host| host.site.as_ref());
+        let mut sites = self.hosts.iter().filter_map(|host| host.release_site());
         sites.find(|site| site.rules().release.as_ref() == Some(release))
     }
 }
@@ -214,6 +214,9 @@ pub struct Host {
     pub secure_fields: Arc<SecureFields>,
     /// Files for paths without a route target; `None` when routes answer for all paths.
     pub site: Option<Arc<Site>>,
+    /// Site of the release that takes the place of the folder in `site` with its first publication; `None` for a host that
+    /// awaits no release.
+    pub awaited: Option<Arc<Site>>,
     /// End of `try` for paths without a file: a path of another route's handler, or a script of the site
     /// with the requested path appended.
     pub fallback: Option<Fallback>,
@@ -474,6 +477,12 @@ impl Route {
 }
 
 impl Host {
+    /// Returns the site of the release: the awaited one, or the one that is served. Without a release, returns the site of
+    /// the folder.
+    pub fn release_site(&self) -> Option<&Arc<Site>> {
+        self.awaited.as_ref().or(self.site.as_ref())
+    }
+
     /// Returns the names by which commands may call the site.
     pub fn called(&self) -> impl Iterator<Item = &str> {
         // Any number of sites with `listen` have the name `*`.
@@ -762,6 +771,7 @@ impl PreviewHosts {
                 site,
                 identity: previews.identity.clone(),
                 hits: None,
+                awaited: None,
                 previews: None,
                 preview: Some(state),
                 ..host.clone()

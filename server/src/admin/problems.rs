@@ -97,6 +97,7 @@ fn of_release(release: &ReleaseStatus) -> Option<Problem> {
     let site = &release.site;
     match &release.release {
         _ if release.refusal.is_some() => None,
+        None if release.serves_folder => None,
         None => Some(Problem::Error(format!(
             "{site} has no release, so the site answers 503: publish one with `anthill publish`"
         ))),
@@ -224,6 +225,7 @@ mod tests {
             site: "www".to_owned(),
             release: None,
             is_withdrawn: false,
+            serves_folder: false,
             since: 60,
             refusal: None,
         };
@@ -231,6 +233,9 @@ mod tests {
             text(of_release(&release)),
             "error: www has no release, so the site answers 503: publish one with `anthill publish`"
         );
+        release.serves_folder = true;
+        assert_eq!(of_release(&release), None, "the folder is served");
+        release.serves_folder = false;
         release.refusal = Some("the pointer is wrong".to_owned());
         assert_eq!(of_release(&release), None, "the refusal is told already");
         release.refusal = None;

@@ -152,6 +152,8 @@ pub struct ReleaseStatus {
     pub release: Option<(String, u64)>,
     /// True if the last release is withdrawn, so that the site answers 503.
     pub is_withdrawn: bool,
+    /// Whether the site serves its folder until the first release.
+    pub serves_folder: bool,
     /// Unix time since which the release is served, or the site answers 503, seconds.
     pub since: u64,
     /// Reason why the published release is not served.
@@ -450,6 +452,12 @@ impl ReleaseStatus {
     fn write_text(&self, out: &mut String) {
         let (site, since) = (&self.site, format_utc(self.since));
         let _ = match &self.release {
+            None if self.serves_folder => {
+                writeln!(
+                    out,
+                    "{site} has no release, and serves its folder until the first one"
+                )
+            }
             None => writeln!(out, "{site} has no release, and answers 503 since {since}"),
             Some((id, sequence)) => {
                 let verb = if self.is_withdrawn {
@@ -469,13 +477,15 @@ impl ReleaseStatus {
     fn json(&self) -> String {
         let release = self.release.as_ref();
         format!(
-            "{{\"site\":{},\"release\":{},\"sequence\":{},\"withdrawn\":{},\"since\":{},\"refusal\":{}}}",
+            "{{\"site\":{},\"release\":{},\"sequence\":{},\"withdrawn\":{},\"since\":{},\"refusal\":{},\
+             \"serves_folder\":{}}}",
             quoted(&self.site),
             or_null(release.map(|(id, _)| quoted(id))),
             or_null(release.map(|(_, sequence)| sequence.to_string())),
             self.is_withdrawn,
             self.since,
             or_null(self.refusal.as_deref().map(quoted)),
+            self.serves_folder,
         )
     }
 }
@@ -613,6 +623,7 @@ pub(crate) mod tests {
                     site: "www".into(),
                     release: Some(("ab".repeat(32), 42)),
                     is_withdrawn: false,
+                    serves_folder: false,
                     since: 3_600,
                     refusal: Some("the \"pointer\" is wrong".into()),
                 },
@@ -620,6 +631,7 @@ pub(crate) mod tests {
                     site: "shop".into(),
                     release: Some(("cd".repeat(32), 7)),
                     is_withdrawn: true,
+                    serves_folder: false,
                     since: 60,
                     refusal: None,
                 },
@@ -627,6 +639,7 @@ pub(crate) mod tests {
                     site: "new".into(),
                     release: None,
                     is_withdrawn: false,
+                    serves_folder: false,
                     since: 120,
                     refusal: None,
                 },
@@ -679,11 +692,11 @@ pub(crate) mod tests {
             r#""failed_at":120,"failure":"no \"tree\""}],"releases":["#,
             r#"{"site":"www","release":""#,
             &"ab".repeat(32),
-            r#"","sequence":42,"withdrawn":false,"since":3600,"refusal":"the \"pointer\" is wrong"},"#,
+            r#"","sequence":42,"withdrawn":false,"since":3600,"refusal":"the \"pointer\" is wrong","serves_folder":false},"#,
             r#"{"site":"shop","release":""#,
             &"cd".repeat(32),
-            r#"","sequence":7,"withdrawn":true,"since":60,"refusal":null},"#,
-            r#"{"site":"new","release":null,"sequence":null,"withdrawn":false,"since":120,"refusal":null}]}"#,
+            r#"","sequence":7,"withdrawn":true,"since":60,"refusal":null,"serves_folder":false},"#,
+            r#"{"site":"new","release":null,"sequence":null,"withdrawn":false,"since":120,"refusal":null,"serves_folder":false}]}"#,
             "\n",
         ];
         assert_eq!(example().json(), expected.concat());

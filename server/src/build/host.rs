@@ -16,8 +16,8 @@ use data_plane::hits::SiteHits;
 use data_plane::ledger::change_tracker::SiteChangeTracker;
 use data_plane::ledger::route_counters::RouteCounters;
 use data_plane::site::{
-    CacheControlRule, HeaderRules, ReadmeRenderer, ReleaseRules, SecretPaths, Site, SiteError,
-    SiteRules, Symlinks,
+    CacheControlRule, HeaderRules, ReadmeRenderer, ReleaseRules, ReleaseState, SecretPaths, Site,
+    SiteError, SiteRules, Symlinks,
 };
 use data_plane::tls::{SiteIdentity, Tls};
 use data_plane::world::allow_list::AllowList;
@@ -65,15 +65,20 @@ impl HostBuilder<'_> {
         let counters = self.route_counters(b"");
         let routes = site.routes.iter();
         let routes = OperatorError::collect(routes.map(|route| self.route(route, &counters)));
-        let files = match (&site.root, &site.release) {
-            (Some(root), _) => Some(self.open_site(root, None)?),
-            (None, Some(release)) => Some(self.open_release(release)?),
-            (None, None) => None,
-        };
+        let release = site.release.as_ref();
+        let released = release.map(|it| self.open_release(it)).transpose()?;
+        let root = site.root.as_ref();
+        // The folder answers until the first release, so a site changes from one to the other without a refusal.
+        let root = root.filter(|_| released.as_deref().is_none_or(awaits_first_release));
+        let folder = root.map(|root| self.open_site(root, None)).transpose()?;
         let routes = routes?;
-        let previews = match &site.release {
-            Some(release) => self.previews(release, files.as_deref(), tls)?,
+        let previews = match release {
+            Some(release) => self.previews(release, released.as_deref(), tls)?,
             None => None,
+        };
+        let (files, awaited) = match folder {
+            Some(folder) => (Some(folder), released),
+            None => (released, None),
         };
         let log = self.entries.site_access(&site.log, server_access);
         let redirects = SiteRedirects::read(self.config, site)?;
@@ -95,6 +100,7 @@ impl HostBuilder<'_> {
             hsts: site.hsts.is_some(),
             secure_fields: Arc::new(secure_fields),
             site: files,
+            awaited,
             fallback: self.fallback(),
             try_query: self.last_try().and_then(|(_, query)| query),
             redirects: redirects.tables()?,
@@ -316,6 +322,13 @@ impl HostBuilder<'_> {
         self.set_path_rules(&mut rules, mount.unwrap_or_default());
         Ok(rules)
     }
+}
+
+/// Returns true if the site has no release that can be served, and never had one. The server has acknowledged no release.
+fn awaits_first_release(site: &Site) -> bool {
+    let is_missing = matches!(site.release_state(), Some(ReleaseState::Missing));
+    let rules = site.rules().release.as_ref();
+    is_missing && rules.is_some_and(|rules| rules.acknowledged().is_none())
 }
 
 /// Returns the place of a release in the store, and the publishers.

@@ -157,7 +157,8 @@ fn may_have_file(host: &Host, path: &[u8]) -> bool {
         return true;
     };
     let is_to_come = |state: &ReleaseState| !matches!(state, ReleaseState::Served(_));
-    site.release_state().is_some_and(is_to_come) || site.resolve(path).has_own_file()
+    let release = host.release_site().and_then(|site| site.release_state());
+    release.is_some_and(is_to_come) || site.resolve(path).has_own_file()
 }
 
 /// Follows the redirects from `path`. Returns the mistake if no end is reached after [`REDIRECT_HOPS_MAX`] redirects.

@@ -184,7 +184,9 @@ impl Checker<'_> {
             self.keep(self.deployed(deployment));
         } else if let Some(root) = site.root.as_ref().filter(|it| !self.may_come(it.get_ref())) {
             self.keep(self.folder(root));
-            for (status, page) in site.errors.iter().filter(|_| root.get_ref().is_dir()) {
+            // The pages of a release come with the release.
+            let has_pages = root.get_ref().is_dir() && site.release.is_none();
+            for (status, page) in site.errors.iter().filter(|_| has_pages) {
                 let path = root.get_ref().join(page.get_ref());
                 if !path.is_file() {
                     let what = format!("the error page {} does not exist", path.display());

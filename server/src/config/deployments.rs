@@ -217,9 +217,9 @@ impl Config {
 impl SiteConfig {
     /// Returns the destination of deployments to the site; None for a site without files of its own.
     fn deployment_target(&self) -> Option<DeploymentTarget<'_>> {
-        match (&self.root, &self.release) {
-            (Some(root), _) => Some(DeploymentTarget::Root(root.get_ref())),
-            (None, Some(release)) => Some(DeploymentTarget::Release(release)),
+        match (&self.release, &self.root) {
+            (Some(release), _) => Some(DeploymentTarget::Release(release)),
+            (None, Some(root)) => Some(DeploymentTarget::Root(root.get_ref())),
             (None, None) => None,
         }
     }

@@ -780,8 +780,7 @@ fn all_keys_without_effect_are_reported_at_once() {
     let error = refusal("[[site]]\npreview = \"*.a.test\"\npreview_users = \"users\"\n");
     assert!(error.contains("`preview` is for a site"), "{error}");
     assert!(error.contains("`preview_users` is for a site"), "{error}");
-    let error = refusal("[[site]]\nrelease = \"www\"\nroot = \"public\"\nsymlinks = \"follow\"\n");
-    assert!(error.contains("`root` is for a site"), "{error}");
+    let error = refusal("[[site]]\nrelease = \"www\"\nsymlinks = \"follow\"\n");
     assert!(error.contains("`symlinks` is for a site"), "{error}");
 }
 

@@ -18,7 +18,8 @@ use release::store::ReleaseSupport;
 declare_table! {
     /// Keys of `[[site]]` about releases.
     pub(super) struct ReleaseKeys: "[[site]]" {
-        /// In place of `root`: the name of the site in the store of [releases](releases.md).
+        /// Name of the site in the store of [releases](releases.md), in place of `root`. A `root` beside the key is served
+        /// [until the first release](releases.md#from-a-folder-to-releases).
         release: ReleaseName = optional("none"), example "\"www\"";
         /// Ed25519 public keys, each 64 hexadecimal digits. With keys, only
         /// [signed releases](releases.md#publishers) are served.
@@ -188,16 +189,18 @@ impl FromToml for PublisherKey {
     }
 }
 
-/// Refuses keys of a site that need a folder.
+/// Refuses keys of a site without a folder, and routes that run files. A site has a folder beside its release if `root` is
+/// served until the first release.
 pub(super) fn refuse_keys_of_folders(
     source: &SourceText<'_>,
     release: &ReleaseConfig,
-    others: [(&str, Option<Range<usize>>); 3],
+    others: [(&str, Option<Range<usize>>); 2],
+    has_root: bool,
     routes: &[RouteConfig],
 ) -> Result<(), OperatorError> {
     let mut errors = Vec::new();
     for (key, span) in others {
-        if let Some(span) = span {
+        if let Some(span) = span.filter(|_| !has_root) {
             let what = format!("`{key}` is for a site with a folder, and the site has `release`");
             let help = format!("remove `{key}`, or remove `release` to serve a folder");
             errors.push(source.error(span, what, help));
@@ -208,7 +211,7 @@ pub(super) fn refuse_keys_of_folders(
             route.target,
             Some(TargetConfig::Root(_) | TargetConfig::Cgi(_))
         );
-        route.hide_span().filter(|_| !has_folder)
+        route.hide_span().filter(|_| !has_folder && !has_root)
     });
     errors.extend(hiding.map(|span| {
         let what = "`hide` is for files of a folder, and the site has `release`";

@@ -316,7 +316,6 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
         .keep(keys.release.settings(source, is_whole))
         .flatten();
     let is_answered = |route: &RouteConfig| route.path.get_ref() == "/" && route.target.is_some();
-    let root_span = keys.root.as_ref().map(Spanned::span);
     let root = match keys.root {
         Some(root) => Some(root),
         None if !is_whole || release.is_some() || routes.iter().any(is_answered) => None,
@@ -328,11 +327,12 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
     if let Some(release) = release.as_ref().filter(|_| is_whole) {
         let written = |span: Range<usize>| (!span.is_empty()).then_some(span);
         let others = [
-            ("root", root_span),
             ("symlinks", written(keys.symlinks.span())),
             ("hide", written(keys.hide.span())),
         ];
-        let folders = release_table::refuse_keys_of_folders(source, release, others, &routes);
+        let has_root = root.is_some();
+        let folders =
+            release_table::refuse_keys_of_folders(source, release, others, has_root, &routes);
         source.keep(folders);
     }
     if let (None, Some(key), true) = (&keys.certificate, &keys.key, is_whole) {

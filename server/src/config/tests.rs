@@ -403,11 +403,6 @@ fn each_mistake_has_a_message_and_a_correction() {
             "begin with a letter or digit",
         ),
         (
-            "[[site]]\nrelease = \"www\"\nroot = \"public\"",
-            "`root` is for a site with a folder",
-            "remove `root`, or remove `release`",
-        ),
-        (
             "[[site]]\nrelease = \"www\"\nsymlinks = \"inside\"",
             "`symlinks` is for a site with a folder",
             "remove `symlinks`",

@@ -63,7 +63,7 @@ impl Rebuilder {
         name: PreviewName,
     ) -> Opening {
         let release = name.release;
-        let (Some(previews), Some(site)) = (&hosts[nth].previews, &hosts[nth].site) else {
+        let (Some(previews), Some(site)) = (&hosts[nth].previews, hosts[nth].release_site()) else {
             return Opening::Refused;
         };
         let is_open = previews.open.iter().any(|it| it.release == release);
@@ -184,7 +184,7 @@ impl Rebuilder {
     /// previews of the former state stay if the store can't be read.
     pub(super) async fn with_present_records(&self, host: &Host) -> Option<Arc<Host>> {
         let previews = host.previews.as_ref()?;
-        let rules = host.site.as_ref()?.rules().release.clone()?;
+        let rules = host.release_site()?.rules().release.clone()?;
         let read = self.scans.finish(move || rules.history()).await;
         let records: SiteRecords = match read {
             Ok(Ok(records)) => records,

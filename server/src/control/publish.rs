@@ -528,7 +528,7 @@ fn build_and_open(
 /// Refuses a new configuration whose `publishers` would end the service of a release: a served site would answer 503.
 fn must_stay_served(served: &World, new: &World) -> Result<(), OperatorError> {
     let is_served = |rules: &ReleaseRules| {
-        let mut sites = served.hosts.iter().filter_map(|host| host.site.as_ref());
+        let mut sites = served.hosts.iter().filter_map(|host| host.release_site());
         sites.any(|site| {
             let its = site.rules().release.as_ref();
             its.is_some_and(|its| its.pointer() == rules.pointer())
@@ -536,7 +536,7 @@ fn must_stay_served(served: &World, new: &World) -> Result<(), OperatorError> {
         })
     };
     let ends = new.hosts.iter().find_map(|host| {
-        let site = host.site.as_ref()?;
+        let site = host.release_site()?;
         let rules = site.rules().release.as_ref()?;
         let is_missing = matches!(site.release_state(), Some(ReleaseState::Missing));
         let ends = is_missing && !rules.publishers.is_empty() && is_served(rules);

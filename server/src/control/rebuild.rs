@@ -9,14 +9,14 @@ use super::deployments::{Deployments, FIRST_DEPLOY_WAIT_MAX, RootPlans};
 use super::publish::Publisher;
 use super::releases::ReleaseReports;
 use super::scans::Scans;
-use super::watch::{Changes, RESCAN, SiteId, Watch};
+use super::watch::{Changes, HostPart, RESCAN, SiteId, Watch};
 use crate::admin::status::ReleaseStatus;
 use crate::config::{self, Config, OperatorError};
 use crate::deploy::DeployPlan;
 use base::sys::OpenWriters;
 use data_plane::ledger::change_tracker::ChangeTracker;
 use data_plane::limits::{OPEN_FILE_QUIET_SECONDS, OPEN_FILES_WATCHED_MAX};
-use data_plane::site::{ContentBudget, Site, SiteError, WriteReport};
+use data_plane::site::{ContentBudget, ReleaseState, Site, SiteError, WriteReport};
 use data_plane::world::{Host, Hosts, RouteTarget, World};
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -271,16 +271,19 @@ impl Rebuilder {
                             Some(RouteTarget::Site(site)) => Some((
                                 SiteId {
                                     host,
-                                    route: Some(route),
+                                    part: HostPart::Route(route),
                                 },
                                 site.clone(),
                             )),
                             _ => None,
                         });
-                let own = its
-                    .site
-                    .iter()
-                    .map(move |site| (SiteId { host, route: None }, site.clone()));
+                let own = [
+                    (HostPart::Files, &its.site),
+                    (HostPart::AwaitedRelease, &its.awaited),
+                ];
+                let own = own
+                    .into_iter()
+                    .filter_map(move |(part, site)| Some((SiteId { host, part }, site.clone()?)));
                 own.chain(routes)
             })
     }
@@ -433,6 +436,15 @@ impl Rebuilder {
         let mut has_moved = false;
         let places: Vec<_> = self.places().collect();
         for (place, site) in places {
+            let present = &hosts[place.host];
+            let is_superseded = match place.part {
+                HostPart::Files => is_first_release(&site, present),
+                HostPart::AwaitedRelease => present.awaited.is_none(),
+                HostPart::Route(_) => false,
+            };
+            if is_superseded {
+                continue;
+            }
             let Some(renewed) = self.scan(place, &site, &changes).await else {
                 continue;
             };
@@ -444,7 +456,7 @@ impl Rebuilder {
             }
             looked_at.push((place, renewed.clone()));
             #[cfg(feature = "releases")]
-            if place.route.is_none()
+            if renewed.release_state().is_some()
                 && let Some(host) = self.with_present_records(&hosts[place.host]).await
             {
                 hosts[place.host] = host;
@@ -455,15 +467,25 @@ impl Rebuilder {
             }
             changed = true;
             let mut host = Host::clone(&hosts[place.host]);
-            match place.route {
-                None => host.site = Some(renewed),
-                Some(route) => {
+            match place.part {
+                HostPart::Files => host.site = Some(renewed),
+                HostPart::AwaitedRelease if is_published(&renewed) => {
+                    host.site = Some(renewed);
+                    host.awaited = None;
+                }
+                HostPart::AwaitedRelease => host.awaited = Some(renewed),
+                HostPart::Route(route) => {
                     let target = RouteTarget::Site(renewed);
                     host.routes = Arc::new(host.routes.with_target(route, target));
                 }
             }
             hosts[place.host] = Arc::new(host);
         }
+        let awaited = |hosts: &mut dyn Iterator<Item = &Arc<Host>>| {
+            hosts.filter(|host| host.awaited.is_some()).count()
+        };
+        let awaited_before = awaited(&mut self.publisher.world().hosts.iter());
+        let has_first_release = awaited(&mut hosts.iter()) != awaited_before;
         if changed || has_moved || changes.is_watched_anew {
             world.hosts = Hosts::new(hosts);
             // The handlers of a site's scripts hold the path of the site's root.
@@ -483,6 +505,11 @@ impl Rebuilder {
             world.generation = self.publisher.world().generation + u64::from(changed || has_moved);
             self.publisher.publish(world).await;
             self.report_releases();
+        }
+        if has_first_release {
+            // The sites have other places now.
+            self.rebuild_watches();
+            looked_at.clear();
         }
         looked_at
     }
@@ -659,6 +686,18 @@ impl Rebuilder {
             !settled
         });
     }
+}
+
+/// Returns true if a site has had a release that could be served.
+fn is_published(site: &Site) -> bool {
+    !matches!(site.release_state(), Some(ReleaseState::Missing))
+}
+
+/// Returns true if `host` serves its first release in place of the folder `site`.
+fn is_first_release(site: &Site, host: &Host) -> bool {
+    let present = host.site.as_ref();
+    site.release_state().is_none()
+        && present.is_some_and(|present| present.release_state().is_some())
 }
 
 /// Returns the site after a change, and the files of the site that may be half written.

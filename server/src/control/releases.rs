@@ -2,7 +2,7 @@
 //! folder.
 
 use super::publish::Publisher;
-use super::watch::SiteId;
+use super::watch::{HostPart, SiteId};
 use crate::admin::status::ReleaseStatus;
 use base::digest::hex;
 use base::{atomic_file, clock};
@@ -13,7 +13,7 @@ use release::store::ReleaseSupport;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Last reported state of a release.
@@ -58,6 +58,7 @@ impl ReleaseReports {
             Some(ReleaseState::Served(last)) => {
                 format!("the release {} stays served", last.short())
             }
+            _ if place.part == HostPart::AwaitedRelease => "the folder stays served".to_owned(),
             _ => "the site answers 503".to_owned(),
         };
         let refusal =
@@ -81,7 +82,7 @@ impl ReleaseReports {
         }
         let mut reported = HashSet::new();
         for host in publisher.world().hosts.iter() {
-            let site = host.site.as_ref();
+            let site = host.release_site();
             let Some((rules, state)) = site
                 .and_then(|site| Some((site.rules().release.as_ref()?, *site.release_state()?)))
             else {
@@ -99,7 +100,7 @@ impl ReleaseReports {
             }
             let former = known.filter(|_| is_same_state).map(|known| known.since);
             if !is_same_state {
-                report(rules, &state);
+                report(rules, &state, awaiting_folder(host));
             }
             let since = acknowledge(rules, &state, &addresses);
             let reported = Reported {
@@ -115,15 +116,21 @@ impl ReleaseReports {
     pub(super) fn status(&self, world: &World) -> Vec<ReleaseStatus> {
         let hosts = world.hosts.iter().enumerate();
         let status = hosts.filter_map(|(host, its)| {
-            let site = its.site.as_ref()?;
+            let site = its.release_site()?;
             let rules = site.rules().release.as_ref()?;
             let state = site.release_state()?;
             let known = self.states.get(&rules.pointer());
-            let place = SiteId { host, route: None };
+            let part = if its.awaited.is_some() {
+                HostPart::AwaitedRelease
+            } else {
+                HostPart::Files
+            };
+            let place = SiteId { host, part };
             Some(ReleaseStatus {
                 site: rules.site.clone(),
                 release: state.last().map(|last| (hex(&last.release), last.sequence)),
                 is_withdrawn: matches!(state, ReleaseState::Withdrawn(_)),
+                serves_folder: its.awaited.is_some(),
                 since: known.map_or(0, |known| known.since),
                 refusal: self.refusals.get(&place).cloned(),
             })
@@ -155,20 +162,33 @@ fn record(rules: &ReleaseRules, refused: Option<(&[u8; 32], u64, &str)>) {
     }
 }
 
-fn report(rules: &ReleaseRules, state: &ReleaseState) {
+/// Returns the folder that a host serves until its first release.
+fn awaiting_folder(host: &Host) -> Option<&Path> {
+    host.awaited.as_ref()?;
+    Some(&host.site.as_ref()?.rules().root)
+}
+
+/// Reports the state of a release. `folder` is served until the first release.
+fn report(rules: &ReleaseRules, state: &ReleaseState, folder: Option<&Path>) {
     let name = &rules.site;
-    match state {
-        ReleaseState::Missing => log::warn!(
+    match (state, folder) {
+        (ReleaseState::Missing, Some(folder)) => log::info!(
+            "the site {name} serves the folder {} until its first release in {}: {}",
+            folder.display(),
+            rules.store.display(),
+            advice(rules)
+        ),
+        (ReleaseState::Missing, None) => log::warn!(
             "the site {name} has no release in {}, and answers 503: {}",
             rules.store.display(),
             advice(rules)
         ),
-        ReleaseState::Served(served) => log::info!(
+        (ReleaseState::Served(served), _) => log::info!(
             "the site {name} serves the release {} with the sequence {}",
             served.short(),
             served.sequence
         ),
-        ReleaseState::Withdrawn(last) => log::warn!(
+        (ReleaseState::Withdrawn(last), _) => log::warn!(
             "the release {} of the site {name} is withdrawn, and the site answers 503 until the next release",
             last.short()
         ),
@@ -201,22 +221,28 @@ fn acknowledge(rules: &ReleaseRules, state: &ReleaseState, addresses: &SiteAddre
 
 /// Returns warnings about releases that cannot be served, for `anthill check`.
 pub(super) fn warnings(world: &World) -> Vec<String> {
-    let sites = world.hosts.iter().filter_map(|host| host.site.as_ref());
-    let warning = |site: &Arc<Site>| {
+    let warning = |host: &Arc<Host>| {
+        let site = host.release_site()?;
         let rules = site.rules().release.as_ref()?;
         let name = &rules.site;
         match (site.reopened().refused, site.release_state()?) {
             (Some(refused), _) => Some(format!(
                 "the release of the site {name} can't be served: {refused}"
             )),
-            (None, ReleaseState::Missing) => Some(format!(
-                "the site {name} has no release yet, and would answer 503: {}",
-                advice(rules)
-            )),
+            (None, ReleaseState::Missing) => {
+                let meanwhile = match awaiting_folder(host) {
+                    Some(folder) => format!("serves the folder {} until then", folder.display()),
+                    None => "would answer 503".to_owned(),
+                };
+                Some(format!(
+                    "the site {name} has no release yet, and {meanwhile}: {}",
+                    advice(rules)
+                ))
+            }
             (None, _) => None,
         }
     };
-    let mut warnings: Vec<String> = sites.filter_map(warning).collect();
+    let mut warnings: Vec<String> = world.hosts.iter().filter_map(warning).collect();
     for host in world.hosts.iter() {
         let previews = host.previews.as_ref();
         let Some(previews) = previews.filter(|it| it.users.is_none() && !host.has_login()) else {

@@ -25,13 +25,24 @@ use tokio::io::unix::AsyncFd;
 /// Interval at which folders without a watch are scanned.
 pub(crate) const RESCAN: Duration = Duration::from_secs(10);
 
-/// Identity of a site in the World: its host, and its route if the route has a folder.
+/// Identity of a site in the World: its host, and its part of the host.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct SiteId {
     /// Index among the hosts of the World.
     pub host: usize,
-    /// Index among the routes of the host; `None` for the host's own folder.
-    pub route: Option<usize>,
+    /// Part of the host that the site serves.
+    pub part: HostPart,
+}
+
+/// Part of a host with a site.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum HostPart {
+    /// Files of the host itself.
+    Files,
+    /// Release that takes the place of the files with its first publication.
+    AwaitedRelease,
+    /// Folder of a route, by the index of the route.
+    Route(usize),
 }
 
 /// Changes on disk, gathered for the next World.

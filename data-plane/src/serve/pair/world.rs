@@ -105,6 +105,7 @@ impl PairWorld {
             hits: None,
             change_tracker: SiteChangeTracker::new(&process.change_tracker),
             counters: counters(),
+            awaited: None,
             previews: None,
             preview: None,
         };

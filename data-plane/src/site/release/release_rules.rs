@@ -187,7 +187,7 @@ impl ReleaseRules {
     }
 
     /// Returns the release that the server acknowledged last; None before the first release.
-    pub(super) fn acknowledged(&self) -> Option<ServedRelease> {
+    pub fn acknowledged(&self) -> Option<ServedRelease> {
         ServedRelease::parse(&atomic_file::read(&self.served).ok()?)
     }
 
