@@ -105,6 +105,21 @@ fn a_certificate_is_issued_by_http_01_at_the_first_start() {
 }
 
 #[test]
+fn the_name_of_one_preview_is_in_the_certificate_by_http_01() {
+    let pebble = Pebble::start();
+    let preview = "next.example.org";
+    let config = pebble.config_for(&[NAME], ", challenge = \"http-01\"");
+    let site = format!("release = \"www\"\npreview = \"{preview}\"");
+    let config = config.replace("root = \"public\"", &site);
+    assert!(config.contains(preview), "{config}");
+    let server = Server::start_in(site_folder(&pebble), &config);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
+    wait_until_trusted(&server, preview);
+    assert_eq!(pebble.orders(), 1);
+}
+
+#[test]
 fn a_certificate_is_issued_by_tls_alpn_01() {
     let pebble = Pebble::start();
     let server = server(&pebble, &[NAME], ", challenge = \"tls-alpn-01\"");

@@ -192,6 +192,47 @@ fn without_users_a_label_needs_the_login_of_the_site() {
 }
 
 #[test]
+fn a_single_name_serves_its_label_alone() {
+    let folder = folder_with_user();
+    let store = TestStore::of(&folder);
+    let served = store.publish_page(1, "served");
+    let (next, other) = ("next", "other");
+    for text in [next, other] {
+        let release = store.manifest("", &[("index.html", text)]);
+        store.label(text, &release);
+    }
+    let config = config("preview_users = \"users\"").replace("*.preview.test", "next.test");
+    let server = Server::start_in(folder, &config);
+    wait_until_served(&server, served, 1);
+    let see = |options: &[&str], scheme: &str, host: &str| {
+        let seen = ask(&server, options, scheme, host, "/");
+        (seen.status, seen.body)
+    };
+    let page = |text: &str| ("200".to_owned(), text.to_owned());
+    for scheme in ["http", "https"] {
+        assert_eq!(see(&[], scheme, "next.test").0, "401");
+        assert_eq!(see(LOGIN, scheme, "next.test"), page("next"));
+        assert_eq!(see(&[], scheme, "www.test"), page("served"));
+        // Neither another label nor an id has a name.
+        let id = format!("{}.test", &hex(&served)[..16]);
+        for host in ["other.test", &id] {
+            assert_ne!(see(LOGIN, scheme, host).0, "200", "{host}");
+        }
+    }
+    let seen = ask(&server, LOGIN, "https", "next.test", "/");
+    assert_is_private(&seen);
+    let moved = store.manifest("", &[("index.html", "moved")]);
+    store.label(next, &moved);
+    eventually("the moved label", || {
+        (see(LOGIN, "https", "next.test") == page("moved")).then_some(())
+    });
+    // Publishers learn the address.
+    let text = fs::read_to_string(server.folder.path("state/served/www")).expect("read");
+    let line = format!("\npreview https://next.test:{}/\n", server.https_port);
+    assert!(text.contains(&line), "{text}");
+}
+
+#[test]
 fn labels_move_and_withdrawn_previews_end() {
     let folder = folder_with_user();
     let store = TestStore::of(&folder);
@@ -320,8 +361,8 @@ fn the_configuration_of_previews_is_checked() {
             "`preview` is for a site with `release`",
         ),
         (
-            config("").replace("*.preview.test", "preview.test"),
-            "`preview.test` names a single host",
+            config("").replace("*.preview.test", "next.test"),
+            "the preview `next.test` does not answer with the label `next`, since no login guards them",
         ),
         (
             config("[[site]]\nnames = [\"*.preview.test\"]\nroot = \".\""),

@@ -621,14 +621,14 @@ impl Hosts {
         for (index, host) in all.iter().enumerate() {
             let preview = host.previews.as_ref().map(|previews| {
                 hosts.previews.push(PreviewHosts::new(host, previews));
-                (&*previews.parent, all.len() + hosts.previews.len() - 1)
+                (&*previews.name, all.len() + hosts.previews.len() - 1)
             });
             let add = |names: &mut HostNames| {
                 for name in &host.names {
                     names.add(name.as_bytes(), index);
                 }
-                if let Some((parent, index)) = preview {
-                    add_suffix(&mut names.suffixes, parent, index);
+                if let Some((name, index)) = preview {
+                    names.add(name.as_bytes(), index);
                 }
             };
             if host.listeners.is_empty() {
@@ -764,7 +764,7 @@ impl PreviewHosts {
         let (guarded, plain) = (table(guard), table(None));
         let pair = |site: Option<Arc<Site>>, state: PreviewState| {
             let plain = Host {
-                names: vec![format!("*{}", String::from_utf8_lossy(&previews.parent))],
+                names: vec![previews.name.to_string()],
                 canonical: None,
                 secure_fields: Arc::clone(&fields),
                 routes: plain.clone(),

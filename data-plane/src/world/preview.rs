@@ -20,8 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Previews of one site.
 #[derive(Clone)]
 pub struct Previews {
-    /// Names without the `*`, so beginning with a dot.
-    pub parent: Box<[u8]>,
+    /// Name in lower case: a wildcard for all releases, such as `*.preview.example.org`, or the name of one label, such as
+    /// `next.example.org` for the label `next`.
+    pub name: Box<str>,
     /// Identity of the certificate for the names.
     pub identity: SiteIdentity,
     /// Users that may see the previews. Without users, a login for the whole site opens the labels.
@@ -124,7 +125,9 @@ impl Previews {
     /// site.
     pub(crate) fn find(&self, host: &[u8], has_login: bool) -> Option<PreviewName> {
         let host = host.strip_suffix(b".").unwrap_or(host);
-        let label = &host[..host.len().checked_sub(self.parent.len())?];
+        let (pattern, parent) = self.name.split_once('.')?;
+        // The name of a host begins with the label and a dot.
+        let label = &host[..host.len().checked_sub(parent.len() + 1)?];
         let mut labels = self.records.labels.iter();
         let labelled = labels.find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(label));
         if let Some((_, release)) = labelled {
@@ -133,8 +136,8 @@ impl Previews {
                 needs_login: true,
             });
         }
-        let is_long = label.len() >= PREVIEW_ID_DIGITS_MIN;
-        if !is_long || (self.ids_need_login && !has_login) {
+        let is_id = label.len() >= PREVIEW_ID_DIGITS_MIN && pattern == "*";
+        if !is_id || (self.ids_need_login && !has_login) {
             return None;
         }
         let named = |release: &&[u8; 32]| {
@@ -255,6 +258,36 @@ fn releases(records: &SiteRecords) -> impl Iterator<Item = &[u8; 32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_single_name_stands_for_its_label_alone() {
+        let mut records = SiteRecords::default();
+        for (label, release) in [("Next", 1), ("other", 2)] {
+            records.labels.insert(label.to_owned(), [release; 32]);
+        }
+        let digits = hex(&[1; 32]);
+        let previews = |name: &str| Previews {
+            name: name.into(),
+            identity: SiteIdentity::none(),
+            users: None,
+            ids_need_login: false,
+            records: Arc::new(records.clone()),
+            open: Vec::new(),
+            wanted: Arc::default(),
+        };
+        let find = |name: &str, host: &str, has_login: bool| {
+            let found = previews(name).find(host.as_bytes(), has_login);
+            found.map(|found| found.release[0])
+        };
+        assert_eq!(find("next.test", "NEXT.test.", true), Some(1));
+        assert_eq!(find("next.test", "next.test", false), None);
+        assert_eq!(find("missing.test", "missing.test", true), None);
+        assert_eq!(find("*.test", "other.test", true), Some(2));
+        // The digits of a release have a name only below a wildcard.
+        let id = format!("{}.test", &digits[..16]);
+        assert_eq!(find("*.test", &id, false), Some(1));
+        assert_eq!(find(&id, &id, false), None);
+    }
 
     fn open(host: usize, bytes: usize, open_seconds: u64, idle_seconds: u64) -> PreviewAge {
         PreviewAge {

@@ -34,12 +34,22 @@ pub(super) fn urls(
     let Some(label) = label else {
         return addresses.site.iter().cloned().collect();
     };
-    let preview = |name: &str| Some(addresses.preview.as_ref()?.replacen('*', name, 1));
+    let Some(preview) = &addresses.preview else {
+        return Vec::new();
+    };
+    let Some((before, behind)) = preview.split_once('*') else {
+        // The address of one label.
+        let label = label.to_ascii_lowercase();
+        let (_, name) = preview.split_once("://").unwrap_or(("", preview));
+        let is_its_own = name.split('.').next() == Some(&label);
+        return is_its_own.then(|| preview.clone()).into_iter().collect();
+    };
+    let preview = |name: &str| format!("{before}{name}{behind}");
     // `*` stands for one name of a host, so a label with a dot has no URL.
     let label = Some(label).filter(|label| !label.contains('.'));
-    let by_label = label.and_then(|label| preview(&label.to_ascii_lowercase()));
+    let by_label = label.map(|label| preview(&label.to_ascii_lowercase()));
     let by_id = preview(&hex(release)[..PREVIEW_DIGITS]);
-    by_label.into_iter().chain(by_id).collect()
+    by_label.into_iter().chain([by_id]).collect()
 }
 
 /// Digits of a release id in the name of a preview: the least number that the server accepts.
@@ -51,4 +61,33 @@ pub(super) fn open_lines(mut urls: Vec<String>) -> String {
     urls.retain(|url| seen.insert(url.clone()));
     let lines = urls.iter().map(|url| format!("  open {url}\n"));
     lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preview_has_an_address_by_its_label_and_by_its_id() {
+        let of = |preview: &str, label: &str| {
+            let addresses = SiteAddresses {
+                site: None,
+                preview: Some(preview.to_owned()),
+            };
+            urls(&addresses, Some(label), &[0xab; 32])
+        };
+        assert_eq!(
+            of("https://*.preview.test:8443/", "Next"),
+            [
+                "https://next.preview.test:8443/",
+                "https://abababababababab.preview.test:8443/"
+            ]
+        );
+        assert_eq!(
+            of("https://*.preview.test/", "v1.2"),
+            ["https://abababababababab.preview.test/"]
+        );
+        assert_eq!(of("https://next.test/", "Next"), ["https://next.test/"]);
+        assert_eq!(of("https://next.test/", "other"), [""; 0]);
+    }
 }

@@ -252,7 +252,7 @@ impl HostBuilder<'_> {
         });
         let names = [name.get_ref().clone()];
         Ok(Some(Previews {
-            parent: name.get_ref().trim_start_matches('*').as_bytes().into(),
+            name: name.get_ref().as_str().into(),
             identity: tls.map_or_else(SiteIdentity::none, |tls| identity(&names, tls)),
             users: users.map(Arc::new),
             ids_need_login: !release.publishers.is_empty(),

@@ -136,8 +136,14 @@ pub(super) fn refuse_impossible(
                 "only the challenge dns-01 can validate `{}`",
                 name.get_ref()
             );
-            let help = "write acme = { challenge = \"dns-01\", hook = \"…\" }, use names without \
-                        `*`, or give the site its own `certificate`";
+            let of_preview = site.release.as_ref().and_then(|it| it.preview.as_ref());
+            let help = if of_preview == Some(name) {
+                "write the name of one label, such as preview = \"next.example.org\" for the label `next`, or acme = { \
+                 challenge = \"dns-01\", hook = \"…\" }, or give the site its own `certificate`"
+            } else {
+                "write acme = { challenge = \"dns-01\", hook = \"…\" }, use names without `*`, or give the site its own \
+                 `certificate`"
+            };
             return Err(source.error(name.span(), what, help));
         }
     }

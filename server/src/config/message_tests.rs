@@ -88,9 +88,14 @@ fn addresses_are_corrected() {
                 "write names = [\"a.test\", \"b.test\"]",
             ),
             (
-                "preview = \"preview.a.test\"",
-                "names a single host",
-                "write preview = \"*.preview.a.test\", a name for each release",
+                "preview = \"*\"",
+                "`*` has no label of a release",
+                "write the name of one label, such as \"next.example.org\", or \"*.preview.example.org\" for all",
+            ),
+            (
+                "preview = \"beef.a.test\"",
+                "the label `beef` of `beef.a.test` could be the start of a release id",
+                "take a label with another character, such as \"next.example.org\"",
             ),
             (
                 "cors = \"*.example.org\"",

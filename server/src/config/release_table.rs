@@ -12,6 +12,7 @@ use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::values::{site_name, wrong};
 use base::digest::from_hex;
+use release::limits::RELEASE_DIGITS_MIN;
 use release::release_pointer::{is_label, is_site_id};
 use release::store::ReleaseSupport;
 
@@ -28,7 +29,8 @@ declare_table! {
         /// Identity of the site in the signatures, as `anthill publish --new-key` prints it. With the identity, only
         /// [signatures for this site](releases.md#publishers) count. Needs `publishers`.
         site_id: SiteId = optional("none"), example "\"9f0c5ad24e8b41d7a3c6b1e2f4058d97\"";
-        /// Wildcard name of the [previews](releases.md#previews), such as `"*.preview.example.org"`.
+        /// Name of the [previews](releases.md#previews): `"*.preview.example.org"` for all releases, or
+        /// `"next.example.org"` for the label `next` alone.
         preview: PreviewName = optional("none"), example "\"*.preview.example.org\"";
         /// [User file](routes.md) for previews by their labels.
         preview_users: PathBuf = optional("none"), example "\"preview-users\"";
@@ -44,7 +46,7 @@ pub struct ReleaseConfig {
     pub publishers: Vec<[u8; 32]>,
     /// Identity of the site in the signatures; `None` = a signature for any site of the name counts.
     pub site_id: Option<String>,
-    /// Wildcard name of the previews, such as `*.preview.example.org`; `None` = no previews.
+    /// Name of the previews, such as `*.preview.example.org` or `next.example.org`; `None` = no previews.
     pub preview: Option<Spanned<String>>,
     /// File of the users that may see previews by their labels.
     pub preview_users: Option<Spanned<PathBuf>>,
@@ -136,26 +138,30 @@ wrong(
     }
 }
 
-/// Wildcard name of previews.
+/// Name of previews: a wildcard name, or the name of one label.
 #[derive(Clone, Debug)]
 pub(super) struct PreviewName(String);
 
 impl FromToml for PreviewName {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
         let example = "\"*.preview.example.org\"";
-        let name = item.parse("a wildcard name in quotes", example, |text| {
+        let name = item.parse("a host name in quotes", example, |text| {
             let name = site_name(text)?;
-            if name.starts_with("*.") {
-                Ok(name)
-            } else {
-                wrong(
-                    format!("`{name}` names a single host"),
-                    format!(
-                        "write preview = \"*.preview.{}\", a name for each release",
-                        name.strip_prefix("preview.").unwrap_or(&name)
-                    ),
-                )
+            let Some((label, _)) = name.split_once('.').filter(|_| !name.starts_with('[')) else {
+                return wrong(
+                    format!("`{name}` has no label of a release"),
+                    "write the name of one label, such as \"next.example.org\", or \"*.preview.example.org\" for all",
+                );
+            };
+            let is_id = label.len() >= RELEASE_DIGITS_MIN
+                && label.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if is_id {
+                return wrong(
+                    format!("the label `{label}` of `{name}` could be the start of a release id"),
+                    "take a label with another character, such as \"next.example.org\"",
+                );
             }
+            Ok(name)
         });
         name.map(PreviewName)
     }

@@ -142,11 +142,10 @@ impl ReleaseReports {
 /// Returns the addresses of a site and of its previews.
 fn addresses(host: &Host, publisher: &Publisher) -> SiteAddresses {
     let name = host.names.iter().find(|name| !name.starts_with('*'));
-    let preview = host.previews.as_ref();
-    let preview = preview.map(|it| format!("*{}", String::from_utf8_lossy(&it.parent)));
+    let preview = host.previews.as_ref().map(|it| &it.name);
     SiteAddresses {
         site: name.and_then(|name| publisher.url(name)),
-        preview: preview.and_then(|name| publisher.url(&name)),
+        preview: preview.and_then(|name| publisher.url(name)),
     }
 }
 
@@ -248,14 +247,19 @@ pub(super) fn warnings(world: &World) -> Vec<String> {
         let Some(previews) = previews.filter(|it| it.users.is_none() && !host.has_login()) else {
             continue;
         };
-        let names = if previews.ids_need_login {
-            "neither labels nor the digits of releases"
-        } else {
-            "no labels"
+        let name = &previews.name;
+        let what = match (name.split_once('.'), previews.ids_need_login) {
+            (Some(("*", _)), true) => {
+                format!("the previews `{name}` answer neither labels nor the digits of releases")
+            }
+            (Some(("*", _)), false) => format!("the previews `{name}` answer no labels"),
+            (label, _) => {
+                let label = label.map_or("", |(label, _)| label);
+                format!("the preview `{name}` does not answer with the label `{label}`")
+            }
         };
         warnings.push(format!(
-            "the previews `*{}` answer {names}, since no login guards them: add `preview_users`",
-            String::from_utf8_lossy(&previews.parent)
+            "{what}, since no login guards them: add `preview_users`"
         ));
     }
     warnings
