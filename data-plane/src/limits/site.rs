@@ -32,9 +32,9 @@ pub(crate) const DESCRIPTORS_KEPT_MAX: usize = 256;
 /// reads the whole content, and clients could otherwise keep the disk busy with a large one.
 pub(crate) const WRONG_CONTENT_SECONDS: u32 = 30;
 
-/// Seconds for which caches may keep a file of a release with a hash of the content in its name: 1 year, the longest age
-/// of common practice.
-pub(crate) const RELEASE_HASHED_SECONDS: u64 = 31_536_000;
+/// Seconds for which caches may keep a file with a hash of the content in its name: 1 year, the longest age of common
+/// practice.
+pub(crate) const HASHED_SECONDS: u64 = 31_536_000;
 /// Previews of a site that are open at once, 4. Each open preview holds a tree, and the memory of the loaded files is
 /// shared with all sites.
 pub const PREVIEWS_OPEN_MAX: usize = 4;

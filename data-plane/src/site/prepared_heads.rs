@@ -339,6 +339,7 @@ mod tests {
                 CacheControlRule {
                     max_age_seconds: 60,
                     immutable: true,
+                    only_hashed: false,
                 },
             ),
             (
@@ -346,6 +347,7 @@ mod tests {
                 CacheControlRule {
                     max_age_seconds: 5,
                     immutable: false,
+                    only_hashed: false,
                 },
             ),
         ];

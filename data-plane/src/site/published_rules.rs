@@ -1,7 +1,7 @@
 //! Rules that come with the content of a release: error pages, cache ages, response fields and redirects. A rule of the
 //! operator for the same file, field or status wins.
 
-use crate::limits::{RELEASE_COMPARED_STEPS_MAX, RELEASE_HASHED_SECONDS};
+use crate::limits::RELEASE_COMPARED_STEPS_MAX;
 use crate::site::rules::{CacheControlRule, HeaderRules};
 use crate::site::rules::{is, operator_fields};
 use base::visible_text::shortened;
@@ -98,11 +98,9 @@ impl PublishedRules {
         let published = published.map(|(_, seconds)| CacheControlRule {
             max_age_seconds: *seconds,
             immutable: false,
+            only_hashed: false,
         });
-        published.or(is_hashed.then_some(CacheControlRule {
-            max_age_seconds: RELEASE_HASHED_SECONDS,
-            immutable: true,
-        }))
+        published.or(is_hashed.then_some(CacheControlRule::HASHED))
     }
 
     /// Returns the response fields of a path, without Cache-Control if an operator's rule decides about caches.

@@ -1,9 +1,11 @@
 //! Rules of one site, derived from the configuration.
 
+use crate::limits::HASHED_SECONDS;
 use crate::site::release::ReleaseRules;
 use crate::site::root::Symlinks;
 use crate::site::secret_paths::SecretPaths;
 use release::glob::Glob;
+use release::hashed_name::is_hashed;
 use release::manifest::{is_settable, valid_value};
 use release::mime::{self, MediaRules};
 use release::stray_files::without_coding;
@@ -124,7 +126,8 @@ impl SiteRules {
     /// Returns the operator's rule for Cache-Control of a path below the root.
     pub(super) fn cache_control(&self, path: &[u8]) -> Option<CacheControlRule> {
         let mut rules = self.cache.iter();
-        let (_, rule) = rules.find(|(glob, _)| glob.matches(path))?;
+        let (_, rule) = rules
+            .find(|(glob, rule)| glob.matches(path) && (!rule.only_hashed || is_hashed(path)))?;
         Some(*rule)
     }
 
@@ -188,6 +191,17 @@ pub struct CacheControlRule {
     pub max_age_seconds: u64,
     /// Whether the file never changes under the same name (RFC 8246).
     pub immutable: bool,
+    /// Whether the rule is for names with a [hash](release::hashed_name) of the content alone.
+    pub only_hashed: bool,
+}
+
+impl CacheControlRule {
+    /// Rule for names with a hash of the content, which never get another content.
+    pub const HASHED: CacheControlRule = CacheControlRule {
+        max_age_seconds: HASHED_SECONDS,
+        immutable: true,
+        only_hashed: true,
+    };
 }
 
 /// Entry of `try`.
@@ -265,6 +279,28 @@ pub fn operator_fields<'r>(headers: &'r HeaderRules, paths: &[&[u8]]) -> Vec<(&'
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rule_for_hashed_names_leaves_other_names_to_the_next_rule() {
+        let any = Glob::parse("*").expect("a glob");
+        let day = CacheControlRule {
+            max_age_seconds: 86_400,
+            immutable: false,
+            only_hashed: false,
+        };
+        let rules = SiteRules {
+            cache: vec![(any.clone(), CacheControlRule::HASHED), (any, day)],
+            ..SiteRules::new("/srv")
+        };
+        for (path, rule) in [
+            ("assets/main.3f2a91c8.css", CacheControlRule::HASHED),
+            ("index-BdT9ax1Q.js", CacheControlRule::HASHED),
+            ("assets/main.css", day),
+            ("main.3f2a91c8.html", day),
+        ] {
+            assert_eq!(rules.cache_control(path.as_bytes()), Some(rule), "{path}");
+        }
+    }
 
     #[test]
     fn the_nearest_prefix_decides_which_files_are_hidden() {

@@ -518,6 +518,7 @@ fn conditions_select_304_and_412() {
             CacheControlRule {
                 max_age_seconds: 7,
                 immutable: false,
+                only_hashed: false,
             },
         )];
         rules.headers = vec![(glob, vec![("X-A".into(), "1".into())])];
@@ -935,6 +936,7 @@ fn error_pages_are_sent_whole() {
             CacheControlRule {
                 max_age_seconds: 99,
                 immutable: false,
+                only_hashed: false,
             },
         )];
     });

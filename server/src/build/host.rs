@@ -16,8 +16,8 @@ use data_plane::hits::SiteHits;
 use data_plane::ledger::change_tracker::SiteChangeTracker;
 use data_plane::ledger::route_counters::RouteCounters;
 use data_plane::site::{
-    CacheControlRule, HeaderRules, ReadmeRenderer, ReleaseRules, ReleaseState, SecretPaths, Site,
-    SiteError, SiteRules, Symlinks,
+    HeaderRules, ReadmeRenderer, ReleaseRules, ReleaseState, SecretPaths, Site, SiteError,
+    SiteRules, Symlinks,
 };
 use data_plane::tls::{SiteIdentity, Tls};
 use data_plane::world::allow_list::AllowList;
@@ -305,11 +305,9 @@ impl HostBuilder<'_> {
             rules.encodings.push((files, rule.coding));
         }
         for cache in &site.cache {
-            let rule = CacheControlRule {
-                max_age_seconds: cache.max_age,
-                immutable: cache.immutable,
-            };
-            rules.cache.push((glob(self.config, &cache.files)?, rule));
+            rules
+                .cache
+                .push((glob(self.config, &cache.files)?, cache.rule));
         }
         let growing = site.growing.iter();
         rules.growing = growing

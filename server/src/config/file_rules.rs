@@ -9,6 +9,7 @@ use crate::config::limits::CONFIG_HIDE_GLOBS_MAX;
 use crate::config::toml_reader::{FromToml, KeyedValue, TableReader, TableSchema};
 use crate::config::value_types::Seconds;
 use crate::config::values::{is_field_value, is_regular_expression, is_token, reserved_field};
+use data_plane::site::CacheControlRule;
 use release::glob::Glob;
 use release::mime;
 use release::stray_files::HIDDEN_GLOBS;
@@ -92,10 +93,8 @@ impl FromToml for EncodingRules {
 pub struct CacheControlConfig {
     /// Glob pattern of the files.
     pub files: Spanned<String>,
-    /// `max-age` of Cache-Control in seconds.
-    pub max_age: u64,
-    /// Whether Cache-Control also has `immutable` (RFC 8246).
-    pub immutable: bool,
+    /// Age and further conditions.
+    pub rule: CacheControlRule,
 }
 
 /// Rule of `headers` of a site.
@@ -244,20 +243,37 @@ pub(super) fn field(
     Ok((name.into_inner(), value.into_inner()))
 }
 
+/// Entry of `cache` for the files with a hash of the content in the name.
+const HASHED: &str = "hashed";
+
 /// Value of `cache` of a site.
 #[derive(Clone, Debug)]
 pub(super) struct CacheRules(pub(super) Vec<CacheControlConfig>);
 
 impl FromToml for CacheRules {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        let example = "[{ files = \"*.png\", max_age = \"30d\" }]";
-        let rules = rules::<CacheRuleTable>(item, example)?.into_iter();
-        let rules = rules.map(|rule| CacheControlConfig {
-            files: Spanned::new(rule.files.span(), rule.files.into_inner().0),
-            max_age: rule.max_age.get_ref().0,
-            immutable: rule.immutable.into_inner(),
+        let example = "[\"hashed\", { files = \"*.png\", max_age = \"30d\" }]";
+        if !is_list_of_rules(&item) && item.text() != Some(HASHED) {
+            return Err(item.mistyped("a list of rules", example));
+        }
+        let source = item.source;
+        let rules = item.items().into_iter().map(|item| {
+            if item.text() == Some(HASHED) {
+                let files = Spanned::new(item.value.span(), "*".to_owned());
+                let rule = CacheControlRule::HASHED;
+                return Ok(CacheControlConfig { files, rule });
+            }
+            let rule = rule::<CacheRuleTable>(item, example)?;
+            Ok(CacheControlConfig {
+                files: Spanned::new(rule.files.span(), rule.files.into_inner().0),
+                rule: CacheControlRule {
+                    max_age_seconds: rule.max_age.get_ref().0,
+                    immutable: rule.immutable.into_inner(),
+                    only_hashed: false,
+                },
+            })
         });
-        Ok(CacheRules(rules.collect()))
+        source.all(rules).map(CacheRules)
     }
 }
 
@@ -282,20 +298,29 @@ fn rules<T: DeclaredTable>(
     item: KeyedValue<'_, '_>,
     example: &str,
 ) -> Result<Vec<T>, OperatorError> {
-    let value = item.value.get_ref();
-    let is_rule = value.as_table().is_some_and(|it| it.contains_key("files"));
-    if !value.is_array() && !is_rule {
+    if !is_list_of_rules(&item) {
         return Err(item.mistyped("a list of rules", example));
     }
     let source = item.source;
-    let tables = item.items().into_iter().map(|item| {
-        if !item.value.get_ref().is_table() {
-            return Err(item.mistyped("a list of rules", example));
-        }
-        let table = item.table(T::SCHEMA)?;
-        T::read_table(table).map(Spanned::into_inner)
-    });
+    let tables = item.items().into_iter().map(|item| rule(item, example));
     source.all(tables)
+}
+
+/// Returns true for a list, and for a single rule without brackets.
+fn is_list_of_rules(item: &KeyedValue<'_, '_>) -> bool {
+    let value = item.value.get_ref();
+    value.is_array()
+        || value
+            .as_table()
+            .is_some_and(|rule| rule.contains_key("files"))
+}
+
+fn rule<T: DeclaredTable>(item: KeyedValue<'_, '_>, example: &str) -> Result<T, OperatorError> {
+    if !item.value.get_ref().is_table() {
+        return Err(item.mistyped("a list of rules", example));
+    }
+    let table = item.table(T::SCHEMA)?;
+    T::read_table(table).map(Spanned::into_inner)
 }
 
 /// Value of `errors` of a site: pages by status.

@@ -95,8 +95,9 @@ declare_table! {
         /// `{ files = "*.js.gz", set = "gzip" }`. The first matching rule applies; `.svgz` has gzip without a rule.
         encodings: EncodingRules = optional("none"), also ["AddEncoding", "encoding", "content_encoding"],
             example "[{ files = \"*.js.gz\", set = \"gzip\" }]";
-        /// Rules for `Cache-Control`: `{ files = "*.jpg", max_age = "30d" }`, optionally with `immutable = true`. The
-        /// first matching rule applies; a file without a rule has no such field.
+        /// Rules for `Cache-Control`: `{ files = "*.jpg", max_age = "30d" }`, optionally with `immutable = true`, and
+        /// `"hashed"` for [names with a hash](sites.md#cache-control). The first matching rule applies; a file without a
+        /// rule has no such field.
         cache: CacheRules = optional("none"), also ["expires", "cache_control", "ExpiresByType"],
             example "[{ files = \"*.jpg\", max_age = \"30d\" }]";
         /// Added fields: `{ files = "*", set = { "X-Content-Type-Options" = "nosniff" } }`. All matching rules apply,

@@ -16,6 +16,7 @@ use super::values::{ListenAddress, parse_duration, site_name};
 use super::*;
 use cli::suggest;
 use data_plane::limits::Limits;
+use data_plane::site::CacheControlRule;
 
 fn read(text: &str) -> Result<Config, OperatorError> {
     parse(text, Path::new("/srv/anthill.toml"))
@@ -75,7 +76,7 @@ key       = "key.pem"
 client_ca = "clients.pem"
 hsts      = "180d"
 mime      = { ".WASM" = "application/wasm" }
-cache     = [ { files = "*.{ico,png}", max_age = "30d", immutable = true }, { files = "*.html", max_age = 600 } ]
+cache     = [ { files = "*.{ico,png}", max_age = "30d", immutable = true }, "hashed", { files = "*.html", max_age = 600 } ]
 headers   = [ { files = "*", set = { X-B = "b", "X-A" = "a" } } ]
 log       = "-"
 
@@ -162,12 +163,20 @@ fn every_key_is_read() {
         [(".wasm".to_owned(), "application/wasm".to_owned())]
     );
     assert_eq!(
-        (site.cache[0].max_age, site.cache[0].immutable),
-        (30 * 86_400, true)
-    );
-    assert_eq!(
-        (site.cache[1].max_age, site.cache[1].immutable),
-        (600, false)
+        site.cache.iter().map(|it| it.rule).collect::<Vec<_>>(),
+        [
+            CacheControlRule {
+                max_age_seconds: 30 * 86_400,
+                immutable: true,
+                only_hashed: false,
+            },
+            CacheControlRule::HASHED,
+            CacheControlRule {
+                max_age_seconds: 600,
+                immutable: false,
+                only_hashed: false,
+            },
+        ]
     );
     // The fields keep the order of the file, not of the alphabet.
     assert_eq!(site.headers[0].set[0].0, "X-B");

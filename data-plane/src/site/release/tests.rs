@@ -234,6 +234,7 @@ fn rules_of_the_operator_win() {
     let rule = CacheControlRule {
         max_age_seconds: 7,
         immutable: false,
+        only_hashed: false,
     };
     let site = store.site_with(|rules| {
         rules.cache = vec![(Glob::parse("*").expect("a glob"), rule)];
