@@ -889,6 +889,15 @@ scenarios! {
         anthill check
     "#;
 
+    a_request_is_explained_as_printed("commands.md", false) = r#"
+        mkdir -p public/private; echo plan > public/private/plan.html
+        {
+            printf '[server]\nhttps = [":443"]\n\n[[site]]\nnames = ["www.example.org"]\n\n'
+            printf '[[site.route]]\npath  = "/private/"\nallow = ["192.168.0.0/24"]\n'
+        } > anthill.toml
+        @console $ anthill explain
+    "#;
+
     members_are_drained_as_printed("commands.md", false) = r#"
         site "$(printf '[[balancer]]\nname = "app"\nmembers = ["http://127.0.0.1:9001", "http://127.0.0.1:9002"]\n[[site]]\n[[site.route]]\npath = "/"\nbalance = "app"\n')"
         @run anthill balancer drain --wait

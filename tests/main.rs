@@ -31,6 +31,7 @@ mod deploy_release;
 mod disk;
 mod early_responses;
 mod encoded_slash;
+mod explain;
 mod fail2ban;
 mod failing_members;
 mod fastcgi;

@@ -1,6 +1,9 @@
 //! `anthill check`: checks the configuration without serving it.
 
-use crate::cli::shared_options::{CommandSpec, SERVE_OPTIONS, WHAT};
+use crate::cli::shared_options::{
+    CONTROL, CommandSpec, HTTP, HTTPS, LISTING, LOG, STATE, USER, WHAT, WORKERS,
+};
+use cli::CommandOption;
 use cli::output::print_message;
 use cli::output::print_result;
 use std::process::ExitCode;
@@ -8,6 +11,14 @@ use std::process::ExitCode;
 use crate::cli::arguments::ParsedArguments;
 use crate::config::OperatorError;
 use crate::control::{self, CheckReport};
+
+/// Option for the list of routes.
+const ROUTES: CommandOption = CommandOption {
+    long: "routes",
+    short: None,
+    value: None,
+    about: "Print the routes of each site, with what answers and the guards",
+};
 
 /// The command `check`.
 pub(super) const COMMAND: CommandSpec = CommandSpec {
@@ -17,7 +28,9 @@ pub(super) const COMMAND: CommandSpec = CommandSpec {
         "Prints all mistakes, each with its place and a correction. The exit status is 2 after a mistake.",
     ],
     operands: &[WHAT],
-    options: SERVE_OPTIONS,
+    options: &[
+        ROUTES, HTTPS, HTTP, LOG, WORKERS, LISTING, USER, STATE, CONTROL,
+    ],
     run,
 };
 
@@ -28,9 +41,10 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
         return Ok(ExitCode::from(error.exit_code()));
     }
     let mut text = checked.summary;
-    for note in &checked.notes {
+    let routes = checked.routes.iter().filter(|_| typed.has("routes"));
+    for line in checked.notes.iter().chain(routes) {
         text.push('\n');
-        text.push_str(note);
+        text.push_str(line);
     }
     Ok(print_result(&text))
 }

@@ -9,6 +9,7 @@ mod balancer;
 mod check;
 mod completions;
 mod confirmation;
+mod explain;
 mod control_client;
 mod external;
 mod help;
@@ -62,6 +63,7 @@ static COMMANDS: &[CommandSpec] = &[
     proxy::COMMAND,
     init::COMMAND,
     check::COMMAND,
+    explain::COMMAND,
     control_client::RELOAD,
     control_client::REOPEN,
     control_client::STATUS,

@@ -33,42 +33,44 @@ pub(super) const USER: CommandOption = CommandOption {
     value: Some(("NAME", ValueKind::Any)),
     about: "Account to drop to after binding (only root can switch)",
 };
+/// Option with the addresses for HTTPS.
+pub(super) const HTTPS: CommandOption = CommandOption {
+    long: "https",
+    short: None,
+    value: Some(("ADDR", ValueKind::Any)),
+    about: "Address for HTTPS (:8443, 127.0.0.1:443, off); may be repeated",
+};
+/// Option with the addresses for plain HTTP.
+pub(super) const HTTP: CommandOption = CommandOption {
+    long: "http",
+    short: None,
+    value: Some(("ADDR", ValueKind::Any)),
+    about: "Address for plain HTTP (:8080, off); may be repeated",
+};
+/// Option with the access log.
+pub(super) const LOG: CommandOption = CommandOption {
+    long: "log",
+    short: None,
+    value: Some(("FILE", ValueKind::Paths)),
+    about: "Access log: a file, - (standard output), stderr or off",
+};
+/// Option with the number of workers.
+pub(super) const WORKERS: CommandOption = CommandOption {
+    long: "workers",
+    short: None,
+    value: Some(("N", ValueKind::Any)),
+    about: "Number of worker threads, instead of one per core",
+};
+/// Option for listings of folders.
+pub(super) const LISTING: CommandOption = CommandOption {
+    long: "listing",
+    short: None,
+    value: None,
+    about: "List the files of folders without an index file",
+};
 /// Options of commands that read a configuration as `serve` does.
-pub(super) const SERVE_OPTIONS: &[CommandOption] = &[
-    CommandOption {
-        long: "https",
-        short: None,
-        value: Some(("ADDR", ValueKind::Any)),
-        about: "Address for HTTPS (:8443, 127.0.0.1:443, off); may be repeated",
-    },
-    CommandOption {
-        long: "http",
-        short: None,
-        value: Some(("ADDR", ValueKind::Any)),
-        about: "Address for plain HTTP (:8080, off); may be repeated",
-    },
-    CommandOption {
-        long: "log",
-        short: None,
-        value: Some(("FILE", ValueKind::Paths)),
-        about: "Access log: a file, - (standard output), stderr or off",
-    },
-    CommandOption {
-        long: "workers",
-        short: None,
-        value: Some(("N", ValueKind::Any)),
-        about: "Number of worker threads, instead of one per core",
-    },
-    CommandOption {
-        long: "listing",
-        short: None,
-        value: None,
-        about: "List the files of folders without an index file",
-    },
-    USER,
-    STATE,
-    CONTROL,
-];
+pub(super) const SERVE_OPTIONS: &[CommandOption] =
+    &[HTTPS, HTTP, LOG, WORKERS, LISTING, USER, STATE, CONTROL];
 /// Option that answers the question of a command.
 pub(super) const YES: CommandOption = CommandOption {
     long: "yes",

@@ -133,6 +133,13 @@ impl SourceFiles {
         error.at_point(shown, text, at - start).in_order(at)
     }
 
+    /// Returns the file and the line of `at`, such as `anthill.toml:12`.
+    pub(crate) fn location(&self, at: usize) -> String {
+        let (shown, text, start) = self.file_at(at);
+        let line = text[..at - start].matches('\n').count() + 1;
+        format!("{shown}:{line}")
+    }
+
     /// Returns the place of `at` in words: its line, and its file unless `here` is in the same file.
     pub(super) fn place(&self, at: usize, here: usize) -> String {
         let (shown, text, start) = self.file_at(at);

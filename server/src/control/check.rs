@@ -24,6 +24,8 @@ pub struct CheckReport {
     /// Certificates that the server would request, names without a managed certificate, and sites deployed
     /// from branches.
     pub notes: Vec<String>,
+    /// Routes of each site, one a line.
+    pub routes: Vec<String>,
 }
 
 /// Returns the warnings about a configuration, or all mistakes. The mistakes that only the construction of a World
@@ -81,6 +83,7 @@ pub(super) fn check(
         let (branch, repository) = (deploy.branch.get_ref(), deploy.repository.get_ref());
         format!("{name} is deployed from {branch} of {repository}")
     }));
+    let routes = super::explain::route_lines(&config);
     let (manager, _) = new_manager(Instant::now())?;
     errors.extend(manager_handler(&config, &resources.logins, &manager).err());
     let config = build::without_missing_roots(config);
@@ -104,6 +107,7 @@ pub(super) fn check(
         summary: hide(summary),
         warnings,
         notes: notes.into_iter().map(hide).collect(),
+        routes: routes.into_iter().map(hide).collect(),
     })
 }
 

@@ -4,6 +4,7 @@ mod rebuild;
 mod deployments;
 mod deployment_events;
 mod edits;
+mod explain;
 mod banner;
 mod check;
 mod heartbeats;
@@ -17,6 +18,7 @@ mod plane;
 mod previews;
 mod publish;
 mod releases;
+mod route_text;
 mod scans;
 mod front;
 mod socket;
@@ -30,6 +32,7 @@ mod tests;
 use crate::config::{ConfigSource, OperatorError, Overrides};
 use base::log::ErrorLog;
 pub use check::CheckReport;
+pub(crate) use explain::Question;
 use log::LevelFilter;
 use plane::ControlPlane;
 use std::convert::Infallible;
@@ -62,4 +65,15 @@ pub(crate) fn serve(options: &ServeOptions) -> Result<Infallible, OperatorError>
 /// and writes no file.
 pub fn check(options: &ServeOptions) -> Result<CheckReport, OperatorError> {
     check::check(&options.chosen, &options.overrides)
+}
+
+/// Explains what the server would do with a request, as lines of text.
+///
+/// # Errors
+/// A mistake in the configuration, or a request that no client could send.
+pub(crate) fn explained(
+    options: &ServeOptions,
+    question: &Question,
+) -> Result<String, OperatorError> {
+    explain::explained(&options.chosen, &options.overrides, question)
 }
