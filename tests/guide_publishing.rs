@@ -63,6 +63,34 @@ scenarios! {
         has ann anthill releases /var/lib/anthill/releases
     "#;
 
+    a_file_names_the_folder_and_the_hosts_as_printed("publishing.md", true) = r#"
+        ln -s "$PUBLISHER" "$M/bin/anthill-publish"
+        cat > "$M/bin/ssh" <<'END OF SCRIPT'
+        #!/bin/sh
+        case $* in
+        *pi@zero*) exec anthill receive www --store /var/lib/anthill/releases --rights publish;;
+        *pi@one*) exec anthill receive www --store /srv/one --rights publish;;
+        esac
+        exit 255
+        END OF SCRIPT
+        printf '#!/bin/sh\n[ "$1" = --minify ] && mkdir -p public && cp page public/index.html\n' > "$M/bin/hugo"
+        chmod 755 "$M/bin/ssh" "$M/bin/hugo"
+        site "$(printf '[[site]]\nnames = ["www.example.org"]\nrelease = "www"\n')"
+        mkdir -m 755 blog; cd blog
+        @file publish.toml folder = "public"
+        echo '<h1>one</h1>' > page
+        ! anthill publish < /dev/null 2> "$M/question"
+        has '  build   hugo --minify' cat "$M/question"
+        [ ! -e public ]
+        anthill publish --yes
+        has '<h1>one</h1>' curl -s https://www.example.org/
+        echo '<h1>two</h1>' > page
+        @run anthill publish\n
+        has '<h1>two</h1>' curl -s https://www.example.org/
+        has 'label next' anthill releases /var/lib/anthill/releases
+        [ -e /srv/one/sites/www/labels/next ]
+    "#;
+
     fields_and_redirects_of_a_release_are_written_as_printed("publishing.md", false) = r#"
         ln -s "$PUBLISHER" "$M/bin/anthill-publish"
         mkdir -p public/fonts public/articles

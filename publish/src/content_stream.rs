@@ -45,7 +45,13 @@ pub(crate) struct Reader<'f> {
 
 impl<'f> Reader<'f> {
     pub(crate) fn open(file: &'f SourceFile) -> Result<Reader<'f>, Problem> {
-        let failed = |error| Problem::failure(format!("{}: {error}", text::path(&file.path)));
+        let failed = |error| {
+            Problem::failure(format!(
+                "{}: {}",
+                text::path(&file.path),
+                text::reason(&error)
+            ))
+        };
         let input = File::open(&file.real).map_err(failed)?;
         let sum = Sum::default();
         let open = SummedRead { input, sum };
@@ -55,7 +61,11 @@ impl<'f> Reader<'f> {
     /// Copies the whole file, without a sum.
     pub(crate) fn copy(&mut self, out: &mut impl Write, buffer: &mut [u8]) -> Result<(), Problem> {
         let failed = |error: io::Error, file: &SourceFile| {
-            Problem::failure(format!("{}: {error}", text::path(&file.path)))
+            Problem::failure(format!(
+                "{}: {}",
+                text::path(&file.path),
+                text::reason(&error)
+            ))
         };
         loop {
             let count = match self.open.input.read(buffer) {

@@ -7,6 +7,7 @@
 
 mod problem;
 mod text;
+mod publish_file;
 mod key;
 mod source;
 mod html;

@@ -43,7 +43,7 @@ pub(crate) struct PackedRelease {
 impl PackedRelease {
     /// Opens a file, and compares all contents with their digests.
     pub(crate) fn open(path: &Path) -> Result<PackedRelease, Problem> {
-        let failed = |error: io::Error| refusal(path, &error.to_string());
+        let failed = |error: io::Error| refusal(path, &text::reason(&error));
         // A pipe would wait for its writer.
         let metadata = fs::metadata(path).map_err(failed)?;
         if !metadata.is_file() {
@@ -87,7 +87,7 @@ impl PackedRelease {
 
     /// Adds the contents to a store, and returns the bytes that were new to the store.
     pub(crate) fn add_to(&self, store: &StoreWriter) -> Result<u64, Problem> {
-        let failed = |error: io::Error| refusal(&self.path, &error.to_string());
+        let failed = |error: io::Error| refusal(&self.path, &text::reason(&error));
         let file = File::open(&self.path).map_err(failed)?;
         let mut new = 0;
         let begin = |content: &BlobRef| {
@@ -131,7 +131,7 @@ impl PackedRelease {
                 let copied = file
                     .seek(SeekFrom::Start(position))
                     .and_then(|_| copy(file.take(content.size), &mut out, &progress));
-                match copied.map_err(|error| refusal(&self.path, &error.to_string()))? {
+                match copied.map_err(|error| refusal(&self.path, &text::reason(&error)))? {
                     found if found == *content => end(content, out)?,
                     _ => {
                         let digest = hex(&content.digest);

@@ -63,7 +63,9 @@ impl Source {
 
     /// Reads the names below a folder. All refused files are in the error.
     pub(crate) fn read(folder: &Path) -> Result<Source, Problem> {
-        let failed = |error: io::Error| Problem::usage(format!("{}: {error}", text::file(folder)));
+        let failed = |error: io::Error| {
+            Problem::usage(format!("{}: {}", text::file(folder), text::reason(&error)))
+        };
         let root = folder.canonicalize().map_err(failed)?;
         if !root.is_dir() {
             let what = format!("{} is no folder", text::file(folder));
@@ -154,7 +156,9 @@ impl Scan<'_> {
         path: &mut Vec<u8>,
         open: &mut Vec<PathBuf>,
     ) -> Result<(), Problem> {
-        let failed = |error: io::Error| Problem::failure(format!("{}: {error}", text::file(real)));
+        let failed = |error: io::Error| {
+            Problem::failure(format!("{}: {}", text::file(real), text::reason(&error)))
+        };
         for entry in fs::read_dir(real).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
@@ -180,7 +184,9 @@ impl Scan<'_> {
         path: &mut Vec<u8>,
         open: &mut Vec<PathBuf>,
     ) -> Result<(), Problem> {
-        let failed = |error: io::Error| Problem::failure(format!("{}: {error}", text::file(real)));
+        let failed = |error: io::Error| {
+            Problem::failure(format!("{}: {}", text::file(real), text::reason(&error)))
+        };
         let mut refuse = |why: String| {
             self.refused.push(format!("{}: {why}", text::path(path)));
             Ok(())
@@ -189,7 +195,12 @@ impl Scan<'_> {
         if kind.is_symlink() {
             let end = match real.canonicalize() {
                 Ok(end) => end,
-                Err(error) => return refuse(format!("the destination of the link: {error}")),
+                Err(error) => {
+                    return refuse(format!(
+                        "the destination of the link: {}",
+                        text::reason(&error)
+                    ));
+                }
             };
             if !end.starts_with(self.root) {
                 return refuse(format!(

@@ -1,5 +1,6 @@
 //! Numbers, sizes, times and paths as text.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wire::date::civil;
@@ -63,6 +64,35 @@ pub(crate) fn file(path: &Path) -> String {
     path.display().to_string()
 }
 
+/// Returns a text without control characters, which could write over the lines of a terminal.
+pub(crate) fn visible(text: &str) -> String {
+    let escaped = |character: char| match character {
+        character if character.is_control() => character.escape_default().to_string(),
+        // Signs that change the direction of a text hide a part of a command.
+        '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            character.escape_unicode().to_string()
+        }
+        character => character.to_string(),
+    };
+    text.chars().map(escaped).collect()
+}
+
+/// Returns the reason of a failed system call in words, without its number.
+pub(crate) fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "there is no such file or folder".to_owned(),
+        ErrorKind::PermissionDenied => "this account has no permission".to_owned(),
+        ErrorKind::NotADirectory => "a part of the path is no folder".to_owned(),
+        ErrorKind::StorageFull => "the disk is full".to_owned(),
+        ErrorKind::ReadOnlyFilesystem => "the file system is read-only".to_owned(),
+        _ => {
+            let text = error.to_string();
+            let words = text.split_once(" (os error ").map(|(words, _)| words);
+            words.unwrap_or(&text).to_owned()
+        }
+    }
+}
+
 /// Returns the time in seconds since 1970.
 pub(crate) fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -89,5 +119,13 @@ mod tests {
         assert_eq!(count(1, "file"), "1 file");
         assert_eq!(seconds(0.04), "0.0 s");
         assert_eq!(seconds(300.0), "5 min");
+    }
+
+    #[test]
+    fn errors_of_the_system_are_told_in_words() {
+        let of = |code: i32| reason(&std::io::Error::from_raw_os_error(code));
+        assert_eq!(of(2), "there is no such file or folder");
+        assert_eq!(of(13), "this account has no permission");
+        assert_eq!(of(40), "Too many levels of symbolic links");
     }
 }

@@ -467,6 +467,27 @@ pub fn may_be_planted(folder: &Stat, file: &Stat) -> bool {
     file.st_nlink > 1 && (is_foreign || is_shared(folder))
 }
 
+/// Returns a user other than root and `user` that may write a file or a folder, by its owner, its permissions or its group,
+/// as a noun; None if there is no such user. A group of `user` alone, as many systems make one for each user, is harmless.
+/// POSIX ACLs show in the group's permissions (acl(5)).
+pub fn other_writer(stat: &Stat, user: u32) -> Option<String> {
+    let accounts = Accounts::read();
+    let is_other = |uid: &u32| ![0, user].contains(uid) && !accounts.is_beyond(*uid);
+    let writer = if is_other(&stat.st_uid) {
+        Principal::User(stat.st_uid)
+    } else if stat.st_mode & 0o002 != 0 {
+        Principal::Everyone
+    } else if stat.st_mode & 0o020 != 0 && stat.st_gid != 0 {
+        match accounts.members(stat.st_gid) {
+            Some(members) => Principal::User(members.into_iter().find(is_other)?),
+            None => Principal::Group(stat.st_gid),
+        }
+    } else {
+        return None;
+    };
+    Some(writer.to_string())
+}
+
 /// The accounts of the machine, as far as needed for the members of groups.
 struct Accounts {
     passwd: String,

@@ -5,12 +5,14 @@ mod outcome;
 mod output;
 mod publish;
 mod publish_hosts;
+mod publish_order;
 mod publish_run;
 mod releases;
 mod releases_of_host;
 mod release_list;
 mod rollback;
 mod signed_records;
+mod signing_key;
 mod site_of_store;
 
 use crate::problem::Problem;

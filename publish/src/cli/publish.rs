@@ -3,7 +3,9 @@
 use super::command::{CommandSpec, OptionSpec, ParsedCommand};
 use super::output::{print, warn};
 use super::publish_hosts::{self, HostSite, HostsRun};
+use super::publish_order::PublishOrder;
 use super::publish_run::{Origin, PublishRun};
+use super::signing_key::SITE_ID;
 use super::site_of_store::{SiteOfStore, is_store, refuse_digits};
 use crate::content_target::stored;
 use crate::destination::{Destination, is_packed};
@@ -26,8 +28,9 @@ use std::time::Instant;
 
 pub(super) const SPEC: CommandSpec = CommandSpec {
     name: "publish",
-    usage: "publish [OPTIONS] DIR|FILE HOST[:SITE]... | DIR|FILE STORE[:SITE] | DIR FILE",
+    usage: "publish [OPTIONS] [DIR|FILE HOST[:SITE]... | DIR|FILE STORE[:SITE] | DIR FILE]",
     about: "Publishes a folder as a release of a site. The site is served whole or not at all.\n\
+            Without arguments, the file publish.toml of the current folder names the folder, the hosts and the build.\n\
             FILE is a packed release with a name that ends in .release, such as www.release. `publish DIR FILE` writes\n\
             the file, and `publish FILE HOST` publishes it.\n\
             HOST is a host of your ssh, with `anthill receive SITE` as the command of your key. With several hosts,\n\
@@ -37,6 +40,10 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
             Exit status 3: the publication is in the store, and the server does not serve it.",
     options: &[
         OptionSpec::switch("dry-run", "show the changes, and write nothing"),
+        OptionSpec::switch(
+            "yes",
+            "publish as a new or changed publish.toml says, without a question",
+        ),
         OptionSpec::with_value(
             "preview",
             "LABEL",
@@ -65,17 +72,8 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
     run,
 };
 
-/// Option for the identity of the site in the signature.
-pub(super) const SITE_ID: OptionSpec = OptionSpec::with_value(
-    "site-id",
-    "TEXT",
-    "sign for the site with this `site_id`, in place of the one in the key file",
-);
-
 /// Dead links in the output. Further ones are counted.
 const DEAD_LINKS_SHOWN: usize = 20;
-/// Most hosts of one publication.
-const HOSTS_MAX: usize = 64;
 fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     let made = match parsed.value("new-key") {
         None => None,
@@ -92,7 +90,6 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
     if made.is_some() && parsed.all_operands().is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    let operands = parsed.operands(2..=HOSTS_MAX + 1)?;
     let label = parsed.text("preview")?;
     if let Some(label) = label {
         if !is_label(label) {
@@ -100,30 +97,32 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         }
         refuse_digits(label)?;
     }
-    let key = key(parsed)?.or(made);
-    let source = Path::new(&operands[0]);
-    let Destinations { hosts, file } = destinations(&operands[1..])?;
+    let order = PublishOrder::of(parsed)?;
+    let (source, operands) = (order.source.as_path(), &order.destinations);
+    let key = order.key(parsed)?.or(made);
+    let Destinations { hosts, file } = destinations(operands)?;
     if let Some(file) = &file {
         refuse_for_file(file, source, parsed)?;
     }
+    if let Some(command) = &order.build {
+        build(command)?;
+    }
+    must_be_present(source)?;
     refuse_store(source)?;
     let site = if hosts.is_empty() && file.is_none() {
-        let site = SiteOfStore::find(&operands[1])?;
+        let site = SiteOfStore::find(&operands[0])?;
         site.refuse_foreign(source)?;
         site
     } else {
         publish_hosts::stage(source)?
     };
-    if let Some(command) = parsed.text("build")? {
-        build(command)?;
-    }
     let start = Instant::now();
     // Mistakes of the folder are named before ssh is started, which perhaps asks for a password or waits for a host.
     let mut origin = origin(source, parsed)?;
     let ssh = parsed.text("ssh")?.unwrap_or("ssh");
     let is_dry_run = parsed.has("dry-run");
     let connected = publish_hosts::connect(&hosts, ssh, || {
-        check_links(&mut origin, parsed)?;
+        check_links(&mut origin, &order)?;
         let publication = PublishRun {
             site,
             origin,
@@ -160,20 +159,6 @@ fn run(parsed: &ParsedCommand) -> Result<ExitCode, Problem> {
         (true, _) => publication.dry_run(),
         (false, label) => publication.publish(label),
     }
-}
-
-/// Reads the key of `--key`, with the identity of the site.
-pub(super) fn key(parsed: &ParsedCommand) -> Result<Option<PublisherKey>, Problem> {
-    let id = parsed.text("site-id")?;
-    let key = match parsed.value("key") {
-        Some(file) => Some(PublisherKey::read(Path::new(file), id)?),
-        None if id.is_some() && !parsed.has("new-key") => {
-            let what = "--site-id is a part of the signature, and needs --key";
-            return Err(Problem::usage(what).help("write --key FILE beside --site-id"));
-        }
-        None => None,
-    };
-    Ok(key)
 }
 
 /// Destinations of a publication: hosts, or a file for a packed release, or neither for a store.
@@ -270,15 +255,24 @@ fn origin(path: &Path, parsed: &ParsedCommand) -> Result<Origin, Problem> {
     Ok(Origin::Folder(source, rules))
 }
 
+/// Refuses a missing folder or packed release, after the build that perhaps makes it.
+fn must_be_present(source: &Path) -> Result<(), Problem> {
+    let Err(error) = std::fs::metadata(source) else {
+        return Ok(());
+    };
+    let what = format!("{}: {}", text::file(source), text::reason(&error));
+    Err(Problem::usage(what).help("name the folder with the built site"))
+}
+
 /// Reads the pages of a folder, reports stray files and dead links, and keeps the digests of the pages.
-fn check_links(origin: &mut Origin, parsed: &ParsedCommand) -> Result<(), Problem> {
+fn check_links(origin: &mut Origin, order: &PublishOrder) -> Result<(), Problem> {
     let Origin::Folder(source, rules) = origin else {
         return Ok(());
     };
     if let Some(text) = source.stray_files() {
         warn(&text);
     }
-    for (number, content) in report_links(source, rules, parsed)? {
+    for (number, content) in report_links(source, rules, order)? {
         source.files[number].content = Some(content);
     }
     Ok(())
@@ -301,10 +295,10 @@ fn build(command: &str) -> Result<(), Problem> {
 fn report_links(
     source: &Source,
     rules: &SiteRules,
-    parsed: &ParsedCommand,
+    order: &PublishOrder,
 ) -> Result<Vec<(usize, BlobRef)>, Problem> {
     let failed = |error| Problem::failure(format!("{}: {error}", text::file(&source.folder)));
-    let checked = dead_links(source, rules, &parsed.texts("elsewhere")?).map_err(failed)?;
+    let checked = dead_links(source, rules, &order.elsewhere).map_err(failed)?;
     let dead = checked.dead;
     for remark in &rules.warnings {
         warn(remark);
@@ -316,7 +310,7 @@ fn report_links(
         warn(&text::count(more + 1, "further dead link"));
     }
     match dead.len() {
-        count if count > 0 && parsed.has("strict") => {
+        count if count > 0 && order.is_strict => {
             let what = format!("the release has {}", text::count(count, "dead link"));
             Err(Problem::usage(what).help(
                 "correct the pages, or name paths that a route answers with --elsewhere /path/",

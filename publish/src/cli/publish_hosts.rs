@@ -33,8 +33,9 @@ pub(super) struct HostSite {
 /// Returns the site of the local store in which releases of a folder are made.
 pub(super) fn stage(source: &Path) -> Result<SiteOfStore, Problem> {
     let path = cache_folder()?;
-    let failed =
-        |error: std::io::Error| Problem::failure(format!("{}: {error}", text::file(&path)));
+    let failed = |error: std::io::Error| {
+        Problem::failure(format!("{}: {}", text::file(&path), text::reason(&error)))
+    };
     let mut folders = std::fs::DirBuilder::new();
     folders
         .recursive(true)
@@ -43,9 +44,9 @@ pub(super) fn stage(source: &Path) -> Result<SiteOfStore, Problem> {
         .map_err(failed)?;
     // No other account reads a site before its publication, even in a folder of an earlier version.
     std::fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(failed)?;
-    let real = source
-        .canonicalize()
-        .map_err(|error| Problem::usage(format!("{}: {error}", text::file(source))))?;
+    let real = source.canonicalize().map_err(|error| {
+        Problem::usage(format!("{}: {}", text::file(source), text::reason(&error)))
+    })?;
     let digest = hex(&sha256(real.as_os_str().as_encoded_bytes()));
     let store = StoreWriter::open(&path)
         .and_then(|_| {

@@ -3,12 +3,12 @@
 use super::command::{CommandSpec, OptionSpec, ParsedCommand, utf8};
 use super::outcome::Outcome;
 use super::output::{open_lines, print, urls};
-use super::publish::{SITE_ID, key};
 use super::publish_hosts::next_pointer;
 use super::publish_run::{signed, warn_of_unsigned};
 use super::signed_records::{
     check_sequence, current, find_named, find_signed, next_sequence, previous,
 };
+use super::signing_key::{SITE_ID, key};
 use super::site_of_store::{SiteOfStore, publisher, refuse_foreign_label, short};
 use crate::content_target::stored;
 use crate::destination::Destination;

@@ -13,11 +13,13 @@ use ::release::manifest::BlobRef;
 use ::release::release_pointer::ReleasePointer;
 use ::release::store::served_folder;
 use ::release::store::{
-    ReleaseStore as _, SiteRecords, StoreFolder, StoreWriter, read_manifest, sites,
+    ReleaseStore as _, SiteRecords, StoreError, StoreFolder, StoreWriteError, StoreWriter,
+    read_manifest, sites,
 };
 use base::digest::hex;
 use base::trusted_path::user_name;
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -43,9 +45,7 @@ impl SiteOfStore {
     pub(super) fn find(argument: &OsStr) -> Result<SiteOfStore, Problem> {
         let (path, site) = Destination::folder(argument)?;
         let store = if path.is_dir() {
-            Some(StoreFolder::open(&path).map_err(|error| {
-                Problem::failure(format!("the store {}: {error}", text::file(&path)))
-            })?)
+            Some(StoreFolder::open(&path).map_err(|error| unusable(&path, &error))?)
         } else {
             None
         };
@@ -139,7 +139,12 @@ impl SiteOfStore {
         let report = wait_until_served(&self.acknowledgment(), pointer);
         match report.acknowledged {
             None => Outcome {
-                clause: format!("published, sequence {}", pointer.sequence),
+                clause: format!(
+                    "published, sequence {}; no server is known to serve the store, since there is no folder {} that \
+                     this account can read",
+                    pointer.sequence,
+                    text::file(&served_folder(&self.path))
+                ),
                 is_unserved: false,
             },
             Some(_) => Outcome::published(&self.site, pointer.sequence, &report, start),
@@ -156,8 +161,10 @@ impl SiteOfStore {
 
     /// Opens the store for changes, and makes a missing store.
     pub(super) fn writer(&self) -> Result<StoreWriter, Problem> {
-        StoreWriter::open(&self.path).map_err(|error| {
-            Problem::failure(format!("the store {}: {error}", text::file(&self.path)))
+        StoreWriter::open(&self.path).map_err(|error| match error {
+            StoreWriteError::File { file, error } if file == "." => unusable(&self.path, &error),
+            StoreWriteError::File { file, error } => unusable(&self.path.join(file), &error),
+            error => Problem::failure(format!("the store {}: {error}", text::file(&self.path))),
         })
     }
 
@@ -182,6 +189,22 @@ impl Presence for SiteOfStore {
 
     fn open(&self, content: &BlobRef) -> Option<std::fs::File> {
         self.store.as_ref()?.open_blob(&content.digest).ok()
+    }
+}
+
+/// Returns the problem for a store that cannot be opened.
+fn unusable(path: &Path, error: &StoreError) -> Problem {
+    let reason = match error {
+        StoreError::Io(error) => text::reason(error),
+        error => error.to_string(),
+    };
+    let problem = Problem::failure(format!("the store {}: {reason}", text::file(path)));
+    match error {
+        StoreError::Io(error) if error.kind() == ErrorKind::PermissionDenied => problem.help(
+            "run the command as the owner of the store, or become a member of its group; `anthill service install \
+             --publisher NAME` makes an account for publishers",
+        ),
+        _ => problem,
     }
 }
 
@@ -325,4 +348,18 @@ pub(super) fn publisher() -> String {
         kept.take(RELEASE_LABEL_BYTES_MAX / 2).collect()
     };
     format!("{}@{}", visible(&user), visible(&host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_without_permission_has_advice() {
+        let error = std::io::Error::from_raw_os_error(13);
+        let problem = unusable(Path::new("/srv/store"), &StoreError::Io(error)).to_string();
+        let begin = "error: the store /srv/store: this account has no permission\n\
+                     help: run the command as the owner of the store, or become a member of its group";
+        assert!(problem.starts_with(begin), "{problem}");
+    }
 }
