@@ -13,11 +13,13 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
 
 use crate::lifecycle::is_root;
+use crate::support::h2::H2;
 use crate::support::h2_member::{self, H2Member};
 use crate::support::member::{Answer, Member, Received, ok};
 use crate::support::wire::{Wire, wait_until};
 use crate::support::{EndOnDrop, Folder, Server, run, server_table, site_table, tool};
 use crate::two_networks::entry;
+use wire::h2::frame;
 
 /// Deadline of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -551,14 +553,10 @@ fn a_request_waits_for_room_in_the_queue_of_a_unix_member() {
 #[test]
 fn tunnels_of_one_client_leave_descriptors_to_further_clients() {
     let member = slow_member();
-    let folder = Folder::new().with("public/index.html", "hello");
-    let mut command = Command::new("sh");
-    let binary = crate::support::program();
-    command.args(["-c", "ulimit -n 128; exec \"$0\" \"$@\"", binary]);
     let config = balanced(&[member.url()], "")
         + "[[site]]\nnames = [\"files.example\"]\n"
         + "root = \"public\"\nhttp = \"serve\"\n";
-    let server = Server::start_by(command, folder, &config);
+    let server = start_with_64_descriptors(&config);
     let mut held: Vec<Wire> = (0..28).map(|_| send_from(&server, LARGE, TUNNEL)).collect();
     for wire in &mut held {
         assert_eq!(wire.take(12), b"HTTP/1.1 101");
@@ -573,14 +571,45 @@ fn tunnels_of_one_client_leave_descriptors_to_further_clients() {
     assert_members_are_up(&server, 1);
 }
 
-#[test]
-fn idle_connections_to_members_make_room_for_clients() {
-    let member = slow_member();
+/// Starts a server with 64 descriptors for connections, 48 of them for connections to members.
+fn start_with_64_descriptors(config: &str) -> Server {
     let folder = Folder::new().with("public/index.html", "hello");
     let mut command = Command::new("sh");
     let binary = crate::support::program();
     command.args(["-c", "ulimit -n 128; exec \"$0\" \"$@\"", binary]);
-    let server = Server::start_by(command, folder, &balanced(&[member.url()], ""));
+    Server::start_by(command, folder, config)
+}
+
+/// Three clients with a connection each hold all descriptors for members by requests that the member never answers.
+#[test]
+fn a_silent_request_of_the_largest_client_gives_its_descriptor_to_a_newcomer() {
+    let member = slow_member();
+    let server = start_with_64_descriptors(&balanced(&[member.url()], ""));
+    let mut held = Vec::new();
+    let mut all = 0;
+    for (address, requests) in [(LARGE, 36), (SMALL, 6), (OTHER, 6)] {
+        let mut client = H2::open_from(&server, address);
+        for _ in 0..requests {
+            client.ask("GET", "/silent", &[], true);
+        }
+        all += requests;
+        wait_until(PATIENCE, "all requests", || {
+            (member.connections() == all).then_some(())
+        });
+        held.push(client);
+    }
+    let newcomer = Ipv4Addr::new(127, 0, 0, 9);
+    assert_eq!(status_of(&server, newcomer, &get("/short")), 200);
+    assert_eq!(server.counter("member_places_refused"), 1);
+    let ended = held[0].until(frame::HEADERS).stream;
+    assert_eq!(held[0].response(ended).status, 503);
+    assert_members_are_up(&server, 1);
+}
+
+#[test]
+fn idle_connections_to_members_make_room_for_clients() {
+    let member = slow_member();
+    let server = start_with_64_descriptors(&balanced(&[member.url()], ""));
     let mut wires: Vec<Wire> = (0..30).map(|_| Wire::of(&server, LARGE.into())).collect();
     for wire in &mut wires {
         wire.send("POST /short HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx");

@@ -6,15 +6,21 @@
 //! connect, and are shared fairly among clients. While connections to members are open, the last eighth of the
 //! bound, at most 512 descriptors, is for such connections alone: without a descriptor for the member, the
 //! client's own is of no use. Half of that part is for clients with few such connections.
+//!
+//! When no descriptor is left for the request of a client with few of them, a request without progress gives way
+//! ([`DescriptorLedger::enter_member_by_shedding`]). So a few clients with many silent requests, over any version of HTTP,
+//! do not keep newcomers out.
 
+use crate::ledger::member_uses::{MemberUse, MemberUses, Shedding, UseProgress};
 use crate::limits::{
-    DESCRIPTOR_MEMBER_DIVISOR, DESCRIPTOR_MEMBER_MAX, DESCRIPTOR_RESERVE_DIVISOR,
-    DESCRIPTOR_RESERVE_MAX, DESCRIPTOR_RESERVE_MIN, DESCRIPTOR_SMALL_DIVISOR,
+    DESCRIPTOR_MEMBER_DIVISOR, DESCRIPTOR_MEMBER_MAX, DESCRIPTOR_OVERDRAFT_DIVISOR,
+    DESCRIPTOR_RESERVE_DIVISOR, DESCRIPTOR_RESERVE_MAX, DESCRIPTOR_RESERVE_MIN,
+    DESCRIPTOR_SMALL_DIVISOR,
 };
 use base::client_network::ClientNetwork;
-use base::fair_share::ClientHoldings;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -24,8 +30,8 @@ pub struct DescriptorLedger {
     max: AtomicUsize,
     clients: AtomicUsize,
     members: AtomicUsize,
-    /// Connections to members that were opened for requests of each client and are in use.
-    by_client: Mutex<Option<ClientHoldings>>,
+    /// Connections to members, and the requests on them.
+    uses: Mutex<Option<MemberUses>>,
     /// Notified when a descriptor is free again after a shortage.
     room: Notify,
     /// Notified when a request needs the descriptor of an idle client.
@@ -40,6 +46,9 @@ pub(crate) struct MemberDescriptor {
     ledger: &'static DescriptorLedger,
     /// Client of the request for which the connection was opened; None for an idle connection.
     client: Option<ClientNetwork>,
+    /// Client of the present request; None for an idle connection and for HTTP/2.
+    user: Option<ClientNetwork>,
+    usage: Arc<MemberUse>,
 }
 
 /// Reason for a missing descriptor.
@@ -70,7 +79,7 @@ impl DescriptorLedger {
             max: AtomicUsize::new(usize::MAX),
             clients: AtomicUsize::new(0),
             members: AtomicUsize::new(0),
-            by_client: Mutex::new(None),
+            uses: Mutex::new(None),
             room: Notify::const_new(),
             idle_client_wanted: Notify::const_new(),
         }
@@ -122,29 +131,89 @@ impl DescriptorLedger {
         client: Option<ClientNetwork>,
     ) -> Result<MemberDescriptor, DescriptorRefused> {
         let mut guard = self.lock();
-        let held = guard.get_or_insert_default();
-        let own = client.map_or(0, |client| held.of(client));
-        if !self.has_room_for_member(own) {
+        let uses = guard.get_or_insert_default();
+        match self.refusal(uses, client) {
+            None => Ok(self.insert(uses, client)),
+            Some(refused) => Err(refused),
+        }
+    }
+
+    /// Enters a connection to a member for a request of `client` that has found no descriptor, and tells another request to
+    /// end ([`MemberUses::tell_one`]). The request ends in its own turn, so the bound is exceeded for a short time, by a
+    /// sixteenth at most. Idle connections of clients come first: without any descriptor, a request ends only after a pause.
+    ///
+    /// # Errors
+    /// The client has its share, no request gives way to it, or too many are about to end.
+    pub(crate) fn enter_member_by_shedding(
+        &'static self,
+        shedding: Shedding,
+    ) -> Result<MemberDescriptor, DescriptorRefused> {
+        let client = shedding.client;
+        let mut guard = self.lock();
+        let uses = guard.get_or_insert_default();
+        match self.refusal(uses, Some(client)) {
+            None => return Ok(self.insert(uses, Some(client))),
+            Some(DescriptorRefused::ShareTaken) => return Err(DescriptorRefused::ShareTaken),
+            Some(DescriptorRefused::Full) => {}
+        }
+        let has_room = self.has_room_for_member(uses.opened_for(client));
+        let may_shed = has_room || !shedding.waited.is_zero();
+        if !may_shed || !self.may_exceed(uses) {
             return Err(DescriptorRefused::Full);
         }
-        if let Some(client) = client {
-            let max = self.max.load(Relaxed);
-            let members_max = max - max / 4;
-            if !held.may_take(client, 1, members_max) {
-                return Err(if held.all() >= members_max {
-                    DescriptorRefused::Full
-                } else {
-                    DescriptorRefused::ShareTaken
-                });
-            }
-            held.add(client, 1);
-        }
+        let told = uses.tell_one(shedding, self.members_max());
+        let told = told.ok_or(DescriptorRefused::Full)?;
+        let descriptor = self.insert(uses, Some(client));
         drop(guard);
+        told.wake();
+        Ok(descriptor)
+    }
+
+    fn refusal(
+        &self,
+        uses: &MemberUses,
+        client: Option<ClientNetwork>,
+    ) -> Option<DescriptorRefused> {
+        let own = client.map_or(0, |client| uses.opened_for(client));
+        if !self.has_room_for_member(own) {
+            return Some(DescriptorRefused::Full);
+        }
+        let members_max = self.members_max();
+        if client.is_none_or(|client| uses.may_open(client, members_max)) {
+            None
+        } else if uses.opened() >= members_max {
+            Some(DescriptorRefused::Full)
+        } else {
+            Some(DescriptorRefused::ShareTaken)
+        }
+    }
+
+    fn insert(
+        &'static self,
+        uses: &mut MemberUses,
+        client: Option<ClientNetwork>,
+    ) -> MemberDescriptor {
         self.members.fetch_add(1, Relaxed);
-        Ok(MemberDescriptor {
+        MemberDescriptor {
             ledger: self,
             client,
-        })
+            user: None,
+            usage: uses.open(client),
+        }
+    }
+
+    /// Returns the largest number of connections to members that requests have open together.
+    fn members_max(&self) -> usize {
+        let max = self.max.load(Relaxed);
+        max - max / 4
+    }
+
+    /// Returns true if the bounds may be exceeded by one descriptor until a request has ended.
+    fn may_exceed(&self, uses: &MemberUses) -> bool {
+        let max = self.max.load(Relaxed);
+        let more = (max / DESCRIPTOR_OVERDRAFT_DIVISOR).max(1);
+        let all = self.clients.load(Relaxed) + self.members.load(Relaxed);
+        all < max + more && uses.opened() < self.members_max() + more
     }
 
     /// Returns a future that resolves when a descriptor is given back after a shortage.
@@ -152,9 +221,12 @@ impl DescriptorLedger {
         self.room.notified()
     }
 
-    /// Asks a worker to close an idle connection of a client.
+    /// Asks a worker to close an idle connection of a client, if its descriptor would help. Where requests have their share
+    /// of all descriptors, it would not.
     pub(crate) fn want_idle_client(&self) {
-        self.idle_client_wanted.notify_one();
+        if !self.has_room_for_member(usize::MAX) {
+            self.idle_client_wanted.notify_one();
+        }
     }
 
     /// Waits until a request needs the descriptor of an idle client.
@@ -170,27 +242,44 @@ impl DescriptorLedger {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<ClientHoldings>> {
-        self.by_client
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<MemberUses>> {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl MemberDescriptor {
+    /// Records the client of the request that begins on the connection.
+    pub(crate) fn begin_use(&mut self, client: ClientNetwork) {
+        self.user = Some(client);
+    }
+
+    /// Ready if the request on the connection has to end in favour of another client. Otherwise the function records the
+    /// progress of the request, and wakes its task when the request has to end.
+    pub(crate) fn poll_told(&self, cx: &Context<'_>, progress: UseProgress) -> Poll<()> {
+        match self.user {
+            Some(client) => self.usage.poll_told(client, progress, cx),
+            None => Poll::Pending,
+        }
+    }
+
     /// Records that the connection is idle, and serves any client from now on.
     pub(crate) fn release_client(&mut self) {
+        if self.user.take().is_some() {
+            self.usage.end();
+        }
         if let Some(client) = self.client.take()
-            && let Some(held) = &mut *self.ledger.lock()
+            && let Some(uses) = &mut *self.ledger.lock()
         {
-            held.remove(client, 1);
+            uses.release(client);
         }
     }
 }
 
 impl Drop for MemberDescriptor {
     fn drop(&mut self) {
-        self.release_client();
+        if let Some(uses) = &mut *self.ledger.lock() {
+            uses.close(&self.usage, self.client);
+        }
         self.ledger.give_back(&self.ledger.members);
     }
 }
@@ -204,7 +293,10 @@ impl Drop for ClientDescriptor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::clock::monotonic_ms;
     use std::net::IpAddr;
+    use std::task::Waker;
+    use std::time::Duration;
 
     fn client(last: u8) -> Option<ClientNetwork> {
         Some(IpAddr::from([192, 0, 2, last]).into())
@@ -272,6 +364,115 @@ mod tests {
         assert_eq!(small.len(), 6);
         drop(greedy);
         assert_eq!(fill(ledger, client(1)).0.len(), 30);
+    }
+
+    /// Lets requests of `client` wait on the connections.
+    fn wait_on(
+        connections: &mut [MemberDescriptor],
+        client: Option<ClientNetwork>,
+        awaits_client: bool,
+    ) {
+        let cx = Context::from_waker(Waker::noop());
+        for connection in connections {
+            connection.begin_use(client.unwrap());
+            let progress = UseProgress {
+                bytes: 1,
+                awaits_client,
+            };
+            assert!(connection.poll_told(&cx, progress).is_pending());
+        }
+    }
+
+    /// Returns the number of requests that are told to end.
+    fn told(connections: &[MemberDescriptor]) -> usize {
+        let cx = Context::from_waker(Waker::noop());
+        let progress = UseProgress {
+            bytes: 1,
+            awaits_client: false,
+        };
+        let told = connections.iter();
+        told.filter(|it| it.poll_told(&cx, progress).is_ready())
+            .count()
+    }
+
+    /// Returns the wish of a client that has waited for `waited_ms`, `later_ms` after now.
+    fn wish(last: u8, waited_ms: u64, later_ms: u64) -> Shedding {
+        Shedding {
+            client: client(last).unwrap(),
+            waited: Duration::from_millis(waited_ms),
+            now_ms: monotonic_ms() + later_ms,
+        }
+    }
+
+    #[test]
+    fn the_longest_silent_request_of_the_largest_client_ends_for_a_newcomer() {
+        let ledger = ledger(128);
+        let (mut greedy, _) = fill(ledger, client(1));
+        let (mut small, _) = fill(ledger, client(2));
+        let (mut third, refused) = fill(ledger, client(3));
+        assert_eq!((third.len(), refused), (6, DescriptorRefused::Full));
+        wait_on(&mut greedy, client(1), false);
+        wait_on(&mut small, client(2), true);
+        wait_on(&mut third, client(3), false);
+        let enter = |wish| ledger.enter_member_by_shedding(wish);
+        assert!(enter(wish(9, 0, 900)).is_err(), "all have just moved");
+        assert!(enter(wish(2, 500, 900)).is_err(), "client 2 has its share");
+        let served = enter(wish(9, 0, 1_000));
+        assert!(served.is_ok());
+        assert_eq!([&greedy, &small, &third].map(|of| told(of)), [1, 0, 0]);
+        let all: Vec<_> = (10..20)
+            .map_while(|last| enter(wish(last, 500, 1_000)).ok())
+            .collect();
+        // A sixteenth of 64 may be on its way.
+        assert_eq!((all.len(), told(&greedy)), (3, 4));
+        greedy.retain(|it| told(std::slice::from_ref(it)) == 0);
+        assert!(enter(wish(20, 500, 1_000)).is_ok(), "the 4 have ended");
+        // The connection of the told request serves the next request.
+        greedy.clear();
+        assert!(ledger.enter_member(client(1)).is_ok());
+    }
+
+    #[test]
+    fn requests_of_many_clients_give_way_after_their_time() {
+        let ledger = ledger(128);
+        let mut all: Vec<_> = (1..=12).map(client).collect();
+        let mut held = Vec::new();
+        for client in &mut all {
+            let mut four: Vec<_> = (0..4)
+                .map_while(|_| ledger.enter_member(*client).ok())
+                .collect();
+            wait_on(&mut four, *client, false);
+            held.extend(four);
+        }
+        assert_eq!(held.len(), 48);
+        let enter = |wish| ledger.enter_member_by_shedding(wish);
+        assert!(enter(wish(98, 900, 1_000)).is_err());
+        wait_on(&mut held[40..41], all[10], true);
+        assert!(enter(wish(98, 0, 2_000)).is_ok(), "the client holds it up");
+        assert_eq!((told(&held), told(&held[40..41])), (1, 1));
+        assert!(enter(wish(99, 900, 9_900)).is_err());
+        assert!(enter(wish(5, 900, 10_000)).is_err(), "client 5 has 4");
+        assert!(enter(wish(99, 0, 10_000)).is_ok());
+        assert_eq!(told(&held), 2);
+    }
+
+    #[test]
+    fn a_request_on_a_kept_connection_gives_way_too() {
+        let ledger = ledger(128);
+        let clients: Vec<_> = (0..16).map(|_| ledger.enter_client()).collect();
+        let (mut kept, _) = fill(ledger, client(1));
+        kept.iter_mut().for_each(MemberDescriptor::release_client);
+        assert!(matches!(&ledger.lock().as_ref(), Some(uses) if uses.opened() == 0));
+        wait_on(&mut kept, client(2), false);
+        let (rest, refused) = fill(ledger, client(3));
+        assert_eq!(refused, DescriptorRefused::Full);
+        let more: Vec<_> = (0..4).map(|_| ledger.enter_client()).collect();
+        let enter = |wish| ledger.enter_member_by_shedding(wish);
+        let first = enter(wish(9, 0, 2_000));
+        assert!(first.is_err(), "idle clients leave first");
+        assert!(enter(wish(9, 50, 2_000)).is_ok());
+        assert_eq!(told(&kept), 1);
+        drop((clients, more, rest));
     }
 
     #[test]

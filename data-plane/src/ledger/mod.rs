@@ -7,6 +7,7 @@ pub mod body_memory;
 pub mod change_tracker;
 pub mod client_rate;
 pub mod descriptors;
+pub mod member_uses;
 pub mod route_counters;
 pub mod shared_limit;
 pub mod stats;

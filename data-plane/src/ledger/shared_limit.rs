@@ -32,7 +32,7 @@ shares! {
     Streams "streams_refused" "Requests under way by HTTP/2 and 3: refused, or reset for another client.";
     HeadBytes "heads_refused" "Bytes of request heads that are kept while their requests wait.";
     Calls "calls_refused" "Calls of scripts and git: refused, or ended for another client.";
-    MemberPlaces "member_places_refused" "Places at the members of balancers: 503.";
+    MemberPlaces "member_places_refused" "Places at the members of balancers, and descriptors of connections to members: 503.";
     Logins "logins_refused" "Failed logins: 429.";
     BodyMemory "memory_refused" "Calls and bytes of bodies under way: 503.";
     SpooledBytes "bodies_refused" "Request bodies on the disk: 503.";

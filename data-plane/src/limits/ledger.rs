@@ -45,6 +45,15 @@ pub(crate) const DESCRIPTOR_MEMBER_MAX: usize = 512;
 /// Divisor for a client with few connections to members: below a sixty-fourth of the descriptors of connections,
 /// at least one connection.
 pub(crate) const DESCRIPTOR_SMALL_DIVISOR: usize = 64;
+/// Divisor for the descriptors by which the bounds are exceeded while requests that gave way end: a sixteenth, a quarter of
+/// the smallest reserve.
+pub(crate) const DESCRIPTOR_OVERDRAFT_DIVISOR: usize = 16;
+/// Wait for a descriptor after which a request that moves gives way to a client with far fewer requests, 500 ms: half of the
+/// longest wait. On a server that is only busy, requests free descriptors earlier.
+pub(crate) const DESCRIPTOR_SHED_WAIT_MILLISECONDS: u64 = 500;
+/// Connections to members for each millisecond between two searches for a request that gives way, 4,096. A search takes
+/// 50 ns for each connection, so all searches take a fifth of the time of one core.
+pub(crate) const DESCRIPTOR_USES_PER_MILLISECOND: u64 = 4_096;
 
 // Memory of bodies under way
 

@@ -19,7 +19,7 @@ pub(crate) use crate::upstream::backend::{Conn, IdleConn};
 pub use crate::upstream::check::Checker;
 pub use crate::upstream::member::MemberPool;
 pub(crate) use crate::upstream::member::{
-    H2ConnNeeds, H2Connecting, H2Failure, H2MemberConn, H2RequestStream, MemberConn,
+    ConnUser, H2ConnNeeds, H2Connecting, H2Failure, H2MemberConn, H2RequestStream, MemberConn,
     MemberConnecting, MemberTlsFailure, MemberWindow, NotHttp2, ResponsePart, close_idle_members,
     with_receive_buffer,
 };

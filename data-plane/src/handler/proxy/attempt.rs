@@ -12,6 +12,7 @@ use crate::handler::proxy::tunnel::Tunnel;
 use crate::handler::proxy::{failure, place};
 use crate::handler::{Request, Response, ResponseBody};
 use crate::ledger::body_memory::BodyReservation;
+use crate::ledger::shared_limit::SharedLimit;
 use crate::limits::{PIPE_BYTES, PROXY_CONTINUE_SECONDS};
 use crate::upstream::{MemberConn, MemberPool, with_receive_buffer};
 use base::coarse_timer::CoarseTimer;
@@ -78,6 +79,7 @@ impl Attempt {
             place::reserve_upload(&request.memory, &mut conn);
         }
         let out_memory = place::reserve_out(&request.memory, out.len());
+        conn.begin_use(request.peer.into());
         Ok(Attempt {
             exchange: Exchange::new(conn, out, rest),
             pool,
@@ -114,6 +116,11 @@ impl Attempt {
         }
         let polled = self.poll_head(call, cx);
         if polled.is_pending() {
+            if self.exchange.poll_told(cx, false).is_ready() {
+                call.route.refusals.increment(SharedLimit::MemberPlaces);
+                let told = AttemptFailure::new(FailureStage::Client, Reject::CALL_SHARE_TAKEN);
+                return Poll::Ready(Err(told));
+            }
             return self.poll_silence(cx).map(Err);
         }
         polled

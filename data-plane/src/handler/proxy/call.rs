@@ -607,9 +607,15 @@ impl ProxyCall {
             connect_micros: None,
             first_byte_micros: None,
         });
+        // Any client can cause the end of requests by shares, so the access log has the rule, and the error log no line.
+        let error = if failure.reject == Reject::CALL_SHARE_TAKEN {
+            HandlerError::new(NAME, failure.reject)
+        } else {
+            HandlerError::because(NAME, failure.reject, why)
+        };
         HandlerError {
             member: member.map(Box::new),
-            ..HandlerError::because(NAME, failure.reject, why)
+            ..error
         }
     }
 

@@ -10,7 +10,8 @@ use crate::ledger::body_memory::BodyReservation;
 use crate::limits::H2_MEMBER_SHARED_HEAD_BYTES_MAX;
 use crate::upstream::Lease;
 use crate::upstream::{
-    ConnectFault, H2ConnNeeds, H2Connecting, H2MemberConn, MemberConn, MemberConnecting, MemberPool,
+    ConnUser, ConnectFault, H2ConnNeeds, H2Connecting, H2MemberConn, MemberConn, MemberConnecting,
+    MemberPool,
 };
 use balancer::settings::ProxyHeaderVersion;
 use std::io;
@@ -56,8 +57,11 @@ impl ProxyCall {
         }
         let timeout = pool.settings.connect_timeout;
         let connecting = MemberConnecting::new(pool, timeout, first);
-        let client = self.request.peer.into();
-        Ok(CallState::Connecting(connecting.for_client(client)))
+        let user = ConnUser {
+            client: self.request.peer.into(),
+            waited: self.shortage.waited(Instant::now()),
+        };
+        Ok(CallState::Connecting(connecting.for_request(user)))
     }
 
     /// Returns the properties of the request that decide about its connection of HTTP/2.

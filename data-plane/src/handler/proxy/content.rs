@@ -36,6 +36,8 @@ pub(super) struct Transfer {
     /// Start of the response's line for the log.
     pub(super) line: Box<str>,
     timer: Option<CoarseTimer>,
+    /// True while the call waits for the client to take the response.
+    awaits_room: bool,
     /// True for an event stream over a place of the member.
     is_event_stream: bool,
     /// Rates of the client, of the response and of the rest of the request.
@@ -75,6 +77,7 @@ impl Transfer {
         Transfer {
             pool: Arc::clone(pool),
             balancer: route.balancer.name().into(),
+            awaits_room: false,
             is_event_stream: false,
             download: PlacePace::default(),
             upload: PlacePace::default(),
@@ -105,6 +108,7 @@ impl Transfer {
         received_bytes: u64,
     ) -> Poll<Result<usize, TransferEnd<C>>> {
         let room = self.writer.poll_room(cx);
+        self.awaits_room = room.is_pending();
         let lease = self.lease.as_mut();
         if room.is_pending() {
             // The wait is for the client, and the client's connection has its own deadline.
@@ -251,13 +255,25 @@ impl Future for ContentTransfer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let end = ready!(self.poll_end(cx));
-        self.finish(end);
+        let mut end = self.poll_end(cx);
+        if end.is_pending() && self.poll_told(cx).is_ready() {
+            end = Poll::Ready(TransferEnd::GivenUp(Reject::CALL_SHARE_TAKEN));
+        }
+        self.finish(ready!(end));
         Poll::Ready(())
     }
 }
 
 impl ContentTransfer {
+    /// Ready if another client needs the descriptor of the connection.
+    fn poll_told(&mut self, cx: &Context<'_>) -> Poll<()> {
+        let told = self.exchange.poll_told(cx, self.transfer.awaits_room);
+        if told.is_ready() {
+            self.transfer.refusals.increment(SharedLimit::MemberPlaces);
+        }
+        told
+    }
+
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<ContentEnd> {
         if let Poll::Ready(Err(error)) = self.exchange.poll_send(cx) {
             // A member may answer before the end of the request and then read no more.

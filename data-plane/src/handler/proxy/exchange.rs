@@ -3,6 +3,7 @@
 use crate::handler::pipe::{PipeRead, PipeReader};
 use crate::handler::proxy::request_head::forwarded_trailers;
 use crate::handler::proxy::route::ProxyRoute;
+use crate::ledger::member_uses::UseProgress;
 use crate::limits::PROXY_UNSENT_BYTES_MAX;
 use crate::upstream::MemberConn;
 use base::kernel_pipe::{PipeSink, Transferred};
@@ -155,6 +156,19 @@ impl Exchange {
     /// Returns true if the call waits for the client.
     pub(super) fn waits_for_client(&self) -> bool {
         self.waits_for_client
+    }
+
+    /// Ready if the request has to end, because another client needs the descriptor of the connection.
+    /// `client_takes_slowly` is true while the call waits for room for the response.
+    pub(super) fn poll_told(&self, cx: &Context<'_>, client_takes_slowly: bool) -> Poll<()> {
+        let progress = UseProgress {
+            bytes: self.sent_bytes + self.received_bytes,
+            awaits_client: client_takes_slowly || self.waits_for_client,
+        };
+        match &self.conn {
+            Some(conn) => conn.poll_told(cx, progress),
+            None => Poll::Pending,
+        }
     }
 
     /// Reads bytes of the member; returns 0 at the end.

@@ -264,6 +264,13 @@ impl ShortageWait {
         self.members.len()
     }
 
+    /// Returns the time since the first shortage.
+    pub(super) fn waited(&self, now: Instant) -> Duration {
+        self.last.map_or(Duration::ZERO, |(_, since)| {
+            now.saturating_duration_since(since)
+        })
+    }
+
     /// Returns true if the request may pause and try the members again. A full queue of a member is waited for
     /// as long as for a busy member, `queue_timeout`.
     pub(super) fn may_go_on(&self, now: Instant, queue_timeout: Duration) -> bool {
@@ -283,7 +290,7 @@ impl ShortageWait {
         now.saturating_duration_since(since) < longest
     }
 
-    /// Ready after a pause. At the beginning of a pause for a descriptor, an idle client is asked to leave.
+    /// Ready after a pause. At the beginning of a pause for a descriptor, an idle client is asked to leave if that helps.
     pub(super) fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let fault = self.last.map(|(fault, _)| fault);
         let pause = self.pause.get_or_insert_with(|| {

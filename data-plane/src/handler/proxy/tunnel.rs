@@ -2,6 +2,7 @@
 //! bytes of both directions pass unchanged, each direction until its own end.
 
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
+use crate::ledger::member_uses::UseProgress;
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::PROXY_UNSENT_BYTES_MAX;
 use crate::upstream::Lease;
@@ -34,6 +35,8 @@ pub(super) struct Tunnel {
     /// Received bytes that are not passed on, from `rest_at`.
     rest: Vec<u8>,
     rest_at: usize,
+    /// Bytes moved in both directions.
+    moved_bytes: u64,
     refusals: Arc<RefusalCounters>,
 }
 
@@ -66,14 +69,21 @@ impl Tunnel {
             has_member_ended: false,
             rest,
             rest_at: 0,
+            moved_bytes: 0,
             refusals,
         }
     }
 
-    /// Returns true if the tunnel has to end, because a request of another client gets the place of the member.
+    /// Returns true if the tunnel has to end, because a request of another client gets the place of the member, or needs the
+    /// descriptor of the connection. Called after the bytes at hand have moved.
     fn gives_way(&mut self, cx: &mut Context<'_>) -> bool {
         let lease = self.lease.as_mut();
-        let is_told = lease.is_some_and(|lease| lease.poll_told(cx).is_ready());
+        let progress = UseProgress {
+            bytes: self.moved_bytes,
+            awaits_client: false,
+        };
+        let is_told = lease.is_some_and(|lease| lease.poll_told(cx).is_ready())
+            || self.conn.poll_told(cx, progress).is_ready();
         if is_told {
             self.refusals.increment(SharedLimit::MemberPlaces);
         }
@@ -153,8 +163,21 @@ impl Tunnel {
         Poll::Ready(DirectionEnd::Over)
     }
 
+    /// Moves the bytes at hand. Ready after the end of both directions.
+    fn poll_directions(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let to_client = self.poll_to_client(cx);
+        if to_client == Poll::Ready(DirectionEnd::Lost) {
+            return Poll::Ready(());
+        }
+        match ready!(self.poll_to_member(cx)) {
+            DirectionEnd::Lost => Poll::Ready(()),
+            DirectionEnd::Over => to_client.map(|_| ()),
+        }
+    }
+
     /// Reports moved bytes to the balancer.
-    fn count(&self, sent: usize, received: usize) {
+    fn count(&mut self, sent: usize, received: usize) {
+        self.moved_bytes += (sent + received) as u64;
         if let Some(lease) = &self.lease {
             lease.mark_moved(monotonic_ms());
             lease.add_sent(sent as u64);
@@ -167,16 +190,10 @@ impl Future for Tunnel {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.gives_way(cx) {
+        let moved = self.poll_directions(cx);
+        if moved.is_pending() && self.gives_way(cx) {
             return Poll::Ready(());
         }
-        let to_client = self.poll_to_client(cx);
-        if to_client == Poll::Ready(DirectionEnd::Lost) {
-            return Poll::Ready(());
-        }
-        match ready!(self.poll_to_member(cx)) {
-            DirectionEnd::Lost => Poll::Ready(()),
-            DirectionEnd::Over => to_client.map(|_| ()),
-        }
+        moved
     }
 }

@@ -1,12 +1,14 @@
 //! Connection to a member of a balancer, plain or over TLS.
 
 use crate::ledger::descriptors::MemberDescriptor;
+use crate::ledger::member_uses::UseProgress;
 use crate::limits::MEMBER_RECEIVE_BYTES_MIN;
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::{BackendAddress, ConnectOptions};
 use crate::upstream::member::address::ConnOrigin;
 use crate::upstream::member::socket::{MemberSocket, MemberWindow};
 use crate::upstream::member::tls::MemberTls;
+use base::client_network::ClientNetwork;
 use base::kernel_pipe::{PipeSink, Transferred};
 use std::io;
 use std::net::IpAddr;
@@ -139,6 +141,22 @@ impl MemberConn {
     /// Takes the connection's entry in the ledger of descriptors.
     pub(super) fn take_descriptor(&mut self) -> Option<MemberDescriptor> {
         self.descriptor.take()
+    }
+
+    /// Records the client of the request that begins on the connection.
+    pub(crate) fn begin_use(&mut self, client: ClientNetwork) {
+        if let Some(descriptor) = &mut self.descriptor {
+            descriptor.begin_use(client);
+        }
+    }
+
+    /// Ready if the request on the connection has to end, because another client needs the descriptor. Otherwise the
+    /// progress is recorded, and the task is woken when the request has to end.
+    pub(crate) fn poll_told(&self, cx: &Context<'_>, progress: UseProgress) -> Poll<()> {
+        match &self.descriptor {
+            Some(descriptor) => descriptor.poll_told(cx, progress),
+            None => Poll::Pending,
+        }
     }
 
     /// Records that the connection is idle and belongs to no client any more.

@@ -3,8 +3,7 @@
 use crate::upstream::address::BackendAddress;
 use crate::upstream::member::address::{AddressCandidates, MemberAddress};
 use crate::upstream::member::conn::MemberConn;
-use crate::upstream::member::pool::MemberPool;
-use base::client_network::ClientNetwork;
+use crate::upstream::member::pool::{ConnUser, MemberPool};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,8 +26,8 @@ pub(crate) struct MemberConnecting {
     patience: Option<Pin<Box<Sleep>>>,
     /// Failure at the last address.
     failure: Option<io::Error>,
-    /// Client of the request; None for a check.
-    client: Option<ClientNetwork>,
+    /// The request; None for a check.
+    user: Option<ConnUser>,
 }
 
 /// Addresses of the member that are still to be tried.
@@ -56,14 +55,14 @@ impl MemberConnecting {
             others: OtherAddresses::Unknown,
             patience: None,
             failure: None,
-            client: None,
+            user: None,
         }
     }
 
-    /// Sets the client to which the descriptor of the connection is accounted.
-    pub(crate) fn for_client(self, client: ClientNetwork) -> MemberConnecting {
+    /// Sets the request to which the descriptor of the connection is accounted.
+    pub(crate) fn for_request(self, user: ConnUser) -> MemberConnecting {
         MemberConnecting {
-            client: Some(client),
+            user: Some(user),
             ..self
         }
     }
@@ -81,7 +80,7 @@ impl MemberConnecting {
                 Ok(address) => address,
                 Err(failure) => return Poll::Ready(Err(failure)),
             };
-            match self.pool.connect(&address, self.first.clone(), self.client) {
+            match self.pool.connect(&address, self.first.clone(), self.user) {
                 Ok((conn, true)) => return Poll::Ready(Ok(conn)),
                 Ok((conn, false)) => self.conn = Some(conn),
                 Err(failure) => self.failure = Some(failure),

@@ -20,6 +20,6 @@ pub(crate) use crate::upstream::member::h2_conn::{H2MemberConn, H2RequestStream,
 pub(crate) use crate::upstream::member::h2_connecting::{H2ConnNeeds, H2Connecting};
 pub(crate) use crate::upstream::member::h2_mailbox::{H2Failure, ResponsePart};
 pub use crate::upstream::member::pool::MemberPool;
-pub(crate) use crate::upstream::member::pool::close_idle_members;
+pub(crate) use crate::upstream::member::pool::{ConnUser, close_idle_members};
 pub(crate) use crate::upstream::member::socket::{MemberWindow, with_receive_buffer};
 pub(crate) use crate::upstream::member::tls_failure::MemberTlsFailure;

@@ -2,6 +2,7 @@
 //! its runtime.
 
 use crate::ledger::descriptors::{DescriptorRefused, MemberDescriptor, descriptors};
+use crate::ledger::member_uses::Shedding;
 use crate::limits::{
     MEMBER_FRESH_MILLISECONDS, MEMBER_IDLE_CLOSED_AT_ONCE, MEMBER_IDLE_LISTS,
     MEMBER_IDLE_SWEEP_MILLISECONDS,
@@ -14,6 +15,7 @@ use crate::upstream::member::socket::MemberWindow;
 use balancer::Connections;
 use balancer::settings::ConnectionSettings;
 use base::client_network::ClientNetwork;
+use base::clock::monotonic_ms;
 use base::task::spawn_local;
 use base::worker_number::worker_number;
 use rustix::io::Errno;
@@ -145,18 +147,18 @@ impl MemberPool {
         is_same_tls && self.settings == *settings
     }
 
-    /// Starts a new connection to one of the member's addresses, for a request of `client`. The connection
-    /// begins with the bytes `first`. Returns the connection, and true if the connection is established.
+    /// Starts a new connection to one of the member's addresses, for a request of `user`; None for a check. The
+    /// connection begins with the bytes `first`. Returns the connection, and true if the connection is established.
     ///
     /// # Errors
-    /// Fails with EMFILE if no descriptor is left for the connection, or if `client` has its share.
+    /// Fails with EMFILE if no descriptor is left for the connection, or if the client has its share.
     pub(super) fn connect(
         &self,
         address: &BackendAddress,
         first: Vec<u8>,
-        client: Option<ClientNetwork>,
+        user: Option<ConnUser>,
     ) -> io::Result<(MemberConn, bool)> {
-        let descriptor = descriptor_for(client)?;
+        let descriptor = descriptor_for(user)?;
         let begin =
             |first| MemberConn::begin(address, self.settings.from, self.tls.as_ref(), first);
         let begun = match begin(first.clone()) {
@@ -356,14 +358,32 @@ impl MemberPool {
     }
 }
 
-/// Enters a connection for a request of `client` into the ledger of descriptors. When no descriptor is left,
-/// idle connections to members make room.
-fn descriptor_for(client: Option<ClientNetwork>) -> io::Result<MemberDescriptor> {
-    let entered = match descriptors().enter_member(client) {
-        Err(DescriptorRefused::Full) if close_idle_members() > 0 => {
-            descriptors().enter_member(client)
+/// Request that wants a new connection.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct ConnUser {
+    /// Client of the request.
+    pub(crate) client: ClientNetwork,
+    /// Time since the request found no descriptor for the first time.
+    pub(crate) waited: Duration,
+}
+
+/// Enters a connection for a request of `user` into the ledger of descriptors. When no descriptor is left, idle
+/// connections to members make room, and then a request of another client.
+fn descriptor_for(user: Option<ConnUser>) -> io::Result<MemberDescriptor> {
+    let client = user.map(|user| user.client);
+    let entered = match (descriptors().enter_member(client), user) {
+        (Err(DescriptorRefused::Full), None) if close_idle_members() > 0 => {
+            descriptors().enter_member(None)
         }
-        entered => entered,
+        (Err(DescriptorRefused::Full), Some(user)) => {
+            close_idle_members();
+            descriptors().enter_member_by_shedding(Shedding {
+                client: user.client,
+                waited: user.waited,
+                now_ms: monotonic_ms(),
+            })
+        }
+        (entered, _) => entered,
     };
     entered.map_err(|_| Errno::MFILE.into())
 }
