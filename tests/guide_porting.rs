@@ -41,6 +41,8 @@ scenarios! {
             answer -u alice:secret $site/private/
             answer -u alice:wrong $site/private/
             curl -s $site/files/ | grep -o '>ant.jpg<'
+            # The listing of one folder opens no other.
+            curl -s $site/assets/ | grep -c a.css || true
         }
         { printf 'user root; events {} http { include mime.types; '; cat <<'END OF CONF'
         @run server {

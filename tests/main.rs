@@ -35,6 +35,7 @@ mod explain;
 mod fail2ban;
 mod failing_members;
 mod fastcgi;
+mod files_first;
 mod found_servers;
 mod fresh;
 #[cfg(feature = "http3")]
@@ -121,6 +122,7 @@ mod redirects;
 mod release;
 mod releases;
 mod root;
+mod route_files;
 mod secrets;
 mod shares;
 mod site;

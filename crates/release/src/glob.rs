@@ -20,12 +20,15 @@ use crate::limits::{
 };
 use automaton::Automaton;
 use parser::{Node, Parser, Token};
+use wire::request_target::is_below;
 
 pub use parser::GlobError;
 
 /// Parsed glob.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Glob {
+    /// Prefix of the paths in whole components, without a slash at either end.
+    below: Box<[u8]>,
     whole_path: bool,
     /// Bytes that each match begins with.
     head: Box<[u8]>,
@@ -127,10 +130,19 @@ impl Glob {
             _ => head.into(),
         };
         Glob {
+            below: Box::default(),
             whole_path,
             head,
             middle,
             tail: tail.iter().filter_map(literal).collect(),
+        }
+    }
+
+    /// Returns the glob for the paths below a prefix alone. The prefix has no slash at either end.
+    pub fn within(self, below: &[u8]) -> Glob {
+        Glob {
+            below: below.into(),
+            ..self
         }
     }
 
@@ -144,6 +156,9 @@ impl Glob {
     pub fn matches_counted(&self, path: &[u8], steps: &mut u64) -> bool {
         *steps += 1;
         let path = path.strip_prefix(b"/").unwrap_or(path);
+        if !self.below.is_empty() && !is_below(path, &self.below) {
+            return false;
+        }
         let text = if self.whole_path {
             path
         } else {
@@ -165,7 +180,8 @@ impl Glob {
     /// Returns the only path or name that the glob matches; None for a glob with wildcards or braces. The first part is
     /// true for a path below the root, without initial slash.
     pub fn literal(&self) -> Option<(bool, &[u8])> {
-        matches!(self.middle, Middle::Empty).then_some((self.whole_path, &self.head))
+        let is_literal = matches!(self.middle, Middle::Empty) && self.below.is_empty();
+        is_literal.then_some((self.whole_path, &self.head))
     }
 
     /// Returns the bytes of memory of the glob beside the value itself.
@@ -174,6 +190,6 @@ impl Glob {
             Middle::Automaton(automaton) => automaton.memory_bytes(),
             _ => 0,
         };
-        self.head.len() + self.tail.len() + middle
+        self.below.len() + self.head.len() + self.tail.len() + middle
     }
 }

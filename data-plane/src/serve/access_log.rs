@@ -126,7 +126,9 @@ impl<'a> AccessLogEntry<'a> {
     /// Returns the site that provides the error pages of a call.
     pub(super) fn error_pages(&self) -> Option<ErrorPages> {
         let site = self.host.and_then(|host| host.site.clone())?;
+        let head = self.head.filter(|_| site.rules().has_error_pages_by_path());
         Some(ErrorPages {
+            path: head.map_or_else(Box::default, |head| (*head.path).into()),
             site,
             has_cors: self.ruled.is_some_and(|ruled| ruled.has_cors),
         })

@@ -175,7 +175,7 @@ impl<'w> Attempt<'w> {
         let step = match refused {
             None => step,
             Some(Reject::BODY_TOO_LARGE) if progress.loads_and_logins < LOADS_AND_LOGINS_MAX => {
-                with_page(request.host, Reject::BODY_TOO_LARGE, head.method)
+                with_page(request.host, Reject::BODY_TOO_LARGE, head)
             }
             Some(reject) => Step::refuse(reject),
         };

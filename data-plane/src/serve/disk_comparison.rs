@@ -63,7 +63,7 @@ impl<'a> DiskComparison<'a> {
     /// if the two differ.
     pub(super) fn of_error_page(&self, reject: Reject) -> Option<Step> {
         let site = self.host.site.as_ref().filter(|_| self.may_be_stale())?;
-        self.of_path(site, site.error_path(reject.status)?)
+        self.of_path(site, site.error_path(reject.status, &self.head.path)?)
     }
 
     /// Compares the answer of `site` for `path` with the disk. Returns the wait for the next World if the disk contradicts

@@ -138,7 +138,7 @@ pub(super) fn dispatch<'w>(
         Step::Send(ReadyResponse::Refuse { reject, page: None }) => {
             match site.disk().of_error_page(reject) {
                 Some(wait) => wait,
-                None => with_page(Some(host), reject, head.method),
+                None => with_page(Some(host), reject, head),
             }
         }
         step => step,
@@ -229,10 +229,10 @@ impl From<AccessDenied> for Step {
 
 /// Returns the refusal with the site's error page, or the load of the error page if the page is not in
 /// memory.
-pub(super) fn with_page(host: Option<&Host>, reject: Reject, method: Method) -> Step {
+pub(super) fn with_page(host: Option<&Host>, reject: Reject, head: &RequestHead<'_>) -> Step {
     match host
         .and_then(|host| host.site.as_ref())
-        .and_then(|site| site.error_page(reject.status, method))
+        .and_then(|site| site.error_page(reject.status, &head.path, head.method))
     {
         Some(SiteResponse::Stored(page)) => Step::Send(ReadyResponse::Refuse {
             reject,
@@ -352,7 +352,47 @@ impl<'w> SiteDispatcher<'w, '_> {
                 }
             }
             Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
+            Some((RouteTarget::FilesFirst(handler), _)) => match self.file_first(path) {
+                Some(step) => step,
+                None => self.ask_handler(handler, None),
+            },
             Some((RouteTarget::Closed(status), _)) => Step::refuse(Reject::closed(*status)),
+        }
+    }
+
+    /// Returns the step for the file of the host's own site at `path`, the target of a route with a handler for all other
+    /// paths. Returns None for a path without a file, for a request that only the handler can answer, and for a path with
+    /// an encoded slash, which stands in no file name.
+    #[inline(never)]
+    fn file_first(&mut self, path: &[u8]) -> Option<Step> {
+        let site = self.host.site.as_ref()?;
+        let is_for_files = matches!(self.head.method, Method::Get | Method::Head)
+            && self.head.upgrade.is_none()
+            && !path_readings::has_encoded_slash(self.head.raw_path);
+        if !is_for_files {
+            return None;
+        }
+        let resolution = site.resolve(path);
+        let step = match self.script(site, &resolution) {
+            Some(step) => step,
+            None => self.ask_site(site, b"", &resolution),
+        };
+        let is_missing = match &step {
+            Step::Send(ReadyResponse::Refuse { reject, page: None }) => {
+                // The handler has a page with a dot in front of its name, and the site has none.
+                is_nothing(*reject) || *reject == Reject::DOTFILE
+            }
+            _ => false,
+        };
+        (!is_missing).then_some(step)
+    }
+
+    /// Returns the step of a handler with or without the page cache, for a rewritten path or for the requested one.
+    fn ask_handler(&mut self, handler: &RouteTarget, path: Option<&[u8]>) -> Step {
+        match handler {
+            RouteTarget::Handler(handler) => self.call(handler, path, None),
+            RouteTarget::Cached(cached) => self.ask_cache(cached, path, None),
+            _ => Step::refuse(Reject::NOT_FOUND),
         }
     }
 
@@ -443,6 +483,7 @@ impl<'w> SiteDispatcher<'w, '_> {
     fn rewritten(&mut self, path: &[u8]) -> Step {
         match self.host.policy(path).target(path) {
             Some((RouteTarget::Site(site), rest)) => self.ask_mounted(site, path, rest),
+            Some((RouteTarget::FilesFirst(_), _)) if let Some(step) = self.file_first(path) => step,
             _ => match self.handler_at(path) {
                 Some(step) => step,
                 None => self.ask_own_site(path),
@@ -476,6 +517,7 @@ impl<'w> SiteDispatcher<'w, '_> {
         Some(match target {
             RouteTarget::Handler(handler) => self.call(handler, Some(path), None),
             RouteTarget::Cached(cached) => self.ask_cache(cached, Some(path), None),
+            RouteTarget::FilesFirst(handler) => self.ask_handler(handler, Some(path)),
             RouteTarget::Git { .. } => self.ask_git(target, rest, Some(path)),
             _ => return None,
         })
@@ -560,7 +602,7 @@ impl<'w> SiteDispatcher<'w, '_> {
 
     /// Sets the query for the handler or script of the last `try` entry; `path` fills in the query pattern.
     fn set_try_query(&mut self, path: &[u8]) {
-        if let Some(query) = &self.host.try_query {
+        if let Some(query) = &self.host.try_end(self.host.policy(path)).query {
             let before = self.query.as_deref().or(self.head.query);
             self.query = Some(query.fill(path, path, before));
         }
@@ -569,7 +611,11 @@ impl<'w> SiteDispatcher<'w, '_> {
     /// Returns the step of the last `try` entry if the site has no file for `path` and the entry leads
     /// to a handler or script.
     fn fall_back(&mut self, path: &[u8]) -> Option<Step> {
-        let fallback = self.host.fallback.as_ref()?;
+        let fallback = self
+            .host
+            .try_end(self.host.policy(path))
+            .fallback
+            .as_ref()?;
         self.set_try_query(path);
         let path = fallback.path(path);
         if let Err(denied) = self.gate.pass(&path) {
@@ -708,7 +754,7 @@ impl<'w> SiteDispatcher<'w, '_> {
                 return instead;
             }
         }
-        if by_last_try && self.host.fallback.is_none() {
+        if by_last_try && self.host.try_end(self.host.policy(path)).fallback.is_none() {
             self.set_try_query(path);
         }
         Some(self.run(scripts, script))

@@ -20,12 +20,14 @@ pub(super) struct ErrorPages {
     pub(super) site: Arc<Site>,
     /// Whether the requested path has `cors`, so a page has no fields of its release for cross-origin access.
     pub(super) has_cors: bool,
+    /// Requested path; empty if all paths of the site have the same pages.
+    pub(super) path: Box<[u8]>,
 }
 
 impl ErrorPages {
     /// Returns the page for a status, or the load of the page.
     fn page(&self, status: Status, method: Method) -> Option<SiteResponse> {
-        let mut found = self.site.error_page(status, method);
+        let mut found = self.site.error_page(status, &self.path, method);
         if let Some(SiteResponse::Stored(page)) = &mut found
             && self.has_cors
         {

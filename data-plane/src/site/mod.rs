@@ -67,6 +67,7 @@ use base::sys::OpenWriters;
 use folder::{FolderNode, SiteFolder};
 use published_rules::PublishedRules;
 use root::PathResolver;
+use rules::TryLists;
 use shared::{SiteShared, SiteSource};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -359,10 +360,8 @@ impl Site {
 }
 
 /// Parses the paths to try.
-fn tries(rules: &SiteRules) -> Result<Vec<TryPath>, SiteError> {
-    let parse =
-        |text: &String| TryPath::parse(text).map_err(|what| SiteError::Try(text.clone(), what));
-    rules.try_paths.iter().map(parse).collect()
+fn tries(rules: &SiteRules) -> Result<TryLists, SiteError> {
+    TryLists::parse(rules).map_err(|(text, what)| SiteError::Try(text, what))
 }
 
 /// Splits a path into names.

@@ -61,7 +61,7 @@ impl<'a> Resolution<'a> {
 
     /// Returns true if the last entry of `try` found the resource.
     pub(crate) fn is_by_last_try(&self) -> bool {
-        self.nth + 1 == self.site.shared.tries.len()
+        self.nth + 1 == self.site.shared.tries.of(self.path).len()
     }
 
     /// Returns true if the response is the file that `try` names for every missing path.
@@ -182,7 +182,8 @@ impl Site {
             None => (inner, path == b"/"),
         };
         let mut refusal = Reject::NOT_FOUND;
-        for (nth, try_path) in self.shared.tries.iter().enumerate() {
+        let tries = self.shared.tries.of(inner);
+        for (nth, try_path) in tries.iter().enumerate() {
             match self.attempt(try_path, inner, bare, wants_folder) {
                 Ok(resource) => return (resource, nth),
                 // No other page replaces a hidden or forbidden file.
@@ -197,7 +198,7 @@ impl Site {
         if let SiteSource::Release(state) = &self.shared.source
             && let Some(refusal) = state.refusal()
         {
-            return (Resource::Refused(refusal), self.shared.tries.len());
+            return (Resource::Refused(refusal), tries.len());
         }
         if refusal == Reject::NOT_FOUND && self.is_missing_asset(bare) {
             refusal = Reject::HASHED_MISSING;
@@ -206,7 +207,7 @@ impl Site {
         if refusal == Reject::NOT_FOUND && is_hidden(bare) {
             refusal = Reject::DOTFILE;
         }
-        (Resource::Refused(refusal), self.shared.tries.len())
+        (Resource::Refused(refusal), tries.len())
     }
 
     /// Compares the tree's answer for `path` with the disk. Returns the first path that differs: a file
@@ -224,7 +225,8 @@ impl Site {
             return Some(PathBuf::new());
         }
         let tried = self.look_up(path).1 + 1;
-        let differing = self.shared.tries.iter().take(tried).find_map(|try_path| {
+        let tries = self.shared.tries.of(inner).iter();
+        let differing = tries.take(tried).find_map(|try_path| {
             let candidate = match try_path {
                 TryPath::Path => Cow::Borrowed(bare),
                 TryPath::Suffix(_) if bare.is_empty() => return None,
@@ -277,7 +279,7 @@ impl Site {
         // A folder is compared by its index file and by the index names that would take precedence over
         // that file.
         let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
-        for name in &self.shared.rules.index {
+        for name in self.shared.rules.index_names(path) {
             let inside = [path, slash, name.as_bytes()].concat();
             match folder.find(name.as_bytes()).map(|entry| &entry.node) {
                 Some(FolderNode::File(_) | FolderNode::Refused(FileError::Changing)) => {
@@ -371,7 +373,7 @@ impl Site {
     ) -> Result<Resource<'a>, Option<Reject>> {
         match folder.index() {
             None if folder.has_changing_index() => Err(Some(Reject::CHANGING)),
-            None if !self.shared.rules.listing => Err(Some(Reject::NO_INDEX)),
+            None if !self.shared.rules.has_listing(bare) => Err(Some(Reject::NO_INDEX)),
             _ if !wants_folder => Ok(Resource::Slash),
             None => Ok(Resource::Listing(folder)),
             Some((name, file)) => {

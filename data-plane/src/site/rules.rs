@@ -64,6 +64,14 @@ pub struct SiteRules {
 pub struct PathRules {
     /// Prefix below the root in whole components, without a slash at either end.
     pub below: Box<[u8]>,
+    /// Names of index files, in order of precedence.
+    pub index: Option<Vec<String>>,
+    /// Paths to look up for a request, in order; see [`TryPath::parse`].
+    pub try_paths: Option<Vec<String>>,
+    /// Error pages, before those of shorter prefixes: the status, and the path of the page below the root.
+    pub errors: Vec<(u16, String)>,
+    /// Whether a folder without index file is served as a listing.
+    pub listing: Option<bool>,
     /// Files and folders that count as missing.
     pub hide: Option<Vec<Glob>>,
 }
@@ -111,6 +119,23 @@ impl SiteRules {
         let path = path.strip_prefix(b"/").unwrap_or(path);
         let rules = self.below.iter();
         rules.filter(move |rules| is_below(path, &rules.below))
+    }
+
+    /// Returns the names of index files for a folder below the root.
+    pub(super) fn index_names(&self, folder: &[u8]) -> &[String] {
+        let index = self.nearest(folder).find_map(|it| it.index.as_ref());
+        index.unwrap_or(&self.index)
+    }
+
+    /// Returns true if a folder below the root is served as a listing, unless the folder has an index file.
+    pub(super) fn has_listing(&self, folder: &[u8]) -> bool {
+        let listing = self.nearest(folder).find_map(|it| it.listing);
+        listing.unwrap_or(self.listing)
+    }
+
+    /// Returns true if some paths have error pages of their own.
+    pub(crate) fn has_error_pages_by_path(&self) -> bool {
+        self.below.iter().any(|rules| !rules.errors.is_empty())
     }
 
     /// Returns true if a file or folder below the root counts as missing. A file with a content coding
@@ -164,9 +189,11 @@ impl SiteRules {
         self.growing.iter().any(|glob| glob.matches(path))
     }
 
-    /// Returns the path of the error page for a status, without the initial slash.
-    pub(super) fn error_page(&self, status: u16) -> Option<&str> {
-        let (_, page) = self.errors.iter().find(|(known, _)| *known == status)?;
+    /// Returns the path of the error page for a status at a requested path, without the initial slash.
+    pub(super) fn error_page(&self, status: u16, path: &[u8]) -> Option<&str> {
+        let of_paths = self.nearest(path).flat_map(|rules| &rules.errors);
+        let mut pages = of_paths.chain(&self.errors);
+        let (_, page) = pages.find(|(known, _)| *known == status)?;
         Some(page.trim_start_matches('/'))
     }
 }
@@ -247,6 +274,53 @@ impl TryPath {
     }
 }
 
+/// Paths to look up for a request: of the site, and of the paths below a prefix.
+pub(super) struct TryLists {
+    usual: Vec<TryPath>,
+    /// Lists for the paths below a prefix, the longest prefix first.
+    below: Vec<(Box<[u8]>, Vec<TryPath>)>,
+}
+
+impl TryLists {
+    /// Parses the lists of the rules. The error is an invalid entry, with the reason.
+    pub(super) fn parse(rules: &SiteRules) -> Result<TryLists, (String, &'static str)> {
+        let parse = |text: &String| TryPath::parse(text).map_err(|what| (text.clone(), what));
+        let list = |paths: &Vec<String>| paths.iter().map(parse).collect::<Result<Vec<_>, _>>();
+        let below = rules.below.iter().filter_map(|rules| {
+            let tries = list(rules.try_paths.as_ref()?);
+            Some(tries.map(|tries| (rules.below.clone(), tries)))
+        });
+        Ok(TryLists {
+            usual: list(&rules.try_paths)?,
+            below: below.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Returns the list for a requested path.
+    #[inline]
+    pub(super) fn of(&self, path: &[u8]) -> &[TryPath] {
+        if self.below.is_empty() {
+            &self.usual
+        } else {
+            self.nearest(path)
+        }
+    }
+
+    #[inline(never)]
+    fn nearest(&self, path: &[u8]) -> &[TryPath] {
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        let mut below = self.below.iter();
+        let nearest = below.find(|(prefix, _)| is_below(path, prefix));
+        nearest.map_or(&self.usual, |(_, tries)| tries)
+    }
+
+    /// Changes each list.
+    pub(super) fn change(&mut self, change: impl Fn(&mut Vec<TryPath>)) {
+        change(&mut self.usual);
+        self.below.iter_mut().for_each(|(_, tries)| change(tries));
+    }
+}
+
 /// Returns true if the names are equal, ignoring case.
 pub(crate) fn is(name: &[u8], field: &str) -> bool {
     name.eq_ignore_ascii_case(field.as_bytes())
@@ -311,6 +385,7 @@ mod tests {
         let below = |below: &str, hide: Option<&[&str]>| PathRules {
             below: below.as_bytes().into(),
             hide: hide.map(globs),
+            ..PathRules::default()
         };
         let rules = SiteRules {
             hide: globs(&["*~", "/x/**/y"]),

@@ -589,7 +589,8 @@ impl<'a> Scanner<'a> {
             };
             (&found.name[..], found.link.clone(), node)
         });
-        let folder = SiteFolder::new(meta, entries.collect(), &rules.index);
+        let index = rules.index_names(&self.path);
+        let folder = SiteFolder::new(meta, entries.collect(), index);
         match old {
             Some(old) if folder.same_entries(old) => Arc::clone(old),
             _ => Arc::new(folder),

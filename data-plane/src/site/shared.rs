@@ -6,7 +6,7 @@ use super::prepared_heads::{CorsSource, set_fields};
 use super::published_rules::PublishedRules;
 use super::release::{ReleaseState, RetainedFiles};
 use super::root::SiteRoot;
-use super::rules::{SiteRules, TryPath};
+use super::rules::{SiteRules, TryLists};
 use crate::limits::STALE_PATHS_MAX;
 use std::ffi::OsStr;
 use std::hash::RandomState;
@@ -20,7 +20,7 @@ pub(super) struct SiteShared {
     pub(super) rules: SiteRules,
     /// Rules that come with the content.
     pub(super) published: PublishedRules,
-    pub(super) tries: Vec<TryPath>,
+    pub(super) tries: TryLists,
     pub(super) source: SiteSource,
     pub(super) budget: Arc<ContentBudget>,
     /// Start of the clock for the age of load failures.

@@ -117,16 +117,23 @@ impl Site {
         SiteResponse::Listing(Box::new(listing))
     }
 
-    /// Returns the path of the error page for a status: the operator's, else that of the release.
-    pub(crate) fn error_path(&self, status: Status) -> Option<&[u8]> {
-        let own = self.shared.rules.error_page(status.0).map(str::as_bytes);
+    /// Returns the path of the error page for a status at the requested path `asked`: the operator's, else that of the
+    /// release.
+    pub(crate) fn error_path(&self, status: Status, asked: &[u8]) -> Option<&[u8]> {
+        let own = self.shared.rules.error_page(status.0, asked);
+        let own = own.map(str::as_bytes);
         own.or_else(|| self.shared.published.error_page(status.0))
     }
 
-    /// Returns the operator's error page for a status; None if the page is missing or unreadable. The page
-    /// is sent whole (except for HEAD), because preconditions and ranges do not apply to error pages.
-    pub(crate) fn error_page(&self, status: Status, method: Method) -> Option<SiteResponse> {
-        let path = self.error_path(status)?;
+    /// Returns the operator's error page for a status at the requested path `asked`; None if the page is missing or
+    /// unreadable. The page is sent whole (except for HEAD), because preconditions and ranges do not apply to error pages.
+    pub(crate) fn error_page(
+        &self,
+        status: Status,
+        asked: &[u8],
+        method: Method,
+    ) -> Option<SiteResponse> {
+        let path = self.error_path(status, asked)?;
         let Some(crate::site::folder::FolderNode::File(file)) = self.tree.lookup(path, b"") else {
             return None;
         };

@@ -940,10 +940,10 @@ fn error_pages_are_sent_whole() {
             },
         )];
     });
-    let page = |method| match site.error_page(Status::NOT_FOUND, method) {
+    let page = |method| match site.error_page(Status::NOT_FOUND, b"/", method) {
         Some(SiteResponse::Load(load)) => {
             load.run();
-            site.error_page(Status::NOT_FOUND, method)
+            site.error_page(Status::NOT_FOUND, b"/", method)
         }
         other => other,
     };
@@ -959,8 +959,14 @@ fn error_pages_are_sent_whole() {
         (reply_to_head.head.as_str(), reply_to_head.body.len()),
         (head, 0)
     );
-    assert!(site.error_page(Status::FORBIDDEN, Method::Get).is_none());
-    assert!(site.error_page(Status::BAD_REQUEST, Method::Get).is_none());
+    assert!(
+        site.error_page(Status::FORBIDDEN, b"/", Method::Get)
+            .is_none()
+    );
+    assert!(
+        site.error_page(Status::BAD_REQUEST, b"/", Method::Get)
+            .is_none()
+    );
     // Requested by name, the page is a file like any other.
     assert_eq!(get(&site, "/not-found.html").status, 200);
 }

@@ -217,11 +217,8 @@ pub struct Host {
     /// Site of the release that takes the place of the folder in `site` with its first publication; `None` for a host that
     /// awaits no release.
     pub awaited: Option<Arc<Site>>,
-    /// End of `try` for paths without a file: a path of another route's handler, or a script of the site
-    /// with the requested path appended.
-    pub fallback: Option<Fallback>,
-    /// Query for the last entry of `try`, for a script of the site as well as for a handler.
-    pub try_query: Option<QueryPattern>,
+    /// End of `try` for paths without a file, except where a route has an end of its own.
+    pub try_end: TryEnd,
     /// Redirects of the operator; `None` without redirects, so that most requests skip both look-ups.
     pub redirects: Option<Arc<Redirects>>,
     /// Routes and request rules.
@@ -265,12 +262,23 @@ pub struct Route {
     pub methods: Option<MethodSet>,
     /// Rule that runs some of the site's files instead of sending the files.
     pub scripts: Option<SiteScripts>,
+    /// End of the route's `try`, in place of the site's.
+    pub try_end: Option<Arc<TryEnd>>,
     /// Whether the handler gets paths with an encoded slash.
     pub has_encoded_slashes: bool,
     /// Reader of the requested paths.
     pub reader: PathReader,
     /// Counters of the responses.
     pub counters: Arc<RouteCounters>,
+}
+
+/// End of `try` for paths without a file.
+#[derive(Clone, Default)]
+pub struct TryEnd {
+    /// Path of another route's handler, or a script of the site with the requested path appended.
+    pub fallback: Option<Fallback>,
+    /// Query for the last entry, for a script of the site as well as for a handler.
+    pub query: Option<QueryPattern>,
 }
 
 /// Fallback path, answered by a handler or a script of the site for any requested path.
@@ -339,6 +347,9 @@ pub enum RouteTarget {
     Handler(RouteHandler),
     /// Handler behind the page cache.
     Cached(Arc<CachedHandler>),
+    /// A file of the host's own site; for paths without a file, and for all methods but GET and HEAD, a handler with or
+    /// without the page cache.
+    FilesFirst(Box<RouteTarget>),
     /// Git repositories.
     Git {
         /// Handler for git clients.
@@ -436,9 +447,13 @@ impl Route {
     pub fn has_cache(&self) -> bool {
         let scripts = self.scripts.as_ref();
         let has_cached_scripts = scripts.is_some_and(|scripts| scripts.cache.is_some());
+        let target = match &self.target {
+            Some(RouteTarget::FilesFirst(handler)) => Some(&**handler),
+            target => target.as_ref(),
+        };
         has_cached_scripts
             || matches!(
-                self.target,
+                target,
                 Some(RouteTarget::Cached(_) | RouteTarget::Git { pages: Some(_), .. })
             )
     }
@@ -503,6 +518,12 @@ impl Host {
         self.routes.policy(path)
     }
 
+    /// Returns the end of `try` for the paths with a policy.
+    #[inline]
+    pub(crate) fn try_end<'h>(&'h self, policy: &'h PathPolicy) -> &'h TryEnd {
+        policy.try_end().unwrap_or(&self.try_end)
+    }
+
     /// Returns the readings of a requested path beside the normalised path; None for an application without further
     /// readings, and for paths that the server itself opens. `policy` is the policy of the path, and `raw_path` the path as sent by
     /// the client.
@@ -527,7 +548,8 @@ impl Host {
         let reader = match route {
             Some(route) => route.reader,
             // A script of the site, or the handler at the end of `try`, may answer.
-            None if self.routes.has_scripts() || self.fallback.is_some() => PathReader::Script,
+            None if self.routes.has_scripts() => PathReader::Script,
+            None if self.try_end(policy).fallback.is_some() => PathReader::Script,
             None => PathReader::Server,
         };
         let slashes = match reader {
@@ -748,6 +770,7 @@ impl PreviewHosts {
                 guard_methods: None,
                 methods: None,
                 scripts: None,
+                try_end: None,
                 has_encoded_slashes: false,
                 reader: PathReader::Server,
                 counters: Arc::clone(&host.counters),

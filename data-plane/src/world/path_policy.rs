@@ -5,7 +5,7 @@ use crate::handler::script::cgi::has_ending;
 use crate::ledger::client_rate::ClientRate;
 use crate::world::cors::CorsRule;
 use crate::world::request_rules::{PathRule, RequestRules};
-use crate::world::{Route, RouteTarget, SiteScripts};
+use crate::world::{Route, RouteTarget, SiteScripts, TryEnd};
 use base::client_network::ClientNetwork;
 use std::sync::Arc;
 use wire::request_target::is_below;
@@ -21,6 +21,8 @@ pub struct PathPolicy {
     guards: Box<[Arc<Route>]>,
     /// Routes that run files of the site, the longest prefix first.
     scripts: Box<[Arc<Route>]>,
+    /// End of `try` of the route with the longest prefix that has one.
+    try_end: Option<Arc<TryEnd>>,
     /// Request rules, the longest prefix first.
     rules: Box<[Arc<PathRule>]>,
 }
@@ -45,6 +47,10 @@ impl PathPolicy {
                 .cloned()
                 .collect(),
             scripts: scripts.into(),
+            try_end: covering()
+                .filter(|route| route.try_end.is_some())
+                .max_by_key(length)
+                .and_then(|route| route.try_end.clone()),
             rules: rules.covering(prefix).cloned().collect(),
         }
     }
@@ -76,6 +82,11 @@ impl PathPolicy {
             let mut endings = scripts.endings.iter();
             endings.any(|ending| has_ending(path, ending))
         })
+    }
+
+    /// Returns the end of `try` of a route.
+    pub(super) fn try_end(&self) -> Option<&TryEnd> {
+        self.try_end.as_deref()
     }
 
     /// Returns true if both policies have the same route and the same guards.

@@ -118,6 +118,7 @@ mod tests {
             guard_methods: None,
             methods: None,
             scripts: None,
+            try_end: None,
             has_encoded_slashes: false,
             reader: PathReader::Server,
             counters: Arc::new(RouteCounters::new("a.example", prefix, 1)),

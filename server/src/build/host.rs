@@ -8,7 +8,6 @@ use super::redirects::SiteRedirects;
 use super::resources::SharedResources;
 use crate::build::limits::USER_FILE_BYTES_MAX;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
-use crate::git::browse::render::readme::folder_readme;
 use base::atomic_file;
 use data_plane::handler::route_handler::CorsPaths;
 use data_plane::handler::script::cgi;
@@ -16,8 +15,7 @@ use data_plane::hits::SiteHits;
 use data_plane::ledger::change_tracker::SiteChangeTracker;
 use data_plane::ledger::route_counters::RouteCounters;
 use data_plane::site::{
-    HeaderRules, ReadmeRenderer, ReleaseRules, ReleaseState, SecretPaths, Site, SiteError,
-    SiteRules, Symlinks,
+    HeaderRules, ReleaseRules, ReleaseState, SecretPaths, Site, SiteError, SiteRules, Symlinks,
 };
 use data_plane::tls::{SiteIdentity, Tls};
 use data_plane::world::allow_list::AllowList;
@@ -25,7 +23,7 @@ use data_plane::world::own_listener::OwnListener;
 use data_plane::world::preview::Previews;
 use data_plane::world::query_pattern::QueryPattern;
 use data_plane::world::users::Users;
-use data_plane::world::{AccessLog, Fallback, Host, RouteTable, SecureFields, World};
+use data_plane::world::{AccessLog, Fallback, Host, RouteTable, SecureFields, TryEnd, World};
 use release::glob::Glob;
 use release::mime::{MediaPattern, MediaRules};
 use release::store::SiteRecords;
@@ -101,8 +99,7 @@ impl HostBuilder<'_> {
             secure_fields: Arc::new(secure_fields),
             site: files,
             awaited,
-            fallback: self.fallback(),
-            try_query: self.last_try().and_then(|(_, query)| query),
+            try_end: self.try_end(&site.try_paths),
             redirects: redirects.tables()?,
             routes: Arc::new(RouteTable::new(
                 routes.into_iter().map(Arc::new).collect(),
@@ -127,18 +124,18 @@ impl HostBuilder<'_> {
         self.entries.route_counters(&self.site.name, prefix)
     }
 
-    /// Returns the path and the query of the last entry of `try`.
-    fn last_try(&self) -> Option<(&str, Option<QueryPattern>)> {
-        self.site
-            .try_paths
-            .last()
-            .map(|last| QueryPattern::split(last))
+    /// Returns the end of a `try` of the site or of a route.
+    pub(super) fn try_end(&self, paths: &[String]) -> TryEnd {
+        TryEnd {
+            fallback: self.fallback(paths),
+            query: last_try(paths).and_then(|(_, query)| query),
+        }
     }
 
     /// Returns the last entry of `try` if the entry leads to a handler, or to a script with the requested
     /// path appended. A script without an appended path is found like a file.
-    fn fallback(&self) -> Option<Fallback> {
-        let fallback = Fallback::parse(self.last_try()?.0)?;
+    fn fallback(&self, paths: &[String]) -> Option<Fallback> {
+        let fallback = Fallback::parse(last_try(paths)?.0)?;
         let covers = |route: &&config::RouteConfig| {
             let prefix = route.path.get_ref().trim_end_matches('/').as_bytes();
             let rest = fallback.before.strip_prefix(prefix);
@@ -146,13 +143,30 @@ impl HostBuilder<'_> {
         };
         let routes = self.site.routes.iter().filter(covers);
         let route = routes.max_by_key(|route| route.path.get_ref().trim_end_matches('/').len());
-        match route.and_then(|route| route.target.as_ref()) {
-            Some(target) => target.is_handler().then_some(fallback),
+        match route.and_then(|route| Some((route, route.target.as_ref()?))) {
+            // A fixed page of the site beside the handler is a file.
+            Some((route, _)) if route.files_first && !fallback.goes_on => None,
+            Some((_, target)) => target.is_handler().then_some(fallback),
             None => (fallback.goes_on && self.is_script(&fallback.before)).then_some(Fallback {
                 is_script: true,
                 ..fallback
             }),
         }
+    }
+
+    /// Returns the entries of a `try` that name files of a folder. `ends` is false if the last entry is a file too.
+    pub(super) fn file_tries(&self, paths: &[String], ends: bool) -> Vec<String> {
+        let mut tries = paths.to_vec();
+        // The query is for scripts only; a file is found by its path.
+        if let (Some(last), Some((path, _))) = (tries.last_mut(), last_try(paths)) {
+            path.clone_into(last);
+        }
+        // The last entry of `try` with a response by a handler is no file, even if the handler's program lies in the
+        // site.
+        if ends && self.fallback(paths).is_some() {
+            tries.pop();
+        }
+        tries
     }
 
     /// Returns true if some route runs files with the ending of `path`.
@@ -280,44 +294,20 @@ impl HostBuilder<'_> {
         mount: Option<&[u8]>,
     ) -> Result<SiteRules, OperatorError> {
         let site = self.site;
-        rules.index.clone_from(&site.index);
-        rules.try_paths.clone_from(&site.try_paths);
-        // The query is for scripts only; a file is found by its path.
-        if let (Some(last), Some((path, _))) = (rules.try_paths.last_mut(), self.last_try()) {
-            path.clone_into(last);
-        }
-        // The last entry of `try` with a response by a handler is no file, even if the handler's program
-        // lies in the site. A route's own folder has no fallback.
-        if mount.is_none() && self.fallback().is_some() {
-            rules.try_paths.pop();
-        }
-        rules.errors = site
-            .errors
-            .iter()
-            .map(|(status, page)| (*status, page.get_ref().clone()))
-            .collect();
-        rules.listing = site.listing;
-        rules.readme = site.listing.then_some(ReadmeRenderer(folder_readme));
         rules.symlinks = self.symlinks();
         rules.mime = media_rules(&site.mime);
         for rule in &site.encodings {
             let files = glob(self.config, &rule.files)?;
             rules.encodings.push((files, rule.coding));
         }
-        for cache in &site.cache {
-            rules
-                .cache
-                .push((glob(self.config, &cache.files)?, cache.rule));
-        }
         let growing = site.growing.iter();
         rules.growing = growing
             .map(|files| glob(self.config, files))
             .collect::<Result<_, _>>()?;
-        rules.headers.clone_from(&self.headers);
         // A folder sets no fields of its own.
         rules.has_cors = rules.release.is_some() && !self.cors_paths.is_empty();
         rules.secrets = self.secrets.clone();
-        self.set_path_rules(&mut rules, mount.unwrap_or_default());
+        self.set_file_rules(&mut rules, mount)?;
         Ok(rules)
     }
 }
@@ -405,18 +395,12 @@ pub fn allow_list(
     Ok(allow)
 }
 
-/// Reads the response fields set by the operator for a site (`headers`).
-pub(super) fn headers(
-    config: &Config,
-    site: &config::SiteConfig,
-) -> Result<HeaderRules, OperatorError> {
-    let headers = site.headers.iter();
-    headers
-        .map(|rule| Ok((glob(config, &rule.files)?, rule.set.clone())))
-        .collect()
+/// Returns the path and the query of the last entry of a `try`.
+fn last_try(paths: &[String]) -> Option<(&str, Option<QueryPattern>)> {
+    paths.last().map(|last| QueryPattern::split(last))
 }
 
-fn glob(config: &Config, glob: &Spanned<String>) -> Result<Glob, OperatorError> {
+pub(super) fn glob(config: &Config, glob: &Spanned<String>) -> Result<Glob, OperatorError> {
     Glob::parse(glob.get_ref()).map_err(|error| {
         let help = "`*` stands for any part of a name, `?` for one character, `{a,b}` for a or b, `**` for folders";
         config.point(glob.span(), format!("the pattern is invalid: {error}"), help)

@@ -25,8 +25,9 @@ use data_plane::ledger::change_tracker::SiteChangeTracker;
 use data_plane::limits::Limits;
 use data_plane::site::SecretPaths;
 use data_plane::world::{Hosts, World};
+use file_rules::headers;
 use guards::guards_number;
-use host::{HostBuilder, headers};
+use host::HostBuilder;
 use ledger_entries::LedgerEntries;
 use member_tls::MemberTlsClients;
 use request_rules::cors_paths;
@@ -67,7 +68,7 @@ pub fn build(
             previous,
             h3_port,
             secrets: secrets.clone(),
-            headers: Arc::new(headers(config, site)?),
+            headers: Arc::new(headers(config, site, b"")?),
             cors_paths: cors_paths(site),
             change_tracker: before.map_or_else(
                 || SiteChangeTracker::new(&resources.change_tracker),

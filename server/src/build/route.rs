@@ -29,7 +29,7 @@ use data_plane::ledger::route_counters::RouteCounters;
 use data_plane::limits::CACHE_PAGE_BYTES;
 use data_plane::site::{SecretPaths, SiteRoot};
 use data_plane::world::query_pattern::QueryPattern;
-use data_plane::world::{PathReader, Route, RouteRedirect, RouteTarget, SiteScripts};
+use data_plane::world::{PathReader, Route, RouteRedirect, RouteTarget, SiteScripts, TryEnd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,7 +46,14 @@ impl HostBuilder<'_> {
         let prefix: Box<[u8]> = route.path.get_ref().trim_end_matches('/').as_bytes().into();
         let target = match &route.target {
             None => None,
-            Some(target) => Some(self.target(target, route, &prefix)?),
+            Some(target) => {
+                let target = self.target(target, route, &prefix)?;
+                Some(if route.files_first {
+                    RouteTarget::FilesFirst(Box::new(target))
+                } else {
+                    target
+                })
+            }
         };
         let networks = |networks: &Option<Vec<Spanned<String>>>| {
             let networks = networks.as_ref();
@@ -72,6 +79,13 @@ impl HostBuilder<'_> {
             guard_methods: route.guard_methods.clone(),
             methods: route.methods.clone(),
             scripts,
+            try_end: route.files.try_paths.as_ref().map(|paths| {
+                Arc::new(if route.files_first {
+                    TryEnd::default()
+                } else {
+                    self.try_end(paths)
+                })
+            }),
             has_encoded_slashes: route.encoded_slash,
             reader: path_reader(route),
         })
@@ -142,7 +156,8 @@ impl HostBuilder<'_> {
         };
         let endings: Arc<[String]> = endings(scripts).cloned().collect();
         // Error pages are sent unprocessed, so a script can't be an error page.
-        for (_, page) in &self.site.errors {
+        let of_routes = self.site.routes.iter().flat_map(|it| &it.files.errors);
+        for (_, page) in self.site.errors.iter().chain(of_routes) {
             let name = page.get_ref();
             if endings
                 .iter()

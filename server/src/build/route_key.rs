@@ -64,6 +64,19 @@ pub(super) fn route_key(name: &str, site: &SiteConfig, route: &RouteConfig) -> u
     if !cors.is_empty() {
         key.list(cors.iter(), |key, path| key.bytes(path));
     }
+    // The keys of sites without such keys in routes stay as they were.
+    let mut by_path: Vec<_> = site.routes.iter().filter(|it| has_page_rules(it)).collect();
+    by_path.sort_by_key(|route| route.path.get_ref());
+    for route in by_path {
+        key.text(route.path.get_ref());
+        key.list(route.files.headers.iter(), |key, headers| {
+            key.text(headers.files.get_ref());
+            key.pairs(&headers.set);
+        });
+        let tries = route.files.try_paths.as_deref();
+        key.list(tries.unwrap_or_default().iter(), |key, path| key.text(path));
+        key.number(route.files_first.into());
+    }
     key.option(route.target.as_ref(), KeyEncoder::target);
     key.option(route.scripts.as_ref(), KeyEncoder::scripts);
     let digest = sha256(&key.0);
@@ -71,6 +84,11 @@ pub(super) fn route_key(name: &str, site: &SiteConfig, route: &RouteConfig) -> u
         .iter()
         .take(8)
         .fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// Returns true if the route has keys about files that may change a page: response fields, or other paths to a handler.
+fn has_page_rules(route: &RouteConfig) -> bool {
+    !route.files.headers.is_empty() || route.files.try_paths.is_some()
 }
 
 /// Unambiguous encoding of the fields of a key: a number is 8 bytes, a text has its length in front, a

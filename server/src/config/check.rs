@@ -186,7 +186,9 @@ impl Checker<'_> {
             self.keep(self.folder(root));
             // The pages of a release come with the release.
             let has_pages = root.get_ref().is_dir() && site.release.is_none();
-            for (status, page) in site.errors.iter().filter(|_| has_pages) {
+            let of_routes = site.routes.iter().flat_map(|route| &route.files.errors);
+            let pages = site.errors.iter().chain(of_routes);
+            for (status, page) in pages.filter(|_| has_pages) {
                 let path = root.get_ref().join(page.get_ref());
                 if !path.is_file() {
                     let what = format!("the error page {} does not exist", path.display());

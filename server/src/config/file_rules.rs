@@ -244,7 +244,7 @@ pub(super) fn field(
 }
 
 /// Entry of `cache` for the files with a hash of the content in the name.
-const HASHED: &str = "hashed";
+pub(super) const HASHED: &str = "hashed";
 
 /// Value of `cache` of a site.
 #[derive(Clone, Debug)]

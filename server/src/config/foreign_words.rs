@@ -81,16 +81,11 @@ static KEYS: &[(&str, &str)] = &[
     ("acme api_token", DNS_HOOK),
     ("acme api_key", DNS_HOOK),
     ("acme credentials", DNS_HOOK),
-    ("[[site.route]] listing", WHOLE_SITE_LISTING),
-    ("[[site.route]] autoindex", WHOLE_SITE_LISTING),
-    ("[[site.route]] browse", WHOLE_SITE_LISTING),
-    ("[[site.route]] try", WHOLE_SITE),
-    ("[[site.route]] index", WHOLE_SITE),
-    ("[[site.route]] errors", WHOLE_SITE),
     ("[[site.route]] symlinks", WHOLE_SITE),
-    ("[[site.route]] headers", RULE_OF_HEADERS),
-    ("[[site.route]] add_header", RULE_OF_HEADERS),
-    ("[[site.route]] header", RULE_OF_HEADERS),
+    (
+        "[[site.route]] try_files",
+        "write try = [\"$path\", \"/index.html\"], or try = [\"$path\", \"proxy\"] beside `proxy`",
+    ),
     ("[[site.route]] expires", RULE_OF_CACHE),
     ("[[site.route]] cache_control", RULE_OF_CACHE),
     (
@@ -263,12 +258,7 @@ const DNS_HOOK: &str = "write hook = \"/usr/local/bin/dns-hook\", the path of a 
      the login of the provider";
 const WHOLE_SITE: &str =
     "write the key in [[site]], above the first [[site.route]]: it holds for the whole site";
-const WHOLE_SITE_LISTING: &str = "write listing = true in [[site]], above the first [[site.route]]: it lists every folder \
-     of the site; for one folder alone, make the folder the root of a [[site]] with a name of its own";
-const RULE_OF_HEADERS: &str = "write headers = [{ files = \"/path/**\", set = { \"X-Frame-Options\" = \"DENY\" } }] in \
-     [[site]]";
-const RULE_OF_CACHE: &str =
-    "write cache = [{ files = \"/path/**\", max_age = \"30d\" }] in [[site]]";
+const RULE_OF_CACHE: &str = "write cache = [{ files = \"*.png\", max_age = \"30d\" }]";
 const OTHER_SITE: &str = "move the key above the first [[site.route]] of its site; for another site, write [[site]] above \
      the key";
 const SERVED_WELL: &str = "remove the key: files are served well without a setting";

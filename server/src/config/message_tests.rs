@@ -503,8 +503,8 @@ fn a_fixed_status_is_explained() {
             ("status = 200", what, "for example status = 404"),
             (
                 "status = true",
-                what,
-                "write status = 404, or 403, 410 or 451",
+                "`status` must be 404, 403, 410 or 451, not true or false",
+                "for example status = 404",
             ),
             (
                 "status = 302",
@@ -577,7 +577,7 @@ fn globs_of_hidden_files_are_checked() {
         (
             "[[site.route]]\npath = \"/a\"\nproxy = \"http://127.0.0.1:1\"\nhide = [\"*~\"]",
             "`hide` has no effect in this route",
-            useless,
+            "remove the key; or, if files of the site go first, add try = [\"$path\", \"proxy\"]",
         ),
         (
             "[[site.route]]\npath = \"/a\"\nstatus = 404\nhide = [\"*~\"]",
@@ -622,6 +622,11 @@ fn a_star_in_a_destination_is_refused() {
                 "redirects = [{ from = \"/a\", to = \"/new/*\" }]",
                 "the `*` of `/new/*` would be sent as it stands",
                 "write the whole destination, or end the first path with `*` and the destination with `:splat`",
+            ),
+            (
+                "try = [\"$path\", \"proxy\"]",
+                "`proxy` is an entry for `try` of a route",
+                "write try = [\"$path\", \"proxy\"] in the [[site.route]] with `proxy`, beside `root` of the site",
             ),
             (
                 "try = [\"$path\", \"/app/*\"]",
@@ -721,23 +726,26 @@ fn keys_without_a_counterpart_are_explained() {
                 auth,
             ),
             ("auth_request = \"/auth\"", "unknown key", auth),
-            (
-                "listing = true",
-                "unknown key `listing` in [[site.route]]",
-                "write listing = true in [[site]], above the first [[site.route]]: it lists every folder of the site; for \
-                 one folder alone, make the folder the root of a [[site]] with a name of its own",
-            ),
-            ("try = [\"$path\"]", "unknown key", site),
+            ("symlinks = \"follow\"", "unknown key", site),
             (
                 "try_files = \"$uri\"",
                 "unknown key",
-                "write try = [\"$path\", \"/index.html\"] in [[site]]",
+                "write try = [\"$path\", \"/index.html\"], or try = [\"$path\", \"proxy\"] beside `proxy`",
             ),
-            ("errors = { 404 = \"a.html\" }", "unknown key", site),
             (
-                "headers = []",
+                "autoindex = true",
+                "unknown key `autoindex` in [[site.route]]",
+                "did you mean `listing`?",
+            ),
+            (
+                "expires = \"30d\"",
                 "unknown key",
-                "write headers = [{ files = \"/path/**\", set = { \"X-Frame-Options\" = \"DENY\" } }] in [[site]]",
+                "write cache = [{ files = \"*.png\", max_age = \"30d\" }]",
+            ),
+            (
+                "try = [\"$path\", \"@app\"]",
+                "`@app` is not a path for `try`",
+                "for the application of the location @app, write try = [\"$path\", \"proxy\"] in the [[site.route]] with `proxy`",
             ),
             ("names = [\"b.test\"]", "unknown key `names`", other),
             ("http = \"serve\"", "unknown key `http`", other),

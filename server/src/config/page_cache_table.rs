@@ -4,6 +4,7 @@ use toml::Spanned;
 
 use crate::config::declared_table::{DeclaredTable, ShownValue, declare_table};
 use crate::config::error::OperatorError;
+use crate::config::file_rules::{CacheControlConfig, CacheRules, HASHED};
 use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::value_types::{ByteSize, Seconds, seconds_of};
 use data_plane::handler::compression::CompressionRule;
@@ -54,26 +55,37 @@ pub struct PageCacheConfig {
     pub disk: bool,
 }
 
-/// Value of `cache` of a route: a boolean, or a table with settings. `None` for `false`.
+/// Value of `cache` of a route: the page cache by a boolean or a table with settings, or rules for the `Cache-Control` of
+/// files, as in a site.
 #[derive(Clone, Debug)]
-pub(super) struct PageCacheChoice(Option<PageCacheTable>);
+pub(super) enum PageCacheChoice {
+    /// Page cache; `None` for `false`.
+    Pages(Option<PageCacheTable>),
+    /// Rules for files.
+    Files(Vec<CacheControlConfig>),
+}
 
 impl FromToml for PageCacheChoice {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
-        match item.value.get_ref().as_bool() {
-            Some(false) => Ok(PageCacheChoice(None)),
-            Some(true) => Ok(PageCacheChoice(Some(PageCacheTable::read_empty(
+        let value = item.value.get_ref();
+        let is_rule = value.as_table().is_some_and(|it| it.contains_key("files"));
+        match value.as_bool() {
+            Some(false) => Ok(PageCacheChoice::Pages(None)),
+            Some(true) => Ok(PageCacheChoice::Pages(Some(PageCacheTable::read_empty(
                 item.source,
             )?))),
+            None if is_rule || value.is_array() || item.text() == Some(HASHED) => {
+                CacheRules::read(item).map(|rules| PageCacheChoice::Files(rules.0))
+            }
             None if !item.value.get_ref().is_table() => {
                 let text = item.text().unwrap_or_default();
                 let example = match seconds_of(text) {
                     Some(_) => format!("{{ seconds = \"{text}\" }}"),
                     None => "{ seconds = 10 }".to_owned(),
                 };
-                Err(item.mistyped("true or a table", &example))
+                Err(item.mistyped("true, a table or a list of rules", &example))
             }
-            None => PageCacheTable::read(item).map(|table| PageCacheChoice(Some(table))),
+            None => PageCacheTable::read(item).map(|table| PageCacheChoice::Pages(Some(table))),
         }
     }
 }
@@ -119,7 +131,10 @@ const COMPRESSION_HELP: &str = "compress = false for no compression, or compress
 impl PageCacheChoice {
     /// Returns the settings; `None` for no page cache.
     pub(super) fn settings(self) -> Option<PageCacheConfig> {
-        let table = self.0?;
+        let PageCacheChoice::Pages(table) = self else {
+            return None;
+        };
+        let table = table?;
         let seconds = |key: Option<Spanned<Seconds>>| key.map(|seconds| seconds.get_ref().0);
         let fresh = seconds(table.seconds);
         Some(PageCacheConfig {

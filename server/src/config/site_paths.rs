@@ -1,5 +1,7 @@
 //! Paths of a site as values: the path of a route, the entries of `try`, and the targets of redirects and rewrites.
 
+use toml::Spanned;
+
 use crate::config::declared_table::ShownValue;
 use crate::config::error::OperatorError;
 use crate::config::field_variables::unknown_placeholder;
@@ -71,6 +73,54 @@ impl FromToml for TryPaths {
     }
 }
 
+/// Value of `try` of a route: paths, and perhaps the key of the route's handler at the end.
+#[derive(Clone, Debug)]
+pub(super) struct RouteTryPaths {
+    pub(super) paths: Vec<String>,
+    /// Key of the handler for all paths without a file.
+    pub(super) handler: Option<Spanned<String>>,
+}
+
+impl FromToml for RouteTryPaths {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let source = item.source;
+        let mut items = item.items();
+        let is_handler = |item: &KeyedValue<'_, '_>| item.text().is_some_and(is_handler_key);
+        let handler = items.pop_if(|item| is_handler(item));
+        let handler = handler.as_ref().and_then(|item| {
+            let text = item.text()?.to_owned();
+            Some(Spanned::new(item.value.span(), text))
+        });
+        if let Some(early) = items.iter().find(|item| is_handler(item)) {
+            let what = format!(
+                "\"{}\" must be the last entry of `try`",
+                early.text().unwrap_or_default()
+            );
+            let help =
+                "the handler of the route answers for all paths, so no later entry is reached";
+            return Err(source.error(early.value.span(), what, help));
+        }
+        let last = items.len().saturating_sub(1);
+        let paths = items.into_iter().enumerate().map(|(nth, item)| {
+            let is_last = nth == last && handler.is_none();
+            item.parse("a path in quotes", "[\"$path\", \"$path.html\"]", |text| {
+                try_path(text, is_last)
+            })
+        });
+        source
+            .all(paths)
+            .map(|paths| RouteTryPaths { paths, handler })
+    }
+}
+
+/// Returns true for the key of a handler.
+fn is_handler_key(text: &str) -> bool {
+    HANDLER_KEYS.contains(&text)
+}
+
+/// Keys of the handlers for paths without a file.
+const HANDLER_KEYS: [&str; 4] = ["proxy", "fastcgi", "scgi", "cgi"];
+
 /// Returns the entries for the paths of `try_files` of nginx in one text, such as `$uri $uri/ /index.html`.
 fn entries_of_nginx(text: &str) -> Option<String> {
     let is_list = text.contains(" /") || text.contains(" $");
@@ -99,6 +149,18 @@ fn try_path(entry: &str, is_last: bool) -> Result<String, InvalidValue> {
     }
     if let Some(status) = entry.strip_prefix('=') {
         let help = format!("remove \"={status}\": a path without a file gets 404 anyway");
+        return wrong(what, help);
+    }
+    if is_handler_key(entry) {
+        let help = format!(
+            "write try = [\"$path\", \"{entry}\"] in the [[site.route]] with `{entry}`, beside `root` of the site"
+        );
+        return wrong(format!("`{entry}` is an entry for `try` of a route"), help);
+    }
+    if let Some(place) = entry.strip_prefix('@') {
+        let help = format!(
+            "for the application of the location @{place}, write try = [\"$path\", \"proxy\"] in the [[site.route]] with `proxy`"
+        );
         return wrong(what, help);
     }
     if entry.ends_with('*') {

@@ -23,7 +23,7 @@ use crate::config::route_table::{RouteConfig, Routes, TargetConfig};
 use crate::config::server_table::ServerConfig;
 use crate::config::site_listener::SiteListener;
 use crate::config::site_paths::{FileName, TryPaths};
-use crate::config::toml_reader::{FromToml, KeyedValue, TableReader};
+use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader};
 use crate::config::value_types::{Seconds, SiteName};
 use data_plane::ledger::client_rate::RateLimit;
 use data_plane::world::cors::CorsSettings;
@@ -316,7 +316,9 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
     let release = source
         .keep(keys.release.settings(source, is_whole))
         .flatten();
-    let is_answered = |route: &RouteConfig| route.path.get_ref() == "/" && route.target.is_some();
+    let is_answered = |route: &RouteConfig| {
+        route.path.get_ref() == "/" && route.target.is_some() && !route.files_first
+    };
     let root = match keys.root {
         Some(root) => Some(root),
         None if !is_whole || release.is_some() || routes.iter().any(is_answered) => None,
@@ -335,6 +337,9 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
         let folders =
             release_table::refuse_keys_of_folders(source, release, others, has_root, &routes);
         source.keep(folders);
+    }
+    if root.is_none() && release.is_none() && is_whole {
+        source.keep(refuse_keys_without_folder(source, &routes));
     }
     if let (None, Some(key), true) = (&keys.certificate, &keys.key, is_whole) {
         let what = "the site has a `key` but no `certificate`";
@@ -407,6 +412,18 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
         routes,
         span,
     })
+}
+
+/// Refuses keys about files in the routes of a site without a folder.
+fn refuse_keys_without_folder(
+    source: &SourceText<'_>,
+    routes: &[RouteConfig],
+) -> Result<(), OperatorError> {
+    let is_own = |route: &&RouteConfig| route.target.is_none() || route.files_first;
+    let keys = routes.iter().filter(is_own);
+    let keys = keys.flat_map(|route| route.file_keys.iter().cloned());
+    let help = "add root = \"public\" to the [[site]], above its first [[site.route]]";
+    source.refuse_useless(keys, "without a folder of the site", help)
 }
 
 /// Returns the name of a site in logs, counters, caches and commands, which no other site has.

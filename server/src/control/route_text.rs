@@ -43,7 +43,11 @@ pub(super) fn target_text(config: &Config, route: &RouteConfig) -> Option<String
         #[cfg(feature = "test-handlers")]
         TargetConfig::Test(_) => "a handler for tests".to_owned(),
     };
-    Some(text)
+    Some(if route.files_first {
+        format!("a file of the site first, else {text}")
+    } else {
+        text
+    })
 }
 
 fn scripts_text(scripts: &ScriptsConfig) -> String {
@@ -114,5 +118,9 @@ pub(super) fn rule_lines(route: &RouteConfig) -> Vec<String> {
         Some(seconds) => format!("page cache of {seconds} s"),
         None => "page cache".to_owned(),
     }));
+    let of_files = route.file_rule_names();
+    if !of_files.is_empty() {
+        lines.push(format!("own {} for files", of_files.join(", ")));
+    }
     lines
 }

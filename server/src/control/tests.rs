@@ -228,6 +228,7 @@ fn a_panic_ends_only_the_connection_of_the_request() {
         methods: None,
         users: None,
         scripts: None,
+        try_end: None,
         has_encoded_slashes: false,
         reader: data_plane::world::PathReader::Server,
         counters: Arc::clone(&host.counters),

@@ -508,3 +508,26 @@ mod oracle {
         }
     }
 }
+
+#[test]
+fn a_glob_within_a_folder_matches_there_alone() {
+    for (glob, below, path, is_match) in [
+        ("*.css", "a/b", "a/b/x.css", true),
+        ("*.css", "a/b", "/a/b/c/x.css", true),
+        ("*", "a/b", "a/b", true),
+        ("*.css", "a/b", "a/bc/x.css", false),
+        ("*.css", "a/b", "x.css", false),
+        ("/a/b/*.css", "a/b", "a/b/x.css", true),
+        ("/x.css", "a", "a/x.css", false),
+        ("*.css", "", "x.css", true),
+    ] {
+        let parsed = Glob::parse(glob).expect("a glob").within(below.as_bytes());
+        assert_eq!(
+            parsed.matches(path.as_bytes()),
+            is_match,
+            "{glob} {below} {path}"
+        );
+    }
+    let name = Glob::parse("x").expect("a glob");
+    assert!(name.literal().is_some() && name.within(b"a").literal().is_none());
+}

@@ -14,7 +14,7 @@ use crate::site::Site;
 use crate::tls::{SiteIdentity, Tls};
 use crate::world::request_rules::RequestRules;
 use crate::world::users::Logins;
-use crate::world::{Host, Hosts, PathReader, Route, RouteTable, RouteTarget, World};
+use crate::world::{Host, Hosts, PathReader, Route, RouteTable, RouteTarget, TryEnd, World};
 use base::log::RareLines;
 use base::thread_pool::ThreadPool;
 use std::sync::Arc;
@@ -72,6 +72,7 @@ impl PairWorld {
                 guard_methods: None,
                 methods: None,
                 scripts: None,
+                try_end: None,
                 has_encoded_slashes: false,
                 reader: PathReader::Server,
                 counters: counters(),
@@ -92,8 +93,7 @@ impl PairWorld {
             hsts: false,
             secure_fields: Arc::default(),
             site: self.site.map(Arc::new),
-            fallback: None,
-            try_query: None,
+            try_end: TryEnd::default(),
             redirects: None,
             routes: Arc::new(RouteTable::new(routes, RequestRules::default())),
             identity: self

@@ -230,8 +230,11 @@ impl Site {
         let ReleaseContent { tree, published } = content;
         let mut tries = super::super::tries(&rules)?;
         match state.refusal() {
-            Some(_) => tries.clear(),
-            None => add_redirects(&mut tries, &published, !lasting.retained.is_empty()),
+            Some(_) => tries.change(Vec::clear),
+            None => {
+                let has_retained = !lasting.retained.is_empty();
+                tries.change(|tries| add_redirects(tries, &published, has_retained));
+            }
         }
         let shared = SiteShared {
             rules,

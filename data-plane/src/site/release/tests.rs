@@ -178,7 +178,7 @@ fn a_release_is_served_like_a_folder() {
         Some("max-age=31536000, immutable")
     );
     assert_eq!(
-        site.error_path(wire::status::Status(404)),
+        site.error_path(wire::status::Status(404), b"/"),
         Some(&b"404.html"[..])
     );
     // Equal content has one entity tag in a folder and in a release.
@@ -228,7 +228,7 @@ fn rules_of_the_operator_win() {
     assert_eq!(field(&site, "/a.html", "Cache-Control"), "no-store");
     assert_eq!(field(&site, "/a.css", "X-A"), "theirs");
     assert_eq!(field(&site, "/a.css", "X-B"), "ours");
-    let page = |status| site.error_path(wire::status::Status(status));
+    let page = |status| site.error_path(wire::status::Status(status), b"/");
     assert_eq!(page(404), Some(&b"ours.html"[..]));
     assert_eq!(page(410), Some(&b"gone.html"[..]));
     let rule = CacheControlRule {

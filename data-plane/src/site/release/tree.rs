@@ -208,12 +208,22 @@ impl<'m, 'a> TreeBuilder<'m, 'a> {
     /// Closes open folders until `depth` folders are open.
     fn close_folders(&mut self, depth: usize) {
         while self.open.len() > depth {
+            let index = self.index_names();
             if let (Some(closed), Some(above)) = (self.open.pop(), self.open.last_mut()) {
                 let name = closed.name.clone();
-                let node = FolderNode::Folder(closed.close(&self.site.index));
+                let node = FolderNode::Folder(closed.close(index));
                 above.entries.push((name, node));
             }
         }
+    }
+
+    /// Returns the names of index files for the last open folder.
+    fn index_names(&self) -> &'a [String] {
+        if self.site.below.is_empty() {
+            return &self.site.index;
+        }
+        let names: Vec<&[u8]> = self.open.iter().skip(1).map(|open| &*open.name).collect();
+        self.site.index_names(&names.join(&b'/'))
     }
 
     /// Adds the last file to its folder.
@@ -242,7 +252,7 @@ impl<'m, 'a> TreeBuilder<'m, 'a> {
         self.close_file();
         self.close_folders(1);
         match self.open.pop() {
-            Some(root) => root.close(&self.site.index),
+            Some(root) => root.close(self.site.index_names(b"")),
             None => ReleaseContent::empty().tree,
         }
     }
