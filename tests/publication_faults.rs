@@ -7,6 +7,10 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use base::digest::{hex, sha256};
+use release::receive_frame::{ContentPlace, FrameKind, HELLO};
+use release::store::FrameWriter;
+
 use crate::support::fault::Fault;
 use crate::support::release_store::publisher;
 use crate::support::release_store::{TestStore, pointer, wait_until_served};
@@ -30,6 +34,54 @@ fn publish_through(folder: &Folder, receiver: &str) -> Done {
         .env("STRACE", tool("strace"))
         .env("XDG_CACHE_HOME", folder.path("cache"));
     finish(command, b"")
+}
+
+#[test]
+fn the_rest_of_a_cut_upload_makes_room_for_another_publisher() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("state")).expect("a folder");
+    let quota = "--quota 400000";
+    // A contributor sends the half of a content, and the connection ends.
+    let content: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
+    let manifest = format!(
+        "anthill release 1\nfile {} {} large.bin\n",
+        content.len(),
+        hex(&sha256(&content))
+    );
+    let mut frames = FrameWriter::new(Vec::new());
+    let mut send = |kind, payload: &[u8]| frames.write(kind, payload).expect("memory");
+    send(FrameKind::Hello, HELLO.as_bytes());
+    send(FrameKind::Manifest, manifest.as_bytes());
+    send(FrameKind::Release, &sha256(manifest.as_bytes()));
+    send(FrameKind::Blob, &[0; ContentPlace::BYTES]);
+    for piece in content[..200_000].chunks(50_000) {
+        send(FrameKind::Data, piece);
+    }
+    let mut command = Command::new(crate::support::program());
+    command
+        .args("receive www --store state/releases --rights preview --publisher eve".split(' '))
+        .args(quota.split(' '))
+        .current_dir(folder.path("."));
+    let cut = finish(command, &frames.into_inner());
+    assert_eq!(cut.code, Some(1), "{cut:?}");
+    let parts = || {
+        let drafts = fs::read_dir(folder.path("state/releases/drafts")).expect("a folder");
+        let names = drafts.map(|entry| entry.expect("a file").file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("part-www+"))
+    };
+    assert_eq!(parts().count(), 1);
+    // Pages of another publisher fit beside the rest, and a large content does not.
+    let publish = || publish_through(&folder, &format!("exec {RECEIVE} --publisher ann {quota}"));
+    write_site(&folder, "small");
+    assert_eq!(publish().code, Some(0));
+    assert_eq!(parts().count(), 1);
+    let large: Vec<u8> = (0..250_000_u32)
+        .map(|at| (at.wrapping_mul(at) >> 7) as u8)
+        .collect();
+    folder.write("site/large.png", &large);
+    let done = publish();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(parts().count(), 0);
 }
 
 const RECEIVE: &str = "\"$ANTHILL\" receive www --store state/releases";

@@ -52,7 +52,7 @@ pub(super) const SPEC: CommandSpec = CommandSpec {
         OptionSpec::with_value(
             "seconds",
             "NUMBER",
-            "sweep: seconds for which further releases stay after their replacement (86400)",
+            "sweep: seconds for which further releases and parts of ended uploads stay (86400)",
         ),
         OptionSpec::with_value(
             "bytes",

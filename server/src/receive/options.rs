@@ -1,7 +1,7 @@
 //! Settings of a receiver: the site, the store, and the rights, name and quota of the publisher.
 
 use super::rights::Rights;
-use release::store::ReleaseSupport;
+use release::store::{DraftOwner, ReleaseSupport};
 use std::path::PathBuf;
 
 /// Settings of a receiver.
@@ -21,4 +21,14 @@ pub struct ReceiveOptions {
     pub quota: Option<u64>,
     /// Support of releases in this build.
     pub support: ReleaseSupport,
+}
+
+impl ReceiveOptions {
+    /// Returns the owner of the drafts of sessions with these settings.
+    pub(super) fn draft_owner(&self) -> DraftOwner<'_> {
+        DraftOwner {
+            site: &self.site,
+            publisher: self.publisher.as_deref(),
+        }
+    }
 }

@@ -195,7 +195,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         };
         let manifest = manifest.into_manifest(&release)?;
         let mut upload = Upload::new(manifest, release, self.store, &self.options.site)?;
-        let needs = upload.needs(self.store, &self.options.site);
+        let needs = upload.needs(self.store, &self.options.draft_owner());
         upload.unreceived = upload.missing_bytes(&needs);
         self.account.reserve(upload.unreceived)?;
         let needs: Vec<u8> = needs.iter().flat_map(|place| place.bytes()).collect();
@@ -260,7 +260,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         let content = upload.content(place.number);
         let content = *content.ok_or(ReceiveError::Protocol("the content is not missing"))?;
         let mut draft = if is_kept {
-            self.store.resume(&self.options.site, &content)?
+            self.store.resume(&self.options.draft_owner(), &content)?
         } else {
             self.store.draft()?
         };

@@ -9,8 +9,8 @@ use base::digest::{hex, sha256};
 use release::manifest::{BlobRef, ManifestLine, ManifestReader};
 use release::receive_frame::ContentPlace;
 use release::store::{
-    ContentIndex, SiteRecords, StoreWriteError, StoreWriter, disk_bytes, line_count, read_manifest,
-    received_contents,
+    ContentIndex, DraftOwner, SiteRecords, StoreWriteError, StoreWriter, disk_bytes, line_count,
+    read_manifest, received_contents,
 };
 
 /// Release on its way to the store.
@@ -74,10 +74,10 @@ impl Upload {
     }
 
     /// Returns the missing contents in the order of the manifest, each with the bytes that the store has already.
-    pub(super) fn needs(&self, store: &StoreWriter, site: &str) -> Vec<ContentPlace> {
+    pub(super) fn needs(&self, store: &StoreWriter, owner: &DraftOwner<'_>) -> Vec<ContentPlace> {
         let place = |number: &u32| ContentPlace {
             number: *number,
-            offset: store.resumable_bytes(site, &self.contents[*number as usize]),
+            offset: store.resumable_bytes(owner, &self.contents[*number as usize]),
         };
         self.missing.iter().map(place).collect()
     }

@@ -7,8 +7,8 @@
 
 use super::StoreError;
 use super::folder_access::{
-    DRAFT, StoreModes, create_unique, each_name, make_folder, make_unsynced_folder, open_file,
-    open_folder, sync_folder,
+    DRAFT, Missing, StoreModes, create_unique, each_name, make_folder, make_unsynced_folder,
+    open_file, open_folder, open_locked, sync_folder,
 };
 use super::write_error::StoreWriteError;
 use crate::limits::{STORE_FILE_BYTES_MIN, STORE_FSYNC_MAX};
@@ -17,6 +17,7 @@ use base::digest::hex;
 use rustix::fs::{AtFlags, FileType, renameat, statat, syncfs, unlinkat};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -38,6 +39,9 @@ pub(super) struct BlobFolder {
     pub(super) modes: StoreModes,
     /// Names of the completed drafts by digests.
     completed: Mutex<BTreeMap<[u8; 32], CompletedDraft>>,
+    /// Parts of contents that the publisher was told to go on with, by the names of the drafts. The locks of the files tell
+    /// other sessions that the parts are in use.
+    promised: Mutex<BTreeMap<String, File>>,
     /// Kind of the drafts, with the name of the session if a session writes them.
     draft_kind: OnceLock<String>,
     /// Folders with contents of the release, by the first byte of the digests.
@@ -63,6 +67,7 @@ impl BlobFolder {
             drafts: make("drafts")?,
             modes,
             completed: Mutex::default(),
+            promised: Mutex::default(),
             draft_kind: OnceLock::new(),
             used: [const { AtomicBool::new(false) }; 256],
             open: Box::new([const { OnceLock::new() }; 256]),
@@ -134,6 +139,36 @@ impl BlobFolder {
             added.map_err(StoreWriteError::at(format!("blobs/{prefix}")))?;
         }
         Ok(sum)
+    }
+
+    /// Returns the bytes of a kept draft, and keeps the draft for [`BlobFolder::take_promised`]. A draft in use by another
+    /// session has none, and so has a draft longer than `size`.
+    pub(super) fn promise(&self, name: String, size: u64) -> u64 {
+        let mut promised = self.promised();
+        let file = promised.remove(&name);
+        let file = file.or_else(|| {
+            let file = open_locked(&self.drafts, &name, Missing::Leave, self.modes);
+            file.ok().flatten()
+        });
+        let bytes = file.as_ref().and_then(|file| file.metadata().ok());
+        let bytes = bytes.map_or(0, |it| it.len());
+        match file {
+            Some(file) if (1..=size).contains(&bytes) => {
+                promised.insert(name, file);
+                bytes
+            }
+            _ => 0,
+        }
+    }
+
+    /// Returns a promised draft.
+    pub(super) fn take_promised(&self, name: &str) -> Option<File> {
+        self.promised().remove(name)
+    }
+
+    fn promised(&self) -> MutexGuard<'_, BTreeMap<String, File>> {
+        // The map is whole after a panic of another thread.
+        self.promised.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives the drafts the name of a session, once.

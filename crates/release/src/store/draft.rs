@@ -1,6 +1,7 @@
-//! Draft of a content: a file in the folder of drafts, hashed while written. A draft has a unique name, or the site and the
-//! digest of its content in the name, so that a later publisher of the site goes on where the connection of an earlier one
-//! ended. A publisher of another site has a draft of its own, as a proof that the publisher has the content.
+//! Draft of a content: a file in the folder of drafts, hashed while written. A draft has a unique name, or the site, the
+//! publisher and the digest of its content in the name, so that a later session of the publisher goes on where the
+//! connection of an earlier one ended. A publisher of another site has a draft of its own, as a proof that the publisher
+//! has the content.
 
 use super::StoreError;
 use super::blob_folder::BlobFolder;
@@ -8,17 +9,46 @@ use super::folder_access::{Missing, create_unique, open_file, open_locked};
 use super::write_error::StoreWriteError;
 use crate::limits::STORE_BUFFER_BYTES;
 use crate::manifest::BlobRef;
-use base::digest::{Digest, hex};
+use base::digest::{Digest, hex, sha256};
 use rustix::fs::{AtFlags, renameat, unlinkat};
 use std::fs::File;
 use std::io::{self, Read as _, Write};
 
 /// Begin of the names of drafts that stay for a day.
 pub(super) const KEPT: &str = "part-";
+/// Bytes of the digest of a publisher's name in the name of a draft: publishers are few, and the name of a file is short.
+const PUBLISHER_BYTES: usize = 8;
 
-/// Returns the name of a site's draft of a known content. The name of a site has no plus sign.
-pub(super) fn kept_name(site: &str, content: &BlobRef) -> String {
-    format!("{KEPT}{site}+{}", hex(&content.digest))
+/// Publisher that may go on with a draft.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct DraftOwner<'n> {
+    /// Name of the site in the store.
+    pub site: &'n str,
+    /// Name that the operator gave to the publisher; None for a publisher without a name.
+    pub publisher: Option<&'n str>,
+}
+
+impl DraftOwner<'_> {
+    /// Returns the name of the draft of a known content. The name of a site has no plus sign, and the name of a publisher
+    /// has any sign.
+    pub(super) fn kept_name(&self, content: &BlobRef) -> String {
+        let name = format!("{KEPT}{}+{}", self.site, hex(&content.digest));
+        match self.publisher {
+            None => name,
+            Some(publisher) => {
+                let digest = sha256(publisher.as_bytes());
+                format!("{name}+{}", hex(&digest[..PUBLISHER_BYTES]))
+            }
+        }
+    }
+}
+
+/// Returns the part of a kept draft's name that tells its owner.
+pub(super) fn owner_of(name: &str) -> String {
+    let mut parts = name.splitn(3, '+');
+    let site = parts.next().unwrap_or_default();
+    let publisher = parts.nth(1).unwrap_or_default();
+    format!("{site}+{publisher}")
 }
 
 /// Draft of a content. A dropped draft with a unique name is removed, and another draft stays for a day.
@@ -48,16 +78,19 @@ impl<'s> Draft<'s> {
         })
     }
 
-    /// Goes on with a site's draft of a known content, or begins the draft. The written part is hashed again. While another
-    /// publisher writes the draft, the new draft has a unique name.
+    /// Goes on with a publisher's draft of a known content, or begins the draft. The written part is hashed again. While
+    /// another session writes the draft, the new draft has a unique name.
     pub(super) fn resume(
         folder: &'s BlobFolder,
-        site: &str,
+        owner: &DraftOwner<'_>,
         content: &BlobRef,
     ) -> Result<Draft<'s>, StoreWriteError> {
-        let name = kept_name(site, content);
+        let name = owner.kept_name(content);
         let at = || format!("drafts/{name}");
-        let file = open_locked(&folder.drafts, &name, Missing::Make, folder.modes);
+        let file = match folder.take_promised(&name) {
+            Some(file) => Ok(Some(file)),
+            None => open_locked(&folder.drafts, &name, Missing::Make, folder.modes),
+        };
         let file = file.map_err(|error| StoreWriteError::at(at())(error))?;
         let Some(file) = file else {
             return Draft::begin(folder);

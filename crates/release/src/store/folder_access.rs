@@ -301,6 +301,23 @@ pub(super) fn is_locked(folder: &OwnedFd, name: &str) -> bool {
     }
 }
 
+/// Removes a file that no holder has locked. Returns false for a locked file, and for a file that cannot be opened. A link in
+/// place of the file is removed.
+pub(super) fn remove_unlocked(folder: &OwnedFd, name: &str) -> Result<bool, StoreError> {
+    let _locked = match openat(folder, name, OLD_FILE, Mode::empty()) {
+        Ok(file) if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() => Some(file),
+        // `O_NOFOLLOW`: the name is a link.
+        Err(Errno::LOOP) => None,
+        _ => return Ok(false),
+    };
+    // A publisher that opens the file meanwhile finds the lock, or compares the names after the lock.
+    match unlinkat(folder, name, AtFlags::empty()) {
+        Ok(()) => Ok(true),
+        Err(Errno::NOENT | Errno::ISDIR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Calls `see` for each name in a folder, in any order and with any number of names. Names outside of ASCII belong to no
 /// store, and are left out.
 pub(super) fn each_name<E: From<StoreError>>(

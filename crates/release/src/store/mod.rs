@@ -42,6 +42,7 @@ mod folder_access;
 mod frame_stream;
 mod history;
 mod label;
+mod leftover;
 mod manifest_text;
 mod publish;
 mod quota_account;
@@ -59,7 +60,7 @@ mod tests;
 
 pub use blob_folder::disk_bytes;
 pub use content_index::ContentIndex;
-pub use draft::Draft;
+pub use draft::{Draft, DraftOwner};
 pub use folder::StoreFolder;
 pub use frame_stream::{FrameReader, FrameWriter};
 pub use history::{Publication, SiteRecords, sites, withdrawn_releases};

@@ -16,6 +16,7 @@
 use super::StoreError;
 use super::blob_folder::SESSION;
 use super::folder_access::{LockKind, create_unique, each_name, is_locked, lock, open_file};
+use super::leftover::{make_room, remove_leftovers};
 use super::write_error::StoreWriteError;
 use super::writer::StoreWriter;
 use crate::limits::RESERVATION_SILENCE_SECONDS_MAX;
@@ -38,11 +39,12 @@ pub struct QuotaAccount<'s> {
 
 impl<'s> QuotaAccount<'s> {
     /// Begins the account of a session, the only one of the store value. All drafts of the store have the name of the
-    /// session from now on.
+    /// session from now on. Leftovers of ended sessions beyond their bound are removed.
     pub fn begin(
         store: &'s StoreWriter,
         quota: Option<u64>,
     ) -> Result<QuotaAccount<'s>, StoreWriteError> {
+        remove_leftovers(store.drafts(), |_| true).map_err(StoreWriteError::at("drafts"))?;
         // A session that counts must not find the new file without its lock.
         let _counting = counting(store)?;
         let (file, name) =
@@ -63,15 +65,18 @@ impl<'s> QuotaAccount<'s> {
     }
 
     /// Reserves bytes in place of the earlier reservation. Refuses bytes beyond the quota, together with all contents and
-    /// drafts of the store and the reservations of all other sessions.
+    /// drafts of the store and the reservations of all other sessions. Drafts of ended sessions give way, the oldest first.
     pub fn reserve(&self, bytes: u64) -> Result<(), StoreWriteError> {
         let _counting = counting(self.store)?;
         if let Some(quota) = self.quota {
             let reserved = self.reserved_by_others()?;
             let used = self.store.used_bytes()?;
             let needed = bytes.saturating_add(reserved).saturating_add(used);
-            if needed > quota {
-                return Err(StoreWriteError::Quota { needed, quota });
+            if let Some(bytes) = needed.checked_sub(quota).filter(|it| *it > 0) {
+                let freed = make_room(self.store.drafts(), bytes);
+                if freed.map_err(StoreWriteError::at("drafts"))? < bytes {
+                    return Err(StoreWriteError::Quota { needed, quota });
+                }
             }
         }
         self.note(bytes)

@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 /// from a publisher.
 pub(super) const RECEIVED: &str = "received+";
 
-/// Records that a publisher of a site has sent contents, for a day.
+/// Records that a publisher of a site has sent contents, for a day and as long as the session lives.
 pub fn record_received(
     store: &StoreWriter,
     site: &str,
@@ -26,7 +26,8 @@ pub fn record_received(
     if contents.is_empty() {
         return Ok(());
     }
-    let kind = format!("{RECEIVED}{site}+");
+    // The name of the session tells a sweep whether the record is in use.
+    let kind = format!("{RECEIVED}{site}+{}", store.session());
     let (mut file, name) = create_unique(store.drafts(), &kind, store.modes())
         .map_err(StoreWriteError::at("drafts"))?;
     let written = file.write_all(contents.as_flattened());

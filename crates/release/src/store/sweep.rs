@@ -11,6 +11,7 @@ use super::folder_access::{
     LockKind, StoreModes, each_name, is_locked, lock, open_folder, sync_folder,
 };
 use super::history::{SiteRecords, sites};
+use super::leftover::remove_leftovers;
 use super::received::{self, RECEIVED};
 use super::release_contents::release_contents;
 use super::served_release::ServedRelease;
@@ -35,7 +36,7 @@ pub struct Retention {
     /// Number of the newest releases that stay.
     pub releases: usize,
     /// Seconds for which further releases stay after their replacement by the next publication. Open pages ask for their
-    /// files.
+    /// files. Parts and contents of ended sessions without a release stay for the same time after their last write.
     pub seconds: u64,
     /// Bytes of all releases that stay. Beyond the bound, older releases go.
     pub bytes: u64,
@@ -89,7 +90,11 @@ pub fn sweep(
         report.publications += sequences.len();
         remove_publications(store, &site, &sequences)?;
     }
-    remove_contents(store, needed, now, &mut report)?;
+    let recent = Recent {
+        seconds: retention.seconds,
+        now,
+    };
+    remove_contents(store, needed, recent, &mut report)?;
     Ok(report)
 }
 
@@ -204,9 +209,20 @@ fn remove_publications(
 fn remove_contents(
     store: &StoreFolder,
     mut needed: ContentSet,
-    now: u64,
+    recent: Recent,
     report: &mut SweepReport,
 ) -> Result<(), StoreWriteError> {
+    let open = |above: &OwnedFd, name: &str| match open_folder(above, name) {
+        Err(StoreError::Missing) => Ok(None),
+        folder => folder.map(Some),
+    };
+    let drafts = open(store.root(), "drafts").map_err(StoreWriteError::at("drafts"))?;
+    if let Some(drafts) = &drafts {
+        let removed = remove_leftovers(drafts, |it| it.is_recent(recent.seconds, recent.now));
+        let (count, bytes) = removed.map_err(StoreWriteError::at("drafts"))?;
+        report.contents += count;
+        report.bytes += bytes;
+    }
     let mut remove = |path: String, folder: &OwnedFd, is_needed: &dyn Fn(&str) -> bool| {
         each_name(folder, |name| {
             if !is_needed(name) {
@@ -219,17 +235,14 @@ fn remove_contents(
         })
         .map_err(StoreWriteError::at::<StoreError>(path))
     };
-    let open = |above: &OwnedFd, name: &str| match open_folder(above, name) {
-        Err(StoreError::Missing) => Ok(None),
-        folder => folder.map(Some),
-    };
-    let drafts = open(store.root(), "drafts").map_err(StoreWriteError::at("drafts"))?;
     if let Some(drafts) = drafts {
         let mut is_empty = true;
         let live = live_sessions(&drafts)?;
         let is_needed = |name: &str| {
-            let stays = name.starts_with(KEPT) || name.starts_with(RECEIVED);
-            stays && is_recent(&drafts, name, now) || is_of_session(name, &live)
+            // The parts without use are gone already.
+            name.starts_with(KEPT)
+                || name.starts_with(RECEIVED) && recent.has(&drafts, name)
+                || is_of_session(name, &live)
         };
         // The contents of a broken connection stay as long as their record.
         each_name(&drafts, |name| {
@@ -281,12 +294,17 @@ fn live_sessions(drafts: &OwnedFd) -> Result<Vec<String>, StoreWriteError> {
     Ok(live)
 }
 
-/// Returns true for the file of a live session, and for its drafts.
+/// Returns true for the file of a live session, and for its drafts and records.
 fn is_of_session(name: &str, live: &[String]) -> bool {
     if let Some(session) = name.strip_prefix(SESSION) {
         return live.iter().any(|it| it == session);
     }
-    let Some(draft) = name.strip_prefix(OF_SESSION) else {
+    let draft = match name.strip_prefix(RECEIVED) {
+        // The name of the site stands before the name of the session.
+        Some(record) => record.split_once('+').map(|(_, session)| session),
+        None => name.strip_prefix(OF_SESSION),
+    };
+    let Some(draft) = draft else {
         return false;
     };
     let mut live = live.iter();
@@ -296,11 +314,20 @@ fn is_of_session(name: &str, live: &[String]) -> bool {
     })
 }
 
-/// Returns true for a draft that a publisher may go on with: the draft was written within a day.
-fn is_recent(drafts: &OwnedFd, name: &str, now: u64) -> bool {
-    let stat = statat(drafts, name, AtFlags::SYMLINK_NOFOLLOW);
-    let written = stat.map_or(0, |stat| u64::try_from(stat.st_mtime).unwrap_or(0));
-    written.saturating_add(RELEASES_KEPT_SECONDS) >= now
+/// Time within which a file of an ended session stays.
+#[derive(Copy, Clone)]
+struct Recent {
+    seconds: u64,
+    now: u64,
+}
+
+impl Recent {
+    /// Returns true for a file that was written within the time.
+    fn has(&self, drafts: &OwnedFd, name: &str) -> bool {
+        let stat = statat(drafts, name, AtFlags::SYMLINK_NOFOLLOW);
+        let written = stat.map_or(0, |stat| u64::try_from(stat.st_mtime).unwrap_or(0));
+        written.saturating_add(self.seconds) >= self.now
+    }
 }
 
 /// Removes a file. A missing file is no error.

@@ -12,6 +12,11 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use tempfile::TempDir;
 
+const OWNER: DraftOwner<'static> = DraftOwner {
+    site: "www",
+    publisher: None,
+};
+
 fn store() -> TempDir {
     tempfile::tempdir().expect("a folder")
 }
@@ -422,29 +427,29 @@ fn a_broken_upload_goes_on_where_it_ended() {
         size: 6,
         digest: sha256(b"abcdef"),
     };
-    assert_eq!(store.resumable_bytes("www", &content), 0);
-    let mut draft = store.resume("www", &content).expect("done");
+    assert_eq!(store.resumable_bytes(&OWNER, &content), 0);
+    let mut draft = store.resume(&OWNER, &content).expect("done");
     draft.write_all(b"abc").expect("done");
     // Another publisher of the same content has a draft of its own meanwhile, and goes on with no byte of this one.
-    assert_eq!(store.resumable_bytes("www", &content), 0);
-    assert_eq!(store.resume("www", &content).expect("done").size(), 0);
+    assert_eq!(store.resumable_bytes(&OWNER, &content), 0);
+    assert_eq!(store.resume(&OWNER, &content).expect("done").size(), 0);
     drop(draft);
-    assert_eq!(store.resumable_bytes("www", &content), 3);
-    let mut draft = store.resume("www", &content).expect("done");
+    assert_eq!(store.resumable_bytes(&OWNER, &content), 3);
+    let mut draft = store.resume(&OWNER, &content).expect("done");
     assert_eq!(draft.size(), 3);
     draft.write_all(b"def").expect("done");
     draft.finish_as(&content).expect("done");
     assert!(store.has(&content).expect("done"));
-    assert_eq!(store.resumable_bytes("www", &content), 0);
+    assert_eq!(store.resumable_bytes(&OWNER, &content), 0);
     let other = BlobRef {
         size: 3,
         digest: sha256(b"xyz"),
     };
-    let mut draft = store.resume("www", &other).expect("done");
+    let mut draft = store.resume(&OWNER, &other).expect("done");
     draft.write_all(b"abc").expect("done");
     assert!(draft.finish_as(&other).is_err());
     assert_eq!(
-        store.resumable_bytes("www", &other),
+        store.resumable_bytes(&OWNER, &other),
         0,
         "a wrong content is removed"
     );
@@ -472,8 +477,8 @@ fn a_file_in_place_of_a_draft_does_not_stop_a_publisher() {
     };
     for step in 0..2 {
         replace(step);
-        assert_eq!(store.resumable_bytes("www", &content), 0);
-        let mut draft = store.resume("www", &content).expect("a draft");
+        assert_eq!(store.resumable_bytes(&OWNER, &content), 0);
+        let mut draft = store.resume(&OWNER, &content).expect("a draft");
         draft.write_all(b"abc").expect("a write");
         draft.finish_as(&content).expect("a content");
     }
@@ -603,4 +608,93 @@ fn small_files_and_drafts_count_for_the_quota() {
     let mut draft = store.draft().expect("a draft");
     draft.write_all(&[0; 10_000]).expect("a write");
     assert_eq!(store.used_bytes().expect("done"), 14_096);
+}
+
+/// Writes a part of a content as a session of a publisher that is cut. The parts of later calls are newer.
+fn leave_part(store: &StoreWriter, publisher: Option<&str>, number: u8, bytes: usize) -> BlobRef {
+    let content = BlobRef {
+        size: 1_000_000,
+        digest: [number; 32],
+    };
+    let owner = DraftOwner { publisher, ..OWNER };
+    let mut draft = store.resume(&owner, &content).expect("a draft");
+    draft.write_all(&vec![number; bytes]).expect("a write");
+    let path = store.reader().path().join(draft.path());
+    let file = fs::File::options().write(true).open(path).expect("a file");
+    let written = std::time::UNIX_EPOCH + std::time::Duration::from_secs(u64::from(number));
+    file.set_modified(written).expect("a time");
+    content
+}
+
+#[test]
+fn leftovers_give_way_to_an_upload_that_needs_their_room_the_oldest_first() {
+    let folder = store();
+    let store = StoreWriter::open(folder.path()).expect("a store");
+    let account = QuotaAccount::begin(&store, Some(100_000)).expect("an account");
+    let [old, used, new] = [1, 2, 3].map(|number| leave_part(&store, Some("ann"), number, 20_000));
+    let owner = DraftOwner {
+        publisher: Some("ann"),
+        ..OWNER
+    };
+    let other = StoreWriter::open(folder.path()).expect("a store");
+    // A live session was told to go on with a part.
+    assert_eq!(other.resumable_bytes(&owner, &used), 20_000);
+    // Nothing goes for an upload that does not fit all the same.
+    let refused = account.reserve(90_000).expect_err("a refusal");
+    assert!(
+        matches!(refused, StoreWriteError::Quota { .. }),
+        "{refused}"
+    );
+    assert_eq!(store.used_bytes().expect("done"), 60_000);
+    account.reserve(60_000).expect("room");
+    assert_eq!(store.resumable_bytes(&owner, &old), 0);
+    assert_eq!(store.used_bytes().expect("done"), 40_000);
+    account.reserve(80_000).expect("room");
+    assert_eq!(store.resumable_bytes(&owner, &new), 0);
+    let draft = other.resume(&owner, &used).expect("a draft");
+    assert_eq!(draft.size(), 20_000);
+}
+
+#[test]
+fn a_publisher_has_few_leftovers_and_a_sweep_removes_them_after_their_time() {
+    let folder = store();
+    let writer = StoreWriter::open(folder.path()).expect("a store");
+    let parts: Vec<BlobRef> = (1..=6)
+        .map(|number| leave_part(&writer, Some("ann"), number, 100))
+        .collect();
+    let other = leave_part(&writer, Some("bob"), 1, 100);
+    let owner = |publisher| DraftOwner {
+        publisher: Some(publisher),
+        ..OWNER
+    };
+    // The next session of any publisher enforces the bound, and leaves the parts of others.
+    drop(QuotaAccount::begin(&writer, None).expect("an account"));
+    let sizes: Vec<u64> = (parts.iter())
+        .map(|part| writer.resumable_bytes(&owner("ann"), part))
+        .collect();
+    assert_eq!(sizes, [0, 0, 100, 100, 100, 100]);
+    assert_eq!(writer.resumable_bytes(&owner("bob"), &other), 100);
+    assert_eq!(
+        writer.resumable_bytes(&OWNER, &parts[5]),
+        0,
+        "of a publisher"
+    );
+    drop(writer);
+    let writer = StoreWriter::open(folder.path()).expect("a store");
+    let live = writer.resumable_bytes(&owner("ann"), &parts[2]);
+    assert_eq!(live, 100);
+    writer.leave_lock();
+    let store = StoreFolder::open(folder.path()).expect("a store");
+    let retention = Retention {
+        seconds: 10,
+        ..Retention::default()
+    };
+    // The parts 3 to 6 were written at as many seconds.
+    let report = sweep(&store, &retention, 15).expect("a sweep");
+    assert_eq!((report.contents, report.bytes), (2, 2 * 4_096));
+    writer.take_lock().expect("a lock");
+    let sizes: Vec<u64> = (parts.iter())
+        .map(|part| writer.resumable_bytes(&owner("ann"), part))
+        .collect();
+    assert_eq!(sizes, [0, 0, 100, 0, 100, 100]);
 }

@@ -1,10 +1,10 @@
 //! Store in a plain folder, for adding contents.
 
 use super::StoreError;
-use super::blob_folder::BlobFolder;
-use super::draft::{Draft, kept_name};
+use super::blob_folder::{BlobFolder, OF_SESSION};
+use super::draft::{Draft, DraftOwner};
 use super::folder::StoreFolder;
-use super::folder_access::{LockKind, Missing, StoreModes, lock, open_folder, open_locked};
+use super::folder_access::{LockKind, StoreModes, lock, open_folder};
 use super::release_support::ReleaseSupport;
 use super::write_error::StoreWriteError;
 use crate::manifest::BlobRef;
@@ -75,6 +75,14 @@ impl StoreWriter {
         self.blobs.name_drafts(session);
     }
 
+    /// Returns the name of the session that writes the drafts; empty without one.
+    pub(super) fn session(&self) -> &str {
+        self.blobs
+            .draft_kind()
+            .strip_prefix(OF_SESSION)
+            .unwrap_or_default()
+    }
+
     /// Returns the store for reading.
     pub fn reader(&self) -> &StoreFolder {
         &self.folder
@@ -95,20 +103,20 @@ impl StoreWriter {
         Draft::begin(&self.blobs)
     }
 
-    /// Begins a known content, or goes on with the draft of an earlier connection for the site.
-    pub fn resume(&self, site: &str, content: &BlobRef) -> Result<Draft<'_>, StoreWriteError> {
-        Draft::resume(&self.blobs, site, content)
+    /// Begins a known content, or goes on with the draft of an earlier connection of the publisher.
+    pub fn resume(
+        &self,
+        owner: &DraftOwner<'_>,
+        content: &BlobRef,
+    ) -> Result<Draft<'_>, StoreWriteError> {
+        Draft::resume(&self.blobs, owner, content)
     }
 
-    /// Returns the bytes of a known content in the draft of an earlier connection for the site. A draft of another account,
-    /// or of a connection that is still open, has no bytes for this publisher.
-    pub fn resumable_bytes(&self, site: &str, content: &BlobRef) -> u64 {
-        let (blobs, name) = (&self.blobs, kept_name(site, content));
-        let draft = open_locked(&blobs.drafts, &name, Missing::Leave, blobs.modes);
-        let draft = draft.ok().flatten().and_then(|it| it.metadata().ok());
-        let size = draft.map_or(0, |it| it.len());
-        // A longer draft is no part of the content.
-        if size > content.size { 0 } else { size }
+    /// Returns the bytes of a known content in the draft of an earlier connection of the publisher, and keeps the draft for
+    /// [`StoreWriter::resume`]. A draft of another account, or of a connection that is still open, has no bytes for this
+    /// publisher.
+    pub fn resumable_bytes(&self, owner: &DraftOwner<'_>, content: &BlobRef) -> u64 {
+        self.blobs.promise(owner.kept_name(content), content.size)
     }
 
     /// Writes all completed contents to the disk, and moves the contents to their places.
