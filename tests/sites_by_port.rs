@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
+use crate::clients::Authority;
 use crate::support::programs::free_port;
 use crate::support::wire::Wire;
 use crate::support::{Folder, Server, finish, program, server_table, site_table};
@@ -238,4 +239,66 @@ fn a_server_may_have_sites_by_port_alone() {
     );
     let address = address_of(&server, "127.0.0.2");
     assert_eq!(get(&mut plain(address), "/", "x.test").1, "first");
+}
+
+/// Returns the configuration of a site with some addresses, a certificate and further keys.
+fn secure_config(addresses: &str, certificate: &str, more: &str) -> String {
+    let own = format!("[[site]]\nlisten = [{addresses}]\nroot = \"a\"\n");
+    format!(
+        "{}{}{own}certificate = \"{certificate}.pem\"\n{more}",
+        server_table(""),
+        site_table("")
+    )
+}
+
+#[test]
+fn an_address_in_front_takes_no_connection_away_from_the_others() {
+    let authority = Authority::new("Ants");
+    let folder = folder().with("ca.pem", &authority.pem);
+    for file in ["one", "two"] {
+        folder.write(
+            &format!("{file}.pem"),
+            authority.server(&["localhost"]).combined(),
+        );
+    }
+    let [one, both] = ["\"127.0.0.2:0\"", "\"127.0.0.3:0\", \"127.0.0.2:0\""];
+    let server = Server::start_in(folder, &secure_config(one, "one", ""));
+    let address = address_of(&server, "127.0.0.2");
+    let mut kept = tls(address, "localhost");
+    assert_eq!(get(&mut kept, "/", "localhost").0, 200);
+    server.reload(&secure_config(both, "two", ""));
+    assert_eq!(get(&mut kept, "/", "localhost"), (200, "first".into()));
+    let mut new = tls(address_of(&server, "127.0.0.3"), "localhost");
+    assert_eq!(get(&mut new, "/", "localhost").0, 200);
+    // Other client authorities end the use of both connections.
+    server.reload(&secure_config(one, "one", "client_ca = \"ca.pem\"\n"));
+    assert_eq!(get(&mut kept, "/", "localhost").0, 421);
+}
+
+#[test]
+fn a_client_without_a_server_name_gets_the_certificate_of_the_site_for_any_name() {
+    let authority = Authority::new("Ants");
+    let leaf = authority.server(&["named.test"]).combined();
+    let folder = folder().with("one.pem", leaf);
+    let any = secure_config("\"127.0.0.2:0\"", "one", "");
+    let named = "[[site]]\nlisten = \"127.0.0.3:0\"\nnames = [\"named.test\"]\nroot = \"b\"\n\
+                 certificate = \"one.pem\"\n";
+    let server = Server::start_in(folder, &format!("{any}{named}"));
+    for (ip, status) in [("127.0.0.2", 200), ("127.0.0.3", 421)] {
+        let address = address_of(&server, ip);
+        let mut client = Command::new("openssl");
+        client.args([
+            "s_client",
+            "-noservername",
+            "-connect",
+            &address.to_string(),
+        ]);
+        let request = b"GET / HTTP/1.1\r\nHost: named.test\r\nConnection: close\r\n\r\n";
+        client.arg("-ign_eof");
+        let done = finish(client, request);
+        let line = format!("HTTP/1.1 {status} ");
+        assert!(done.stdout.contains(&line), "{ip}: {}", done.stdout);
+        let is_own = done.stdout.contains("Ants");
+        assert_eq!(is_own, status == 200, "{ip}: {}", done.stdout);
+    }
 }

@@ -597,3 +597,39 @@ fn the_self_signed_certificate_is_made_once_and_kept() {
     assert_eq!(checked.code, Some(0), "{checked:?}");
     assert!(!server.folder.path("state").exists());
 }
+
+#[test]
+fn a_request_of_plain_http_gets_a_readable_answer() {
+    // Without a demand for client certificates, and with one, the ClientHello is read by other code.
+    let (private, _) = server_with_client_ca();
+    for server in [site("", ""), private] {
+        for request in [
+            "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n",
+            "POST /long HTTP/1.1\r\n",
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        ] {
+            let mut socket =
+                TcpStream::connect(("127.0.0.1", server.https_port)).expect("a connection");
+            socket.write_all(request.as_bytes()).expect("a write");
+            let mut answer = String::new();
+            socket.read_to_string(&mut answer).expect("an answer");
+            assert!(
+                answer.starts_with("HTTP/1.1 400 Bad Request\r\n"),
+                "{answer}"
+            );
+            assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
+            assert!(answer.contains("https://"), "{answer}");
+            let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+            assert!(head.contains(&format!("Content-Length: {}", body.len())));
+        }
+        // Other bytes get an alert of TLS: type 21.
+        let mut socket =
+            TcpStream::connect(("127.0.0.1", server.https_port)).expect("a connection");
+        socket
+            .write_all(b"\x01\x02\x03\x04\x05\x06")
+            .expect("a write");
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).expect("an answer");
+        assert_eq!(answer.first(), Some(&21), "{answer:?}");
+    }
+}

@@ -11,6 +11,7 @@ use crate::tls::{
     HandshakeFailure, HelloResult, OpenedRecords, RECORD_BYTES_MAX, RecordBoundaryFinder,
     RecordLayer, TlsConnection, TrafficSecrets,
 };
+use base::clock::unix_seconds_now;
 use base::sys;
 use rustls::ProtocolVersion;
 use rustls::ServerConnection;
@@ -19,6 +20,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use wire::date::format_imf;
 
 thread_local! {
     /// Buffer for opening records that don't fit into the reader's buffer.
@@ -236,6 +238,11 @@ impl MaybeTlsStream {
                     self.tls = Some(TlsConnection::Ready(connection));
                     processed?;
                 }
+                Ok(HelloResult::Refused { failure, .. })
+                    if is_plain_request(&failure.error, &self.boundary) =>
+                {
+                    return Poll::Ready(Err(self.refuse_plain_request(cx)));
+                }
                 Ok(HelloResult::Refused { alert, failure }) => {
                     // The alert informs the peer of the reason. The server does not wait until the alert is
                     // sent.
@@ -345,6 +352,7 @@ impl MaybeTlsStream {
                 self.tls = Some(TlsConnection::Lost);
                 io::Error::new(io::ErrorKind::ConnectionAborted, error)
             }
+            error if is_plain_request(&error, &self.boundary) => self.refuse_plain_request(cx),
             error => {
                 // The alert informs the peer of the reason. The server does not wait until the alert is
                 // sent.
@@ -355,6 +363,22 @@ impl MaybeTlsStream {
                 }
             }
         })
+    }
+
+    /// Answers a request of plain HTTP, as far as the socket takes the bytes now, and returns the error that ends the
+    /// connection. No alert follows: the client does not speak TLS.
+    #[cold]
+    fn refuse_plain_request(&mut self, cx: &mut Context<'_>) -> io::Error {
+        self.tls = Some(TlsConnection::Lost);
+        let head = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nDate: ";
+        let date = format_imf(unix_seconds_now());
+        let rest = format!(
+            "\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{PLAIN_REQUEST_TEXT}",
+            PLAIN_REQUEST_TEXT.len()
+        );
+        let answer = [&head[..], &date, rest.as_bytes()].map(IoSlice::new);
+        let _ = self.socket.poll_write(cx, &answer);
+        io::ErrorKind::InvalidData.into()
     }
 
     /// Replaces rustls by [`RecordLayer`] on an idle connection, to release the memory of rustls. Returns
@@ -472,6 +496,16 @@ impl MaybeTlsStream {
             Err(broken) => Err(io::Error::new(io::ErrorKind::InvalidData, broken)),
         }
     }
+}
+
+/// Content of the response to a request of plain HTTP on a connection for TLS.
+const PLAIN_REQUEST_TEXT: &str = "This port speaks HTTPS, and the request came without TLS: write https:// in place of http://.\n";
+
+/// Returns true if rustls refused the first bytes of a connection, and the bytes are a request of plain HTTP.
+#[cold]
+fn is_plain_request(error: &rustls::Error, boundary: &RecordBoundaryFinder) -> bool {
+    use rustls::{Error::InvalidMessage, InvalidMessage::InvalidContentType};
+    matches!(error, InvalidMessage(InvalidContentType)) && boundary.begins_like_request()
 }
 
 /// Returns the error for a failure of TLS, with the server name of the connection.

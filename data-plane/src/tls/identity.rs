@@ -123,8 +123,20 @@ impl SiteIdentity {
             demand: previous.demand,
             last_generation: generation,
         };
+        self.add_former(std::iter::once(&last).chain(previous.former.iter()));
+    }
+
+    /// Adds the former identities of the site at another of its listeners. A connection that was kept there stays usable,
+    /// whatever the order of the listeners.
+    pub fn join(&mut self, other: &SiteIdentity) {
+        if !other.former.is_empty() {
+            self.add_former(other.former.iter());
+        }
+    }
+
+    fn add_former<'i>(&mut self, identities: impl Iterator<Item = &'i FormerIdentity>) {
         let mut former = self.former.to_vec();
-        for identity in std::iter::once(&last).chain(previous.former.iter()) {
+        for identity in identities {
             if identity.pair == self.pair {
                 continue;
             }
@@ -204,6 +216,21 @@ mod tests {
         assert_eq!(third.accepts(later), Acceptance::Foreign);
         let back = after(&third, 3, site("1.pem", open));
         assert_eq!(back.accepts(later), Acceptance::Accepted);
+    }
+
+    #[test]
+    fn a_listener_put_in_front_keeps_the_connections_of_the_others() {
+        let [open, one] = [0, 1].map(DemandFingerprint);
+        let first = site("1.pem", open);
+        let connection = ConnectionIdentity::new(first.pair, 5);
+        for (demand, expected) in [(open, Acceptance::Accepted), (one, Acceptance::Outdated)] {
+            let mut in_front = site("2.pem", demand);
+            assert_eq!(in_front.accepts(connection), Acceptance::Foreign);
+            in_front.join(&after(&first, 5, site("2.pem", demand)));
+            assert_eq!(in_front.accepts(connection), expected);
+            let later = ConnectionIdentity::new(first.pair, 6);
+            assert_eq!(in_front.accepts(later), Acceptance::Foreign);
+        }
     }
 
     #[test]

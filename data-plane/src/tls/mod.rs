@@ -115,6 +115,8 @@ pub struct TlsSettings {
     pub aes_in_hardware: bool,
     /// Challenges to be answered in handshakes, or None without certificates by ACME.
     pub challenges: Option<Arc<PendingChallenges>>,
+    /// Number of the reload, the same for all listeners of a World. A later reload has a greater number.
+    pub generation: u64,
 }
 
 impl TlsSettings {
@@ -129,6 +131,7 @@ impl TlsSettings {
             tickets,
             aes_in_hardware: aes_in_hardware(),
             challenges: None,
+            generation: 1,
         }
     }
 }
@@ -270,7 +273,9 @@ impl Tls {
                 entries,
                 open,
                 quic,
-                generation: previous.map_or(1, |previous| previous.shared.generation + 1),
+                generation: previous.map_or(settings.generation, |previous| {
+                    settings.generation.max(previous.shared.generation + 1)
+                }),
                 stand_in: Arc::clone(self_signed.pair()),
                 warnings,
             }),

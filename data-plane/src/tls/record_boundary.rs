@@ -45,6 +45,14 @@ impl RecordBoundaryFinder {
         self.passed
     }
 
+    /// Returns true if the first record begins with the letters of a method and further visible characters, as a request of
+    /// plain HTTP does. Meaningful after rustls has refused the first record.
+    pub(crate) fn begins_like_request(&self) -> bool {
+        let [first, rest @ ..] = self.header;
+        let is_visible = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
+        first.is_ascii_alphabetic() && rest.iter().all(is_visible)
+    }
+
     /// Returns true if every begun record is complete.
     pub(crate) fn is_between_records(&self) -> bool {
         self.left == 0 && self.of_header == 0
@@ -54,6 +62,23 @@ impl RecordBoundaryFinder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_of_plain_http_is_told_from_a_record() {
+        for (bytes, expected) in [
+            (&b"GET / HTTP/1.1"[..], true),
+            (b"DELETE /x", true),
+            (b"PRI * HTTP/2.0", true),
+            (b"\x16\x03\x01\x02\x00\x01", false),
+            (b"GET", false),
+            (b"SSH\x01\x02\x03", false),
+            (b" GET /", false),
+        ] {
+            let mut boundary = RecordBoundaryFinder::default();
+            boundary.note_record(bytes);
+            assert_eq!(boundary.begins_like_request(), expected, "{bytes:?}");
+        }
+    }
 
     #[test]
     fn record_boundaries_are_found_in_any_pieces() {

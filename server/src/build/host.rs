@@ -6,6 +6,7 @@ use super::ledger_entries::LedgerEntries;
 use super::member_tls::MemberTlsClients;
 use super::redirects::SiteRedirects;
 use super::resources::SharedResources;
+use super::tls::ListenerTls;
 use crate::build::limits::USER_FILE_BYTES_MAX;
 use crate::config::{self, Config, OperatorError, PlainHttp, Spanned};
 use base::atomic_file;
@@ -17,7 +18,6 @@ use data_plane::ledger::route_counters::RouteCounters;
 use data_plane::site::{
     HeaderRules, ReleaseRules, ReleaseState, SecretPaths, Site, SiteError, SiteRules, Symlinks,
 };
-use data_plane::tls::{SiteIdentity, Tls};
 use data_plane::world::allow_list::AllowList;
 use data_plane::world::own_listener::OwnListener;
 use data_plane::world::preview::Previews;
@@ -37,6 +37,7 @@ pub(super) struct HostBuilder<'b> {
     pub(super) resources: &'b SharedResources,
     pub(super) entries: &'b LedgerEntries<'b>,
     pub(super) member_tls: &'b MemberTlsClients<'b>,
+    pub(super) tls: &'b ListenerTls,
     pub(super) previous: Option<&'b World>,
     pub(super) h3_port: Option<u16>,
     /// Files of the server that no site serves.
@@ -49,11 +50,7 @@ pub(super) struct HostBuilder<'b> {
 }
 
 impl HostBuilder<'_> {
-    pub(super) fn host(
-        &self,
-        server_access: &Option<AccessLog>,
-        tls: Option<&Tls>,
-    ) -> Result<Host, OperatorError> {
+    pub(super) fn host(&self, server_access: &Option<AccessLog>) -> Result<Host, OperatorError> {
         let site = self.site;
         let names: Vec<String> = site
             .names
@@ -71,7 +68,7 @@ impl HostBuilder<'_> {
         let folder = root.map(|root| self.open_site(root, None)).transpose()?;
         let routes = routes?;
         let previews = match release {
-            Some(release) => self.previews(release, released.as_deref(), tls)?,
+            Some(release) => self.previews(release, released.as_deref())?,
             None => None,
         };
         let (files, awaited) = match folder {
@@ -105,7 +102,7 @@ impl HostBuilder<'_> {
                 routes.into_iter().map(Arc::new).collect(),
                 request_rules,
             )),
-            identity: tls.map_or_else(SiteIdentity::none, |tls| identity(&names, tls)),
+            identity: self.tls.identity(self.site, &names),
             demands_certificate: site.client_ca.is_some(),
             access: log,
             hits: self.hits(),
@@ -251,7 +248,6 @@ impl HostBuilder<'_> {
         &self,
         release: &config::ReleaseConfig,
         site: Option<&Site>,
-        tls: Option<&Tls>,
     ) -> Result<Option<Previews>, OperatorError> {
         let rules = site.and_then(|site| site.rules().release.as_ref());
         let (Some(name), Some(rules)) = (&release.preview, rules) else {
@@ -267,7 +263,7 @@ impl HostBuilder<'_> {
         let names = [name.get_ref().clone()];
         Ok(Some(Previews {
             name: name.get_ref().as_str().into(),
-            identity: tls.map_or_else(SiteIdentity::none, |tls| identity(&names, tls)),
+            identity: self.tls.identity(self.site, &names),
             users: users.map(Arc::new),
             ids_need_login: !release.publishers.is_empty(),
             records: Arc::new(records),
@@ -347,14 +343,6 @@ fn canonical_name(names: &[String]) -> Option<Box<[u8]>> {
     let name = names.first()?;
     let has_wildcard = names.iter().any(|name| name.starts_with('*'));
     (!has_wildcard).then(|| name.as_bytes().into())
-}
-
-/// Returns the identity of the certificate that the first name of a site selects. `*` selects the
-/// certificate for a client without SNI.
-fn identity(names: &[String], tls: &Tls) -> SiteIdentity {
-    let name = names.first().filter(|name| *name != "*");
-    let name = name.map(|name| name.replacen('*', "x", 1));
-    tls.site_identity(name.as_deref())
 }
 
 /// Reads a user file of the configuration.

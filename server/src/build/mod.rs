@@ -70,12 +70,13 @@ pub fn build(
             secrets: secrets.clone(),
             headers: Arc::new(headers(config, site, b"")?),
             cors_paths: cors_paths(site),
+            tls: &tls,
             change_tracker: before.map_or_else(
                 || SiteChangeTracker::new(&resources.change_tracker),
                 |host| host.change_tracker.clone(),
             ),
         };
-        Ok(Arc::new(builder.host(&server_access, tls.of(site))?))
+        Ok(Arc::new(builder.host(&server_access)?))
     }));
     let balancers = config.balancers.iter();
     let balancers =

@@ -2,7 +2,9 @@
 
 use super::resources::SharedResources;
 use crate::config::{self, Config, OperatorError, SiteConfig, Spanned};
-use data_plane::tls::{Ciphers, MinVersion, PairSpec, PendingChallenges, Tls, TlsSettings};
+use data_plane::tls::{
+    Ciphers, MinVersion, PairSpec, PendingChallenges, SiteIdentity, TicketKeys, Tls, TlsSettings,
+};
 use data_plane::world::World;
 use data_plane::world::own_listener::OwnListener;
 use std::path::PathBuf;
@@ -45,9 +47,17 @@ impl ListenerTls {
         previous: Option<&World>,
         now: u64,
     ) -> Result<ListenerTls, OperatorError> {
+        let generation = previous.map_or(1, |world| world.generation + 1);
         let at = |listener: Option<OwnListener>, sites: Vec<&SiteConfig>| {
-            let previous = previous.and_then(|world| world.tls_at(listener));
-            tls(config, &sites, resources, previous.map(Arc::as_ref), now)
+            let builder = TlsBuilder {
+                config,
+                sites: &sites,
+                resources,
+                previous: previous.and_then(|world| world.tls_at(listener)),
+                generation,
+                now,
+            };
+            builder.build()
         };
         let public = config.sites.iter().filter(|it| it.listen.is_empty());
         let public = at(None, public.collect())?;
@@ -64,49 +74,87 @@ impl ListenerTls {
         Ok(ListenerTls { public, own })
     }
 
-    /// Returns the certificates of a site.
-    pub(super) fn of(&self, site: &SiteConfig) -> Option<&Tls> {
+    /// Returns the identities of the connections that a site with some names accepts, of all its listeners together: a
+    /// connection stays usable after a reload, wherever its address stands in `listen` then.
+    pub(super) fn identity(&self, site: &SiteConfig, names: &[String]) -> SiteIdentity {
+        // `*` has the certificate for a client without a server name.
+        let name = names.first().filter(|name| *name != "*");
+        let name = name.map(|name| name.replacen('*', "x", 1));
+        let mut identity: Option<SiteIdentity> = None;
+        let mut add = |tls: &Tls| {
+            let one = tls.site_identity(name.as_deref());
+            match &mut identity {
+                None => identity = Some(one),
+                Some(identity) => identity.join(&one),
+            }
+        };
         if site.listen.is_empty() {
-            return self.public.as_deref();
+            self.public.as_deref().into_iter().for_each(&mut add);
         }
-        let listener = OwnListener::at(site.secure_addresses().next()?);
-        let mut own = self.own.iter();
-        own.find_map(|(it, tls)| (*it == listener).then_some(&**tls))
+        for address in site.secure_addresses() {
+            let listener = OwnListener::at(address);
+            let own = self.own.iter().filter(|(it, _)| *it == listener);
+            own.for_each(|(_, tls)| add(tls));
+        }
+        identity.unwrap_or_else(SiteIdentity::none)
     }
 }
 
-/// Returns the certificates of some sites.
-fn tls(
-    config: &Config,
-    sites: &[&SiteConfig],
-    resources: &SharedResources,
-    previous: Option<&Tls>,
+/// Certificates of some sites, on their way.
+struct TlsBuilder<'b> {
+    config: &'b Config,
+    sites: &'b [&'b SiteConfig],
+    resources: &'b SharedResources,
+    /// Certificates of the same listener in the World before.
+    previous: Option<&'b Arc<Tls>>,
+    /// Generation of the new World.
+    generation: u64,
+    /// Unix time in seconds.
     now: u64,
-) -> Result<Option<Arc<Tls>>, OperatorError> {
-    let (Some(tickets), Some(self_signed)) = (&resources.tickets, &resources.self_signed) else {
-        return Ok(None);
-    };
-    let mut settings = TlsSettings::new(tickets.clone());
-    settings.min_version = match config.tls.min_version {
-        config::TlsVersion::Tls12 => MinVersion::Tls12,
-        config::TlsVersion::Tls13 => MinVersion::Tls13,
-    };
-    if let Some(names) = &config.tls.ciphers {
-        let names = names.iter().map(|name| name.get_ref().clone()).collect();
-        settings.ciphers = Ciphers::List(names);
+}
+
+impl TlsBuilder<'_> {
+    fn build(&self) -> Result<Option<Arc<Tls>>, OperatorError> {
+        let TlsBuilder {
+            config,
+            sites,
+            resources,
+            ..
+        } = *self;
+        let (Some(tickets), Some(self_signed)) = (&resources.tickets, &resources.self_signed)
+        else {
+            return Ok(None);
+        };
+        let settings = self.settings(Arc::clone(tickets));
+        let mut pairs: Vec<PairSpec> = sites.iter().map(|site| pair(config, site)).collect();
+        if pairs.is_empty() && config.manager.as_ref().is_some_and(|it| it.uses_tls()) {
+            // Every site has `listen`, and the manager alone uses these certificates.
+            pairs.push(PairSpec {
+                names: vec!["*".to_owned()],
+                ..PairSpec::default()
+            });
+        }
+        let previous = self.previous.map(Arc::as_ref);
+        match Tls::build(&pairs, &settings, self_signed, previous, self.now) {
+            Ok(tls) => Ok(Some(Arc::new(tls))),
+            Err(error) => Err(point_tls(config, sites, &error)),
+        }
     }
-    settings.challenges = challenges(config, resources);
-    let mut pairs: Vec<PairSpec> = sites.iter().map(|site| pair(config, site)).collect();
-    if pairs.is_empty() && config.manager.as_ref().is_some_and(|it| it.uses_tls()) {
-        // Every site has `listen`, and the manager alone uses these certificates.
-        pairs.push(PairSpec {
-            names: vec!["*".to_owned()],
-            ..PairSpec::default()
-        });
-    }
-    match Tls::build(&pairs, &settings, self_signed, previous, now) {
-        Ok(tls) => Ok(Some(Arc::new(tls))),
-        Err(error) => Err(point_tls(config, sites, &error)),
+
+    fn settings(&self, tickets: Arc<TicketKeys>) -> TlsSettings {
+        let config = self.config;
+        let mut settings = TlsSettings::new(tickets);
+        settings.generation = self.generation;
+        settings.min_version = match config.tls.min_version {
+            config::TlsVersion::Tls12 => MinVersion::Tls12,
+            config::TlsVersion::Tls13 => MinVersion::Tls13,
+        };
+        if let Some(names) = &config.tls.ciphers {
+            let names = names.iter().map(|name| name.get_ref().clone()).collect();
+            settings.ciphers = Ciphers::List(names);
+        }
+        settings.challenges = challenges(config, self.resources);
+        settings
     }
 }
 
