@@ -17,7 +17,7 @@ help:
 	@echo 'make check-licences  licences of all dependencies against deny.toml'
 	@echo 'make peers           the other servers of `anthill bench`'
 	@echo 'make fmt             format the code'
-	@echo 'make guide           docs/ as HTML in target/guide (needs mdbook)'
+	@echo 'make guide           docs/ as HTML in target/guide with a search'
 	@echo 'make clean           remove all builds'
 
 run:
@@ -64,7 +64,7 @@ fmt:
 	@cargo fmt --all
 
 guide:
-	@mdbook build docs
+	@sh tools/guide.sh
 
 clean:
 	@cargo clean

@@ -1,7 +1,7 @@
 //! Commands that find the server from any folder: the choice among running servers and installed services, the
 //! confirmation of commands with an effect, and servers of other users.
 //!
-//! The scripts run in namespaces of their own, with an own list of processes and sockets, so no server of another test is
+//! The scripts run in namespaces of their own, with their own lists of processes and sockets, so no server of another test is
 //! in sight.
 
 use crate::guide_examples::run_in_machine;

@@ -13,8 +13,11 @@ use std::process::Command;
 
 use crate::lifecycle::is_root;
 use crate::papers::{pages, paper};
+use crate::support::python;
 use crate::support::{Done, Folder, finish, tool};
-use crate::{guide_porting, guide_publishing, guide_recipes, systemd};
+use crate::{
+    guide_applications, guide_containers, guide_porting, guide_publishing, guide_recipes, systemd,
+};
 
 /// A code block of a document.
 pub struct Block {
@@ -114,7 +117,10 @@ pub fn run_in_machine(script: &str) -> Done {
         .args(["sh", "-euc", ". \"$M/prelude.sh\"; . \"$M/scenario.sh\""])
         .env("M", folder.path(""))
         .env("ANTHILL", crate::support::program())
-        .env("PUBLISHER", crate::support::release_store::publisher());
+        .env("PUBLISHER", crate::support::release_store::publisher())
+        .env("CLIENTS", python::environment("python"))
+        .env("RECIPES", python::environment("recipes"))
+        .env("SUPPORT", python::script(""));
     finish(command, b"")
 }
 
@@ -140,7 +146,7 @@ git config --global user.name operator
 git config --global user.email operator@example.org
 git config --global init.defaultBranch main
 git config --global safe.directory '*'
-for name in www new shop git files app blog cloud home wiki; do names="${names-example.org} $name.example.org"; done
+for name in www new shop git files app blog cloud home wiki matrix; do names="${names-example.org} $name.example.org"; done
 echo "127.0.0.1 localhost $names" > /etc/hosts
 echo 'anthill:x:990:990::/nonexistent:/usr/sbin/nologin' >> /etc/passwd
 echo 'anthill:x:990:' >> /etc/group
@@ -265,6 +271,29 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "remote: NOT DEPLOYED",
         "needs a full disk; tests/deploy.rs has the message",
     ),
+    ("containers.md", "make release", BUILD),
+    ("containers.md", "podman run", IMAGE),
+    ("containers.md", "docker compose", IMAGE),
+    ("containers.md", "[Container]", IMAGE),
+    (
+        "containers.md",
+        "services:\n  anthill:\n    image: anthill\n    ports",
+        IMAGE,
+    ),
+    (
+        "containers.md",
+        "restrict,command",
+        "a line of authorized_keys with a program of containers",
+    ),
+    ("recipes-applications.md", "[server]\nPROTOCOL", APPLICATION),
+    (
+        "recipes-applications.md",
+        "[server]\nhttp_addr",
+        APPLICATION,
+    ),
+    ("recipes-applications.md", "http:\n", APPLICATION),
+    ("recipes-applications.md", "DOMAIN=", APPLICATION),
+    ("recipes-applications.md", "server:\n", APPLICATION),
     (
         "hits.md",
         "<span id",
@@ -317,6 +346,8 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "needs checkouts of other projects",
     ),
 ];
+const IMAGE: &str = "needs a program for containers; tests/guide_containers.rs runs the image";
+const APPLICATION: &str = "settings of a program that no registry of the tests has";
 const BUILD: &str = "builds the project";
 const BENCH: &str = "needs the benchmark kit and minutes; bench/tests runs the commands";
 
@@ -330,6 +361,8 @@ fn every_block_is_accounted_for() {
     }
     let scenarios = [
         SCENARIOS,
+        guide_applications::SCENARIOS,
+        guide_containers::SCENARIOS,
         guide_recipes::SCENARIOS,
         guide_porting::SCENARIOS,
         guide_publishing::SCENARIOS,
@@ -391,7 +424,7 @@ const CHECK: &str = r#"
 mkdir -p public/manual cgi-bin tools journal sites.d /srv/git/tools /srv/site /srv/www /srv/files /srv/shop/public
 mkdir -m 777 /var/log/anthill
 echo '/a /b 301' > redirects.txt
-mkdir -p /srv/blog /srv/app/assets /srv/wordpress/wp-content/uploads /srv/dokuwiki /srv/nextcloud
+mkdir -p /srv/blog /srv/app/assets /srv/django/static /srv/django/media /srv/wordpress/wp-content/uploads /srv/dokuwiki /srv/nextcloud
 echo > /srv/blog/404.html; echo > /srv/shop/maintenance.html; echo > /srv/www/manual.html
 for page in index not-found busy manual/index; do echo > public/$page.html; cp public/$page.html /srv/www/ ; done
 touch users.htpasswd managers viewers

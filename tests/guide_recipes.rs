@@ -173,6 +173,60 @@ scenarios! {
         done
     "#;
 
+    the_recipe_of_nextcloud_closes_what_the_manual_closes("recipes.md", true) = r#"
+        cd /srv; chmod 755 /srv
+        mkdir -p nextcloud/core/css nextcloud/data nextcloud/config nextcloud/lib nextcloud/3rdparty nextcloud/templates nextcloud/apps
+        tells='<?php echo $_SERVER["SCRIPT_NAME"], " ", $_SERVER["PATH_INFO"] ?? "", " ", $_SERVER["front_controller_active"];'
+        for file in index remote status config/config lib/base console autotest indie_x; do echo "$tells" > nextcloud/$file.php; done
+        echo '<schema/>' > nextcloud/db_structure.xml
+        for file in data/nextcloud.log templates/a.css 3rdparty/a.js occ issue_template.md; do echo secret > nextcloud/$file; done
+        echo 'a {}' > nextcloud/core/css/a.css
+        rm -f /etc/php/8.2/fpm/pool.d/*
+        printf '[nextcloud]\nuser = anthill\nlisten = /run/php/nextcloud.sock\nlisten.mode = 0666\npm = static\npm.max_children = 1\n' \
+            > /etc/php/8.2/fpm/pool.d/nextcloud.conf
+        php-fpm8.2 --nodaemonize > "$M/fpm.log" 2>&1 &
+        until [ -S /run/php/nextcloud.sock ]; do kill -0 $! || { cat "$M/fpm.log"; false; }; sleep 0.05; done
+        cd /etc/anthill
+        @file nextcloud.toml [[site]]\nnames = ["cloud.example.org"]
+        site "$(printf 'user = "anthill"\n'; cat nextcloud.toml)"
+        cloud=https://cloud.example.org
+        for path in db_structure.xml autotest.php autotest.php/a indie_x.php issue_template.md occ console.php lib/base.php \
+            config/config.php data/nextcloud.log data templates/a.css 3rdparty/a.js %64b_structure.xml //occ; do
+            curl -s --path-as-is -o answer -w '%{http_code}\n' "$cloud/$path" > code
+            grep -qx 404 code || { echo $path; cat code answer; false; }
+            ! grep -e secret -e schema -e index.php answer
+        done
+        has '/index.php /apps/files/ true' curl -s $cloud/apps/files/
+        has '/index.php /.well-known/webfinger true' curl -s $cloud/.well-known/webfinger
+        has '/remote.php /dav/files/ant/a true' curl -s -X PROPFIND $cloud/remote.php/dav/files/ant/a
+        has 'location: /remote.php/dav/' curl -si $cloud/.well-known/caldav
+        has 'location: /remote.php/webdav/a' curl -si $cloud/remote/webdav/a
+        curl -si $cloud/core/css/a.css > style
+        has 'cache-control: max-age=15724800' cat style
+        has 'x-robots-tag: noindex, nofollow' cat style
+    "#;
+
+    names_and_addresses_at_home_answer_as_the_page_says("names-at-home.md", true) = r#"
+        cd /etc/anthill; mkdir -p /srv/www; chmod 755 /srv; echo hello > /srv/www/index.html
+        for address in 192.168.0.7 192.0.2.9; do ip address add $address/32 dev lo; done
+        @file anthill.toml [server]\nhttps = [":443"]\nhttp  = [":80"]\nuser  = "anthill"\n\n[tls]
+        at_home() { curl -si --resolve raspberrypi.local:443:192.168.0.7 --interface 192.168.0.7 "$@"; }
+        anthill serve
+        server=$!
+        for url in https://192.168.0.7/ https://raspberrypi.local/ https://www.example.org/; do has hello at_home $url; done
+        has hello curl -s --interface 192.0.2.9 https://www.example.org/
+        has 'HTTP/2 403' curl -si --interface 192.0.2.9 https://192.168.0.7/
+        kill $server; wait $server || true
+        site "$(printf '[[site]]\nnames = ["www.example.org"]\nroot = "/srv/www"\n')"
+        server=$!
+        has 'HTTP/2 421' at_home https://192.168.0.7/
+        ! at_home https://raspberrypi.local/
+        has '404 Not Found' at_home http://192.168.0.7/
+        kill $server; wait $server || true
+        site "$(printf '[[site]]\nnames = ["www.example.org", "raspberrypi.local"]\nroot = "/srv/www"\n')"
+        has 'location: https://www.example.org/' at_home https://raspberrypi.local/
+    "#;
+
     the_recipe_of_git_runs_as_printed("recipes.md", true) = r#"
         cd /etc/anthill; mkdir -p /srv/git /srv/www
         @file git.toml [[site]]\nnames = ["git.example.org"]

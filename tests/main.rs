@@ -47,6 +47,8 @@ mod git_search;
 #[cfg(feature = "http3")]
 mod grpc;
 mod guards;
+mod guide_applications;
+mod guide_containers;
 mod guide_examples;
 mod guide_porting;
 mod guide_publishing;

@@ -183,7 +183,7 @@ fn the_architecture_is_short() {
     let bytes = paper("ARCHITECTURE.md").len();
     assert!(
         bytes <= 25_000,
-        "ARCHITECTURE.md has {bytes} bytes of at most 25,000: what concerns one file belongs into its `//!`"
+        "ARCHITECTURE.md has {bytes} bytes of at most 25,000: what concerns one file belongs in its `//!`"
     );
 }
 

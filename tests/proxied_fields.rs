@@ -1,5 +1,5 @@
 //! Fields, trailers and URLs on their way between clients and members: statements that only a trusted proxy may
-//! make, trailers that belong into a head, and redirects of members.
+//! make, trailers that belong in a head, and redirects of members.
 
 use crate::support::h2::H2;
 use crate::support::member::{Answer, Member, ok};

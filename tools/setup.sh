@@ -23,6 +23,7 @@ publish    ssh                     openssh-client
 publish    sshd                    openssh-server
 publish    curl                    curl
 publish    python3                 python3
+test       /usr/share/nodejs/ws/package.json  node-ws
 test       unshare                 util-linux
 test       nsenter                 util-linux
 test       setpriv                 util-linux
@@ -194,6 +195,21 @@ setup_go_tool() {
     [ "${built##*/}" = "$1" ] || mv "$tools/${built##*/}" "$tools/$1"
 }
 
+# setup_mdbook: builds the program that makes HTML of the guide once, into target/tools.
+mdbook=0.5.4
+setup_mdbook() {
+    setup build
+    tools=${CARGO_TARGET_DIR:-target}/tools
+    [ "$("$tools/mdbook" --version 2>/dev/null)" != "mdbook v$mdbook" ] || return 0
+    say "building mdbook $mdbook"
+    mkdir -p "$tools"
+    CARGO_TARGET_DIR=$tools/mdbook-build cargo install --quiet --locked --root "$tools/mdbook-build" \
+        --no-default-features --features search "mdbook@$mdbook" >&2 ||
+        fail "could not build mdbook $mdbook - it comes from crates.io by cargo"
+    mv "$tools/mdbook-build/bin/mdbook" "$tools/mdbook"
+    rm -rf "$tools/mdbook-build"
+}
+
 # usable_go: sets `go` to a Go of version 1.21 or later, which downloads a newer Go for a module that
 # requires one. Debian 12 has an older Go, which downloads the newer Go as a module.
 newer_go=1.26.8
@@ -224,17 +240,30 @@ usable_go() {
 # The versions are pinned, so that a failed test has its cause in the project.
 python_packages='aioquic==1.7.2 niquests==3.21.2 websockets==15.0.1 grpcio==1.85.1 playwright==1.65.2 axe-playwright-python==0.1.8'
 setup_python() {
-    python=${CARGO_TARGET_DIR:-target}/tools/python
+    python_environment python "$python_packages"
+}
+
+# setup_recipes: installs the applications of docs/src/recipes-applications.md that PyPI has, in an environment of their
+# own in target/tools, since their dependencies differ from those of the clients.
+recipe_packages='Django==5.2.19 gunicorn==27.0.1 matrix-synapse==1.163.2'
+setup_recipes() {
+    python_environment recipes "$recipe_packages"
+}
+
+# python_environment NAME PACKAGES: makes the environment NAME in target/tools with exactly these packages, unless it is
+# there.
+python_environment() {
+    python=${CARGO_TARGET_DIR:-target}/tools/$1
     versions='import sys; from importlib.metadata import version; print(*(f"{name}=={version(name)}" for name in sys.argv[1:]))'
-    is_there=$("$python/bin/python" -c "$versions" $(echo "$python_packages" | sed 's/==[^ ]*//g') 2>/dev/null) || true
-    [ "$is_there" != "$python_packages" ] || return 0
+    is_there=$("$python/bin/python" -c "$versions" $(echo "$2" | sed 's/==[^ ]*//g') 2>/dev/null) || true
+    [ "$is_there" != "$2" ] || return 0
     setup python
-    say "fetching $python_packages"
+    say "fetching $2"
     rm -rf "$python"
     mkdir -p "${python%/*}"
     python3 -m venv "$python" &&
-        "$python/bin/python" -m pip --quiet --disable-pip-version-check install $python_packages >&2 ||
-        fail "could not fetch $python_packages - pip has them from PyPI"
+        "$python/bin/python" -m pip --quiet --disable-pip-version-check install $2 >&2 ||
+        fail "could not fetch $2 - pip has them from PyPI"
 }
 
 # setup_debian: makes a Debian system with systemd once, in target/tools, for the tests of the installed service. Only root

@@ -9,6 +9,7 @@ setup_h2spec
 setup_pebble
 setup_toxiproxy
 setup_python
+setup_recipes
 setup_debian
 
 # Limits of tools/prose.py for the whole repository: a fence against a landslide, and no goal.

@@ -10,6 +10,7 @@ setup_h2spec
 setup_pebble
 setup_toxiproxy
 setup_python
+setup_recipes
 setup_debian
 
 profile=release

@@ -299,7 +299,7 @@ fn open_to_all(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
 }
 
-/// Begin of the page that names a member; the member's number and a line feed follow.
+/// Beginning of the page that names a member; the member's number and a line feed follow.
 const MEMBER_PAGE: &str = "member ";
 
 const SCRIPTS: [(&str, &str); 3] = [

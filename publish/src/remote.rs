@@ -162,7 +162,7 @@ impl Remote {
         if let Some(wanted) = wanted.filter(|wanted| *wanted != site) {
             let what = format!("the key publishes the site `{site}`, and not `{wanted}`");
             return Err(self.problem(&what).help(
-                "each site needs a key of its own: add a Host with the IdentityFile to ~/.ssh/config, as docs/src/publishing.md shows",
+                "each site needs a key of its own: add a Host with the IdentityFile to ~/.ssh/config, as the page Publishing of the guide shows",
             ));
         }
         let records = SiteRecords::parse(&site, text);

@@ -14,7 +14,7 @@ pub(super) fn run(arguments: &Arguments) -> Done {
     for suite in SUITES {
         text.push_str(&format!("  {:<12}{}\n", suite.name, suite.about));
     }
-    text.push_str("\nContenders\n");
+    text.push_str("\nServers\n");
     let longest = catalogue
         .entries()
         .iter()

@@ -49,7 +49,7 @@ pub(super) static COMMANDS: &[Command] = &[
         operands: "SUITE",
         count: 1..=1,
         options: &[
-            option("with", "A,B,C", "Contenders, instead of the suite's own"),
+            option("with", "A,B,C", "Servers, in place of those of the suite"),
             option(
                 "rounds",
                 "N",

@@ -15,13 +15,16 @@ use crate::site::Site;
 
 pub(super) const SUITE: Suite = Suite {
     name: crate::agreement::SUITE,
-    about: "Our load generator against wrk on the same servers, in interleaved pairs",
+    about: "The built-in load generator beside wrk on the same servers, in interleaved pairs",
     as_published: false,
     lay_out,
 };
 
 fn lay_out(options: &Options) -> Plan {
-    let mut plan = Plan::new("Our load generator and wrk, in interleaved pairs", options);
+    let mut plan = Plan::new(
+        "The built-in load generator and wrk, in interleaved pairs",
+        options,
+    );
     plan.rounds = options.rounds.unwrap_or(match options.extent {
         Extent::Full => FULL_PAIRS,
         Extent::Quick | Extent::Usual => PAIRS,

@@ -1,4 +1,4 @@
-//! Suite of source document 002: nine servers with a hello page, ten clients, a new connection per request.
+//! Suite of a published chart: nine servers with a hello page, ten clients, a new connection for each request.
 
 use super::options::Options;
 use super::plan::{Case, Group, Plan, Selection, Setting, Suite};
@@ -9,7 +9,7 @@ use crate::rounds::Order;
 
 pub(super) const SUITE: Suite = Suite {
     name: "hello",
-    about: "The nine servers of 002 and further servers: a page of 228 bytes, 10 clients, no keep-alive",
+    about: "Nine servers of a published chart and further ones: a page of 228 bytes, 10 clients, no keep-alive",
     as_published: true,
     lay_out,
 };

@@ -38,7 +38,7 @@ pub(crate) struct Ejection {
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 struct FailureRow {
     count: u32,
-    /// Begin of the row.
+    /// Beginning of the row.
     since_ms: u64,
 }
 

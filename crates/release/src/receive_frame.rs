@@ -44,9 +44,9 @@ pub enum FrameKind {
     Release = b'R',
     /// Missing contents.
     Need = b'N',
-    /// Begin of a content.
+    /// Beginning of a content.
     Blob = b'B',
-    /// Begin of a gzip content, from which the receiver decodes the text as well.
+    /// Beginning of a gzip content, from which the receiver decodes the text as well.
     GzipAndText = b'G',
     /// Piece of a content.
     Data = b'D',

@@ -19,7 +19,7 @@ pub(super) struct RuleFiles {
     pub(super) left_out: Vec<String>,
 }
 
-/// Begin of a section of `_headers`.
+/// Beginning of a section of `_headers`.
 #[derive(Default)]
 enum Section {
     /// The path is written with the first field: `anthill publish` refuses a path without fields.

@@ -1107,7 +1107,7 @@ fn missing(path: &Path, kind: &str, base: &Path) -> String {
     }
 }
 
-/// Begin of the help for a missing folder.
+/// Beginning of the help for a missing folder.
 const CREATE_FOLDER: &str = "create the folder";
 /// Kind of the file in `users`, as shown in errors.
 const USER_FILE: &str = "user file";

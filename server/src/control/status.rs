@@ -142,9 +142,7 @@ impl StatusView {
             )
         });
         let file = self.refused_file.as_ref().map(|error| {
-            format!(
-                "a changed file is not taken over, so its former content (users, certificates, keys) stays valid: {error}"
-            )
+            format!("a changed file is not taken over, so its former content stays in use: {error}")
         });
         releases.chain(reload).chain(file).collect()
     }

@@ -17,7 +17,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// Begin of the name of the publisher. The commit follows.
+/// Beginning of the name of the publisher. The commit follows.
 const PUBLISHER: &str = "push@";
 /// Digits of a commit in the name of the publisher. A name of 63 bytes has no room for a whole SHA-256.
 const COMMIT_DIGITS: usize = 40;

@@ -26,7 +26,7 @@ use std::io::{BufRead as _, BufReader, Read, Write};
 use std::path::PathBuf;
 use wire::content_coding::ContentCoding;
 
-/// Begin of the publisher's name for a release that a push into a repository of this server made.
+/// Beginning of the publisher's name for a release that a push into a repository of this server made.
 const PUSHER: &str = "push@";
 /// Seconds of a day.
 const DAY_SECONDS: u64 = 24 * 60 * 60;

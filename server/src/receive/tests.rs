@@ -689,7 +689,7 @@ fn a_publisher_of_previews_changes_the_own_labels_alone() {
             .command(command)
     };
     let label = |name: &str, text: &str| format!("label {name} {}", hex(&sha256(text.as_bytes())));
-    // The publisher without a name sets a label that belongs to nobody, and the publisher with a name an own one.
+    // The publisher without a name sets a label that belongs to nobody, and the publisher with a name one of its own.
     receiver.answers(upload(&reviewed, b"reviewed", &label("next", &reviewed)));
     receiver.options.publisher = Some("chief".to_owned());
     receiver.answers(Frames::new().command(&label("final", &reviewed)));

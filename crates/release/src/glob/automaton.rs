@@ -51,7 +51,7 @@ enum State {
     Folders,
     /// Between the folders of `**/`.
     InFolders,
-    /// Begin of a group, or end of a branch.
+    /// Beginning of a group, or end of a branch.
     Jump,
 }
 

@@ -29,7 +29,7 @@ pub enum ManifestLine<'m> {
         /// Glob that selects the files.
         files: Cow<'m, [u8]>,
     },
-    /// Begin of the response fields for some files.
+    /// Beginning of the response fields for some files.
     Fields {
         /// Glob that selects the files.
         files: Cow<'m, [u8]>,

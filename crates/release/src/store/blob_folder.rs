@@ -25,7 +25,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// Prefix of the names of the files of sessions.
 pub(super) const SESSION: &str = "session-";
 
-/// Begin of the names of the drafts of a session. The name of the session and a hyphen follow.
+/// Beginning of the names of the drafts of a session. The name of the session and a hyphen follow.
 pub(super) const OF_SESSION: &str = "draft+";
 /// Kind of the marks of publishers that rename contents.
 const MARK: &str = "adding";

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, renameat, unlinkat};
 use std::fs::File;
 use std::io::{self, Read as _, Write};
 
-/// Begin of the names of drafts that stay for a day.
+/// Beginning of the names of drafts that stay for a day.
 pub(super) const KEPT: &str = "part-";
 /// Bytes of the digest of a publisher's name in the name of a draft: publishers are few, and the name of a file is short.
 const PUBLISHER_BYTES: usize = 8;

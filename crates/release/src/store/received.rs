@@ -13,7 +13,7 @@ use crate::limits::MANIFEST_BYTES_MAX;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 
-/// Begin of the names of records in the folder of drafts. Drafts of contents have other names, since their contents come
+/// Beginning of the names of records in the folder of drafts. Drafts of contents have other names, since their contents come
 /// from a publisher.
 pub(super) const RECEIVED: &str = "received+";
 

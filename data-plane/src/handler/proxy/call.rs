@@ -109,7 +109,7 @@ pub(super) struct ProxyCall {
     pub(super) left: Vec<LeftRequest>,
     /// Number of attempts, for the log.
     pub(super) tries: u32,
-    /// Begin of the current connection attempt; None on a kept connection.
+    /// Beginning of the current connection attempt; None on a kept connection.
     pub(super) connecting_since: Option<Instant>,
     /// Reason of the last failed attempt.
     pub(super) last_failure: Option<AttemptFailure>,
