@@ -127,6 +127,33 @@ fn a_backup_is_restored_on_a_new_machine() {
 }
 
 #[test]
+fn a_folder_beside_a_release_is_the_content_until_the_first_release() {
+    let both = config("root = \"site\"\nrelease = \"www\"\n");
+    let listed = |folder: &Folder| {
+        folder.write("anthill.toml", &both);
+        let listed = run("tar", &["tzf", &backup(folder)], b"").text();
+        fs::remove_file(folder.path("site.tar.gz")).expect("removed");
+        listed
+    };
+    let released = folder().with("site/folder.html", "folder");
+    let names = listed(&released);
+    assert!(names.contains("root/index.html\n"), "{names}");
+    assert!(!names.contains("folder.html"), "{names}");
+    let waiting = Folder::new()
+        .with("site/folder.html", "folder")
+        .with("public/route.txt", "route");
+    let names = listed(&waiting);
+    assert!(names.contains("root/folder.html\n"), "{names}");
+    // A restore brings the folder back.
+    let archive = backup(&waiting);
+    fs::remove_file(waiting.path("site/folder.html")).expect("removed");
+    let done = command("restore", &waiting, &[&archive, "www.test"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let text = fs::read_to_string(waiting.path("site/folder.html"));
+    assert_eq!(text.expect("a file"), "folder");
+}
+
+#[test]
 fn a_running_server_serves_the_restored_release() {
     let folder = folder();
     let archive = backup(&folder);

@@ -52,6 +52,22 @@ pub(super) fn urls(
     by_label.into_iter().chain([by_id]).collect()
 }
 
+/// Returns a line for a label without an address of its own, if the server shows another label alone.
+pub(super) fn other_label(addresses: &SiteAddresses, label: Option<&str>) -> String {
+    match (&addresses.preview, label) {
+        (Some(preview), Some(label)) if !preview.contains('*') => {
+            let (_, name) = preview.split_once("://").unwrap_or(("", preview));
+            let shown = name.split('.').next().unwrap_or_default();
+            if shown.eq_ignore_ascii_case(label) {
+                String::new()
+            } else {
+                format!("  the server shows the label {shown} alone, at {preview}\n")
+            }
+        }
+        _ => String::new(),
+    }
+}
+
 /// Digits of a release id in the name of a preview: the least number that the server accepts.
 pub(super) const PREVIEW_DIGITS: usize = 16;
 
@@ -89,5 +105,18 @@ mod tests {
         );
         assert_eq!(of("https://next.test/", "Next"), ["https://next.test/"]);
         assert_eq!(of("https://next.test/", "other"), [""; 0]);
+        let remark = |preview: &str, label: &str| {
+            let addresses = SiteAddresses {
+                site: None,
+                preview: Some(preview.to_owned()),
+            };
+            other_label(&addresses, Some(label))
+        };
+        assert_eq!(
+            remark("https://next.test/", "other"),
+            "  the server shows the label next alone, at https://next.test/\n"
+        );
+        assert_eq!(remark("https://next.test/", "Next"), "");
+        assert_eq!(remark("https://*.test/", "other"), "");
     }
 }

@@ -2,7 +2,7 @@
 //! host serves the release only after all hosts have it.
 
 use super::outcome::Outcome;
-use super::output::{open_lines, print, urls};
+use super::output::{open_lines, other_label, print, urls};
 use super::publish_run::{
     CHANGE_A_FILE, Prepared, PublishRun, shown_changes, signed, warn_of_unsigned, withdrawn,
 };
@@ -182,9 +182,10 @@ impl HostsRun<'_> {
                 .iter_mut()
                 .map(|remote| move || self.finish(remote, &release)),
         )?;
-        let (mut out, mut open) = (String::new(), Vec::new());
+        let (mut out, mut remarks, mut open) = (String::new(), String::new(), Vec::new());
         let is_unserved = done.iter().any(|done| done.is_unserved);
         for ((remote, offer), done) in remotes.into_iter().zip(offers).zip(done) {
+            remarks.push_str(&other_label(&remote.addresses, self.label));
             if !done.is_unserved {
                 open.extend(urls(&remote.addresses, self.label, &release));
             }
@@ -200,7 +201,7 @@ impl HostsRun<'_> {
         }
         let figures = self.run.figures(&prepared, &changes);
         let (elapsed, open) = (self.run.elapsed(), open_lines(open));
-        print(&format!("{out}{figures}, {elapsed}\n{open}"))?;
+        print(&format!("{out}{figures}, {elapsed}\n{open}{remarks}"))?;
         Ok(Outcome::code(is_unserved))
     }
 

@@ -1,7 +1,7 @@
 //! Publication of a release into a store, of this machine or the local one from which hosts get the release.
 
 use super::outcome::Outcome;
-use super::output::{open_lines, print, urls, warn};
+use super::output::{open_lines, other_label, print, urls, warn};
 use super::signed_records::{check_sequence, next_sequence};
 use super::site_of_store::{SiteOfStore, publisher, short};
 use crate::content_target::{FileContents, Target, stored};
@@ -125,7 +125,7 @@ impl PublishRun {
         let open = if done.is_unserved {
             String::new()
         } else {
-            open_lines(urls(&addresses, label, &release))
+            open_lines(urls(&addresses, label, &release)) + &other_label(&addresses, label)
         };
         print(&format!(
             "release {} of {}: {}\n{}\n  {}\n{open}",

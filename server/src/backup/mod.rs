@@ -45,9 +45,14 @@ struct BackupFolder {
 }
 
 /// Returns the release of the site as a folder, and the content folders, without folders nested in other content
-/// folders.
+/// folders. A folder beside a release is the content of the site until the first release.
 fn folders(site: &SiteConfig, server: &ServerConfig) -> Vec<BackupFolder> {
-    let root = site.root.iter().map(|root| ("root", "/", root.get_ref()));
+    let release = site.release.as_ref().map(|it| release_rules(it, server));
+    let has_release =
+        |rules: &ReleaseRules| rules.acknowledged().is_some() || rules.pointer().exists();
+    let release = release.filter(|rules| site.root.is_none() || has_release(rules));
+    let root = site.root.iter().filter(|_| release.is_none());
+    let root = root.map(|root| ("root", "/", root.get_ref()));
     let routes = site.routes.iter().filter_map(|route| {
         let path = route.path.get_ref().as_str();
         match &route.target {
@@ -59,14 +64,11 @@ fn folders(site: &SiteConfig, server: &ServerConfig) -> Vec<BackupFolder> {
     let all: Vec<(&str, &str, &PathBuf)> = root.chain(routes).collect();
     let real: Vec<PathBuf> = all.iter().map(|(_, _, place)| real(place)).collect();
     let mut folders: Vec<BackupFolder> = Vec::new();
-    folders.extend(site.release.iter().map(|release| {
-        let rules = release_rules(release, server);
-        BackupFolder {
-            name: "root".to_owned(),
-            role: "root /".to_owned(),
-            place: rules.folder(),
-            release: Some(rules),
-        }
+    folders.extend(release.into_iter().map(|rules| BackupFolder {
+        name: "root".to_owned(),
+        role: "root /".to_owned(),
+        place: rules.folder(),
+        release: Some(rules),
     }));
     for (nth, (kind, path, place)) in all.into_iter().enumerate() {
         let own = &real[nth];
