@@ -11,7 +11,7 @@ use data_plane::limits::{CALL_RESERVED_BYTES, MEMBER_UNSENT_BYTES};
 
 use crate::h2_members::nghttpd;
 use crate::support::h2::H2;
-use crate::support::member::{Member, ok};
+use crate::support::member::{Answer, Member, ok};
 use crate::support::memory_group::MemoryGroup;
 use crate::support::programs::free_port;
 use crate::support::wire::{BOTH, Wire, wait_until};
@@ -265,6 +265,41 @@ fn assert_minimum_is_held(server: &Server) {
     wait_until(PATIENCE, "the end of all calls", || {
         (server.counter("body_bytes") <= bytes_max / 32).then_some(())
     });
+}
+
+/// Silent requests of 11 clients with an eighth each reserve the whole memory.
+#[test]
+fn silent_requests_of_many_clients_leave_memory_to_newcomers() {
+    let member = Member::start(|request| match request.line() {
+        "GET /silent HTTP/1.1" => Answer::Silence,
+        _ => ok("hello"),
+    });
+    let server = Server::start_in(folder(), &config(member.port, "memory_max = \"4 MiB\""));
+    let fields = [
+        (":method", "GET"),
+        (":scheme", "http"),
+        (":path", "/silent"),
+        (":authority", "proxied"),
+    ];
+    let _held: Vec<H2> = (10..21)
+        .map(|last| {
+            let from = IpAddr::V4(Ipv4Addr::new(127, 0, 0, last));
+            let mut h2 = H2::on(Wire::of(&server, from)).begin(b"");
+            for _ in 0..20 {
+                h2.ask_all(&fields, true);
+            }
+            h2
+        })
+        .collect();
+    wait_until(PATIENCE, "refusals", || {
+        (server.counter("memory_refused") > 0).then_some(())
+    });
+    for last in 99..104 {
+        let mut newcomer = Wire::of(&server, IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)));
+        newcomer.send("GET /page HTTP/1.1\r\nHost: proxied\r\nConnection: close\r\n\r\n");
+        let got = newcomer.response("GET");
+        assert_eq!((got.status, got.text().as_str()), (200, "hello"));
+    }
 }
 
 /// The client is slower than the member, so the bytes for the client never run out.

@@ -9,7 +9,8 @@
 //! its read-ahead for hours, and 140 streams of one client would leave none for the bodies of all other clients.
 
 use crate::limits::{
-    BODY_BATCH_BYTES_MAX, BODY_BATCH_DIVISOR, BODY_SHARE_BUCKETS, CALL_RESERVED_BYTES,
+    BODY_BATCH_BYTES_MAX, BODY_BATCH_DIVISOR, BODY_OVERDRAFT_DIVISOR, BODY_SHARE_BUCKETS,
+    CALL_RESERVED_BYTES,
 };
 use base::client_network::ClientNetwork;
 use base::hash::FastBuildHasher;
@@ -134,14 +135,33 @@ impl WorkerBodyMemory {
         if !self.try_reserve(CALL_RESERVED_BYTES, bound) {
             return None;
         }
+        Some(self.begin_call(buckets))
+    }
+
+    /// Admits a call of `client` beyond the bound, in place of another call that is about to end.
+    pub(crate) fn admit_beyond(self: &Rc<Self>, client: IpAddr) -> BodyAccount {
+        self.reserve(CALL_RESERVED_BYTES);
+        self.begin_call(self.buckets(client.into()))
+    }
+
+    fn begin_call(self: &Rc<Self>, buckets: ClientBuckets) -> BodyAccount {
         self.count(&buckets, CALL_RESERVED_BYTES, usize::wrapping_add);
         self.calls.set(self.calls.get() + 1);
         Heap::enlarge_thread_cache(self.calls.get());
-        Some(BodyAccount(Some(Rc::new(CallBytes {
+        BodyAccount(Some(Rc::new(CallBytes {
             worker: Rc::clone(self),
             buckets,
             bytes: Cell::new(CALL_RESERVED_BYTES),
-        }))))
+        })))
+    }
+
+    /// Returns true if a call of `client`, which [`WorkerBodyMemory::admit`] has refused, is within the client's share, and may
+    /// exceed the bound until another call has ended: by a sixteenth at most.
+    pub(crate) fn may_exceed(&self, client: IpAddr) -> bool {
+        let own = self.most_of(&self.buckets(client.into())) + CALL_RESERVED_BYTES;
+        let more = self.all.bytes_max / BODY_OVERDRAFT_DIVISOR;
+        self.purpose_of_call(own) == BodyPurpose::Call
+            && self.all.bytes() + CALL_RESERVED_BYTES <= self.all.bytes_max + more
     }
 
     /// Returns the buckets of a client, and of the wide IPv6 networks of the client.

@@ -7,6 +7,7 @@
 use crate::limits::{self, Limits};
 use crate::serve::connection_entry::{Activity, ConnectionEntry};
 use crate::serve::connection_ledger::ConnectionEntryGuard;
+use crate::serve::ending_call::BusyConnection;
 use crate::serve::socket::TcpSocket;
 use base::sys;
 use std::os::fd::AsFd;
@@ -309,6 +310,24 @@ impl ConnectionTable {
         let bytes = row.socket.as_ref().map(|it| sys::peer_bytes(it.as_fd()));
         let bytes = bytes.map_or(0, |bytes| bytes.acknowledged + bytes.received);
         bytes.saturating_mul(1_000) / age_ms.max(1)
+    }
+
+    /// Returns the connections of HTTP/1.1 with a request under way, by their rows. A trusted proxy is left out, since the
+    /// client of its request is not known.
+    pub(super) fn busy_h1(&self) -> impl Iterator<Item = BusyConnection<usize>> {
+        let rows = self.rows.iter().enumerate();
+        rows.filter_map(|(index, row)| {
+            let is_told = row.expired || row.waker.is_some();
+            let entry = row.ledger_entry.as_ref().filter(|_| !is_told)?.entry();
+            let activity = entry.standing();
+            let is_busy = !matches!(activity, Activity::Idle(_)) && !entry.is_of_proxy;
+            is_busy.then(|| BusyConnection {
+                owner: index,
+                client: entry.client,
+                requests: 1,
+                activity,
+            })
+        })
     }
 
     /// Makes the task of an evicted connection end the connection. Returns false if no connection is in the

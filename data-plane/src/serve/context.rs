@@ -11,15 +11,16 @@ use crate::ledger::descriptors::descriptors;
 use crate::ledger::route_counters::{ResponseSeries, RouteCounters};
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::ledger::stats::Counters;
-use crate::limits;
+use crate::limits::{self, CALL_SEARCHED_PER_MILLISECOND};
 use crate::serve::access_log_batches::AccessLogBatches;
 use crate::serve::connection_entry::{Activity, ConnectionEntry, ConnectionOwner, EvictionOrders};
 use crate::serve::connection_ledger::{ConnectionEntryGuard, ConnectionLedger};
 use crate::serve::connection_table::{ConnectionPhase, ConnectionTable};
+use crate::serve::ending_call::choose;
 use crate::serve::h2::buffers::H2Buffers;
 use crate::serve::h3::context::{H3Context, QuicWorkers};
 use crate::serve::poller::{Poller, Readiness};
-use crate::serve::request_ledger::RequestLedger;
+use crate::serve::request_ledger::{ConnectionAccount, RequestLedger};
 use crate::serve::socket::TcpSocket;
 use crate::upstream::close_idle_members;
 use crate::world::{AccessLog, World};
@@ -68,6 +69,14 @@ pub struct ProcessContext {
     pub origin: Instant,
 }
 
+/// Connection of a request that may end for want of memory.
+enum CallOwner {
+    /// A connection of HTTP/2 or HTTP/3.
+    Streams(Rc<ConnectionAccount>),
+    /// A connection of HTTP/1.1, by its row.
+    Row(usize),
+}
+
 /// World with a count of the worker's own references: each request counts a reference, and a count of all
 /// workers would travel between their processors.
 pub(super) type CountedWorld = Rc<Arc<World>>;
@@ -103,6 +112,8 @@ pub(crate) struct WorkerContext {
     /// Requests under way on the worker, for the operator.
     pub(super) active_requests: Arc<ActiveRequests>,
     connections: RefCell<ConnectionTable>,
+    /// Time of the next search for a request that ends for want of memory, in milliseconds of the clock.
+    next_search_ms: Cell<u64>,
     /// Orders from other workers to close connections of the worker.
     pub(super) eviction_orders: Arc<EvictionOrders>,
     /// Epoll instance that reports events of sockets and changes on disk.
@@ -147,6 +158,7 @@ impl WorkerContext {
             stats,
             shared,
             connections: RefCell::default(),
+            next_search_ms: Cell::new(0),
             eviction_orders: Arc::default(),
             poller: Rc::new(Poller::new()?),
             closed: Notify::new(),
@@ -192,10 +204,36 @@ impl WorkerContext {
     /// Admits a call of a handler for `client`. Without memory for the bodies of a further call, counts and
     /// returns the refusal.
     pub(super) fn admit_call(&self, client: IpAddr) -> Result<BodyAccount, Reject> {
-        self.body_memory.admit(client).ok_or_else(|| {
-            self.shared.refusals.increment(SharedLimit::BodyMemory);
-            Reject::BODY_MEMORY_FULL
-        })
+        let admitted = self.body_memory.admit(client);
+        admitted
+            .ok_or(())
+            .or_else(|()| self.admit_for_another(client))
+    }
+
+    /// Admits a call for which a request of another client ends, since all memory for bodies is reserved. The request ends in
+    /// its own turn. The search walks over all connections of the worker, and takes a bounded part of the time.
+    #[cold]
+    fn admit_for_another(&self, client: IpAddr) -> Result<BodyAccount, Reject> {
+        self.shared.refusals.increment(SharedLimit::BodyMemory);
+        let now_ms = self.clock.millis();
+        if now_ms < self.next_search_ms.get() || !self.body_memory.may_exceed(client) {
+            return Err(Reject::BODY_MEMORY_FULL);
+        }
+        let of_streams = self.request_ledger.busy_connections().into_iter();
+        let mut connections: Vec<_> = of_streams.map(|it| it.map(CallOwner::Streams)).collect();
+        let table = self.connections.borrow();
+        connections.extend(table.busy_h1().map(|it| it.map(CallOwner::Row)));
+        drop(table);
+        let pause_ms = connections.len() as u64 / CALL_SEARCHED_PER_MILLISECOND;
+        self.next_search_ms.set(now_ms + pause_ms);
+        match choose(connections, client.into(), now_ms) {
+            Some(CallOwner::Streams(account)) => account.tell_one(),
+            Some(CallOwner::Row(row)) => {
+                self.end_evicted(row);
+            }
+            None => return Err(Reject::BODY_MEMORY_FULL),
+        }
+        Ok(self.body_memory.admit_beyond(client))
     }
 
     // ---- Connections ----

@@ -16,6 +16,7 @@ mod context;
 mod disk_comparison;
 mod dispatch;
 mod dispatch_context;
+mod ending_call;
 pub mod explanation;
 mod forwarding;
 mod h1;

@@ -10,6 +10,8 @@
 
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{FEW_CONNECTIONS_MAX, SERVER_STALL_MILLISECONDS, UNFINISHED_HEAD_BYTES_FREE};
+use crate::serve::connection_entry::Activity;
+use crate::serve::ending_call::BusyConnection;
 use crate::serve::socket::TcpSocket;
 use base::client_network::ClientNetwork;
 use base::client_network::share_of;
@@ -126,6 +128,24 @@ impl RequestLedger {
             to_shed: Cell::default(),
             waker: RefCell::default(),
         }
+    }
+
+    /// Returns the connections with requests that are not told to end. Their owners are told by [`ConnectionAccount::tell_one`].
+    pub(super) fn busy_connections(&self) -> Vec<BusyConnection<Rc<ConnectionAccount>>> {
+        let ledger = self.ledger.borrow();
+        let accounts = ledger.accounts.values().flatten();
+        accounts
+            .filter(|it| it.has_requests())
+            .map(|it| BusyConnection {
+                owner: Rc::clone(it),
+                client: it.client,
+                requests: it.requests.get() - it.to_shed.get().requests,
+                activity: match it.stalled_ms() {
+                    u64::MAX => Activity::Busy(it.moved_ms()),
+                    stalled_ms => Activity::AwaitsClient(stalled_ms),
+                },
+            })
+            .collect()
     }
 
     /// Counts `n` requests lost because a share was taken.
@@ -267,6 +287,14 @@ impl ConnectionAccount {
     /// Returns true if the connection has head bytes and no order to free head bytes.
     fn has_head_bytes(&self) -> bool {
         self.to_shed.get().head_bytes == 0 && self.head_bytes.get() > 0
+    }
+
+    /// Orders the connection to end one request.
+    pub(super) fn tell_one(&self) {
+        self.tell(ShedOrder {
+            requests: 1,
+            head_bytes: 0,
+        });
     }
 
     /// Orders the connection to end more requests or heads.

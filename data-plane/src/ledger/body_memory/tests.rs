@@ -65,6 +65,23 @@ fn granted_bytes_are_counted_beyond_the_bound() {
 }
 
 #[test]
+fn a_call_in_place_of_another_exceeds_the_bound_by_a_sixteenth() {
+    let (all, worker, account) = ledger();
+    let all_of = |last| std::iter::from_fn(|| worker.admit(client(last))).collect();
+    let calls: [Vec<_>; 3] = [1, 2, 3].map(all_of);
+    assert!(worker.admit(client(4)).is_none());
+    assert!(!worker.may_exceed(client(1)) && !worker.may_exceed(client(2)));
+    let beyond: Vec<_> = (4..200)
+        .take_while(|last| worker.may_exceed(client(*last)))
+        .map(|last| worker.admit_beyond(client(last)))
+        .collect();
+    assert_eq!(beyond.len() * CALL_RESERVED_BYTES, MIB / 16);
+    drop((calls, beyond, account));
+    drop(worker);
+    assert_eq!(all.bytes(), 0);
+}
+
+#[test]
 fn all_bytes_return_at_the_end() {
     let (all, worker, account) = ledger();
     let calls: Vec<_> = (0..60)
