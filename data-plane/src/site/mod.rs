@@ -336,7 +336,8 @@ impl Site {
                 Some(FolderNode::File(_)) => is_doubtful(path).into(),
                 Some(FolderNode::Refused(_)) | None => 0,
             });
-        let count = self.tree.doubtful.checked_sub(counts.sum())?;
+        let count = self.tree.doubtful.checked_sub(counts.sum());
+        let count = count.filter(|count| *count > 0)?;
         let first = self.tree.first_doubtful(b"", &left_out)?;
         Some((count, PathBuf::from(OsString::from_vec(first))))
     }

@@ -2002,3 +2002,106 @@ fn a_growing_file_is_served_up_to_its_length() {
     // A single descriptor stands for all the loads.
     assert_eq!(site.shared.budget.descriptors_used(), 1);
 }
+
+/// Rules below `a` and below `a/b`, as of two routes.
+fn rules_by_path(rules: &mut SiteRules) {
+    let glob = |text: &str| Glob::parse(text).expect("valid");
+    rules.errors = vec![(404, "of-site.html".into()), (503, "busy.html".into())];
+    rules.below = vec![
+        PathRules {
+            below: b"a/b".as_slice().into(),
+            listing: Some(false),
+            try_paths: Some(vec!["$path".into(), "/fixed.html".into()]),
+            hide: Some(Vec::new()),
+            ..PathRules::default()
+        },
+        PathRules {
+            below: b"a".as_slice().into(),
+            index: Some(vec!["main.htm".into()]),
+            listing: Some(true),
+            hide: Some(vec![glob("*.bak")]),
+            errors: vec![(404, "of-a.html".into())],
+            ..PathRules::default()
+        },
+    ];
+}
+
+#[test]
+fn the_longest_prefix_with_a_rule_decides() {
+    let place = Place::new();
+    for name in [
+        "index.html",
+        "fixed.html",
+        "a/main.htm",
+        "a/index.html",
+        "a/old.bak",
+        "a/list/x.html",
+        "a/b/old.bak",
+        "a/b/list/x.html",
+        "ab/list/x.html",
+        "ab/old.bak",
+    ] {
+        place.write(name, name);
+    }
+    let site = place.site_with(rules_by_path);
+    for (path, status, body) in [
+        ("/", 200, "index.html"),
+        ("/a/", 200, "a/main.htm"),
+        ("/a/old.bak", 404, ""),
+        ("/a/none", 404, ""),
+        // Below `a/b`, the fixed page stands for every missing one, and for a folder without an index file.
+        ("/a/b/none", 200, "fixed.html"),
+        ("/a/b/old.bak", 200, "a/b/old.bak"),
+        ("/a/b/list/", 200, "fixed.html"),
+        ("/ab/list/", 404, ""),
+        ("/ab/old.bak", 200, "ab/old.bak"),
+    ] {
+        let reply = get(&site, path);
+        let text = String::from_utf8_lossy(&reply.body);
+        assert_eq!(reply.status, status, "{path} {reply:?}");
+        assert!(body.is_empty() || text == body, "{path} {text}");
+    }
+    assert!(String::from_utf8_lossy(&get(&site, "/a/list/").body).contains("x.html"));
+    let page = |status, path: &str| site.error_path(Status(status), path.as_bytes());
+    assert_eq!(page(404, "/x"), Some(&b"of-site.html"[..]));
+    assert_eq!(page(404, "/ab"), Some(&b"of-site.html"[..]));
+    assert_eq!(page(404, "/a/b/x"), Some(&b"of-a.html"[..]));
+    assert_eq!(page(503, "/a"), Some(&b"busy.html"[..]));
+    // A change keeps the rules of its folder.
+    place
+        .write("a/more/main.htm", "new index")
+        .write("a/more/old.bak", "hidden");
+    let site = site.with_changes(&[PathBuf::from("a/more")]);
+    assert_eq!(get(&site, "/a/more/").body, b"new index");
+    assert_eq!(get(&site, "/a/more/old.bak").status, 404);
+}
+
+#[test]
+fn backups_and_exports_are_counted_without_the_paths_left_out() {
+    let place = Place::new();
+    for name in [
+        "a.sql",
+        "b/c.bak",
+        "b/d/e.OLD.gz",
+        "b/d/f.txt",
+        "g/h.sql",
+        "g.sqlite",
+    ] {
+        place.write(name, name);
+    }
+    symlink("../a.sql", place.path("b/link.sql")).expect("a link");
+    let site = place.site();
+    let found = |left_out: &[&[u8]]| {
+        let found = site.doubtful_files(left_out);
+        found.map(|(count, first)| (count, first.to_string_lossy().into_owned()))
+    };
+    let some = |count, first: &str| Some((count, first.to_owned()));
+    assert_eq!(found(&[]), some(5, "a.sql"));
+    assert_eq!(found(&[b"a.sql", b"b/d"]), some(3, "b/c.bak"));
+    assert_eq!(found(&[b"b", b"b/d", b"b", b"missing"]), some(2, "a.sql"));
+    assert_eq!(found(&[b"a.sql", b"b"]), some(1, "g/h.sql"));
+    assert_eq!(found(&[b""]), None);
+    fs::remove_file(place.path("b/c.bak")).expect("removed");
+    let site = site.with_changes(&[PathBuf::from("b/c.bak")]);
+    assert_eq!(site.doubtful_files(&[]).map(|found| found.0), Some(4));
+}

@@ -42,6 +42,7 @@ mod proxy_values;
 mod redirect_table;
 mod release_table;
 mod request_table;
+mod route_files;
 mod route_table;
 mod schema;
 mod script_table;
@@ -101,9 +102,10 @@ pub use proxy_table::{BalancerRef, ProxyConfig};
 pub use redirect_table::RouteRedirectConfig;
 pub use release::redirect_map::MappedRedirect;
 pub use release_table::ReleaseConfig;
+pub use route_files::RouteFilesConfig;
 #[cfg(feature = "test-handlers")]
 pub use route_table::TestHandlerConfig;
-pub use route_table::{RouteConfig, RouteFilesConfig, TargetConfig};
+pub use route_table::{RouteConfig, TargetConfig};
 pub use script_table::{
     BackendAddressConfig, BackendConfig, CgiConfig, InterpreterConfig, ScriptsConfig,
 };

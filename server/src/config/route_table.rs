@@ -7,16 +7,17 @@ use toml::Spanned;
 
 use crate::config::declared_table::{DeclaredTable, declare_table};
 use crate::config::error::OperatorError;
-use crate::config::file_rules::{
-    CacheControlConfig, ErrorPages, HeaderRules, HeadersConfig, HideGlobs,
-};
 use crate::config::git_table::{GitConfig, GitKeys};
 use crate::config::page_cache_table::{CompressionChoice, PageCacheChoice, PageCacheConfig};
 use crate::config::proxy_table::{ProxyConfig, RouteKeys};
 use crate::config::redirect_table::{self, RouteRedirectConfig, RouteRedirectTable};
 use crate::config::request_table::{self, RouteRequestKeys};
+use crate::config::route_files::{
+    KeyPosition, RouteAnswer, RouteFileKeys, RouteFiles, RouteFilesConfig,
+    refuse_rules_without_files, refuse_useless_files, refuse_wrong_try,
+};
 use crate::config::script_table::{BackendConfig, CgiConfig, Programs, ScriptKeys, ScriptsConfig};
-use crate::config::site_paths::{FileName, RewritePath, RoutePath, RouteTryPaths};
+use crate::config::site_paths::{RewritePath, RoutePath};
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader};
 use crate::config::value_types::{Network, networks};
 use data_plane::handler::compression::CompressionRule;
@@ -53,23 +54,7 @@ declare_table! {
         users: PathBuf = optional("none"),
             also ["auth_basic_user_file", "basic_auth", "basicauth", "htpasswd", "password", "AuthUserFile"],
             example "\"users.htpasswd\"";
-        /// Files for a folder, in place of the site's `index`; see [files of a route](routes.md#files-of-a-route).
-        index: Vec<FileName> = optional("the site's"), also ["DirectoryIndex"], example "[\"index.html\"]";
-        /// Paths to look for, in place of the site's `try`. With `"proxy"` as the last path beside `proxy` or `balance`, a
-        /// file of the site goes [first](proxy.md#files-first); `"fastcgi"`, `"scgi"` and `"cgi"` likewise.
-        r#try: RouteTryPaths = optional("the site's"), example "[\"$path\", \"proxy\"]";
-        /// Pages by status, before the site's; relative to the root of the site.
-        errors: ErrorPages = optional("the site's"), also ["error_page", "error_pages", "handle_errors", "ErrorDocument"],
-            example "{ 404 = \"not-found.html\" }";
-        /// Listing of folders without index file, in place of the site's `listing`.
-        listing: bool = optional("the site's"), also ["autoindex", "browse", "file_server", "directory_listing", "Indexes"],
-            example "true";
-        /// Added fields, besides the site's `headers`: of two values for one field, the one of the longer path applies.
-        headers: HeaderRules = optional("the site's"), also ["header", "add_header", "Header"],
-            example "[{ files = \"*\", set = { \"X-Robots-Tag\" = \"noindex\" } }]";
-        /// Files and folders that no client gets, in place of the site's [`hide`](sites.md#hidden-files).
-        hide: HideGlobs = optional("the site's"), also ["hidden", "exclude", "ignore", "deny_files"],
-            example "[\"*~\", \"*.bak\"]";
+        ..files: RouteFileKeys;
         ..requests: RouteRequestKeys;
         ..scripts: ScriptKeys;
         ..git: GitKeys;
@@ -120,28 +105,6 @@ pub struct RouteConfig {
     /// Keys about files in the order of the declaration, each with its position.
     pub(super) file_keys: Vec<KeyPosition>,
 }
-
-/// Rules of a route for files, in place of those of the site.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct RouteFilesConfig {
-    /// Names of index files in order of preference.
-    pub index: Option<Vec<String>>,
-    /// Paths to try in order, without the handler at the end.
-    pub try_paths: Option<Vec<String>>,
-    /// Error pages: a status, and a path relative to the root of the site.
-    pub errors: Vec<(u16, Spanned<String>)>,
-    /// Whether folders without an index file are listed.
-    pub listing: Option<bool>,
-    /// Rules for Cache-Control by file.
-    pub cache: Vec<CacheControlConfig>,
-    /// Rules for response fields by file.
-    pub headers: Vec<HeadersConfig>,
-    /// Globs of the files and folders that no client gets.
-    pub hide: Option<Spanned<Vec<String>>>,
-}
-
-/// Position of a key of a route, of which one route alone may have a value for a path.
-type KeyPosition = (&'static str, Range<usize>);
 
 impl RouteConfig {
     /// Returns the user files of the route.
@@ -431,36 +394,13 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     let has_guard = keys.allow.is_some() || deny.is_some() || has_users || methods.is_some();
     let has_rule = body_bytes.is_some() || requests.rate.is_some() || cors.is_some();
     let has_useless = keys.cache.is_some() || !keys.compress.span().is_empty();
-    let spans = [
-        ("index", keys.index.as_ref().map(Spanned::span)),
-        ("try", keys.r#try.as_ref().map(Spanned::span)),
-        ("listing", keys.listing.as_ref().map(Spanned::span)),
-        ("hide", keys.hide.as_ref().map(Spanned::span)),
-    ];
-    let spans = spans.into_iter();
-    let file_keys: Vec<KeyPosition> = spans.filter_map(|(key, span)| Some((key, span?))).collect();
-    let (try_paths, first_handler) = match keys.r#try.map(Spanned::into_inner) {
-        Some(paths) => (Some(paths.paths), paths.handler),
-        None => (None, None),
-    };
-    let mut files = RouteFilesConfig {
-        index: keys
-            .index
-            .map(|names| names.into_inner().into_iter().map(|it| it.0).collect()),
-        try_paths,
-        errors: keys
-            .errors
-            .map_or_else(Vec::new, |pages| pages.into_inner().0),
-        listing: keys.listing.map(Spanned::into_inner),
-        cache: Vec::new(),
-        headers: keys
-            .headers
-            .map_or_else(Vec::new, |rules| rules.into_inner().0),
-        hide: keys
-            .hide
-            .map(|hide| Spanned::new(hide.span(), hide.into_inner().0)),
-    };
-    let has_files = !file_keys.is_empty() || !files.errors.is_empty() || !files.headers.is_empty();
+    let RouteFiles {
+        mut config,
+        keys: file_keys,
+        handler: first_handler,
+    } = keys.files.read();
+    let has_files =
+        !file_keys.is_empty() || !config.errors.is_empty() || !config.headers.is_empty();
     let guards = has_guard || has_rule || has_useless || has_files;
     if is_whole {
         source.keep(refuse_targets(
@@ -483,10 +423,10 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     let files_first = first_handler.is_some();
     let cache = keys.cache.filter(|_| is_whole).and_then(|choice| {
         if let PageCacheChoice::Files(rules) = choice.get_ref() {
-            let refused =
-                refuse_rules_without_files(source, choice.span(), target.as_ref(), files_first);
+            let answer = route_answer(target.as_ref());
+            let refused = refuse_rules_without_files(source, choice.span(), &answer, files_first);
             source.keep(refused)?;
-            files.cache.clone_from(rules);
+            config.cache.clone_from(rules);
             return None;
         }
         source.keep(refuse_useless_cache(
@@ -498,16 +438,17 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         choice.into_inner().settings()
     });
     if is_whole {
+        let answer = route_answer(target.as_ref());
         source.keep(refuse_wrong_try(
             source,
             &file_keys,
-            target.as_ref(),
+            &answer,
             first_handler.as_ref(),
         ));
         source.keep(refuse_useless_files(
             source,
             &file_keys,
-            target.as_ref(),
+            &answer,
             files_first,
         ));
         source.keep(refuse_useless_upgrade(
@@ -534,7 +475,7 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         compression: keys.compress.get_ref().0,
         encoded_slash,
         upgrade: upgrade.1,
-        files,
+        files: config,
         files_first,
         file_keys,
     })
@@ -654,90 +595,15 @@ fn refuse_useless_upgrade(
     }
 }
 
-/// Refuses keys about files in a route that answers without files.
-fn refuse_useless_files(
-    source: &SourceText<'_>,
-    keys: &[KeyPosition],
-    target: Option<&TargetConfig>,
-    files_first: bool,
-) -> Result<(), OperatorError> {
-    let has_files = files_first || matches!(target, None | Some(TargetConfig::Root(_)));
-    let is_program = matches!(target, Some(TargetConfig::Cgi(_)));
-    let is_handler = target.is_some_and(TargetConfig::is_handler);
-    let is_useless = |key: &&KeyPosition| match key.0 {
-        "hide" => !has_files && !is_program,
-        // A wrong `try` of a handler has an error of its own.
-        "try" => !has_files && !is_handler,
-        _ => !has_files,
-    };
-    let useless = keys.iter().filter(is_useless).cloned();
-    let help = match target {
-        Some(TargetConfig::Proxy(_)) => {
-            "remove the key; or, if files of the site go first, add try = [\"$path\", \"proxy\"]"
-        }
-        _ => {
-            "the route sends no file of the site: remove the key, or write it in the route of the files"
-        }
-    };
-    source.refuse_useless(useless, "in this route", help)
-}
-
-/// Refuses rules for the `Cache-Control` of files in a route that answers without files.
-fn refuse_rules_without_files(
-    source: &SourceText<'_>,
-    span: Range<usize>,
-    target: Option<&TargetConfig>,
-    files_first: bool,
-) -> Result<(), OperatorError> {
-    if files_first || matches!(target, None | Some(TargetConfig::Root(_))) {
-        return Ok(());
-    }
-    let what = "a list in `cache` is for files, and this route sends no file of the site";
-    let help = "remove the key; for the page cache, write cache = { seconds = 10 }";
-    Err(source.error(span, what, help))
-}
-
-/// Refuses a `try` that does not end with the handler of the route, or that names another handler. `handler` is the last
-/// entry.
-fn refuse_wrong_try(
-    source: &SourceText<'_>,
-    keys: &[KeyPosition],
-    target: Option<&TargetConfig>,
-    handler: Option<&Spanned<String>>,
-) -> Result<(), OperatorError> {
-    let Some((_, span)) = keys.iter().find(|(key, _)| *key == "try") else {
-        return Ok(());
-    };
-    let own = match target {
-        Some(TargetConfig::Proxy(_)) => Some("proxy"),
-        Some(TargetConfig::Backend(backend)) if backend.is_scgi => Some("scgi"),
-        Some(TargetConfig::Backend(_)) => Some("fastcgi"),
-        Some(TargetConfig::Cgi(_)) => Some("cgi"),
-        _ => None,
-    };
-    match (handler, own) {
-        (Some(handler), Some(own)) if handler.get_ref() == own => Ok(()),
-        (None, None) => Ok(()),
-        (None, Some(own)) => {
-            let what = format!("`try` of a route with `{own}` must end with \"{own}\"");
-            let help = format!(
-                "write try = [\"$path\", \"{own}\"]: a file of the site goes first, and the handler answers for all other paths"
-            );
-            Err(source.error(span.clone(), what, help))
-        }
-        (Some(handler), _) => {
-            let key = handler.get_ref();
-            let what = format!("`try` ends with \"{key}\", and the route has no `{key}`");
-            let help = match (own, &**key) {
-                (Some(own), _) => format!("write \"{own}\" in its place"),
-                (None, "proxy") => {
-                    "add proxy = \"http://127.0.0.1:3000\" to the route, or remove the entry"
-                        .to_owned()
-                }
-                (None, key) => format!("add `{key}` to the route, or remove the entry"),
-            };
-            Err(source.error(handler.span(), what, help))
-        }
+/// Returns the answer of a route, as far as keys about files are concerned.
+fn route_answer(target: Option<&TargetConfig>) -> RouteAnswer {
+    match target {
+        None | Some(TargetConfig::Root(_)) => RouteAnswer::Files,
+        Some(TargetConfig::Proxy(_)) => RouteAnswer::Handler("proxy"),
+        Some(TargetConfig::Backend(backend)) if backend.is_scgi => RouteAnswer::Handler("scgi"),
+        Some(TargetConfig::Backend(_)) => RouteAnswer::Handler("fastcgi"),
+        Some(TargetConfig::Cgi(_)) => RouteAnswer::Handler("cgi"),
+        Some(_) => RouteAnswer::Other,
     }
 }
 
