@@ -1,7 +1,7 @@
 //! Hit counts, end to end: the requests that count as views, the output of the counts, and their
 //! persistence.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::support::h2::H2;
 use crate::support::wire::{Over, Wire};
@@ -156,6 +156,51 @@ fn counts_outlive_restarts() {
     let written = std::fs::read_to_string(file).expect("the file");
     assert!(written.contains("/a.html\n"), "{written}");
     assert!(!written.contains("127.0.0.1"), "{written}");
+}
+
+#[test]
+fn a_range_of_days_has_its_own_sums() {
+    let day = SystemTime::now().duration_since(UNIX_EPOCH).expect("now");
+    let day = day.as_secs() / 86_400;
+    // The days of a server process before: 40 days, of which a page keeps 31.
+    let mut counts = String::from("anthill hits 1\nsite *\n");
+    let mut kept = Vec::new();
+    for past in (10..50).rev() {
+        counts += &format!("day {} 2 1 5\n", day - past);
+        kept.push(format!("{}:2", day - past));
+    }
+    counts += &format!("page 80 40 {} /a.html\n", kept[9..].join(","));
+    let folder = folder().with("state/hits", &counts);
+    let server = Server::start_in(folder, &config(""));
+    Wire::plain(&server).get("/", BROWSER);
+    let ask = |words: &[&str]| {
+        let done = server.ask(&[&["hits"], words].concat());
+        assert_eq!(done.code, Some(0), "{words:?}: {done:?}");
+        done.stdout
+    };
+    let json = ask(&["--json", "--days", "12", "*"]);
+    for part in [
+        "\"views\":5,\"bots\":2,\"assets\":10,",
+        "{\"path\":\"/a.html\",\"views\":4,\"complete\":true,",
+        "{\"path\":\"/\",\"views\":1,\"complete\":true,",
+    ] {
+        assert!(json.contains(part), "no {part}: {json}");
+    }
+    let text = ask(&["--days", "60"]);
+    assert!(text.contains("  the counts begin on "), "{text}");
+    assert!(
+        text.contains("  all                 81        40       200\n"),
+        "{text}"
+    );
+    assert!(text.contains("        >=62  /a.html\n"), "{text}");
+    let text = ask(&["--to", "2020-01-01", "--from", "2020-01-01"]);
+    assert!(
+        text.contains("  all                  0         0         0\n"),
+        "{text}"
+    );
+    let wrong = server.ask(&["hits", "--from", "yesterday"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(wrong.stderr.contains("such as 2026-11-01"), "{wrong:?}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! Each worker counts into a [`Tally`] of its own, and adds the tally at intervals to the process-wide
 //! [`Hits`]: one table for each site, written to a small file in the state folder.
 
+mod day_range;
 mod user_agent;
 mod site_hits;
 mod state_file;
@@ -12,12 +13,13 @@ mod report;
 mod table;
 mod tally;
 
+pub use crate::hits::day_range::{DayRange, format_day, parse_day};
 pub use crate::hits::handler::HitsHandler;
-pub use crate::hits::site_hits::{SiteHits, SiteViews};
+pub use crate::hits::site_hits::{SiteHits, SiteViews, today};
 pub(crate) use crate::hits::user_agent::UserAgentCache;
 pub use tally::Tally;
 
-use crate::hits::site_hits::{lock, today};
+use crate::hits::site_hits::lock;
 use base::atomic_file;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -106,14 +108,22 @@ impl Hits {
         site.mark_changed();
     }
 
-    /// Returns the report for the terminal on the given sites, by first name.
-    pub fn shown(&self, sites: &[&str]) -> String {
-        report::text(&self.named(sites), today())
+    /// Returns the report for the terminal on the given sites, by first name: of all days, or of a range.
+    pub fn shown(&self, sites: &[&str], range: Option<DayRange>) -> String {
+        let sites = self.named(sites);
+        match range {
+            None => report::text(&sites, today()),
+            Some(range) => report::range_text(&sites, range),
+        }
     }
 
-    /// Returns the report as JSON on the given sites, by first name.
-    pub fn json(&self, sites: &[&str]) -> String {
-        report::json(&self.named(sites), today())
+    /// Returns the report as JSON on the given sites, by first name: of all days, or of a range.
+    pub fn json(&self, sites: &[&str], range: Option<DayRange>) -> String {
+        let sites = self.named(sites);
+        match range {
+            None => report::json(&sites, today()),
+            Some(range) => report::range_json(&sites, range),
+        }
     }
 
     fn named(&self, names: &[&str]) -> Vec<Arc<SiteHits>> {

@@ -87,7 +87,7 @@ impl SiteHits {
 }
 
 /// Returns the number of the current day, counted from 1970-01-01 UTC.
-pub(super) fn today() -> u32 {
+pub fn today() -> u32 {
     day_of(clock::unix_seconds_now())
 }
 

@@ -1,5 +1,6 @@
 //! Hit counts of one site, by page and by day. Pure: the caller passes the day.
 
+use crate::hits::day_range::DayRange;
 use crate::limits::{HITS_DAYS_MAX, HITS_PAGE_DAYS_MAX, HITS_PATHS_MAX};
 use release::mime;
 use std::collections::{HashMap, VecDeque};
@@ -24,6 +25,13 @@ pub(super) struct PageHits {
     pub(super) bots: u64,
     /// Days with views by people, each with the number of views, in ascending order.
     pub(super) days: VecDeque<(u32, u32)>,
+}
+
+/// Views of a page by people within a range of days.
+pub(super) struct ViewsWithin {
+    pub(super) views: u64,
+    /// False if the page may have had views on days of the range that are no longer kept.
+    pub(super) is_complete: bool,
 }
 
 /// Counts of the whole site on one day.
@@ -128,6 +136,19 @@ impl PageHits {
                 }
                 self.days.push_back((day, views));
             }
+        }
+    }
+
+    /// Returns the views by people within a range of days.
+    pub(super) fn within(&self, range: DayRange) -> ViewsWithin {
+        let sum = |days: &mut dyn Iterator<Item = &(u32, u32)>| -> u64 {
+            days.map(|(_, count)| u64::from(*count)).sum()
+        };
+        let first = self.days.front().map(|(day, _)| *day);
+        ViewsWithin {
+            views: sum(&mut self.days.iter().filter(|(day, _)| range.has(*day))),
+            is_complete: first.is_none_or(|first| first <= range.first)
+                || sum(&mut self.days.iter()) >= self.views,
         }
     }
 

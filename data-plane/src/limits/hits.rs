@@ -4,7 +4,7 @@
 pub(crate) const HITS_PATHS_MAX: usize = 10_000;
 /// Days with counts remembered for one site: a year, and the same month of the year before. The oldest
 /// day is dropped.
-pub(crate) const HITS_DAYS_MAX: usize = 400;
+pub const HITS_DAYS_MAX: usize = 400;
 /// Days with views remembered for one page. The oldest day is dropped.
 pub(crate) const HITS_PAGE_DAYS_MAX: usize = 31;
 /// Paths that a worker counts before the worker sends the counts to the ledger.

@@ -20,7 +20,7 @@ pub use crate::limits::cache::*;
 #[cfg(feature = "http3")]
 pub(crate) use crate::limits::h3::*;
 pub use crate::limits::handler::*;
-pub(crate) use crate::limits::hits::*;
+pub use crate::limits::hits::*;
 pub use crate::limits::ledger::*;
 pub use crate::limits::serve::*;
 pub use crate::limits::site::*;

@@ -3,6 +3,7 @@
 
 use crate::admin::edit_ledger::EditChange;
 use crate::admin::metrics::MetricsFormat;
+use data_plane::hits::{DayRange, format_day, parse_day};
 use std::fmt;
 
 /// A command to a running server.
@@ -26,6 +27,8 @@ pub(crate) enum Command {
         format: HitsFormat,
         /// Name of the site; `None` for all sites.
         site: Option<String>,
+        /// Days of the report; `None` for all days, and in the format of the file.
+        days: Option<DayRange>,
     },
     /// Removes pages of a site from the page cache.
     Purge {
@@ -145,13 +148,17 @@ impl fmt::Display for UnknownCommand {
 
 impl Command {
     /// Returns the command for hit counts, or `None` if the name is not a single word.
-    pub(crate) fn hits(format: HitsFormat, site: Option<&str>) -> Option<Command> {
+    pub(crate) fn hits(
+        format: HitsFormat,
+        site: Option<&str>,
+        days: Option<DayRange>,
+    ) -> Option<Command> {
         let site = site.map(|site| is_word(site).then(|| site.to_owned()));
         let site = match site {
             None => None,
             Some(site) => Some(site?),
         };
-        Some(Command::Hits { format, site })
+        Some(Command::Hits { format, site, days })
     }
 
     /// Returns the command for a purge, or `None` if the name or the path contains a line break.
@@ -202,14 +209,10 @@ impl Command {
                 Ok(Command::Metrics(MetricsFormat::OpenMetrics))
             }
             ("metrics", "history") if second.is_empty() => Ok(Command::History),
-            ("hits", "text" | "json" | "file") => Ok(Command::Hits {
-                format: match first {
-                    "json" => HitsFormat::Json,
-                    "file" => HitsFormat::File,
-                    _ => HitsFormat::Text,
-                },
-                site: (!second.is_empty()).then(|| second.to_owned()),
-            }),
+            ("hits", _) => {
+                let site = (!second.is_empty()).then(|| second.to_owned());
+                parse_hits(first, site).ok_or_else(|| UnknownCommand(line.to_owned()))
+            }
             ("balancer", "text" | "json") => Ok(Command::Balancers {
                 format: StatusFormat::of(first),
                 name: (!second.is_empty()).then(|| second.to_owned()),
@@ -370,12 +373,15 @@ impl fmt::Display for Command {
             Command::Metrics(MetricsFormat::Prometheus) => f.write_str("metrics prometheus"),
             Command::Metrics(MetricsFormat::OpenMetrics) => f.write_str("metrics openmetrics"),
             Command::History => f.write_str("metrics history"),
-            Command::Hits { format, site } => {
+            Command::Hits { format, site, days } => {
                 f.write_str(match format {
                     HitsFormat::Text => "hits text",
                     HitsFormat::Json => "hits json",
                     HitsFormat::File => "hits file",
                 })?;
+                if let Some(DayRange { first, last }) = days {
+                    write!(f, ":{}:{}", format_day(*first), format_day(*last))?;
+                }
                 match site {
                     Some(site) => write!(f, " {site}"),
                     None => Ok(()),
@@ -393,6 +399,26 @@ impl fmt::Display for Command {
             Command::Edit(command) => write!(f, "edit {command}"),
         }
     }
+}
+
+/// Parses the format of hit counts, such as `json`, or `json:2026-11-01:2026-11-07` for a range of days.
+fn parse_hits(format: &str, site: Option<String>) -> Option<Command> {
+    let (format, days) = match format.split_once(':') {
+        None => (format, None),
+        Some((format, days)) => {
+            let (first, last) = days.split_once(':')?;
+            let (first, last) = (parse_day(first)?, parse_day(last)?);
+            let is_range = first <= last && format != "file";
+            (format, Some(is_range.then_some(DayRange { first, last })?))
+        }
+    };
+    let format = match format {
+        "text" => HitsFormat::Text,
+        "json" => HitsFormat::Json,
+        "file" => HitsFormat::File,
+        _ => return None,
+    };
+    Some(Command::Hits { format, site, days })
 }
 
 /// Returns true if the text is one word of a line.
@@ -432,7 +458,11 @@ mod tests {
 
     #[test]
     fn a_formatted_command_is_parsed_back() {
-        let hits = |format, site| Command::hits(format, site).unwrap();
+        let hits = |format, site| Command::hits(format, site, None).unwrap();
+        let days = DayRange {
+            first: parse_day("2026-11-01").unwrap(),
+            last: parse_day("2026-11-07").unwrap(),
+        };
         let balancers = |format, name| Command::balancers(format, name).unwrap();
         for (command, line) in [
             (Command::Reload, "reload"),
@@ -453,6 +483,10 @@ mod tests {
             (hits(HitsFormat::Text, None), "hits text"),
             (hits(HitsFormat::Json, Some("a.org")), "hits json a.org"),
             (hits(HitsFormat::File, Some("*")), "hits file *"),
+            (
+                Command::hits(HitsFormat::Json, Some("a.org"), Some(days)).unwrap(),
+                "hits json:2026-11-01:2026-11-07 a.org",
+            ),
             (
                 Command::purge("a.org", "/news of/*").unwrap(),
                 "purge a.org /news of/*",
@@ -510,6 +544,9 @@ mod tests {
             "purge",
             "purge ",
             "hits xml",
+            "hits text:2026-11-07:2026-11-01",
+            "hits text:2026-11-01",
+            "hits file:2026-11-01:2026-11-07",
             "Reload",
             "reload now",
             "reopen now",
@@ -547,8 +584,8 @@ mod tests {
 
     #[test]
     fn a_line_holds_one_command() {
-        assert_eq!(Command::hits(HitsFormat::Text, Some("a b")), None);
-        assert_eq!(Command::hits(HitsFormat::Text, Some("a\nstop")), None);
+        assert_eq!(Command::hits(HitsFormat::Text, Some("a b"), None), None);
+        assert_eq!(Command::hits(HitsFormat::Text, Some("a\nstop"), None), None);
         assert_eq!(Command::purge("a", "/\nstop"), None);
         assert_eq!(Command::purge("a\rb", "/"), None);
         assert_eq!(Command::balancers(StatusFormat::Text, Some("a\nb")), None);

@@ -187,6 +187,7 @@ fn hit_counts(
     let command = Command::Hits {
         format: HitsFormat::File,
         site: Some(name.to_owned()),
+        days: None,
     };
     Ok(match ask_if_running(typed, 1, &command)? {
         ControlResponse::Answer(text) => (Some(text.into_bytes()), None),

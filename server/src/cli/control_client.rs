@@ -1,5 +1,5 @@
 //! The client of the control socket: `anthill reload`, `reopen`, `status`, `requests`, `metrics`, `balancer`, `manager`,
-//! `hits`, `purge` and `stop`.
+//! `purge` and `stop`.
 //!
 //! A request is one line. The response is `ok` or `error` on the first line, then text for the user, until
 //! the server closes the connection.
@@ -20,7 +20,7 @@ use super::confirmation::confirms;
 use super::installed_service::InstalledService;
 use super::server_choice::{ChosenServer, choose, is_missing, sockets};
 use super::trusted_socket::connect;
-use crate::admin::command::{Command, HitsFormat, StatusFormat};
+use crate::admin::command::{Command, StatusFormat};
 use crate::admin::metrics::MetricsFormat;
 use crate::cli::arguments::ParsedArguments;
 use crate::config::{OperatorError, reason};
@@ -152,37 +152,6 @@ pub(super) const MANAGER: CommandSpec = CommandSpec {
     run: manager,
 };
 
-/// The command `hits`.
-pub(super) const HITS: CommandSpec = CommandSpec {
-    name: "hits",
-    about: "Print hit counts of a site",
-    details: &[
-        "SITE is a name of the site as written in the configuration; without SITE, all sites \
-         are counted. Views are listed by day (UTC) and by page, with separate figures for \
-         bots and assets.",
-        CLIENT_DETAILS,
-    ],
-    operands: &[
-        Operand {
-            name: "SITE",
-            required: false,
-            values: ValueKind::Any,
-        },
-        WHAT,
-    ],
-    options: &[
-        CommandOption {
-            long: "json",
-            short: None,
-            value: None,
-            about: "Print JSON, for programs",
-        },
-        STATE,
-        CONTROL,
-    ],
-    run: hits,
-};
-
 /// The command `purge`.
 pub(super) const PURGE: CommandSpec = CommandSpec {
     name: "purge",
@@ -267,23 +236,6 @@ pub(super) fn metrics(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
         (false, false) => Command::Metrics(MetricsFormat::Prometheus),
     };
     ask(typed, 0, &command, Some(Duration::from_secs(10)))
-}
-
-pub(super) fn hits(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
-    let format = match typed.has("json") {
-        true => HitsFormat::Json,
-        false => HitsFormat::Text,
-    };
-    let command = match typed.operand_at(0).map(|site| site.to_str()) {
-        None => Command::hits(format, None),
-        Some(None) => None,
-        Some(site) => Command::hits(format, site),
-    };
-    let command = command.ok_or_else(|| {
-        OperatorError::new("SITE is not a host name")
-            .help("write a name of the site as in the configuration")
-    })?;
-    ask(typed, 1, &command, Some(Duration::from_secs(30)))
 }
 
 pub(super) fn purge(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {

@@ -13,6 +13,7 @@ mod explain;
 mod control_client;
 mod external;
 mod help;
+mod hits;
 mod init;
 mod installed_service;
 mod log_place;
@@ -72,7 +73,7 @@ static COMMANDS: &[CommandSpec] = &[
     control_client::METRICS,
     balancer::COMMAND,
     control_client::MANAGER,
-    control_client::HITS,
+    hits::HITS,
     control_client::PURGE,
     backup::BACKUP,
     receive::COMMAND,

@@ -29,6 +29,7 @@ use crate::manager::{EditOutcome, ManagerRequest};
 use base::log::{ErrorLog, ReopenResults, Sinks};
 use base::sys;
 use base::task;
+use data_plane::hits::DayRange;
 use data_plane::ledger::body_memory::BodyMemory;
 use data_plane::site::ContentBudget;
 use data_plane::world::Host;
@@ -548,7 +549,7 @@ impl ControlPlane {
                 Ok(self.view().answer(&command).unwrap_or_default())
             }
             Ok(Command::ManagerLogin) => manager_requests::login(self.publisher()),
-            Ok(Command::Hits { format, site }) => self.hits(format, site.as_deref()),
+            Ok(Command::Hits { format, site, days }) => self.hits(format, site.as_deref(), days),
             Ok(Command::Purge { site, path }) => self.purge(&site, &path),
             Ok(Command::Balancers { format, name }) => {
                 let list = member_edit::list(self.publisher().world(), name.as_deref())?;
@@ -583,7 +584,12 @@ impl ControlPlane {
     }
 
     /// Returns the hit counts of a site, or of all sites.
-    fn hits(&self, format: HitsFormat, site: Option<&str>) -> Result<String, String> {
+    fn hits(
+        &self,
+        format: HitsFormat,
+        site: Option<&str>,
+        days: Option<DayRange>,
+    ) -> Result<String, String> {
         let names: Vec<&str> = match site {
             None => {
                 let hosts = self.publisher().world().hosts.iter();
@@ -596,14 +602,14 @@ impl ControlPlane {
         };
         let hits = &self.publisher().resources().hits;
         Ok(match format {
-            HitsFormat::Json => hits.json(&names),
+            HitsFormat::Json => hits.json(&names, days),
             HitsFormat::File => {
                 let texts = names.iter().filter_map(|name| hits.written(name));
                 texts
                     .map(|text| String::from_utf8_lossy(&text).into_owned())
                     .collect()
             }
-            HitsFormat::Text => hits.shown(&names),
+            HitsFormat::Text => hits.shown(&names, days),
         })
     }
 
