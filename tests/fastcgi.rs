@@ -94,7 +94,7 @@ const PHP: &str = "<?php /* SECRET */ header('X-Php: yes');\n\
     echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['SCRIPT_NAME'], ' ', $_SERVER['PATH_INFO'] ?? '', ' ',\n\
     $_GET['q'] ?? '', ' ', $_POST['p'] ?? '', ' ', strlen(file_get_contents('php://input')), \"\\n\";\n";
 
-fn php_folder() -> Folder {
+pub fn php_folder() -> Folder {
     Folder::new()
         .with("public/index.php", PHP)
         .with("public/sub/index.php", PHP)

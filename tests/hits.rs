@@ -186,14 +186,14 @@ fn a_range_of_days_has_its_own_sums() {
     ] {
         assert!(json.contains(part), "no {part}: {json}");
     }
-    let text = ask(&["--days", "60"]);
+    let text = ask(&["--days", "60", "*"]);
     assert!(text.contains("  the counts begin on "), "{text}");
     assert!(
         text.contains("  all                 81        40       200\n"),
         "{text}"
     );
     assert!(text.contains("        >=62  /a.html\n"), "{text}");
-    let text = ask(&["--to", "2020-01-01", "--from", "2020-01-01"]);
+    let text = ask(&["--to", "2020-01-01", "--from", "2020-01-01", "*"]);
     assert!(
         text.contains("  all                  0         0         0\n"),
         "{text}"

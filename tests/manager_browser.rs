@@ -45,6 +45,18 @@ fn the_page_is_accessible_at_both_widths_and_in_both_schemes() {
 }
 
 #[test]
+fn a_narrow_page_has_cards_in_the_order_of_a_wide_page() {
+    let (server, _members, login) = server();
+    browse("cards", &[&Manager::of(&server).url, &login]);
+}
+
+#[test]
+fn times_are_local_with_utc_as_the_tooltip() {
+    let (server, _members, login) = server();
+    browse("times", &[&Manager::of(&server).url, &login]);
+}
+
+#[test]
 fn edits_work_with_script_and_without_script() {
     let (server, _members, login) = server();
     let manager = Manager::of(&server);

@@ -3,9 +3,11 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use crate::fastcgi::{Backend as Php, php_folder};
 use crate::manager::{LOCAL, Manager, config, state};
-use crate::support::Server;
 use crate::support::member::{Answer, Member, ok};
+use crate::support::wire::Wire;
+use crate::support::{Server, eventually};
 
 /// Returns a server with a balancer of one member, and the member.
 fn server() -> (Server, Member) {
@@ -204,6 +206,7 @@ fn the_table_of_members_has_rates_percentiles_and_routes() {
         "<dt>Members</dt><dd>1 of at most 1000</dd>",
         "<dt>Path</dt><dd>*/app/</dd>",
         "<dt>Active</dt><dd>yes</dd>",
+        ">Median \u{2264}</th>",
         ">99 % \u{2264}</th>",
         "<dt>HTTP/1.1, 2, 3</dt>",
         "aria-label=\"Page views of the sites\"",
@@ -214,9 +217,9 @@ fn the_table_of_members_has_rates_percentiles_and_routes() {
     let row = row.split("</tr>").next().expect("the end of a row");
     // After the rate: busy, elected, errors, retries, and the latencies.
     let cells: Vec<&str> = row.split("<td class=n>").skip(1).collect();
-    assert_eq!(cells.len(), 14, "{row}");
+    assert_eq!(cells.len(), 13, "{row}");
     assert!(cells[2].starts_with("1</td>"), "{row}");
-    for latency in &cells[5..9] {
+    for latency in &cells[5..8] {
         let text = latency.split("</td>").next().expect("a cell");
         let number = text.trim_start_matches("> ").parse::<f64>();
         assert!(number.is_ok_and(|it| it > 0.0), "{text}");
@@ -305,8 +308,12 @@ fn the_page_and_json_have_the_last_check_and_the_time_in_the_state() {
         .split("class=down>check failed")
         .nth(1)
         .expect("a state");
-    let since = state.strip_prefix("<small>since ").expect(state);
-    let (time, change) = since.split_once(" UTC, ").expect(state);
+    let since = state
+        .strip_prefix("<small>since <time datetime=")
+        .expect(state);
+    let (moment, since) = since.split_once('>').expect(state);
+    let (time, change) = since.split_once(" UTC</time>, ").expect(state);
+    assert!(moment.ends_with(&format!("T{time}Z\"")), "{state}");
     let change = change.split_once('<').map(|it| it.0);
     assert_eq!(
         change,
@@ -327,11 +334,10 @@ fn the_page_and_json_have_the_last_check_and_the_time_in_the_state() {
     }
     // The text stays the same while the state lasts.
     let later = manager.get(&format!("/?b=app&w={}", member.url())).body;
-    assert!(later.contains(&format!("<small>since {time} UTC")));
-    assert!(
-        later.contains(&format!("</b> since {time} UTC, set by the operator")),
-        "{later}"
-    );
+    let element = format!("since <time datetime={moment}>{time} UTC</time>, ");
+    for before in ["<small>", "</b> "] {
+        assert!(later.contains(&format!("{before}{element}")), "{later}");
+    }
     assert!(later.contains(": <b>status 500</b></p>"), "{later}");
     let json = server.ask(&["balancer", "--json"]).stdout;
     for part in [
@@ -340,4 +346,54 @@ fn the_page_and_json_have_the_last_check_and_the_time_in_the_state() {
     ] {
         assert!(json.contains(part), "no {part}: {json}");
     }
+}
+
+#[test]
+fn backends_of_scripts_are_shown_with_their_answers() {
+    let folder = php_folder();
+    let _php = Php::php(&folder, 2);
+    let route = "[[site.route]]\npath = \"/\"\nfastcgi = \"unix:fpm.sock\"\nfiles = \".php\"\nkeep = 2\n\
+                 [[site.route]]\npath = \"/gone/\"\nscgi = \"unix:nowhere.sock\"\n";
+    let server = Server::start_in(folder, &(config(LOCAL, &[]) + route));
+    let manager = Manager::of(&server);
+    assert_eq!(server.body("/pid.php").len().min(1), 1);
+    let mut wire = Wire::plain(&server);
+    for (path, status) in [("/fails.php", 500), ("/status.php", 418), ("/gone/", 502)] {
+        assert_eq!(wire.get(path, "").status, status, "{path}");
+    }
+    let page = eventually("the calls on the page", || {
+        let page = manager.get("/").body;
+        let row = page.split("aria-label=\"Backends of scripts\"").nth(1)?;
+        let row = row.split("</table>").next()?.to_owned();
+        // Under way, waiting, places, kept open, and the answers.
+        let is_counted = "<td class=n>0</td><td class=n>0</td><td class=n>2</td><td class=n>1</td>\
+                          <td class=n>1</td><td class=n>0</td><td class=n>1</td><td class=n>1</td>\
+                          <td class=n>0</td><td class=n>0</td>";
+        row.contains(is_counted).then_some(row)
+    });
+    for part in [
+        "fpm.sock<small>FastCGI for */*.php</small></th>",
+        "nowhere.sock<small>SCGI for */gone/</small><small class=down>the last connection failed: No such file",
+    ] {
+        assert!(page.contains(part), "no {part}: {page}");
+    }
+    let text = server.ask(&["status"]).stdout;
+    assert!(text.contains("\n  BACKEND "), "{text}");
+    assert!(text.contains("    FastCGI for */*.php\n"), "{text}");
+    let json = server.ask(&["status", "--json"]).stdout;
+    assert!(
+        json.contains("\"keep\":2,\"places\":2,\"busy\":0,\"waiting\":0,\"idle\":1,\"answers\":{\"1xx\":0,\"2xx\":1,\"3xx\":0,\"4xx\":1,\"5xx\":1}"),
+        "{json}"
+    );
+    let metrics = server.ask(&["metrics"]).stdout;
+    let failures = metrics
+        .lines()
+        .filter(|line| line.starts_with("anthill_backend_failures_total"));
+    assert!(
+        failures
+            .clone()
+            .any(|line| line.contains("nowhere.sock") && line.ends_with(" 1")),
+        "{metrics}"
+    );
+    assert_eq!(failures.count(), 2);
 }

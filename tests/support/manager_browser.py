@@ -74,6 +74,73 @@ def looks(browser, login):
                 is_accessible(page, f"member-{scheme}-{width}")
 
 
+def cards(browser, login):
+    """At 360 pixels, the rows of tables are cards: nothing scrolls sideways, each value stands beside its label, and the
+    headings have the order of a wide page."""
+    headings = {}
+    for width in WIDTHS:
+        with browser.page(login if width == WIDTHS[0] else "/", viewport={"width": width, "height": 800}) as page:
+            if width == WIDTHS[0]:
+                state = page.context.storage_state()
+            tops = page.locator("h2, summary").evaluate_all(
+                "all => all.map((it) => [it.getBoundingClientRect().top, it.textContent])"
+            )
+            headings[width] = [re.sub(r"\d+$", "", text) for _, text in sorted(tops)]
+    assert headings[360] == headings[1280], headings
+    with browser.page("/", storage_state=state, viewport={"width": 360, "height": 800}) as page:
+        is_accessible(page, "cards")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        wide = page.evaluate(
+            "[...document.querySelectorAll('main *')].filter((it) => it.scrollWidth > it.clientWidth + 1 && "
+            "getComputedStyle(it).overflowX !== 'visible').map((it) => it.outerHTML.slice(0, 200))"
+        )
+        # The title of a chart may be cut.
+        assert all(it.startswith("<b title=") for it in wide), wide
+        # A label and a short value are on one line, at the two ends of the card.
+        lines = page.evaluate(
+            """() => {
+                const wrong = [];
+                for (const cell of document.querySelectorAll('.cards td.n')) {
+                    const label = getComputedStyle(cell, '::before').content;
+                    const line = parseFloat(getComputedStyle(cell).lineHeight);
+                    const height = cell.getBoundingClientRect().height;
+                    if (label === 'none' || height > 1.5 * line) wrong.push([label, cell.textContent, height]);
+                }
+                for (const pair of document.querySelectorAll('.inline > div, .tiles > div')) {
+                    const [name, value] = [...pair.children].map((it) => it.getBoundingClientRect());
+                    if (name.width && (Math.abs(name.top - value.top) > 4 || value.left < name.right)) {
+                        wrong.push([pair.textContent, name.top, value.top]);
+                    }
+                }
+                return wrong;
+            }"""
+        )
+        assert not lines, lines
+
+
+def times(browser, login):
+    """Times are of the zone of the browser, with UTC as the tooltip; without script they are UTC, and say so."""
+    with browser.page(login, timezone_id="Asia/Tokyo") as page:
+        state = page.context.storage_state()
+        member_row(page).get_by_role("link").click()
+        own(page).get_by_role("button", name="Drain").click()
+        has_state(page, "draining")
+        expect(page.locator(".about")).to_contain_text("times in Asia/Tokyo")
+        up = page.locator(".tiles div", has=page.get_by_text("Up", exact=True)).locator("dd")
+        for _ in range(2):
+            expect(up).not_to_have_text(up.inner_text(), timeout=TIMEOUT_MS)
+        for time in page.locator("time").all():
+            shown, utc, moment = time.inner_text(), time.get_attribute("title"), time.get_attribute("datetime")
+            clock = re.search(r"\d\d:\d\d", utc)[0]
+            hour, minute = clock.split(":")
+            assert utc.endswith(" UTC") and f"T{clock}" in moment, (utc, moment)
+            assert f"{(int(hour) + 9) % 24:02}:{minute}" in shown and "UTC" not in shown, (shown, utc)
+        assert page.locator("time").count() > 4
+    with browser.page("/", storage_state=state, java_script_enabled=False) as page:
+        for time in page.locator("time").all():
+            assert time.inner_text().endswith(" UTC"), time.inner_text()
+
+
 def member_row(page):
     """Returns the row of the first member of the balancer `app`."""
     # Two rows have the names of the columns.

@@ -87,15 +87,15 @@ pub const LATENCY_BUCKET_MICROS: [u64; 14] = [
 /// Number of buckets: one for each upper end, and one for all longer times.
 const BUCKETS: usize = LATENCY_BUCKET_MICROS.len() + 1;
 
-/// Histogram of the latencies of a member, shared by all workers. An answer costs two additions beside the
-/// member's other counters.
+/// Histogram of the latencies of a member or of a backend, shared by all workers. An answer costs two additions beside
+/// the other counters.
 #[derive(Default)]
-pub(crate) struct LatencyHistogram {
+pub struct LatencyHistogram {
     buckets: [AtomicU64; BUCKETS],
     sum_micros: AtomicU64,
 }
 
-/// Latencies of a member at one moment.
+/// Latencies of a member or of a backend at one moment.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct LatencyBuckets {
     /// Number of latencies within each bucket: above the upper end of the bucket before, and at most the end
@@ -107,14 +107,14 @@ pub struct LatencyBuckets {
 
 impl LatencyHistogram {
     /// Counts a latency.
-    pub(crate) fn record(&self, micros: u64) {
+    pub fn record(&self, micros: u64) {
         let bucket = LATENCY_BUCKET_MICROS.partition_point(|end| *end < micros);
         self.buckets[bucket].fetch_add(1, Relaxed);
         self.sum_micros.fetch_add(micros, Relaxed);
     }
 
     /// Returns the latencies counted so far.
-    pub(crate) fn read(&self) -> LatencyBuckets {
+    pub fn read(&self) -> LatencyBuckets {
         LatencyBuckets {
             counts: std::array::from_fn(|bucket| self.buckets[bucket].load(Relaxed)),
             sum_micros: self.sum_micros.load(Relaxed),
@@ -123,9 +123,17 @@ impl LatencyHistogram {
 }
 
 impl LatencyBuckets {
+    /// Returns a bound of the latency that `thousandths` of all latencies stay within (500 = median): the end of its
+    /// bucket in microseconds, and true if the latency lies beyond the end. None without latencies.
+    pub fn percentile_bound(&self, thousandths: u64) -> Option<(u64, bool)> {
+        let bucket = self.percentile_bucket(thousandths)?;
+        let last = LATENCY_BUCKET_MICROS.len() - 1;
+        Some((LATENCY_BUCKET_MICROS[bucket.min(last)], bucket > last))
+    }
+
     /// Returns the bucket of the latency that `thousandths` of all latencies stay within (500 = median, 990 = p99);
     /// None without latencies.
-    pub fn percentile_bucket(&self, thousandths: u64) -> Option<usize> {
+    fn percentile_bucket(&self, thousandths: u64) -> Option<usize> {
         let count: u64 = self.counts.iter().sum();
         let wanted = (count * thousandths.min(1_000)).div_ceil(1_000).max(1);
         let mut seen = 0;
@@ -256,6 +264,8 @@ mod tests {
             let found = read.percentile_bucket(thousandths);
             assert_eq!(found, Some(bucket), "{thousandths}");
         }
+        assert_eq!(read.percentile_bound(500), Some((500, false)));
+        assert_eq!(read.percentile_bound(1_000), Some((10_000_000, true)));
     }
 
     fn heartbeat(ready: u32, busy: u32) -> Heartbeat {

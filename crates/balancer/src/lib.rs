@@ -43,7 +43,7 @@ mod tests;
 
 pub use crate::balancer::{Balancer, CheckRun, HealthReport, NextCheck, ReconfigureReport};
 pub use crate::check::{CheckFailure, CheckOutcome, DoubtChange};
-pub use crate::counters::{LATENCY_BUCKET_MICROS, LatencyBuckets};
+pub use crate::counters::{LATENCY_BUCKET_MICROS, LatencyBuckets, LatencyHistogram};
 pub use crate::edit::{EditError, MemberCheck, MemberEdit};
 pub use crate::lease::{Lease, LeftRequest, QueueTicket, WaitRefused, Waited};
 pub use crate::member::{Connections, Member};

@@ -133,6 +133,12 @@ impl AdmissionControl {
         self.lock().shares.all().taken
     }
 
+    /// Returns the number of slots in use, and the number of calls that wait for a slot.
+    pub(crate) fn load(&self) -> (usize, usize) {
+        let all = self.lock().shares.all();
+        (all.taken, all.waiting)
+    }
+
     /// Returns true if a call waits for a slot.
     pub(crate) fn has_queued(&self) -> bool {
         self.lock().shares.all().waiting > 0

@@ -14,7 +14,7 @@ pub mod session_key_file;
 
 pub use crate::upstream::address::BackendAddress;
 pub(crate) use crate::upstream::address::ConnectFault;
-pub use crate::upstream::backend::{Backend, Backends, ReusePolicy};
+pub use crate::upstream::backend::{Backend, BackendReport, BackendRoute, Backends, ReusePolicy};
 pub(crate) use crate::upstream::backend::{Conn, IdleConn};
 pub use crate::upstream::check::Checker;
 pub use crate::upstream::member::MemberPool;

@@ -28,7 +28,9 @@ use crate::limits::Limits;
 use crate::site::{ReleaseRules, Site, SiteRules};
 use crate::tls::{PendingChallenges, SiteIdentity, Tls, TlsClient};
 use crate::upstream::Balancers;
-use crate::upstream::{Backend, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt};
+use crate::upstream::{
+    Backend, BackendRoute, Backends, BalancerPlan, ReusePolicy, log_change, log_doubt,
+};
 use crate::world::allow_list::AllowList;
 use crate::world::log_skip::{SkipRule, StatusSet};
 use crate::world::method_set::MethodSet;
@@ -81,7 +83,7 @@ pub struct World {
     /// Port of HTTP/3 in Alt-Svc; `None` without HTTP/3.
     pub h3_port: Option<u16>,
     /// Backends, each backend once.
-    pub backends: Vec<BackendReuse>,
+    pub backends: Vec<BackendPlan>,
     /// Balancers of all routes, each balancer once.
     pub balancers: Vec<BalancerPlan>,
     /// Clients for TLS to members. The next World takes over the clients whose settings and files are
@@ -97,8 +99,16 @@ pub struct World {
     pub manager: Option<RouteHandler>,
 }
 
-/// Backend, and the policy for its connections after the end of a call.
-pub type BackendReuse = (Arc<Backend>, ReusePolicy);
+/// Backend with the settings of a configuration.
+#[derive(Clone)]
+pub struct BackendPlan {
+    /// The backend.
+    pub backend: Arc<Backend>,
+    /// Policy for connections after the end of a call.
+    pub keep: ReusePolicy,
+    /// Routes with the backend.
+    pub routes: Vec<BackendRoute>,
+}
 
 /// Hit counts of a site, and the prefixes of routes excluded from the counts.
 pub type SiteCounts = (Arc<SiteHits>, Vec<Box<[u8]>>);
@@ -115,9 +125,9 @@ impl World {
         routes: &RouteLedger,
     ) {
         routes.register(&self.routes);
-        for (backend, keep) in &self.backends {
-            backends.register(backend);
-            backend.set_reuse_policy(*keep);
+        for plan in &self.backends {
+            backends.register(&plan.backend);
+            plan.backend.set_reuse_policy(plan.keep);
         }
         let now_ms = monotonic_ms();
         for plan in &self.balancers {

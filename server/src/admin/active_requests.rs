@@ -1,8 +1,7 @@
 //! List of the requests under way, the oldest first: plain values, rendered as text and as JSON.
 
-use crate::admin::balancers::latency;
-use crate::admin::status::{joined, or_null};
-use crate::admin::text_table::{LINE_WIDTH, TextTable, duration};
+use crate::admin::json_text::{joined, or_null};
+use crate::admin::text_table::{LINE_WIDTH, TextTable, duration, micros};
 use data_plane::ledger::active_requests::{ActiveRequest, OldestRequests};
 use wire::json::quoted;
 
@@ -28,7 +27,7 @@ impl ActiveRequestList {
     /// Returns the age of a request with its unit.
     pub(crate) fn age(&self, request: &ActiveRequest) -> String {
         match self.age_us(request) {
-            age @ ..SHORT_AGE_US => latency(Some(age)),
+            age @ ..SHORT_AGE_US => micros(age.max(1)),
             age => duration(age / 1_000_000),
         }
     }

@@ -1,10 +1,10 @@
 //! List of the balancers and their members: plain values, rendered as text and as JSON.
 
-use crate::admin::status::{joined, or_null};
-use crate::admin::text_table::{LINE_WIDTH, TextTable, bytes, count, duration};
+use crate::admin::json_text::{joined, or_null};
+use crate::admin::text_table::{LINE_WIDTH, TextTable, bytes, count, duration, micros};
 use crate::admin::value_text::weight_text;
 use balancer::settings::{MemberHost, MemberRole, MemberUrl};
-use balancer::{BalancerReport, CheckOutcome, MemberReport, StateChange};
+use balancer::{BalancerReport, CheckOutcome, LatencyBuckets, MemberReport, StateChange};
 use base::clock::{format_utc, format_utc_time};
 use std::fmt::Write;
 use wire::json::quoted;
@@ -25,7 +25,7 @@ const ROUTE_WIDTH: usize = 12;
 /// Columns of the text. All columns but the state and the route are numbers, at the right.
 pub(crate) const COLUMNS: [&str; 12] = [
     "MEMBER", "STATE", "WEIGHT", "SET", "ROUTE", "BUSY", "ELECTED", "ERRORS", "RETRIES", "SENT",
-    "RECEIVED", "LATENCY",
+    "RECEIVED", "MEDIAN",
 ];
 /// Columns with text, at the left.
 pub(crate) const LEFT_COLUMNS: [usize; 3] = [0, 1, 4];
@@ -81,7 +81,7 @@ impl BalancerList {
             count(member.retries),
             bytes(member.sent_bytes),
             bytes(member.received_bytes),
-            latency(member.latency_micros),
+            latency_text(&member.latencies, 500),
         ]
     }
 
@@ -94,14 +94,9 @@ impl BalancerList {
         Self::details_with(member, change)
     }
 
-    /// Returns the details of a member for a page that is rendered again and again: a line with the time from which the
-    /// member has its state changes only with the state, and when the state is a day old.
+    /// Returns the details of a member without its last change, for a page that is rendered again and again.
     pub(crate) fn lasting_details(&self, member: &MemberReport) -> Vec<String> {
-        let mut since = format!("since {}", self.time(member.state_since_ms));
-        if let Some(change) = member.changes.last() {
-            let _ = write!(since, ", {change}");
-        }
-        Self::details_with(member, Some(since))
+        Self::details_with(member, None)
     }
 
     fn details_with(member: &MemberReport, change: Option<String>) -> Vec<String> {
@@ -173,10 +168,11 @@ impl BalancerList {
             let (ready, busy) = (heartbeat.ready, heartbeat.busy);
             format!("{{\"ready\":{ready},\"busy\":{busy}}}")
         });
+        let median = member.latencies.percentile_bound(500);
         let _ = write!(
             out,
             "\"busy\":{},\"elected\":{},\"errors\":{},\"retries\":{},\"sent_bytes\":{},\
-             \"received_bytes\":{},\"latency_us\":{},\"heartbeat\":{},\"ejected_ms\":{},\
+             \"received_bytes\":{},\"latency_us\":{},\"latency_p50_us\":{},\"heartbeat\":{},\"ejected_ms\":{},\
              \"slow_start_percent\":{},\"checks_passed\":{},\"checks_failed\":{},\"last_check\":{},\
              \"seconds_in_state\":{},\"changes\":[{}]}}",
             member.busy,
@@ -186,6 +182,7 @@ impl BalancerList {
             member.sent_bytes,
             member.received_bytes,
             or_null(member.latency_micros.map(|micros| micros.to_string())),
+            or_null(median.map(|(micros, _)| micros.to_string())),
             or_null(heartbeat),
             or_null(member.ejected_ms.map(|millis| millis.to_string())),
             or_null(member.slow_start_percent.map(|percent| percent.to_string())),
@@ -231,13 +228,13 @@ pub(crate) fn short_url(url: &MemberUrl) -> String {
     }
 }
 
-/// Returns a latency with its unit; a hyphen for none.
-pub(crate) fn latency(micros: Option<u64>) -> String {
-    match micros {
+/// Returns the latency that `thousandths` of all answers stay within (500 = median), by its bucket and with its unit;
+/// a hyphen without answers.
+pub(crate) fn latency_text(latencies: &LatencyBuckets, thousandths: u64) -> String {
+    match latencies.percentile_bound(thousandths) {
         None => "-".to_owned(),
-        Some(micros @ ..10_000) => format!("{}.{} ms", micros / 1_000, micros / 100 % 10),
-        Some(micros @ ..10_000_000) => format!("{} ms", micros / 1_000),
-        Some(micros) => format!("{} s", micros / 1_000_000),
+        Some((end, true)) => format!("> {}", micros(end)),
+        Some((end, false)) => micros(end),
     }
 }
 

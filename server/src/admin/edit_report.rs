@@ -4,7 +4,7 @@ use crate::admin::edit_ledger::{
     EditChange, EditEntry, EditInForce, EditLedger, EditTarget, shown,
 };
 use crate::admin::edited_balancer::{CheckParts, CheckWord, ConfiguredBalancer, EditedBalancer};
-use crate::admin::status::{joined, or_null};
+use crate::admin::json_text::{joined, or_null};
 use crate::admin::value_text::duration_text;
 use balancer::settings::CheckKind;
 use base::clock::format_utc;

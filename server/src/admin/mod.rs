@@ -2,6 +2,7 @@
 //! its renderers. Plain types, without access to the server.
 
 pub mod active_requests;
+pub mod backends;
 pub mod balancers;
 pub mod command;
 pub mod edit_file;
@@ -11,6 +12,7 @@ pub mod edit_plan;
 pub mod edit_report;
 pub mod edit_value;
 pub mod edited_balancer;
+mod json_text;
 pub(crate) mod limits;
 pub mod member_name;
 pub mod metrics;

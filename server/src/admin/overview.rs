@@ -1,5 +1,6 @@
 //! The text of `anthill status`: what is wrong first, then rates, sites, refusals, certificates and counters. Pure.
 
+use crate::admin::backends;
 use crate::admin::limits::{HISTORY_INTERVAL_SECONDS, MANAGER_PROBLEMS_MAX, STATUS_ROWS_MAX};
 use crate::admin::metrics::Metrics;
 use crate::admin::metrics::history::Sample;
@@ -29,6 +30,10 @@ impl Overview<'_> {
         status.write_parts(&mut out);
         self.write_rates(&mut out);
         self.write_sites(&mut out);
+        let backends = backends::text(&status.backends);
+        if !backends.is_empty() {
+            let _ = write!(out, "\n{backends}");
+        }
         self.write_refusals(&mut out);
         out.push_str("\nSince the start, without counters at 0:\n");
         out.push_str(&status.counter_lines());

@@ -1,9 +1,12 @@
 //! Status of the server: one plain struct, rendered as JSON. `overview` has the text of `anthill status`.
 
+use crate::admin::backends;
+use crate::admin::json_text::{joined, or_null};
 use crate::admin::limits::STATUS_ROWS_MAX;
 use crate::admin::text_table::duration;
 use base::clock::format_utc;
 use data_plane::cache::CacheSummary;
+use data_plane::upstream::BackendReport;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use wire::json::quoted;
@@ -61,6 +64,8 @@ pub struct Status {
     pub edits_in_force: usize,
     /// Reason why edits are refused or cannot be stored.
     pub edits_fault: Option<String>,
+    /// FastCGI and SCGI backends.
+    pub backends: Vec<BackendReport>,
     /// Backends of scripts that the last connection did not reach, each with the reason.
     pub unreachable_backends: Vec<String>,
     /// Refused releases, refused configuration and refused files, each with the reason. The former content stays in
@@ -335,6 +340,7 @@ impl Status {
             joined(self.refusals.iter().map(|it| quoted(it))),
             joined(self.unreachable_backends.iter().map(|it| quoted(it)))
         );
+        let _ = write!(out, "\"backends\":[{}],", backends::json(&self.backends));
         let _ = writeln!(
             out,
             "\"doubtful_files\":[{}],\"shares\":{{{}}},\"certificates\":[{}],\"deployments\":[{}],\"releases\":[{}]}}",
@@ -502,17 +508,6 @@ fn failure_json(failure: &Option<(u64, String)>) -> (String, String) {
     )
 }
 
-/// Returns a JSON value, or `null`.
-pub(super) fn or_null(value: Option<String>) -> String {
-    value.unwrap_or_else(|| "null".to_owned())
-}
-
-/// Joins JSON values with commas.
-pub(super) fn joined(values: impl Iterator<Item = String>) -> String {
-    let values: Vec<String> = values.collect();
-    values.join(",")
-}
-
 /// Renders names and numbers as the members of a JSON object.
 fn numbers(numbers: &[(&'static str, u64)]) -> String {
     let member = |(name, value): &(&'static str, u64)| format!("{}:{value}", quoted(name));
@@ -646,6 +641,7 @@ pub(crate) mod tests {
             ],
             edits_in_force: 0,
             edits_fault: None,
+            backends: Vec::new(),
             unreachable_backends: Vec::new(),
             refusals: Vec::new(),
             unmanaged_names: vec![("*".into(), "a certificate cannot name every host")],
@@ -673,7 +669,7 @@ pub(crate) mod tests {
             r#""content_bytes":8,"content_bytes_max":9,"log_lines_lost":15,"datagrams_lost":16,"#,
             r#""body_bytes":19,"body_bytes_max":20,"#,
             r#""kept_pages":10,"kept_page_bytes":11,"kept_page_bytes_max":12,"#,
-            r#""cache_calls":13,"cache_waits":14,"edits":{"in_force":0,"fault":null},"refusals":[],"unreachable_backends":[],"doubtful_files":[{"site":"a.org","count":2,"first":"/srv/www/dump.sql"}],"shares":{"refused_calls":18},"#,
+            r#""cache_calls":13,"cache_waits":14,"edits":{"in_force":0,"fault":null},"refusals":[],"unreachable_backends":[],"backends":[],"doubtful_files":[{"site":"a.org","count":2,"first":"/srv/www/dump.sql"}],"shares":{"refused_calls":18},"#,
             r#""certificates":["#,
             certificate,
             r#"false,"acme":{"next":86400,"failed_at":null,"failure":null}},"#,

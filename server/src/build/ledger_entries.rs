@@ -11,8 +11,8 @@ use base::log::Sink;
 use data_plane::hits::SiteHits;
 use data_plane::ledger::route_counters::RouteCounters;
 use data_plane::upstream::Balancer;
-use data_plane::upstream::{Backend, BackendAddress, BalancerPlan, ReusePolicy};
-use data_plane::world::{AccessLog, BackendReuse, SiteCounts};
+use data_plane::upstream::{Backend, BackendAddress, BackendRoute, BalancerPlan, ReusePolicy};
+use data_plane::world::{AccessLog, BackendPlan, SiteCounts};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct LedgerEntries<'b> {
     config: &'b Config,
     resources: &'b SharedResources,
     sinks: RefCell<Vec<Sink>>,
-    backends: RefCell<Vec<BackendReuse>>,
+    backends: RefCell<Vec<BackendPlan>>,
     balancers: RefCell<Vec<BalancerPlan>>,
     counts: RefCell<Vec<SiteCounts>>,
     routes: RefCell<Vec<Arc<RouteCounters>>>,
@@ -31,7 +31,7 @@ pub(super) struct LedgerEntries<'b> {
 
 /// Entries of a complete World.
 pub(super) struct WorldEntries {
-    pub(super) backends: Vec<BackendReuse>,
+    pub(super) backends: Vec<BackendPlan>,
     pub(super) balancers: Vec<BalancerPlan>,
     pub(super) counts: Vec<SiteCounts>,
     pub(super) routes: Vec<Arc<RouteCounters>>,
@@ -100,17 +100,26 @@ impl<'b> LedgerEntries<'b> {
     pub(super) fn backend(
         &self,
         backend: &config::BackendConfig,
+        route: BackendRoute,
     ) -> Result<Arc<Backend>, OperatorError> {
         let mut all = self.backends.borrow_mut();
         let keep = ReusePolicy::from_config(backend.keep);
         let address = address(&backend.address);
-        let Some((known, other)) = all.iter().find(|(known, _)| known.address == address) else {
+        let mut plans = all.iter_mut();
+        let Some(known) = plans.find(|it| it.backend.address == address) else {
             let found = self.resources.backends.find_or_new(&address, keep);
-            all.push((Arc::clone(&found), keep));
+            all.push(BackendPlan {
+                backend: Arc::clone(&found),
+                keep,
+                routes: vec![route],
+            });
             return Ok(found);
         };
-        if *other == keep {
-            return Ok(Arc::clone(known));
+        if known.keep == keep {
+            if !known.routes.contains(&route) {
+                known.routes.push(route);
+            }
+            return Ok(Arc::clone(&known.backend));
         }
         let shown = |keep| match keep {
             ReusePolicy::Handover => "no `keep`".to_owned(),
@@ -120,7 +129,7 @@ impl<'b> LedgerEntries<'b> {
         let what = format!(
             "{address} has {} here, and {} on another route",
             shown(keep),
-            shown(*other)
+            shown(known.keep)
         );
         let help =
             "all routes to a backend share its connections: give them the same `keep`, or none";

@@ -28,6 +28,7 @@ use data_plane::hits::HitsHandler;
 use data_plane::ledger::route_counters::RouteCounters;
 use data_plane::limits::CACHE_PAGE_BYTES;
 use data_plane::site::{SecretPaths, SiteRoot};
+use data_plane::upstream::BackendRoute;
 use data_plane::world::query_pattern::QueryPattern;
 use data_plane::world::{PathReader, Route, RouteRedirect, RouteTarget, SiteScripts, TryEnd};
 use std::os::unix::ffi::OsStringExt;
@@ -202,7 +203,15 @@ impl HostBuilder<'_> {
             (None, None) => Vec::new(),
         };
         Ok(BackendHandler::new(BackendSettings {
-            backend: self.entries.backend(backend)?,
+            backend: self.entries.backend(
+                backend,
+                BackendRoute {
+                    site: self.site.name.clone(),
+                    path: (String::from_utf8_lossy(prefix) + "/").into_owned(),
+                    files: backend.files.clone(),
+                    is_scgi: backend.is_scgi,
+                },
+            )?,
             protocol: if backend.is_scgi {
                 BackendProtocol::Scgi
             } else {

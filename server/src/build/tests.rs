@@ -92,7 +92,7 @@ impl Setup {
 
 fn backend(world: &World) -> &Arc<Backend> {
     assert_eq!(world.backends.len(), 1, "one backend of two routes");
-    &world.backends[0].0
+    &world.backends[0].backend
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn reloads_share_the_registered_entries() {
     drop(setup.build(Some(&first)));
     setup.config = read(&setup.folder, "keep = 3", "");
     let second = setup.build(Some(&first));
-    assert_eq!(second.backends[0].1, ReusePolicy::UpTo(3));
+    assert_eq!(second.backends[0].keep, ReusePolicy::UpTo(3));
     let policy = |world: &World| backend(world).reuse_policy_for(false);
     assert_eq!(policy(&second), ReusePolicy::UpTo(2), "not served yet");
     setup.publish(&second);

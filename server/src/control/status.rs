@@ -81,6 +81,7 @@ impl StatusView {
         let resources = &self.resources;
         let pairs = self.world.all_tls().flat_map(|tls| tls.summary());
         let shares = resources.refusals.each();
+        let backends = self.world.backends.iter();
         Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
@@ -111,6 +112,7 @@ impl StatusView {
             deployments: self.deployments.clone(),
             edits_in_force: self.edits_in_force,
             edits_fault: self.edits_fault.clone(),
+            backends: backends.map(|it| it.backend.report(&it.routes)).collect(),
             unreachable_backends: resources.backends.unreachable(),
             refusals: self.refusals(),
             releases: self.releases.clone(),

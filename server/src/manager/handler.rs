@@ -8,7 +8,7 @@ use super::form::Form;
 use super::form_edit::{self, EditPreview, FormRefusal};
 use super::guard::GuardedRequest;
 use super::gzip::{SharedText, gzip};
-use super::page::{Content, LIVE, Page, PageText, STYLE, selection_url, table_url};
+use super::page::{Content, LIVE, Page, PageText, selection_url, style_sheet, table_url};
 use super::selection::Selection;
 use super::snapshot::Snapshot;
 use crate::admin::command::{EditAction, EditBatch};
@@ -59,7 +59,7 @@ pub fn manager_handler(
         rules,
         names: manager.names.clone(),
         context: Arc::clone(context),
-        style: STYLE.concat().into(),
+        style: style_sheet().into(),
         script: LIVE.to_owned().into(),
     })));
     Ok(Some(handler.into()))

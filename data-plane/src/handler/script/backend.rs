@@ -21,6 +21,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::time::Instant;
 use wire::fastcgi::{FastCgiEnd, FastCgiStep, HEADER_BYTES, MalformedRecord};
 use wire::reject::Reject;
 
@@ -93,7 +94,11 @@ async fn run(
         let client = request.peer.into();
         let slot = settings.backend.enter(client, settings.bounds.queue);
         let slot = RequestBody::queued(&mut body, slot).await;
-        let slot = slot.map_err(|refused| HandlerError::new(NAME, refused.into()))?;
+        let slot = slot.map_err(|refused| {
+            settings.backend.record_refused();
+            HandlerError::new(NAME, refused.into())
+        })?;
+        let started = Instant::now();
         // Only a kept connection may already be closed, and only then is the request needed for a retry.
         let attempt_head = if keep != ReusePolicy::Never && may_retry {
             head.clone()
@@ -107,14 +112,25 @@ async fn run(
         may_retry &= is_kept && !head.is_empty();
         if !is_kept && !transaction.begin_now() {
             transaction.set_request_id(0);
-            transaction.conn = Some(settings.connect(&request).await?);
+            let connected = settings.connect(&request).await;
+            let failed = |_: &HandlerError| settings.backend.record_failure();
+            transaction.conn = Some(connected.inspect_err(failed)?);
         }
         let call = ScriptCall::new(transaction, &request, settings.bounds.clone())
             .with_memory(local.memory.clone());
         match call.answer(local.subrequests.clone()).await {
             // The backend closed the connection, perhaps before the request was sent.
             Err(error) if error.retry && may_retry => settings.backend.record_lost(),
-            other => return other,
+            outcome => {
+                match &outcome {
+                    Ok(response) => {
+                        let status = response.status.0;
+                        settings.backend.record_answer(status, started.elapsed());
+                    }
+                    Err(_) => settings.backend.record_failure(),
+                }
+                return outcome;
+            }
         }
     }
 }

@@ -13,12 +13,14 @@ use crate::ledger::admission::{
 };
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{
-    BACKEND_CONNECT_SECONDS, BACKEND_CONNECT_TRIES, BACKEND_CONNECTIONS_MAX,
-    BACKEND_RETRY_MILLISECONDS, CALL_QUEUE_SECONDS,
+    BACKEND_CONNECT_SECONDS, BACKEND_CONNECT_TRIES, BACKEND_RETRY_MILLISECONDS, CALL_QUEUE_SECONDS,
 };
 use crate::upstream::address::BackendAddress;
 use crate::upstream::backend::conn::{Conn, IdleConn};
 use crate::upstream::backend::handover::{HandoverCheck, HandoverState, IDLE_MAX};
+use crate::upstream::backend::report::{BackendCounters, BackendReport, BackendRoute};
+use crate::upstream::backend::reuse_policy::ReusePolicy;
+use balancer::LatencyBuckets;
 use base::client_network::ClientNetwork;
 use base::task::spawn_local;
 use rustix::io::Errno;
@@ -68,6 +70,7 @@ impl Backends {
             address: address.clone(),
             slots: Arc::new(slots),
             connect_errno: AtomicI32::new(0),
+            counters: BackendCounters::default(),
             connections: Mutex::new(ConnPool {
                 keep,
                 idle: Vec::new(),
@@ -97,61 +100,17 @@ impl Backends {
         let backends = all.iter().filter_map(|(_, backend)| backend.upgrade());
         backends
             .filter_map(|backend| {
-                let errno = backend.connect_errno.load(Ordering::Relaxed);
-                (errno != 0).then(|| {
-                    let error = io::Error::from_raw_os_error(errno);
-                    format!(
-                        "the last connection to the backend {} failed: {error}",
-                        backend.address
-                    )
-                })
+                let error = backend.fault()?;
+                let address = &backend.address;
+                Some(format!(
+                    "the last connection to the backend {address} failed: {error}"
+                ))
             })
             .collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(BackendAddress, Weak<Backend>)>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Policy for a connection after the end of its call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReusePolicy {
-    /// The connection is closed.
-    Never,
-    /// The connection is handed over to a waiting call, or to a call arriving within a few milliseconds.
-    Handover,
-    /// The connection stays open. The number bounds all connections to the backend.
-    UpTo(usize),
-}
-
-impl ReusePolicy {
-    /// Converts the configured number of connections: 0 means [`ReusePolicy::Never`], and no number means
-    /// [`ReusePolicy::Handover`].
-    pub fn from_config(max: Option<usize>) -> ReusePolicy {
-        match max {
-            None => ReusePolicy::Handover,
-            Some(0) => ReusePolicy::Never,
-            Some(max) => ReusePolicy::UpTo(max),
-        }
-    }
-
-    /// Returns true if a request that arrived under the policy `self` may use a connection left under the
-    /// policy `other`.
-    fn is_compatible_with(self, other: ReusePolicy) -> bool {
-        match (self, other) {
-            (ReusePolicy::Handover, ReusePolicy::Handover)
-            | (ReusePolicy::UpTo(_), ReusePolicy::UpTo(_)) => true,
-            (ReusePolicy::Handover | ReusePolicy::UpTo(_) | ReusePolicy::Never, _) => false,
-        }
-    }
-
-    /// Returns the maximum number of simultaneous connections.
-    fn connections_max(self) -> usize {
-        match self {
-            ReusePolicy::Never | ReusePolicy::Handover => BACKEND_CONNECTIONS_MAX,
-            ReusePolicy::UpTo(max) => max,
-        }
     }
 }
 
@@ -163,6 +122,7 @@ pub struct Backend {
     slots: Arc<AdmissionControl>,
     /// Error number of the last connection attempt; 0 after a success.
     connect_errno: AtomicI32,
+    counters: BackendCounters,
     connections: Mutex<ConnPool>,
 }
 
@@ -196,6 +156,51 @@ impl Backend {
         let closed: Vec<PooledConn> = pool.idle.drain(..excess).collect();
         drop(pool);
         drop(closed);
+    }
+
+    /// Returns the state of the backend. `routes` are the routes with the backend.
+    pub fn report(&self, routes: &[BackendRoute]) -> BackendReport {
+        let pool = self.lock();
+        let (keep, idle) = (pool.keep, pool.idle.len());
+        drop(pool);
+        let (busy, waiting) = self.slots.load();
+        let mut report = BackendReport {
+            address: self.address.to_string(),
+            routes: routes.to_vec(),
+            keep,
+            places: keep.connections_max(),
+            busy,
+            waiting,
+            idle,
+            answers: [0; 5],
+            failures: 0,
+            refused: 0,
+            latencies: LatencyBuckets::default(),
+            fault: self.fault(),
+        };
+        self.counters.write(&mut report);
+        report
+    }
+
+    /// Counts the head of an answer, a `latency` after the call got its place.
+    pub(crate) fn record_answer(&self, status: u16, latency: Duration) {
+        self.counters.record_answer(status, latency);
+    }
+
+    /// Counts a call without an answer.
+    pub(crate) fn record_failure(&self) {
+        self.counters.record_failure();
+    }
+
+    /// Counts a call that found no place.
+    pub(crate) fn record_refused(&self) {
+        self.counters.record_refused();
+    }
+
+    /// Returns the reason why the last connection failed; None after a success.
+    fn fault(&self) -> Option<String> {
+        let errno = self.connect_errno.load(Ordering::Relaxed);
+        (errno != 0).then(|| io::Error::from_raw_os_error(errno).to_string())
     }
 
     /// Waits for a connection slot for a call of `client`, in a queue of at most `queue_max` calls. While

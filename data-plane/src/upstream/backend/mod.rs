@@ -12,6 +12,10 @@
 mod backends;
 mod conn;
 mod handover;
+mod report;
+mod reuse_policy;
 
-pub use crate::upstream::backend::backends::{Backend, Backends, ReusePolicy};
+pub use crate::upstream::backend::backends::{Backend, Backends};
 pub(crate) use crate::upstream::backend::conn::{Conn, IdleConn};
+pub use crate::upstream::backend::report::{BackendReport, BackendRoute};
+pub use crate::upstream::backend::reuse_policy::ReusePolicy;

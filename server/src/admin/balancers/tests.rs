@@ -66,6 +66,14 @@ fn balancer(name: &str, members: Vec<MemberReport>) -> BalancerReport {
     }
 }
 
+/// Returns latencies with most answers in a bucket.
+fn latencies(bucket: usize) -> LatencyBuckets {
+    let mut latencies = LatencyBuckets::default();
+    latencies.counts[bucket] = 9;
+    latencies.counts[13] = 2;
+    latencies
+}
+
 fn list(balancers: Vec<BalancerReport>) -> BalancerList {
     BalancerList {
         now_ms: 100_000,
@@ -88,6 +96,7 @@ fn example() -> BalancerList {
         sent_bytes: 70_000,
         received_bytes: 8_000_000,
         latency_micros: Some(1_250),
+        latencies: latencies(2),
         checks_passed: 9,
         checks_failed: 10,
         last_check: Some((CheckOutcome::Failed(CheckFailure::Status(500)), 97_400)),
@@ -128,19 +137,19 @@ fn the_text_lists_balancers_and_members() {
     let expected = "\
 app: byrequests, 2 requests wait
   checks doubted: most members fail, so members with failed checks are tried
-  MEMBER         STATE        WEIGHT SET ROUTE BUSY ELECTED ERRORS RETRIES SENT RECEIVED LATENCY
-  127.0.0.1:9001 up                1   0 -        0       0      0       0    0        0       -
-  127.0.0.1:9002 check failed    2.5   1 b        3    1234      5       6  68K     7.6M  1.2 ms
+  MEMBER         STATE        WEIGHT SET ROUTE BUSY ELECTED ERRORS RETRIES SENT RECEIVED MEDIAN
+  127.0.0.1:9001 up                1   0 -        0       0      0       0    0        0      -
+  127.0.0.1:9002 check failed    2.5   1 b        3    1234      5       6  68K     7.6M 2.5 ms
     changed from up to check failed: timeout, 1 min 14 s ago
-  127.0.0.1:9003 up                1   0 -        0       0      0       0    0        0       -
+  127.0.0.1:9003 up                1   0 -        0       0      0       0    0        0      -
     slow start: 37 % of its weight
     announces 7 idle and 2 busy workers
 
 b: byrequests
-  MEMBER   STATE WEIGHT SET ROUTE BUSY ELECTED ERRORS RETRIES SENT RECEIVED LATENCY
-  [::1]:80 up         1   0 -        0       0      0       0    0        0       -
+  MEMBER   STATE WEIGHT SET ROUTE BUSY ELECTED ERRORS RETRIES SENT RECEIVED MEDIAN
+  [::1]:80 up         1   0 -        0       0      0       0    0        0      -
     standby: serves if no other member of its set can
-  [::1]:81 up         1   0 -        0       0      0       0    0        0       -
+  [::1]:81 up         1   0 -        0       0      0       0    0        0      -
     spare: replaces an unusable member of its set
 ";
     assert_eq!(example().text(), expected);
@@ -168,6 +177,7 @@ fn lines_stay_within_100_columns() {
         sent_bytes: u64::MAX,
         received_bytes: 1_047_000,
         latency_micros: Some(9_999_999),
+        latencies: latencies(12),
         ..member("127.0.0.1:9001")
     };
     let text = list(vec![balancer("app", vec![wide, member("127.0.0.1:9001")])]).text();
@@ -182,7 +192,7 @@ fn json_has_all_values() {
     let second = "{\"url\":\"http://127.0.0.1:9002\",\"state\":\"check failed\",\"admin\":\"enabled\",\
                   \"role\":\"regular\",\"weight\":2.5,\"set\":1,\"route\":\"b\",\"redirect\":\"\",\
                   \"ignores_errors\":false,\"busy\":3,\"elected\":1234,\"errors\":5,\"retries\":6,\
-                  \"sent_bytes\":70000,\"received_bytes\":8000000,\"latency_us\":1250,\
+                  \"sent_bytes\":70000,\"received_bytes\":8000000,\"latency_us\":1250,\"latency_p50_us\":2500,\
                   \"heartbeat\":null,\"ejected_ms\":null,\"slow_start_percent\":null,\
                   \"checks_passed\":9,\"checks_failed\":10,\
                   \"last_check\":{\"passed\":false,\"reason\":\"status 500\",\"seconds_ago\":2},\
@@ -197,19 +207,18 @@ fn json_has_all_values() {
 }
 
 #[test]
-fn lasting_details_have_a_time_of_the_day_or_a_date() {
+fn a_time_is_of_the_day_or_has_a_date() {
     let mut list = example();
-    let details = |list: &BalancerList, at: usize| {
-        let member = &list.balancers[0].members[at];
-        list.lasting_details(member)
-    };
-    assert_eq!(details(&list, 0), ["since 00:01:38 UTC"]);
-    let change = "changed from up to check failed: timeout";
-    assert_eq!(details(&list, 1), [format!("since 00:00:25 UTC, {change}")]);
+    assert_eq!(list.time(25_500), "00:00:25 UTC");
     list.now_ms += 86_400_000;
+    assert_eq!(list.time(25_500), "2026-11-21 00:00 UTC");
+    let details = list.lasting_details(&list.balancers[0].members[2]);
     assert_eq!(
-        details(&list, 1),
-        [format!("since 2026-11-21 00:00 UTC, {change}")]
+        details,
+        [
+            "slow start: 37 % of its weight",
+            "announces 7 idle and 2 busy workers"
+        ]
     );
 }
 

@@ -4,9 +4,10 @@
 use crate::admin::metrics::exposition::{Decimal, Exposition, Label, MetricsFormat};
 use crate::admin::metrics::facts::{Metrics, RouteMetrics};
 use crate::admin::metrics::family::{Family, MetricKind};
-use balancer::{LATENCY_BUCKET_MICROS, MemberReport};
+use balancer::{LATENCY_BUCKET_MICROS, LatencyBuckets, MemberReport};
 use base::machine::RASPBERRY_CONDITIONS;
 use data_plane::ledger::route_counters::CacheOutcome;
+use data_plane::upstream::BackendReport;
 use wire::reject::Reject;
 
 /// Function that adds the samples of a family.
@@ -184,12 +185,32 @@ families! {
             out.sample(&[balancer, member, ("result", "failed")], report.checks_failed);
         });
     Histogram "anthill_member_latency_seconds" "seconds" ["balancer, member"] "Time from a request sent to a member to the head of the answer."
-        |it, out| each_member(it, &mut |labels, report| {
-            let latencies = &report.latencies;
-            let counts = |index| latencies.counts[..=index].iter().sum();
-            let totals = (latencies.sum_micros, latencies.counts.iter().sum());
-            out.histogram(&labels, &LATENCY_BUCKET_MICROS, &counts, totals);
-        });
+        |it, out| each_member(it, &mut |labels, report| out.latencies(&labels, &report.latencies));
+
+    Gauge "anthill_backend_busy_calls" "" ["backend"] "Calls under way at a FastCGI or SCGI backend."
+        |it, out| out.backends(it, |backend| backend.busy.into());
+    Gauge "anthill_backend_waiting_calls" "" ["backend"] "Calls that wait for a place at a backend."
+        |it, out| out.backends(it, |backend| backend.waiting.into());
+    Gauge "anthill_backend_places" "" ["backend"] "Calls that a backend may have at the same time."
+        |it, out| out.backends(it, |backend| backend.places.into());
+    Counter "anthill_backend_answers" "" ["backend, status"] "Answers of a backend by class of the status."
+        |it, out| {
+            for backend in &it.status.backends {
+                for (class, count) in CLASSES.iter().zip(backend.answers) {
+                    out.sample(&[("backend", &backend.address), ("status", class)], count);
+                }
+            }
+        };
+    Counter "anthill_backend_failures" "" ["backend"] "Calls without an answer of the backend."
+        |it, out| out.backends(it, |backend| backend.failures.into());
+    Counter "anthill_backend_refused_calls" "" ["backend"] "Calls that got no place at the backend."
+        |it, out| out.backends(it, |backend| backend.refused.into());
+    Histogram "anthill_backend_latency_seconds" "seconds" ["backend"] "Time from a place at a backend to the head of the answer."
+        |it, out| {
+            for backend in &it.status.backends {
+                out.latencies(&[("backend", &backend.address)], &backend.latencies);
+            }
+        };
 
     Counter "process_cpu_seconds" "seconds" [""] "Processor time of the server."
         |it, out| out.sample(&[], decimal(it.facts.process.cpu_centiseconds, 2));
@@ -257,6 +278,20 @@ impl Exposition {
         for (protocol, name) in PROTOCOLS[2..].iter().zip(names) {
             self.sample(&[("protocol", protocol)], metrics.status.counter(name));
         }
+    }
+
+    /// Adds a sample for each backend.
+    fn backends(&mut self, metrics: &Metrics<'_>, value: fn(&BackendReport) -> Decimal) {
+        for backend in &metrics.status.backends {
+            self.sample(&[("backend", &backend.address)], value(backend));
+        }
+    }
+
+    /// Adds the latencies of a member or of a backend.
+    fn latencies(&mut self, labels: &[Label<'_>], latencies: &LatencyBuckets) {
+        let counts = |index: usize| latencies.counts[..=index].iter().sum();
+        let totals = (latencies.sum_micros, latencies.counts.iter().sum());
+        self.histogram(labels, &LATENCY_BUCKET_MICROS, &counts, totals);
     }
 
     /// Adds a sample for each member.

@@ -1,8 +1,8 @@
 //! Past of the counters: a ring of samples, one every few seconds, so that charts and the command `metrics` show
 //! the last minutes. Pure: the caller passes the counters and the time.
 
+use crate::admin::json_text::joined;
 use crate::admin::limits::{HISTORY_INTERVAL_SECONDS, HISTORY_MEMBERS_MAX, HISTORY_SAMPLES_MAX};
-use crate::admin::status::joined;
 use data_plane::ledger::stats::{LatencyTotals, Totals};
 use std::collections::VecDeque;
 use std::fmt::Write;

@@ -1,7 +1,8 @@
 //! A balancer on the page, with a table of its members.
 
-use super::parts::{RIGHT, open_scroll, push_column};
+use super::parts::{RIGHT, close_table, label_rules, open_scroll, push_column, push_number};
 use super::ticks::{push_tick, push_tick_bar, tick_form};
+use super::time::push_list_time;
 use crate::admin::balancers::{BalancerList, short_url};
 use crate::admin::edit_value::{EDITABLE_VALUES, EditScope};
 use crate::admin::edited_balancer::{CheckParts, CheckWord, EditedBalancer};
@@ -14,7 +15,7 @@ use crate::git::browse::render::html::Html;
 use crate::manager::access::Rights;
 use crate::manager::live_part::Sections;
 use crate::manager::snapshot::Snapshot;
-use balancer::{BalancerReport, LATENCY_BUCKET_MICROS, LatencyBuckets, MemberReport, MemberState};
+use balancer::{BalancerReport, LatencyBuckets, MemberReport, MemberState};
 use wire::request_target::encode_value;
 
 /// Groups of columns of the table of members: the name of the group, and the columns. A group without columns is one
@@ -27,8 +28,8 @@ const GROUPS: [(&str, &[&str]); 8] = [
         &["Rate", "Busy", "Elected", "Errors", "Retries"],
     ),
     (
-        "Latency in ms",
-        &["Mean", "50 % \u{2264}", "90 % \u{2264}", "99 % \u{2264}"],
+        LATENCY,
+        &["Median \u{2264}", "90 % \u{2264}", "99 % \u{2264}"],
     ),
     ("Bytes", &["Sent", "Received"]),
     ("Share", &["Weight", "Set", "Load"]),
@@ -36,6 +37,8 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Checks", &[]),
 ];
 
+/// Group of the latencies.
+const LATENCY: &str = "Latency in ms";
 /// Thousandths of the latencies in the table.
 const LATENCY_THOUSANDTHS: [u64; 3] = [500, 900, 990];
 
@@ -112,7 +115,7 @@ impl MemberTable<'_> {
     fn push(&self, page: &mut Html) {
         let name = &self.balancer.settings.name;
         open_scroll(page, &format!("Table of the members of {name}"));
-        page.markup("<table class=members aria-label=\"Members of ");
+        page.markup("<table class=\"cards members\" aria-label=\"Members of ");
         page.text(&**name).markup("\"><thead>");
         push_columns(page);
         page.markup("</thead><tbody>\n");
@@ -120,7 +123,7 @@ impl MemberTable<'_> {
             let rate = requests_per_second(self.past, nth, member);
             self.push_member(page, member, &rate);
         }
-        page.markup("</tbody></table></div>\n");
+        close_table(page);
         if let Some(form) = self.form {
             push_tick_bar(page, form, name);
         }
@@ -136,25 +139,23 @@ impl MemberTable<'_> {
         }
         page.link(&selection_url(balancer, Some(&url)), &short);
         let class = state_class(member.state);
-        page.markup("</th><td class=").markup(class);
-        push_cell(
-            page,
-            ">",
-            &state(member),
-            &self.list.lasting_details(member),
-        );
+        page.markup("</th><td class=").markup(class).markup(">");
+        page.text(state(member)).markup("<small>since ");
+        push_list_time(page, self.list, member.state_since_ms);
+        if let Some(change) = member.changes.last() {
+            page.markup(", ").text(change.to_string());
+        }
+        page.markup("</small>");
+        push_cell(page, "", "", &self.list.lasting_details(member));
         page.markup("</td>");
         let [p50, p90, p99] =
             LATENCY_THOUSANDTHS.map(|part| latency_bound(&member.latencies, part));
-        let mean = member.latency_micros.map(milliseconds);
-        let mean = mean.unwrap_or_else(|| "-".to_owned());
-        for text in [
+        for number in [
             rate,
             &count(member.busy as u64),
             &count(member.elected),
             &count(member.errors),
             &count(member.retries),
-            &mean,
             &p50,
             &p90,
             &p99,
@@ -164,7 +165,7 @@ impl MemberTable<'_> {
             &member.set.to_string(),
             &member.load_status.to_string(),
         ] {
-            page.markup("<td class=n>").text(text).markup("</td>");
+            push_number(page, number);
         }
         let redirect = Some(&*member.redirect).filter(|it| !it.is_empty());
         let redirect = redirect.map(|redirect| format!("replaced by {redirect}"));
@@ -185,9 +186,12 @@ fn push_facts(
     paths: &[String],
 ) {
     let fact = |page: &mut Html, name: &str, text: &str| {
-        page.markup("<dt>").text(name).markup("</dt><dd>");
-        page.text(if text.is_empty() { "-" } else { text })
-            .markup("</dd>\n");
+        let (open, text) = match text {
+            "" => ("<div class=none><dt>", "-"),
+            text => ("<div><dt>", text),
+        };
+        page.markup(open).text(name).markup("</dt><dd>");
+        page.text(text).markup("</dd></div>\n");
     };
     let members = format!("{} of at most {CONFIG_MEMBERS_MAX}", balancer.members.len());
     fact(page, "Members", &members);
@@ -223,6 +227,22 @@ fn push_columns(page: &mut Html) {
     page.markup("</tr>");
 }
 
+/// Returns the rules of the style sheet with the labels of the cards of members.
+pub(super) fn member_label_rules() -> String {
+    // The first group is the title of a card.
+    let labels = GROUPS[1..].iter().flat_map(|(group, columns)| {
+        let is_latency = *group == LATENCY;
+        let one = columns.is_empty().then(|| (*group).to_owned());
+        let more = columns.iter().map(move |column| match is_latency {
+            true => format!("{column} ms"),
+            false => (*column).to_owned(),
+        });
+        one.into_iter().chain(more)
+    });
+    let labels: Vec<String> = labels.collect();
+    label_rules("members", labels.iter().map(String::as_str))
+}
+
 /// Returns the class of a state, for its colour.
 fn state_class(state: MemberState) -> &'static str {
     match state {
@@ -251,13 +271,11 @@ fn requests_per_second(past: Option<&BalancerPast>, nth: usize, member: &MemberR
 }
 
 /// Returns the end of the bucket with a percentile of the latencies, in milliseconds.
-fn latency_bound(latencies: &LatencyBuckets, thousandths: u64) -> String {
-    let Some(bucket) = latencies.percentile_bucket(thousandths) else {
-        return "-".to_owned();
-    };
-    match LATENCY_BUCKET_MICROS.get(bucket) {
-        Some(end) => milliseconds(*end),
-        None => format!("> {}", milliseconds(LATENCY_BUCKET_MICROS[bucket - 1])),
+pub(super) fn latency_bound(latencies: &LatencyBuckets, thousandths: u64) -> String {
+    match latencies.percentile_bound(thousandths) {
+        None => "-".to_owned(),
+        Some((end, false)) => milliseconds(end),
+        Some((end, true)) => format!("> {}", milliseconds(end)),
     }
 }
 

@@ -30,12 +30,10 @@ impl Chart<'_> {
     pub(super) fn push(&self, page: &mut Html) {
         let all = self.lines.iter().flat_map(|(_, values)| values);
         let max = all.copied().max().unwrap_or(0);
-        page.markup("<figure class=chart><figcaption><b>")
-            .text(self.title);
+        page.markup("<figure class=chart><figcaption><b title=\"");
+        page.text(self.title).markup("\">").text(self.title);
         let samples = self.samples();
-        let minutes = samples as u64 * HISTORY_INTERVAL_SECONDS / 60;
-        page.markup("</b><span class=soft>");
-        page.text(minutes.to_string()).markup(" min, highest ");
+        page.markup("</b><span class=soft>highest ");
         page.text((self.format)(max)).markup("</span></figcaption>");
         self.push_drawing(page, max, samples);
         page.markup("<dl class=legend>");
@@ -51,7 +49,7 @@ impl Chart<'_> {
     /// Returns the number of samples for which the drawing has room.
     fn samples(&self) -> usize {
         let longest = self.lines.iter().map(|(_, values)| values.len()).max();
-        longest.unwrap_or(0).clamp(SAMPLES_MIN, HISTORY_SAMPLES_MAX)
+        shown_samples(longest.unwrap_or(0))
     }
 
     /// Appends the drawing. The newest value is at the right border.
@@ -74,16 +72,35 @@ impl Chart<'_> {
 
     /// Returns the chart in words.
     fn description(&self, max: u64) -> String {
-        let minutes = self.samples() as u64 * HISTORY_INTERVAL_SECONDS / 60;
+        let minutes = minutes(self.samples());
         let mut out = format!("Last {minutes} min, highest {}.", (self.format)(max));
         for (name, values) in self.lines {
             let now = values.last().copied().unwrap_or(0);
-            let mean = values.iter().sum::<u64>() / (values.len() as u64).max(1);
-            let (now, mean) = ((self.format)(now), (self.format)(mean));
-            let _ = write!(out, " {name}: now {now}, mean {mean}.");
+            let (now, median) = ((self.format)(now), (self.format)(median(values)));
+            let _ = write!(out, " {name}: now {now}, median {median}.");
         }
         out
     }
+}
+
+/// Returns the number of samples for which a drawing of `samples` values has room.
+fn shown_samples(samples: usize) -> usize {
+    samples.clamp(SAMPLES_MIN, HISTORY_SAMPLES_MAX)
+}
+
+/// Returns the minutes of a drawing of `samples` values.
+pub(super) fn minutes(samples: usize) -> u64 {
+    shown_samples(samples) as u64 * HISTORY_INTERVAL_SECONDS / 60
+}
+
+/// Returns the median of values, the lower one of two in the middle; 0 without values.
+fn median(values: &[u64]) -> u64 {
+    let mut values = values.to_vec();
+    let middle = values.len().saturating_sub(1) / 2;
+    if values.is_empty() {
+        return 0;
+    }
+    *values.select_nth_unstable(middle).1
 }
 
 /// Returns the path of a line in a drawing with room for a number of samples.
@@ -126,11 +143,11 @@ mod tests {
 
     #[test]
     fn a_chart_has_its_figures_in_words() {
-        let text = chart(&[("mean", vec![2, 4]), ("none", vec![])]);
+        let text = chart(&[("all", vec![2, 900, 4]), ("none", vec![])]);
         for part in [
             "<title id=a-t>A &lt;chart&gt;</title>",
-            "Last 3 min, highest 4 MB. mean: now 4 MB, mean 3 MB. none: now 0 MB, mean 0 MB.",
-            "<div class=l0><dt>mean</dt><dd>4 MB</dd></div>",
+            "Last 3 min, highest 900 MB. all: now 4 MB, median 4 MB. none: now 0 MB, median 0 MB.",
+            "<div class=l0><dt>all</dt><dd>4 MB</dd></div>",
             "<path class=l1 d=\"\"/>",
         ] {
             assert!(text.contains(part), "no {part}: {text}");

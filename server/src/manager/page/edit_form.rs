@@ -157,6 +157,8 @@ fn field_label(value: &EditableValue, key: &str) -> String {
     match key {
         "w_status_H" => "Hot standby".to_owned(),
         "w_status_R" => "Hot spare".to_owned(),
+        "w_hu" => "Path of checks".to_owned(),
+        "w_he" => "Condition of checks".to_owned(),
         _ => value.label(),
     }
 }

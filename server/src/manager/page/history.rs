@@ -2,11 +2,11 @@
 //! edit.
 
 use super::parts::push_hidden;
+use super::time::{push_time, push_timed};
 use crate::admin::edit_ledger::{EditEntry, EditLedger};
 use crate::admin::edit_report::EditDifferences;
 use crate::git::browse::render::html::Html;
 use crate::manager::snapshot::Snapshot;
-use base::clock::format_utc;
 
 /// Appends the newest edit, and the edits in force with the lines for anthill.toml. The script of the page compares the
 /// newest edits of two renderings.
@@ -15,7 +15,8 @@ pub(super) fn push_edits(page: &mut Html, snapshot: &Snapshot) {
     if let Some(entry) = ledger.history.back() {
         page.markup("<p class=soft id=newest-edit>Newest edit, entry ");
         page.text(entry.id.to_string()).markup(": ");
-        page.text(entry.line()).markup("</p>\n");
+        push_timed(page, &entry.line());
+        page.markup("</p>\n");
     }
     let count = ledger.in_force.len();
     if count == 0 {
@@ -65,7 +66,8 @@ fn push_entry(page: &mut Html, entry: &EditEntry, token: Option<&str>) {
     page.markup("</div><div class=side><span>entry ");
     page.text(entry.id.to_string()).markup("</span><span>");
     page.text(&entry.user).markup("</span><span>");
-    page.text(format_utc(entry.at)).markup("</span>");
+    push_time(page, entry.at);
+    page.markup("</span>");
     let is_change = entry.change.old != entry.change.new;
     if let Some(token) = token.filter(|_| entry.undone_by == 0 && is_change) {
         let id = entry.id.to_string();

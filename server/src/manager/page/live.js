@@ -40,7 +40,22 @@ let sections = null;
 function parse(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
+  localize(template.content);
   return template.content;
+}
+
+// Shows the times below a node in the zone of the browser, in the form of the server: with the date, or with the seconds
+// of a time of the day. The tooltip keeps UTC.
+function localize(node) {
+  for (const time of node.querySelectorAll("time[datetime]")) {
+    const at = new Date(time.dateTime);
+    if (time.title || isNaN(at)) continue;
+    const two = (number) => String(number).padStart(2, "0");
+    const clock = two(at.getHours()) + ":" + two(at.getMinutes());
+    const day = at.getFullYear() + "-" + two(at.getMonth() + 1) + "-" + two(at.getDate());
+    time.title = time.textContent;
+    time.textContent = time.title.includes("-") ? day + " " + clock : clock + ":" + two(at.getSeconds());
+  }
 }
 
 // Reads an event: whole sections from their opening to their closing tags, and "id number line" for a changed line.
@@ -132,6 +147,8 @@ function copy({ target }) {
 }
 
 document.documentElement.classList.add("script");
+localize(document);
+document.querySelector(".about").append(", times in " + Intl.DateTimeFormat().resolvedOptions().timeZone);
 document.addEventListener("click", copy);
 if (live) {
   button.type = "button";

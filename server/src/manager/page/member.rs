@@ -3,6 +3,7 @@
 use super::balancer::state;
 use super::edit_form::EditForm;
 use super::parts::push_hidden;
+use super::time::push_list_time;
 use crate::admin::balancers::BalancerList;
 use crate::admin::text_table::duration;
 use crate::git::browse::render::html::Html;
@@ -24,12 +25,13 @@ pub(super) fn push_selected(
     if let Some(member) = member {
         page.markup("<p>Member of <b>").text(selection.name());
         page.markup("</b>, state <b>").text(state(member));
-        page.markup("</b> since ")
-            .text(list.time(member.state_since_ms));
+        page.markup("</b> since ");
+        push_list_time(page, list, member.state_since_ms);
         page.markup(", set by the operator: <b>");
         page.text(member.admin.name()).markup("</b></p>");
         if let Some((outcome, at_ms)) = member.last_check {
-            page.markup("<p>Last check at ").text(list.time(at_ms));
+            page.markup("<p>Last check at ");
+            push_list_time(page, list, at_ms);
             page.markup(": <b>").text(outcome.to_string());
             page.markup("</b></p>");
         }

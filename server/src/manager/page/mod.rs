@@ -1,6 +1,7 @@
 //! The page of the manager: problems, the selected balancer or member with its forms, the server, its
 //! certificates, the balancers with their members, and the edits. The page works without script.
 
+mod backends;
 mod balancer;
 mod chart;
 mod edit_form;
@@ -12,10 +13,11 @@ mod requests;
 mod sections;
 mod server;
 mod style;
+mod time;
 mod ticks;
 
 pub(super) use balancer::{selection_url, table_url};
-pub(super) use style::STYLE;
+pub(super) use style::style_sheet;
 
 use super::access::Visitor;
 use super::form::Form;

@@ -1,6 +1,7 @@
 //! List of what is wrong with the server, for the top of the page.
 
 use super::balancer::{selection_url, state};
+use super::time::push_timed;
 use crate::admin::limits::MANAGER_PROBLEMS_MAX;
 use crate::admin::problems::{Problem, members_down, problems};
 use crate::config::shown_url;
@@ -19,14 +20,16 @@ pub(super) fn push_problems(page: &mut Html, snapshot: &Snapshot) {
     page.markup("<h2 id=problems>Problems</h2>\n<ul class=problems>");
     for problem in &problems {
         if let Problem::Error(text) = problem {
-            open_error(page).text(text).markup("</li>");
+            push_timed(open_error(page), text);
+            page.markup("</li>");
         }
     }
     push_members_down(page, &down);
     for problem in &problems {
         if let Problem::Warning(text) = problem {
             page.markup("<li class=warn><b>\u{26a0} Warning:</b> ");
-            page.text(text).markup("</li>");
+            push_timed(page, text);
+            page.markup("</li>");
         }
     }
     page.markup("</ul>\n");

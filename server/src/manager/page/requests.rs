@@ -1,17 +1,31 @@
 //! Requests under way on the page, the oldest first: with the paths and the clients for a login, and without them for
 //! all other clients.
 
-use super::parts::{LEFT, RIGHT, open_scroll, push_column};
+use super::parts::{LEFT, RIGHT, Table, close_table};
 use crate::admin::active_requests::{host, site};
 use crate::git::browse::render::html::Html;
 use crate::manager::access::Rights;
 use crate::manager::limits::MANAGER_ACTIVE_REQUESTS;
 use crate::manager::snapshot::Snapshot;
 
-/// Columns for all clients. The age is a number, at the right.
-const COLUMNS: [&str; 6] = ["Age", "State", "Version", "Method", "Site", "Member"];
-/// Further columns for a login.
-const LOGIN_COLUMNS: [&str; 3] = ["Client", "Host", "Path"];
+/// Columns of the table. The last columns are for a login. The age is a number, at the right.
+pub(super) const REQUESTS: Table = Table {
+    class: "requests",
+    columns: &[
+        ("Age", RIGHT),
+        ("State", LEFT),
+        ("Version", LEFT),
+        ("Method", LEFT),
+        ("Site", LEFT),
+        ("Member", LEFT),
+        ("Client", LEFT),
+        ("Host", LEFT),
+        ("Path", LEFT),
+    ],
+    has_titles: false,
+};
+/// Number of columns for all clients.
+const PUBLIC_COLUMNS: usize = 6;
 
 /// Appends the requests under way.
 pub(super) fn push_requests(page: &mut Html, snapshot: &Snapshot, rights: Rights) {
@@ -27,14 +41,12 @@ pub(super) fn push_requests(page: &mut Html, snapshot: &Snapshot, rights: Rights
         page.markup("<p class=soft>Paths and clients are shown after a login: ");
         page.markup("<code>anthill manager login</code></p>\n");
     }
-    open_scroll(page, "Table of the requests under way");
-    page.markup("<table aria-label=\"Requests under way\"><thead><tr>");
-    let further = if has_login { &LOGIN_COLUMNS[..] } else { &[] };
-    for column in COLUMNS.iter().chain(further) {
-        let open = if *column == "Age" { RIGHT } else { LEFT };
-        push_column(page, column, open);
-    }
-    page.markup("</tr></thead><tbody>\n");
+    let columns = if has_login {
+        usize::MAX
+    } else {
+        PUBLIC_COLUMNS
+    };
+    REQUESTS.open(page, "Requests under way", columns);
     for request in &list.oldest.requests[..shown] {
         page.markup("<tr><td class=n>").text(list.age(request));
         let member = request.member.as_deref().unwrap_or("-");
@@ -51,5 +63,5 @@ pub(super) fn push_requests(page: &mut Html, snapshot: &Snapshot, rights: Rights
         }
         page.markup("</td></tr>\n");
     }
-    page.markup("</tbody></table></div>\n");
+    close_table(page);
 }

@@ -1,5 +1,6 @@
 //! Sections of the page that change by themselves.
 
+use super::backends::push_backends;
 use super::balancer::push_balancers;
 use super::history::push_edits;
 use super::problems::push_problems;
@@ -17,11 +18,12 @@ use std::sync::Arc;
 type PushSections = fn(&mut Sections, &Snapshot, Rights);
 
 /// Sections in the order of the page.
-const SECTIONS: [PushSections; 11] = [
+const SECTIONS: [PushSections; 12] = [
     |page, snapshot, _| page.section("problems", |html| push_problems(html, snapshot)),
     |page, snapshot, _| page.section("server", |html| push_server(html, snapshot)),
     |page, snapshot, _| page.section("charts", |html| push_charts(html, snapshot)),
     push_balancers,
+    |page, snapshot, _| page.section("backends", |html| push_backends(html, snapshot)),
     |page, snapshot, rights| page.section("requests", |html| push_requests(html, snapshot, rights)),
     |page, snapshot, _| page.section("sites", |html| push_sites(html, snapshot)),
     |page, snapshot, _| page.section("hits", |html| push_hits(html, snapshot)),

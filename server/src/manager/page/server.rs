@@ -1,14 +1,14 @@
 //! The server's half of the page: state, charts, sites, refusals, certificates and counters.
 
-use super::chart::{Chart, ChartLines};
-use super::parts::{LEFT, RIGHT, open_scroll, push_column};
+use super::chart::{Chart, ChartLines, minutes};
+use super::parts::{LEFT, RIGHT, Table, close_table, push_number};
+use super::time::push_time;
 use crate::admin::metrics::history::Sample;
-use crate::admin::status::StatusAddress;
+use crate::admin::status::{RenewalStatus, StatusAddress};
 use crate::admin::text_table::{bytes, count, duration, micros, per_second, rate};
 use crate::git::browse::render::html::Html;
 use crate::manager::limits::MANAGER_BALANCER_CHARTS_MAX;
 use crate::manager::snapshot::Snapshot;
-use base::clock::format_utc;
 use wire::reject::Reject;
 
 /// Appends the present figures of the server.
@@ -83,7 +83,9 @@ pub(super) fn push_charts(page: &mut Html, snapshot: &Snapshot) {
     let history = &snapshot.history;
     let values = |value: &dyn Fn(&Sample) -> u64| history.samples.iter().map(value).collect();
     let latency = |nth: usize| values(&|it| it.latency_micros[nth].into());
-    page.markup("<h2>Last minutes</h2>\n<div class=charts>");
+    page.markup("<h2>Last ");
+    page.text(minutes(history.samples.len()).to_string());
+    page.markup(" minutes</h2>\n<div class=charts>");
     let mut push = |title: &str, id: &str, format: fn(u64) -> String, lines: &ChartLines| {
         let chart = Chart {
             id,
@@ -129,20 +131,63 @@ pub(super) fn push_charts(page: &mut Html, snapshot: &Snapshot) {
     page.markup("</div>\n");
 }
 
-/// Appends the responses of each site by class of the status and version of HTTP.
+/// Columns of the responses of the sites.
+pub(super) const SITES: Table = Table {
+    class: "sites",
+    columns: &[
+        ("Site", LEFT),
+        ("HTTP/1.0", RIGHT),
+        ("HTTP/1.1", RIGHT),
+        ("HTTP/2", RIGHT),
+        ("HTTP/3", RIGHT),
+        ("2xx", RIGHT),
+        ("3xx", RIGHT),
+        ("4xx", RIGHT),
+        ("5xx", RIGHT),
+        ("Sent", RIGHT),
+        ("From cache", RIGHT),
+    ],
+    has_titles: true,
+};
+/// Columns of the page views.
+pub(super) const HITS: Table = Table {
+    class: "hits",
+    columns: &[
+        ("Site", LEFT),
+        ("Today", RIGHT),
+        ("Bots today", RIGHT),
+        ("Last 7 days", RIGHT),
+    ],
+    has_titles: true,
+};
+/// Columns of the refusals.
+pub(super) const REFUSALS: Table = Table {
+    class: "refusals",
+    columns: &[("Rule", LEFT), ("Status", RIGHT), ("Requests", RIGHT)],
+    has_titles: true,
+};
+/// Columns of the certificates.
+pub(super) const CERTIFICATES: Table = Table {
+    class: "certificates",
+    columns: &[
+        ("Names", LEFT),
+        ("Days left", RIGHT),
+        ("Kind", LEFT),
+        ("Renewal", LEFT),
+    ],
+    has_titles: true,
+};
+
+/// Appends the responses of each site by class of the status and version of HTTP. Requests without a site come last.
 pub(super) fn push_sites(page: &mut Html, snapshot: &Snapshot) {
-    let columns = ["1.0", "1.1", "2", "3"].map(|version| format!("HTTP/{version}"));
-    let classes = ["2xx", "3xx", "4xx", "5xx"].map(str::to_owned);
-    let last = ["Sent", "From cache"].map(str::to_owned);
-    let columns: Vec<String> = columns.into_iter().chain(classes).chain(last).collect();
     page.markup("<h2>Sites</h2>\n");
-    open_table(page, "Responses of the sites", "Site", &columns);
-    for site in snapshot.facts.sites() {
+    SITES.open(page, "Responses of the sites", usize::MAX);
+    let mut sites = snapshot.facts.sites();
+    sites.sort_by_key(|site| site.name.is_empty());
+    for site in sites {
         page.markup("<tr><th scope=row>").text(site.name);
         if site.name.is_empty() {
-            page.markup(
-                "no site <span class=soft>manager, unknown hosts, malformed requests</span>",
-            );
+            page.markup("without a site<small>manager, unknown hosts, malformed requests</small>");
         }
         page.markup("</th>");
         for number in site.versions.iter().chain(&site.classes[1..]) {
@@ -152,7 +197,7 @@ pub(super) fn push_sites(page: &mut Html, snapshot: &Snapshot) {
         push_number(page, &count(site.from_cache));
         page.markup("</tr>\n");
     }
-    page.markup("</tbody></table></div>\n");
+    close_table(page);
 }
 
 /// Appends the page views of the sites that count views.
@@ -161,8 +206,7 @@ pub(super) fn push_hits(page: &mut Html, snapshot: &Snapshot) {
         return;
     }
     page.markup("<h2>Page views</h2>\n");
-    let columns = ["Today", "Bots today", "Last 7 days"].map(str::to_owned);
-    open_table(page, "Page views of the sites", "Site", &columns);
+    HITS.open(page, "Page views of the sites", usize::MAX);
     for site in &snapshot.hits {
         page.markup("<tr><th scope=row>").text(&site.site);
         page.markup("</th>");
@@ -171,7 +215,7 @@ pub(super) fn push_hits(page: &mut Html, snapshot: &Snapshot) {
         }
         page.markup("</tr>\n");
     }
-    page.markup("</tbody></table></div>\n");
+    close_table(page);
 }
 
 /// Appends the numbers of refused requests by rule, with the words of each rule.
@@ -182,8 +226,7 @@ pub(super) fn push_refusals(page: &mut Html, snapshot: &Snapshot) {
         return;
     }
     page.markup("<h2>Refusals</h2>\n");
-    let columns = ["Status", "Requests"].map(str::to_owned);
-    open_table(page, "Refused requests by rule", "Rule", &columns);
+    REFUSALS.open(page, "Refused requests by rule", usize::MAX);
     for (rule, number) in refusals {
         page.markup("<tr><th scope=row>R")
             .text(rule.rule.to_string());
@@ -193,23 +236,7 @@ pub(super) fn push_refusals(page: &mut Html, snapshot: &Snapshot) {
         push_number(page, &count(*number));
         page.markup("</tr>\n");
     }
-    page.markup("</tbody></table></div>\n");
-}
-
-/// Opens a table with a column of names and columns of numbers.
-fn open_table(page: &mut Html, label: &str, first: &str, columns: &[String]) {
-    open_scroll(page, label);
-    page.markup("<table aria-label=\"").text(label);
-    page.markup("\"><thead><tr>");
-    push_column(page, first, LEFT);
-    for column in columns {
-        push_column(page, column, RIGHT);
-    }
-    page.markup("</tr></thead><tbody>\n");
-}
-
-fn push_number(page: &mut Html, number: &str) {
-    page.markup("<td class=n>").text(number).markup("</td>");
+    close_table(page);
 }
 
 /// Appends the counters of the workers, folded up.
@@ -233,38 +260,31 @@ pub(super) fn push_certificates(page: &mut Html, snapshot: &Snapshot) {
         return;
     }
     page.markup("<h2>Certificates</h2>\n");
-    open_scroll(page, "Table of the certificates");
-    page.markup("<table aria-label=Certificates><thead><tr>");
-    let columns = [
-        ("Names", LEFT),
-        ("Days left", RIGHT),
-        ("Kind", LEFT),
-        ("Renewal", LEFT),
-    ];
-    columns
-        .iter()
-        .for_each(|(name, open)| push_column(page, name, open));
-    page.markup("</tr></thead><tbody>\n");
+    CERTIFICATES.open(page, "Certificates", usize::MAX);
     for certificate in certificates {
         let kind = match (certificate.awaits_certificate, certificate.is_self_signed) {
             (true, _) => "self-signed, until the first certificate is issued",
             (false, true) => "self-signed",
             (false, false) => "issued",
         };
-        let renewal = certificate
-            .renewal
-            .as_ref()
-            .map(|renewal| match &renewal.failure {
-                Some((at, why)) => format!("failed at {}: {why}", format_utc(*at)),
-                None => format_utc(renewal.next),
-            });
         page.markup("<tr><th scope=row>")
             .text(certificate.names.join(", "));
-        page.markup("</th><td class=n>")
-            .text(certificate.days_left.to_string());
-        page.markup("</td><td>").markup(kind).markup("</td><td>");
-        page.text(renewal.unwrap_or_default())
-            .markup("</td></tr>\n");
+        page.markup("</th>");
+        push_number(page, &certificate.days_left.to_string());
+        page.markup("<td>").markup(kind).markup("</td><td>");
+        match &certificate.renewal {
+            None => {}
+            Some(RenewalStatus {
+                failure: Some((at, why)),
+                ..
+            }) => {
+                page.markup("failed at ");
+                push_time(page, *at);
+                page.markup(": ").text(why);
+            }
+            Some(renewal) => push_time(page, renewal.next),
+        }
+        page.markup("</td></tr>\n");
     }
-    page.markup("</tbody></table></div>\n");
+    close_table(page);
 }

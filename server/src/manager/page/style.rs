@@ -1,10 +1,27 @@
 //! Style sheet of the manager.
 
+use super::backends::BACKENDS;
+use super::balancer::member_label_rules;
+use super::requests::REQUESTS;
+use super::server::{CERTIFICATES, HITS, REFUSALS, SITES};
 use crate::git::browse::render::html;
+
+/// Returns the style sheet. On a narrow screen the tables are cards, and the labels of the cards come from the columns
+/// of the tables.
+pub(in crate::manager) fn style_sheet() -> String {
+    let tables = [BACKENDS, REQUESTS, SITES, HITS, REFUSALS, CERTIFICATES];
+    let labels: String = tables.iter().map(|table| table.label_rules()).collect();
+    let labels = labels + &member_label_rules();
+    format!(
+        "{}@media(max-width:34rem){{{}{labels}}}",
+        STYLE.concat(),
+        include_str!("cards.css")
+    )
+}
 
 /// Style sheet in parts: the common style of generated pages, the tables and forms of the manager, and the
 /// server's half of the page.
-pub(in crate::manager) const STYLE: [&str; 5] = [
+const STYLE: [&str; 5] = [
     html::STYLE[0],
     html::STYLE[1],
     html::STYLE[2],
@@ -18,7 +35,7 @@ pub(in crate::manager) const STYLE: [&str; 5] = [
      .scroll .n{text-align:right}\
      thead th,dt{font-weight:400;color:var(--soft)}\
      button{font:inherit;color:var(--link);background:var(--shade);border:1px solid var(--line);border-radius:6px;padding:.2rem .8rem;cursor:pointer}\
-     .inline{display:flex;flex-wrap:wrap;gap:.1rem .5rem}.inline dd{margin-right:.8rem}\
+     .inline{display:flex;flex-wrap:wrap;gap:.1rem 1.3rem}.inline div{display:flex;gap:.5rem}\
      .scroll small{display:block;color:var(--soft);white-space:normal}\
      .fields{display:grid;grid-template-columns:repeat(auto-fill,minmax(15rem,1fr));gap:.2rem 1rem;margin:.6rem 0}\
      .field{margin:.2rem 0;display:flex;flex-direction:column;gap:.15rem;align-items:flex-start}\
@@ -30,3 +47,23 @@ pub(in crate::manager) const STYLE: [&str; 5] = [
      summary{cursor:pointer;color:var(--soft)}",
     include_str!("server.css"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_labels_of_the_cards_are_the_heads_of_the_columns() {
+        let sheet = style_sheet();
+        for rule in [
+            ".members td:nth-of-type(1)::before{content:\"State\"}",
+            ".members td:nth-of-type(7)::before{content:\"Median \u{2264} ms\"}",
+            ".members td:nth-of-type(16)::before{content:\"Checks\"}",
+            ".sites td:nth-of-type(10)::before{content:\"From cache\"}",
+            ".requests td:nth-of-type(1)::before{content:\"Age\"}",
+        ] {
+            assert!(sheet.contains(rule), "no {rule}: {sheet}");
+        }
+        assert_eq!(sheet.matches('{').count(), sheet.matches('}').count());
+    }
+}

@@ -1,6 +1,7 @@
 //! Tests of connection handover, with a backend that accepts and reads on command.
 
 use super::*;
+use crate::limits::BACKEND_CONNECTIONS_MAX;
 use crate::limits::{
     BACKEND_IDLE_MILLISECONDS, BACKEND_UNREAD_QUEUED_MILLISECONDS,
     BACKEND_UNREAD_RETRY_MILLISECONDS,
