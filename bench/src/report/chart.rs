@@ -106,7 +106,7 @@ pub(super) fn groups(chart: &Groups) -> String {
         "<figure class=\"groups\"><figcaption>{}</figcaption>\n",
         escape(&chart.caption)
     );
-    legend(&mut out, chart.series.iter().map(|series| (series, false)));
+    legend(&mut out, chart.series.iter());
     let _ = write!(
         out,
         "<div class=\"scroll\"><svg height=\"{}\" style=\"min-width:{least_width}px\" role=\"img\" aria-label=\"{}\">",
@@ -179,18 +179,16 @@ fn standing_bar(out: &mut String, bar: &Bar, x: f64, step: f64, highest: f64) {
     );
 }
 
-/// Draws curves with the names at their ends. A narrow screen has the names in the legend above, as has a
-/// curve that ends within the plot, where the name would overlap other curves.
+/// Draws curves with the names at their ends if all curves reach the right edge, else with a legend of all curves: the
+/// name of a curve that ends within the plot would overlap other curves. A narrow screen always has the legend.
 pub(super) fn curves(chart: &Curves) -> String {
+    let are_named = chart.curves.iter().all(reaches_the_edge);
     let mut out = format!(
-        "<figure class=\"curves\"><figcaption>{}</figcaption>\n",
+        "<figure class=\"curves{}\"><figcaption>{}</figcaption>\n",
+        if are_named { " named" } else { "" },
         escape(&chart.caption)
     );
-    let curves = chart.curves.iter();
-    legend(
-        &mut out,
-        curves.map(|curve| (&curve.series, reaches_the_edge(curve))),
-    );
+    legend(&mut out, chart.curves.iter().map(|curve| &curve.series));
     let _ = write!(
         out,
         "<div class=\"plot\"><svg height=\"{CURVES_HEIGHT}\" role=\"img\" aria-label=\"{}\">",
@@ -200,7 +198,8 @@ pub(super) fn curves(chart: &Curves) -> String {
     for curve in &chart.curves {
         one_curve(&mut out, curve);
     }
-    for (curve, y) in chart.curves.iter().zip(name_places(&chart.curves)) {
+    let named = if are_named { &chart.curves[..] } else { &[] };
+    for (curve, y) in named.iter().zip(name_places(named)) {
         if let (Some(last), Some(y)) = (curve.points.last(), y) {
             let class = series_class(&curve.series);
             let _ = write!(
@@ -290,15 +289,13 @@ fn mark(out: &mut String, point: &Point) {
     );
 }
 
-/// Draws the legend. The flag of a series says that its name is also at the end of its curve on wide
-/// screens.
-fn legend<'a>(out: &mut String, series: impl Iterator<Item = (&'a Series, bool)>) {
+/// Draws the legend.
+fn legend<'a>(out: &mut String, series: impl Iterator<Item = &'a Series>) {
     out.push_str("<ul class=\"legend\">");
-    for (one, named) in series {
-        let named = if named { "named " } else { "" };
+    for one in series {
         let _ = write!(
             out,
-            "<li class=\"{named}{}\"><svg width=\"22\" height=\"12\" aria-hidden=\"true\"><line class=\"swatch\" x1=\"1\" x2=\"21\" y1=\"6\" y2=\"6\"/></svg>{}</li>",
+            "<li class=\"{}\"><svg width=\"22\" height=\"12\" aria-hidden=\"true\"><line class=\"swatch\" x1=\"1\" x2=\"21\" y1=\"6\" y2=\"6\"/></svg>{}</li>",
             series_class(one),
             escape(&one.name)
         );
@@ -435,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_that_ends_within_the_plot_has_its_name_above() {
+    fn a_curve_that_ends_within_the_plot_brings_all_names_into_the_legend() {
         let curve = |name: &str, across: f64| Curve {
             series: Series {
                 name: name.to_owned(),
@@ -447,16 +444,21 @@ mod tests {
             }],
             ..Curve::default()
         };
-        let svg = curves(&Curves {
-            curves: vec![curve("whole", 1.0), curve("short", 0.6)],
-            ..Curves::default()
-        });
-        assert!(svg.contains("<li class=\"named ") && svg.contains(">whole</text>"));
-        assert!(svg.matches("<li class=\"named ").count() == 1, "{svg}");
-        assert!(
-            !svg.contains(">short</text>") && svg.contains("short</li>"),
-            "{svg}"
-        );
+        let drawn = |across| {
+            curves(&Curves {
+                curves: vec![curve("whole", 1.0), curve("other", across)],
+                ..Curves::default()
+            })
+        };
+        for (across, are_named) in [(1.0, true), (0.6, false)] {
+            let svg = drawn(across);
+            assert_eq!(svg.contains("class=\"curves named\""), are_named, "{svg}");
+            for name in ["whole", "other"] {
+                assert!(svg.contains(&format!("</svg>{name}</li>")), "{svg}");
+                let at_the_end = svg.contains(&format!(">{name}</text>"));
+                assert_eq!(at_the_end, are_named, "{name}: {svg}");
+            }
+        }
     }
 
     #[test]

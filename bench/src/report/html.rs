@@ -49,10 +49,23 @@ fn section(out: &mut String, number: usize, section: &Section) {
     if !section.heading.is_empty() {
         let _ = writeln!(out, "<h2>{}</h2>", escape(&section.heading));
     }
-    for part in &section.blocks {
-        block(out, part);
-    }
+    blocks(out, &section.blocks);
     out.push_str("</section>\n");
+}
+
+/// Writes blocks. Charts of bars that follow one another stand side by side on a wide screen.
+fn blocks(out: &mut String, blocks: &[Block]) {
+    let is_bars = |it: &Block| matches!(it, Block::Bars(_));
+    for group in blocks.chunk_by(|a, b| is_bars(a) && is_bars(b)) {
+        let is_side_by_side = group.len() > 1;
+        if is_side_by_side {
+            out.push_str("<div class=\"side\">\n");
+        }
+        group.iter().for_each(|part| block(out, part));
+        if is_side_by_side {
+            out.push_str("</div>\n");
+        }
+    }
 }
 
 fn block(out: &mut String, block: &Block) {
@@ -83,9 +96,7 @@ fn folded_html(out: &mut String, folded: &Folded) {
         "<details><summary>{}</summary>",
         escape(&folded.summary)
     );
-    for part in &folded.blocks {
-        block(out, part);
-    }
+    blocks(out, &folded.blocks);
     out.push_str("</details>\n");
 }
 
@@ -185,6 +196,19 @@ mod tests {
             !page.contains("<script") && !page.contains("alert(\""),
             "{page}"
         );
+    }
+
+    #[test]
+    fn charts_of_bars_stand_side_by_side() {
+        let bars = || Block::Bars(Default::default());
+        let mut out = String::new();
+        let text = || Block::Text("a".into());
+        blocks(&mut out, &[bars(), text(), bars(), bars(), text()]);
+        assert_eq!(out.matches("<figure").count(), 3);
+        let (_, side) = out.split_once("<div class=\"side\">").expect("a pair");
+        let (side, rest) = side.split_once("</div>\n<p>").expect("the end of the pair");
+        assert_eq!(side.matches("<figure").count(), 2, "{out}");
+        assert!(!rest.contains("class=\"side\""), "{out}");
     }
 
     #[test]
