@@ -1,7 +1,10 @@
 //! `anthill explain`: what a server would do with a request, beside what the server does.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::process::Command;
+use std::thread;
 
 use crate::support::{Done, Folder, Server, finish, lossy, program, server_table};
 
@@ -167,11 +170,25 @@ fn an_explanation_names_the_site_the_route_the_guards_and_what_answers() {
             "route    /api/  (anthill.toml:",
             "answer   proxy to http://127.0.0.1:9, as /v1/",
             "page cache of 10 s",
+            "sends    GET http://127.0.0.1:9/v1/list?all\n",
+            "cache    page https://localhost/api/list?all, stored 10 s unless",
+            "adds     X-Kind: page\n",
         ],
     );
     told(
+        &["localhost/api/", "-H", "Cookie: a=1"],
+        &["; with Cookie only if the response has a lifetime or is public\n"],
+    );
+    told(
+        &["localhost/api/", "-X", "POST"],
+        &["cache    not asked: only GET and HEAD are stored"],
+    );
+    told(
         &["localhost/app.php/more"],
-        &["FastCGI at 127.0.0.1:9 for files with .php, with the script /app.php"],
+        &[
+            "FastCGI at 127.0.0.1:9 for files with .php, with the script /app.php",
+            "public/app.php\n         SCRIPT_NAME /app.php\n         PATH_INFO /more\n",
+        ],
     );
     told(
         &["localhost/intern/"],
@@ -251,4 +268,72 @@ fn a_check_prints_the_routes_of_each_site() {
     }
     let done = anthill_in(&folder, &["check"]);
     assert!(!done.stdout.contains("localhost:\n"), "{done:?}");
+}
+
+/// Answers one request, and returns its head.
+fn answer_once(listener: &TcpListener) -> String {
+    let (socket, _) = listener.accept().expect("a request");
+    let mut reader = BufReader::new(&socket);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut head).expect("a line") > 0, "{head}");
+    }
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+    (&socket).write_all(answer).expect("a response");
+    head
+}
+
+#[test]
+fn an_explanation_has_the_request_that_a_member_gets() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let member = format!("http://{}/v1/", listener.local_addr().expect("an address"));
+    let server = Server::start_in(folder(), &config(&member));
+    for (method, path) in [("GET", "/api/a%20b?x=1"), ("DELETE", "/api/list")] {
+        let done = server.ask(&[
+            "explain",
+            "--client",
+            "127.0.0.1",
+            "-X",
+            method,
+            "-H",
+            "Accept: text/plain",
+            "-H",
+            "Connection: close",
+            &format!("https://localhost{path}"),
+        ]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain\r\n\
+             Connection: close\r\n\r\n"
+        );
+        let (sent, answered) = thread::scope(|scope| {
+            let sent = scope.spawn(|| answer_once(&listener));
+            let answered = server.tls_raw("localhost", request.as_bytes());
+            (sent.join().expect("a request"), lossy(&answered))
+        });
+        let (line, fields) = sent.split_once("\r\n").expect("a request line");
+        let target = line.split(' ').nth(1).expect("a target");
+        let place = format!("sends    {method} {}{target}\n", member.replace("/v1/", ""));
+        assert!(done.stdout.contains(&place), "{place}{}", done.stdout);
+        let told: Vec<&str> = done.stdout.lines().map(str::trim_start).collect();
+        // Each process has a name of its own in Via.
+        for field in fields
+            .lines()
+            .filter(|it| !it.is_empty() && !it.starts_with("Via"))
+        {
+            assert!(told.contains(&field), "{field}: {}", done.stdout);
+        }
+        let added = told.iter().skip_while(|line| !line.starts_with("adds"));
+        let added: Vec<&str> = added
+            .map(|line| line.strip_prefix("adds").unwrap_or(line).trim_start())
+            .filter(|line| !line.is_empty())
+            .collect();
+        assert!(added.contains(&"X-Kind: page"), "{added:?}");
+        for field in added {
+            assert!(
+                answered.contains(&format!("{field}\r\n")),
+                "{field}: {answered}"
+            );
+        }
+    }
 }

@@ -10,7 +10,9 @@ use crate::cache::page::{CachedPage, CachedPageId, of_the_bytes};
 use crate::cache::policy::Freshness;
 use crate::handler::interim::InterimSender;
 use crate::handler::pipe::{self, pipe};
-use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
+use crate::handler::{
+    Handler, HandlerError, HandlerPlan, LocalBoxFuture, Request, Response, ResponseBody,
+};
 use crate::ledger::route_counters::CacheOutcome;
 use crate::limits::{CACHE_CHUNK_BYTES, PIPE_BYTES};
 use crate::site::{PreconditionResult, RepresentationDate, VariantResponse, evaluate_with};
@@ -340,6 +342,35 @@ impl Handler for SharedCall {
         }
         Box::pin(self.cached.clone().answer(request, self.why))
     }
+
+    fn plan(&self, request: &Request) -> HandlerPlan {
+        let asker = self.cached.asker(request);
+        let rule = &self.cached.rule;
+        let scheme = if asker.secure { "https" } else { "http" };
+        let host = Fields(&request.fields).first("host");
+        let host = String::from_utf8_lossy(host.unwrap_or(&request.host));
+        let path = String::from_utf8_lossy(&request.raw_path);
+        let query = request.query.as_ref();
+        let query = query.map(|query| format!("?{}", String::from_utf8_lossy(query)));
+        let lifetime = match rule.seconds {
+            Some(seconds) => format!("{seconds} s unless the response says otherwise"),
+            None => "as long as the response says".to_owned(),
+        };
+        let mut text = format!(
+            "page {scheme}://{host}{path}{}, stored {lifetime}",
+            query.unwrap_or_default()
+        );
+        // The conditions are those of `policy::judge`.
+        if asker.personal {
+            text.push_str("; with Cookie only if the response has a lifetime or is public");
+        }
+        if asker.authorized || asker.user.is_some() {
+            text.push_str("; with a login only if the response permits caches to share it");
+        }
+        let mut plan = self.cached.inner.plan(request);
+        plan.lines.push(("cache", text));
+        plan
+    }
 }
 
 /// A handler that bypasses the cache.
@@ -371,6 +402,16 @@ impl Handler for BypassCall {
             }
             Ok(response)
         })
+    }
+
+    fn plan(&self, request: &Request) -> HandlerPlan {
+        let why = match self.why {
+            "method" => "only GET and HEAD are stored",
+            _ => "the fields or the path of the request are for one client",
+        };
+        let mut plan = self.cached.inner.plan(request);
+        plan.lines.push(("cache", format!("not asked: {why}")));
+        plan
     }
 
     fn accepts_any_method(&self) -> bool {

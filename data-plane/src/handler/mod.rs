@@ -45,6 +45,11 @@ pub trait Handler: Send + Sync {
     /// for the other.
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>>;
 
+    /// Returns what the handler would do with a request, for the operator. Nothing is contacted.
+    fn plan(&self, _request: &Request) -> HandlerPlan {
+        HandlerPlan::default()
+    }
+
     /// Returns true if the handler can answer [`Request::upgrade`] with a tunnel. Any other handler gets no
     /// request with `upgrade`: Upgrade in HTTP/1.1 is then ignored, and an extended CONNECT is refused with
     /// 405.
@@ -57,6 +62,17 @@ pub trait Handler: Send + Sync {
     fn accepts_any_method(&self) -> bool {
         false
     }
+}
+
+/// What a handler would do with a request, in words for the operator.
+#[derive(Default, Debug)]
+pub struct HandlerPlan {
+    /// Names and texts of lines, in their order.
+    pub lines: Vec<(&'static str, String)>,
+    /// Field lines that the configuration adds to a page of the handler.
+    pub fields: Vec<u8>,
+    /// Refusal of the request, without a call of another program.
+    pub refusal: Option<Reject>,
 }
 
 /// A request in owned form.

@@ -3,11 +3,14 @@
 
 use crate::handler::compression::{CompressionQuestion, CompressionRule, note_variation};
 use crate::handler::{
-    Handler, HandlerError, LocalBoxFuture, Request, Response, Rewrite, Script, operator_fields,
+    Handler, HandlerError, HandlerPlan, LocalBoxFuture, Request, Response, ResponseBody, Rewrite,
+    Script, operator_fields,
 };
 use crate::site::{HeaderRules, is_of_cors};
 use std::sync::Arc;
 use wire::request_target::is_below;
+use wire::response_fields::ResponseFields;
+use wire::status::Status;
 
 /// Handler of a route, with the operator's response fields of its site. The page cache calls a route
 /// handler, so stored pages have the operator's fields.
@@ -63,6 +66,21 @@ impl RouteHandler {
     /// Returns true if the handler knows methods without a registration.
     pub(crate) fn accepts_any_method(&self) -> bool {
         self.handler.accepts_any_method()
+    }
+
+    /// Returns what the handler would do with a request, and the operator's field lines for a page of the path.
+    pub(crate) fn plan(&self, request: &Request) -> HandlerPlan {
+        let mut plan = self.handler.plan(request);
+        let paths = match &request.script {
+            Some(script) => vec![script.name.clone()],
+            None => request.readings(),
+        };
+        let mut page = Response::new(Status::OK, ResponseFields::default(), ResponseBody::Empty);
+        if let Some(headers) = &self.headers {
+            operator_fields::apply(headers, &paths, &mut page);
+        }
+        plan.fields.extend_from_slice(page.fields.lines());
+        plan
     }
 
     /// Calls the handler and applies the operator's fields to the response. The path of the script's file,

@@ -2,9 +2,10 @@
 //! of the requests of clients, so the explanation can't differ from the server. No handler is called.
 
 use crate::handler::pipe::pipe;
+use crate::handler::route_handler::HandlerCall;
 use crate::handler::{
-    AccessCheck, Admission, Endpoints, HandlerError, LocalBoxFuture, Request, Response, Subrequest,
-    Subrequests,
+    AccessCheck, Admission, Endpoints, HandlerError, HandlerPlan, LocalBoxFuture, Request,
+    Response, Subrequest, Subrequests,
 };
 use crate::serve::attempt::{Attempt, ContentAction, Progress, RequestContent};
 use crate::serve::dispatch::RequestBuilder;
@@ -90,6 +91,8 @@ pub enum ExplainedOutcome<'w> {
         rewritten: Option<Vec<u8>>,
         /// Path of the script below the root.
         script: Option<Vec<u8>>,
+        /// What the handler would do.
+        plan: HandlerPlan,
     },
 }
 
@@ -138,7 +141,7 @@ pub fn explain<'w>(
             Step::Send(ReadyResponse::Stored(page)) => page.reject(),
             _ => None,
         },
-        outcome: outcome(step, &head, &request, context.secure),
+        outcome: outcome(step, &head, &request, &context),
         host,
         path: head.path.to_vec(),
     })
@@ -214,7 +217,7 @@ fn outcome<'w>(
     step: Step,
     head: &RequestHead<'_>,
     request: &MatchedRequest<'w>,
-    is_secure: bool,
+    context: &DispatchContext,
 ) -> ExplainedOutcome<'w> {
     let response = match step {
         Step::Call(call) => {
@@ -223,6 +226,8 @@ fn outcome<'w>(
             let has_rewrite = call.rewrite.path.is_some() || call.rewrite.query.is_some();
             let query = call.rewrite.query.as_deref().or(head.query);
             let query = query.filter(|query| !query.is_empty());
+            let mut plan = planned(&call, head, request, context);
+            push_site_fields(&mut plan.fields, request, context.secure);
             return ExplainedOutcome::Handler {
                 route: match &call.script {
                     Some(_) => None,
@@ -233,6 +238,7 @@ fn outcome<'w>(
                     None => path.to_vec(),
                 }),
                 script: call.script.map(|script| script.name),
+                plan,
             };
         }
         Step::Send(response) => response,
@@ -244,15 +250,37 @@ fn outcome<'w>(
         _ => None,
     };
     let mut lines = response_head(response, request);
-    let ruled = request.ruled.as_ref().and_then(|ruled| ruled.secure_fields);
-    let secure_fields = ruled.or_else(|| request.host.map(|host| &host.secure_fields));
-    if let Some(fields) = secure_fields.and_then(|fields| fields.over(is_secure)) {
-        lines.extend_from_slice(&fields.lines);
-    }
+    push_site_fields(&mut lines, request, context.secure);
     ExplainedOutcome::Response {
         head: lines,
         file,
         is_listing,
+    }
+}
+
+/// Returns what a handler would do.
+fn planned(
+    call: &HandlerCall,
+    head: &RequestHead<'_>,
+    request: &MatchedRequest<'_>,
+    context: &DispatchContext,
+) -> HandlerPlan {
+    let call = call.clone();
+    let asked = Request {
+        script: call.script,
+        rewrite: call.rewrite,
+        hides_login: call.hides_login,
+        ..NoCalls.build(head, context, request.user.clone())
+    };
+    call.handler.plan(&asked)
+}
+
+/// Appends the field lines of the site.
+fn push_site_fields(lines: &mut Vec<u8>, request: &MatchedRequest<'_>, is_secure: bool) {
+    let ruled = request.ruled.as_ref().and_then(|ruled| ruled.secure_fields);
+    let fields = ruled.or_else(|| request.host.map(|host| &host.secure_fields));
+    if let Some(fields) = fields.and_then(|fields| fields.over(is_secure)) {
+        lines.extend_from_slice(&fields.lines);
     }
 }
 

@@ -295,6 +295,15 @@ impl Lines {
         self.0.push('\n');
     }
 
+    /// Adds lines with one name.
+    fn add_all<'l>(&mut self, name: &str, lines: impl Iterator<Item = &'l str>) {
+        let mut name = name;
+        for text in lines.filter(|text| !text.is_empty()) {
+            self.add(name, text);
+            name = "";
+        }
+    }
+
     fn explain(&mut self, config: &Config, explanation: &Explanation<'_>, question: &Question) {
         let Some(host) = explanation.host else {
             let known: Vec<String> = config.sites.iter().map(site_name).collect();
@@ -370,7 +379,11 @@ impl Lines {
                 route,
                 rewritten,
                 script,
+                plan,
             } => {
+                if let Some(reject) = plan.refusal {
+                    self.add("answer", &refusal_text(reject));
+                }
                 if let Some(path) = rewritten {
                     self.add("rewrite", &String::from_utf8_lossy(path));
                 }
@@ -385,27 +398,12 @@ impl Lines {
                     .as_ref()
                     .map(|script| format!(", with the script {}", String::from_utf8_lossy(script)));
                 self.add("answer", &(target + &script.unwrap_or_default()));
-                if found.is_some_and(|route| route.cache.is_some()) {
-                    self.add("cache", &cache_text(explanation));
+                for (name, text) in &plan.lines {
+                    self.add(name, text);
                 }
-                if let Some(site) = site.filter(|site| !site.headers.is_empty()) {
-                    let count = site.headers.len();
-                    let rules = if count == 1 { "rule" } else { "rules" };
-                    self.add(
-                        "headers",
-                        &format!("{count} {rules} of `headers` may add fields"),
-                    );
-                }
+                self.add_all("adds", String::from_utf8_lossy(&plan.fields).lines());
             }
         }
-    }
-}
-
-fn cache_text(explanation: &Explanation<'_>) -> String {
-    if explanation.user.is_some() {
-        "the page cache keeps no page of a user that logged in".to_owned()
-    } else {
-        "the page cache answers, if it has the page".to_owned()
     }
 }
 

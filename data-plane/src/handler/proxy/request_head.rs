@@ -141,6 +141,16 @@ pub(super) struct MemberOrigin<'p> {
     host: &'p [u8],
 }
 
+impl<'p> MemberOrigin<'p> {
+    /// Returns the scheme and the host of a member without a connection.
+    pub(super) fn new(is_tls: bool, host: &'p [u8]) -> MemberOrigin<'p> {
+        MemberOrigin {
+            scheme: if is_tls { b"https" } else { b"http" },
+            host,
+        }
+    }
+}
+
 impl MemberOrigin<'_> {
     /// Returns the scheme and the host of the members with the pool.
     pub(super) fn of(pool: &MemberPool) -> MemberOrigin<'_> {
@@ -260,6 +270,13 @@ fn push_request_line(request: &Request, route: &ProxyRoute, out: &mut Vec<u8>) {
     out.push(b' ');
     push_target(request, route, out);
     out.extend_from_slice(b" HTTP/1.1\r\n");
+}
+
+/// Returns the path and the query for the member, as text.
+pub(super) fn target(request: &Request, route: &ProxyRoute) -> String {
+    let mut target = Vec::new();
+    push_target(request, route, &mut target);
+    String::from_utf8_lossy(&target).into_owned()
 }
 
 /// Appends the path and the query for the member.

@@ -10,7 +10,9 @@ use crate::handler::call::stderr::StderrLog;
 use crate::handler::pipe::PipeRead;
 use crate::handler::script::fastcgi::{self, FastCgiCodec};
 use crate::handler::script::scgi;
-use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, Script};
+use crate::handler::{
+    Handler, HandlerError, HandlerPlan, LocalBoxFuture, Request, Response, Script,
+};
 use crate::ledger::admission::CallSlot;
 use crate::ledger::body_memory::BodyReservation;
 use crate::limits;
@@ -67,6 +69,20 @@ impl BackendHandler {
 impl Handler for BackendHandler {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
         Box::pin(run(Arc::clone(&self.settings), request))
+    }
+
+    fn plan(&self, request: &Request) -> HandlerPlan {
+        let settings = &self.settings;
+        let location = settings.location(request.target_path(), request.script.as_ref());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        HandlerPlan {
+            lines: vec![
+                ("sends", format!("SCRIPT_FILENAME {}", text(&location.file))),
+                ("", format!("SCRIPT_NAME {}", text(location.name))),
+                ("", format!("PATH_INFO {}", text(location.path_info))),
+            ],
+            ..HandlerPlan::default()
+        }
     }
 
     fn accepts_any_method(&self) -> bool {
@@ -135,18 +151,37 @@ async fn run(
     }
 }
 
+/// Location of the script of a backend. Paths are decoded.
+struct BackendLocation<'p> {
+    name: &'p [u8],
+    path_info: &'p [u8],
+    file: Vec<u8>,
+}
+
 impl BackendSettings {
+    /// Returns the location of a script of the site, or of the program behind the whole route for a path.
+    fn location<'p>(&'p self, path: &'p [u8], script: Option<&'p Script>) -> BackendLocation<'p> {
+        match script {
+            Some(script) => BackendLocation {
+                name: &script.name,
+                path_info: &script.path_info,
+                file: [&*self.root, &script.name].concat(),
+            },
+            None => BackendLocation {
+                name: &self.prefix,
+                path_info: path.strip_prefix(&*self.prefix).unwrap_or_default(),
+                file: [&*self.root, path].concat(),
+            },
+        }
+    }
+
     /// Returns the encoded request without its body.
     fn encode_head(&self, request: &ScriptRequest, script: Option<Script>, keep: bool) -> Vec<u8> {
-        let rest = request.path.strip_prefix(&*self.prefix).unwrap_or_default();
-        let (name, path_info) = match &script {
-            Some(script) => (&script.name[..], &script.path_info[..]),
-            None => (&*self.prefix, rest),
-        };
-        let file = match &script {
-            Some(script) => [&*self.root, &script.name].concat(),
-            None => [&*self.root, &request.path].concat(),
-        };
+        let BackendLocation {
+            name,
+            path_info,
+            file,
+        } = self.location(&request.path, script.as_ref());
         let location = ScriptLocation {
             name,
             path_info,

@@ -9,7 +9,7 @@ use crate::handler::call::process::{FindProcessFn, ProcessRunner, ProcessSpec, s
 use crate::handler::call::request::{ScriptLocation, ScriptRequest};
 use crate::handler::call::script_call::{CallLimits, split_request};
 use crate::handler::{
-    Handler, HandlerError, LocalBoxFuture, Request, Response, Script, check_access,
+    Handler, HandlerError, HandlerPlan, LocalBoxFuture, Request, Response, Script, check_access,
 };
 use crate::site::{SecretPaths, SiteRoot, hidden};
 use base::sys::ResourceLimits;
@@ -83,6 +83,30 @@ impl CgiHandler {
 impl Handler for CgiHandler {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
         Box::pin(run(Arc::clone(&self.settings), request))
+    }
+
+    fn plan(&self, request: &Request) -> HandlerPlan {
+        let settings = &self.settings;
+        let found = settings.found(request.target_path(), request.script.clone());
+        let found = match found.and_then(|found| settings.real(&found).map(|_| found)) {
+            Ok(found) => found,
+            Err(error) => {
+                return HandlerPlan {
+                    refusal: Some(error.reject),
+                    ..HandlerPlan::default()
+                };
+            }
+        };
+        let file = settings.root.path().join(OsStr::from_bytes(&found.file));
+        let mut runs = file.display().to_string();
+        if let Some(program) = settings.interpreter(&found.file) {
+            runs = format!("{} {runs}", program.display());
+        }
+        let path_info = String::from_utf8_lossy(&found.path_info);
+        HandlerPlan {
+            lines: vec![("runs", runs), ("", format!("PATH_INFO {path_info}"))],
+            ..HandlerPlan::default()
+        }
     }
 
     fn accepts_any_method(&self) -> bool {
