@@ -89,6 +89,9 @@ fn parse_line(line: usize, words: &[&str]) -> Result<MappedRedirect, Mistake> {
         let help = format!("write {} {}", shortened(from), shortened(to));
         return Err((what, help.into()));
     }
+    if let Some(mistake) = foreign_line(words) {
+        return Err(mistake);
+    }
     parse_path(from)?;
     for (at, word) in rest.iter().enumerate() {
         match parse_status(word) {
@@ -110,6 +113,48 @@ fn parse_line(line: usize, words: &[&str]) -> Result<MappedRedirect, Mistake> {
         ..MappedRedirect::new(from, to, status)?
     })
 }
+
+/// Returns the mistake of a line of Apache httpd or nginx, and of a line with commas between the words.
+fn foreign_line(words: &[&str]) -> Option<Mistake> {
+    let program = match *words.first()? {
+        "Redirect" | "RedirectMatch" | "RedirectPermanent" | "RedirectTemp" | "RewriteRule" => {
+            Some("Apache httpd")
+        }
+        "rewrite" | "return" => Some("nginx"),
+        _ => None,
+    };
+    let by_comma: Vec<&str> = match (program, words) {
+        (None, [one]) => one.split([',', ';']).collect(),
+        _ => Vec::new(),
+    };
+    let words = if by_comma.len() > 1 { &by_comma } else { words };
+    let is_path = |word: &&&str| is_destination(word);
+    let mut paths = words.iter().filter(is_path);
+    let (from, to) = (paths.next()?, paths.next()?);
+    let status = words.iter().find_map(|word| match *word {
+        "permanent" | "RedirectPermanent" => Some("301"),
+        "302" | "303" | "307" | "308" | "410" => Some(*word),
+        "temp" | "redirect" | "RedirectTemp" => Some("302"),
+        _ => None,
+    });
+    let help = format!(
+        "write {} {} {}",
+        shortened(from),
+        shortened(to),
+        status.unwrap_or("301")
+    );
+    let what = match program {
+        Some(program) => format!("`{}` is a line of {program}", shortened(words[0])),
+        None if by_comma.len() > 1 => {
+            "the words of a redirect stand with spaces between".to_owned()
+        }
+        None => return None,
+    };
+    Some((what, help.into()))
+}
+
+/// Endings of pages, which no host has.
+const PAGE_ENDINGS: [&str; 5] = [".html", ".htm", ".php", ".pdf", ".txt"];
 
 impl MappedRedirect {
     /// Checks a redirect that is not forced and stands in no line. The error is the mistake and the correction.
@@ -170,11 +215,23 @@ impl MappedRedirect {
         }
         if !is_destination(&self.to) {
             let name = self.to.split('/').next().unwrap_or_default();
-            let help = if name.contains('.') {
+            let is_page = PAGE_ENDINGS.iter().any(|ending| name.ends_with(ending));
+            let scheme = ["https:/", "http:/"]
+                .into_iter()
+                .find(|scheme| self.to.starts_with(scheme));
+            let help = if let Some(scheme) = scheme {
+                let rest = shortened(self.to[scheme.len()..].trim_start_matches('/'));
+                format!("write {scheme}/{rest}")
+            } else if is_page {
+                format!("write /{}", shortened(&self.to))
+            } else if name.contains('.') {
                 let to = shortened(self.to.trim_start_matches('/'));
                 format!("write https://{to}")
             } else {
-                "write a path with an initial slash, or a URL".to_owned()
+                format!(
+                    "write a path with an initial slash, or a URL: /{}",
+                    shortened(&self.to)
+                )
             };
             let what = format!("`{}` is no destination", shortened(&self.to));
             return Err((what, help.into()));
@@ -299,10 +356,10 @@ fn parse_path(word: &str) -> Result<Vec<u8>, Mistake> {
                 "a redirect of another host is not supported".to_owned(),
                 "publish the other host as its own site",
             ),
-            false => refuse(
+            false => Err((
                 format!("`{shown}` is no path"),
-                "begin the path with a slash",
-            ),
+                format!("begin the path with a slash: /{shown}").into(),
+            )),
         };
     }
     if word.contains(['?', '#']) {

@@ -93,14 +93,16 @@ impl<'c> SiteRedirects<'c> {
         for redirect in &self.all {
             // `*` in a path stands for any rest, and no literal part of a path contains `*`.
             if let Some(what) = endless(host, &own_ports, redirect.get_ref().from.clone()) {
-                return Err(self.error(redirect, &what, LOOP_HELP));
+                let help = loop_help(&redirect.get_ref().to);
+                return Err(self.error(redirect, &what, &help));
             }
         }
         for route in &self.site.routes {
             if let Some(TargetConfig::Redirect(redirect)) = &route.target {
                 let prefix = route.path.get_ref().trim_end_matches('/');
                 if let Some(what) = endless(host, &own_ports, format!("{prefix}/*").into_bytes()) {
-                    return Err(self.config.point(redirect.to.span(), what, LOOP_HELP));
+                    let help = loop_help(redirect.to.get_ref());
+                    return Err(self.config.point(redirect.to.span(), what, help));
                 }
             }
         }
@@ -126,8 +128,25 @@ impl<'c> SiteRedirects<'c> {
     }
 }
 
-/// Help for a loop.
-const LOOP_HELP: &str = "write a destination that no redirect matches, such as the path of a file";
+/// Returns the help for a loop with the destination `to`.
+fn loop_help(to: &str) -> String {
+    let usual = "write a destination that no redirect matches, such as the path of a file";
+    match to.split_once("://") {
+        Some((scheme, rest)) => {
+            let host = rest.split(['/', ':', '?']).next().unwrap_or_default();
+            let back = if scheme == "http" {
+                ", and http:// leads back to https://"
+            } else {
+                ""
+            };
+            format!(
+                "`{host}` is a name of this site{back}: write another host, or remove the redirect; the first of `names` is \
+                 the name to which the server redirects; otherwise {usual}"
+            )
+        }
+        None => usual.to_owned(),
+    }
+}
 
 fn read_map(config: &Config, path: &Spanned<PathBuf>) -> Result<String, OperatorError> {
     let shown = path.get_ref().display();

@@ -1,5 +1,6 @@
 //! Doubtful balancers: the server itself as a member, balancers without a route, and shared cookies.
 
+use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
@@ -10,8 +11,8 @@ use crate::config::site_table::SiteConfig;
 use crate::config::values::ListenAddress;
 use balancer::settings::{MemberHost, StickySettings};
 
-/// Returns the position of a member at an address of the server itself, with the address. A host name other
-/// than `localhost` is not resolved, and an address of the machine other than a loopback address is only
+/// Returns the position of a member at an address of the server itself, with the address. A host name
+/// other than `localhost` and those of /etc/hosts is not resolved, and an address of the machine other than a loopback address is only
 /// known if the server listens on the very address.
 pub(super) fn own_listener(
     config: &Config,
@@ -43,7 +44,10 @@ fn reaches(host: &MemberHost, listener: &ListenAddress) -> bool {
     let (addresses, port) = match host {
         MemberHost::Unix(_) => return false,
         MemberHost::Name(name, port) if &**name == "localhost" => (vec![v4, v6], *port),
-        MemberHost::Name(..) => return false,
+        MemberHost::Name(name, port) => match addresses_of(name) {
+            addresses if addresses.is_empty() => return false,
+            addresses => (addresses, *port),
+        },
         // A connection to the unspecified address reaches the loopback address.
         MemberHost::Address(to) => match to.ip().to_canonical() {
             ip if !ip.is_unspecified() => (vec![ip], to.port()),
@@ -62,6 +66,32 @@ fn reaches(host: &MemberHost, listener: &ListenAddress) -> bool {
     // Port 0 stands for a free port, which no member has.
     port == listener.address.port() && addresses.iter().any(covers)
 }
+
+/// Returns the addresses of a name in /etc/hosts. Other names are not resolved.
+fn addresses_of(name: &str) -> Vec<IpAddr> {
+    let Ok(file) = std::fs::File::open("/etc/hosts") else {
+        return Vec::new();
+    };
+    let mut text = Vec::new();
+    if file.take(HOSTS_BYTES_MAX).read_to_end(&mut text).is_err() {
+        return Vec::new();
+    }
+    let text = String::from_utf8_lossy(&text);
+    let lines = text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default());
+    let entries = lines.filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let address: IpAddr = words.next()?.parse().ok()?;
+        words
+            .any(|word| word.eq_ignore_ascii_case(name))
+            .then_some(address)
+    });
+    entries.collect()
+}
+
+/// Part of /etc/hosts that is read.
+const HOSTS_BYTES_MAX: u64 = 256 << 10;
 
 /// Returns a warning for each balancer that no route names.
 pub(super) fn unused_balancers(config: &Config) -> impl Iterator<Item = OperatorError> {

@@ -22,7 +22,10 @@ use crate::config::folder_contents::{
     misnamed_configuration, misplaced_route, nameless_site, without_files, wrong_codings,
 };
 use crate::config::git_table::GitConfig;
+use crate::config::guard_checks::doubtful_guards;
 use crate::config::log_table::LogTarget;
+use crate::config::missing_paths::{CREATE_FOLDER, misleading_path, missing, sibling};
+use crate::config::odd_characters::odd_text;
 use crate::config::paths::{is_given_away, reason};
 use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::script_table::{BackendAddressConfig, ScriptsConfig};
@@ -34,10 +37,10 @@ use crate::config::table_relations::{
     unbound_signatures, useless_login,
 };
 use crate::config::unix_account::{UnixAccount, accessed};
+use crate::config::useless_settings::useless_settings;
 use crate::git::post_receive::git_folder;
 use crate::git::repository::is_repository;
 use base::trusted_path::user_name;
-use cli::suggest;
 
 /// Checks that all files and folders in the configuration exist and can be used. Returns warnings about
 /// settings that work but are probably not intended, or all mistakes.
@@ -316,6 +319,12 @@ impl Checker<'_> {
             let help = format!("name the folder of the file: {}", parent.display());
             return Err(self.config.point(folder.span(), what, help));
         }
+        if real(folder.get_ref()) == Path::new("/") {
+            let what =
+                "the folder / holds all files of this machine, and the server would serve them";
+            let help = "name the folder of the pages, such as \"/srv/www\"";
+            return Err(self.config.point(folder.span(), what, help));
+        }
         self.allowed(folder, 4 | 1, "read")
     }
 
@@ -440,6 +449,14 @@ impl Checker<'_> {
         let shown = path.get_ref().display();
         std::fs::metadata(path.get_ref()).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
+                if let Some((what, help)) = misleading_path(path.get_ref(), &self.config.folder) {
+                    let what = match odd_text(&shown.to_string()) {
+                        // The odd character may be a line end.
+                        Some(_) => format!("the {kind} does not exist: {what}"),
+                        None => format!("the {kind} {shown} does not exist: {what}"),
+                    };
+                    return self.config.point(path.span(), what, help);
+                }
                 let help = match sibling(path.get_ref(), kind == "folder") {
                     _ if kind == "certificate" && is_wish(path.get_ref()) => {
                         "remove `certificate`; without the key the server makes a certificate, and acme = { email = \
@@ -849,6 +866,8 @@ impl Checker<'_> {
                 warnings.push(warn(access.map_or(0..0, Spanned::span), what.to_owned()));
             }
         }
+        warnings.extend(doubtful_guards(self.config));
+        warnings.extend(useless_settings(self.config));
         warnings.extend(trusts_everyone(self.config));
         warnings.extend(forgeable_fields(self.config));
         warnings.extend(unused_balancers(self.config));
@@ -1064,78 +1083,13 @@ fn is_wish(path: &Path) -> bool {
     name.is_some_and(|name| words.contains(&name))
 }
 
-/// Returns the help for a missing file or folder of the given kind. `base` is the folder of relative paths.
-fn missing(path: &Path, kind: &str, base: &Path) -> String {
-    let inside = path.strip_prefix(base).ok();
-    let first = inside.and_then(|inside| inside.iter().next()?.to_str());
-    if let Some(first) = first.filter(|it| it.starts_with('~')) {
-        return format!(
-            "`{first}` is not expanded: write the whole path, such as \"/home/NAME/public\""
-        );
-    }
-    if let Some(name) = first.and_then(|first| first.strip_prefix('$')) {
-        return format!("`${name}` is not expanded: write `${{{name}}}`, or the whole path");
-    }
-    let shown = path.display();
-    if let Some(first) = first.filter(|it| matches!(*it, "http:" | "https:")) {
-        let rest = inside.and_then(|inside| inside.strip_prefix(first).ok());
-        let rest = rest.map(|rest| rest.display().to_string());
-        return format!(
-            "a path of this machine is no URL: for another server write proxy = \"{first}//{}\" in a [[site.route]]",
-            rest.unwrap_or_default()
-        );
-    }
-    if first == Some("file:") {
-        let rest = inside.and_then(|inside| inside.strip_prefix("file:").ok());
-        let rest = rest.map(|rest| rest.display().to_string());
-        return format!("write the path alone: \"/{}\"", rest.unwrap_or_default());
-    }
-    if let Some(parent) = path
-        .parent()
-        .filter(|_| path.ends_with("*") || path.ends_with("**"))
-    {
-        return format!("a folder has no wildcard: write \"{}\"", parent.display());
-    }
-    let mend = match kind {
-        "folder" => format!("{CREATE_FOLDER}: mkdir -p {shown}"),
-        "program" => "install the program, or write the path of another".to_owned(),
-        _ => format!("write the path of an existing {kind}"),
-    };
-    match inside {
-        Some(_) => format!("{mend}; relative paths begin at {}", base.display()),
-        None => mend,
-    }
-}
-
-/// Beginning of the help for a missing folder.
-const CREATE_FOLDER: &str = "create the folder";
 /// Kind of the file in `users`, as shown in errors.
 const USER_FILE: &str = "user file";
 /// Kind of the file in `tickets`, as shown in errors.
 const KEY_FILE: &str = "key file";
 
-/// Returns the file or the folder beside a path with the most similar name.
-fn sibling(path: &Path, is_folder: bool) -> Option<PathBuf> {
-    let folder = path.parent()?;
-    let names: Vec<String> = std::fs::read_dir(folder)
-        .ok()?
-        .take(SIBLINGS_MAX)
-        .filter_map(Result::ok)
-        .filter(|entry| entry.path().is_dir() == is_folder)
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    let meant = suggest(
-        path.file_name()?.to_str()?,
-        names.iter().map(String::as_str),
-    )?;
-    Some(folder.join(meant))
-}
-
 /// Maximum number of entries of the state folder to look at. The server makes fewer than 100 in the folder itself.
 const STATE_ENTRIES_MAX: usize = 1_000;
-
-/// Maximum number of files to compare in a folder when searching for a similar name.
-const SIBLINGS_MAX: usize = 1_000;
 
 /// Returns true if the kernel grants the process the rights in `bits` (4 read, 2 write, 1 enter).
 fn accessible(path: &Path, bits: u32) -> bool {

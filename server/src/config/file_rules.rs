@@ -6,7 +6,7 @@ use crate::config::declared_table::{DeclaredTable, ShownValue, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::field_variables::unknown_placeholder;
 use crate::config::limits::CONFIG_HIDE_GLOBS_MAX;
-use crate::config::toml_reader::{FromToml, KeyedValue, TableReader, TableSchema};
+use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader, TableSchema};
 use crate::config::value_types::Seconds;
 use crate::config::values::{is_field_value, is_regular_expression, is_token, reserved_field};
 use data_plane::site::CacheControlRule;
@@ -292,6 +292,38 @@ impl FromToml for HeaderRules {
         Ok(HeaderRules(rules.collect()))
     }
 }
+
+/// Takes the value of Strict-Transport-Security out of the rules of `headers` of a site with `hsts`, so that a response has the
+/// field once: the maximum age of a rule for all files replaces the age of `hsts`. Refuses any other value.
+pub(super) fn hsts_of_rules(
+    source: &SourceText<'_>,
+    rules: &mut [HeadersConfig],
+    hsts: &mut Option<u64>,
+) {
+    if hsts.is_none() {
+        return;
+    }
+    for rule in rules {
+        let is_hsts = |(name, _): &(String, String)| name.eq_ignore_ascii_case(HSTS);
+        let Some(at) = rule.set.iter().position(is_hsts) else {
+            continue;
+        };
+        let age = rule.set[at].1.strip_prefix("max-age=");
+        let age = age.and_then(|age| age.parse().ok());
+        let is_all = matches!(rule.files.get_ref().as_str(), "*" | "**" | "/**");
+        if let (Some(age), true) = (age, is_all) {
+            *hsts = Some(age);
+            rule.set.remove(at);
+            continue;
+        }
+        let what = format!("`hsts` and this rule of `headers` would both send {HSTS}");
+        let help = "remove `hsts` of the site, or the field of the rule: a browser reads the first field alone";
+        source.report(source.error(rule.files.span(), what, help));
+    }
+}
+
+/// Field that tells browsers to use HTTPS alone (RFC 6797 §6.1).
+const HSTS: &str = "Strict-Transport-Security";
 
 /// Reads a list of rules, or a single rule without brackets.
 fn rules<T: DeclaredTable>(

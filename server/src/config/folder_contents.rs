@@ -21,7 +21,7 @@ use release::glob::Glob;
 use wire::fields::ContentCoding;
 
 /// Files of a served folder that clients may see, by their paths below the folder, as far as the bound allows.
-struct VisibleFiles {
+pub(super) struct VisibleFiles {
     root: PathBuf,
     /// Folders to read, and files, by their paths below the root. The first one is last.
     waiting: Vec<(PathBuf, bool)>,
@@ -29,7 +29,7 @@ struct VisibleFiles {
 }
 
 impl VisibleFiles {
-    fn new(root: &Path) -> VisibleFiles {
+    pub(super) fn new(root: &Path) -> VisibleFiles {
         VisibleFiles {
             root: root.to_owned(),
             waiting: vec![(PathBuf::new(), true)],

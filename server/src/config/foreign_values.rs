@@ -4,6 +4,9 @@ use toml::de::DeValue;
 
 /// Returns the help for a key of another server that depends on the value.
 pub(super) fn valued_key_help(table: &str, key: &str, value: &DeValue<'_>) -> Option<String> {
+    if let Some(help) = shaped_help(table, key, value) {
+        return Some(help);
+    }
     let place = match table {
         "[[site.route]]" => "",
         "[[site]]" => " in a [[site.route]] with `path`",
@@ -28,6 +31,67 @@ pub(super) fn valued_key_help(table: &str, key: &str, value: &DeValue<'_>) -> Op
     })
 }
 
+/// Returns the help for a key of another server whose value has the other server's shape.
+fn shaped_help(table: &str, key: &str, value: &DeValue<'_>) -> Option<String> {
+    match (table, key, value) {
+        ("a redirect", "permanent", DeValue::Boolean(is_permanent)) => Some(if *is_permanent {
+            "write status = 301; without the key the status is 308, permanent too".to_owned()
+        } else {
+            "write status = 302 for a redirect that browsers do not keep".to_owned()
+        }),
+        (
+            "the file",
+            "http" | "tcp" | "entryPoints" | "providers" | "certificatesResolvers",
+            DeValue::Table(inside),
+        ) => {
+            let is_traefik = key != "http"
+                || ["routers", "services", "middlewares"]
+                    .iter()
+                    .any(|it| inside.contains_key(*it));
+            is_traefik.then(|| {
+                let name = host_of_rule(value).unwrap_or("www.example.org");
+                format!(
+                    "this is a table of Traefik: write [[site]] with names = [\"{name}\"], and below it [[site.route]] with \
+                     path = \"/\" and proxy = \"http://127.0.0.1:9000\""
+                )
+            })
+        }
+        ("[[site.route]]" | "the table `proxy`" | "[[balancer]]", "timeout", _) => {
+            let written = match value {
+                DeValue::String(text) => format!(" = \"{text}\""),
+                DeValue::Integer(number) => format!(" = {}", number.as_str()),
+                _ => String::new(),
+            };
+            let place = match table {
+                "[[site.route]]" => " in the table `proxy` of the route, or in [[balancer]]",
+                _ => "",
+            };
+            Some(format!(
+                "write first_byte_timeout{written} (until the response begins) or silence_timeout{written} (within it){place}"
+            ))
+        }
+        ("[[balancer]]", "httpchk" | "option_httpchk", DeValue::String(text)) => {
+            let path = text
+                .split_ascii_whitespace()
+                .find(|word| word.starts_with('/'));
+            Some(format!(
+                "write health = {{ path = \"{}\" }}",
+                path.unwrap_or("/health")
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the host of the first rule of Traefik in a table, such as ``Host(`a.example.org`)``.
+fn host_of_rule<'v>(value: &'v DeValue<'_>) -> Option<&'v str> {
+    match value {
+        DeValue::String(text) => text.split_once("Host(`")?.1.split('`').next(),
+        DeValue::Table(table) => table.values().find_map(|it| host_of_rule(it.get_ref())),
+        _ => None,
+    }
+}
+
 /// Returns the help for a text that needs no quotes, or for a word instead of `true` and `false`. `usual` is a value of the
 /// expected type.
 pub(super) fn plain_help(key: &str, value: &DeValue<'_>, usual: &str) -> Option<String> {
@@ -47,6 +111,32 @@ pub(super) fn plain_help(key: &str, value: &DeValue<'_>, usual: &str) -> Option<
         };
     }
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number(usual)
+        && let Some(number) = word
+            .strip_suffix(['k', 'K'])
+            .and_then(|it| it.parse::<u32>().ok())
+    {
+        return Some(format!("write {key} = {}", u64::from(number) * 1_000));
+    }
+    if is_number(usual)
+        && let Some(number) = word
+            .strip_suffix('d')
+            .filter(|it| !it.is_empty() && is_number(it))
+        && key == "keep"
+    {
+        return Some(format!(
+            "`keep` is a number of files: write keep = {number}"
+        ));
+    }
+    if is_number(usual) && word.starts_with("${") {
+        return Some(format!(
+            "a number cannot come from a variable: write {key} = {usual}"
+        ));
+    }
+    // A field of a response or a variable of scripts is text.
+    if usual == "\"text\"" && !value.is_str() {
+        return Some(format!("write {key} = \"{word}\""));
+    }
     (value.is_str() && is_number(usual) && !word.is_empty() && is_number(word))
         .then(|| format!("write the number without quotes: {key} = {word}"))
 }
@@ -54,6 +144,107 @@ pub(super) fn plain_help(key: &str, value: &DeValue<'_>, usual: &str) -> Option<
 /// Returns the help for a value of a type that means something to another server.
 fn typed_help(key: &str, value: &DeValue<'_>) -> Option<String> {
     Some(match (key, value) {
+        ("symlinks", DeValue::Boolean(true)) => "write symlinks = \"follow\"".to_owned(),
+        ("symlinks", DeValue::Boolean(false)) => {
+            "write symlinks = \"inside\": links to other folders get 404".to_owned()
+        }
+        ("export", DeValue::Boolean(true)) => "write export = \"all\"".to_owned(),
+        ("export", DeValue::Boolean(false)) => {
+            "remove `export`: without the key, a repository needs the file git-daemon-export-ok"
+                .to_owned()
+        }
+        ("cors", DeValue::Boolean(true)) => {
+            "write cors = \"*\" for all origins, or each origin such as \"https://app.example.org\""
+                .to_owned()
+        }
+        ("log" | "access", DeValue::Boolean(true)) => {
+            format!("remove `{key}`, or write {key} = \"-\" for the standard output")
+        }
+        ("rate", DeValue::Float(number)) => {
+            let rate: f64 = number.as_str().parse().ok().filter(|rate| *rate > 0.0)?;
+            // A rate of less than 1 becomes 1 request in a longer time.
+            if rate < 1.0 {
+                format!(
+                    "write rate = {{ requests = 1, per = \"{}s\" }}",
+                    (1.0 / rate).round() as u64
+                )
+            } else {
+                format!(
+                    "write rate = {{ requests = {}, per = \"10s\" }}",
+                    (rate * 10.0).round() as u64
+                )
+            }
+        }
+        ("users", DeValue::Array(_) | DeValue::Table(_)) => {
+            let name = match value {
+                DeValue::Array(list) => list.iter().find_map(|it| it.get_ref().as_str()),
+                DeValue::Table(table) => table.keys().next().map(|it| it.get_ref().as_ref()),
+                _ => None,
+            };
+            let name = name
+                .filter(|it| it.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+                .unwrap_or("NAME");
+            format!(
+                "write users = \"users.htpasswd\"; `anthill passwd users.htpasswd {name}` makes the file"
+            )
+        }
+        ("retries", DeValue::Integer(number)) => {
+            format!("write retries = {{ attempts = {} }}", number.as_str())
+        }
+        ("files", DeValue::Array(list)) => {
+            let texts: Option<Vec<&str>> = list.iter().map(|it| it.get_ref().as_str()).collect();
+            let texts = texts?;
+            let endings: Option<Vec<&str>> = texts.iter().map(|it| it.strip_prefix("*.")).collect();
+            let pattern = match endings {
+                Some(endings) => format!("*.{{{}}}", endings.join(",")),
+                None => format!("{{{}}}", texts.join(",")),
+            };
+            format!("write one pattern: files = \"{pattern}\"")
+        }
+        ("status", DeValue::Array(list)) => {
+            let numbers: Option<Vec<&str>> = list
+                .iter()
+                .map(|it| Some(it.get_ref().as_integer()?.as_str()))
+                .collect();
+            let numbers = numbers?;
+            let (low, high) = (numbers.iter().min()?, numbers.iter().max()?);
+            format!("write status = \"{low}-{high}\"")
+        }
+        ("env" | "request_headers" | "response_headers", DeValue::Array(list)) => {
+            let pairs = list
+                .iter()
+                .filter_map(|it| it.get_ref().as_str()?.split_once(['=', ':']));
+            let pairs: Vec<String> = pairs
+                .map(|(name, value)| format!("\"{}\" = \"{}\"", name.trim(), value.trim()))
+                .collect();
+            (!pairs.is_empty()).then(|| format!("write {key} = {{ {} }}", pairs.join(", ")))?
+        }
+        ("headers", DeValue::Table(fields)) => {
+            let written = || {
+                fields
+                    .iter()
+                    .filter_map(|(name, value)| Some((name.get_ref(), value.get_ref().as_str()?)))
+            };
+            let has_variable = written().any(|(_, value)| value.starts_with(['$', '{']));
+            let fields = written().map(|(name, value)| {
+                let value = match value {
+                    "$remote_addr"
+                    | "{remote_host}"
+                    | "{client_ip}"
+                    | "{http.request.remote.host}" => "{client}",
+                    other => other,
+                };
+                format!("\"{name}\" = \"{value}\"")
+            });
+            let fields = fields.collect::<Vec<_>>().join(", ");
+            if has_variable {
+                format!(
+                    "for the member write request_headers = {{ {fields} }} in the table `proxy` or `balance` of the route"
+                )
+            } else {
+                format!("for clients write headers = [{{ files = \"*\", set = {{ {fields} }} }}]")
+            }
+        }
         ("http" | "https" | "log" | "access" | "errors", DeValue::Boolean(false)) => {
             format!("write {key} = \"off\"")
         }

@@ -99,6 +99,27 @@ static KEYS: &[(&str, &str)] = &[
         "the table `redirect` permanent",
         "write status = 301; without the key the status is 308, permanent too",
     ),
+    (
+        "metrics",
+        "write manager = \"127.0.0.1:9100\" in [server]: the manager serves /metrics",
+    ),
+    (
+        "uwsgi",
+        "write scgi = \"127.0.0.1:3031\" (uwsgi --scgi-socket), or proxy = \"http://127.0.0.1:3031\" (uwsgi --http-socket)",
+    ),
+    (
+        "uwsgi_pass",
+        "write scgi = \"127.0.0.1:3031\" (uwsgi --scgi-socket), or proxy = \"http://127.0.0.1:3031\" (uwsgi --http-socket)",
+    ),
+    ("httpchk", HEALTH),
+    (
+        "forwardfor",
+        "remove the key: members get X-Forwarded-For without a setting",
+    ),
+    (
+        "x_forwarded_for",
+        "remove the key: members get X-Forwarded-For without a setting",
+    ),
     ("sendfile", SERVED_WELL),
     ("tcp_nopush", SERVED_WELL),
     ("tcp_nodelay", SERVED_WELL),

@@ -125,9 +125,7 @@ impl<'f> FileCollector<'f> {
         if let Ok(files) = &mut included
             && files.is_empty()
         {
-            let what = format!("no file matches `{}`", pattern.get_ref());
-            let help = "the pattern may stay: files that appear later are read at the next reload";
-            let doubt = self.found.files.error(pattern.span(), what, help);
+            let doubt = self.without_file(pattern);
             self.found.doubts.push(doubt);
         }
         let result = included.and_then(|files| {
@@ -136,6 +134,50 @@ impl<'f> FileCollector<'f> {
                 .try_for_each(|file| self.include_file(&file, pattern))
         });
         self.found.errors.extend(result.err());
+    }
+
+    /// Returns the warning of a pattern without a file, with what its folder has.
+    fn without_file(&self, pattern: &Spanned<String>) -> OperatorError {
+        let text = pattern.get_ref();
+        let (folder, last) = text.rsplit_once('/').unwrap_or(("", text));
+        let entries = paths::join(self.folder, folder).read_dir();
+        let entries = entries.into_iter().flatten().flatten();
+        let glob = Glob::parse(last).ok();
+        let mut other = None;
+        for entry in entries.take(CONFIG_FILES_MAX) {
+            let (name, path) = (entry.file_name(), entry.path());
+            let is_match = glob
+                .as_ref()
+                .is_some_and(|it| it.matches(name.as_encoded_bytes()));
+            let shown = self.shown.join(folder).join(&name).display().to_string();
+            if let (true, Ok(to)) = (is_match && !path.exists(), path.read_link()) {
+                let what = format!(
+                    "no file matches `{text}`: {shown} is a link to {}, which does not exist",
+                    to.display()
+                );
+                let help = format!("make the file, or remove the link: rm {shown}");
+                return self.found.files.error(pattern.span(), what, help);
+            }
+            if path.is_file() && path.extension().is_some_and(|it| it == "toml") {
+                other = other.or(Some(name));
+            }
+        }
+        let what = format!("no file matches `{text}`");
+        let help = match other.as_ref().and_then(|it| it.to_str()) {
+            Some(_) if last.contains(['*', '?']) => {
+                let folder = if folder.is_empty() {
+                    String::new()
+                } else {
+                    format!("{folder}/")
+                };
+                format!(
+                    "the folder has files that end with .toml: write include = [\"{folder}*.toml\"]"
+                )
+            }
+            _ => "the pattern may stay: files that appear later are read at the next reload"
+                .to_owned(),
+        };
+        self.found.files.error(pattern.span(), what, help)
     }
 
     fn include_file(
@@ -160,6 +202,14 @@ impl<'f> FileCollector<'f> {
             }
             Err(error) => return refuse(self, format!("{shown}: {}", reason(&error)), ""),
         };
+        if real.is_dir() {
+            let what = format!("{shown} is a folder, not a file");
+            let help = format!(
+                "write include = [\"{}/*.toml\"]",
+                pattern.get_ref().trim_end_matches('/')
+            );
+            return refuse(self, what, &help);
+        }
         if self.open.contains(&real) {
             let what = format!("{shown} includes itself");
             let help =

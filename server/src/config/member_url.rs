@@ -102,6 +102,25 @@ fn proxy_url(text: &str, folder: &Path) -> Result<ProxyUrl, InvalidValue> {
             prefix: None,
         });
     }
+    if let Some((url, options)) = text.split_once(' ').filter(|(_, it)| it.contains('=')) {
+        let weight = options.split(' ').find_map(|it| it.strip_prefix("weight="));
+        let weight = weight.filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()));
+        let fails = options
+            .split(' ')
+            .find_map(|it| it.strip_prefix("max_fails="));
+        let member = match weight {
+            Some(weight) => format!("{{ url = \"{url}\", weight = {weight} }}"),
+            None => format!("\"{url}\""),
+        };
+        let fails = fails.filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()));
+        let fails = fails.map_or_else(String::new, |it| {
+            format!(", and eject = {{ failures = {it} }} in [[balancer]]")
+        });
+        return wrong(
+            format!("the options behind the URL in `{text}` are those of another server"),
+            format!("write {member}{fails}"),
+        );
+    }
     if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return wrong(
             format!("the URL `{text}` has a space or another character that no URL has"),
@@ -276,6 +295,15 @@ fn port_number(text: &str, port: &str) -> Result<u16, InvalidValue> {
     let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     match port.parse() {
         Ok(port) if is_number && port != 0 => Ok(port),
+        _ if port.contains('$') && !text.contains("${") => {
+            let (before, _) = text.split_once('$').unwrap_or((text, ""));
+            wrong(
+                format!("`{text}` has a variable of another server"),
+                format!(
+                    "write \"{before}\": the path and the query of a request are passed on without a variable"
+                ),
+            )
+        }
         _ => wrong(
             format!("`{port}` in `{text}` is not a port"),
             "a port is a number from 1 to 65535",

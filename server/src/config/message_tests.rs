@@ -409,7 +409,7 @@ fn the_format_of_another_server_is_named() {
             (
                 "[[site]]\n[[site.route]]\npath = \"~ \\.php$\"",
                 "",
-                "write two backslashes for one, or single quotes around the text: 'text'",
+                "write the text in single quotes: '~ \\.php$'",
             ),
         ],
     );
@@ -1162,7 +1162,7 @@ fn addresses_of_sites_are_corrected() {
             (
                 "[[site]]\nlisten = \"https://example.org:8001\"",
                 "`example.org:8001` is not an address to listen on",
-                "write an address instead of a name: \"127.0.0.1:8001\", or \":8001\" for all addresses",
+                "write an address instead of a name: \"127.0.0.1:8001\", or \":8001\" for all addresses; the name belongs in `names` of the [[site]]",
             ),
             (
                 "[[site]]\nlisten = []",

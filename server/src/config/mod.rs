@@ -24,9 +24,11 @@ mod error;
 mod field_variables;
 mod file_rules;
 mod folder_contents;
+mod foreign_syntax;
 mod foreign_values;
 mod foreign_words;
 mod git_table;
+mod guard_checks;
 mod included_files;
 pub(crate) mod limits;
 mod limits_table;
@@ -35,6 +37,8 @@ mod log_table;
 mod managed_certificates;
 mod manager_table;
 mod member_url;
+mod missing_paths;
+mod odd_characters;
 mod page_cache_table;
 mod paths;
 mod proxy_table;
@@ -57,12 +61,17 @@ mod table_relations;
 mod tls_table;
 mod toml_reader;
 mod unix_account;
+mod useless_settings;
 mod value_types;
 mod values;
 mod variables;
 
 #[cfg(all(test, feature = "manager"))]
 mod manager_tests;
+#[cfg(test)]
+mod copied_text_tests;
+#[cfg(test)]
+mod guard_tests;
 #[cfg(test)]
 mod log_tests;
 #[cfg(test)]
@@ -73,6 +82,8 @@ mod proxy_tests;
 mod reference;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod useless_tests;
 #[cfg(test)]
 mod warning_tests;
 

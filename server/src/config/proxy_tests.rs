@@ -445,7 +445,7 @@ fn each_mistake_is_marked_with_a_correction() {
     let table = [
         // Balancers.
         (members("[\"http://unix:/run/a\\u001b.sock\"]"), "\"http://unix:/run/a\\u001b.sock\"", "has a control character", "without control characters"),
-        (members("[\"http://unix:/run/a\\u202e.sock\"]"), "\"http://unix:/run/a\\u202e.sock\"", "has a control character", "without control characters"),
+        (members("[\"http://unix:/run/a\\u202e.sock\"]"), "\"http://unix:/run/a\\u202e.sock\"", "an invisible character (U+202E) stands before `sock`", "write \"http://unix:/run/a.sock\""),
         (members("[]"), "[]", "the balancer has no member", "\"http://127.0.0.1:9001\""),
         (
             members("[\"http://10.0.0.1:80\", { url = \"HTTP://10.0.0.1\" }]"),
@@ -723,7 +723,7 @@ fn each_mistake_is_marked_with_a_correction() {
             balancer("retries = 3"),
             "3",
             "`retries` must be a table",
-            "retries = { attempts = 2 }",
+            "retries = { attempts = 3 }",
         ),
         (balancer("eject = 3"), "3", "`eject` must be a table", "eject = { failures = 5 }"),
         (
@@ -1273,7 +1273,10 @@ fn files_of_connections_are_checked_and_secret() {
     let (folder, config) = laid_out(&files(
         "ca = \"ca.pem\", client_certificate = \"client.pem\", client_key = \"client.key\"",
     ));
-    assert_eq!(check(&config), Ok(Vec::new()));
+    let warnings = check(&config).expect("no mistake");
+    let warnings: Vec<String> = warnings.iter().map(|it| it.as_warning()).collect();
+    let is_open = |warning: &String| warning.contains("every account of this machine can read");
+    assert!(warnings.iter().all(is_open), "{warnings:?}");
     let secrets = config.secret_paths();
     assert!(secrets.contains(&folder.path().join("client.key")));
     assert!(!secrets.contains(&folder.path().join("client.pem")));

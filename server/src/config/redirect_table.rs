@@ -35,7 +35,7 @@ declare_table! {
         /// the destination gets no query.
         query: QueryPolicy = default(QueryPolicy::Keep), example "\"drop\"";
         /// `true`: the redirect applies before routes and files, instead of where neither answers.
-        force: bool = default(false), also ["permanent", "always"], example "true";
+        force: bool = default(false), also ["always"], example "true";
     }
 }
 

@@ -282,11 +282,22 @@ fn read(
         // The lost route may answer for all paths, so the default root may be unused.
         site.root.take_if(|root| root.span() == site.span);
     }
+    if !errors.is_empty() || !doubts.is_empty() {
+        // The sites are probably in the files that are not there.
+        let lacks_sites = reading.errors.iter().any(|it| it.what() == NO_SITE);
+        reading.errors.retain(|error| error.what() != NO_SITE);
+        if lacks_sites && errors.is_empty() && reading.errors.is_empty() {
+            errors.extend(doubts.iter().cloned());
+        }
+    }
     errors.append(&mut reading.errors);
     reading.errors = errors;
-    reading.config.doubts = doubts;
+    reading.config.doubts.splice(0..0, doubts);
     Ok(reading)
 }
+
+/// Mistake of a configuration without a site.
+const NO_SITE: &str = "the file has no [[site]]";
 
 /// Number of tables above their list that are reported for a file. Each one costs a further parse.
 const EARLY_TABLES_MAX: usize = 16;
@@ -380,6 +391,7 @@ fn tables(
         report_rotated_names(&source, &log, &sites);
         report_contradictions(&source, &whole, (&server, &tls, &balancers, &sites));
     }
+    let doubts = source.take_doubts();
     let errors = source.into_errors();
     Ok(Reading {
         config: Config {
@@ -387,7 +399,7 @@ fn tables(
             folder: folder.to_owned(),
             shown: shown.to_owned(),
             source: Arc::new(files),
-            doubts: Vec::new(),
+            doubts,
             server,
             log,
             tls,
@@ -414,9 +426,8 @@ fn report_contradictions(
     (server, tls, balancers, sites): (&ServerConfig, &TlsConfig, &[BalancerConfig], &[SiteConfig]),
 ) {
     if sites.is_empty() && source.error_count() == 0 {
-        let what = "the file has no [[site]]";
         let help = "add [[site]] with root = \"the folder to serve\"";
-        source.report(source.error(0..0, what, help));
+        source.report(source.error(0..0, NO_SITE, help));
     }
     report_shared_names(source, sites, whole.sites);
     if whole.balancers {

@@ -270,6 +270,12 @@ pub(super) struct RewritePath(pub(super) String);
 impl FromToml for RewritePath {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
         let path = item.parse("text in quotes", "\"/app/index.html\"", |text| {
+            if text.contains("://") {
+                return wrong(
+                    format!("`{text}` is a URL, and a rewrite leads to a path of the site"),
+                    format!("for another server write proxy = \"{text}\", to send the client there redirect = \"{text}\""),
+                );
+            }
             let (path, query) = text.split_once('?').unwrap_or((text, ""));
             check_path(path)?;
             check_query(query)?;
@@ -296,6 +302,36 @@ impl FromToml for RewritePath {
     }
 }
 
+/// Returns a path with its percent-encoding decoded; `None` if the result is not UTF-8.
+fn decoded(path: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::new(), path.as_bytes());
+    while let [first, after @ ..] = rest {
+        let hex = (*first == b'%').then(|| after.get(..2)).flatten();
+        let byte = hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Returns a path without `.`, `..` and doubled slashes.
+fn tidy_path(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    let slash = if path.ends_with('/') && !parts.is_empty() {
+        "/"
+    } else {
+        ""
+    };
+    format!("/{}{slash}", parts.join("/"))
+}
+
 /// Validates the path of a route. The path is compared with decoded, normalised paths, so the path has to
 /// be in the same form.
 fn check_path(text: &str) -> Result<(), InvalidValue> {
@@ -305,6 +341,15 @@ fn check_path(text: &str) -> Result<(), InvalidValue> {
     }
     if text.starts_with("*.") {
         return refuse("a path is a prefix, and can't select files by their endings".to_owned());
+    }
+    if let Some(path) = text
+        .strip_prefix('=')
+        .map(str::trim)
+        .filter(|it| it.starts_with('/'))
+    {
+        return refuse(format!(
+            "a path is a prefix without modifiers: write \"{path}\", which holds for all paths below too"
+        ));
     }
     if text.starts_with('=') || is_regular_expression(text) {
         return refuse("a path is a prefix, without modifiers or regular expressions".to_owned());
@@ -322,15 +367,25 @@ fn check_path(text: &str) -> Result<(), InvalidValue> {
     let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     let mut bytes = bytes.iter().enumerate();
     if bytes.any(|(at, &b)| b == b'%' && is_hex(at + 1) && is_hex(at + 2)) {
-        return refuse(
-            "write the path decoded, without percent-encoding: \"/my files/\"".to_owned(),
-        );
+        let decoded = decoded(text).filter(|it| !it.chars().any(char::is_control));
+        let decoded = decoded.unwrap_or_else(|| "/my files/".to_owned());
+        return refuse(format!(
+            "write the path decoded, without percent-encoding: \"{decoded}\""
+        ));
     }
     let mut parts = text.split('/').skip(1).peekable();
     while let Some(part) = parts.next() {
         if matches!(part, "." | "..") || (part.is_empty() && parts.peek().is_some()) {
-            return refuse("write the path without `.`, `..` or doubled slashes".to_owned());
+            let tidy = tidy_path(text);
+            return refuse(format!(
+                "write the path without `.`, `..` or doubled slashes: \"{tidy}\""
+            ));
         }
+    }
+    if let Some((path, _)) = text.split_once(['?', '#']) {
+        return refuse(format!(
+            "write the path alone, without query and `#`: \"{path}\""
+        ));
     }
     if text.contains(['\\', '?', '#']) || text.chars().any(char::is_control) {
         return refuse(

@@ -11,7 +11,7 @@ use crate::config::declared_table::{DeclaredTable, ShownValue, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::file_rules::{
     CacheControlConfig, CacheRules, EncodingConfig, EncodingRules, ErrorPages, HeaderRules,
-    HeadersConfig, HideGlobs, MediaTypes,
+    HeadersConfig, HideGlobs, MediaTypes, hsts_of_rules,
 };
 use crate::config::log_table::{SiteLogConfig, SiteLogTable};
 use crate::config::paths;
@@ -365,6 +365,11 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
         }
         http = PlainHttp::Serve;
     }
+    let mut headers = keys
+        .headers
+        .map_or_else(Vec::new, |rules| rules.into_inner().0);
+    let mut hsts = keys.hsts.into_inner().0;
+    hsts_of_rules(source, &mut headers, &mut hsts);
     Ok(SiteConfig {
         name: own_name(&names, &listen),
         names,
@@ -385,7 +390,7 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
         certificate: keys.certificate,
         key: keys.key,
         client_ca: keys.client_ca,
-        hsts: keys.hsts.into_inner().0,
+        hsts,
         mime: keys
             .mime
             .map_or_else(Vec::new, |types| types.into_inner().0),
@@ -396,9 +401,7 @@ pub(super) fn site(mut table: TableReader<'_, '_>) -> Result<SiteConfig, Operato
             .cache
             .map_or_else(Vec::new, |rules| rules.into_inner().0),
         growing: keys.growing.into_inner(),
-        headers: keys
-            .headers
-            .map_or_else(Vec::new, |rules| rules.into_inner().0),
+        headers,
         hits: keys.hits.into_inner(),
         log: keys.log.map_or_else(SiteLogConfig::default, |log| {
             log.into_inner().settings(source)

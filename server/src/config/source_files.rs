@@ -71,6 +71,39 @@ impl SourceFiles {
         });
     }
 
+    /// Returns the name of the first empty variable in the value at `span`.
+    pub(super) fn empty_variable(&self, span: &Range<usize>) -> Option<&str> {
+        let mut variables = self.variables.iter();
+        let empty = variables.find(|it| it.span == *span && it.text.trim().is_empty())?;
+        Some(&empty.name)
+    }
+
+    /// Returns the line of a key below the header of a table, or the header if the key is elsewhere.
+    pub(super) fn key_below(&self, header: &Range<usize>, key: &str) -> Range<usize> {
+        let mut at = header.end;
+        let rest = self.text.get(at..).unwrap_or_default();
+        for line in rest.split_inclusive('\n') {
+            let code = line.trim();
+            if at > header.end && code.starts_with('[') {
+                break;
+            }
+            let value = code.strip_prefix(key);
+            if value.is_some_and(|value| value.trim_start().starts_with('=')) {
+                let start = at + line.len() - line.trim_start().len();
+                return start..start + code.len();
+            }
+            at += line.len();
+        }
+        header.clone()
+    }
+
+    /// Returns the line of a key of a table that a file has once, such as `[server]`; an empty position if there is none.
+    pub(super) fn key_of_table(&self, table: &str, key: &str) -> Range<usize> {
+        let mut headers = self.text.match_indices(table).map(|(at, _)| at);
+        let header = headers.find(|at| *at == 0 || self.text.as_bytes()[at - 1] == b'\n');
+        header.map_or(0..0, |at| self.key_below(&(at..at + table.len()), key))
+    }
+
     /// Returns the joined text.
     pub(super) fn text(&self) -> &str {
         &self.text

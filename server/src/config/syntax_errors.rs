@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::config::error::{OperatorError, floor_boundary};
+use crate::config::foreign_syntax::{ErrorLine, Explanation};
 use crate::config::source_files::SourceFiles;
 
 /// Returns the error of the TOML parser about the text that begins at `start` and ends with `text`.
@@ -25,10 +26,12 @@ pub(super) fn syntax_error(
     let (span, what, help) = place
         .typographic_quote()
         .or_else(|| place.foreign_space())
+        .or_else(|| place.of_line(ErrorLine::copied_text))
         .or_else(|| place.missing_quote())
         .or_else(|| place.missing_value())
         .or_else(|| place.foreign_comment())
         .or_else(|| place.early_subtable(what))
+        .or_else(|| place.of_line(|line| line.near_toml(what)))
         .or_else(|| place.foreign_format())
         .unwrap_or_else(|| {
             let help = lines.collect::<Vec<_>>().join(", ");
@@ -65,9 +68,6 @@ pub(super) fn early_table(
     Some(early.start..next)
 }
 
-/// Position, mistake and correction.
-type Explanation = (Range<usize>, String, String);
-
 /// Place of a syntax error in the joined text.
 struct SyntaxPlace<'t> {
     /// Joined text up to the end of the file.
@@ -77,7 +77,17 @@ struct SyntaxPlace<'t> {
     span: Range<usize>,
 }
 
-impl SyntaxPlace<'_> {
+impl<'t> SyntaxPlace<'t> {
+    /// Returns the explanation that `explain` finds in the line of the error.
+    fn of_line(
+        &self,
+        explain: impl FnOnce(&ErrorLine<'t>) -> Option<Explanation>,
+    ) -> Option<Explanation> {
+        let line = ErrorLine::new(&self.text[self.start..], self.span.start - self.start);
+        let (span, what, help) = explain(&line)?;
+        Some((span.start + self.start..span.end + self.start, what, help))
+    }
+
     /// Returns the position of the line with `at`, without the line feed.
     fn line(&self, at: usize) -> Range<usize> {
         let begin = self.text[self.start..at].rfind('\n');
@@ -167,6 +177,10 @@ impl SyntaxPlace<'_> {
         let comments = ["//", "/*", "--", "<!--", ";"];
         if let Some(mark) = comments.iter().find(|mark| code.starts_with(**mark)) {
             let rest = code.trim_start_matches(mark).trim();
+            let rest = rest
+                .trim_end_matches("*/")
+                .trim_end_matches("-->")
+                .trim_end();
             let help = format!("write the comment as: # {rest}");
             return Some((span, "a comment begins with `#`".to_owned(), help));
         }

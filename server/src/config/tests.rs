@@ -296,7 +296,7 @@ fn errors_show_the_line_and_mark_the_mistake() {
         ),
         (
             "a = 1\na = 2\n",
-            "error: duplicate key\n --> /srv/anthill.toml:2:1\n  |\n2 | a = 2\n  | ^\nhelp: a key may occur once in a table: remove one of the two lines",
+            "error: `a` stands twice in the table\n --> /srv/anthill.toml:2:1\n  |\n2 | a = 2\n  | ^^^^^\nhelp: the first is in line 1: a key may occur once in a table, so remove one of the two",
         ),
         (
             "[server",
@@ -636,8 +636,8 @@ fn each_mistake_has_a_message_and_a_correction() {
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"\nmethods = [\"PURGES \"]",
-            "`PURGES ` is not a method",
-            "others in capitals",
+            "the text ends with a space",
+            "write \"PURGES\"",
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"\nmethods = [\"purge\"]",
@@ -1172,7 +1172,7 @@ fn laid_out(text: &str) -> (tempfile::TempDir, Config) {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::create_dir(folder.path().join("public")).unwrap();
     for file in ["public/404.html", "cert.pem", "key.pem", "users"] {
-        fs::write(folder.path().join(file), "x").unwrap();
+        fs::write(folder.path().join(file), "x:y").unwrap();
     }
     let file = folder.path().join(FILE_NAME);
     fs::write(&file, format!("server.state = \"state\"\n{text}")).unwrap();
@@ -1182,10 +1182,12 @@ fn laid_out(text: &str) -> (tempfile::TempDir, Config) {
 
 #[test]
 fn configured_files_must_exist() {
-    let (_folder, config) = laid_out(
+    let (folder, config) = laid_out(
         "[[site]]\nerrors = { 404 = \"404.html\" }\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n\
-         log = \"access.log\"\n[[site.route]]\npath = \"/x\"\nusers = \"users\"\n",
+         log = \"access.log\"\n[[site.route]]\npath = \"/404.html\"\nusers = \"users\"\n",
     );
+    let key = folder.path().join("key.pem");
+    fs::set_permissions(key, fs::Permissions::from_mode(0o640)).unwrap();
     assert_eq!(check(&config), Ok(Vec::new()));
 
     let table = [
@@ -2031,14 +2033,14 @@ fn the_mistake_behind_a_syntax_error_is_explained() {
         ),
         (
             "[server]\nh2c = true\n[server]\n",
-            "3:2",
-            "duplicate key",
-            "join the two tables",
+            "3:1",
+            "[server] stands twice in the file",
+            "the first is in line 1: join the two",
         ),
         (
             "[[site]]\nroot = 'a'\nroot = 'b'\n",
             "3:1",
-            "duplicate key",
+            "`root` stands twice in the table",
             "remove one of the two",
         ),
         (

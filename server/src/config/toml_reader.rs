@@ -15,6 +15,7 @@ use toml::de::{DeTable, DeValue};
 use crate::config::error::OperatorError;
 use crate::config::foreign_values::{list_help, plain_help, value_help, valued_key_help};
 use crate::config::foreign_words::{example, find, key_help};
+use crate::config::odd_characters::odd_text;
 use crate::config::source_files::SourceFiles;
 use crate::config::values::InvalidValue;
 use cli::suggest;
@@ -29,6 +30,8 @@ pub(super) struct SourceText<'s> {
     pub(super) folder: &'s Path,
     home_of: HomeOf,
     errors: RefCell<Vec<OperatorError>>,
+    /// Warnings of values that are probably not meant.
+    doubts: RefCell<Vec<OperatorError>>,
 }
 
 impl<'s> SourceText<'s> {
@@ -38,7 +41,18 @@ impl<'s> SourceText<'s> {
             folder,
             home_of,
             errors: RefCell::default(),
+            doubts: RefCell::default(),
         }
+    }
+
+    /// Records a warning of a value that is probably not meant.
+    pub(super) fn doubt(&self, span: Range<usize>, what: String, help: String) {
+        self.doubts.borrow_mut().push(self.error(span, what, help));
+    }
+
+    /// Returns the recorded warnings.
+    pub(super) fn take_doubts(&self) -> Vec<OperatorError> {
+        self.doubts.take()
     }
 
     /// Returns the place of `at` in words, for an error at `here`: `line 3`, or `line 3 of sites.d/a.toml`.
@@ -396,11 +410,35 @@ impl<'s, 'i> KeyedValue<'s, 'i> {
         self.refuse(what, help)
     }
 
-    /// Returns an error at the value.
+    /// Returns an error at the value. An evident mistake in the writing of a text replaces `what` and `help`.
     #[cold]
     #[inline(never)]
     pub(super) fn refuse(&self, what: impl Into<String>, help: impl Into<String>) -> OperatorError {
-        self.source.error(self.value.span(), what, help)
+        let span = self.value.span();
+        match self.text().and_then(|text| self.miswritten(text)) {
+            Some((what, help)) => self.source.error(span, what, help),
+            None => self.source.error(span, what, help),
+        }
+    }
+
+    /// Returns the mistake in the writing of a text, and the correction: an empty variable, an odd character, quotes around a
+    /// whole list.
+    fn miswritten(&self, text: &str) -> Option<(String, String)> {
+        if let Some(name) = self.source.files.empty_variable(&self.value.span())
+            && text.trim().is_empty()
+        {
+            let what = format!("the environment variable `{name}` is empty");
+            let help = format!("set the variable, or write a default: ${{{name}:-…}}");
+            return Some((what, help));
+        }
+        if let Some(odd) = odd_text(text) {
+            return Some((odd.what, format!("write \"{}\"", odd.corrected)));
+        }
+        let inside = text.strip_prefix('[')?.strip_suffix(']')?;
+        (inside.contains(['"', '\'']) && self.key != "set").then(|| {
+            let what = format!("quotes stand around the whole list of `{}`", self.key);
+            (what, format!("write {} = {text}", self.key))
+        })
     }
 
     /// Returns the position of a text from its byte `at` on, or of the whole value if the text has escapes.

@@ -18,7 +18,7 @@ pub(super) struct Seconds(pub(super) u64);
 impl FromToml for Seconds {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
         if item.value.get_ref().is_integer() {
-            return u64::read(item).map(Seconds);
+            return whole_seconds(item).map(Seconds);
         }
         let Some(text) = item.text() else {
             return Err(item.mistyped("a duration", "\"30d\""));
@@ -36,6 +36,46 @@ impl FromToml for Seconds {
     }
 }
 
+/// Reads a number of seconds, and doubts a number that is probably one of milliseconds.
+fn whole_seconds(item: KeyedValue<'_, '_>) -> Result<u64, OperatorError> {
+    let (source, span, key) = (item.source, item.value.span(), item.key.clone());
+    let seconds = u64::read(item)?;
+    let most = SHORT_TIMES.iter().find(|(short, _)| *short == key);
+    if most.is_some_and(|(_, most)| seconds >= *most) && seconds.is_multiple_of(100) {
+        let what = format!(
+            "{key} = {seconds} is a number of seconds, {}",
+            in_words(seconds)
+        );
+        let meant = Duration::from_millis(seconds).shown();
+        let help = format!("write {key} = {meant} for milliseconds, or {key} = \"{seconds}s\"");
+        source.doubt(span, what, help);
+    }
+    Ok(seconds)
+}
+
+/// Returns a long duration in hours and minutes.
+fn in_words(seconds: u64) -> String {
+    format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60)
+}
+
+/// Keys of short times, each with a number of seconds that is longer than any usual value.
+static SHORT_TIMES: &[(&str, u64)] = &[
+    ("connect_timeout", 1_000),
+    ("queue_timeout", 5_000),
+    ("slow_start", 10_000),
+    ("idle_seconds", 10_000),
+    ("head_seconds", 1_000),
+    ("handshake_seconds", 1_000),
+    ("write_stall_seconds", 10_000),
+    ("drain_seconds", 10_000),
+    ("first_byte_timeout", 100_000),
+    ("silence_timeout", 100_000),
+    ("timeout", 1_000),
+];
+
+/// Keys of sizes that are larger than 1 KiB in every use.
+static SIZES: &[&str] = &["memory_max", "body_bytes"];
+
 impl ShownValue for Seconds {
     fn shown(&self) -> String {
         Duration::from_secs(self.0).shown()
@@ -45,7 +85,7 @@ impl ShownValue for Seconds {
 impl FromToml for Duration {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
         if item.value.get_ref().is_integer() {
-            return u64::read(item).map(Duration::from_secs);
+            return whole_seconds(item).map(Duration::from_secs);
         }
         let key = item.key.clone();
         item.parse("a duration", "\"500ms\"", |text| {
@@ -75,6 +115,26 @@ fn duration_help(key: &str, text: &str) -> Option<String> {
         let seconds: u64 = rest[..digits].parse().ok()?;
         return Some(format!("write {key} = {}", Seconds(seconds).shown()));
     }
+    if matches!(plain.as_str(), "no-cache" | "no-store" | "never") && key == "max_age" {
+        return Some("write max_age = \"0s\": browsers ask again each time".to_owned());
+    }
+    if let Some(days) = text
+        .trim()
+        .strip_suffix('M')
+        .and_then(|it| it.parse::<u32>().ok())
+    {
+        // `M` is a month in the notation of ISO 8601 and of others.
+        let month = u64::from(days) * 30;
+        return Some(format!(
+            "write {key} = \"{month}d\" for months, or \"{days}m\" for minutes"
+        ));
+    }
+    let iso = plain
+        .strip_prefix('p')
+        .map(|it| it.strip_prefix('t').unwrap_or(it));
+    let plain = iso
+        .filter(|it| it.starts_with(|c: char| c.is_ascii_digit()))
+        .unwrap_or(&plain);
     let digits = plain.bytes().take_while(u8::is_ascii_digit).count();
     let unit = match plain[digits..].trim() {
         "s" | "sec" | "secs" | "second" | "seconds" => "s",
@@ -106,7 +166,16 @@ pub(super) struct ByteSize(pub(super) u64);
 impl FromToml for ByteSize {
     fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
         if item.value.get_ref().is_integer() {
-            return u64::read(item).map(ByteSize);
+            let (source, span, key) = (item.source, item.value.span(), item.key.clone());
+            let bytes = u64::read(item)?;
+            if SIZES.contains(&key.as_str()) && (1..1_024).contains(&bytes) {
+                let what = format!("{key} = {bytes} is a size of {bytes} bytes");
+                let help = format!(
+                    "write a unit: {key} = \"{bytes}MiB\", or {key} = \"{bytes}B\" for bytes"
+                );
+                source.doubt(span, what, help);
+            }
+            return Ok(ByteSize(bytes));
         }
         item.parse("a size", "\"64MiB\"", |text| match parse_bytes(text) {
             Some(bytes) => Ok(ByteSize(bytes)),
@@ -114,12 +183,23 @@ impl FromToml for ByteSize {
                 format!("`{text}` is not a size"),
                 "no size is unlimited: write a large one, such as \"1024GiB\"",
             ),
-            None => wrong(
-                format!("`{text}` is not a size"),
-                "write a whole number with a unit (KiB, MiB, GiB): \"64MiB\"",
-            ),
+            None => {
+                let usual = "write a whole number with a unit (KiB, MiB, GiB): \"64MiB\"";
+                let help = fraction_help(text).unwrap_or_else(|| usual.to_owned());
+                wrong(format!("`{text}` is not a size"), help)
+            }
         })
     }
+}
+
+/// Returns the whole size for a text with a fraction, such as `1.5GiB`.
+fn fraction_help(text: &str) -> Option<String> {
+    let (whole, rest) = text.split_once(['.', ','])?;
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let unit = parse_bytes(&format!("1{}", &rest[digits..]))?;
+    let number: f64 = format!("{whole}.{}", &rest[..digits]).parse().ok()?;
+    let bytes = (number * unit as f64).round() as u64;
+    Some(format!("write {}", ByteSize(bytes >> 20 << 20).shown())).filter(|_| bytes >= 1 << 20)
 }
 
 impl ShownValue for ByteSize {

@@ -115,6 +115,26 @@ impl ListenAddress {
             }
             (None, None) => {}
         }
+        if ["none", "false", "no", "disabled"].contains(&text) {
+            return wrong(what, "write \"off\" for no address");
+        }
+        // Words of nginx behind the address, such as `ssl http2`.
+        if let Some((first, _)) = text.split_once([' ', '\t'])
+            && ListenAddress::parse(first).is_ok()
+        {
+            let help = format!("write the address alone: \"{first}\"; TLS and HTTP/2 need no word");
+            return wrong(what, help);
+        }
+        if let Some((_, rest)) = text.split_once("://") {
+            let rest = rest.split('/').next().unwrap_or_default();
+            return match ListenAddress::parse(rest) {
+                Ok(_) => wrong(
+                    what,
+                    format!("write the address without the scheme: \"{rest}\""),
+                ),
+                Err(inner) => wrong(what, inner.help),
+            };
+        }
         if let Some((host, port)) = text.rsplit_once(':')
             && port.parse::<u16>().is_ok()
             && host.bytes().any(|b| b.is_ascii_alphabetic())
@@ -123,7 +143,7 @@ impl ListenAddress {
                 what,
                 format!(
                     "write an address instead of a name: \"127.0.0.1:{port}\", or \":{port}\" for \
-                     all addresses"
+                     all addresses; the name belongs in `names` of the [[site]]"
                 ),
             );
         }
@@ -256,6 +276,48 @@ pub(super) fn site_name(text: &str) -> Result<String, InvalidValue> {
         let help = "a name has no regular expression: write \"*.example.org\" for all names below, or \"*\" for every name";
         return wrong(what, help);
     }
+    if let Ok(ip) = name.parse::<Ipv6Addr>() {
+        return wrong(
+            what,
+            format!("write an IPv6 address in brackets: \"[{ip}]\""),
+        );
+    }
+    if let Some(variable) = text.strip_prefix('$').filter(|it| is_variable(it)) {
+        return wrong(what, format!("write the variable as \"${{{variable}}}\""));
+    }
+    if text.starts_with('<') && text.ends_with('>') {
+        let help = format!(
+            "`{text}` stands for a name: write the name of the site, such as \"www.example.org\""
+        );
+        return wrong(what, help);
+    }
+    if let Some((_, rest)) = text.split_once("Host(`") {
+        let bare = rest.split('`').next().unwrap_or_default();
+        return wrong(what, format!("write the name alone: \"{bare}\""));
+    }
+    if let Some((start, rest)) = name.split_once('{')
+        && let Some((words, end)) = rest.split_once('}')
+        && words.contains(',')
+    {
+        let names: Vec<String> = words
+            .split(',')
+            .map(|word| format!("\"{start}{}{end}\"", word.trim()))
+            .collect();
+        return wrong(what, format!("write each name: {}", names.join(", ")));
+    }
+    if name.contains("..") {
+        let mut bare = name.clone();
+        while bare.contains("..") {
+            bare = bare.replace("..", ".");
+        }
+        return wrong(
+            what,
+            format!(
+                "write one dot between two parts: \"{}\"",
+                bare.trim_matches('.')
+            ),
+        );
+    }
     if let Some((bare, path)) = name.split_once('/')
         && check_host(String::new(), bare).is_ok()
     {
@@ -296,6 +358,7 @@ pub(super) fn check_host(what: String, host: &str) -> Result<(), InvalidValue> {
         );
     }
     if let Some(bare) = host.strip_suffix('.') {
+        let bare = ascii_name(bare);
         return wrong(
             what,
             format!("write the name without the last dot: \"{bare}\""),
@@ -328,6 +391,14 @@ pub(super) fn check_host(what: String, host: &str) -> Result<(), InvalidValue> {
         );
     }
     Ok(())
+}
+
+/// Returns true for the name of a variable of the environment, as the shell writes the name.
+fn is_variable(name: &str) -> bool {
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// Returns true for a regular expression, written as in nginx or Apache httpd.
