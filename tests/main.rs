@@ -36,6 +36,7 @@ mod fail2ban;
 mod failing_members;
 mod fastcgi;
 mod files_first;
+mod forward_auth;
 mod found_servers;
 mod fresh;
 #[cfg(feature = "http3")]

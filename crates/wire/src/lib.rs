@@ -28,6 +28,7 @@ pub mod hop_by_hop;
 pub mod request_head;
 pub mod json;
 pub mod huffman;
+pub mod identity_fields;
 mod hpack_primitives;
 mod request_head_builder;
 pub mod location;

@@ -208,6 +208,7 @@ rejects! {
     UPSTREAM_RESET = 762 502 false "member reset the stream of the request";
     UPSTREAM_REFUSED = 763 502 false "member did not process the request";
     UPSTREAM_LOCAL = 766 503 false "no local address, port, descriptor or memory for a connection to a member";
+    AUTH_FAILED = 770 502 false "no usable answer of the server for forward authentication";
 }
 
 impl Reject {

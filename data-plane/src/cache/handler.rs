@@ -443,6 +443,7 @@ impl LeadingCall<'_> {
             interim: InterimSender::default(),
             upgrade: None,
             fields: request.fields.clone(),
+            identity: request.identity.clone(),
             body: std::mem::replace(&mut request.body, nothing),
             host: request.host.clone(),
             raw_path: request.raw_path.clone(),

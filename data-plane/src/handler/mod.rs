@@ -95,6 +95,8 @@ pub struct Request {
     pub script: Option<Script>,
     /// The field lines as sent, to be read with `wire::fields::Fields`.
     pub fields: Vec<u8>,
+    /// Field lines about the user from the server for forward authentication. The client has no influence on them.
+    pub identity: Vec<u8>,
     /// Address of the client.
     pub peer: IpAddr,
     /// Port of the client and address of the server.
@@ -183,6 +185,8 @@ pub(crate) struct AccessCheck {
     pub host: Vec<u8>,
     /// The client's Authorization field.
     pub authorization: Option<Vec<u8>>,
+    /// Field lines of the request for a server for forward authentication, without Authorization.
+    pub login_fields: Vec<u8>,
     /// Method of the client's request.
     pub method: Method,
 }
@@ -199,15 +203,29 @@ pub struct Admission {
 impl AccessCheck {
     /// Creates the check of `path` with the host and the credentials of a request.
     pub(crate) fn new(path: Vec<u8>, request: &Request) -> AccessCheck {
-        let authorization = Fields(&request.fields).first("authorization");
+        let fields = Fields(&request.fields);
+        let authorization = fields.first("authorization");
+        let mut login_fields = Vec::new();
+        for (name, value) in fields {
+            let mut known = LOGIN_FIELDS.iter();
+            if known.any(|known| name.eq_ignore_ascii_case(known.as_bytes())) {
+                for part in [name, b": ", value, b"\r\n"] {
+                    login_fields.extend_from_slice(part);
+                }
+            }
+        }
         AccessCheck {
             path,
             host: request.host.clone(),
             authorization: authorization.map(<[u8]>::to_vec),
+            login_fields,
             method: request.method,
         }
     }
 }
+
+/// Fields beside Authorization that a server for forward authentication reads.
+const LOGIN_FIELDS: [&str; 4] = ["accept", "cookie", "via", "x-requested-with"];
 
 /// Checks paths against the guards of the site. All guards must allow the access. A request without access to the server
 /// is refused for every path.

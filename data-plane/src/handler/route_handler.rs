@@ -139,6 +139,8 @@ pub(crate) struct HandlerCall {
     pub rewrite: Rewrite,
     /// True if the client's password stays with this server, as in [`Request::hides_login`].
     pub hides_login: bool,
+    /// Field lines about the user, as in [`Request::identity`].
+    pub identity: Vec<u8>,
     /// Compression of the response; None for a response that is sent as it is.
     pub compression: Option<CompressionQuestion>,
 }
@@ -150,6 +152,7 @@ impl HandlerCall {
             script: self.script,
             rewrite: self.rewrite,
             hides_login: self.hides_login,
+            identity: self.identity,
             ..request
         };
         let Some(question) = self.compression else {

@@ -28,6 +28,16 @@ pub(crate) const PROXY_REPLAY_BYTES_MAX: usize = 16 * 1024;
 /// the system notices a client that has vanished.
 pub(crate) const GRPC_PAUSE_SECONDS: u64 = 365 * 24 * 3_600;
 
+// Forward authentication
+
+/// Seconds for a complete answer of the server for forward authentication. The client's request waits meanwhile.
+pub(crate) const AUTH_SECONDS: u64 = 5;
+/// Content of an answer for forward authentication, 64 KiB. A login page of a browser is much shorter, and the content is
+/// in memory while the client takes it.
+pub(crate) const AUTH_CONTENT_BYTES_MAX: usize = 64 * 1024;
+/// Pause between two log lines about one server for forward authentication, since each request would repeat the line.
+pub(crate) const AUTH_LOG_PAUSE_MILLISECONDS: u64 = 1_000;
+
 // Interim responses
 
 /// Interim responses of a handler that wait for the client. A handler sends few, and the final response

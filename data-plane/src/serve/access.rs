@@ -1,14 +1,22 @@
 //! Guards of paths: the methods, addresses and users that a route allows.
 
+use crate::handler::proxy::forward_auth::{
+    AuthAnswer, AuthDenial, AuthQuestion, AuthVerdict, ForwardAuth, auth_fields, auth_uri,
+};
 use crate::serve::dispatch_context::{DispatchContext, RateCheck};
+use crate::serve::forwarding::stated_client;
 use crate::serve::ruled_request::RuledRequest;
 use crate::world::method_set::MethodSet;
 use crate::world::path_policy::take_rates;
 use crate::world::users::{LoginLookup, UnverifiedLogin, Users};
 use crate::world::{Host, PathPolicy, Route, World};
 use std::sync::Arc;
+use wire::effective_host;
+use wire::identity_fields::without_identity;
+use wire::path_readings::{self, Slashes, sent_path};
 use wire::reject::Reject;
 use wire::request_head::{Method, RequestHead};
+use wire::request_target::encode_path;
 
 /// Check of one request against the guards of one host.
 pub(super) struct AccessGate<'w, 'h> {
@@ -16,6 +24,15 @@ pub(super) struct AccessGate<'w, 'h> {
     host: &'w Host,
     context: &'h DispatchContext,
     authorization: Option<&'h [u8]>,
+    head: &'h RequestHead<'h>,
+    /// Answers of servers for forward authentication so far.
+    answers: &'h [AuthAnswer],
+    /// Path that a handler is about to open; None for the requested path.
+    pub(super) opened: Option<&'h [u8]>,
+    /// Answers that let the request pass, each server's once.
+    granted: Vec<&'h AuthAnswer>,
+    /// True if the client logged in with a password.
+    has_password: bool,
     /// Requested path.
     asked: &'h [u8],
     method: Method,
@@ -39,6 +56,10 @@ pub(super) enum AccessDenied {
     Refuse(Reject),
     /// A password must be checked on the thread pool before the next check.
     Login(Box<UnverifiedLogin>),
+    /// A server for forward authentication must be asked before the next check.
+    Auth(Box<AuthQuestion>),
+    /// The client gets the answer of a server for forward authentication.
+    Answered(Box<AuthDenial>),
 }
 
 impl<'w, 'h> AccessGate<'w, 'h> {
@@ -49,12 +70,18 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         host: &'w Host,
         context: &'h DispatchContext,
         head: &'h RequestHead<'h>,
+        answers: &'h [AuthAnswer],
     ) -> AccessGate<'w, 'h> {
         AccessGate {
             world,
             host,
             context,
             authorization: head.known_fields.authorization,
+            head,
+            answers,
+            opened: None,
+            granted: Vec::new(),
+            has_password: false,
             asked: &head.path,
             method: match head.method {
                 // WebSocket over HTTP/2 and HTTP/3; over HTTP/1.1 the method is GET (RFC 8441 §5).
@@ -71,7 +98,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
     }
 
     /// Checks all guards of `path`: first the request rates, then the addresses of every route, then the methods, then
-    /// the logins. Last, no other path may lead to a file of a closed route.
+    /// the logins, then the servers for forward authentication. Last, no other path may lead to a file of a closed route.
     #[inline(always)]
     pub(super) fn pass(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
         if self.host.routes.is_guarded() {
@@ -114,8 +141,13 @@ impl<'w, 'h> AccessGate<'w, 'h> {
                 continue;
             };
             self.hides_login = true;
-            if route.guards_method(method) {
+            if route.guards_method(method) && !route.admits_without_login(self.context.peer) {
                 self.log_in(users)?;
+            }
+        }
+        for (route, auth) in policy.auths() {
+            if route.guards_method(method) && !route.admits_without_login(self.context.peer) {
+                self.ask(auth, None)?;
             }
         }
         self.passed = Some(policy);
@@ -169,12 +201,139 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         match logins.check(users, authorization, client, now_ms) {
             LoginLookup::Known(user) => {
                 self.user = Some(user);
+                self.has_password = true;
                 Ok(())
             }
             LoginLookup::Wrong => Err(AccessDenied::Refuse(Reject::LOGIN_WRONG)),
             LoginLookup::TooManyFailed => Err(AccessDenied::Refuse(Reject::LOGINS_FAILED)),
             LoginLookup::Unverified(login) => Err(AccessDenied::Login(Box::new(login))),
         }
+    }
+
+    /// Applies the answer of a server for forward authentication. Each server is asked once about the requested path, and
+    /// once about each further `reading`.
+    #[inline(never)]
+    fn ask(&mut self, auth: &Arc<ForwardAuth>, reading: Option<&[u8]>) -> Result<(), AccessDenied> {
+        self.is_guarded = true;
+        self.is_for_few = true;
+        let uri = self.uri(reading);
+        let Some(answer) = self.answers.iter().find(|it| it.is_for(auth, &uri)) else {
+            return Err(AccessDenied::Auth(Box::new(self.question(auth, uri))));
+        };
+        match &answer.verdict {
+            AuthVerdict::Failed(reject) => Err(AccessDenied::Refuse(*reject)),
+            AuthVerdict::Denied(denial) => Err(AccessDenied::Answered(Box::new(denial.clone()))),
+            AuthVerdict::Passed(_) if reading.is_some() => Ok(()),
+            AuthVerdict::Passed(grant) => {
+                if !self
+                    .granted
+                    .iter()
+                    .any(|known| std::ptr::eq(*known, answer))
+                {
+                    self.granted.push(answer);
+                    if !self.has_password && grant.user.is_some() {
+                        self.user.clone_from(&grant.user);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks the servers about a further reading of the requested path. The servers have rules of their own for paths.
+    pub(super) fn pass_reading(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
+        let policy = self.host.policy(path);
+        for (route, auth) in policy.auths() {
+            if route.guards_method(self.method) && !route.admits_without_login(self.context.peer) {
+                self.ask(auth, Some(path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the URI about which a server is asked. All spellings of a path have one URI, except a path with an encoded
+    /// slash, which is another resource.
+    fn uri(&self, reading: Option<&[u8]>) -> Vec<u8> {
+        let head = self.head;
+        let mut path = Vec::new();
+        match (reading, self.opened) {
+            (Some(reading), _) => encode_path(reading, &mut path),
+            (None, Some(opened)) => encode_path(opened, &mut path),
+            (None, None) if path_readings::has_encoded_slash(head.raw_path) => {
+                path.extend_from_slice(&sent_path(head.raw_path, Slashes::Merge));
+            }
+            (None, None) => encode_path(&head.path, &mut path),
+        }
+        auth_uri(&path, head.query.filter(|_| self.opened.is_none()))
+    }
+
+    fn question(&self, auth: &Arc<ForwardAuth>, uri: Vec<u8>) -> AuthQuestion {
+        let (world, context, head) = (self.world, self.context, self.head);
+        let stated = context
+            .forwarded_by
+            .and_then(|proxy| stated_client(&world.trust, proxy, head.fields).ok()?.host);
+        AuthQuestion {
+            auth: Arc::clone(auth),
+            uri,
+            method: self.method,
+            host: stated.unwrap_or_else(|| effective_host(head)).to_vec(),
+            fields: auth_fields(head.fields),
+            peer: context.peer,
+            secure: context.secure,
+            hides_login: self.hides_login,
+        }
+    }
+
+    /// Returns the field lines about the user for the application. A field of a later server replaces the field of an
+    /// earlier one.
+    pub(super) fn identity(&self) -> Vec<u8> {
+        let mut lines = Vec::new();
+        for answer in &self.granted {
+            if let AuthVerdict::Passed(grant) = &answer.verdict {
+                if !lines.is_empty() {
+                    lines = without_identity(&lines, answer.copied());
+                }
+                lines.extend_from_slice(&grant.identity);
+            }
+        }
+        lines
+    }
+
+    /// Returns true if the name of the user does not tell the pages of two users apart: no server named the user, or several
+    /// logins name users.
+    pub(super) fn has_unclear_user(&self) -> bool {
+        let has_auth = !self.granted.is_empty();
+        has_auth && (self.user.is_none() || self.has_password || self.granted.len() > 1)
+    }
+
+    /// Adds the cookies of the servers to the response.
+    #[inline]
+    pub(super) fn add_cookies(&mut self) {
+        if !self.granted.is_empty() {
+            self.add_cookies_of_servers();
+        }
+    }
+
+    #[inline(never)]
+    fn add_cookies_of_servers(&mut self) {
+        let mut cookies = Vec::new();
+        for answer in &self.granted {
+            if let AuthVerdict::Passed(grant) = &answer.verdict {
+                cookies.extend_from_slice(&grant.cookies);
+            }
+        }
+        if cookies.is_empty() {
+            return;
+        }
+        let rate = self.context.rate;
+        let ruled = self.ruled.get_or_insert_with(|| {
+            Box::new(RuledRequest {
+                rate,
+                ..RuledRequest::default()
+            })
+        });
+        let fields = ruled.secure_fields.unwrap_or(&self.host.secure_fields);
+        ruled.own_fields = Some(Arc::new(fields.with_plain(&cookies)));
     }
 
     /// Checks the addresses of a path. A client of both `allow` and `deny` is refused.
@@ -188,6 +347,8 @@ impl<'w, 'h> AccessGate<'w, 'h> {
             self.is_guarded |= route.deny.is_some() || (is_guarded && guards_method);
             let is_denied = route.deny.as_ref().is_some_and(|deny| deny.contains(peer));
             let allow = route.allow.as_ref().filter(|_| guards_method);
+            // A login stands for the address in a route with `any`.
+            let allow = allow.filter(|_| !route.any);
             is_refused |= is_denied || allow.is_some_and(|allow| !allow.contains(peer));
         }
         if is_refused {

@@ -119,7 +119,8 @@ impl<'a> AccessLogEntry<'a> {
     /// Returns the fields of the site and of cross-origin access for the response.
     #[inline]
     pub(super) fn secure_fields(&self) -> Option<&'a Arc<SecureFields>> {
-        let ruled = self.ruled.and_then(|ruled| ruled.secure_fields);
+        let ruled = self.ruled;
+        let ruled = ruled.and_then(|ruled| ruled.own_fields.as_ref().or(ruled.secure_fields));
         ruled.or_else(|| self.host.map(|host| &host.secure_fields))
     }
 

@@ -4,6 +4,7 @@
 //! A driver calls [`Attempt::dispatch`] and executes the step. After a wait the driver dispatches the request again.
 //! Pure: no clock, no I/O.
 
+use crate::handler::proxy::forward_auth::AuthAnswer;
 use crate::serve::dispatch::{Dispatched, RequestBuilder, dispatch, with_page};
 use crate::serve::dispatch_context::{DispatchContext, RateCheck};
 use crate::serve::matched_request::MatchedRequest;
@@ -19,7 +20,7 @@ use wire::request_head::RequestHead;
 const LOADS_AND_LOGINS_MAX: u8 = 16;
 
 /// Progress of one request over its dispatches.
-#[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Progress {
     /// Number of file loads and login checks. The wait for changes on disk does not count: a request waits
     /// at most once.
@@ -29,7 +30,13 @@ pub(super) struct Progress {
     has_waited_for_disk: bool,
     /// State towards the request rates, for the next dispatch.
     rate: RateCheck,
+    /// Answers of servers for forward authentication; None for most requests.
+    answers: Option<Box<AuthAnswers>>,
 }
+
+/// Answers of servers for forward authentication to one request.
+#[derive(Default, Debug)]
+struct AuthAnswers(Vec<AuthAnswer>);
 
 impl Progress {
     /// Returns true if the next dispatch may wait for changes on disk. A request with content never waits:
@@ -56,6 +63,18 @@ impl Progress {
     pub(super) fn record_login(&mut self, is_busy: bool) {
         self.loads_and_logins = self.loads_and_logins.saturating_add(1);
         self.logins_busy = is_busy;
+    }
+
+    /// Records the answer of a server for forward authentication.
+    pub(super) fn record_answer(&mut self, answer: AuthAnswer) {
+        self.record_login(false);
+        self.answers.get_or_insert_default().0.push(answer);
+    }
+
+    /// Returns the answers of servers for forward authentication.
+    #[inline]
+    pub(super) fn answers(&self) -> &[AuthAnswer] {
+        self.answers.as_ref().map_or(&[], |answers| &answers.0)
     }
 
     /// Records the wait for changes on disk.
@@ -124,7 +143,7 @@ impl<'w> Attempt<'w> {
             rate: progress.rate,
             ..client
         };
-        let dispatched = dispatch(world, head, &context, builder);
+        let dispatched = dispatch(world, head, &context, builder, progress.answers());
         let mut attempt = Attempt::of(dispatched, world, head, content, progress);
         if let Some(ruled) = &attempt.request.ruled {
             // The request counts once in each rate.
@@ -148,7 +167,7 @@ impl<'w> Attempt<'w> {
         let Dispatched { step, mut request } = dispatched;
         let kind = match &step {
             Step::Wait(Wait::Load(_)) => StepKind::Load,
-            Step::Wait(Wait::Login(_)) => StepKind::Login,
+            Step::Wait(Wait::Login(_) | Wait::Auth(_)) => StepKind::Login,
             Step::Wait(Wait::CatchUp(_)) => StepKind::CatchUp,
             Step::Call(_) => StepKind::Call,
             Step::Send(_) => StepKind::Send,
@@ -275,17 +294,18 @@ mod tests {
             logins_busy,
             has_waited_for_disk: false,
             rate: RateCheck::default(),
+            answers: None,
         }
     }
 
     #[test]
     #[rustfmt::skip] // A table reads better in columns.
     fn every_row_of_the_policy() {
-        let new = progress(0, false);
-        let loaded = progress(1, false);
-        let busy = progress(1, true);
-        let last = progress(LOADS_AND_LOGINS_MAX - 1, false);
-        let spent = progress(LOADS_AND_LOGINS_MAX, false);
+        let new = &progress(0, false);
+        let loaded = &progress(1, false);
+        let busy = &progress(1, true);
+        let last = &progress(LOADS_AND_LOGINS_MAX - 1, false);
+        let spent = &progress(LOADS_AND_LOGINS_MAX, false);
         let (logins_busy, changing, too_large) =
             (Some(Reject::LOGINS_BUSY), Some(Reject::CHANGING), Some(Reject::BODY_TOO_LARGE));
         use ContentAction::{Discard, Keep, Refuse, Stream};
@@ -348,7 +368,7 @@ mod tests {
                 length,
                 expects_continue,
             };
-            let decided = decide(kind, content, &progress, BOUNDS);
+            let decided = decide(kind, content, progress, BOUNDS);
             assert_eq!(decided, (refused, body), "{kind:?} {content:?} {progress:?}");
         }
     }

@@ -1,5 +1,6 @@
 //! A TCP connection of a client, as the drivers of HTTP/1.1 and HTTP/2 share it.
 
+use crate::handler::LocalBoxFuture;
 use crate::limits::LINGER_READS_MAX;
 use crate::serve::accepted_connection::AcceptLoop;
 use crate::serve::access_log::{ClientInfo, tls_version};
@@ -77,6 +78,17 @@ impl Connection {
             rest: Vec::new(),
             identity: None,
         }
+    }
+
+    /// Waits for the end of `work`. Returns None if the client ends or breaks the connection before.
+    pub(super) async fn unless_gone<T>(&self, mut work: LocalBoxFuture<T>) -> Option<T> {
+        poll_fn(|cx| {
+            if let Poll::Ready(result) = work.as_mut().poll(cx) {
+                return Poll::Ready(Some(result));
+            }
+            self.stream.socket.poll_gone(cx).map(|()| None)
+        })
+        .await
     }
 
     pub(super) fn client_info(&self) -> ClientInfo {

@@ -6,6 +6,7 @@
 
 use crate::cache::{CacheLookup, CachedHandler, LookupContext};
 use crate::handler::compression::{CompressionQuestion, CompressionRule, is_own_page};
+use crate::handler::proxy::forward_auth::AuthAnswer;
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Admission, Request, Rewrite, Script};
 use crate::serve::access::{AccessDenied, AccessGate};
@@ -63,12 +64,13 @@ impl<'w> Dispatched<'w> {
 }
 
 /// Decides how to answer a request. `request_builder` makes the owned request with which the page cache
-/// calls a cached handler to revalidate a stale page.
+/// calls a cached handler to revalidate a stale page. `answers` are those of servers for forward authentication so far.
 pub(super) fn dispatch<'w>(
     world: &'w World,
     head: &RequestHead<'_>,
     context: &DispatchContext,
     request_builder: &dyn RequestBuilder,
+    answers: &[AuthAnswer],
 ) -> Dispatched<'w> {
     if &*head.path == b"*" {
         return Dispatched::unguarded(None, of_server(head.method));
@@ -111,7 +113,7 @@ pub(super) fn dispatch<'w>(
     }
     let mut site = SiteDispatcher {
         policy,
-        gate: AccessGate::new(world, host, context, head),
+        gate: AccessGate::new(world, host, context, head, answers),
         host,
         context,
         head,
@@ -143,6 +145,7 @@ pub(super) fn dispatch<'w>(
         }
         step => step,
     };
+    site.gate.add_cookies();
     Dispatched {
         step,
         request: MatchedRequest {
@@ -184,6 +187,7 @@ fn of_manager(world: &World, head: &RequestHead<'_>) -> Step {
             script: None,
             rewrite: Rewrite::default(),
             hides_login: false,
+            identity: Vec::new(),
             compression: None,
         }),
     }
@@ -197,11 +201,13 @@ pub(super) fn admit(
     head: &RequestHead<'_>,
     context: &DispatchContext,
     path: &[u8],
+    answers: &[AuthAnswer],
 ) -> (Result<Admission, Step>, bool) {
     let Some(host) = world.hosts.find(context.audience.own_listener(), head.host) else {
         return (Err(Step::refuse(Reject::HOST_UNKNOWN)), true);
     };
-    let mut gate = AccessGate::new(world, host, context, head);
+    let mut gate = AccessGate::new(world, host, context, head, answers);
+    gate.opened = Some(path);
     // The handler may take parameters off the part of the path behind its file.
     let readings = PathReadings::of_rewritten(path);
     let readings = readings.iter().flat_map(|readings| readings.iter());
@@ -223,6 +229,12 @@ impl From<AccessDenied> for Step {
         match denied {
             AccessDenied::Refuse(reject) => Step::refuse(reject),
             AccessDenied::Login(login) => Step::Wait(Wait::Login(login)),
+            AccessDenied::Auth(question) => Step::Wait(Wait::Auth(question)),
+            AccessDenied::Answered(denial) => Step::small(SyntheticResponse {
+                status: denial.status,
+                fields: denial.fields,
+                body: denial.content,
+            }),
         }
     }
 }
@@ -312,7 +324,10 @@ impl<'w> SiteDispatcher<'w, '_> {
         self.gate.pass_policy(self.policy)?;
         match &self.readings {
             None => Ok(()),
-            Some(readings) => readings.iter().try_for_each(|path| self.gate.pass(path)),
+            Some(readings) => readings.iter().try_for_each(|path| {
+                self.gate.pass(path)?;
+                self.gate.pass_reading(path)
+            }),
         }
     }
 
@@ -571,6 +586,7 @@ impl<'w> SiteDispatcher<'w, '_> {
             script,
             rewrite: self.rewrite(path),
             hides_login: self.gate.hides_login,
+            identity: self.gate.identity(),
             compression: CompressionQuestion::of(
                 handler.compression(),
                 self.head,
@@ -647,7 +663,9 @@ impl<'w> SiteDispatcher<'w, '_> {
                 None => {}
             }
         }
-        if self.head.method.is_safe() && self.has_uncached_reading() {
+        if self.head.method.is_safe()
+            && (self.has_uncached_reading() || self.gate.has_unclear_user())
+        {
             return self.call(cached.handler(), path, script);
         }
         let caller = LookupContext {
@@ -662,6 +680,7 @@ impl<'w> SiteDispatcher<'w, '_> {
             script: script.clone(),
             rewrite: self.rewrite(path),
             hides_login: self.gate.hides_login,
+            identity: self.gate.identity(),
             ..self
                 .request_builder
                 .build(self.head, self.context, self.gate.user.clone())

@@ -181,6 +181,8 @@ fn waited(wait: Wait, progress: &mut Progress) {
             progress.record_load();
         }
         Wait::Login(login) => progress.record_login(!verified(*login)),
+        // An explanation asks nothing of the network, and goes on as if the server had let the request pass.
+        Wait::Auth(question) => progress.record_answer(question.assumed()),
         Wait::CatchUp(_) => progress.record_disk_wait(),
     }
 }
@@ -201,7 +203,8 @@ fn guard<'w>(route: &'w Route, head: &RequestHead<'_>, client: IpAddr) -> Explai
         .deny
         .as_ref()
         .is_some_and(|deny| deny.contains(client));
-    let allow = route.allow.as_ref().filter(|_| is_for_method);
+    let allow = route.allow.as_ref();
+    let allow = allow.filter(|_| is_for_method && !route.any);
     ExplainedGuard {
         route,
         is_for_method,

@@ -34,6 +34,7 @@ pub(super) fn handler_request(
         rewrite: Rewrite::default(),
         script: None,
         fields,
+        identity: Vec::new(),
         peer: context.peer,
         ends,
         secure: context.secure,

@@ -2,19 +2,19 @@
 
 use crate::handler::LocalBoxFuture;
 use crate::serve::attempt::Progress;
+use crate::serve::context::WorkerContext;
 use crate::serve::step::Wait;
-use base::thread_pool::ThreadPool;
 
 /// Waits, and returns the progress for the next dispatch. The result of the work is not needed: the next
 /// dispatch finds the file in memory and the login in the ledger of logins.
 pub(super) fn wait(
     wait: Wait,
-    pool: &ThreadPool,
+    context: &WorkerContext,
     mut progress: Progress,
 ) -> LocalBoxFuture<Progress> {
     match wait {
         Wait::Load(load) => {
-            let job = pool.run(move || load.run());
+            let job = context.pool.run(move || load.run());
             Box::pin(async move {
                 let _ = job.await;
                 progress.record_load();
@@ -25,6 +25,17 @@ pub(super) fn wait(
             progress.record_login(login.answer().await.is_err());
             progress
         }),
+        Wait::Auth(question) => {
+            // The question has a place among the calls of the client.
+            let admitted = context.admit_call(question.peer);
+            Box::pin(async move {
+                progress.record_answer(match admitted {
+                    Ok(memory) => question.ask(memory).await,
+                    Err(reject) => question.refused(reject),
+                });
+                progress
+            })
+        }
         Wait::CatchUp(catch_up) => Box::pin(async move {
             catch_up.wait().await;
             progress.record_disk_wait();

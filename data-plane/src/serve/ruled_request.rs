@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub(crate) struct RuledRequest<'w> {
     /// Fields of the site and of cross-origin access, in place of the fields of the site.
     pub(super) secure_fields: Option<&'w Arc<SecureFields>>,
+    /// Fields of the site with the cookies of a server for forward authentication, in place of `secure_fields`.
+    pub(super) own_fields: Option<Arc<SecureFields>>,
     /// Whether a reading of the path has `cors`, so the fields of a release for cross-origin access are left out.
     pub(super) has_cors: bool,
     /// Largest content for a handler in bytes, in place of the limit.

@@ -129,6 +129,15 @@ impl TcpSocket {
         }
     }
 
+    /// Ready once the peer has ended or broken the connection, even if received bytes are unread.
+    pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.ended.get() || self.broken.get() {
+            Poll::Ready(())
+        } else {
+            self.wait::<()>(cx).map(drop)
+        }
+    }
+
     /// Writes as much of `slices` as the kernel takes.
     pub(super) fn poll_write(
         &self,

@@ -1,5 +1,6 @@
 //! The next step of a request: a response without a handler, the call of a handler, or a wait before the next dispatch.
 
+use crate::handler::proxy::forward_auth::AuthQuestion;
 use crate::handler::route_handler::HandlerCall;
 use crate::ledger::change_tracker::CatchUp;
 use crate::serve::synthetic_response::SyntheticResponse;
@@ -24,6 +25,8 @@ pub(super) enum Wait {
     Load(FileLoad),
     /// The check of a password on the thread pool.
     Login(Box<UnverifiedLogin>),
+    /// The question to a server for forward authentication.
+    Auth(Box<AuthQuestion>),
     /// The control plane reads the changes on disk: a missing file may exist by then.
     CatchUp(CatchUp),
 }

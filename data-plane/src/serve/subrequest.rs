@@ -22,10 +22,12 @@ use crate::serve::response_body::{BodyFill, BodyReader};
 use crate::serve::step::{ReadyResponse, Step};
 use crate::serve::synthetic_response::{SyntheticResponse, lines_beside, refusal_fields};
 use crate::site::{SERVER, VariantResponse};
+use crate::world::World;
 use std::cell::Cell;
 use std::rc::Rc;
 use wire::fields::Fields;
 use wire::h1::request::{ParsedHead, parse_head};
+use wire::identity_fields::without_identity;
 use wire::reject::Reject;
 use wire::request_head::{Method, RequestHead, Version};
 use wire::response_fields::ResponseFields;
@@ -88,10 +90,19 @@ pub(super) fn client_request(
     });
     let mut request = handler_request(head, user, &dispatch_context, ends, body, subrequests);
     request.memory = memory;
+    remove_identity(&world, &mut request);
     if let Some(forwarding) = &mut request.forwarding {
         forwarding.host = client_host.map(<[u8]>::to_vec);
     }
     request
+}
+
+/// Removes the fields about the user that a client has set.
+#[inline]
+fn remove_identity(world: &World, request: &mut Request) {
+    if !world.identity_fields.is_empty() {
+        request.fields = without_identity(&request.fields, &world.identity_fields);
+    }
 }
 
 impl RequestBuilder for Rc<WorkerContext> {
@@ -140,7 +151,7 @@ impl Subrequests for WorkerSubrequests {
                 endpoints: EndpointLookup::Known(self.ends),
                 ..self.dispatch_context
             },
-            text: admission_text(&admission),
+            text: admission_text(&admission, self.context.world().has_forward_auth),
             path: admission.path,
             method: admission.method,
             guarded: self.guarded.clone(),
@@ -199,8 +210,9 @@ fn text(subrequest: &Subrequest) -> Vec<u8> {
     text
 }
 
-/// Returns a header section with the client's host name and login, for the guards.
-fn admission_text(admission: &AccessCheck) -> Vec<u8> {
+/// Returns a header section with the client's host name and login, for the guards. `has_forward_auth` is true in a World
+/// with forward authentication, which has logins in further fields.
+fn admission_text(admission: &AccessCheck, has_forward_auth: bool) -> Vec<u8> {
     let mut text = if admission.host.is_empty() {
         b"GET / HTTP/1.0\r\n".to_vec()
     } else {
@@ -208,6 +220,9 @@ fn admission_text(admission: &AccessCheck) -> Vec<u8> {
     };
     if let Some(value) = &admission.authorization {
         text.extend_from_slice(&[b"Authorization: ", &value[..], b"\r\n"].concat());
+    }
+    if has_forward_auth {
+        text.extend_from_slice(&admission.login_fields);
     }
     text.extend_from_slice(b"\r\n");
     text
@@ -227,14 +242,14 @@ impl AccessCheckTask {
     async fn answer(self) -> Result<Admission, HandlerError> {
         let mut progress = Progress::default();
         loop {
-            match self.look(&progress)? {
+            match self.look(&mut progress)? {
                 AccessCheckStep::Admitted(admission) => return Ok(admission),
                 AccessCheckStep::Wait(work) => progress = work.await,
             }
         }
     }
 
-    fn look(&self, progress: &Progress) -> Result<AccessCheckStep, HandlerError> {
+    fn look(&self, progress: &mut Progress) -> Result<AccessCheckStep, HandlerError> {
         let world = self.context.world();
         let mut copy = Vec::new();
         let Ok(ParsedHead::Complete { mut head, .. }) =
@@ -247,7 +262,13 @@ impl AccessCheckTask {
             now_ms: self.context.clock.millis(),
             ..self.dispatch_context
         };
-        let (admitted, is_guarded) = admit(&world, &head, &dispatch_context, &self.path);
+        let (admitted, is_guarded) = admit(
+            &world,
+            &head,
+            &dispatch_context,
+            &self.path,
+            progress.answers(),
+        );
         if let Some(note) = self.guarded.as_ref().filter(|_| is_guarded) {
             note.set(true);
         }
@@ -258,7 +279,7 @@ impl AccessCheckTask {
         let attempt = Attempt::of(denied, &world, &head, RequestContent::None, progress);
         match attempt.step {
             Step::Wait(wait) => {
-                let work = redispatch::wait(wait, &self.context.pool, *progress);
+                let work = redispatch::wait(wait, &self.context, std::mem::take(progress));
                 Ok(AccessCheckStep::Wait(work))
             }
             Step::Send(ReadyResponse::Refuse { reject, .. }) => Err(refused(reject)),
@@ -339,7 +360,7 @@ impl SubrequestTask {
         }
         let response = match attempt.step {
             Step::Wait(wait) => {
-                let work = redispatch::wait(wait, &self.context.pool, *progress);
+                let work = redispatch::wait(wait, &self.context, std::mem::take(progress));
                 return SubrequestStep::Wait(work);
             }
             Step::Call(handler) => {
@@ -401,6 +422,7 @@ impl SubrequestTask {
         );
         request.hops = self.hops;
         request.memory = self.memory.clone();
+        remove_identity(&self.context.world(), &mut request);
         handler.start(request)
     }
 }

@@ -19,6 +19,7 @@ mod secure_fields;
 pub mod users;
 
 use crate::cache::CachedHandler;
+use crate::handler::proxy::forward_auth::ForwardAuth;
 use crate::handler::route_handler::RouteHandler;
 use crate::hits::{Hits, SiteHits};
 use crate::ledger::access_log::AccessLogFormat;
@@ -41,6 +42,7 @@ use base::clock::monotonic_ms;
 use base::log::Sink;
 use release::redirects::Redirects;
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 use users::{Logins, Users};
 use wire::path_readings::{self, PathReadings, Slashes};
@@ -95,6 +97,11 @@ pub struct World {
     pub routes: Vec<Arc<RouteCounters>>,
     /// Counters of the responses to requests without a site.
     pub without_site: Arc<RouteCounters>,
+    /// Fields about the user that a server for forward authentication sets. Requests of clients lose the fields on every
+    /// route of every site, since another route may lead to the same application by another name.
+    pub identity_fields: Arc<[Box<str>]>,
+    /// Whether a route asks a server for forward authentication.
+    pub has_forward_auth: bool,
     /// Handler of the manager's listener; `None` without a manager.
     pub manager: Option<RouteHandler>,
 }
@@ -266,7 +273,11 @@ pub struct Route {
     pub deny: Option<AllowList>,
     /// Permitted users.
     pub users: Option<Arc<Users>>,
-    /// Methods to which `allow` and `users` apply; `None` = all methods.
+    /// Forward authentication.
+    pub auth: RouteAuth,
+    /// Whether a client of `allow` needs no login.
+    pub any: bool,
+    /// Methods to which `allow`, `users` and `auth` apply; `None` = all methods.
     pub guard_methods: Option<MethodSet>,
     /// Methods of requests that are answered; `None` = all methods.
     pub methods: Option<MethodSet>,
@@ -289,6 +300,18 @@ pub struct TryEnd {
     pub fallback: Option<Fallback>,
     /// Query for the last entry, for a script of the site as well as for a handler.
     pub query: Option<QueryPattern>,
+}
+
+/// Forward authentication of a route.
+#[derive(Clone, Default)]
+pub enum RouteAuth {
+    /// The routes with shorter prefixes decide.
+    #[default]
+    Inherited,
+    /// No server is asked, whatever the routes with shorter prefixes say.
+    Off,
+    /// The server that decides.
+    By(Arc<ForwardAuth>),
 }
 
 /// Fallback path, answered by a handler or a script of the site for any requested path.
@@ -483,6 +506,7 @@ impl Route {
         self.allow.is_some()
             || self.deny.is_some()
             || self.users.is_some()
+            || !matches!(self.auth, RouteAuth::Inherited)
             || self.methods.is_some()
     }
 
@@ -494,7 +518,16 @@ impl Route {
         }
     }
 
-    /// Returns true if `allow` and `users` apply to requests with the method.
+    /// Returns true if the address of a client stands for a login: the route has `any`, and `allow` has the address.
+    pub fn admits_without_login(&self, peer: IpAddr) -> bool {
+        self.any
+            && self
+                .allow
+                .as_ref()
+                .is_some_and(|allow| allow.contains(peer))
+    }
+
+    /// Returns true if `allow`, `users` and `auth` apply to requests with the method.
     pub(crate) fn guards_method(&self, method: Method) -> bool {
         let methods = self.guard_methods.as_ref();
         methods.is_none_or(|methods| method.is_unregistered() || methods.contains(method))
@@ -777,6 +810,8 @@ impl PreviewHosts {
                 allow: None,
                 deny: None,
                 users: Some(Arc::clone(users)),
+                auth: RouteAuth::Inherited,
+                any: false,
                 guard_methods: None,
                 methods: None,
                 scripts: None,

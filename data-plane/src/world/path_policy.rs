@@ -1,11 +1,12 @@
 //! Policy of a path: everything that the World says about the paths below a prefix. The policies are made once, when the
 //! World is built, so a request needs one look-up for each of its paths.
 
+use crate::handler::proxy::forward_auth::ForwardAuth;
 use crate::handler::script::cgi::has_ending;
 use crate::ledger::client_rate::ClientRate;
 use crate::world::cors::CorsRule;
 use crate::world::request_rules::{PathRule, RequestRules};
-use crate::world::{Route, RouteTarget, SiteScripts, TryEnd};
+use crate::world::{Route, RouteAuth, RouteTarget, SiteScripts, TryEnd};
 use base::client_network::ClientNetwork;
 use std::sync::Arc;
 use wire::request_target::is_below;
@@ -19,6 +20,8 @@ pub struct PathPolicy {
     route: Option<Arc<Route>>,
     /// Routes with a guard or a limit of the methods, in the order of the configuration.
     guards: Box<[Arc<Route>]>,
+    /// Routes with a server for forward authentication, in the order of the configuration.
+    auths: Box<[Arc<Route>]>,
     /// Routes that run files of the site, the longest prefix first.
     scripts: Box<[Arc<Route>]>,
     /// End of `try` of the route with the longest prefix that has one.
@@ -36,7 +39,14 @@ impl PathPolicy {
         let mut scripts: Vec<_> = scripts.collect();
         scripts.reverse();
         scripts.sort_by_key(|route| std::cmp::Reverse(route.prefix.len()));
+        let turned_off = covering().filter(|route| matches!(route.auth, RouteAuth::Off));
+        let turned_off = turned_off.map(|route| route.prefix.len()).max();
+        let asks = |route: &&Arc<Route>| {
+            let is_covered = turned_off.is_some_and(|length| route.prefix.len() <= length);
+            matches!(route.auth, RouteAuth::By(_)) && !is_covered
+        };
         PathPolicy {
+            auths: covering().filter(asks).cloned().collect(),
             prefix: prefix.into(),
             route: covering()
                 .filter(|route| route.target.is_some())
@@ -69,6 +79,14 @@ impl PathPolicy {
     /// Returns every route with a guard or a limit of the methods.
     pub(crate) fn guards(&self) -> impl Iterator<Item = &Route> {
         self.guards.iter().map(|route| &**route)
+    }
+
+    /// Returns every route that asks a server for forward authentication, with the server.
+    pub(crate) fn auths(&self) -> impl Iterator<Item = (&Route, &Arc<ForwardAuth>)> {
+        self.auths.iter().filter_map(|route| match &route.auth {
+            RouteAuth::By(auth) => Some((&**route, auth)),
+            RouteAuth::Inherited | RouteAuth::Off => None,
+        })
     }
 
     /// Returns the rule that runs the file at `path` of the site; `None` for a file to be sent. The route with the longest

@@ -115,6 +115,8 @@ mod tests {
             allow: None,
             deny,
             users: None,
+            auth: Default::default(),
+            any: false,
             guard_methods: None,
             methods: None,
             scripts: None,

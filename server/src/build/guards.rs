@@ -1,13 +1,17 @@
 //! Routes that guard files and pages by address or login.
 
-use crate::config::{Config, RouteConfig, SiteConfig, TargetConfig};
+use crate::config::{Config, RouteAuthConfig, RouteConfig, SiteConfig, TargetConfig};
 use base::heap_sort::sort;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Routes of a site with `allow`, `deny`, `users` or `status`.
+/// Routes of a site with `allow`, `deny`, `users`, `auth` or `status`.
 pub(super) fn guards(site: &SiteConfig) -> impl Iterator<Item = &RouteConfig> {
     let guards = |route: &&RouteConfig| {
-        is_closed(route) || route.allow.is_some() || route.deny.is_some() || route.users.is_some()
+        is_closed(route)
+            || route.allow.is_some()
+            || route.deny.is_some()
+            || route.users.is_some()
+            || route.auth.is_some()
     };
     site.routes.iter().filter(guards)
 }
@@ -20,14 +24,14 @@ fn is_closed(route: &RouteConfig) -> bool {
 /// that was public may be guarded with further methods.
 pub(super) fn guarded_paths(site: &SiteConfig) -> Vec<String> {
     let paths = guards(site).map(|route| {
-        let path = route.path.get_ref();
+        let path = with_auth(route);
         // `deny` and `status` apply to all methods.
         match route
             .guard_methods
             .as_ref()
             .filter(|_| route.deny.is_none() && !is_closed(route))
         {
-            None => path.clone(),
+            None => path,
             // No path contains NUL.
             Some(methods) => format!("{path}\0{}", methods.names()),
         }
@@ -35,6 +39,23 @@ pub(super) fn guarded_paths(site: &SiteConfig) -> Vec<String> {
     let mut paths: Vec<String> = paths.collect();
     sort(&mut paths);
     paths
+}
+
+/// Returns the path of a guard, with its server for forward authentication: another server may name other users.
+fn with_auth(route: &RouteConfig) -> String {
+    let path = route.path.get_ref();
+    match &route.auth {
+        None if route.any => format!("{path}\0any"),
+        None => path.clone(),
+        Some(RouteAuthConfig::Off) => format!("{path}\0auth"),
+        Some(RouteAuthConfig::By(auth)) => {
+            let any = if route.any { "any" } else { "all" };
+            let fields = auth.copy.join(" ");
+            let query = auth.query.as_deref().unwrap_or_default();
+            let name = &auth.balancer.settings.name;
+            format!("{path}\0{any} {name} {}?{query} {fields}", auth.path)
+        }
+    }
 }
 
 /// Number of the set of guarded paths and methods of all sites. Two configurations with the same set have the same

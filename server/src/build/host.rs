@@ -42,6 +42,8 @@ pub(super) struct HostBuilder<'b> {
     pub(super) h3_port: Option<u16>,
     /// Files of the server that no site serves.
     pub(super) secrets: SecretPaths,
+    /// Fields that servers for forward authentication set.
+    pub(super) identity_fields: Arc<[Box<str>]>,
     /// Response fields set by the operator for the site.
     pub(super) headers: Arc<HeaderRules>,
     /// Paths with cross-origin access.

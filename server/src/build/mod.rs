@@ -33,6 +33,7 @@ use member_tls::MemberTlsClients;
 use request_rules::cors_paths;
 use std::sync::Arc;
 use tls::{ListenerTls, challenges};
+use wire::identity_fields::is_identity;
 
 /// Builds a World without side effects: no log is opened, and the ledgers in `resources` stay as they are.
 /// Before the World is served, [`open_access_logs`] opens the logs and [`World::register`] registers the
@@ -48,6 +49,7 @@ pub fn build(
     let member_tls = MemberTlsClients::new(config, previous);
     let secrets = SecretPaths::new(config.secret_paths());
     let server_access = entries.access();
+    let identity_fields = identity_fields(config);
     let mut errors = Vec::new();
     let tls = ListenerTls::new(config, resources, previous, now).unwrap_or_else(|error| {
         errors.push(error);
@@ -69,6 +71,7 @@ pub fn build(
             h3_port,
             secrets: secrets.clone(),
             headers: Arc::new(headers(config, site, b"")?),
+            identity_fields: Arc::clone(&identity_fields),
             cors_paths: cors_paths(site),
             tls: &tls,
             change_tracker: before.map_or_else(
@@ -110,8 +113,27 @@ pub fn build(
         counts: entries.counts,
         routes: entries.routes,
         without_site: Arc::clone(resources.routes.without_site()),
+        has_forward_auth: auth_servers(config).next().is_some(),
+        identity_fields,
         manager: None,
     })
+}
+
+/// Returns every server for forward authentication, once for each route.
+fn auth_servers(config: &Config) -> impl Iterator<Item = &config::AuthConfig> {
+    let routes = config.sites.iter().flat_map(|site| &site.routes);
+    routes.filter_map(config::RouteConfig::auth_server)
+}
+
+/// Returns the fields that servers for forward authentication set.
+fn identity_fields(config: &Config) -> Arc<[Box<str>]> {
+    let mut names: Vec<Box<str>> = Vec::new();
+    for name in auth_servers(config).flat_map(|auth| &auth.copy) {
+        if !is_identity(name.as_bytes(), &names) {
+            names.push(name.clone());
+        }
+    }
+    names.into()
 }
 
 /// Returns the limits of the operator. The parser of requests learns if any route takes encoded slashes.

@@ -15,6 +15,7 @@ use data_plane::handler::Handler;
 use data_plane::handler::call::body::request_body::SpoolLimit;
 use data_plane::handler::call::script_call::CallLimits;
 use data_plane::handler::compression::CompressionRule;
+use data_plane::handler::proxy::forward_auth::{ForwardAuth, ForwardAuthSettings};
 use data_plane::handler::proxy::proxy_handler::ProxyHandler;
 use data_plane::handler::proxy::route::CLIENT_PLACEHOLDER;
 use data_plane::handler::proxy::route::ProxyRoute;
@@ -30,7 +31,9 @@ use data_plane::limits::CACHE_PAGE_BYTES;
 use data_plane::site::{SecretPaths, SiteRoot};
 use data_plane::upstream::BackendRoute;
 use data_plane::world::query_pattern::QueryPattern;
-use data_plane::world::{PathReader, Route, RouteRedirect, RouteTarget, SiteScripts, TryEnd};
+use data_plane::world::{
+    PathReader, Route, RouteAuth, RouteRedirect, RouteTarget, SiteScripts, TryEnd,
+};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -64,6 +67,11 @@ impl HostBuilder<'_> {
             None => None,
             Some(path) => Some(Arc::new(self.users(path)?)),
         };
+        let auth = match &route.auth {
+            None => RouteAuth::Inherited,
+            Some(config::RouteAuthConfig::Off) => RouteAuth::Off,
+            Some(config::RouteAuthConfig::By(auth)) => RouteAuth::By(self.auth(auth)?),
+        };
         let scripts = route.scripts.as_ref();
         let scripts = scripts.map(|scripts| self.scripts(scripts, route));
         let scripts = scripts.transpose()?;
@@ -77,6 +85,8 @@ impl HostBuilder<'_> {
             allow: networks(&route.allow)?,
             deny: networks(&route.deny)?,
             users,
+            auth,
+            any: route.any,
             guard_methods: route.guard_methods.clone(),
             methods: route.methods.clone(),
             scripts,
@@ -257,7 +267,25 @@ impl HostBuilder<'_> {
             path: prefix.into(),
             pseudonym: Arc::clone(&self.resources.pseudonym),
             refusals: Arc::clone(&self.resources.refusals),
+            identity_fields: Arc::clone(&self.identity_fields),
         }))
+    }
+
+    /// Returns the server for forward authentication.
+    fn auth(&self, auth: &config::AuthConfig) -> Result<Arc<ForwardAuth>, OperatorError> {
+        let balancer = &auth.balancer;
+        let settings = &balancer.settings;
+        let balancer = self.entries.balancer(balancer, settings, self.member_tls)?;
+        let settings = ForwardAuthSettings {
+            url: auth.url.clone(),
+            path: auth.path.as_bytes().into(),
+            query: auth.query.as_ref().map(|query| query.as_bytes().into()),
+            copy: auth.copy.as_slice().into(),
+            login: auth.login.as_ref().map(|login| login.get_ref().clone()),
+            pseudonym: Arc::clone(&self.resources.pseudonym),
+            refusals: Arc::clone(&self.resources.refusals),
+        };
+        Ok(Arc::new(ForwardAuth::new(settings, balancer)))
     }
 
     fn cgi(

@@ -12,8 +12,9 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use toml::Spanned;
 
+use crate::config::auth_table::AuthConfig;
 use crate::config::balancer::BalancerConfig;
-use crate::config::balancer_checks::{own_listener, shared_cookies, unused_balancers};
+use crate::config::balancer_checks::{listener_of, own_listener, shared_cookies, unused_balancers};
 use crate::config::client_statements::{forgeable_fields, trusts_everyone};
 use crate::config::configuration::Config;
 use crate::config::deployments::{Deployment, RootState, deployed_folder, inspect_root};
@@ -40,6 +41,7 @@ use crate::config::unix_account::{UnixAccount, accessed};
 use crate::config::useless_settings::useless_settings;
 use crate::git::post_receive::git_folder;
 use crate::git::repository::is_repository;
+use balancer::settings::MemberHost;
 use base::trusted_path::user_name;
 
 /// Checks that all files and folders in the configuration exist and can be used. Returns warnings about
@@ -219,7 +221,7 @@ impl Checker<'_> {
             self.keep(self.file(map, "file of redirects"));
         }
         for route in &site.routes {
-            self.route(route);
+            self.route(site, route);
         }
     }
 
@@ -231,7 +233,52 @@ impl Checker<'_> {
             && routes.any(|route| matches!(route.target, Some(TargetConfig::Git(_))))
     }
 
-    fn route(&self, route: &RouteConfig) {
+    /// Refuses a server for forward authentication that is a site of this server, and a login page that needs the login.
+    fn auth(&self, site: &SiteConfig, auth: &AuthConfig) -> Result<(), OperatorError> {
+        let mut members = auth.balancer.settings.members.iter();
+        let is_own = members.any(|member| match &member.url.host {
+            MemberHost::Name(name, port) => {
+                let mut sites = self.config.sites.iter();
+                let is_named = sites.any(|site| {
+                    let mut names = site.names.iter();
+                    names.any(|own| own.get_ref() == &**name)
+                });
+                let local = MemberHost::Name("localhost".into(), *port);
+                is_named && listener_of(self.config, &local).is_some()
+            }
+            _ => false,
+        });
+        if is_own {
+            let what = "the URL of `auth` leads to a site of this server, so each question would be a request to answer";
+            let help = "write the address of the server for authentication itself, such as \"http://127.0.0.1:9091/api/authz/forward-auth\"";
+            return Err(self.config.point(auth.span.clone(), what, help));
+        }
+        let Some(login) = auth
+            .login
+            .as_ref()
+            .filter(|it| it.get_ref().starts_with('/'))
+        else {
+            return Ok(());
+        };
+        let path = login.get_ref();
+        let path = path.find(['?', '#']).map_or(&**path, |end| &path[..end]);
+        match site.auths_of(path).next() {
+            None => Ok(()),
+            Some(route) => {
+                let what = format!(
+                    "the login page {path} needs a login itself, because the route {} has `auth`",
+                    route.path.get_ref()
+                );
+                let help = format!(
+                    "add a [[site.route]] with path = \"{}\", auth = false and the target of the login page",
+                    path.rfind('/').map_or("/", |at| &path[..=at])
+                );
+                Err(self.config.point(login.span(), what, help))
+            }
+        }
+    }
+
+    fn route(&self, site: &SiteConfig, route: &RouteConfig) {
         for users in route.user_files() {
             self.keep(self.file(users, USER_FILE));
         }
@@ -240,6 +287,9 @@ impl Checker<'_> {
         }
         if let Some(TargetConfig::Git(git)) = &route.target {
             self.keep(self.repositories(git));
+        }
+        if let Some(auth) = route.auth_server() {
+            self.keep(self.auth(site, auth));
         }
         let interpreters = match (&route.target, &route.scripts) {
             (Some(TargetConfig::Cgi(cgi)), _) => {
@@ -267,7 +317,11 @@ impl Checker<'_> {
         }
         if let Some((span, listener)) = own_listener(self.config, balancer) {
             let what = format!("the member is this server, which listens on {listener}");
-            let help = "write the address of the application, which needs a port of its own";
+            let help = if balancer.settings.name.starts_with("auth ") {
+                "write the address of the server for authentication, which needs a port of its own"
+            } else {
+                "write the address of the application, which needs a port of its own"
+            };
             self.keep(Err(self.config.point(span, what, help)));
         }
     }

@@ -69,9 +69,22 @@ static KEYS: &[(&str, &str)] = &[
     ("the table `balance` compress", COMPRESS_OF_ROUTE),
     ("[[balancer]] compress", COMPRESS_OF_ROUTE),
     ("a member compress", COMPRESS_OF_ROUTE),
-    ("forward_auth", NO_FORWARD_AUTH),
-    ("ForwardAuth", NO_FORWARD_AUTH),
-    ("auth_request", NO_FORWARD_AUTH),
+    ("forward_auth", FORWARD_AUTH),
+    ("ForwardAuth", FORWARD_AUTH),
+    ("auth_request", FORWARD_AUTH),
+    ("auth_url", FORWARD_AUTH),
+    ("auth-url", FORWARD_AUTH),
+    ("the table `proxy` auth", FORWARD_AUTH),
+    ("the table `balance` auth", FORWARD_AUTH),
+    ("[[site]] auth", FORWARD_AUTH),
+    (
+        "satisfy",
+        "write any = true in [[site.route]], beside `allow` and `users` or `auth`",
+    ),
+    (
+        "Satisfy",
+        "write any = true in [[site.route]], beside `allow` and `users` or `auth`",
+    ),
     ("acme dns", DNS_HOOK),
     ("acme dns_provider", DNS_HOOK),
     ("acme dns_challenge", DNS_HOOK),
@@ -273,8 +286,8 @@ const COMPRESSED: &str = "remove the key: text is compressed without a setting; 
      a [[site.route]] changes that";
 const COMPRESS_OF_ROUTE: &str =
     "write `compress` in the route, beside `proxy` or `balance`: compress = false";
-const NO_FORWARD_AUTH: &str = "no key asks another server about a login: write users = \"FILE\" in the route, made by \
-     `anthill passwd FILE NAME`, or leave the login to the application";
+const FORWARD_AUTH: &str = "write auth = { url = \"http://127.0.0.1:9091/api/authz/forward-auth\", copy = [\"Remote-User\"] } in \
+     [[site.route]]: a server decides about each request";
 const DNS_HOOK: &str = "write hook = \"/usr/local/bin/dns-hook\", the path of a program that sets the DNS record and has \
      the login of the provider";
 const WHOLE_SITE: &str =

@@ -90,7 +90,7 @@ fn member_url(text: &str, folder: &Path) -> Result<MemberUrl, InvalidValue> {
 }
 
 /// Parses the URL of `proxy`.
-fn proxy_url(text: &str, folder: &Path) -> Result<ProxyUrl, InvalidValue> {
+pub(super) fn proxy_url(text: &str, folder: &Path) -> Result<ProxyUrl, InvalidValue> {
     if text.matches("://").count() > 1 && text.contains([',', ' ']) {
         return wrong(format!("`{text}` has several URLs"), SEVERAL_MEMBERS);
     }

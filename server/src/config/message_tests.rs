@@ -710,8 +710,6 @@ fn several_values_in_one_text_become_a_list() {
 
 #[test]
 fn keys_without_a_counterpart_are_explained() {
-    let auth = "no key asks another server about a login: write users = \"FILE\" in the route, made by \
-                `anthill passwd FILE NAME`, or leave the login to the application";
     let hook = "write hook = \"/usr/local/bin/dns-hook\", the path of a program that sets the DNS record and has the login \
                 of the provider";
     let site =
@@ -723,9 +721,13 @@ fn keys_without_a_counterpart_are_explained() {
             (
                 "forward_auth = \"http://127.0.0.1:9091\"",
                 "unknown key",
-                auth,
+                "did you mean `auth`?",
             ),
-            ("auth_request = \"/auth\"", "unknown key", auth),
+            (
+                "auth_request = \"/auth\"",
+                "unknown key",
+                "did you mean `auth`?",
+            ),
             ("symlinks = \"follow\"", "unknown key", site),
             (
                 "try_files = \"$uri\"",

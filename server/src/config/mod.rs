@@ -9,6 +9,7 @@
 //! system.
 
 mod acme_table;
+mod auth_table;
 mod balancer;
 mod balancer_checks;
 mod balancer_table;
@@ -90,6 +91,7 @@ mod warning_tests;
 use std::path::Path;
 
 pub use acme_table::{AcmeConfig, ChallengeType, EabConfig};
+pub use auth_table::{AuthConfig, RouteAuthConfig};
 pub use balancer::{BalancerConfig, read_balancer};
 pub use balancer_checks::listener_of;
 pub use check::{check, inspect, unreadable};

@@ -11,6 +11,7 @@ use toml::de::DeTable;
 
 use crate::config::OperatorError;
 use crate::config::acme_table::{AcmeTable, EabTable};
+use crate::config::auth_table::AuthTable;
 use crate::config::balancer_table::{
     BalancerTable, EjectTable, HealthTable, MemberTable, RetriesTable, StickyTable,
 };
@@ -59,6 +60,7 @@ fn documented_tables() -> Vec<TableDocumentation> {
         CorsTable::documentation(),
         DeployTable::documentation(),
         PageCacheTable::documentation(),
+        AuthTable::documentation(),
         ProxyTable::documentation(),
         BalanceTable::documentation(),
         ForwardKeys::documentation(),

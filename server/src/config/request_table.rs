@@ -38,7 +38,7 @@ declare_table! {
         /// Methods that are answered; `"GET"` includes HEAD. All other methods get 405.
         methods: Vec<MethodName> = optional("all"), also ["limit_except", "method"],
             example "[\"GET\", \"POST\"]";
-        /// Methods to which `allow` and `users` apply. All other methods are open to every client.
+        /// Methods to which `allow`, `users` and `auth` apply. All other methods are open to every client.
         guard_methods: Vec<MethodName> = optional("all"), example "[\"POST\", \"PUT\", \"DELETE\"]";
         /// [Networks](routes.md#guards-by-address) without access, also those that `allow` permits.
         deny: Vec<Spanned<Network>> = optional("none"), also ["block", "blocklist"],

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
+use crate::config::auth_table::{AuthChoice, AuthConfig, RouteAuthConfig};
 use crate::config::declared_table::{DeclaredTable, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::git_table::{GitConfig, GitKeys};
@@ -54,6 +55,13 @@ declare_table! {
         users: PathBuf = optional("none"),
             also ["auth_basic_user_file", "basic_auth", "basicauth", "htpasswd", "password", "AuthUserFile"],
             example "\"users.htpasswd\"";
+        /// Server that decides about each request ([forward authentication](routes.md#forward-authentication)): a URL, or a
+        /// [table](#auth). `false`: the `auth` of outer routes has no effect on the paths.
+        auth: AuthChoice = optional("that of the outer routes"), also ["forward_auth", "ForwardAuth", "auth_request"],
+            example "{ url = \"http://127.0.0.1:9091/api/authz/forward-auth\", copy = [\"Remote-User\"] }";
+        /// `true`: an address of `allow` needs no login, and a login stands for the address. Only with `allow`, and with
+        /// `users` or `auth`.
+        any: bool = default(false), also ["satisfy", "Satisfy"], example "true";
         ..files: RouteFileKeys;
         ..requests: RouteRequestKeys;
         ..scripts: ScriptKeys;
@@ -78,7 +86,11 @@ pub struct RouteConfig {
     pub deny: Option<Vec<Spanned<String>>>,
     /// Password file with the permitted users.
     pub users: Option<Spanned<PathBuf>>,
-    /// Methods to which `allow` and `users` apply; `None` = all methods.
+    /// Forward authentication.
+    pub auth: Option<RouteAuthConfig>,
+    /// Whether an address of `allow` needs no login.
+    pub any: bool,
+    /// Methods to which `allow`, `users` and `auth` apply; `None` = all methods.
     pub guard_methods: Option<MethodSet>,
     /// Methods that are answered; `None` = all methods.
     pub methods: Option<MethodSet>,
@@ -127,6 +139,14 @@ impl RouteConfig {
         let lists = lists.into_iter().filter(|(_, is_empty)| !is_empty);
         let names = self.file_keys.iter().map(|(key, _)| *key);
         names.chain(lists.map(|(key, _)| key)).collect()
+    }
+
+    /// Returns the server that decides about the requests of the route.
+    pub(crate) fn auth_server(&self) -> Option<&AuthConfig> {
+        match &self.auth {
+            Some(RouteAuthConfig::By(auth)) => Some(auth),
+            Some(RouteAuthConfig::Off) | None => None,
+        }
     }
 
     /// Returns true if the route sets a rule for files.
@@ -339,6 +359,15 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     let proxied = proxied.into_iter();
     targets.extend(proxied.map(|(key, span, proxy)| (key, span, TargetConfig::Proxy(proxy))));
     let has_users = keys.users.is_some();
+    let auth = keys.auth.map(|auth| auth.into_inner().settings(source));
+    let auth = auth.and_then(|auth| kept(source, is_whole, auth));
+    let asks = matches!(auth, Some(RouteAuthConfig::By(_)));
+    if *keys.any.get_ref() && !(keys.allow.is_some() && (has_users || asks)) {
+        let what = "`any` needs two guards: `allow`, and `users` or `auth`";
+        let help = "add allow = [\"192.0.2.0/24\"], the network without a login, or remove `any`";
+        let error = source.error(keys.any.span(), what, help);
+        kept(source, is_whole, Err::<(), _>(error));
+    }
     let RouteRequestKeys {
         methods,
         guard_methods,
@@ -346,8 +375,8 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         body_bytes,
         requests,
     } = keys.requests;
-    if let (Some(methods), None, false) = (&guard_methods, &keys.allow, has_users) {
-        let what = "`guard_methods` has no effect without `allow` or `users`";
+    if let (Some(methods), None, false) = (&guard_methods, &keys.allow, has_users || asks) {
+        let what = "`guard_methods` has no effect without `allow`, `users` or `auth`";
         let help = "add `users`, or write `methods` to refuse all other methods";
         kept(
             source,
@@ -391,7 +420,8 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     targets.sort_by_key(|(_, span, _)| span.start);
     let is_whole = is_whole && source.error_count() == errors;
     // A useless `cache` or `compress` has an error of its own.
-    let has_guard = keys.allow.is_some() || deny.is_some() || has_users || methods.is_some();
+    let has_login = has_users || auth.is_some();
+    let has_guard = keys.allow.is_some() || deny.is_some() || has_login || methods.is_some();
     let has_rule = body_bytes.is_some() || requests.rate.is_some() || cors.is_some();
     let has_useless = keys.cache.is_some() || !keys.compress.span().is_empty();
     let RouteFiles {
@@ -465,6 +495,8 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         allow: keys.allow.map(|allow| networks(allow.into_inner())),
         deny: deny.map(|deny| networks(deny.into_inner())),
         users: keys.users,
+        auth,
+        any: keys.any.into_inner(),
         guard_methods,
         methods,
         body_bytes: body_bytes.map(|bytes| bytes.into_inner().0),
@@ -512,7 +544,7 @@ fn refuse_targets(
             Err(source.error(span.clone(), what, help))
         }
         [] if !has_scripts && !has_guards => {
-            let help = "add a target (redirect, rewrite, status, root, cgi, fastcgi, scgi, proxy, balance, git), a guard (allow, deny, users), methods, rate, cors, body_bytes, or a key about files (index, try, errors, listing, headers, cache, hide)";
+            let help = "add a target (redirect, rewrite, status, root, cgi, fastcgi, scgi, proxy, balance, git), a guard (allow, deny, users, auth), methods, rate, cors, body_bytes, or a key about files (index, try, errors, listing, headers, cache, hide)";
             Err(source.error(route.clone(), "the route has no effect", help))
         }
         _ => Ok(()),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
+use crate::config::auth_table::RouteAuthConfig;
 use crate::config::balancer::BalancerConfig;
 use crate::config::declared_table::{DeclaredTable, ShownValue, declare_table};
 use crate::config::error::OperatorError;
@@ -28,6 +29,7 @@ use crate::config::value_types::{Seconds, SiteName};
 use data_plane::ledger::client_rate::RateLimit;
 use data_plane::world::cors::CorsSettings;
 use release::redirect_map::MappedRedirect;
+use wire::request_target::is_below;
 
 /// Default `root` of a `[[site]]`.
 pub const DEFAULT_ROOT: &str = "public";
@@ -260,14 +262,34 @@ impl SiteConfig {
         })
     }
 
-    /// Returns the balancers of all routes with `proxy`.
+    /// Returns the balancers of all routes with `proxy`, and those of their servers for forward authentication.
     pub(super) fn own_balancers(&self) -> impl Iterator<Item = &BalancerConfig> {
-        self.routes.iter().filter_map(|route| match &route.target {
+        let proxied = self.routes.iter().filter_map(|route| match &route.target {
             Some(TargetConfig::Proxy(ProxyConfig {
                 balancer: BalancerRef::Own(balancer),
                 ..
             })) => Some(&**balancer),
             _ => None,
+        });
+        let servers = self.routes.iter().filter_map(RouteConfig::auth_server);
+        proxied.chain(servers.map(|auth| &auth.balancer))
+    }
+
+    /// Returns the routes with a server for forward authentication that decides about a path.
+    pub(super) fn auths_of(&self, path: &str) -> impl Iterator<Item = &RouteConfig> {
+        let prefix = |route: &RouteConfig| route.path.get_ref().trim_end_matches('/').len();
+        let covering = move || {
+            let routes = self.routes.iter();
+            routes.filter(move |route| {
+                let prefix = route.path.get_ref().trim_end_matches('/').as_bytes();
+                is_below(path.as_bytes(), prefix)
+            })
+        };
+        let turned_off = covering().filter(|route| route.auth == Some(RouteAuthConfig::Off));
+        let turned_off = turned_off.map(prefix).max();
+        covering().filter(move |route| {
+            let is_covered = turned_off.is_some_and(|length| prefix(route) <= length);
+            route.auth_server().is_some() && !is_covered
         })
     }
 }

@@ -261,7 +261,8 @@ pub(super) fn useless_login(site: &SiteConfig, route: &RouteConfig) -> Option<St
         return None;
     };
     // Previews answer the routes of the site too.
-    if site.preview_users().is_some() || site.routes.iter().any(|route| route.users.is_some()) {
+    let has_login = |route: &RouteConfig| route.users.is_some() || route.auth_server().is_some();
+    if site.preview_users().is_some() || site.routes.iter().any(has_login) {
         return None;
     }
     let mut fields = proxy.forward.request_fields.iter();
@@ -269,7 +270,7 @@ pub(super) fn useless_login(site: &SiteConfig, route: &RouteConfig) -> Option<St
     let path = route.path.get_ref();
     match of_user {
         Some((name, _)) => Some(format!(
-            "the field {name} of the route {path} never reaches the member, because no route of the site has `users`: \
+            "the field {name} of the route {path} never reaches the member, because no route of the site has `users` or `auth`: \
              add `users`, or remove {USER_PLACEHOLDER}"
         )),
         None => proxy.forward.passes_login.then(|| {

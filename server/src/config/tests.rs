@@ -858,7 +858,7 @@ fn each_mistake_has_a_message_and_a_correction() {
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/a\"\nmethods = [\"GET\"]\nguard_methods = [\"POST\"]",
-            "no effect without `allow` or `users`",
+            "no effect without `allow`, `users` or `auth`",
             "add `users`",
         ),
         (

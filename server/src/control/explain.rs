@@ -6,7 +6,7 @@ use crate::config::{Config, ConfigSource, OperatorError, Overrides, RouteConfig,
 use base::clock;
 use data_plane::serve::explanation::{ExplainedOutcome, ExplainedRequest, Explanation, explain};
 use data_plane::world::own_listener::OwnListener;
-use data_plane::world::{Host, Route};
+use data_plane::world::{Host, Route, RouteAuth};
 use std::net::{IpAddr, SocketAddr};
 use wire::reject::Reject;
 use wire::request_target::valid_host;
@@ -500,6 +500,10 @@ fn guard_text(
         format!("refuses {}", question.method)
     } else if !guard.is_for_method {
         format!("does not concern {}", question.method)
+    } else if guard.route.admits_without_login(client) {
+        format!("admits {client} without a login")
+    } else if let RouteAuth::By(_) = guard.route.auth {
+        "the server decides about the request".to_owned()
     } else if guard.route.users.is_some() {
         match (&explanation.user, explanation.refusal) {
             (Some(user), _) => format!("admits the user {user}"),

@@ -1,8 +1,8 @@
 //! Routes in words: what answers, the guards, and the rules by request.
 
 use crate::config::{
-    BackendAddressConfig, BackendConfig, BalancerRef, Config, RouteConfig, ScriptsConfig, Spanned,
-    TargetConfig, shown_url,
+    BackendAddressConfig, BackendConfig, BalancerRef, Config, RouteAuthConfig, RouteConfig,
+    ScriptsConfig, Spanned, TargetConfig, shown_url,
 };
 
 /// Returns what answers for the paths of a route; None for a route of guards and rules alone.
@@ -90,6 +90,13 @@ pub(super) fn guard_lines(route: &RouteConfig) -> Vec<String> {
     lines.extend(networks("deny", &route.deny));
     let users = route.users.as_ref();
     lines.extend(users.map(|users| format!("users of {}", users.get_ref().display())));
+    lines.extend(route.auth.as_ref().map(|auth| match auth {
+        RouteAuthConfig::Off => "no auth".to_owned(),
+        RouteAuthConfig::By(auth) => format!("auth by {}", auth.url),
+    }));
+    if route.any {
+        lines.push("any of them".to_owned());
+    }
     let methods = route.methods.as_ref();
     lines.extend(methods.map(|methods| format!("methods {}", methods.names())));
     lines

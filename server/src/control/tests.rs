@@ -224,6 +224,8 @@ fn a_panic_ends_only_the_connection_of_the_request() {
         ))),
         allow: None,
         deny: None,
+        auth: Default::default(),
+        any: false,
         guard_methods: None,
         methods: None,
         users: None,

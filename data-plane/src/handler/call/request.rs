@@ -94,7 +94,11 @@ impl ScriptRequest {
             path: request.rewrite.path.unwrap_or(request.path),
             query: request.query,
             rewritten_query: request.rewrite.query,
-            fields: request.fields,
+            fields: if request.identity.is_empty() {
+                request.fields
+            } else {
+                [request.fields, request.identity].concat()
+            },
             peer: request.peer,
             ends: request.ends,
             secure: request.secure,

@@ -7,6 +7,7 @@ mod call_connection;
 mod content;
 mod exchange;
 mod failure;
+pub mod forward_auth;
 mod h2_attempt;
 mod place;
 pub mod proxy_handler;

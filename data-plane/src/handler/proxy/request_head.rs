@@ -14,6 +14,7 @@ use wire::forwarded::{ForwardedLists, OwnHop};
 use wire::h1::body_decoder::BodyLength;
 use wire::h2::hpack;
 use wire::hop_by_hop::{TooManyConnectionOptions, copy_request_fields};
+use wire::identity_fields::is_identity;
 use wire::ip_endpoint::IpOctets;
 use wire::number_text::push_number;
 use wire::origin_fields::states_origin;
@@ -170,7 +171,8 @@ pub(super) fn encode(
     length: BodyLength,
     expects_continue: bool,
 ) -> Result<Vec<u8>, Reject> {
-    let bytes = request.fields.len() + request.raw_path.len() + ADDED_BYTES;
+    let bytes =
+        request.fields.len() + request.identity.len() + request.raw_path.len() + ADDED_BYTES;
     let mut out = Vec::with_capacity(bytes);
     push_request_line(request, route, &mut out);
     push_field(&mut out, b"Host", host(request, route, member.host));
@@ -192,7 +194,8 @@ pub(super) fn encode_h2(
     length: BodyLength,
     expects_continue: bool,
 ) -> Result<Vec<u8>, Reject> {
-    let bytes = request.fields.len() + request.raw_path.len() + ADDED_BYTES;
+    let bytes =
+        request.fields.len() + request.identity.len() + request.raw_path.len() + ADDED_BYTES;
     let mut lines = Vec::with_capacity(bytes);
     let accepts_trailers = push_client_fields(request, route, member, &mut lines)?;
     if accepts_trailers {
@@ -221,7 +224,7 @@ pub(super) fn h2_bytes(request: &Request, route: &ProxyRoute) -> usize {
     if request.forwarding.is_some() {
         push_origin(request, route, &mut own);
     }
-    request.fields.len() + own.len()
+    request.fields.len() + request.identity.len() + own.len()
 }
 
 /// Returns true if the client announces a trailer section (RFC 9110 §6.6.2).
@@ -379,6 +382,11 @@ fn push_client_fields(
             })
     });
     let copied = copied.map_err(|TooManyConnectionOptions| Reject::CONNECTION_OPTIONS)?;
+    for (name, value) in Fields(&request.identity) {
+        if !is_set_by_route(name, route) {
+            push_field(out, name, value);
+        }
+    }
     if has_references.get() {
         push_references(request, route, member, out);
     }
@@ -405,7 +413,7 @@ fn is_set_by_route(name: &[u8], route: &ProxyRoute) -> bool {
 pub(super) fn forwarded_trailers(lines: &[u8], route: &ProxyRoute) -> Box<[u8]> {
     let mut kept = Vec::with_capacity(lines.len());
     for (name, value) in Fields(lines) {
-        if !is_set_by_route(name, route) {
+        if !is_set_by_route(name, route) && !is_identity(name, &route.identity_fields) {
             push_field(&mut kept, name, value);
         }
     }

@@ -22,6 +22,8 @@ pub struct ProxyRoute {
     pub pseudonym: Arc<str>,
     /// Counters of refusals because of shares already taken.
     pub refusals: Arc<RefusalCounters>,
+    /// Fields that the server for forward authentication alone may set, in a trailer section too.
+    pub identity_fields: Arc<[Box<str>]>,
 }
 
 impl ProxyRoute {

@@ -16,7 +16,7 @@ use crate::serve::h1::unsent_response::UnsentResponse;
 use crate::serve::redispatch;
 use crate::serve::responder::Responder;
 use crate::serve::response_head::push_connection_lines;
-use crate::serve::step::{ReadyResponse, Step};
+use crate::serve::step::{ReadyResponse, Step, Wait};
 use crate::serve::synthetic_response::SyntheticResponse;
 use crate::site::{Listing, VariantResponse};
 use crate::world::World;
@@ -58,12 +58,21 @@ impl H1Session {
             Step::Send(response) => response,
             Step::Wait(wait) => {
                 self.connection.phase(ConnectionPhase::Busy);
-                let wait = redispatch::wait(wait, &self.connection.context.pool, self.progress);
+                let is_question = matches!(wait, Wait::Auth(_));
+                let wait = redispatch::wait(
+                    wait,
+                    &self.connection.context,
+                    std::mem::take(&mut self.progress),
+                );
                 return RequestOutcome::Waiting {
                     keep: head_bytes,
                     from: end,
                     has_content: unread_body,
-                    next: Some(ConnectionStep::Redispatch(wait)),
+                    next: Some(if is_question {
+                        ConnectionStep::Ask(wait)
+                    } else {
+                        ConnectionStep::Redispatch(wait)
+                    }),
                 };
             }
             Step::Call(handler) => {

@@ -86,6 +86,8 @@ pub(in crate::serve) enum ConnectionStep {
     Send(Box<UnsentResponse>),
     /// Wait, then dispatch the request again.
     Redispatch(LocalBoxFuture<Progress>),
+    /// A question to another server, then another dispatch. The question ends with the client.
+    Ask(LocalBoxFuture<Progress>),
     /// Run a handler call.
     Call(Box<H1Call>),
     /// Continue as HTTP/2. `rest` holds all bytes received.
@@ -182,6 +184,13 @@ impl H1Session {
                     self.progress = wait.await;
                     AfterResponse::Keep
                 }
+                ConnectionStep::Ask(wait) => match connection.unless_gone(wait).await {
+                    Some(progress) => {
+                        self.progress = progress;
+                        AfterResponse::Keep
+                    }
+                    None => AfterResponse::Close,
+                },
                 ConnectionStep::Call(call) => Box::pin(call_driver::run(connection, call)).await,
                 ConnectionStep::Http2 => Box::pin(h2::session::run(connection)).await,
                 ConnectionStep::Yield => {

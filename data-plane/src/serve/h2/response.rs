@@ -423,7 +423,7 @@ impl<'c> H2Session<'c> {
         let line = AccessLogEntry::new(&self.context, head, &matched);
         match step {
             Step::Wait(wait) => {
-                let work = redispatch::wait(wait, &self.context.pool, progress);
+                let work = redispatch::wait(wait, &self.context, progress);
                 let Some(owed) = self.take_up(owed, request.held_bytes()) else {
                     return;
                 };

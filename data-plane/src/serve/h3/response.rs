@@ -100,7 +100,7 @@ impl H3Exchange {
         world = self.context().world();
         let mut progress = Progress::default();
         loop {
-            let next = self.decide(request, &world, &progress)?;
+            let next = self.decide(request, &world, progress)?;
             let H3ExchangeStep::Wait(work) = next else {
                 return Ok(next);
             };
@@ -116,7 +116,7 @@ impl H3Exchange {
         &mut self,
         request: &FieldSection,
         world: &World,
-        progress: &Progress,
+        mut progress: Progress,
     ) -> Result<H3ExchangeStep, H3ExchangeError> {
         let head = match request.head() {
             Ok(head) => head,
@@ -137,7 +137,6 @@ impl H3Exchange {
         } else {
             RequestContent::Pending
         };
-        let mut progress = *progress;
         let client = self.session.dispatch_context();
         let attempt = Attempt::dispatch(world, &head, client, self.context(), body, &mut progress);
         self.prioritise(request);
@@ -196,7 +195,7 @@ impl H3Exchange {
         let line = AccessLogEntry::new(&context, head, &matched);
         let response = match step {
             Step::Wait(wait) => {
-                let work = redispatch::wait(wait, &context.pool, progress);
+                let work = redispatch::wait(wait, &context, progress);
                 return Ok(H3ExchangeStep::Wait(work));
             }
             Step::Call(handler) => {

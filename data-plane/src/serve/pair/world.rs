@@ -69,6 +69,8 @@ impl PairWorld {
                 allow: None,
                 deny: None,
                 users: None,
+                auth: Default::default(),
+                any: false,
                 guard_methods: None,
                 methods: None,
                 scripts: None,
@@ -129,6 +131,8 @@ impl PairWorld {
             counts: Vec::new(),
             routes: Vec::new(),
             without_site: counters(),
+            identity_fields: Arc::default(),
+            has_forward_auth: false,
             manager: None,
         }
     }
