@@ -235,7 +235,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "needs a network and cargo-deny",
     ),
     (
-        "proxy.md",
+        "proxied-applications.md",
         "curl --path-as-is",
         "asks a member of the reader",
     ),
@@ -887,7 +887,7 @@ scenarios! {
         [ "$one" != "$(curl -s https://www.example.org/journal/2026)" ]
     "#;
 
-    members_are_steered_as_in_the_guide("proxy.md", false) = r#"
+    members_are_steered_as_in_the_guide("balancer.md", false) = r#"
         mkdir public
         @file cluster.toml [[site]]\nnames = ["www.example.org"]
         site "$(cat cluster.toml)"
@@ -896,7 +896,7 @@ scenarios! {
         has 'no edit is in force' anthill balancer differences
     "#;
 
-    heartbeats_are_announced_as_printed("proxy.md", false) = r#"
+    heartbeats_are_announced_as_printed("balancer.md", false) = r#"
         mkdir public
         @file farm.toml [[site]]\nroot = "public"\n\n[[site.route]]\npath = "/"\nbalance = "farm"
         @file datagram v=1

@@ -54,7 +54,7 @@ declare_table! {
         write_stall_seconds: Seconds = default(Seconds(usual().write_stall_seconds.into())), within(SECOND, YEAR),
             example "60";
         /// Average bytes per second of a request body, after an initial grace period; not for
-        /// [gRPC](proxy.md#http2-to-members-and-grpc).
+        /// [gRPC](proxied-applications.md#http2-to-members-and-grpc).
         body_rate_bytes_per_second: u32 = default(usual().body_rate_bytes_per_second), example "0";
         /// Bytes of a request body without a handler that are read before the response, to keep a connection of HTTP/1.1;
         /// beyond, the connection ends after the response. See [early responses](#early-responses).

@@ -58,10 +58,10 @@ declare_table! {
         /// `balance`.
         encoded_slash: EncodedSlash = default(EncodedSlash::Refuse),
             also ["AllowEncodedSlashes"], example "\"pass\"";
-        /// [Doubled slashes](proxy.md#doubled-slashes) in the path for the member: `"keep"` passes them as sent, `"merge"`
+        /// [Doubled slashes](proxied-applications.md#doubled-slashes) in the path for the member: `"keep"` passes them as sent, `"merge"`
         /// makes one of them. Only with `proxy` or `balance`.
         slashes: Slashes = default(Slashes::default()), also ["merge_slashes", "MergeSlashes"], example "\"merge\"";
-        /// `true`: requests with `Upgrade`, such as those of [WebSockets](proxy.md#websocket-and-other-protocols), bypass
+        /// `true`: requests with `Upgrade`, such as those of [WebSockets](proxied-applications.md#websocket-and-other-protocols), bypass
         /// the page cache. Only with `cache`; without `cache` they always reach the member.
         upgrade: bool = default(false), example "true";
         /// Clients that get 103 (Early Hints) of the member: those with HTTP/2 and HTTP/3, or with `"http1"` also those
