@@ -2,14 +2,16 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::h2::H2;
 use crate::support::member::{Answer, Member, Received, ok};
+use crate::support::programs::{Program, free_port};
 use crate::support::wire::{Over, Wire};
-use crate::support::{Folder, Server, anthill, run, server_table, site_table};
+use crate::support::{Folder, Server, anthill, built_tool, run, server_table, site_table};
 
 /// Answers as Authelia does: by the cookie of the session.
 fn authelia(request: &Received) -> Answer {
@@ -823,4 +825,86 @@ fn a_server_that_hangs_refuses_after_its_time() {
         assert_eq!(wire.response("GET").status, 502);
     }
     assert!(app.requests().is_empty());
+}
+
+/// Starts oauth2-proxy with the user `ant` and the password `crumb` in a file. The provider is never asked.
+fn oauth2_proxy() -> Program {
+    let folder = Folder::new().with("htpasswd", "ant:{SHA}9zqNNGKDW5lN+c5b/oFLyRHvXKw=\n");
+    let port = free_port();
+    let mut command = Command::new(built_tool("oauth2-proxy"));
+    command.args([
+        &format!("--http-address=127.0.0.1:{port}"),
+        &format!("--htpasswd-file={}", folder.path("htpasswd").display()),
+        "--provider=github",
+        "--client-id=none",
+        "--client-secret=none",
+        "--cookie-secret=0123456789abcdef0123456789abcdef",
+        "--cookie-secure=false",
+        "--email-domain=*",
+        "--upstream=static://202",
+        "--reverse-proxy=true",
+        "--set-xauthrequest=true",
+    ]);
+    Program::start(command, port, folder)
+}
+
+#[test]
+fn oauth2_proxy_decides_about_passwords_and_sessions() {
+    let auth = oauth2_proxy();
+    let app = Member::start(|request| ok(&request.head));
+    let routes = format!(
+        "[[site.route]]\npath = \"/\"\nproxy = \"http://127.0.0.1:{}\"\n\
+         auth = {{ url = \"http://127.0.0.1:{}/oauth2/auth\", copy = [\"X-Auth-Request-User\", \"X-Auth-Request-Email\"], \
+         login = \"/oauth2/start?rd={{uri}}\" }}\n\
+         [[site.route]]\npath = \"/oauth2/\"\nproxy = \"http://127.0.0.1:{}\"\nauth = false\n",
+        app.port, auth.port, auth.port
+    );
+    let server = start(&routes);
+    let get = |path: &str, fields: &str| Wire::plain(&server).get(path, fields);
+    assert_eq!(get("/page", "").status, 401);
+    let moved = get("/page?a=b", BROWSER);
+    assert_eq!(
+        (moved.status, moved.field("location")),
+        (302, Some("/oauth2/start?rd=%2Fpage%3Fa%3Db"))
+    );
+    assert!(app.requests().is_empty());
+    let by_password = get(
+        "/page",
+        "Authorization: Basic YW50OmNydW1i\r\nX-Auth-Request-User: root\r\n",
+    );
+    assert_eq!(by_password.status, 200, "{by_password:?}");
+    assert_eq!(app.wait_for(1).fields("x-auth-request-user"), ["ant"]);
+    assert_eq!(
+        get("/page", "Authorization: Basic YW50Ondyb25n\r\n").status,
+        401
+    );
+    // The form of the login page begins a session with a cookie.
+    let page = get("/oauth2/sign_in", BROWSER);
+    assert!(
+        page.status == 200 && page.text().contains("<form"),
+        "{page:?}"
+    );
+    let form = "username=ant&password=crumb&rd=%2Fpage";
+    let mut wire = Wire::plain(&server);
+    wire.send(format!(
+        "POST /oauth2/sign_in HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+         Content-Length: {}\r\n\r\n{form}",
+        form.len()
+    ));
+    let begun = wire.response("POST");
+    assert_eq!(
+        (begun.status, begun.field("location")),
+        (302, Some("/page")),
+        "{begun:?}"
+    );
+    let cookies = begun
+        .fields
+        .iter()
+        .filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+    let cookies: Vec<_> = cookies
+        .filter_map(|(_, value)| value.split(';').next())
+        .collect();
+    let session = format!("Cookie: {}\r\n", cookies.join("; "));
+    assert_eq!(get("/page", &session).status, 200);
+    assert_eq!(app.wait_for(2).fields("x-auth-request-user"), ["ant"]);
 }

@@ -180,6 +180,11 @@ setup_toxiproxy() {
     setup_go_tool toxiproxy-server github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
 }
 
+# setup_oauth2_proxy: builds a server for forward authentication once, into target/tools.
+setup_oauth2_proxy() {
+    setup_go_tool oauth2-proxy github.com/oauth2-proxy/oauth2-proxy/v7@v7.8.1
+}
+
 # setup_go_tool NAME PACKAGE: builds a Go tool once, into target/tools. Go names a program after the last
 # folder of its package.
 setup_go_tool() {
@@ -192,7 +197,8 @@ setup_go_tool() {
         fail "could not build $1 - it comes from ${2%%@*} by Go"
     rm -rf "$tools/go"
     built=${2%%@*}
-    [ "${built##*/}" = "$1" ] || mv "$tools/${built##*/}" "$tools/$1"
+    # Go skips the version at the end of a path, such as `v7`.
+    [ -x "$tools/$1" ] || mv "$tools/${built##*/}" "$tools/$1"
 }
 
 # setup_mdbook: builds the program that makes HTML of the guide once, into target/tools.

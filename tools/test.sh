@@ -8,6 +8,7 @@ setup build test
 setup_h2spec
 setup_pebble
 setup_toxiproxy
+setup_oauth2_proxy
 setup_python
 setup_recipes
 setup_debian

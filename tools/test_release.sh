@@ -9,6 +9,7 @@ setup build test release
 setup_h2spec
 setup_pebble
 setup_toxiproxy
+setup_oauth2_proxy
 setup_python
 setup_recipes
 setup_debian
