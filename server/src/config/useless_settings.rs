@@ -10,6 +10,7 @@ use toml::Spanned;
 use crate::config::balancer::BalancerConfig;
 use crate::config::configuration::Config;
 use crate::config::error::OperatorError;
+use crate::config::file_rules::CacheControlConfig;
 use crate::config::guard_checks::{covers, similar_path};
 use crate::config::limits::CONFIG_CHECKED_FILES_MAX;
 use crate::config::log_table::LogTarget;
@@ -90,11 +91,11 @@ fn unsent_hsts(config: &Config, site: &SiteConfig) -> Option<OperatorError> {
 
 /// Warns of a rule of `cache` behind a rule for all files.
 fn later_cache_rule(config: &Config, site: &SiteConfig) -> Option<OperatorError> {
-    let is_all = |glob: &str| matches!(glob, "*" | "**" | "/**");
-    let first = site
-        .cache
-        .iter()
-        .position(|rule| is_all(rule.files.get_ref()))?;
+    let is_all = |rule: &CacheControlConfig| {
+        // The rule `"hashed"` holds for names with a hash alone.
+        matches!(rule.files.get_ref().as_str(), "*" | "**" | "/**") && !rule.rule.only_hashed
+    };
+    let first = site.cache.iter().position(is_all)?;
     let later = site.cache.get(first + 1)?;
     let (all, glob) = (site.cache[first].files.get_ref(), later.files.get_ref());
     let what = format!(

@@ -61,6 +61,7 @@ fn rules_behind_a_broader_rule_are_doubted() {
         ),
     ]);
     for right in [
+        "[[site]]\ncache = [\"hashed\", { files = \"*.html\", max_age = \"1m\" }]\n",
         "[[site]]\ncache = [{ files = \"*.html\", max_age = \"1m\" }, { files = \"*\", max_age = \"30d\" }]\n",
         "[[site]]\nredirects = [{ from = \"/old/a\", to = \"/new.html\" }, { from = \"/old/*\", to = \"/new.html\" }]\n",
         "[[site]]\nredirects = [{ from = \"/old/*\", to = \"/new.html\" }, { from = \"/older\", to = \"/new.html\" }]\n",
