@@ -1083,7 +1083,7 @@ fn configuration_errors_are_explained() {
     for (route, what) in [
         (
             "test = \"page\"\ncache = 10",
-            "`cache` must be true or a table",
+            "`cache` must be true, a table or a list of rules",
         ),
         (
             "test = \"page\"\ncache = \"10m\"",

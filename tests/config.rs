@@ -86,8 +86,10 @@ fn refusal(folder: &Folder, config: &str) -> Message {
 #[test]
 fn each_error_is_shown_at_its_position() {
     let folder = site_folder();
+    let private = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(folder.path("two.key"), private).expect("a mode");
     let site = "[[site]]\nnames = [\"a.test\"]\nroot = \"public\"\n";
-    let route = format!("{site}[[site.route]]\npath = \"/x/\"\n");
+    let route = format!("{site}[[site.route]]\npath = \"/\"\n");
     // The columns: the text before and the faulty text, the error, the text above the carets, and the help.
     #[rustfmt::skip]
     let table: &[(&str, &str, &str, &str, &str)] = &[
@@ -95,7 +97,7 @@ fn each_error_is_shown_at_its_position() {
         (site, "listening = true", "unknown key `listening` in [[site]]", "listening", "did you mean `listing`?"),
         (site, "workers = 2", "unknown key `workers` in [[site]]", "workers", "`workers` belongs in [server]"),
         (site, "listing = \"yes\"", "`listing` must be true or false, not text", "\"yes\"", "listing = true"),
-        (site, "root = \"public\"", "duplicate key", "root", "remove one"),
+        (site, "root = \"public\"", "`root` stands twice in the table", "root", "remove one"),
         (site, "index = [", "", "", ""),
         ("", "[[site]]\nroot = \"pubilc\"", "pubilc does not exist", "\"pubilc\"", "did you mean"),
         ("", "[[site]]\nroot = \"one.pem\"", "is a file, not a folder", "\"one.pem\"", "name the folder of the file"),
@@ -222,6 +224,7 @@ fn unreadable_files_are_found_before_the_server_serves() {
         fs::set_permissions(folder.path(name), fs::Permissions::from_mode(mode)).expect("a mode");
     };
     mode(".", 0o755);
+    mode("one.pem", 0o600);
     let config = |user: &str| {
         format!(
             "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\n\
@@ -243,7 +246,6 @@ fn unreadable_files_are_found_before_the_server_serves() {
         );
         return;
     }
-    mode("one.pem", 0o600);
     let message = refusal(&folder, &config("nobody"));
     let key = folder.path("one.pem");
     let what = format!("user `nobody` cannot read {}", key.display());
@@ -572,7 +574,7 @@ fn all_mistakes_are_reported_by_one_check() {
     let config = "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = \"off\"\nstate = \"users/state\"\nlimts = {}\n\
                   [[site]]\nroot = \"pubic\"\ncertificate = \"one.crt\"\n\
                   [[site]]\nnames = [\"b.test\"]\nroot = \"public\"\nerrors = { 404 = \"none.html\" }\n\
-                  key = \"none.key\"\n[[site.route]]\npath = \"/x/\"\nusers = \"nobody\"\nallow = [\"x\"]\n";
+                  key = \"none.key\"\n[[site.route]]\npath = \"/\"\nusers = \"nobody\"\nallow = [\"x\"]\n";
     let places = |config: &str| {
         refusal(&folder, config);
         let checked = anthill(&folder.path("."), &["check", "anthill.toml"]);

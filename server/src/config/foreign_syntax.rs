@@ -476,7 +476,8 @@ impl<'t> ErrorLine<'t> {
             "the first is in line {}: a key may occur once in a table, so remove one of the two",
             self.number(first)
         );
-        is_key(key).then(|| self.explain(&format!("`{key}` stands twice in the table"), help))?
+        let span = self.span.start..self.span.start + key.len();
+        is_key(key).then(|| (span, format!("`{key}` stands twice in the table"), help))
     }
 }
 

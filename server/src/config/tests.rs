@@ -296,7 +296,7 @@ fn errors_show_the_line_and_mark_the_mistake() {
         ),
         (
             "a = 1\na = 2\n",
-            "error: `a` stands twice in the table\n --> /srv/anthill.toml:2:1\n  |\n2 | a = 2\n  | ^^^^^\nhelp: the first is in line 1: a key may occur once in a table, so remove one of the two",
+            "error: `a` stands twice in the table\n --> /srv/anthill.toml:2:1\n  |\n2 | a = 2\n  | ^\nhelp: the first is in line 1: a key may occur once in a table, so remove one of the two",
         ),
         (
             "[server",
