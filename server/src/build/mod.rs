@@ -31,6 +31,7 @@ use host::HostBuilder;
 use ledger_entries::LedgerEntries;
 use member_tls::MemberTlsClients;
 use request_rules::cors_paths;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tls::{ListenerTls, challenges};
 use wire::identity_fields::is_identity;
@@ -144,14 +145,19 @@ fn limits(config: &Config) -> Limits {
     limits
 }
 
-/// Returns the configuration without the roots to be created by the first deployment, and without the rules
+/// Returns the configuration without the roots to be created by the first deployment, without the folder `/`, and without the rules
 /// that run files of such a root, so that a World can be built before the deployment.
 pub(crate) fn without_missing_roots(mut config: Config) -> Config {
     let deployments = config.deployments();
     let to_come = |site: &config::SiteConfig| {
         let deployment = deployments.iter().find(|it| it.fills(site));
         let root = deployment.and_then(|it| it.root());
-        root.is_some_and(|root| !root.exists())
+        // The check refuses the folder of the whole machine, and a walk through all of its files would take minutes.
+        let is_machine = |root: &config::Spanned<PathBuf>| {
+            let real = root.get_ref().canonicalize();
+            real.is_ok_and(|real| real == Path::new("/"))
+        };
+        root.is_some_and(|root| !root.exists()) || site.root.as_ref().is_some_and(is_machine)
     };
     let to_come: Vec<bool> = config.sites.iter().map(to_come).collect();
     for (site, _) in config.sites.iter_mut().zip(to_come).filter(|(_, is)| *is) {

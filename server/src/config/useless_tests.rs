@@ -207,3 +207,21 @@ fn strict_transport_security_is_sent_once() {
     let alone = rule("*", "max-age=9; preload").replace("hsts = true\n", "");
     parse(&alone, Path::new("/srv/anthill.toml")).expect("a configuration");
 }
+
+#[test]
+fn the_folder_of_the_whole_machine_is_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("anthill.toml");
+    fs::write(
+        &file,
+        "[server]\nstate = \"state\"\n[[site]]\nroot = \"/\"\n",
+    )
+    .expect("a file");
+    let error = check(&load(&file).expect("a configuration")).expect_err("a refusal");
+    let error = error.to_string();
+    assert!(
+        error.contains("the folder / holds all files of this machine"),
+        "{error}"
+    );
+    assert!(error.contains("anthill.toml:4:8"), "{error}");
+}
