@@ -114,15 +114,14 @@ fn assert_fresh(server: &Server) {
     assert_eq!((page.status, page.text().as_str()), (200, "<p>hello</p>\n"));
 }
 
-/// Checks that each of `count` clients got a whole answer, or a refusal with Retry-After. Returns the number of
-/// whole answers.
+/// Checks that each of `count` clients got a whole answer, a refusal with Retry-After, or a broken connection for the sake
+/// of a client from an address with an eighth of the requests. Returns the number of whole answers.
 fn assert_all_answered(results: &HashMap<String, usize>, count: usize) -> usize {
-    let [served, refused] = ["200", "503"].map(|it| results.get(it).copied().unwrap_or(0));
-    assert_eq!(
-        (results.len() <= 2, served + refused),
-        (true, count),
-        "{results:?}"
-    );
+    let number = |name: &str| results.get(name).copied().unwrap_or(0);
+    let (served, refused, broken) = (number("200"), number("503"), number("broken"));
+    assert_eq!(served + refused + broken, count, "{results:?}");
+    // Each broken request has given its place to another one.
+    assert!(broken <= served, "{results:?}");
     served
 }
 

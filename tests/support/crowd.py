@@ -74,6 +74,9 @@ class Member:
                 self.output = self.output[self.sock.send(self.output):]
             except BlockingIOError:
                 return False
+            except ConnectionError:
+                # The server has given the place of the request to another one. The end of the connection follows.
+                self.output = memoryview(b"")
         return True
 
 
