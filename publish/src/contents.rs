@@ -166,7 +166,7 @@ impl<'s> ContentAdder<'s> {
     }
 }
 
-/// File whose content is in the store.
+/// File with its content in the store.
 struct AddedFile {
     content: BlobRef,
     /// Codings of the file; None for a text that is still to be coded.

@@ -192,7 +192,7 @@ impl Read for CountedReader<'_> {
     }
 }
 
-/// Bound of the memory of codings. A coding that does not fit waits until others have ended.
+/// Bound of the memory of codings. A coding that does not fit waits until running codings have ended.
 struct MemoryGate {
     free: Mutex<u64>,
     freed: Condvar,

@@ -40,7 +40,7 @@ fn main_scenario<'r>(view: View<'r>) -> Option<&'r Scenario> {
         load.unwrap_or(0.0)
     };
     let scenarios = view.scenarios().into_iter();
-    // Of equals, the first is chosen.
+    // `max_by` returns the last of equal scenarios, and the first one is wanted.
     scenarios.rev().max_by(|a, b| load(a).total_cmp(&load(b)))
 }
 

@@ -82,8 +82,8 @@ pub const STORE_NAMES_MAX: usize = 1_000_000;
 pub const STORE_FSYNC_MAX: usize = 64;
 /// Bytes that each file of a store counts for the quota at least, 4 KiB: a file takes a block of the disk.
 pub const STORE_FILE_BYTES_MIN: u64 = 4 * 1024;
-/// Parts of contents that ended sessions of one publisher of a site leave for the next session, 4. A session whose connection
-/// breaks leaves one part, and few publishers send more than four releases at once.
+/// Parts of contents that ended sessions of one publisher of a site leave for the next session, 4. A broken connection
+/// leaves one part of its session, and few publishers send more than four releases at once.
 pub const KEPT_DRAFTS_MAX: usize = 4;
 /// Labels of one owner for a site, and pins of a site, 1,000 each. The releases with a label or a pin are never swept. The
 /// bound counts the labels of each owner apart, so that no publisher takes the room of another one.

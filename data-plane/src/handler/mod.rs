@@ -64,7 +64,7 @@ pub trait Handler: Send + Sync {
     }
 }
 
-/// What a handler would do with a request, in words for the operator.
+/// Description of the request that a handler would make or of the program that it would start, for the operator.
 #[derive(Default, Debug)]
 pub struct HandlerPlan {
     /// Names and texts of lines, in their order.

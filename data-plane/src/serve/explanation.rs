@@ -7,7 +7,7 @@ use crate::handler::{
     AccessCheck, Admission, Endpoints, HandlerError, HandlerPlan, LocalBoxFuture, Request,
     Response, Subrequest, Subrequests,
 };
-use crate::serve::attempt::{Attempt, ContentAction, Progress, RequestContent};
+use crate::serve::attempt::{Attempt, Progress, RequestContent};
 use crate::serve::dispatch::RequestBuilder;
 use crate::serve::dispatch_context::{Audience, DispatchContext, EndpointLookup, RateCheck};
 use crate::serve::handler_request::handler_request;
@@ -56,7 +56,7 @@ pub struct Explanation<'w> {
     pub user: Option<String>,
     /// Refusal of the request.
     pub refusal: Option<Reject>,
-    /// What happens to the request.
+    /// Response, or the handler that would answer.
     pub outcome: ExplainedOutcome<'w>,
 }
 
@@ -72,7 +72,7 @@ pub struct ExplainedGuard<'w> {
     pub refuses_method: bool,
 }
 
-/// What happens to a request.
+/// Response to a request, or the handler that would answer.
 pub enum ExplainedOutcome<'w> {
     /// The server answers without a handler.
     Response {
@@ -91,7 +91,7 @@ pub enum ExplainedOutcome<'w> {
         rewritten: Option<Vec<u8>>,
         /// Path of the script below the root.
         script: Option<Vec<u8>>,
-        /// What the handler would do.
+        /// Description of the work of the handler.
         plan: HandlerPlan,
     },
 }
@@ -117,9 +117,6 @@ pub fn explain<'w>(
     let mut progress = Progress::default();
     let Attempt { step, request, .. } = loop {
         let attempt = Attempt::dispatch(world, &head, context, &NoCalls, content, &mut progress);
-        debug_assert!(
-            attempt.content != ContentAction::Keep || matches!(attempt.step, Step::Wait(_))
-        );
         match attempt.step {
             Step::Wait(wait) => waited(wait, &mut progress),
             _ => break attempt,

@@ -126,8 +126,8 @@ impl SiteIdentity {
         self.add_former(std::iter::once(&last).chain(previous.former.iter()));
     }
 
-    /// Adds the former identities of the site at another of its listeners. A connection that was kept there stays usable,
-    /// whatever the order of the listeners.
+    /// Adds the former identities of the site at another of its listeners. A connection that was kept there stays usable
+    /// when the operator puts another listener in front.
     pub fn join(&mut self, other: &SiteIdentity) {
         if !other.former.is_empty() {
             self.add_former(other.former.iter());

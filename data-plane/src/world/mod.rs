@@ -308,7 +308,7 @@ pub enum RouteAuth {
     /// The routes with shorter prefixes decide.
     #[default]
     Inherited,
-    /// No server is asked, whatever the routes with shorter prefixes say.
+    /// No server is asked, even if a route with a shorter prefix names one.
     Off,
     /// The server that decides.
     By(Arc<ForwardAuth>),

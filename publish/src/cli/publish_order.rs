@@ -114,7 +114,7 @@ fn must_be_confirmed(file: &PublishFile, is_confirmed: bool) -> Result<(), Probl
     }
     let shown = text::visible(&text::file(&file.path));
     let mut err = io::stderr().lock();
-    // Without standard error nobody reads the question, and the answer below is no.
+    // Without standard error the question reaches no user, and the answer below is no.
     let _ = write!(err, "{shown} is new or has changed:\n{}", file.summary());
     if !is_confirmed {
         let (input, output) = (io::stdin(), &err);

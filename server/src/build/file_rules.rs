@@ -35,7 +35,7 @@ impl HostBuilder<'_> {
             Some((route, paths)) => self.tries_of(route, paths, mount),
             None => self.file_tries(&site.try_paths, mount.is_none()),
         };
-        // Error pages are files of the site, whatever route the request is for.
+        // An error page is a file of the site, also for a request of a route with its own root.
         let of_all = site.routes.iter().filter(|route| prefix(route).is_empty());
         let of_all = of_all.flat_map(|route| &route.files.errors);
         rules.errors = error_pages(of_all.chain(&site.errors));

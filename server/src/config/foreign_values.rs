@@ -31,7 +31,7 @@ pub(super) fn valued_key_help(table: &str, key: &str, value: &DeValue<'_>) -> Op
     })
 }
 
-/// Returns the help for a key of another server whose value has the other server's shape.
+/// Returns the help for a key and a value as another server, such as nginx, writes them.
 fn shaped_help(table: &str, key: &str, value: &DeValue<'_>) -> Option<String> {
     match (table, key, value) {
         ("a redirect", "permanent", DeValue::Boolean(is_permanent)) => Some(if *is_permanent {

@@ -307,8 +307,8 @@ fn bypasses_guard(
     Some(config.point(route.path.span(), what, help))
 }
 
-/// Warns of a site whose root holds the root of another site with a guard for all of its paths: the files are served without
-/// the guard.
+/// Warns of a site that serves the files of another, guarded site without the guard: the root of the guarded site is a
+/// folder below the root of this site.
 fn serves_guarded_site(config: &Config, site: &SiteConfig) -> Option<OperatorError> {
     let span = site.root.as_ref()?.span();
     let root = site.root.as_ref()?.get_ref().canonicalize().ok()?;

@@ -73,7 +73,7 @@ pub(super) enum RouteAnswer {
     Files,
     /// Responses of the handler with the key.
     Handler(&'static str),
-    /// Responses without files: redirects, repositories and others.
+    /// Responses without files, such as redirects and repositories.
     Other,
 }
 

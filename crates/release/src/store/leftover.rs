@@ -1,8 +1,8 @@
 //! Parts of contents that ended sessions left for the next session of their publisher. A part in use is locked (flock(2)),
 //! so a part without a lock is a leftover: its session has ended, even if the process was killed.
 //!
-//! Leftovers save a publisher time, and never keep another publisher out: each publisher has a few, and a session whose
-//! upload would not fit into the quota removes the oldest ones first.
+//! Leftovers save a publisher time, and never keep another publisher out: each publisher has a few, and before an
+//! upload is refused for the quota, the oldest ones are removed.
 
 use super::StoreError;
 use super::blob_folder::disk_bytes;

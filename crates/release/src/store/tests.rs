@@ -667,7 +667,7 @@ fn a_publisher_has_few_leftovers_and_a_sweep_removes_them_after_their_time() {
         publisher: Some(publisher),
         ..OWNER
     };
-    // The next session of any publisher enforces the bound, and leaves the parts of others.
+    // The next session of any publisher enforces the bound, and leaves the parts of all other publishers.
     drop(QuotaAccount::begin(&writer, None).expect("an account"));
     let sizes: Vec<u64> = (parts.iter())
         .map(|part| writer.resumable_bytes(&owner("ann"), part))
