@@ -83,6 +83,9 @@ pub(crate) const TURN_BYTES_MAX: usize = 256 * 1024;
 /// Largest response assembled in memory and sent by one system call, 8 KiB. The body of a larger
 /// response follows its head.
 pub(crate) const COALESCED_RESPONSE_BYTES_MAX: usize = 8 * 1024;
+/// Largest content of a handler that is copied behind the head of the response, 2 KiB. A list of two buffers costs the
+/// kernel as much as the copy of 2 to 8 KB costs the server, and needs no memory for the copy.
+pub(crate) const COPIED_CONTENT_BYTES_MAX: usize = 2 * 1024;
 /// Body bytes by which a response must progress in each `write_stall_seconds` while only the client's
 /// window or socket holds up the response, 8 KiB. The default makes 273 bytes a second, a tenth of the
 /// rate of a telephone modem. Without the bound a client that grants 1 byte at a time holds its

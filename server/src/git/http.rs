@@ -84,7 +84,7 @@ async fn run(settings: Arc<GitSettings>, mut request: Request) -> Result<Respons
         bounds.patience = Duration::from_secs(limits::PUSH_PAUSE_SECONDS);
         request.body.be_patient(bounds.patience);
     }
-    let (request, local) = split_request(request, &bounds).await?;
+    let (request, local) = split_request(Box::new(request), &bounds).await?;
     let (request, programs) = (Arc::new(request), Arc::clone(&settings.programs));
     let push = settings.push_begins(&service);
     let find: FindProcessFn =

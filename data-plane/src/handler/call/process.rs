@@ -118,7 +118,7 @@ impl ProcessRunner {
         mut body: Option<RequestBody>,
         bounds: CallLimits,
         find: FindProcessFn,
-    ) -> Result<ScriptCall<ProcessTransport>, HandlerError> {
+    ) -> Result<Box<ScriptCall<ProcessTransport>>, HandlerError> {
         let patience = Duration::from_secs(limits::CALL_QUEUE_SECONDS);
         let slot = self
             .slots

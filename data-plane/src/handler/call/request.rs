@@ -74,7 +74,7 @@ impl ScriptRequest {
     /// Splits a request in two parts, after the whole of a short body or the first part of a long body has
     /// arrived ([`RequestBody::receive`]).
     pub async fn from_request(
-        request: Request,
+        request: Box<Request>,
         spool: Option<&SpoolLimit>,
     ) -> Result<(ScriptRequest, LocalRequestParts), BodyError> {
         let memory = &request.memory;

@@ -118,7 +118,8 @@ pub struct CollectedOutput {
     pub is_cut: bool,
 }
 
-/// A call in progress.
+/// A call in progress. A call is boxed from its beginning: each step passes the call on, and would otherwise copy all of it,
+/// into a future with room for every copy.
 pub struct ScriptCall<P> {
     transport: P,
     request: Arc<ScriptRequest>,
@@ -177,10 +178,10 @@ impl<P: Transport> ScriptCall<P> {
         transport: P,
         request: &Arc<ScriptRequest>,
         bounds: CallLimits,
-    ) -> ScriptCall<P> {
+    ) -> Box<ScriptCall<P>> {
         let now = Instant::now();
         let due = now + bounds.silent.min(bounds.total);
-        ScriptCall {
+        Box::new(ScriptCall {
             transport,
             request: Arc::clone(request),
             scratch: vec![0; limits::PROGRAM_BUFFER_BYTES_INITIAL],
@@ -193,24 +194,28 @@ impl<P: Transport> ScriptCall<P> {
             started: now,
             last_progress: now,
             timer: Box::pin(sleep_until(due)),
-        }
+        })
     }
 
     /// Counts the response body in the memory of the request.
-    pub(crate) fn with_memory(self, memory: BodyAccount) -> ScriptCall<P> {
-        ScriptCall { memory, ..self }
+    pub(crate) fn with_memory(mut self: Box<Self>, memory: BodyAccount) -> Box<ScriptCall<P>> {
+        self.memory = memory;
+        self
     }
 
     /// Adds slots that the call holds to its end. The call yields the added slots under the same rules as
     /// the program's slot.
-    pub fn with_slots(mut self, slots: impl IntoIterator<Item = CallSlot>) -> ScriptCall<P> {
+    pub fn with_slots(
+        mut self: Box<Self>,
+        slots: impl IntoIterator<Item = CallSlot>,
+    ) -> Box<ScriptCall<P>> {
         self.more_slots.extend(slots);
         self
     }
 
     /// Waits for the head of the script's response and returns the response.
     pub(crate) async fn answer(
-        mut self,
+        mut self: Box<Self>,
         subrequests: Option<Rc<dyn Subrequests>>,
     ) -> Result<Response, HandlerError> {
         let mut scanned = 0;
@@ -232,18 +237,22 @@ impl<P: Transport> ScriptCall<P> {
                     Ok(self.stream(document))
                 };
                 if let Some(catch_up) = catch_up {
-                    catch_up.wait().await;
+                    Box::pin(catch_up.wait()).await;
                 }
                 return response;
             }
             HeadOutcome::Answer(CgiResponse::LocalRedirect(path)) => {
-                let (request, catch_up) =
-                    (self.request, self.bounds.change_tracker.pending_catch_up());
+                let catch_up = self.bounds.change_tracker.pending_catch_up();
+                let request = self.request;
                 self.transport.finish_detached(self.bounds.silent);
-                if let Some(catch_up) = catch_up {
-                    catch_up.wait().await;
-                }
-                return internal_redirect(&request, subrequests, path).await;
+                // A rare path, without room in the future of every call.
+                return Box::pin(async move {
+                    if let Some(catch_up) = catch_up {
+                        catch_up.wait().await;
+                    }
+                    internal_redirect(&request, subrequests, path).await
+                })
+                .await;
             }
             HeadOutcome::Malformed(CgiHeadError::Malformed(why)) => {
                 let why = format!("{why}; the output begins with {}", self.beginning());
@@ -261,7 +270,7 @@ impl<P: Transport> ScriptCall<P> {
             }
             HeadOutcome::TimedOut(CallTimeout::Silence) => (Reject::HANDLER_SLOW, self.silence()),
             HeadOutcome::TimedOut(CallTimeout::Total) => (Reject::HANDLER_SLOW, self.overtime()),
-            HeadOutcome::Ended => self.no_head().await,
+            HeadOutcome::Ended => Box::pin(self.no_head()).await,
         };
         let why = format!("{}: {why}", self.line());
         let is_silent = reject == Reject::BACKEND_LEFT && self.read.is_empty();
@@ -323,7 +332,10 @@ impl<P: Transport> ScriptCall<P> {
 
     /// Reads the output for the server's own use, up to `bytes_max` bytes. A call that fails returns no
     /// output.
-    pub async fn collect(mut self, bytes_max: usize) -> Result<CollectedOutput, HandlerError> {
+    pub async fn collect(
+        mut self: Box<Self>,
+        bytes_max: usize,
+    ) -> Result<CollectedOutput, HandlerError> {
         self.bounds.held_bytes = bytes_max;
         if !poll_fn(|cx| self.poll_buffered(cx)).await {
             if self.read.len() < bytes_max {
@@ -355,7 +367,7 @@ impl<P: Transport> ScriptCall<P> {
     /// Sends the output as the content of a response. `head` makes the head of the response from the first
     /// part of the output: as many bytes as are held back, or the whole output if shorter.
     pub async fn send_on(
-        mut self,
+        mut self: Box<Self>,
         head: impl FnOnce(&[u8]) -> CgiDocument,
     ) -> Result<Response, HandlerError> {
         let is_whole = poll_fn(|cx| self.poll_buffered(cx)).await;
@@ -410,7 +422,7 @@ impl<P: Transport> ScriptCall<P> {
 
     /// Returns a response with the content already read, so that the length is known and no data remains to
     /// be moved.
-    async fn whole_content(mut self, document: CgiDocument) -> Response {
+    async fn whole_content(mut self: Box<Self>, document: CgiDocument) -> Response {
         let ended = self.transport.ended().await;
         self.log_failure(ended);
         self.transport.finish_detached(self.bounds.silent);
@@ -422,7 +434,10 @@ impl<P: Transport> ScriptCall<P> {
     }
 
     /// Returns a response after reading the content to its end.
-    async fn buffered(mut self, document: CgiDocument) -> Result<Response, HandlerError> {
+    async fn buffered(
+        mut self: Box<Self>,
+        document: CgiDocument,
+    ) -> Result<Response, HandlerError> {
         let is_whole = |length| length == self.read.len() as u64;
         let how = match self.transport.ended().await {
             TransportEnd::Failure(how) | TransportEnd::Aborted(_, how) => how,
@@ -445,7 +460,7 @@ impl<P: Transport> ScriptCall<P> {
         Err(HandlerError::because(P::NAME, Reject::SCRIPT_FAILED, why))
     }
 
-    fn stream(mut self, document: CgiDocument) -> Response {
+    fn stream(mut self: Box<Self>, document: CgiDocument) -> Response {
         let status = document.status;
         let fields = document.fields;
         let has_none = matches!(status.0, 204 | 304);
@@ -470,7 +485,7 @@ impl<P: Transport> ScriptCall<P> {
     }
 
     /// Moves the content to its end.
-    async fn send(mut self, mut writer: PipeWriter) {
+    async fn send(mut self: Box<Self>, mut writer: PipeWriter) {
         let done = poll_fn(|cx| self.poll_body(cx, &mut writer)).await;
         let (reject, what) = match done {
             BodyOutcome::ClientGone => return,
@@ -531,7 +546,7 @@ impl<P: Transport> ScriptCall<P> {
     }
 
     /// Completes the response.
-    fn finish(self, mut writer: PipeWriter, ended: TransportEnd) {
+    fn finish(self: Box<Self>, mut writer: PipeWriter, ended: TransportEnd) {
         // Content of the announced length is complete.
         if self.content_left.is_none() && self.transport.may_be_truncated() {
             writer.mark_maybe_truncated();
@@ -744,7 +759,7 @@ async fn internal_redirect(
 
 /// Prepares a request for a handler: splits the request in two parts, or returns the error.
 pub async fn split_request(
-    request: crate::handler::Request,
+    request: Box<crate::handler::Request>,
     bounds: &CallLimits,
 ) -> Result<(ScriptRequest, LocalRequestParts), HandlerError> {
     // A response to TRACE would contain the request, including passwords.

@@ -68,7 +68,7 @@ impl BackendHandler {
 
 impl Handler for BackendHandler {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
-        Box::pin(run(Arc::clone(&self.settings), request))
+        Box::pin(run(Arc::clone(&self.settings), Box::new(request)))
     }
 
     fn plan(&self, request: &Request) -> HandlerPlan {
@@ -92,7 +92,7 @@ impl Handler for BackendHandler {
 
 async fn run(
     settings: Arc<BackendSettings>,
-    mut incoming: Request,
+    mut incoming: Box<Request>,
 ) -> Result<Response, HandlerError> {
     let script = incoming.script.take();
     let (request, mut local) = split_request(incoming, &settings.bounds).await?;

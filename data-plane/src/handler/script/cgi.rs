@@ -82,7 +82,7 @@ impl CgiHandler {
 
 impl Handler for CgiHandler {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
-        Box::pin(run(Arc::clone(&self.settings), request))
+        Box::pin(run(Arc::clone(&self.settings), Box::new(request)))
     }
 
     fn plan(&self, request: &Request) -> HandlerPlan {
@@ -114,7 +114,10 @@ impl Handler for CgiHandler {
     }
 }
 
-async fn run(settings: Arc<CgiSettings>, mut request: Request) -> Result<Response, HandlerError> {
+async fn run(
+    settings: Arc<CgiSettings>,
+    mut request: Box<Request>,
+) -> Result<Response, HandlerError> {
     let (programs, bounds) = (Arc::clone(&settings.programs), settings.bounds.clone());
     let script = request.script.take();
     let mut admitted = None;

@@ -552,7 +552,7 @@ impl H1CallDriver<'_> {
             ResponseBody::Whole(bytes) => {
                 self.sent = bytes.len() as u64;
                 reserve_whole(&self.call.memory, bytes.len());
-                self.out.bytes.extend_from_slice(&bytes);
+                self.out.push_last(bytes);
                 H1Download::Last
             }
             ResponseBody::Stream {

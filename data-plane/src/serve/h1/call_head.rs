@@ -1,7 +1,7 @@
 //! Head of a handler's response over HTTP/1.1.
 
 use crate::handler::{Response, ResponseBody};
-use crate::limits;
+use crate::limits::{self, COPIED_CONTENT_BYTES_MAX};
 use crate::serve::connection::AfterResponse;
 use crate::serve::response_head::{
     is_without_content, push_connection_lines, push_server_and_date,
@@ -36,7 +36,7 @@ impl CallHead<'_> {
     pub(super) fn push(&self, date: &[u8], out: &mut Vec<u8>) {
         let response = self.response;
         let body = match &response.body {
-            ResponseBody::Whole(bytes) => bytes.len(),
+            ResponseBody::Whole(bytes) if bytes.len() <= COPIED_CONTENT_BYTES_MAX => bytes.len(),
             _ => 0,
         };
         out.reserve(limits::SCRIPT_HEAD_BYTES_INITIAL + body);

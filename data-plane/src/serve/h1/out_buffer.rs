@@ -1,6 +1,6 @@
 //! Bytes of a response that wait for the socket.
 
-use crate::limits::SENT_BYTES_KEPT_MAX;
+use crate::limits::{COPIED_CONTENT_BYTES_MAX, SENT_BYTES_KEPT_MAX};
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use std::io::IoSlice;
 use std::task::{Context, Poll, ready};
@@ -8,8 +8,10 @@ use std::task::{Context, Poll, ready};
 /// Bytes to send, and the part that the stream has taken.
 #[derive(Default)]
 pub(super) struct OutBuffer {
-    /// Bytes to send. The first `at` bytes are sent.
+    /// Bytes to send. The first `at` bytes of these and of the tail are sent.
     pub(super) bytes: Vec<u8>,
+    /// The rest of the response behind `bytes`, sent without a copy.
+    tail: Vec<u8>,
     at: usize,
     /// Total of the bytes taken by the stream.
     pub(super) taken: u64,
@@ -30,7 +32,16 @@ impl OutBuffer {
 
     /// Returns the number of bytes that wait.
     pub(super) fn unsent(&self) -> usize {
-        self.bytes.len() - self.at
+        self.bytes.len() + self.tail.len() - self.at
+    }
+
+    /// Appends the last content of a response. Only short content is copied. Nothing may be appended later.
+    pub(super) fn push_last(&mut self, content: Vec<u8>) {
+        if content.len() <= COPIED_CONTENT_BYTES_MAX {
+            self.bytes.extend_from_slice(&content);
+        } else {
+            self.tail = content;
+        }
     }
 
     /// Sends the bytes. Ready with false if the peer has disconnected.
@@ -40,7 +51,7 @@ impl OutBuffer {
         cx: &mut Context<'_>,
     ) -> Poll<bool> {
         let sent = self.poll_send_all(stream, cx);
-        if sent.is_pending() && self.at >= SENT_BYTES_KEPT_MAX {
+        if sent.is_pending() && self.at >= SENT_BYTES_KEPT_MAX && self.tail.is_empty() {
             // A peer that is slower than the source never empties the buffer.
             self.bytes.drain(..self.at);
             self.at = 0;
@@ -54,13 +65,23 @@ impl OutBuffer {
             if ready!(stream.poll_flush(cx)).is_err() {
                 return Poll::Ready(false);
             }
-            if self.at == self.bytes.len() {
+            if self.unsent() == 0 {
                 self.bytes.clear();
+                self.tail = Vec::new();
                 self.at = 0;
                 return Poll::Ready(true);
             }
-            let waiting = IoSlice::new(&self.bytes[self.at..]);
-            let Ok(taken) = ready!(stream.poll_write(cx, &[waiting])) else {
+            let (bytes, tail) = match self.at.checked_sub(self.bytes.len()) {
+                None => (&self.bytes[self.at..], &self.tail[..]),
+                Some(tail_at) => (&self.tail[tail_at..], &[][..]),
+            };
+            let slices = [IoSlice::new(bytes), IoSlice::new(tail)];
+            let slices = if tail.is_empty() {
+                &slices[..1]
+            } else {
+                &slices
+            };
+            let Ok(taken) = ready!(stream.poll_write(cx, slices)) else {
                 return Poll::Ready(false);
             };
             self.at += taken;

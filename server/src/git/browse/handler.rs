@@ -86,7 +86,7 @@ async fn answer(
     }
     let (url, location) = page_url(&settings, &request, &repository)?;
     let tag = EtagBuilder::new(&browse, &request);
-    let received = ScriptRequest::from_request(request, None).await;
+    let received = ScriptRequest::from_request(Box::new(request), None).await;
     let (request, _) = received.map_err(|error| refused(error.reject()))?;
     let (request, limiter) = (Arc::new(request), Arc::clone(&browse.limiter));
     let page = PageBuilder {

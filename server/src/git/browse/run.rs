@@ -111,7 +111,7 @@ impl GitRunner {
         command: GitCommand,
         input: Vec<u8>,
         output_use: OutputUse,
-    ) -> Result<ScriptCall<ProcessTransport>, HandlerError> {
+    ) -> Result<Box<ScriptCall<ProcessTransport>>, HandlerError> {
         let (total, held_bytes) = match output_use {
             OutputUse::Page(bytes) => (Duration::from_secs(limits::GIT_PAGE_SECONDS), bytes),
             // The time limit allows for a slow client.

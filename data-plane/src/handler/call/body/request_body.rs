@@ -50,7 +50,7 @@ impl RequestBody {
     /// CONTENT_LENGTH bytes. A long body without a Content-Length is spooled to its end if `spool` allows
     /// spooling. If the memory is full, a body that needs no spooling is passed on unbuffered.
     pub(crate) async fn receive(
-        mut reader: PipeReader,
+        reader: PipeReader,
         framing: BodyLength,
         peer: IpAddr,
         account: &BodyAccount,
@@ -62,6 +62,21 @@ impl RequestBody {
             BodyLength::Length(length) => Some(length),
             BodyLength::Chunked => None,
         };
+        // Most requests have no body, and their futures need no room for one.
+        Box::pin(Self::receive_content(
+            reader, declared, peer, account, spool,
+        ))
+        .await
+    }
+
+    /// Receives a body of the length `declared`; None for an unknown length.
+    async fn receive_content(
+        mut reader: PipeReader,
+        declared: Option<u64>,
+        peer: IpAddr,
+        account: &BodyAccount,
+        spool: Option<&SpoolLimit>,
+    ) -> Result<(Option<RequestBody>, Option<u64>), BodyError> {
         let (mut first_part, mut reservation) = (Vec::new(), BodyReservation::new(account));
         let end = buffer(&mut reader, &mut first_part, &mut reservation).await?;
         let trailers = match end {
