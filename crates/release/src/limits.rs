@@ -90,9 +90,12 @@ pub const KEPT_DRAFTS_MAX: usize = 4;
 pub const STORE_MARKS_MAX: usize = 1_000;
 /// Least number of hexadecimal digits that name a release in a command, 4. A label has another character, or fewer digits.
 pub const RELEASE_DIGITS_MIN: usize = 4;
-/// Seconds without a frame from a publisher after which its reservation of bytes lapses for other sessions, 60 s. A
-/// publisher sends the contents without a pause, and a connection over a bad network recovers within that time.
-pub const RESERVATION_SILENCE_SECONDS_MAX: u64 = 60;
+/// Seconds without progress of an upload after which its reservation of bytes lapses for other sessions, 60 s. A publisher
+/// sends the contents without a pause, and a connection over a bad network recovers within that time.
+pub const RESERVATION_SECONDS_MAX: u64 = 60;
+/// Bytes of an upload that count as progress of its reservation, 1 MiB: 17 kB a second, less than any connection of today. A
+/// slower upload goes on without a reservation of the whole.
+pub const RESERVATION_PROGRESS_BYTES_MIN: u64 = 1 << 20;
 /// Trials of a sweep to get the store for itself, 200, each [`SWEEP_PAUSE_MILLISECONDS`] after the one before: 1 s together.
 /// A session has the store for the time of one request.
 pub const SWEEP_TRIALS_MAX: usize = 200;

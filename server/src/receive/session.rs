@@ -93,7 +93,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
     }
 
     fn answer_all(&mut self) -> Result<(), ReceiveError> {
-        match next_frame(self.account, self.store, &mut self.input)? {
+        match next_frame(self.store, &mut self.input)? {
             Some((FrameKind::Hello, text)) if text == HELLO.as_bytes() => {}
             Some((FrameKind::Hello, _)) => {
                 return Err(ReceiveError::Protocol(
@@ -106,7 +106,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         self.output.write(FrameKind::Hello, HELLO.as_bytes())?;
         self.output.flush()?;
         let mut pieces = self.no_pieces();
-        while let Some((kind, payload)) = next_frame(self.account, self.store, &mut self.input)? {
+        while let Some((kind, payload)) = next_frame(self.store, &mut self.input)? {
             match kind {
                 FrameKind::Manifest => pieces.whole.append(payload)?,
                 FrameKind::Difference => pieces.difference.append(payload)?,
@@ -197,7 +197,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         let mut upload = Upload::new(manifest, release, self.store, &self.options.site)?;
         let needs = upload.needs(self.store, &self.options.draft_owner());
         upload.unreceived = upload.missing_bytes(&needs);
-        self.account.reserve(upload.unreceived)?;
+        self.account.reserve_upload(upload.unreceived)?;
         let needs: Vec<u8> = needs.iter().flat_map(|place| place.bytes()).collect();
         self.upload = Some(upload);
         // A frame has whole entries.
@@ -286,7 +286,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
     /// Reads the pieces of a content.
     fn read_pieces(&mut self, out: &mut dyn Write) -> Result<(), ReceiveError> {
         loop {
-            match next_frame(self.account, self.store, &mut self.input)? {
+            match next_frame(self.store, &mut self.input)? {
                 Some((FrameKind::Data, b"")) => return Ok(()),
                 Some((FrameKind::Data, piece)) => out.write_all(piece).map_err(not_written)?,
                 Some(_) => return Err(ReceiveError::Protocol("a content has pieces alone")),
@@ -318,7 +318,7 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
             self.store.sync()?;
             // A publisher on the same machine reserves nothing, and perhaps filled the store meanwhile.
             if let Some(upload) = &self.upload {
-                self.account.reserve(upload.unreceived)?;
+                self.account.reserve_upload(upload.unreceived)?;
             }
         }
         Ok(())
@@ -620,19 +620,13 @@ fn is_gzip_of(store: &StoreFolder, gzip: &BlobRef, text: &BlobRef) -> bool {
     is_end && size == text.size && digest.finish() == text.digest
 }
 
-/// Waits for the next frame of the publisher; None at the end of the stream. A sweep may run meanwhile, and the reservation
-/// of a silent session lapses.
+/// Waits for the next frame of the publisher; None at the end of the stream. A sweep may run meanwhile.
 fn next_frame<'f, R: Read>(
-    account: &QuotaAccount<'_>,
     store: &StoreWriter,
     input: &'f mut FrameReader<R>,
 ) -> Result<Option<(FrameKind, &'f [u8])>, ReceiveError> {
     store.leave_lock();
     let frame = input.read();
     store.take_lock()?;
-    let frame = frame?;
-    if frame.is_some() {
-        account.renew()?;
-    }
-    Ok(frame)
+    Ok(frame?)
 }

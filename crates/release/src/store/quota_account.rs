@@ -7,9 +7,10 @@
 //! The reservations are read before the bytes of the store, and a session lowers its reservation after a write. A byte on
 //! its way is therefore counted once or twice, and never left out.
 //!
-//! A reservation lapses after [`RESERVATION_SILENCE_SECONDS_MAX`] without a frame of the publisher, so that a silent session
-//! does not keep other publishers out. A session that goes on after more than half of the time reserves its bytes anew, so
-//! no other session has taken them before the reservation lapses.
+//! The reservation of an upload lapses after [`RESERVATION_SECONDS_MAX`] without progress of
+//! [`RESERVATION_PROGRESS_BYTES_MIN`], so that a session that asks and asks, and sends next to nothing, does not keep other
+//! publishers out. A session that goes on after more than half of the time reserves a small part at a time: no other session
+//! has taken the bytes before the reservation lapses, and a slow upload holds little more than it sends.
 //!
 //! The lock also tells a sweep that the drafts with the name of the session are in use.
 
@@ -19,7 +20,7 @@ use super::folder_access::{LockKind, create_unique, each_name, is_locked, lock, 
 use super::leftover::{make_room, remove_leftovers};
 use super::write_error::StoreWriteError;
 use super::writer::StoreWriter;
-use crate::limits::RESERVATION_SILENCE_SECONDS_MAX;
+use crate::limits::{RESERVATION_PROGRESS_BYTES_MIN, RESERVATION_SECONDS_MAX};
 use base::sys::monotonic_nanos;
 use rustix::fs::{AtFlags, FlockOperation, flock, unlinkat};
 use std::cell::Cell;
@@ -33,8 +34,16 @@ pub struct QuotaAccount<'s> {
     quota: Option<u64>,
     file: File,
     name: String,
+    /// Clock of the machine, in seconds. All processes have the same.
+    clock: fn() -> u64,
     /// Reserved bytes that are not written yet.
     left: Cell<u64>,
+    /// Time of the reservation.
+    since: Cell<u64>,
+    /// Time of the first reservation of an upload, or of the last progress after it.
+    progressed: Cell<Option<u64>>,
+    /// Bytes that were written since the last progress.
+    moved: Cell<u64>,
 }
 
 impl<'s> QuotaAccount<'s> {
@@ -43,6 +52,15 @@ impl<'s> QuotaAccount<'s> {
     pub fn begin(
         store: &'s StoreWriter,
         quota: Option<u64>,
+    ) -> Result<QuotaAccount<'s>, StoreWriteError> {
+        QuotaAccount::begin_with_clock(store, quota, seconds)
+    }
+
+    /// Begins the account of a session with a clock in seconds.
+    pub(super) fn begin_with_clock(
+        store: &'s StoreWriter,
+        quota: Option<u64>,
+        clock: fn() -> u64,
     ) -> Result<QuotaAccount<'s>, StoreWriteError> {
         remove_leftovers(store.drafts(), |_| true).map_err(StoreWriteError::at("drafts"))?;
         // A session that counts must not find the new file without its lock.
@@ -55,7 +73,11 @@ impl<'s> QuotaAccount<'s> {
             quota,
             file,
             name,
+            clock,
             left: Cell::new(0),
+            since: Cell::new(0),
+            progressed: Cell::new(None),
+            moved: Cell::new(0),
         };
         flock(&account.file, FlockOperation::NonBlockingLockExclusive)
             .map_err(StoreWriteError::at(account.path()))?;
@@ -64,9 +86,24 @@ impl<'s> QuotaAccount<'s> {
         Ok(account)
     }
 
-    /// Reserves bytes in place of the earlier reservation. Refuses bytes beyond the quota, together with all contents and
-    /// drafts of the store and the reservations of all other sessions. Drafts of ended sessions give way, the oldest first.
+    /// Reserves the bytes of an upload in place of the earlier reservation, as [`QuotaAccount::reserve`] does. The time of the
+    /// reservation begins at the first upload of the session, and anew with each progress: a session that asks for upload
+    /// after upload holds its bytes no longer than one that asks once.
+    pub fn reserve_upload(&self, bytes: u64) -> Result<(), StoreWriteError> {
+        let since = self.progressed.get().unwrap_or_else(self.clock);
+        self.reserve_since(bytes, since)?;
+        self.progressed.set(Some(since));
+        Ok(())
+    }
+
+    /// Reserves bytes for the next write in place of the earlier reservation. Refuses bytes beyond the quota, together with
+    /// all contents and drafts of the store and the reservations of all other sessions. Drafts of ended sessions give way, the
+    /// oldest first.
     pub fn reserve(&self, bytes: u64) -> Result<(), StoreWriteError> {
+        self.reserve_since(bytes, (self.clock)())
+    }
+
+    fn reserve_since(&self, bytes: u64, since: u64) -> Result<(), StoreWriteError> {
         let _counting = counting(self.store)?;
         if let Some(quota) = self.quota {
             let reserved = self.reserved_by_others()?;
@@ -79,12 +116,14 @@ impl<'s> QuotaAccount<'s> {
                 }
             }
         }
+        self.since.set(since);
         self.note(bytes)
     }
 
-    /// Reserves bytes for the next write if they are not reserved yet.
+    /// Reserves bytes for the next write if they are not reserved yet, or if their reservation is about to lapse.
     pub fn before_write(&self, bytes: u64) -> Result<(), StoreWriteError> {
-        if self.left.get() >= bytes {
+        let age = (self.clock)().saturating_sub(self.since.get());
+        if self.left.get() >= bytes && age < RESERVATION_SECONDS_MAX / 2 {
             return Ok(());
         }
         // Each reservation counts the whole store, so a row of small writes reserves more at once, as long as there is room.
@@ -92,22 +131,14 @@ impl<'s> QuotaAccount<'s> {
         ahead.or_else(|_| self.reserve(bytes))
     }
 
-    /// Keeps the reservation at a sign of life of the publisher. After a long silence the bytes are reserved anew, or
-    /// refused.
-    pub fn renew(&self) -> Result<(), StoreWriteError> {
-        let left = self.left.get();
-        let silence = Noted::read(&self.file).silence_seconds();
-        if left == 0 || silence == 0 {
-            Ok(())
-        } else if silence < RESERVATION_SILENCE_SECONDS_MAX / 2 {
-            self.note(left)
-        } else {
-            self.reserve(left)
-        }
-    }
-
-    /// Takes written bytes from the reservation.
+    /// Takes written bytes from the reservation. Enough of them are progress.
     pub fn after_write(&self, bytes: u64) -> Result<(), StoreWriteError> {
+        self.moved.set(self.moved.get().saturating_add(bytes));
+        if self.moved.get() >= RESERVATION_PROGRESS_BYTES_MIN {
+            self.moved.set(0);
+            self.since.set((self.clock)());
+            self.progressed.set(Some(self.since.get()));
+        }
         self.note(self.left.get().saturating_sub(bytes))
     }
 
@@ -129,7 +160,7 @@ impl<'s> QuotaAccount<'s> {
                 return Ok(());
             }
             if is_locked(drafts, name) {
-                sum = sum.saturating_add(reserved_bytes(drafts, name));
+                sum = sum.saturating_add(reserved_bytes(drafts, name, (self.clock)()));
             } else {
                 // The next sweep removes a file that stays.
                 let _ = unlinkat(drafts, name, AtFlags::empty());
@@ -144,7 +175,7 @@ impl<'s> QuotaAccount<'s> {
     fn note(&self, bytes: u64) -> Result<(), StoreWriteError> {
         let mut noted = [0; Noted::BYTES];
         noted[..8].copy_from_slice(&bytes.to_le_bytes());
-        noted[8..].copy_from_slice(&seconds().to_le_bytes());
+        noted[8..].copy_from_slice(&self.since.get().to_le_bytes());
         let written = self.file.write_all_at(&noted, 0);
         written.map_err(|error| StoreWriteError::at(self.path())(error))?;
         self.left.set(bytes);
@@ -174,15 +205,16 @@ fn counting(store: &StoreWriter) -> Result<File, StoreWriteError> {
 }
 
 /// Reads the reserved bytes of a session. A session that ends meanwhile has none.
-fn reserved_bytes(drafts: &std::os::fd::OwnedFd, name: &str) -> u64 {
+fn reserved_bytes(drafts: &std::os::fd::OwnedFd, name: &str, now: u64) -> u64 {
     let noted = open_file(drafts, name).map(|file| Noted::read(&file));
-    noted.map_or(0, |noted| noted.reserved_bytes())
+    noted.map_or(0, |noted| noted.reserved_bytes(now))
 }
 
 /// Reservation in the file of a session.
 struct Noted {
     bytes: u64,
-    /// Time of the last sign of life, in seconds of the machine's monotonic clock; None for a session of an earlier program.
+    /// Time of the reservation or of its last progress, in seconds of the machine's monotonic clock; None for a session of an
+    /// earlier program.
     seconds: Option<u64>,
 }
 
@@ -201,13 +233,9 @@ impl Noted {
         }
     }
 
-    fn silence_seconds(&self) -> u64 {
-        self.seconds
-            .map_or(0, |then| seconds().saturating_sub(then))
-    }
-
-    fn reserved_bytes(&self) -> u64 {
-        if self.silence_seconds() < RESERVATION_SILENCE_SECONDS_MAX {
+    fn reserved_bytes(&self, now: u64) -> u64 {
+        let age = self.seconds.map_or(0, |then| now.saturating_sub(then));
+        if age < RESERVATION_SECONDS_MAX {
             self.bytes
         } else {
             0

@@ -698,3 +698,60 @@ fn a_publisher_has_few_leftovers_and_a_sweep_removes_them_after_their_time() {
         .collect();
     assert_eq!(sizes, [0, 0, 100, 0, 100, 100]);
 }
+
+thread_local! {
+    /// Seconds of the virtual clock.
+    static NOW: std::cell::Cell<u64> = const { std::cell::Cell::new(1_000) };
+}
+
+/// Checks under a virtual clock that bytes stay reserved by progress alone.
+#[test]
+fn a_reservation_lapses_without_progress_whatever_the_session_asks() {
+    const MIB: u64 = 1 << 20;
+    let wait = |seconds| NOW.set(NOW.get() + seconds);
+    let folder = store();
+    let stores = [(); 2].map(|()| StoreWriter::open(folder.path()).expect("a store"));
+    let begin = |store| {
+        QuotaAccount::begin_with_clock(store, Some(100 * MIB), || NOW.get()).expect("an account")
+    };
+    let [held, other] = [begin(&stores[0]), begin(&stores[1])];
+    let is_free = || {
+        let free = other.reserve(30 * MIB).is_ok();
+        other.settle(0).expect("a note");
+        free
+    };
+    held.reserve_upload(90 * MIB).expect("room");
+    // Progress of 1 MiB within 30 s keeps the reservation for any time.
+    for _ in 0..10 {
+        wait(25);
+        held.before_write(MIB).expect("reserved");
+        held.after_write(MIB).expect("a note");
+        assert!(!is_free());
+    }
+    // A few bytes, and one upload after the other, are no progress.
+    wait(25);
+    held.before_write(100).expect("reserved");
+    held.after_write(100).expect("a note");
+    wait(25);
+    held.reserve_upload(85 * MIB).expect("room");
+    assert!(!is_free());
+    wait(9);
+    assert!(!is_free());
+    wait(1);
+    assert!(is_free());
+    held.reserve_upload(85 * MIB).expect("room");
+    assert!(is_free(), "the new upload of the session is as old");
+    // The next byte of the slow upload has room of its own, and no more.
+    held.before_write(100).expect("room");
+    assert!(is_free());
+    // An upload that has written again is promised the rest.
+    held.after_write(MIB).expect("a note");
+    held.reserve_upload(85 * MIB).expect("room");
+    assert!(!is_free());
+    // A session that comes back is refused if the room has gone.
+    wait(60);
+    other.reserve_upload(99 * MIB + MIB / 2).expect("room");
+    held.before_write(MIB / 4).expect("a small part");
+    let refused = held.before_write(MIB).expect_err("a refusal");
+    assert!(matches!(refused, StoreWriteError::Quota { .. }));
+}
