@@ -546,6 +546,7 @@ impl<P: Transport> ScriptCall<P> {
     }
 
     /// Completes the response.
+    #[expect(clippy::boxed_local, reason = "a call out of its box is copied")]
     fn finish(self: Box<Self>, mut writer: PipeWriter, ended: TransportEnd) {
         // Content of the announced length is complete.
         if self.content_left.is_none() && self.transport.may_be_truncated() {
