@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::wire::Wire;
 use crate::support::{
     Folder, KeepAlive, Server, anthill, eventually, finish, run, server_table, site_table, tool,
 };
@@ -617,6 +618,59 @@ fn the_service_manager_is_notified() {
     server.signal("TERM");
     assert_eq!(told(), "STOPPING=1");
     assert_eq!(server.wait(PATIENCE), Some(0));
+}
+
+#[test]
+fn a_worker_that_hangs_is_named_and_ends_the_messages_to_the_watchdog() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let route = "[[site.route]]\npath = \"/page\"\ntest = \"page\"\n";
+    folder.write("anthill.toml", two_workers(&config("", route)));
+    let socket = UnixDatagram::bind(folder.path("notify")).expect("a socket");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    let told = || {
+        let mut bytes = [0; 1_000];
+        let length = socket.recv(&mut bytes).expect("a message");
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    let mut command = Command::new(crate::support::program());
+    // The server asks its workers twice in the time of the watchdog.
+    command
+        .arg("serve")
+        .arg(folder.path("anthill.toml"))
+        .env("NOTIFY_SOCKET", folder.path("notify"))
+        .env("WATCHDOG_USEC", "400000");
+    let server = Server::launch(folder, command);
+    assert_eq!(told(), "READY=1");
+    for _ in 0..3 {
+        assert_eq!(told(), "WATCHDOG=1");
+    }
+    assert_eq!(status(&server, "status['silent_workers']"), "[]");
+
+    let go = server.folder.path("go");
+    let mut hanging = Wire::plain(&server);
+    let target = format!("/page?hang={}", go.display());
+    hanging.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    eventually("a silent worker", || {
+        let silent = status(&server, "len(status['silent_workers'])");
+        (silent == "1").then_some(())
+    });
+    let shown = server.ask(&["status"]).stdout;
+    assert!(shown.contains("(thread anthill-"), "{shown}");
+    assert!(shown.contains("has been silent for"), "{shown}");
+    // No message has followed the round in which the worker was last heard.
+    socket.set_nonblocking(true).expect("a socket");
+    while socket.recv(&mut [0; 1_000]).is_ok() {}
+    status(&server, "status['workers']");
+    assert!(
+        socket.recv(&mut [0; 1_000]).is_err(),
+        "the watchdog hears of a server that hangs"
+    );
+
+    fs::write(&go, "").expect("a file");
+    socket.set_nonblocking(false).expect("a socket");
+    assert_eq!(told(), "WATCHDOG=1");
+    assert_eq!(hanging.response("GET").status, 200);
+    assert_eq!(status(&server, "status['silent_workers']"), "[]");
 }
 
 #[test]

@@ -378,6 +378,18 @@ machines! {
         [ ! -e /proc/$(cat /var/lib/anthill/started) ]
         rm go; systemctl start anthill
 
+        # A server that hangs is killed and started again. The time of the watchdog is shorter here.
+        [ "$(systemctl show --property WatchdogUSec --value anthill)" = 1min ]
+        mkdir -p /run/systemd/system/anthill.service.d
+        printf '[Service]\nWatchdogSec=1\n' > /run/systemd/system/anthill.service.d/watchdog.conf
+        systemctl daemon-reload; systemctl restart anthill
+        before=$(main_process)
+        kill -STOP $before
+        await sh -c '[ "$(systemctl show --property NRestarts --value anthill)" -ge 1 ]'
+        await curl -sf -o $M/again https://www.example.org/run/rights
+        [ "$(main_process)" != $before ]
+        rm -r /run/systemd/system/anthill.service.d; systemctl daemon-reload; systemctl restart anthill
+
         # Memory that is writable and executable, for scripts with a just-in-time compiler.
         has MemoryDenyWriteExecute=yes systemctl show --property MemoryDenyWriteExecute anthill
         mkdir /etc/systemd/system/anthill.service.d

@@ -19,6 +19,7 @@ skipped='moving_names:: cache:: cache_rfc9111:: given_up:: h2_attacks:: h2_clien
     h2::unwanted_bodies_and_bodies_over_the_limit
     h2::without_tls_http_2_needs_the_key_h2c
     lifecycle::a_call_under_way_is_finished
+    lifecycle::a_worker_that_hangs_is_named_and_ends_the_messages_to_the_watchdog
     logs::combined_lines_describe_each_exchange
     logs::json_lines_are_json_and_have_more_fields
     logs::lines_of_the_format_with_the_host_name_the_host_and_the_port

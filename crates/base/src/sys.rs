@@ -711,6 +711,19 @@ pub fn notify(state: &str) -> io::Result<bool> {
     }
 }
 
+/// Returns the time after which the service manager ends this process for silence (WATCHDOG_USEC); None without such a time.
+pub fn watchdog_time() -> Option<Duration> {
+    let of = |name| std::env::var(name).ok();
+    let time = watchdog_time_in(of("WATCHDOG_USEC")?, of("WATCHDOG_PID"), std::process::id());
+    time.filter(|_| std::env::var_os("NOTIFY_SOCKET").is_some())
+}
+
+fn watchdog_time_in(micros: String, pid: Option<String>, own_pid: u32) -> Option<Duration> {
+    let micros: u64 = micros.parse().ok().filter(|micros| *micros > 0)?;
+    let is_meant = pid.is_none_or(|pid| pid.parse() == Ok(own_pid));
+    is_meant.then_some(Duration::from_micros(micros))
+}
+
 /// Sends `state` to the socket `name`. A name with `@` at the start is abstract and not a file.
 fn notify_at(name: &OsStr, state: &str) -> io::Result<()> {
     let address = match name.as_bytes() {

@@ -14,14 +14,18 @@ use crate::handler::test_handler::tunnel::TunnelTotals;
 use crate::handler::{Handler, HandlerError, LocalBoxFuture, Request, Response, ResponseBody};
 use crate::limits;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::fields::Fields;
 use wire::h1::body_decoder::BodyLength;
 use wire::reject::Reject;
 use wire::request_head::Method;
 use wire::response_fields::ResponseFields;
 use wire::status::Status;
+
+/// Longest time for which the option `hang` of the handler `page` stops a worker.
+const HANG_MAX: Duration = Duration::from_secs(60);
 
 /// Kind of test handler.
 #[derive(Clone, Debug)]
@@ -56,6 +60,7 @@ pub enum TestHandler {
 /// - `later=x` delays like `gate`, but only from the second call on.
 /// - `mid=x` delays in the middle of the content.
 /// - `end=x` delays after the content, before the end of the pipe.
+/// - `hang=file` stops the thread of the worker, as a fault of the program would, until the file exists.
 /// - `cut` ends the response early, in the middle of the content.
 /// - `size=n` makes the content `n` bytes long.
 /// - `open` leaves the length unspecified.
@@ -174,6 +179,12 @@ async fn page(pages: Arc<TestPages>, request: Request) -> Result<Response, Handl
         *count += 1;
         *count
     };
+    if let Some(file) = value("hang") {
+        let end = Instant::now() + HANG_MAX;
+        while !Path::new(&file).exists() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
     let later = value("later").filter(|_| call > 1);
     if let Some(gate) = value("gate").or(later) {
         pages.gates.wait(&gate).await;

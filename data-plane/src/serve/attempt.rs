@@ -156,7 +156,7 @@ impl<'w> Attempt<'w> {
     }
 
     /// Decides the next step of a request and the treatment of its content.
-    #[inline]
+    #[inline(always)]
     pub(super) fn of(
         dispatched: Dispatched<'w>,
         world: &World,

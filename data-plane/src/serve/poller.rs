@@ -7,11 +7,13 @@
 
 use base::sys::{self, Inotify};
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::io::unix::AsyncFd;
 
 /// The epoll instance of a worker, with the worker's sockets and the inotify descriptor that reports
@@ -24,6 +26,16 @@ pub(crate) struct Poller {
     disk: RefCell<Option<Arc<Inotify>>>,
     /// True if changes on disk were reported and some of the changes may be unread.
     is_told: Cell<bool>,
+    life: RefCell<LifeSign>,
+}
+
+/// Answers to the question whether the event loop runs.
+#[derive(Default, Debug)]
+struct LifeSign {
+    /// Descriptor that is always readable, and reported once each time it is armed.
+    event: Option<OwnedFd>,
+    /// Values to be set at the next report.
+    waiting: Vec<Arc<AtomicBool>>,
 }
 
 /// Readiness of a socket, as reported by the kernel.
@@ -44,6 +56,7 @@ impl Poller {
             epoll,
             disk: RefCell::default(),
             is_told: Cell::new(false),
+            life: RefCell::default(),
         })
     }
 
@@ -115,6 +128,24 @@ impl Poller {
         Ok(epoll::add(&self.epoll, socket, slot, flags)?)
     }
 
+    /// Sets `is_alive` when the event loop takes an event that is pending from now on.
+    ///
+    /// # Errors
+    /// Fails if no descriptor or no memory is left.
+    pub(super) fn report_at_next_event(&self, is_alive: Arc<AtomicBool>) -> io::Result<()> {
+        let mut life = self.life.borrow_mut();
+        match &life.event {
+            Some(event) => epoll::modify(&self.epoll, event, LIFE, ONCE)?,
+            None => {
+                let event = eventfd(1, EventfdFlags::CLOEXEC)?;
+                epoll::add(&self.epoll, &event, LIFE, ONCE)?;
+                life.event = Some(event);
+            }
+        }
+        life.waiting.push(is_alive);
+        Ok(())
+    }
+
     /// Registers the epoll instance with the runtime of the current thread. The descriptor is readable
     /// while events are pending.
     ///
@@ -138,7 +169,7 @@ impl Poller {
                 Some(&now),
             ) {
                 Ok(_) => {
-                    self.record_inotify(into);
+                    self.record_own(into);
                     Ok(())
                 }
                 Err(Errno::INTR) => continue,
@@ -149,13 +180,26 @@ impl Poller {
 }
 
 impl Poller {
-    /// Records an event of the inotify descriptor among `events`. If `events` is full, the kernel may still
+    /// Records the events of the poller's own descriptors among `events`. If `events` is full, the kernel may still
     /// hold the inotify event, so the descriptor is checked directly.
-    fn record_inotify(&self, events: &[epoll::Event]) {
-        if events.iter().any(|event| event.data.u64() == DISK.u64()) {
-            self.is_told.set(true);
-        } else if events.len() >= EVENTS_MAX {
+    fn record_own(&self, events: &[epoll::Event]) {
+        for event in events {
+            if event.data.u64() >= LIFE.u64() {
+                self.record(event.data.u64());
+            }
+        }
+        if events.len() >= EVENTS_MAX {
             self.check_inotify();
+        }
+    }
+
+    #[cold]
+    fn record(&self, own: u64) {
+        if own == DISK.u64() {
+            return self.is_told.set(true);
+        }
+        for is_alive in std::mem::take(&mut self.life.borrow_mut().waiting) {
+            is_alive.store(true, Relaxed);
         }
     }
 }
@@ -165,7 +209,9 @@ pub(crate) const EVENTS_MAX: usize = 256;
 
 /// The epoll data of the inotify descriptor; no socket has this number.
 const DISK: EventData = EventData::new_u64(u32::MAX as u64);
-/// The epoll flags of the inotify descriptor: epoll reports one change, and the next change only after
+/// The epoll data of the descriptor of [`LifeSign`]; no socket has this number.
+const LIFE: EventData = EventData::new_u64(u32::MAX as u64 - 1);
+/// The epoll flags of the poller's own descriptors: epoll reports one change, and the next change only after
 /// [`Poller::has_unread_changes`] has armed the descriptor again. So a storm of changes wakes an idle worker
 /// once.
 const ONCE: EventFlags = EventFlags::IN

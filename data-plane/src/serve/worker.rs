@@ -41,6 +41,8 @@ pub enum WorkerCommand {
     /// Writes buffered access log lines to the logs and counted views to the ledger of hits; the worker
     /// answers when both are written.
     FlushLogs(oneshot::Sender<()>),
+    /// Sets the value once an event has passed the worker's event loop, as a proof that connections of the worker move.
+    ShowLife(Arc<AtomicBool>),
     /// Stops accepting, ends idle connections, and lets requests under way finish for at most the given
     /// time. The worker then ends.
     Drain(Duration),
@@ -141,6 +143,11 @@ impl Worker {
                     self.context.flush_logs();
                     self.context.flush_views();
                     let _ = done.send(());
+                }
+                WorkerCommand::ShowLife(is_alive) => {
+                    if let Err(error) = self.context.poller.report_at_next_event(is_alive) {
+                        log::error!("the worker can't show that its event loop runs: {error}");
+                    }
                 }
                 WorkerCommand::Drain(deadline) => return self.drain(deadline).await,
             }

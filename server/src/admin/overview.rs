@@ -200,6 +200,7 @@ anthill 1.2.3, process 17, up 1 d 2 h, configuration 3 (anthill.toml)
 error: the certificate of a.org, b.org could not be renewed, days left: 42: the \"order\" failed
 error: the certificate of a.org, b.org has expired
 error: the certificate of a.org, b.org does not name b.org, so browsers refuse the site there
+error: worker 1 (thread anthill-1) has been silent for 25 s, so its connections wait: start the server again if the worker stays silent
 error: the deployment of a.org failed: no \"tree\"
 error: new has no release, so the site answers 503: publish one with `anthill publish`
 warning: a.org, b.org has a self-signed certificate until one is issued

@@ -131,6 +131,11 @@ fn of_status(status: &Status, found: &mut Vec<Problem>) {
     let faults = status.edits_fault.iter().chain(&status.refusals);
     let faults = faults.chain(&status.unreachable_backends);
     found.extend(faults.cloned().map(Problem::Error));
+    for (index, seconds) in &status.silent_workers {
+        found.push(Problem::Error(format!(
+            "worker {index} (thread anthill-{index}) has been silent for {seconds} s, so its connections wait: start the server again if the worker stays silent"
+        )));
+    }
     for deployment in &status.deployments {
         if let Some((_, reason)) = &deployment.failure {
             let text = format!("the deployment of {} failed: {reason}", deployment.site);

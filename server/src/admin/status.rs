@@ -28,6 +28,8 @@ pub struct Status {
     pub configuration: String,
     /// Worker threads.
     pub workers: usize,
+    /// Workers that answer nothing, by index, with the seconds since the question.
+    pub silent_workers: Vec<(usize, u64)>,
     /// Bound addresses of the sites.
     pub listening: Vec<StatusAddress>,
     /// Bound addresses of the manager.
@@ -285,13 +287,14 @@ impl Status {
     /// Renders the status as one JSON object and a line feed.
     pub(crate) fn json(&self) -> String {
         let mut out = format!(
-            "{{\"version\":{},\"pid\":{},\"up_seconds\":{},\"generation\":{},\"configuration\":{},\"workers\":{},",
+            "{{\"version\":{},\"pid\":{},\"up_seconds\":{},\"generation\":{},\"configuration\":{},\"workers\":{},\"silent_workers\":[{}],",
             quoted(self.version),
             self.pid,
             self.up_seconds,
             self.generation,
             quoted(&self.configuration),
             self.workers,
+            joined(self.silent_workers.iter().map(silent_worker_json)),
         );
         let addresses = |list: &[StatusAddress]| {
             joined(list.iter().map(|listener| {
@@ -352,6 +355,10 @@ impl Status {
         );
         out
     }
+}
+
+fn silent_worker_json((index, seconds): &(usize, u64)) -> String {
+    format!("{{\"worker\":{index},\"seconds\":{seconds}}}")
 }
 
 impl DoubtfulFilesStatus {
@@ -552,6 +559,7 @@ pub(crate) mod tests {
             generation: 3,
             configuration: "anthill.toml".into(),
             workers: 2,
+            silent_workers: vec![(1, 25)],
             listening: vec![
                 StatusAddress::new("127.0.0.1:443".parse().unwrap(), true),
                 StatusAddress::new("[::]:80".parse().unwrap(), false),
@@ -660,7 +668,7 @@ pub(crate) mod tests {
         let deployment = r#"{"site":"a.org","repository":"site.git","branch":"main","#;
         let expected = [
             r#"{"version":"1.2.3","pid":17,"up_seconds":93784,"generation":3,"#,
-            r#""configuration":"anthill.toml","workers":2,"#,
+            r#""configuration":"anthill.toml","workers":2,"silent_workers":[{"worker":1,"seconds":25}],"#,
             r#""listening":[{"address":"127.0.0.1:443","tls":true},"#,
             r#"{"address":"[::]:80","tls":false},"#,
             r#"{"address":"[::]:8001","tls":true,"sites":[":8001","a.test:8001"]}],"#,

@@ -10,6 +10,7 @@ mod check;
 mod heartbeats;
 pub(crate) mod limits;
 mod listeners;
+mod liveness;
 mod manager_requests;
 mod member_edit;
 mod metrics;

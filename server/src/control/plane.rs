@@ -231,6 +231,7 @@ impl ControlPlane {
             let self_signed = publisher.resources().self_signed.as_deref();
             banner::print(publisher.config(), publisher.listeners(), self_signed);
             let _ = sys::notify("READY=1");
+            self.publisher().watch_workers();
             self.acme.plan(self.rebuilder.publisher.config(), false);
             // The workers have started as well, so little of the program's code is needed from here.
             task::spawn(async {

@@ -3,6 +3,7 @@
 use super::banner;
 use super::heartbeats::HeartbeatLedgers;
 use super::listeners::{Listeners, RETIRE_DELAY};
+use super::liveness::{Liveness, SilentWorker};
 use super::scans::{POOL_QUEUE, build_on_thread};
 use super::startup::{h3_port, https_port, open_error_sinks, tls_supplies};
 use crate::admin::active_requests::ActiveRequestList;
@@ -58,6 +59,7 @@ pub(super) struct Publisher {
     process: Arc<ProcessContext>,
     checker: Arc<Checker>,
     manager: Arc<ManagerContext>,
+    liveness: Arc<Liveness>,
     /// Channel with the indices of ended workers.
     ended: (UnboundedSender<usize>, UnboundedReceiver<usize>),
 }
@@ -113,6 +115,7 @@ impl Publisher {
             process,
             checker: Arc::default(),
             manager,
+            liveness: Arc::new(Liveness::new(sys::watchdog_time())),
             ended: mpsc::unbounded_channel(),
         };
         publisher.register_world();
@@ -146,6 +149,11 @@ impl Publisher {
         task::spawn(Arc::clone(&self.checker).run());
         task::spawn(Arc::clone(&self.resources.resolver).keep_fresh());
         self.read_heartbeats();
+    }
+
+    /// Starts the questions to the workers on the runtime of the calling thread.
+    pub(super) fn watch_workers(&self) {
+        task::spawn(Arc::clone(&self.liveness).run());
     }
 
     fn read_heartbeats(&mut self) {
@@ -212,6 +220,11 @@ impl Publisher {
         u64::try_from(self.process.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Returns the workers that have been silent for too long.
+    pub(super) fn silent_workers(&self) -> Vec<SilentWorker> {
+        self.liveness.silent(Instant::now())
+    }
+
     /// Returns the number of workers.
     pub(super) fn workers_count(&self) -> usize {
         self.workers.len()
@@ -249,6 +262,7 @@ impl Publisher {
                 let _ = ended.send(index);
             })
             .map_err(failed)?;
+        self.liveness.enter(index, commands.clone());
         Ok(WorkerHandle {
             commands,
             thread: Some(thread),

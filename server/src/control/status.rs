@@ -1,7 +1,9 @@
 //! Collection of the status of the server; `admin/status.rs` renders the status.
 
 use super::edits::Edits;
+use super::liveness::SilentWorker;
 use super::metrics;
+use super::publish::Publisher;
 use super::rebuild::Rebuilder;
 use crate::acme::AcmeReport;
 use crate::admin::command::{Command, StatusFormat};
@@ -30,6 +32,7 @@ pub(super) struct StatusView {
     facts: StatusFacts,
     configuration: String,
     workers: usize,
+    silent_workers: Vec<(usize, u64)>,
     listening: Vec<StatusAddress>,
     manager: Vec<StatusAddress>,
     datagrams_lost: u64,
@@ -63,6 +66,7 @@ impl StatusView {
             facts,
             configuration: publisher.config().shown.clone(),
             workers: publisher.workers_count(),
+            silent_workers: silent_workers(publisher),
             listening,
             manager,
             datagrams_lost: publisher.listeners().datagrams_lost(),
@@ -90,6 +94,7 @@ impl StatusView {
             generation: self.world.generation,
             configuration: self.configuration.clone(),
             workers: self.workers,
+            silent_workers: self.silent_workers.clone(),
             listening: self.listening.clone(),
             manager: self.manager.clone(),
             connections: totals.connections(),
@@ -148,6 +153,13 @@ impl StatusView {
         });
         releases.chain(reload).chain(file).collect()
     }
+}
+
+/// Returns the silent workers, each with the seconds since its last answer was due.
+fn silent_workers(publisher: &Publisher) -> Vec<(usize, u64)> {
+    let silent = publisher.silent_workers();
+    let each = |it: &SilentWorker| (it.index, it.silent.as_secs());
+    silent.iter().map(each).collect()
 }
 
 fn doubtful(files: &DoubtfulFiles) -> DoubtfulFilesStatus {

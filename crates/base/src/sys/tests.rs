@@ -304,3 +304,16 @@ fn chacha20_poly1305_matches_the_test_vector_of_the_rfc() {
     assert_eq!(text[..4], [0xd3, 0x1a, 0x8d, 0x34]);
     assert_eq!(tag[..4], [0x1a, 0xe1, 0x0b, 0x59]);
 }
+
+#[test]
+fn the_watchdog_time_counts_for_the_process_it_is_meant_for() {
+    let time = |micros: &str, pid: Option<&str>| {
+        watchdog_time_in(micros.to_owned(), pid.map(str::to_owned), 42)
+    };
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    assert_eq!(time("30000000", None), seconds(30));
+    assert_eq!(time("30000000", Some("42")), seconds(30));
+    assert_eq!(time("30000000", Some("41")), None);
+    assert_eq!(time("0", None), None);
+    assert_eq!(time("soon", None), None);
+}
