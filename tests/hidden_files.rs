@@ -163,6 +163,22 @@ fn an_empty_list_hides_nothing_and_a_list_hides_what_it_names() {
     ] {
         assert_eq!(Wire::plain(&server).get(path, "").status, status, "{path}");
     }
+    // A final slash names the folder, below the root or anywhere.
+    for (hide, path, status) in [
+        ("/sub/", "/sub/page.html", 404),
+        ("/sub/", "/sub/deep~/page.html", 404),
+        ("/deep~/", "/sub/deep~/page.html", 200),
+        ("deep~/", "/sub/deep~/page.html", 404),
+        ("deep~/", "/sub/page.html", 200),
+        ("/sub/deep~/", "/sub/deep~/page.html", 404),
+        ("*/", "/sub/page.html", 404),
+        ("*/", "/page.html", 200),
+    ] {
+        server.reload(&config(&format!("hide = [\"{hide}\"]\n")));
+        let response = Wire::plain(&server).get(path, "");
+        assert_eq!(response.status, status, "{hide} {path}");
+    }
+    server.reload(&config("hide = [\"*.{sql,bak}\", \"/sub/**\"]\n"));
     // A file that appears is hidden from its first moment.
     let path = server.folder.path("public/new.sql");
     std::fs::write(&path, MARK).expect("a file");

@@ -76,9 +76,14 @@ const RELEASE: Bounds = Bounds {
 };
 
 impl Glob {
-    /// Parses a glob of the operator.
+    /// Parses a glob of the operator. A glob that ends with a slash stands for all paths below the folder, since no file
+    /// has such a path.
     pub fn parse(glob: &str) -> Result<Glob, GlobError> {
-        Glob::parse_within(glob, &OPERATOR)
+        if glob.ends_with('/') {
+            Glob::parse_within(&format!("{glob}**"), &OPERATOR)
+        } else {
+            Glob::parse_within(glob, &OPERATOR)
+        }
     }
 
     /// Parses a glob of a release, with the narrower bounds for publishers.

@@ -13,9 +13,10 @@ pub fn glob(bytes: &[u8]) {
     let (text, path) = bytes.split_at(zero.unwrap_or(bytes.len()));
     let path = path.get(1..).unwrap_or_default();
     let count = |wanted: &[u8]| text.iter().filter(|byte| wanted.contains(byte)).count() as u64;
+    // A final slash adds two wildcards.
     let words = match text.len() {
-        0..=63 => 1,
-        64..=319 => 5,
+        0..=61 => 1,
+        62..=317 => 5,
         _ => 17,
     };
     let published = Glob::parse_published(text).ok();

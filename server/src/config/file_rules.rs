@@ -177,7 +177,7 @@ impl FromToml for HideGlobs {
                 let help = format!("write \"*{text}\" for all files with the ending");
                 return Err(source.error(span, what, help));
             }
-            GlobText::read(item).map(|glob| glob.0)
+            GlobText::read(item).map(|glob| folder_glob(glob.0))
         });
         let globs = source.all(globs)?;
         if globs.len() > CONFIG_HIDE_GLOBS_MAX {
@@ -186,6 +186,15 @@ impl FromToml for HideGlobs {
             return Err(source.error(span, what, help));
         }
         Ok(HideGlobs(globs))
+    }
+}
+
+/// Returns a pattern of `hide` that ends with a slash without the slash: a hidden folder hides all paths below, and
+/// `name/` hides each folder with the name, as in `.gitignore`. Wildcards alone would hide all files, and keep the slash.
+fn folder_glob(glob: String) -> String {
+    match glob.trim_end_matches('/') {
+        folder if folder.contains(|sign| !matches!(sign, '*' | '/')) => folder.to_owned(),
+        _ => glob,
     }
 }
 

@@ -216,7 +216,9 @@ proptest! {
         text in short_glob(),
         paths in proptest::collection::vec(short_path(), 4),
     ) {
-        let (glob, oracle) = (Glob::parse(&text), oracle::Glob::parse(&text));
+        // A final slash has a meaning of its own.
+        let glob = Glob::parse_within(&text, &OPERATOR);
+        let oracle = oracle::Glob::parse(&text);
         let (Ok(glob), Ok(oracle)) = (&glob, &oracle) else {
             prop_assert_eq!(glob.err(), oracle.err(), "{}", text);
             return Ok(());
@@ -530,4 +532,21 @@ fn a_glob_within_a_folder_matches_there_alone() {
     }
     let name = Glob::parse("x").expect("a glob");
     assert!(name.literal().is_some() && name.within(b"a").literal().is_none());
+}
+
+#[test]
+fn a_final_slash_of_the_operator_stands_for_all_paths_below() {
+    let matches = |glob: &str, path: &str| {
+        let glob = Glob::parse(glob).expect("a glob");
+        glob.matches(path.as_bytes())
+    };
+    for glob in ["/a/b/", "a/b/", "/a/{b,c}/", "/a/*/", "**/b/"] {
+        assert!(matches(glob, "a/b/x.html"), "{glob}");
+        assert!(matches(glob, "/a/b/c/x.html"), "{glob}");
+        assert!(!matches(glob, "a/b"), "{glob}");
+        assert_eq!(matches(glob, "a/bc/x.html"), glob == "/a/*/", "{glob}");
+    }
+    // The manifest of a release has the rules of its version.
+    let published = Glob::parse_published(b"/a/").expect("a glob");
+    assert!(!published.matches(b"a/x.html"));
 }
