@@ -27,6 +27,9 @@ pub const LOG_COMPRESS_STEP_BYTES: usize = 64 * 1024;
 pub const RARE_LINES_MAX: u32 = 5;
 /// Window of [`RARE_LINES_MAX`]: 1 minute, so that a flood writes at most 6 lines of a kind in a minute.
 pub const RARE_LINES_MILLISECONDS: u64 = 60_000;
+/// Lines about failures with one rule in [`RARE_LINES_MILLISECONDS`], such as requests for a member that is down. The lines
+/// show all pages that fail on an ordinary day, and a flood writes about 1.5 KB a second.
+pub const FAILURE_LINES_MAX: u32 = 300;
 
 // Change of the user
 

@@ -19,6 +19,7 @@ use crate::limits::{
     CACHE_REFRESH_UNATTENDED_SECONDS_MAX,
 };
 use base::clock;
+use base::log::FAILURE_LINES;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -269,7 +270,9 @@ impl FillTask {
         match self.resort().filter(|_| is_failure) {
             Some(old) => {
                 old.spare(self.cache().now_ms() + CACHE_FAILED_SECONDS * 1_000);
-                log::error!("{fault}; the cache serves an old page");
+                FAILURE_LINES.log(reject.rule, log::Level::Error, &|| {
+                    format!("{fault}; the cache serves an old page")
+                });
             }
             None => giving.give(PrivateOutcome::Answer(Err(fault))),
         }
@@ -292,11 +295,13 @@ impl FillTask {
         {
             old.spare(self.cache().now_ms() + CACHE_FAILED_SECONDS * 1_000);
             let place = &self.fill.place;
-            let path = place.path.escape_ascii();
             let (site, code) = (&place.site, status.0);
-            log::error!(
-                "{site}{path}: the handler responded with {code}; the cache serves an old page"
-            );
+            FAILURE_LINES.log(Reject::HANDLER_FAILED.rule, log::Level::Error, &|| {
+                let path = place.path.escape_ascii();
+                format!(
+                    "{site}{path}: the handler responded with {code}; the cache serves an old page"
+                )
+            });
             let reject = Reject {
                 status,
                 ..Reject::HANDLER_FAILED

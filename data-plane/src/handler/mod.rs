@@ -22,6 +22,7 @@ use crate::ledger::active_requests::ActiveRequestHandle;
 use crate::ledger::admission::AdmissionRefused;
 use crate::ledger::body_memory::BodyAccount;
 use crate::ledger::route_counters::CacheOutcome;
+use base::log::FAILURE_LINES;
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
@@ -405,12 +406,14 @@ impl HandlerError {
     }
 
     /// Logs an error with details for the operator. Errors without details, such as requests for missing
-    /// pages and refusals under load, appear only in the access log.
+    /// pages and refusals under load, appear only in the access log. A rule has a bounded number of lines.
     pub fn log(&self) {
-        if self.reject.status.0 >= 500 && self.source.is_some() {
-            log::error!("{self}");
-        } else if self.source.is_some() {
-            log::warn!("{self}");
+        if self.source.is_some() {
+            let level = match self.reject.status.0 {
+                500.. => log::Level::Error,
+                _ => log::Level::Warn,
+            };
+            FAILURE_LINES.log(self.reject.rule, level, &|| self.to_string());
         }
     }
 }

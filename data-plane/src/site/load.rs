@@ -19,6 +19,7 @@ use crate::limits::{
     CONTENT_FILE_BYTES_MAX, DIGEST_FILE_BYTES_MAX, LAST_MODIFIED_SECONDS_MIN, SENDFILE_BYTES_MIN,
 };
 use base::digest::{Digest, base64url};
+use base::log::FAILURE_LINES;
 use base::sys::{self, OpenWriters};
 use base::visible_text::shortened;
 use release::manifest::BlobRef;
@@ -31,6 +32,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wire::fields::ContentCoding;
+use wire::reject::Reject;
 
 /// Load to run before the request can be answered.
 pub struct FileLoad {
@@ -197,7 +199,10 @@ impl FileLoad {
                 _ => "unreadable for the server",
             };
             let (blob, path) = (release.blob(&known.digest), shortened(&self.path));
-            log::error!("{}: the content of {path} is {what}", blob.display());
+            let rule = Reject::CONTENT_WRONG.rule;
+            FAILURE_LINES.log(rule, log::Level::Error, &|| {
+                format!("{}: the content of {path} is {what}", blob.display())
+            });
         })
     }
 

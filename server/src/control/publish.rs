@@ -12,7 +12,7 @@ use crate::build::{self, SharedResources};
 use crate::config::{BalancerConfig, Config, OperatorError};
 use crate::manager::{ManagerContext, manager_handler};
 use base::clock;
-use base::log::{ErrorLog, RareLines};
+use base::log::{ErrorLog, FAILURE_LINES, RareLines};
 use base::sys;
 use base::task;
 use base::thread_pool::ThreadPool;
@@ -466,6 +466,7 @@ impl Publisher {
     pub(super) fn log_left_out(&self) {
         let now_ms = self.process.origin.elapsed().as_millis();
         self.process.rare_lines.log_left_out(now_ms as u64);
+        FAILURE_LINES.log_left_out();
     }
 
     /// Replaces the newest ticket key if due.

@@ -5,12 +5,14 @@
 
 mod error_log;
 mod escape;
+mod failure_lines;
 mod rare_lines;
 mod rotation;
 mod sink;
 
 pub use error_log::ErrorLog;
 pub use escape::{hex_digit, push_hex_escape, push_message, push_spans};
+pub use failure_lines::{FAILURE_LINES, FailureLines};
 pub use rare_lines::{RareEvent, RareLines};
 pub use rotation::Rotation;
 pub use sink::{LogBatch, LogDestination, ReopenResults, ReportFn, Sink, Sinks};

@@ -49,7 +49,7 @@ pub struct RareLines {
 
 /// Lines of one kind since the beginning of the window.
 #[derive(Clone, Copy, Debug, Default)]
-struct LineWindow {
+pub(super) struct LineWindow {
     began_ms: u64,
     lines: u32,
     left_out: u64,
@@ -75,32 +75,12 @@ impl RareLines {
 
     /// Counts an event, and returns true if the event gets a line.
     fn admits(&self, event: RareEvent, now_ms: u64) -> bool {
-        let mut kinds = self.lock();
-        let window = &mut kinds[event as usize];
-        if window.lines == 0 || (window.is_over(now_ms) && window.left_out == 0) {
-            *window = LineWindow {
-                began_ms: now_ms,
-                ..LineWindow::default()
-            };
-        }
-        let is_admitted = window.lines < RARE_LINES_MAX;
-        if is_admitted {
-            window.lines += 1
-        } else {
-            window.left_out += 1
-        }
-        is_admitted
+        self.lock()[event as usize].admits(now_ms, RARE_LINES_MAX)
     }
 
     /// Returns the number of events without a line, once the window is over, and begins a new window.
     fn take_left_out(&self, event: RareEvent, now_ms: u64) -> u64 {
-        let mut kinds = self.lock();
-        let window = &mut kinds[event as usize];
-        if window.is_over(now_ms) {
-            std::mem::take(window).left_out
-        } else {
-            0
-        }
+        self.lock()[event as usize].take_left_out(now_ms)
     }
 
     fn lock(&self) -> MutexGuard<'_, [LineWindow; KINDS.len()]> {
@@ -109,6 +89,32 @@ impl RareLines {
 }
 
 impl LineWindow {
+    /// Counts an event, and returns true if the event gets one of the `lines_max` lines of the window.
+    pub(super) fn admits(&mut self, now_ms: u64, lines_max: u32) -> bool {
+        if self.lines == 0 || (self.is_over(now_ms) && self.left_out == 0) {
+            *self = LineWindow {
+                began_ms: now_ms,
+                ..LineWindow::default()
+            };
+        }
+        let is_admitted = self.lines < lines_max;
+        if is_admitted {
+            self.lines += 1
+        } else {
+            self.left_out += 1
+        }
+        is_admitted
+    }
+
+    /// Returns the number of events without a line, once the window is over, and begins a new window.
+    pub(super) fn take_left_out(&mut self, now_ms: u64) -> u64 {
+        if self.is_over(now_ms) {
+            std::mem::take(self).left_out
+        } else {
+            0
+        }
+    }
+
     fn is_over(&self, now_ms: u64) -> bool {
         now_ms.saturating_sub(self.began_ms) >= RARE_LINES_MILLISECONDS
     }

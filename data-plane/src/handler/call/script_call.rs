@@ -11,6 +11,7 @@ use crate::ledger::admission::{CallSlot, ClientPace};
 use crate::ledger::body_memory::BodyAccount;
 use crate::ledger::change_tracker::SiteChangeTracker;
 use crate::limits;
+use base::log::FAILURE_LINES;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -561,7 +562,9 @@ impl<P: Transport> ScriptCall<P> {
     fn log_failure(&self, ended: TransportEnd) {
         if let TransportEnd::Failure(how) = ended {
             let rule = Reject::SCRIPT_FAILED.rule;
-            log::warn!("{}: {}: {how} (rule R{rule})", self.line(), P::NAME);
+            FAILURE_LINES.log(rule, log::Level::Warn, &|| {
+                format!("{}: {}: {how} (rule R{rule})", self.line(), P::NAME)
+            });
         }
     }
 

@@ -8,6 +8,7 @@ use crate::upstream;
 use crate::upstream::Lease;
 use crate::upstream::{ConnectFault, H2Failure, MemberTlsFailure, NotHttp2};
 use balancer::{MemberId, PlaceReport, StateChange};
+use base::log::FAILURE_LINES;
 use std::io;
 use std::time::Duration;
 use wire::h1::response_head::faulty_lines;
@@ -250,12 +251,11 @@ pub(super) fn log_change(route: &ProxyRoute, lease: &Lease, change: StateChange)
 
 /// Logs a response that was broken off after its head was sent to the client.
 pub(super) fn log_broken_off(line: &str, balancer: &str, member: Option<&str>, reject: Reject) {
-    let place = place(balancer, member);
-    log::error!(
-        "{NAME}: {}: {line}: {place}; the response was broken off (rule R{})",
-        break_cause(reject),
-        reject.rule
-    );
+    FAILURE_LINES.log(reject.rule, log::Level::Error, &|| {
+        let (cause, place) = (break_cause(reject), place(balancer, member));
+        let rule = reject.rule;
+        format!("{NAME}: {cause}: {line}: {place}; the response was broken off (rule R{rule})")
+    });
 }
 
 /// Returns the balancer and the member of a request for the log. A route with `proxy` has a balancer with the name
@@ -285,11 +285,13 @@ pub(super) fn line(request: &Request) -> String {
 /// Logs bytes of a member behind the end of a response. The client has the response, and the connection serves no
 /// further request.
 pub(super) fn log_surplus(line: &str, balancer: &str, member: Option<&str>) {
-    log::warn!(
-        "{NAME}: bytes of a member behind a response: {line}: {}; the connection was closed (rule R{})",
-        place(balancer, member),
-        Reject::UPSTREAM_BYTES_UNASKED.rule
-    );
+    let rule = Reject::UPSTREAM_BYTES_UNASKED.rule;
+    FAILURE_LINES.log(rule, log::Level::Warn, &|| {
+        let place = place(balancer, member);
+        format!(
+            "{NAME}: bytes of a member behind a response: {line}: {place}; the connection was closed (rule R{rule})"
+        )
+    });
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::limits::{
     BODY_BUFFER_BYTES, SPOOL_PEER_PARTS, SPOOL_QUEUE_MAX, SPOOL_THREADS, SPOOLS_MAX,
 };
 use base::client_network::ClientNetwork;
+use base::log::FAILURE_LINES;
 use base::network_table::{Holding, NetworkTable};
 use base::sys;
 use base::thread_pool::{ThreadPool, ThreadPoolError};
@@ -281,7 +282,10 @@ impl SpooledBody {
             }
             other => {
                 let why = other.err().unwrap_or(io::ErrorKind::UnexpectedEof.into());
-                log::error!("a spooled request body can't be read from the disk: {why}");
+                let rule = Reject::BODY_NOT_KEPT.rule;
+                FAILURE_LINES.log(rule, log::Level::Error, &|| {
+                    format!("a spooled request body can't be read from the disk: {why}")
+                });
                 Poll::Ready(Err(PipeBroken))
             }
         }
