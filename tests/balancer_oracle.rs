@@ -17,7 +17,7 @@ use balancer::settings::{
     AdminState, BalancerSettings, BalancingMethod, EjectionSettings, MemberHost, MemberRole,
     MemberSettings, MemberUrl, StickySettings,
 };
-use balancer::{BalancerEdit, ChooseRequest, MemberEdit, NoMember, SessionKey};
+use balancer::{ChooseRequest, NoMember, SessionKey};
 use data_plane::upstream::{Balancer, Lease};
 
 use crate::support::pebble::free_port;
@@ -400,6 +400,7 @@ fn ours(case: &Case, members: &Members, oracle: &[Answer]) -> Vec<Answer> {
                 admin: AdminState::Enabled,
                 ignores_errors: false,
                 connections_max: None,
+                check: Default::default(),
             })
             .collect(),
         sticky: Some(StickySettings {
@@ -464,24 +465,28 @@ fn request_ours(
 }
 
 fn edit_ours(balancer: &Balancer, thread: &MemberThread, edit: &Edit) {
-    let edit = match *edit {
-        Edit::Admin(admin) => MemberEdit::Admin(admin),
-        Edit::Role(role) => MemberEdit::Role(role),
-        Edit::Set(set) => MemberEdit::Set(set),
-        Edit::Weight(weight) => MemberEdit::Weight(weight),
-        Edit::Route(route) => MemberEdit::Route(route.into()),
-        Edit::Redirect(route) => MemberEdit::Redirect(route.into()),
-        Edit::Method(method) => {
-            balancer
-                .edit(BalancerEdit::Method(method))
-                .expect("a method");
-            return;
+    let mut settings = BalancerSettings::clone(&balancer.settings());
+    let url = url(thread.address);
+    let mut members = settings.members.iter_mut();
+    let member = members.find(|it| it.url == url).expect("a member");
+    match *edit {
+        Edit::Admin(admin) => member.admin = admin,
+        Edit::Role(role) => member.role = role,
+        Edit::Set(set) => member.set = set,
+        Edit::Weight(weight) => {
+            if member.weight == weight {
+                // Apache starts the sequence anew for the former weight as well.
+                member.weight += 1;
+                balancer.edit(settings, 0);
+                return edit_ours(balancer, thread, edit);
+            }
+            member.weight = weight;
         }
-    };
-    let member = balancer.member(&url(thread.address)).expect("a member");
-    balancer
-        .edit_member(member.id(), edit, 0)
-        .expect("a change");
+        Edit::Route(route) => member.route = route.into(),
+        Edit::Redirect(route) => member.redirect = route.into(),
+        Edit::Method(method) => settings.method = method,
+    }
+    balancer.edit(settings, 0);
 }
 
 fn url(address: SocketAddr) -> MemberUrl {

@@ -7,13 +7,11 @@
 use crate::balancer_settings::BalancerSettings;
 use crate::check::{CheckOutcome, DoubtChange};
 use crate::contest::{Load, Seat};
-use crate::edit::{EditError, MemberEdit};
 use crate::lease::{Lease, QueueTicket, WaitRefused};
 use crate::member::{Connections, Member};
-use crate::member_core::{MemberCore, SharedSettings};
-use crate::member_settings::{CheckSettings, MemberHost, MemberUrl};
+use crate::member_core::SharedSettings;
+use crate::member_settings::{CheckSettings, MemberHost, MemberSettings, MemberUrl};
 use crate::place_ledger::PlaceUse;
-use crate::policies::{BalancerEdit, BalancerEdits};
 use crate::report::{BalancerReport, MemberReport, PlaceReport};
 use crate::request::{ChooseRequest, MemberId, NoMember, SessionUse};
 use crate::selection::Selection;
@@ -33,7 +31,30 @@ pub struct Balancer<C: Connections> {
     selection: Mutex<Selection<C>>,
 }
 
-/// Effects of a new configuration.
+/// Author of new settings.
+enum Author<'a> {
+    /// The configuration file, with the members as in the file.
+    File(&'a [MemberSettings]),
+    /// The operator at runtime.
+    Operator,
+}
+
+impl Author<'_> {
+    /// Returns the reason of a change of the member `at` in the new list.
+    fn reason(&self, member: &MemberSettings, at: usize) -> ChangeReason {
+        let configured = match self {
+            Author::Operator => return ChangeReason::Operator,
+            Author::File(configured) => configured.get(at),
+        };
+        let of_state = |it: &MemberSettings| (it.admin, it.ignores_errors, it.check.clone());
+        match configured {
+            Some(configured) if of_state(configured) != of_state(member) => ChangeReason::Operator,
+            _ => ChangeReason::Configuration,
+        }
+    }
+}
+
+/// Effects of new settings.
 pub struct ReconfigureReport<C> {
     /// Members with a changed state, and the changes.
     pub changes: Vec<(Arc<Member<C>>, StateChange)>,
@@ -64,70 +85,88 @@ impl<C: Connections> Balancer<C> {
         &self.name
     }
 
-    /// Returns the settings in force, with the operator's changes of the balancer but without the changes
-    /// of members.
+    /// Returns the settings in force.
     pub fn settings(&self) -> Arc<BalancerSettings> {
-        Arc::clone(self.lock().policies.current())
+        Arc::clone(&self.lock().settings)
     }
 
-    /// Replaces the list of members and all settings. Members with known URLs keep their state, and the
-    /// operator's changes stay in force where the configuration did not change.
+    /// Replaces the list of members and all settings. Members with known URLs keep their state.
     pub fn reconfigure(&self, settings: BalancerSettings, now_ms: u64) -> ReconfigureReport<C> {
-        self.reconfigure_prepared(settings, &BalancerEdits::default(), now_ms, |_| {})
+        self.replace(settings, now_ms, Author::File(&[]), |_| {})
     }
 
-    /// Replaces the list of members and all settings, as [`Balancer::reconfigure`] does, and applies the
-    /// operator's changes `edits`. `prepare` is called with each member of the new list before the member
-    /// gets requests.
+    /// Replaces the list of members and all settings, as [`Balancer::reconfigure`] does. `configured` are the members
+    /// of the file: a change of a member with other settings than in the file is reported as the operator's. `prepare`
+    /// is called with each member of the new list before the member gets requests.
     pub fn reconfigure_prepared(
         &self,
         settings: BalancerSettings,
-        edits: &BalancerEdits,
+        configured: &[MemberSettings],
         now_ms: u64,
         prepare: impl Fn(&Member<C>),
     ) -> ReconfigureReport<C> {
+        self.replace(settings, now_ms, Author::File(configured), prepare)
+    }
+
+    /// Replaces all settings by order of the operator. As in Apache, a new weight starts the sequence of the balancing
+    /// methods anew, and new checks begin at once.
+    pub fn edit(&self, settings: BalancerSettings, now_ms: u64) -> ReconfigureReport<C> {
+        self.replace(settings, now_ms, Author::Operator, |_| {})
+    }
+
+    fn replace(
+        &self,
+        settings: BalancerSettings,
+        now_ms: u64,
+        author: Author<'_>,
+        prepare: impl Fn(&Member<C>),
+    ) -> ReconfigureReport<C> {
         let mut selection = self.lock();
-        let old_method = selection.policies.current().method;
         let shared = SharedSettings {
             check: settings.check.clone().map(Arc::new),
             ejection: Arc::new(settings.ejection.clone()),
             tunnels: settings.connection.tunnels,
         };
+        let is_edit = matches!(author, Author::Operator);
+        let mut is_new_weight = false;
         let mut changes = Vec::new();
-        let mut seats = Vec::with_capacity(settings.members.len());
-        for member_settings in &settings.members {
-            let known = selection.roster.find_url(&member_settings.url);
+        let count = settings.members.len();
+        let mut seats = Vec::with_capacity(count);
+        for (at, member_settings) in settings.members.iter().enumerate() {
+            let known = selection.roster.find_url(&member_settings.url, at);
             let known = known.map(|seat| (Arc::clone(&seat.member), seat.load));
             let (member, load) = known.unwrap_or_else(|| {
                 let id = MemberId(selection.new_id());
                 let member = Member::new(id, member_settings, &shared, &self.queue);
                 (Arc::new(member), Load::default())
             });
-            if let Some(change) = member.configure(member_settings, &shared, now_ms) {
+            is_new_weight |= is_edit && member.standing().weight != member_settings.weight;
+            let reason = author.reason(member_settings, at);
+            if let Some(change) = member.configure(member_settings, &shared, reason, now_ms) {
                 changes.push((Arc::clone(&member), change));
             }
-            member.plan_checks(seats.len(), settings.members.len(), now_ms);
+            if is_edit {
+                member.plan_checks(0, 1, now_ms);
+            } else {
+                member.plan_checks(at, count, now_ms);
+            }
             prepare(&member);
             seats.push(Seat::new(member, load));
         }
-        apply_edits(&seats, edits, now_ms, &mut changes);
         let places = settings.members.iter().map(|member| member.connections_max);
         self.queue.set_places(places.sum());
-        let kept =
-            |member: &Arc<Member<C>>| seats.iter().any(|seat| Arc::ptr_eq(&seat.member, member));
-        let former = selection.roster.seats().iter().map(|seat| &seat.member);
-        former
-            .filter(|member| !kept(member))
-            .for_each(|member| member.close_pool());
-        selection.policies.configure(settings);
-        for edit in &edits.balancer {
-            selection.policies.edit(edit.clone());
+        for (at, former) in selection.roster.seats().iter().enumerate() {
+            let is_former = |seat: &Seat<C>| Arc::ptr_eq(&seat.member, &former.member);
+            // The list mostly keeps its order, so a search is rare.
+            if !seats.get(at).is_some_and(is_former) && !seats.iter().any(is_former) {
+                former.member.close_pool();
+            }
         }
-        selection.replace_roster(seats, &self.key);
-        if selection.policies.current().method != old_method {
-            selection.roster.reset_loads();
+        selection.configure(settings, seats, &self.key);
+        if is_new_weight {
+            selection.roster.recalculate_statuses();
         }
-        let doubt = self.settle_change(selection, None);
+        let doubt = self.settle_changes(selection, &changes);
         ReconfigureReport { changes, doubt }
     }
 
@@ -149,7 +188,7 @@ impl<C: Connections> Balancer<C> {
     ) -> Result<QueueTicket<C>, WaitRefused> {
         let (queue_max, is_sticky, usable) = {
             let selection = self.lock();
-            let is_sticky = selection.policies.current().sticky.is_some();
+            let is_sticky = selection.settings.sticky.is_some();
             (selection.queue_max(), is_sticky, usable(&selection))
         };
         let waiting = WaitingRequest {
@@ -224,45 +263,20 @@ impl<C: Connections> Balancer<C> {
     /// Returns the member with a URL.
     pub fn member(&self, url: &MemberUrl) -> Option<Arc<Member<C>>> {
         let selection = self.lock();
-        let seat = selection.roster.find_url(url)?;
+        let seat = selection.roster.find_url(url, 0)?;
         Some(Arc::clone(&seat.member))
     }
 
-    /// Changes a member at runtime.
-    pub fn edit_member(
-        &self,
-        id: MemberId,
-        edit: MemberEdit,
-        now_ms: u64,
-    ) -> Result<HealthReport, EditError> {
-        edit.check()?;
-        let mut selection = self.lock();
-        let member = selection.roster.member(id);
-        let member = Arc::clone(member.ok_or(EditError::UnknownMember)?);
-        let is_weight = matches!(edit, MemberEdit::Weight(_));
-        let change = member.change(ChangeReason::Operator, now_ms, |core| core.edit(edit));
-        member.plan_checks(0, 1, now_ms);
-        if is_weight {
-            selection.roster.recalculate_statuses();
-        }
-        selection.refresh(&self.key);
-        let doubt = self.settle_change(selection, change.map(|change| (&*member, change)));
-        Ok(HealthReport { change, doubt })
-    }
-
-    /// Changes the balancer at runtime.
-    pub fn edit(&self, edit: BalancerEdit) -> Result<(), EditError> {
-        edit.check()?;
-        let mut selection = self.lock();
-        let old_method = selection.policies.current().method;
-        selection.policies.edit(edit);
-        if selection.policies.current().method != old_method {
-            selection.roster.reset_loads();
-        }
-        selection.refresh(&self.key);
-        drop(selection);
-        self.queue.wake_all();
-        Ok(())
+    /// Sets the result of a member's checks by order of the operator, until the checks themselves decide again. An
+    /// unknown member changes nothing.
+    pub fn force_checks(&self, url: &MemberUrl, is_failed: bool, now_ms: u64) -> HealthReport {
+        let Some(member) = self.member(url) else {
+            return HealthReport::default();
+        };
+        let change = member.change(ChangeReason::Operator, now_ms, |core| {
+            core.streak.force(is_failed);
+        });
+        self.settle_change(member, change)
     }
 
     /// Starts the check that has been due for the longest time, or returns the time of the next check. The
@@ -293,18 +307,20 @@ impl<C: Connections> Balancer<C> {
         let member = Arc::clone(run.member());
         let change = member.record_check(outcome, now_ms);
         drop(run);
-        let doubt = change.and_then(|change| {
-            let selection = self.lock();
-            self.settle_change(selection, Some((&*member, change)))
-        });
+        self.settle_change(member, change)
+    }
+
+    /// Decides anew about the doubt after a change of one member.
+    fn settle_change(&self, member: Arc<Member<C>>, change: Option<StateChange>) -> HealthReport {
+        let doubt = change.and_then(|change| self.settle_changes(self.lock(), &[(member, change)]));
         HealthReport { change, doubt }
     }
 
-    /// Decides anew about the doubt after a change, and wakes the requests that the change concerns.
-    fn settle_change(
+    /// Decides anew about the doubt after changes, and wakes the requests that the changes concern.
+    fn settle_changes(
         &self,
         mut selection: MutexGuard<'_, Selection<C>>,
-        changed: Option<(&Member<C>, StateChange)>,
+        changes: &[(Arc<Member<C>>, StateChange)],
     ) -> Option<DoubtChange> {
         let doubt = selection.update_doubt();
         let are_checks_doubted = selection.are_checks_doubted;
@@ -316,11 +332,11 @@ impl<C: Connections> Balancer<C> {
         } else if doubt == Some(DoubtChange::Begun) {
             let members = self.members().into_iter();
             members.for_each(|member| member.require_proof());
-        } else if let Some((member, change)) = changed
-            && change.new == MemberState::CheckFailed
-            && !are_checks_doubted
-        {
-            member.down_watch.go_down();
+        } else if !are_checks_doubted {
+            let failed = changes
+                .iter()
+                .filter(|(_, change)| change.new == MemberState::CheckFailed);
+            failed.for_each(|(member, _)| member.down_watch.go_down());
         }
         self.queue.wake_all();
         doubt
@@ -356,7 +372,7 @@ impl<C: Connections> Balancer<C> {
         let selection = self.lock();
         let seats = selection.roster.seats().iter();
         BalancerReport {
-            settings: Arc::clone(selection.policies.current()),
+            settings: Arc::clone(&selection.settings),
             are_checks_doubted: selection.are_checks_doubted,
             waiting: self.queue.waiting(),
             members: seats
@@ -378,29 +394,6 @@ fn usable<C>(selection: &Selection<C>) -> Vec<PlaceUse> {
     let members = selection.roster.seats().iter().map(|seat| &seat.member);
     let usable = members.filter(|member| member.may_hand_over());
     usable.map(|member| member.place_use()).collect()
-}
-
-/// Applies the operator's changes to the members of a new list, and adds the changed states to `changes`.
-fn apply_edits<C>(
-    seats: &[Seat<C>],
-    edits: &BalancerEdits,
-    now_ms: u64,
-    changes: &mut Vec<(Arc<Member<C>>, StateChange)>,
-) {
-    // The edits mostly have the order of the members, so the search goes on at the last member.
-    let mut at = 0;
-    for (url, edit) in &edits.members {
-        let mut search = (at..seats.len()).chain(0..at);
-        let Some(found) = search.find(|index| seats[*index].member.url() == url) else {
-            continue;
-        };
-        at = found;
-        let member = &seats[at].member;
-        let change = |core: &mut MemberCore| core.edit(edit.clone());
-        let change = member.change(ChangeReason::Operator, now_ms, change);
-        member.plan_checks(at, seats.len(), now_ms);
-        changes.extend(change.map(|change| (Arc::clone(member), change)));
-    }
 }
 
 impl<C: Connections> Drop for Balancer<C> {

@@ -17,7 +17,6 @@ mod check;
 mod contest;
 mod counters;
 mod down_watch;
-mod edit;
 mod ejection;
 mod lease;
 mod member;
@@ -25,7 +24,6 @@ mod member_core;
 mod member_settings;
 mod method;
 mod place_ledger;
-mod policies;
 mod random;
 mod registry;
 mod report;
@@ -44,10 +42,8 @@ mod tests;
 pub use crate::balancer::{Balancer, CheckRun, HealthReport, NextCheck, ReconfigureReport};
 pub use crate::check::{CheckFailure, CheckOutcome, DoubtChange};
 pub use crate::counters::{LATENCY_BUCKET_MICROS, LatencyBuckets, LatencyHistogram};
-pub use crate::edit::{EditError, MemberCheck, MemberEdit};
 pub use crate::lease::{Lease, LeftRequest, QueueTicket, WaitRefused, Waited};
 pub use crate::member::{Connections, Member};
-pub use crate::policies::{BalancerEdit, BalancerEdits};
 pub use crate::random::client_hash;
 pub use crate::registry::Balancers;
 pub use crate::report::{BalancerReport, MemberReport, PlaceReport};
@@ -62,8 +58,8 @@ pub mod settings {
         StickySettings,
     };
     pub use crate::member_settings::{
-        AdminState, CheckKind, CheckSettings, EjectionSettings, MemberHost, MemberRole,
-        MemberSettings, MemberUrl,
+        AdminState, CheckKind, CheckSettings, EjectionSettings, MemberCheck, MemberHost,
+        MemberRole, MemberSettings, MemberUrl,
     };
     pub use crate::method::BalancingMethod;
 }

@@ -1,4 +1,4 @@
-//! A member of a balancer: counters, health and the operator's changes. A member outlives configurations.
+//! A member of a balancer: counters, health and settings. A member outlives configurations.
 //!
 //! A choice and a successful request read and write atomics alone. Changes of state take the lock of the
 //! member, and publish the [`Standing`] anew.
@@ -330,7 +330,7 @@ impl<C> Member<C> {
     ) -> Option<StateChange> {
         self.counters.errors.fetch_add(1, Ordering::Relaxed);
         let mut core = self.lock();
-        if *core.ignores_errors.current() || self.ejections() != ejections {
+        if core.settings.ignores_errors || self.ejections() != ejections {
             return None;
         }
         let answered_at_ms = self.answered_at_ms.load(Ordering::Relaxed);
@@ -365,7 +365,7 @@ impl<C> Member<C> {
     /// after the last ejection.
     pub(crate) fn record_answer_elsewhere(&self, client: u64, ejections: u32, now_ms: u64) {
         let mut core = self.lock();
-        if *core.ignores_errors.current() || self.ejections() != ejections {
+        if core.settings.ignores_errors || self.ejections() != ejections {
             return;
         }
         let settings = Arc::clone(&core.ejection_settings);
@@ -474,11 +474,12 @@ impl<C> Member<C> {
         self.publish(&mut core, reason, now_ms)
     }
 
-    /// Adopts a new configuration.
+    /// Adopts new settings. `reason` is the reason of a changed state.
     pub(crate) fn configure(
         &self,
         settings: &MemberSettings,
         shared: &SharedSettings,
+        reason: ChangeReason,
         now_ms: u64,
     ) -> Option<StateChange> {
         let busy_max = settings.connections_max.unwrap_or(usize::MAX);
@@ -488,7 +489,7 @@ impl<C> Member<C> {
         let has_failure_statuses = !shared.ejection.statuses.is_empty();
         self.has_failure_statuses
             .store(has_failure_statuses, Ordering::Relaxed);
-        self.change(ChangeReason::Configuration, now_ms, |core| {
+        self.change(reason, now_ms, |core| {
             core.configure(settings, shared);
             core.state_since_ms.get_or_insert(now_ms);
         })

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Settings of a member.
@@ -26,6 +27,20 @@ pub struct MemberSettings {
     pub ignores_errors: bool,
     /// Largest number of simultaneous requests; None for no bound.
     pub connections_max: Option<usize>,
+    /// Active checks.
+    pub check: MemberCheck,
+}
+
+/// Active checks of one member.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum MemberCheck {
+    /// The checks of the balancer.
+    #[default]
+    Balancer,
+    /// No checks.
+    Off,
+    /// Checks of the member's own.
+    Own(Arc<CheckSettings>),
 }
 
 /// Location of an HTTP server behind this server: the part of a URL before the path.

@@ -3,7 +3,6 @@
 use crate::balancer::Balancer;
 use crate::balancer_settings::BalancerSettings;
 use crate::member::Connections;
-use crate::policies::BalancerEdits;
 use crate::sticky::SessionKey;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,8 +14,8 @@ pub struct Balancers<C: Connections> {
     /// Seed of the random numbers of new balancers.
     seed: u64,
     all: Mutex<Vec<Weak<Balancer<C>>>>,
-    /// Changes of the operator by the name of the balancer.
-    edits: Mutex<Vec<(Box<str>, Arc<BalancerEdits>)>>,
+    /// Settings that go before the settings of the Worlds.
+    edited: Mutex<Vec<Arc<BalancerSettings>>>,
 }
 
 impl<C: Connections> Balancers<C> {
@@ -26,7 +25,7 @@ impl<C: Connections> Balancers<C> {
             key,
             seed,
             all: Mutex::default(),
-            edits: Mutex::default(),
+            edited: Mutex::default(),
         }
     }
 
@@ -58,17 +57,16 @@ impl<C: Connections> Balancers<C> {
         }
     }
 
-    /// Replaces the operator's changes of all balancers. The changes take effect when the balancers are
-    /// configured again.
-    pub fn set_edits(&self, edits: Vec<(Box<str>, Arc<BalancerEdits>)>) {
-        *self.edits.lock().unwrap_or_else(PoisonError::into_inner) = edits;
+    /// Replaces the settings that go before the settings of the Worlds: the settings with the operator's edits. The
+    /// settings take effect when the balancers are configured again.
+    pub fn set_edited(&self, settings: Vec<Arc<BalancerSettings>>) {
+        *self.edited.lock().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
-    /// Returns the operator's changes of the balancer with a name.
-    pub fn edits(&self, name: &str) -> Arc<BalancerEdits> {
-        let all = self.edits.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = all.iter().find(|(known, _)| **known == *name);
-        found.map_or_else(Arc::default, |(_, edits)| Arc::clone(edits))
+    /// Returns the settings that go before the settings of a World, for the balancer with a name.
+    pub fn edited(&self, name: &str) -> Option<Arc<BalancerSettings>> {
+        let all = self.edited.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().find(|it| *it.name == *name).map(Arc::clone)
     }
 
     /// Records a heartbeat of a member in all balancers ([`Balancer::record_heartbeat`]). Returns false if no

@@ -4,8 +4,7 @@ use crate::balancer_settings::BalancerSettings;
 use crate::check::CheckOutcome;
 use crate::contest::Seat;
 use crate::counters::LatencyBuckets;
-use crate::edit::MemberCheck;
-use crate::member_settings::{AdminState, MemberRole, MemberUrl};
+use crate::member_settings::{AdminState, MemberCheck, MemberRole, MemberUrl};
 use crate::request::MemberId;
 use crate::state::{MemberState, StateChange, WeightShare};
 use std::fmt;
@@ -16,7 +15,7 @@ use wire::heartbeat::Heartbeat;
 /// State of a balancer at one moment.
 #[derive(Clone, Debug)]
 pub struct BalancerReport {
-    /// Settings in force, apart from the members.
+    /// Settings in force.
     pub settings: Arc<BalancerSettings>,
     /// True while members with failed checks get requests, because the checks are in doubt.
     pub are_checks_doubted: bool,
@@ -113,13 +112,13 @@ impl MemberReport {
             id: member.id(),
             url: member.url().clone(),
             state: member.state(),
-            admin: *core.admin.current(),
-            role: *core.role.current(),
-            weight: *core.weight.current(),
-            set: *core.set.current(),
-            route: core.route.current().clone(),
-            redirect: core.redirect.current().clone(),
-            ignores_errors: *core.ignores_errors.current(),
+            admin: core.settings.admin,
+            role: core.settings.role,
+            weight: core.settings.weight,
+            set: core.settings.set,
+            route: core.settings.route.clone(),
+            redirect: core.settings.redirect.clone(),
+            ignores_errors: core.settings.ignores_errors,
             load_status: seat.load.status,
             busy: member.busy(),
             elected: counters.elected.load(Relaxed),
@@ -141,7 +140,7 @@ impl MemberReport {
                 matches!(core.last_check, Some((CheckOutcome::Passed, at_ms)) if at_ms >= until_ms)
             }),
             slow_start_percent: is_warming.then_some(share.thousandths() / 10),
-            check: core.check.current().clone(),
+            check: core.settings.check.clone(),
             is_check_failed: core.streak.is_failed(),
             checks_passed: core.streak.totals().0,
             checks_failed: core.streak.totals().1,

@@ -71,12 +71,9 @@ impl<C> Roster<C> {
     /// Computes everything anew that follows from the settings of the members.
     pub(crate) fn refresh(&mut self, terms: &RosterTerms<'_>) {
         for seat in &mut self.seats {
-            let (route, redirect) = seat.member.read(|core| {
-                (
-                    core.route.current().clone(),
-                    core.redirect.current().clone(),
-                )
-            });
+            let (route, redirect) = seat
+                .member
+                .read(|core| (core.settings.route.clone(), core.settings.redirect.clone()));
             let sign = |key: &SessionKey| key.cookie(terms.name, seat.member.url(), &route);
             seat.cookie = terms.key.map(sign);
             seat.member.set_cookie(seat.cookie.clone());
@@ -114,9 +111,11 @@ impl<C> Roster<C> {
         members.find(|member| member.id() == id)
     }
 
-    /// Returns the seat of the member with a URL.
-    pub(crate) fn find_url(&self, url: &MemberUrl) -> Option<&Seat<C>> {
-        self.seats.iter().find(|seat| seat.member.url() == url)
+    /// Returns the seat of the member with a URL, which is probably the seat `at`.
+    pub(crate) fn find_url(&self, url: &MemberUrl, at: usize) -> Option<&Seat<C>> {
+        let is_its = |seat: &&Seat<C>| seat.member.url() == url;
+        let probable = self.seats.get(at).filter(is_its);
+        probable.or_else(|| self.seats.iter().find(is_its))
     }
 
     /// Finds the members for a request without a session.

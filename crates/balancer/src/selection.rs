@@ -7,7 +7,6 @@ use crate::contest::{Contest, Seat};
 use crate::lease::Lease;
 use crate::limits::UPLOAD_TRIAL_SECONDS;
 use crate::member::{Member, milliseconds};
-use crate::policies::Policies;
 use crate::random::RandomSource;
 use crate::request::{ChooseRequest, MemberId, NoMember, SessionUse};
 use crate::retry_budget::RetryBudget;
@@ -18,7 +17,8 @@ use std::time::Duration;
 
 /// State of a balancer that changes with each choice.
 pub(crate) struct Selection<C> {
-    pub(crate) policies: Policies,
+    /// Settings in force.
+    pub(crate) settings: Arc<BalancerSettings>,
     pub(crate) roster: Roster<C>,
     /// True while failed checks do not count.
     pub(crate) are_checks_doubted: bool,
@@ -51,7 +51,7 @@ impl<C> Selection<C> {
     pub(crate) fn new(settings: BalancerSettings, seed: u64) -> Selection<C> {
         Selection {
             slow_start_ms: milliseconds(settings.slow_start),
-            policies: Policies::new(settings),
+            settings: Arc::new(settings),
             roster: Roster::default(),
             are_checks_doubted: false,
             candidates: Candidates::default(),
@@ -68,18 +68,22 @@ impl<C> Selection<C> {
         id
     }
 
-    /// Replaces the list of members.
-    pub(crate) fn replace_roster(&mut self, seats: Vec<Seat<C>>, key: &SessionKey) {
+    /// Replaces the settings and the list of members.
+    pub(crate) fn configure(
+        &mut self,
+        settings: BalancerSettings,
+        seats: Vec<Seat<C>>,
+        key: &SessionKey,
+    ) {
+        let is_new_method = settings.method != self.settings.method;
+        self.settings = Arc::new(settings);
         self.candidates.reserve(seats.len());
-        self.slow_start_ms = milliseconds(self.policies.current().slow_start);
-        let settings = Arc::clone(self.policies.current());
+        self.slow_start_ms = milliseconds(self.settings.slow_start);
+        let settings = Arc::clone(&self.settings);
         self.roster = Roster::new(seats, &roster_terms(&settings, key));
-    }
-
-    /// Computes everything anew that follows from the settings of the balancer and of the members.
-    pub(crate) fn refresh(&mut self, key: &SessionKey) {
-        let settings = Arc::clone(self.policies.current());
-        self.roster.refresh(&roster_terms(&settings, key));
+        if is_new_method {
+            self.roster.reset_loads();
+        }
     }
 
     /// Counts a request for the budget of retries.
@@ -90,7 +94,7 @@ impl<C> Selection<C> {
 
     /// Takes a retry of a client from the budget.
     pub(crate) fn take_retry(&mut self, client_hash: u64, now_ms: u64) -> bool {
-        let percent = self.policies.current().retry.budget_percent;
+        let percent = self.settings.retry.budget_percent;
         self.budget.take_retry(percent, client_hash, now_ms)
     }
 
@@ -128,7 +132,7 @@ impl<C> Selection<C> {
 
     /// Returns the time until which a request on trial has to decide about its member.
     fn trial_end_ms(&self, request: &ChooseRequest<'_>) -> u64 {
-        let connection = &self.policies.current().connection;
+        let connection = &self.settings.connection;
         let verdict = match request.is_gathered {
             true => connection.connect_timeout + connection.first_byte_timeout,
             false => Duration::from_secs(UPLOAD_TRIAL_SECONDS),
@@ -138,7 +142,7 @@ impl<C> Selection<C> {
 
     /// Returns the number of requests that may wait: `connection.queue` for each member with a bound.
     pub(crate) fn queue_max(&self) -> usize {
-        let settings = self.policies.current();
+        let settings = &self.settings;
         let bounded = settings.members.iter();
         let bounded = bounded.filter(|member| member.connections_max.is_some());
         bounded.count().saturating_mul(settings.connection.queue)
@@ -275,7 +279,7 @@ impl<C> Selection<C> {
 
     /// Lets the balancing method choose one of the candidates.
     fn pick(&mut self, set: u8, request: &ChooseRequest<'_>, terms: &UsableTerms<'_>) -> Choice {
-        let settings = self.policies.current();
+        let settings = &self.settings;
         let (method, is_sticky) = (settings.method, settings.sticky.is_some());
         let (seats, tables) = self.roster.parts();
         let mut contest = Contest {
@@ -313,7 +317,7 @@ impl<C> Selection<C> {
 
     /// Reads the value of a request's session. Unknown and forged values name no session.
     fn named_session<'a>(&self, value: &'a str) -> Option<NamedSession<'a>> {
-        let sticky = self.policies.current().sticky.as_ref()?;
+        let sticky = self.settings.sticky.as_ref()?;
         match sticky.is_signed {
             true => self.roster.signed_seat(value).map(NamedSession::Signed),
             false => route_in(value).map(NamedSession::Route),
@@ -322,7 +326,7 @@ impl<C> Selection<C> {
 
     /// Returns true if a session must not go to another member.
     fn is_bound(&self, session: NamedSession<'_>) -> bool {
-        let sticky = self.policies.current().sticky.as_ref();
+        let sticky = self.settings.sticky.as_ref();
         sticky.is_some_and(|sticky| sticky.is_strict)
             && match session {
                 NamedSession::Signed(_) => true,

@@ -61,13 +61,15 @@ impl BalancerPlan {
         &self.settings
     }
 
-    /// Registers the balancer and puts its settings in force, with the operator's changes in the registry. Returns the changes of members.
+    /// Registers the balancer and puts its settings in force, or the settings with the operator's edits in the registry.
+    /// Returns the changes of members.
     pub(crate) fn put_in_force(&self, registry: &Balancers, now_ms: u64) -> ReconfigureReport {
         registry.register(&self.balancer);
-        let settings = self.settings.clone();
-        let edits = registry.edits(self.balancer.name());
+        let edited = registry.edited(self.balancer.name());
+        let settings = edited.map_or_else(|| self.settings.clone(), Arc::unwrap_or_clone);
+        let configured = &self.settings.members;
         self.balancer
-            .reconfigure_prepared(settings, &edits, now_ms, |member| {
+            .reconfigure_prepared(settings, configured, now_ms, |member| {
                 let pool = self.pools.iter().find(|(url, _)| url == member.url());
                 if let Some((_, pool)) = pool {
                     pool.register();

@@ -1,13 +1,13 @@
-//! Balancer of anthill.toml with the operator's edits: plain values, the changes for the core, and the text
+//! Balancer of anthill.toml with the operator's edits: plain values, the settings for the core, and the text
 //! for anthill.toml. Pure.
 
 use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::{OperatorError, read_balancer, shown_url};
+use balancer::BalancerReport;
 use balancer::settings::{
-    AdminState, BalancerSettings, BalancingMethod, CheckKind, CheckSettings, MemberRole,
-    MemberSettings, MemberUrl, RetrySettings, StickySettings,
+    AdminState, BalancerSettings, BalancingMethod, CheckKind, CheckSettings, MemberCheck,
+    MemberRole, MemberSettings, MemberUrl, RetrySettings, StickySettings,
 };
-use balancer::{BalancerEdit, BalancerEdits, BalancerReport, MemberCheck, MemberEdit};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::json::quoted;
@@ -193,6 +193,7 @@ impl ConfiguredBalancer {
             admin: AdminState::Disabled,
             ignores_errors: false,
             connections_max: self.connections,
+            check: Default::default(),
         }
     }
 
@@ -349,80 +350,24 @@ impl EditedBalancer {
         self.checks.remove(at);
     }
 
-    /// Returns the changes of the core that lead from the balancer `base` to this balancer, for the members of
-    /// both. `all` are all balancers of the file, for the conditions of checks.
-    pub(crate) fn core_edits(
-        &self,
-        base: &EditedBalancer,
-        all: &[ConfiguredBalancer],
-    ) -> BalancerEdits {
-        let mut edits = BalancerEdits::default();
-        let (new, old) = (&self.settings, &base.settings);
-        let mut add = |is_changed: bool, edit: BalancerEdit| {
-            edits.balancer.extend(is_changed.then_some(edit));
-        };
-        let (attempts, timeout) = (new.retry.attempts_max, new.connection.queue_timeout);
-        add(new.method != old.method, BalancerEdit::Method(new.method));
-        add(
-            new.sticky != old.sticky,
-            BalancerEdit::Sticky(new.sticky.clone()),
-        );
-        add(
-            attempts != old.retry.attempts_max,
-            BalancerEdit::AttemptsMax(attempts),
-        );
-        add(
-            timeout != old.connection.queue_timeout,
-            BalancerEdit::QueueTimeout(timeout),
-        );
-        for (at, member) in new.members.iter().enumerate() {
-            let mut former = old.members.iter();
-            if let Some(old_at) = former.position(|former| former.url == member.url) {
-                let changes = self.member_edits(at, base, old_at, all);
-                let changes = changes.into_iter().map(|edit| (member.url.clone(), edit));
-                edits.members.extend(changes);
-            }
+    /// Returns the settings for the core. `all` are all balancers of the file, for the conditions of checks.
+    pub(crate) fn core_settings(&self, all: &[ConfiguredBalancer]) -> BalancerSettings {
+        let mut settings = self.settings.clone();
+        for (at, member) in settings.members.iter_mut().enumerate() {
+            member.check = self.member_check(at, all);
         }
-        edits
+        settings
     }
 
-    /// Returns the changes of the core that lead from the member `old_at` of `base` to the member `at`.
-    fn member_edits(
-        &self,
-        at: usize,
-        base: &EditedBalancer,
-        old_at: usize,
-        all: &[ConfiguredBalancer],
-    ) -> Vec<MemberEdit> {
-        let (new, old) = (&self.settings.members[at], &base.settings.members[old_at]);
-        let check = self.member_check(at, all);
-        let is_failed = |edited: &EditedBalancer, at: usize| edited.checks[at].is_failed;
-        let is_check_failed = is_failed(self, at);
-        let edits = [
-            (new.weight != old.weight, MemberEdit::Weight(new.weight)),
-            (new.set != old.set, MemberEdit::Set(new.set)),
-            (new.route != old.route, MemberEdit::Route(new.route.clone())),
-            (
-                new.redirect != old.redirect,
-                MemberEdit::Redirect(new.redirect.clone()),
-            ),
-            (new.admin != old.admin, MemberEdit::Admin(new.admin)),
-            (new.role != old.role, MemberEdit::Role(new.role)),
-            (
-                new.ignores_errors != old.ignores_errors,
-                MemberEdit::IgnoresErrors(new.ignores_errors),
-            ),
-            (
-                check != base.member_check(old_at, all),
-                MemberEdit::Check(check),
-            ),
-            (
-                is_check_failed != is_failed(base, old_at),
-                MemberEdit::CheckFailed(is_check_failed),
-            ),
-        ];
-        let edits = edits.into_iter().filter(|(is_changed, _)| *is_changed);
-        edits.map(|(_, edit)| edit).collect()
+    /// Returns the members with another result of their checks than in `before`, a state of the balancer with equal
+    /// members.
+    pub(crate) fn forced_checks(&self, before: &EditedBalancer) -> Vec<(MemberUrl, bool)> {
+        let results = self.checks.iter().zip(&before.checks);
+        let results = results.map(|(new, old)| (new.is_failed, old.is_failed));
+        let members = self.settings.members.iter().zip(results);
+        let forced = members.filter(|(_, (new, old))| new != old);
+        let forced = forced.map(|(member, (new, _))| (member.url.clone(), new));
+        forced.collect()
     }
 
     /// Returns the checks of a member for the core.

@@ -80,6 +80,7 @@ impl BalancerConfig {
             admin: Default::default(),
             ignores_errors: false,
             connections_max: connection.connections.as_ref().map(|it| *it.get_ref()),
+            check: Default::default(),
         };
         let members = vec![member];
         let connections = connection.connections.as_ref().map(|it| *it.get_ref());
@@ -272,6 +273,7 @@ fn member(
         admin: *table.status.get_ref(),
         ignores_errors: *table.ignore_errors.get_ref(),
         connections_max: own.or(common),
+        check: Default::default(),
     })
 }
 

@@ -223,6 +223,7 @@ fn every_key_of_a_balancer_is_read() {
             admin: AdminState::Enabled,
             ignores_errors: false,
             connections_max: Some(10),
+            check: Default::default(),
         }
     );
     assert_eq!(
@@ -240,6 +241,7 @@ fn every_key_of_a_balancer_is_read() {
             admin: AdminState::Draining,
             ignores_errors: true,
             connections_max: Some(4),
+            check: Default::default(),
         }
     );
     assert_eq!(

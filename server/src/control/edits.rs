@@ -16,8 +16,7 @@ use crate::config::{
     shown_url,
 };
 use crate::control::limits::EDIT_FILE_BYTES_MAX;
-use balancer::BalancerEdits;
-use balancer::settings::MemberUrl;
+use balancer::settings::{BalancerSettings, MemberUrl};
 use base::atomic_file;
 use base::clock::{monotonic_ms, unix_seconds_now};
 use data_plane::upstream::Checker;
@@ -97,19 +96,10 @@ impl Edits {
         next
     }
 
-    /// Replaces the edits after a reload, and stores the entries of edits that yielded. Returns the changes
-    /// of the values in force by balancer, to be applied to the new World.
-    pub(super) fn replace(&mut self, next: Edits) -> Vec<(Box<str>, BalancerEdits)> {
-        let former = std::mem::replace(self, next);
+    /// Replaces the edits after a reload, and stores the entries of edits that yielded.
+    pub(super) fn replace(&mut self, next: Edits) {
+        *self = next;
         self.store_yields();
-        let changed = self.configured.iter().filter_map(|new| {
-            let mut known = former.configured.iter();
-            let old = known.find(|old| old.settings.name == new.settings.name)?;
-            let (old, new_edited) = (former.ledger.edited(old), self.ledger.edited(new));
-            let edits = new_edited.core_edits(&old, &self.configured);
-            Some((new.settings.name.clone(), edits))
-        });
-        changed.collect()
     }
 
     fn read(&mut self) {
@@ -157,15 +147,14 @@ impl Edits {
         atomic_file::write(&self.file, edit_file::text(ledger).as_bytes(), 0o600)
     }
 
-    /// Passes the edits in force to the registry of balancers, for the next configuration of each balancer.
+    /// Passes the settings with the edits in force to the registry of balancers, for the next configuration of each
+    /// balancer.
     pub(super) fn register(&self, balancers: &Balancers) {
-        let edits = self.configured.iter().map(|configured| {
+        let edited = self.configured.iter().map(|configured| {
             let edited = self.ledger.edited(configured);
-            let base = self.ledger.unedited(configured);
-            let edits = edited.core_edits(&base, &self.configured);
-            (configured.settings.name.clone(), Arc::new(edits))
+            Arc::new(edited.core_settings(&self.configured))
         });
-        balancers.set_edits(edits.collect());
+        balancers.set_edited(edited.collect());
     }
 
     /// Returns the number of edits in force.
@@ -280,8 +269,9 @@ impl Edits {
         match prepared {
             Some((world, _)) => publisher.publish(world).await,
             None => {
-                let edits = plan.after.core_edits(before, &self.configured);
-                apply(balancer, publisher.checker(), edits);
+                let settings = plan.after.core_settings(&self.configured);
+                let forced = plan.after.forced_checks(before);
+                apply(balancer, publisher.checker(), settings, &forced);
             }
         }
         let count = plan.changes.len();
@@ -388,40 +378,30 @@ fn refuse_listener(config: &Config, url: &str, membership: &str) -> Result<(), S
     }
 }
 
-/// Applies changes to a balancer, and logs the changed states of members.
-pub(super) fn apply(balancer: &Balancer, checker: &Checker, edits: BalancerEdits) {
-    for edit in edits.balancer {
-        if let Err(error) = balancer.edit(edit) {
-            log::error!("balancer {}: {error}", balancer.name());
-        }
-    }
+/// Puts edited settings and results of checks in force at a balancer, and logs the changed states of members.
+fn apply(
+    balancer: &Balancer,
+    checker: &Checker,
+    settings: BalancerSettings,
+    forced: &[(MemberUrl, bool)],
+) {
     let now_ms = monotonic_ms();
-    for (url, edit) in edits.members {
-        let Some(member) = balancer.member(&url) else {
-            continue;
-        };
-        match balancer.edit_member(member.id(), edit, now_ms) {
-            Ok(report) => {
-                if let Some(change) = report.change {
-                    log_change(balancer.name(), &url, change);
-                }
-                if let Some(doubt) = report.doubt {
-                    log_doubt(balancer, doubt);
-                }
-            }
-            Err(error) => log::error!("balancer {}: {url}: {error}", balancer.name()),
-        }
+    let report = balancer.edit(settings, now_ms);
+    for (member, change) in report.changes {
+        log_change(balancer.name(), member.url(), change);
     }
+    let mut doubts = Vec::from_iter(report.doubt);
+    for (url, is_failed) in forced {
+        let report = balancer.force_checks(url, *is_failed, now_ms);
+        if let Some(change) = report.change {
+            log_change(balancer.name(), url, change);
+        }
+        doubts.extend(report.doubt);
+    }
+    doubts
+        .into_iter()
+        .for_each(|doubt| log_doubt(balancer, doubt));
     checker.wake();
-}
-
-/// Applies changes to the balancers of a World.
-pub(super) fn apply_all(publisher: &Publisher, changes: Vec<(Box<str>, BalancerEdits)>) {
-    for (name, edits) in changes {
-        if let Ok(balancer) = served(publisher.world(), &name) {
-            apply(&balancer, publisher.checker(), edits);
-        }
-    }
 }
 
 /// Returns the answer to an edit: the state of the member for a change of the state alone, else the entries.

@@ -3,7 +3,7 @@
 
 use super::check::checked;
 use super::deployments::{DeploymentEvent, Deployments, FIRST_DEPLOY_WAIT_MAX, RootPlans};
-use super::edits::{self, EditRefusal, Edits};
+use super::edits::{EditRefusal, Edits};
 use super::front::{Front, Signals, Waited};
 use super::limits;
 use super::member_edit::EditAnswer;
@@ -452,10 +452,9 @@ impl ControlPlane {
         };
         let publisher = &mut self.rebuilder.publisher;
         let (config, prepared) = prepared.inspect_err(|_| publisher.unbind(&new))?;
-        let changes = self.edits.replace(edits);
+        self.edits.replace(edits);
         self.edits.register(&publisher.resources().balancers);
         publisher.replace(config, prepared, &new).await;
-        edits::apply_all(publisher, changes);
         self.rebuilder.follow_reload(seen).await;
         self.acme.plan(self.rebuilder.publisher.config(), true);
         let generation = self.publisher().world().generation;

@@ -135,7 +135,7 @@ impl TestContest {
         let member = &self.seats[usize::from(index)].member;
         for admin in [AdminState::Disabled, AdminState::Enabled] {
             member.change(ChangeReason::Operator, self.now_ms, |core| {
-                core.admin.edit(admin)
+                core.settings.admin = admin;
             });
         }
     }
@@ -144,7 +144,7 @@ impl TestContest {
     pub(crate) fn make_spare(&mut self, index: u16) {
         let member = &self.seats[usize::from(index)].member;
         member.change(ChangeReason::Operator, self.now_ms, |core| {
-            core.role.edit(MemberRole::Spare);
+            core.settings.role = MemberRole::Spare;
         });
     }
 
@@ -193,5 +193,6 @@ fn member_settings(index: u16, weight: u32) -> MemberSettings {
         admin: AdminState::Enabled,
         ignores_errors: false,
         connections_max: None,
+        check: Default::default(),
     }
 }

@@ -1,12 +1,9 @@
 //! Active checks, the doubt about the checks, and requests woken when their member goes down.
 
 use super::fixture::{Fixture, checks, letter, member, members, settings};
-use crate::member_settings::{AdminState, CheckSettings, MemberRole, MemberSettings};
+use crate::member_settings::{AdminState, CheckSettings, MemberCheck, MemberRole, MemberSettings};
 use crate::test_waker::CountingWaker;
-use crate::{
-    ChangeReason, CheckFailure, CheckOutcome, DoubtChange, MemberCheck, MemberEdit, MemberState,
-    NextCheck,
-};
+use crate::{ChangeReason, CheckFailure, CheckOutcome, DoubtChange, MemberState, NextCheck};
 use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
@@ -260,8 +257,8 @@ fn half_of_the_members_may_fail_without_doubt() {
 #[test]
 fn only_enabled_members_count_for_the_doubt() {
     let mut fixture = checked("abcd");
-    fixture.edit('c', MemberEdit::Admin(AdminState::Disabled));
-    fixture.edit('d', MemberEdit::Admin(AdminState::Draining));
+    fixture.edit('c', |member| member.admin = AdminState::Disabled);
+    fixture.edit('d', |member| member.admin = AdminState::Draining);
     fixture.run_checks("a", 2_000);
     assert!(!fixture.report().are_checks_doubted);
     fixture.run_checks("ab", 2_000);
@@ -281,11 +278,11 @@ fn ejected_members_stay_out_while_the_checks_are_doubted() {
 #[test]
 fn stopped_members_have_no_checks_and_disabled_members_have() {
     let mut fixture = checked("ab");
-    fixture.edit('a', MemberEdit::Admin(AdminState::Stopped));
-    fixture.edit('b', MemberEdit::Admin(AdminState::Disabled));
+    fixture.edit('a', |member| member.admin = AdminState::Stopped);
+    fixture.edit('b', |member| member.admin = AdminState::Disabled);
     let reports = fixture.run_checks("", 2_000);
     assert!(!reports.is_empty() && reports.iter().all(|(name, _)| *name == 'b'));
-    fixture.edit('a', MemberEdit::Admin(AdminState::Enabled));
+    fixture.edit('a', |member| member.admin = AdminState::Enabled);
     assert!(
         fixture
             .run_checks("", 1_000)
@@ -302,21 +299,21 @@ fn a_member_may_have_checks_of_its_own_or_none() {
         fall: 1,
         ..checks()
     };
-    fixture.edit('a', MemberEdit::Check(MemberCheck::Own(Arc::new(own))));
-    fixture.edit('b', MemberEdit::Check(MemberCheck::Off));
+    fixture.edit('a', |member| member.check = MemberCheck::Own(Arc::new(own)));
+    fixture.edit('b', |member| member.check = MemberCheck::Off);
     let reports = fixture.run_checks("", 1_000);
     let count = |name| reports.iter().filter(|report| report.0 == name).count();
     assert_eq!((count('a'), count('b'), count('c')), (10, 0, 2));
     fixture.run_checks("a", 100);
     assert_eq!(fixture.state('a'), MemberState::CheckFailed);
-    fixture.edit('a', MemberEdit::Check(MemberCheck::Off));
+    fixture.edit('a', |member| member.check = MemberCheck::Off);
     assert_eq!(fixture.state('a'), MemberState::Up);
 }
 
 #[test]
 fn the_operator_overrides_the_checks() {
     let mut fixture = checked("abcd");
-    fixture.edit('a', MemberEdit::CheckFailed(true));
+    fixture.force_checks('a', true);
     assert!(!fixture.sequence(8).contains('a'));
     fixture.run_checks("", 1_000);
     assert_eq!(fixture.state('a'), MemberState::Up);
@@ -328,7 +325,7 @@ fn requests_are_woken_when_the_operator_fails_the_checks() {
     let mut waiting = fixture.lease_of('b');
     let cx = Context::from_waker(std::task::Waker::noop());
     assert!(waiting.poll_member_down(&cx).is_pending());
-    fixture.edit('b', MemberEdit::CheckFailed(true));
+    fixture.force_checks('b', true);
     assert!(waiting.poll_member_down(&cx).is_ready());
 }
 
@@ -417,7 +414,7 @@ fn the_report_has_the_last_check_and_the_time_of_the_state() {
         (CheckOutcome::Passed, "passed")
     );
     // A member without checks any more has no last check.
-    fixture.edit('b', MemberEdit::Check(MemberCheck::Off));
+    fixture.edit('b', |member| member.check = MemberCheck::Off);
     assert_eq!(fixture.report_of('b').last_check, None);
 }
 

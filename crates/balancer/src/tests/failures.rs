@@ -2,7 +2,7 @@
 
 use super::fixture::{Fixture, Lease, letter, member, members, settings};
 use crate::member_settings::AdminState;
-use crate::{ChangeReason, ChooseRequest, MemberEdit, MemberState, NoMember};
+use crate::{ChangeReason, ChooseRequest, MemberState, NoMember};
 use std::time::Duration;
 
 #[test]
@@ -309,7 +309,7 @@ fn a_member_that_ignores_errors_is_never_ejected() {
     assert_eq!(fixture.sequence(4).matches('a').count(), 2);
     assert_eq!(fixture.report_of('a').errors, 5);
     fixture.fail_connection('b');
-    fixture.edit('b', MemberEdit::IgnoresErrors(true));
+    fixture.edit('b', |member| member.ignores_errors = true);
     assert_eq!(fixture.state('b'), MemberState::Up);
 }
 
@@ -355,7 +355,7 @@ fn a_request_tries_each_ejected_member_once() {
 fn disabled_members_do_not_prevent_the_trial_of_ejected_members() {
     let fixture = Fixture::of("ab");
     fixture.fail_connection('a');
-    fixture.edit('b', MemberEdit::Admin(AdminState::Disabled));
+    fixture.edit('b', |member| member.admin = AdminState::Disabled);
     assert_eq!(fixture.sequence(1), "a");
 }
 

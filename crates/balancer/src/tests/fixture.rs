@@ -7,8 +7,8 @@ use crate::member_settings::{
 };
 use crate::method::BalancingMethod;
 use crate::{
-    BalancerReport, CheckFailure, CheckOutcome, ChooseRequest, Connections, HealthReport,
-    MemberEdit, MemberId, MemberReport, MemberState, NextCheck, NoMember, SessionKey, StateChange,
+    BalancerReport, CheckFailure, CheckOutcome, ChooseRequest, Connections, HealthReport, MemberId,
+    MemberReport, MemberState, NextCheck, NoMember, SessionKey, StateChange,
 };
 use base::client_network::ClientNetwork;
 use std::sync::Arc;
@@ -49,6 +49,7 @@ pub(super) fn member(name: char, change: impl FnOnce(&mut MemberSettings)) -> Me
         admin: AdminState::Enabled,
         ignores_errors: false,
         connections_max: None,
+        check: Default::default(),
     };
     change(&mut settings);
     settings
@@ -202,12 +203,35 @@ impl Fixture {
         self.member(name).state()
     }
 
-    pub(super) fn edit(&self, name: char, edit: MemberEdit) -> Option<StateChange> {
-        let id = self.member(name).id();
+    /// Changes the settings of the member with the letter `name` by order of the operator.
+    pub(super) fn edit(
+        &self,
+        name: char,
+        edit: impl FnOnce(&mut MemberSettings),
+    ) -> Option<StateChange> {
+        let url = url(name);
+        let changes = self.edit_balancer(|settings| {
+            let mut members = settings.members.iter_mut();
+            edit(members.find(|member| member.url == url).expect("a member"));
+        });
+        changes.first().copied()
+    }
+
+    /// Changes the settings of the balancer by order of the operator.
+    pub(super) fn edit_balancer(
+        &self,
+        edit: impl FnOnce(&mut BalancerSettings),
+    ) -> Vec<StateChange> {
+        let mut settings = BalancerSettings::clone(&self.balancer.settings());
+        edit(&mut settings);
+        let changes = self.balancer.edit(settings, self.now_ms).changes;
+        changes.into_iter().map(|(_, change)| change).collect()
+    }
+
+    /// Sets the result of the checks of the member with the letter `name`.
+    pub(super) fn force_checks(&self, name: char, is_failed: bool) {
         self.balancer
-            .edit_member(id, edit, self.now_ms)
-            .expect("a valid change")
-            .change
+            .force_checks(&url(name), is_failed, self.now_ms);
     }
 
     pub(super) fn report(&self) -> BalancerReport {

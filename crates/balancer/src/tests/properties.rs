@@ -6,7 +6,7 @@ use super::fixture::{
 use crate::balancer_settings::BalancerSettings;
 use crate::member_settings::{AdminState, MemberRole, MemberSettings};
 use crate::method::BalancingMethod;
-use crate::{ChooseRequest, MemberEdit, MemberState, NoMember};
+use crate::{ChooseRequest, MemberState, NoMember};
 use proptest::prelude::*;
 use std::future::Future;
 use std::pin::Pin;
@@ -170,11 +170,11 @@ impl World {
         (count > 0).then(|| &mut self.leases[request % count])
     }
 
-    fn edit(&self, member: usize, edit: MemberEdit) {
-        let members = self.fixture.balancer.members();
-        let id = members[member % members.len()].id();
-        let now_ms = self.fixture.now_ms;
-        self.fixture.balancer.edit_member(id, edit, now_ms).unwrap();
+    fn edit(&self, member: usize, edit: impl FnOnce(&mut MemberSettings)) {
+        self.fixture.edit_balancer(|settings| {
+            let at = member % settings.members.len();
+            edit(&mut settings.members[at]);
+        });
     }
 
     fn apply(&mut self, event: Event) {
@@ -218,9 +218,9 @@ impl World {
                     drop(self.tickets.swap_remove(waiting % self.tickets.len()));
                 }
             }
-            Event::Admin { member, admin } => self.edit(member, MemberEdit::Admin(admin)),
-            Event::Weight { member, weight } => self.edit(member, MemberEdit::Weight(weight)),
-            Event::Role { member, role } => self.edit(member, MemberEdit::Role(role)),
+            Event::Admin { member, admin } => self.edit(member, |it| it.admin = admin),
+            Event::Weight { member, weight } => self.edit(member, |it| it.weight = weight),
+            Event::Role { member, role } => self.edit(member, |it| it.role = role),
             Event::Pass { milliseconds } => self.fixture.now_ms += milliseconds,
             Event::Checks { failing } => {
                 self.fixture.run_due_checks(&failing);

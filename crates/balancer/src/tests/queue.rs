@@ -7,7 +7,7 @@ use crate::balancer_settings::BalancerSettings;
 use crate::limits::TUNNEL_SILENCE_MILLISECONDS;
 use crate::member_settings::{AdminState, MemberRole, MemberSettings};
 use crate::test_waker::CountingWaker;
-use crate::{ChooseRequest, MemberEdit, NoMember, WaitRefused};
+use crate::{ChooseRequest, NoMember, WaitRefused};
 use base::call_shares::ClientPace;
 use base::limits::{NEWCOMER_WAIT_MILLISECONDS, SLOW_CLIENT_MILLISECONDS};
 use std::future::Future;
@@ -193,7 +193,7 @@ fn neither_a_spare_nor_a_higher_set_takes_the_requests_of_full_members() {
     let lease = fixture.choose().unwrap();
     assert_eq!(fixture.choose().err(), Some(BUSY));
     drop(lease);
-    fixture.edit('a', MemberEdit::Admin(AdminState::Disabled));
+    fixture.edit('a', |member| member.admin = AdminState::Disabled);
     assert_eq!(fixture.sequence(1), "b");
 }
 
@@ -312,7 +312,7 @@ fn requests_choose_again_when_a_member_changes() {
     let fixture = Fixture::new(with_queue(vec![bounded('a')]));
     let _lease = fixture.choose().unwrap();
     let mut ticket = fixture.wait().unwrap();
-    fixture.edit('a', MemberEdit::Weight(200));
+    fixture.edit('a', |member| member.weight = 200);
     assert_eq!(served(&mut ticket), Some('?'));
 }
 
@@ -358,7 +358,7 @@ fn a_request_that_gives_up_passes_its_wake_up_on() {
 #[test]
 fn a_request_without_any_usable_member_does_not_wait() {
     let fixture = Fixture::new(with_queue(vec![bounded('a')]));
-    fixture.edit('a', MemberEdit::Admin(AdminState::Disabled));
+    fixture.edit('a', |member| member.admin = AdminState::Disabled);
     let refused = fixture.wait().err().unwrap();
     assert_eq!(refused, WaitRefused::NoMember(NoMember::NoneUsable));
     assert_eq!(fixture.report().waiting, 0);
@@ -485,7 +485,7 @@ fn a_client_that_gave_way_waits_behind_newcomers() {
 fn no_call_of_a_disabled_member_gives_way() {
     let mut fixture = shared("ab", 1, 9);
     let mut held = [1, 2].map(|last| fixture.choose_of(last).expect("a place"));
-    fixture.edit('a', MemberEdit::Admin(AdminState::Disabled));
+    fixture.edit('a', |member| member.admin = AdminState::Disabled);
     let _waiting = fixture.wait_of(3).unwrap();
     fixture.now_ms += NEWCOMER_WAIT_MILLISECONDS;
     let gives_way = held.each_mut().map(|lease| {

@@ -3,9 +3,7 @@
 use super::fixture::{Balancers, Fixture, checks, letter, member, members, settings, url};
 use crate::member_settings::{AdminState, MemberHost, MemberUrl};
 use crate::method::BalancingMethod;
-use crate::{
-    BalancerEdit, BalancerEdits, ChangeReason, DoubtChange, MemberEdit, MemberState, SessionKey,
-};
+use crate::{ChangeReason, DoubtChange, MemberState, SessionKey};
 use std::net::IpAddr;
 use std::sync::Arc;
 use wire::heartbeat::Heartbeat;
@@ -57,60 +55,51 @@ fn the_sequence_goes_on_after_a_reload_without_changes() {
 
 #[test]
 fn edits_are_in_force_before_a_new_member_gets_requests() {
-    let fixture = Fixture::of("a");
-    let admin = |name, state| (url(name), MemberEdit::Admin(state));
-    let edits = BalancerEdits {
-        balancer: vec![BalancerEdit::Method(BalancingMethod::ByBusyness)],
-        members: vec![
-            admin('d', AdminState::Stopped),
-            admin('c', AdminState::Draining),
-            admin('b', AdminState::Disabled),
-        ],
+    let fixture = Fixture::of("abc");
+    let mut edited = settings(vec![
+        member('a', |_| {}),
+        member('b', |member| member.admin = AdminState::Disabled),
+        member('c', |member| member.admin = AdminState::Draining),
+        member('d', |member| member.admin = AdminState::Stopped),
+    ]);
+    edited.method = BalancingMethod::ByBusyness;
+    let configure = |file: &str| {
+        let report = fixture.balancer.reconfigure_prepared(
+            edited.clone(),
+            &members(file),
+            fixture.now_ms,
+            |member| assert!(member.url() == &url('a') || member.state() != MemberState::Up),
+        );
+        let changes = report.changes.into_iter();
+        changes.map(|(_, change)| change.reason).collect::<Vec<_>>()
     };
-    let configure = || {
-        let settings = settings(members("abc"));
-        let now_ms = fixture.now_ms;
-        let report = fixture
-            .balancer
-            .reconfigure_prepared(settings, &edits, now_ms, |_| {});
-        report.changes.len()
-    };
-    assert_eq!(configure(), 2);
+    assert_eq!(configure("abcd"), [ChangeReason::Operator; 2]);
     assert_eq!(fixture.state('b'), MemberState::Disabled);
     assert_eq!(fixture.state('c'), MemberState::Draining);
     assert_eq!(fixture.sequence(3), "aaa");
     let method = fixture.balancer.settings().method;
     assert_eq!(method, BalancingMethod::ByBusyness);
-    assert_eq!(configure(), 0);
+    assert_eq!(configure("abcd"), []);
 }
 
 #[test]
-fn changes_at_runtime_stay_until_the_configuration_changes_the_value() {
+fn a_change_of_the_file_is_no_change_of_the_operator() {
     let fixture = Fixture::of("ab");
-    fixture.edit('a', MemberEdit::Weight(300));
-    fixture.edit('b', MemberEdit::Admin(AdminState::Draining));
-    fixture.balancer.edit(BalancerEdit::AttemptsMax(7)).unwrap();
-    fixture
-        .balancer
-        .reconfigure(settings(members("ab")), fixture.now_ms);
-    assert_eq!(fixture.report_of('a').weight, 300);
-    assert_eq!(fixture.state('b'), MemberState::Draining);
-    assert_eq!(fixture.balancer.settings().retry.attempts_max, 7);
-    let mut changed = settings(vec![
+    let changed = settings(vec![
         member('a', |member| member.weight = 200),
         member('b', |member| member.admin = AdminState::Disabled),
     ]);
-    changed.retry.attempts_max = 5;
-    let changes = fixture
-        .balancer
-        .reconfigure(changed, fixture.now_ms)
-        .changes;
+    let file = [
+        member('a', |_| {}),
+        member('b', |member| member.admin = AdminState::Disabled),
+    ];
+    let balancer = &fixture.balancer;
+    let report = balancer.reconfigure_prepared(changed, &file, fixture.now_ms, |_| {});
     assert_eq!(fixture.report_of('a').weight, 200);
     assert_eq!(fixture.state('b'), MemberState::Disabled);
-    assert_eq!(fixture.balancer.settings().retry.attempts_max, 5);
-    assert_eq!(changes.len(), 1);
-    assert_eq!(*changes[0].0.url(), url('b'));
-    assert_eq!(changes[0].1.reason, ChangeReason::Configuration);
+    assert_eq!(report.changes.len(), 1);
+    assert_eq!(*report.changes[0].0.url(), url('b'));
+    assert_eq!(report.changes[0].1.reason, ChangeReason::Configuration);
 }
 
 #[test]

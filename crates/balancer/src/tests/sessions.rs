@@ -3,7 +3,7 @@
 use super::fixture::{Fixture, letter, member, members, settings, sticky};
 use crate::balancer_settings::{BalancerSettings, StickySettings};
 use crate::member_settings::{AdminState, MemberRole, MemberSettings};
-use crate::{BalancerEdit, MemberEdit, NoMember, SessionUse};
+use crate::{NoMember, SessionUse};
 
 fn routed(name: char, change: impl FnOnce(&mut MemberSettings)) -> MemberSettings {
     member(name, |member| {
@@ -56,10 +56,10 @@ fn sessions_count_for_the_shares_as_in_apache() {
 #[test]
 fn a_draining_member_gets_only_its_sessions() {
     let fixture = Fixture::new(with_sessions(abc(), sticky()));
-    fixture.edit('b', MemberEdit::Admin(AdminState::Draining));
+    fixture.edit('b', |member| member.admin = AdminState::Draining);
     assert_eq!(fixture.session_sequence("x.rb", 3), "bbb");
     assert!(!fixture.sequence(9).contains('b'));
-    fixture.edit('b', MemberEdit::Admin(AdminState::Disabled));
+    fixture.edit('b', |member| member.admin = AdminState::Disabled);
     assert!(!fixture.session_sequence("x.rb", 9).contains('b'));
 }
 
@@ -72,11 +72,11 @@ fn a_redirect_replaces_an_unusable_member() {
         routed('c', |_| {}),
     ];
     let fixture = Fixture::new(with_sessions(members, sticky()));
-    fixture.edit('a', MemberEdit::Admin(AdminState::Disabled));
+    fixture.edit('a', |member| member.admin = AdminState::Disabled);
     assert_eq!(fixture.session_sequence("x.ra", 3), "bbb");
     let lease = fixture.choose_session("x.ra").unwrap();
     assert_eq!(lease.session(), SessionUse::Changed);
-    fixture.edit('b', MemberEdit::Admin(AdminState::Disabled));
+    fixture.edit('b', |member| member.admin = AdminState::Disabled);
     assert_eq!(fixture.session_sequence("x.ra", 3), "ccc");
 }
 
@@ -89,8 +89,8 @@ fn redirects_in_a_circle_end() {
         routed('c', |_| {}),
     ];
     let fixture = Fixture::new(with_sessions(members, sticky()));
-    fixture.edit('a', MemberEdit::Admin(AdminState::Disabled));
-    fixture.edit('b', MemberEdit::Admin(AdminState::Disabled));
+    fixture.edit('a', |member| member.admin = AdminState::Disabled);
+    fixture.edit('b', |member| member.admin = AdminState::Disabled);
     assert_eq!(fixture.session_sequence("x.ra", 2), "cc");
 }
 
@@ -106,7 +106,7 @@ fn a_standby_with_the_route_comes_last() {
     ];
     let fixture = Fixture::new(with_sessions(members, sticky()));
     assert_eq!(fixture.session_sequence("x.rb", 2), "bb");
-    fixture.edit('b', MemberEdit::Admin(AdminState::Disabled));
+    fixture.edit('b', |member| member.admin = AdminState::Disabled);
     assert_eq!(fixture.session_sequence("x.rb", 2), "aa");
 }
 
@@ -115,12 +115,14 @@ fn a_session_of_an_unusable_member_moves_unless_strict() {
     let fixture = Fixture::new(with_sessions(abc(), sticky()));
     fixture.fail_connection('b');
     assert!(!fixture.session_sequence("x.rb", 6).contains(['b', '!']));
-    fixture.balancer.edit(BalancerEdit::Strict(true)).unwrap();
+    fixture.edit_balancer(|settings| {
+        settings.sticky.as_mut().expect("sessions").is_strict = true;
+    });
     let refused = fixture.choose_session("x.rb").err();
     assert_eq!(refused, Some(NoMember::SessionLost));
     // A route without a member binds no request.
     assert!(fixture.choose_session("x.rz").is_ok());
-    fixture.balancer.edit(BalancerEdit::Sticky(None)).unwrap();
+    fixture.edit_balancer(|settings| settings.sticky = None);
     assert!(fixture.choose_session("x.rb").is_ok());
 }
 
@@ -219,7 +221,7 @@ fn a_signed_strict_session_is_lost_with_its_member() {
     };
     let fixture = Fixture::new(with_sessions(members("ab"), sticky));
     let cookie = fixture.lease_of('a').new_cookie().unwrap().to_owned();
-    fixture.edit('a', MemberEdit::Admin(AdminState::Disabled));
+    fixture.edit('a', |member| member.admin = AdminState::Disabled);
     let refused = fixture.choose_session(&cookie).err();
     assert_eq!(refused, Some(NoMember::SessionLost));
 }
@@ -235,7 +237,7 @@ fn a_new_route_ends_the_old_cookie() {
         },
     ));
     let old = fixture.lease_of('a').new_cookie().unwrap().to_owned();
-    fixture.edit('a', MemberEdit::Route("new".into()));
+    fixture.edit('a', |member| member.route = "new".into());
     assert_eq!(
         fixture.choose_session(&old).unwrap().session(),
         SessionUse::Changed

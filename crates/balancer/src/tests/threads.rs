@@ -1,7 +1,7 @@
 //! Balancers under the load of several threads.
 
 use super::fixture::{Fixture, Lease, QueueTicket, Waited, letter, member, settings};
-use crate::{MemberEdit, NoMember};
+use crate::NoMember;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ fn bounds_hold_and_no_waiting_request_is_forgotten() {
         }
         scope.spawn(|| {
             for round in 0..200 {
-                fixture.edit('a', MemberEdit::Weight(100 + round % 2));
+                fixture.edit('a', |member| member.weight = 100 + round % 2);
                 thread::yield_now();
             }
         });

@@ -1,10 +1,8 @@
 use super::*;
 use balancer::settings::{
-    AdminState, BalancerSettings, BalancingMethod, ConnectionSettings, MemberRole,
+    AdminState, BalancerSettings, BalancingMethod, ConnectionSettings, MemberCheck, MemberRole,
 };
-use balancer::{
-    ChangeReason, CheckFailure, CheckOutcome, LatencyBuckets, MemberCheck, MemberId, MemberState,
-};
+use balancer::{ChangeReason, CheckFailure, CheckOutcome, LatencyBuckets, MemberId, MemberState};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::heartbeat::Heartbeat;

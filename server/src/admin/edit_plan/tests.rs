@@ -404,11 +404,9 @@ fn the_expression_of_a_check_is_a_balancer_with_checks() {
         )
         .unwrap();
     let configured = &fixture.configured;
-    let edits = fixture
-        .edited()
-        .core_edits(&configured[0].unedited(), configured);
-    let edits = format!("{:?}", edits.members);
-    assert!(edits.contains("status: (204, 204)"), "{edits}");
+    let settings = fixture.edited().core_settings(configured);
+    let members = format!("{:?}", settings.members);
+    assert!(members.contains("status: (204, 204)"), "{members}");
 }
 
 #[test]

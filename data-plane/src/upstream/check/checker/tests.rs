@@ -9,7 +9,7 @@ use balancer::settings::{
     AdminState, BalancerSettings, BalancingMethod, CheckKind, CheckSettings, MemberHost,
     MemberSettings, MemberUrl,
 };
-use balancer::{MemberEdit, MemberState, SessionKey};
+use balancer::{MemberState, SessionKey};
 use base::task;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -111,6 +111,7 @@ fn balancer(addresses: impl IntoIterator<Item = SocketAddr>, kind: CheckKind) ->
         admin: AdminState::Enabled,
         ignores_errors: false,
         connections_max: None,
+        check: Default::default(),
     });
     let settings = BalancerSettings {
         name: "test".into(),
@@ -239,10 +240,10 @@ fn changes_of_the_list_and_of_a_member_take_effect_at_once() {
         let member = TestMember::start("127.0.0.1").await;
         let balancer = balancer([member.address], get(None));
         let checker = start(&balancer);
-        let id = balancer.members()[0].id();
         let set = |state| {
-            let edit = MemberEdit::Admin(state);
-            balancer.edit_member(id, edit, now_ms()).unwrap();
+            let mut settings = BalancerSettings::clone(&balancer.settings());
+            settings.members[0].admin = state;
+            balancer.edit(settings, now_ms());
             checker.wake();
         };
         pass(100).await;
