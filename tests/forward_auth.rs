@@ -437,6 +437,157 @@ fn all_spellings_of_a_path_have_one_uri() {
 }
 
 #[test]
+fn every_path_to_a_reserved_file_is_asked_about() {
+    let (auth, app) = members(authelia);
+    let folder = Folder::new()
+        .with("public/index.html", "front")
+        .with("public/only-bob/index.html", "for bob")
+        .with("public/only-bob/a.html", "for bob")
+        .with("public/only-bob.html", "for bob");
+    folder.program(
+        "cgi/only-bob/a.sh",
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfor bob'\n",
+    );
+    let public = folder.path("public");
+    std::os::unix::fs::symlink("only-bob", public.join("door")).expect("a link");
+    std::os::unix::fs::symlink("only-bob/a.html", public.join("l.html")).expect("a link");
+    let key = format!(
+        "auth = {{ url = \"http://127.0.0.1:{}/\", copy = [\"Remote-User\"] }}\n",
+        auth.port
+    );
+    let routes = format!(
+        "[[site.route]]\npath = \"/\"\n{key}[[site.route]]\npath = \"/cgi/\"\ncgi = \"cgi\"\n\
+         [[site.route]]\npath = \"/rw/\"\nrewrite = \"/only-bob/\"\n\
+         [[site.route]]\npath = \"/script\"\nrewrite = \"/cgi/only-bob/a.sh\"\n\
+         [[site.route]]\npath = \"/try/\"\ntry = [\"$path\", \"/only-bob/a.html\"]\n\
+         [[site.route]]\npath = \"/app/\"\nproxy = \"http://127.0.0.1:{}\"\n",
+        app.port
+    );
+    let server = start_in(folder, &routes);
+    for path in [
+        "/only-bob/a.html",
+        "/cgi/only-bob/a.sh",
+        "/only-bob",
+        "/door/a.html",
+        "/door/",
+        "/l.html",
+        "/rw/a.html",
+        "/rw/",
+        "/script",
+        "/try/x",
+    ] {
+        let refused = Wire::plain(&server).get(path, ALICE);
+        assert_eq!(
+            (refused.status, refused.text().as_str()),
+            (403, "not for you"),
+            "{path}"
+        );
+    }
+    for path in ["/door/a.html", "/l.html", "/rw/a.html", "/script", "/try/x"] {
+        let page = Wire::plain(&server).get(path, BOB);
+        assert_eq!(
+            (page.status, page.text().as_str()),
+            (200, "for bob"),
+            "{path}"
+        );
+        let cookies = page.fields.iter().filter(|(name, _)| name == "Set-Cookie");
+        assert_eq!(cookies.count(), 2, "{page:?}");
+    }
+    assert_eq!(Wire::plain(&server).get("/", ALICE).text(), "front");
+}
+
+#[test]
+fn the_resources_of_webdav_are_asked_about() {
+    // The server skips the login below /pub/.
+    let auth = Member::start(|request| {
+        let uri = request.fields("x-forwarded-uri").join(", ");
+        if uri.starts_with("/dav/pub/") && !uri.contains("..") {
+            text("200 OK", "", "")
+        } else {
+            authelia(request)
+        }
+    });
+    let app = Member::start(|request| ok(&request.head));
+    let mut dav = route("/dav/", &auth, &app, "");
+    dav += "encoded_slash = \"pass\"\n";
+    let server = start(&dav);
+    let ask = |method: &str, fields: &str| {
+        Wire::plain(&server)
+            .ask(method, "/dav/pub/a", fields)
+            .status
+    };
+    for url in [
+        "http://localhost/dav/only-bob/x",
+        "/dav/only-bob/x",
+        "http://localhost/dav/%6fnly-bob/x",
+        "http://localhost/dav/x/../only-bob/x",
+        "http://localhost/dav/only-bob;a/x",
+        "/dav/pub/..%2Fonly-bob",
+        "/dav/pub%2F..%2Fonly-bob",
+    ] {
+        for method in ["COPY", "MOVE"] {
+            let fields = format!("Destination: {url}\r\n");
+            assert_eq!(ask(method, &fields), 401, "{method} {url}");
+            let fields = format!("{ALICE}{fields}");
+            assert_eq!(ask(method, &fields), 403, "{method} {url}");
+        }
+        let fields = format!("{ALICE}If: <{url}> (<urn:x>)\r\n");
+        assert_eq!(ask("LOCK", &fields), 403, "{url}");
+    }
+    assert!(app.requests().is_empty());
+    assert_eq!(ask("MOVE", "Destination: /dav/pub/b\r\n"), 200);
+    let fields = format!("{BOB}Destination: /dav/only-bob/b?x=1\r\n");
+    assert_eq!(ask("MOVE", &fields), 200);
+    let asked = auth.requests();
+    let last = asked.last().expect("a question");
+    assert_eq!(last.fields("x-forwarded-uri"), ["/dav/only-bob/b"]);
+    assert_eq!(last.fields("x-forwarded-method"), ["MOVE"]);
+    // A client can't have the server asked without end.
+    let many: String = (0..16)
+        .map(|nth| format!("</dav//pub/{nth};a/b> (<urn:x>) "))
+        .collect();
+    assert_eq!(ask("LOCK", &format!("{ALICE}If: {many}\r\n")), 403);
+    assert_eq!(auth.requests().len() - asked.len(), 32);
+}
+
+#[test]
+fn an_encoded_slash_does_not_lead_out_of_a_skipped_path() {
+    let auth = Member::start(|request| {
+        let uri = request.fields("x-forwarded-uri").join(", ");
+        text(
+            if uri.starts_with("/all/public/") && !uri.contains("only-bob") {
+                "200 OK"
+            } else {
+                "401 Unauthorized"
+            },
+            "",
+            "",
+        )
+    });
+    let app = Member::start(|request| ok(&request.head));
+    let route = route("/all/", &auth, &app, "") + "encoded_slash = \"pass\"\n";
+    let server = start(&route);
+    for path in [
+        "/all/public/..%2Fsecret",
+        "/all/public/%2e%2e%2Fsecret",
+        "/all/public%2F..%2Fsecret",
+        "/all/public/x%2F..%2F..%2Fsecret",
+        "/all/public/%2F..%2F..%2Fsecret",
+        "/all/public/%6fnly-bob%2Fx",
+        "/all/public//only-bob%2Fx",
+    ] {
+        let status = Wire::plain(&server).get(path, "").status;
+        assert!(matches!(status, 400..=404), "{path}: {status}");
+    }
+    assert!(app.requests().is_empty());
+    assert_eq!(
+        Wire::plain(&server).get("/all/public/a%2Fb", "").status,
+        200
+    );
+    assert_eq!(app.wait_for(1).line(), "GET /all/public/a%2Fb HTTP/1.1");
+}
+
+#[test]
 fn no_route_to_the_application_takes_the_fields_of_the_user() {
     let (auth, app) = members(authelia);
     let open = format!(

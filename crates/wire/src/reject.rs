@@ -209,6 +209,7 @@ rejects! {
     UPSTREAM_REFUSED = 763 502 false "member did not process the request";
     UPSTREAM_LOCAL = 766 503 false "no local address, port, descriptor or memory for a connection to a member";
     AUTH_FAILED = 770 502 false "no usable answer of the server for forward authentication";
+    AUTH_QUESTIONS = 771 403 false "request needs too many answers of servers for forward authentication";
 }
 
 impl Reject {

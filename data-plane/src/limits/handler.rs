@@ -35,6 +35,9 @@ pub(crate) const AUTH_SECONDS: u64 = 5;
 /// Content of an answer for forward authentication, 64 KiB. A login page of a browser is much shorter, and the content is
 /// in memory while the client takes it.
 pub(crate) const AUTH_CONTENT_BYTES_MAX: usize = 64 * 1024;
+/// Questions about one request, 32. A client chooses the number of readings of a path and of resources in If, and each
+/// question costs the server for forward authentication as much as a request.
+pub(crate) const AUTH_QUESTIONS_MAX: u8 = 32;
 /// Pause between two log lines about one server for forward authentication, since each request would repeat the line.
 pub(crate) const AUTH_LOG_PAUSE_MILLISECONDS: u64 = 1_000;
 

@@ -13,7 +13,7 @@ use crate::world::{Host, PathPolicy, Route, World};
 use std::sync::Arc;
 use wire::effective_host;
 use wire::identity_fields::without_identity;
-use wire::path_readings::{self, Slashes, sent_path};
+use wire::path_readings::{self, Slashes, page_path, sent_path};
 use wire::reject::Reject;
 use wire::request_head::{Method, RequestHead};
 use wire::request_target::encode_path;
@@ -27,9 +27,9 @@ pub(super) struct AccessGate<'w, 'h> {
     head: &'h RequestHead<'h>,
     /// Answers of servers for forward authentication so far.
     answers: &'h [AuthAnswer],
-    /// Path that a handler is about to open; None for the requested path.
-    pub(super) opened: Option<&'h [u8]>,
-    /// Answers that let the request pass, each server's once.
+    /// True while the checked paths are those of another resource, to which the query of the request does not belong.
+    pub(super) is_named: bool,
+    /// Answers that let the request pass: the first of each server.
     granted: Vec<&'h AuthAnswer>,
     /// True if the client logged in with a password.
     has_password: bool,
@@ -79,7 +79,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
             authorization: head.known_fields.authorization,
             head,
             answers,
-            opened: None,
+            is_named: false,
             granted: Vec::new(),
             has_password: false,
             asked: &head.path,
@@ -104,6 +104,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         if self.host.routes.is_guarded() {
             let policy = self.host.policy(path);
             self.pass_policy(policy)?;
+            self.pass_servers(policy, path)?;
             match policy.route().and_then(Route::closed) {
                 None => Ok(()),
                 Some(status) => Err(AccessDenied::Refuse(Reject::closed(status))),
@@ -113,7 +114,8 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         }
     }
 
-    /// Checks all guards of the paths with a policy.
+    /// Checks all guards of the paths with a policy, except the servers for forward authentication. Their rules are for
+    /// single paths.
     pub(super) fn pass_policy(&mut self, policy: &'w PathPolicy) -> Result<(), AccessDenied> {
         // Most files are opened under the policy of the requested path.
         if self
@@ -145,12 +147,49 @@ impl<'w, 'h> AccessGate<'w, 'h> {
                 self.log_in(users)?;
             }
         }
+        self.passed = Some(policy);
+        Ok(())
+    }
+
+    /// Asks the servers for forward authentication of a policy about `path`. The servers have rules of their own for paths,
+    /// so each path under one policy is a question of its own.
+    #[inline(always)]
+    pub(super) fn pass_servers(
+        &mut self,
+        policy: &'w PathPolicy,
+        path: &[u8],
+    ) -> Result<(), AccessDenied> {
+        if policy.asks_servers() {
+            let mut encoded = Vec::with_capacity(path.len());
+            encode_path(path, &mut encoded);
+            self.ask_servers(policy, &encoded)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Asks the servers about a path with encoded slashes, in the text that the application gets: an encoded slash may be a
+    /// part of a name. Letters are decoded, dot segments are resolved, and doubled slashes are merged and kept.
+    #[inline(never)]
+    pub(super) fn pass_encoded_slashes(
+        &mut self,
+        policy: &'w PathPolicy,
+        raw_path: &[u8],
+    ) -> Result<(), AccessDenied> {
+        if !policy.asks_servers() || !path_readings::has_encoded_slash(raw_path) {
+            return Ok(());
+        }
+        self.ask_servers(policy, &page_path(&sent_path(raw_path, Slashes::Merge)))?;
+        self.ask_servers(policy, &page_path(raw_path))
+    }
+
+    #[inline(never)]
+    fn ask_servers(&mut self, policy: &'w PathPolicy, encoded: &[u8]) -> Result<(), AccessDenied> {
         for (route, auth) in policy.auths() {
-            if route.guards_method(method) && !route.admits_without_login(self.context.peer) {
-                self.ask(auth, None)?;
+            if route.guards_method(self.method) && !route.admits_without_login(self.context.peer) {
+                self.ask(auth, encoded)?;
             }
         }
-        self.passed = Some(policy);
         Ok(())
     }
 
@@ -210,26 +249,20 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         }
     }
 
-    /// Applies the answer of a server for forward authentication. Each server is asked once about the requested path, and
-    /// once about each further `reading`.
-    #[inline(never)]
-    fn ask(&mut self, auth: &Arc<ForwardAuth>, reading: Option<&[u8]>) -> Result<(), AccessDenied> {
+    /// Applies the answer of a server for forward authentication. Each server is asked once about each path, which is
+    /// percent-encoded. The first answer of a server says who the user is.
+    fn ask(&mut self, auth: &Arc<ForwardAuth>, path: &[u8]) -> Result<(), AccessDenied> {
         self.is_guarded = true;
         self.is_for_few = true;
-        let uri = self.uri(reading);
+        let uri = auth_uri(path, self.head.query.filter(|_| !self.is_named));
         let Some(answer) = self.answers.iter().find(|it| it.is_for(auth, &uri)) else {
             return Err(AccessDenied::Auth(Box::new(self.question(auth, uri))));
         };
         match &answer.verdict {
             AuthVerdict::Failed(reject) => Err(AccessDenied::Refuse(*reject)),
             AuthVerdict::Denied(denial) => Err(AccessDenied::Answered(Box::new(denial.clone()))),
-            AuthVerdict::Passed(_) if reading.is_some() => Ok(()),
             AuthVerdict::Passed(grant) => {
-                if !self
-                    .granted
-                    .iter()
-                    .any(|known| std::ptr::eq(*known, answer))
-                {
+                if !self.granted.iter().any(|known| known.is_of(auth)) {
                     self.granted.push(answer);
                     if !self.has_password && grant.user.is_some() {
                         self.user.clone_from(&grant.user);
@@ -238,33 +271,6 @@ impl<'w, 'h> AccessGate<'w, 'h> {
                 Ok(())
             }
         }
-    }
-
-    /// Asks the servers about a further reading of the requested path. The servers have rules of their own for paths.
-    pub(super) fn pass_reading(&mut self, path: &[u8]) -> Result<(), AccessDenied> {
-        let policy = self.host.policy(path);
-        for (route, auth) in policy.auths() {
-            if route.guards_method(self.method) && !route.admits_without_login(self.context.peer) {
-                self.ask(auth, Some(path))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the URI about which a server is asked. All spellings of a path have one URI, except a path with an encoded
-    /// slash, which is another resource.
-    fn uri(&self, reading: Option<&[u8]>) -> Vec<u8> {
-        let head = self.head;
-        let mut path = Vec::new();
-        match (reading, self.opened) {
-            (Some(reading), _) => encode_path(reading, &mut path),
-            (None, Some(opened)) => encode_path(opened, &mut path),
-            (None, None) if path_readings::has_encoded_slash(head.raw_path) => {
-                path.extend_from_slice(&sent_path(head.raw_path, Slashes::Merge));
-            }
-            (None, None) => encode_path(&head.path, &mut path),
-        }
-        auth_uri(&path, head.query.filter(|_| self.opened.is_none()))
     }
 
     fn question(&self, auth: &Arc<ForwardAuth>, uri: Vec<u8>) -> AuthQuestion {

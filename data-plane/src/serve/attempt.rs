@@ -5,6 +5,7 @@
 //! Pure: no clock, no I/O.
 
 use crate::handler::proxy::forward_auth::AuthAnswer;
+use crate::limits::AUTH_QUESTIONS_MAX;
 use crate::serve::dispatch::{Dispatched, RequestBuilder, dispatch, with_page};
 use crate::serve::dispatch_context::{DispatchContext, RateCheck};
 use crate::serve::matched_request::MatchedRequest;
@@ -30,6 +31,8 @@ pub(super) struct Progress {
     has_waited_for_disk: bool,
     /// State towards the request rates, for the next dispatch.
     rate: RateCheck,
+    /// Number of questions for servers for forward authentication.
+    questions: u8,
     /// Answers of servers for forward authentication; None for most requests.
     answers: Option<Box<AuthAnswers>>,
 }
@@ -67,7 +70,8 @@ impl Progress {
 
     /// Records the answer of a server for forward authentication.
     pub(super) fn record_answer(&mut self, answer: AuthAnswer) {
-        self.record_login(false);
+        self.logins_busy = false;
+        self.questions = self.questions.saturating_add(1);
         self.answers.get_or_insert_default().0.push(answer);
     }
 
@@ -116,6 +120,7 @@ pub(super) enum ContentAction {
 enum StepKind {
     Load,
     Login,
+    Question,
     CatchUp,
     Call,
     Send,
@@ -167,7 +172,8 @@ impl<'w> Attempt<'w> {
         let Dispatched { step, mut request } = dispatched;
         let kind = match &step {
             Step::Wait(Wait::Load(_)) => StepKind::Load,
-            Step::Wait(Wait::Login(_) | Wait::Auth(_)) => StepKind::Login,
+            Step::Wait(Wait::Login(_)) => StepKind::Login,
+            Step::Wait(Wait::Auth(_)) => StepKind::Question,
             Step::Wait(Wait::CatchUp(_)) => StepKind::CatchUp,
             Step::Call(_) => StepKind::Call,
             Step::Send(_) => StepKind::Send,
@@ -239,6 +245,9 @@ fn decide(
     let is_load_or_login = matches!(kind, StepKind::Load | StepKind::Login);
     let refused = match kind {
         StepKind::Login if progress.logins_busy => Some(Reject::LOGINS_BUSY),
+        StepKind::Question if progress.questions >= AUTH_QUESTIONS_MAX => {
+            Some(Reject::AUTH_QUESTIONS)
+        }
         _ if is_load_or_login && progress.loads_and_logins >= LOADS_AND_LOGINS_MAX => {
             Some(Reject::CHANGING)
         }
@@ -260,7 +269,7 @@ fn decide(
         }
         StepKind::Call => (None, ContentAction::Stream),
         // A login is decided before the content is read.
-        StepKind::Login | StepKind::CatchUp => (None, ContentAction::Keep),
+        StepKind::Login | StepKind::Question | StepKind::CatchUp => (None, ContentAction::Keep),
         // A client that waits for 100 (Continue) gets the final response. Whether the content comes
         // nevertheless can't be known (RFC 9110 §10.1.1).
         _ if content.expects_continue || is_longer(bounds.discarded_bytes_max) => {
@@ -274,7 +283,7 @@ fn decide(
 mod tests {
     use super::*;
     use RequestContent::{Discarded, None as NoContent, Pending};
-    use StepKind::{Call, CatchUp, Load, Login, Send};
+    use StepKind::{Call, CatchUp, Load, Login, Question, Send};
 
     const SHORT: Option<u64> = Some(10);
     /// More than the tests' `body_discard_bytes`.
@@ -294,6 +303,7 @@ mod tests {
             logins_busy,
             has_waited_for_disk: false,
             rate: RateCheck::default(),
+            questions: 0,
             answers: None,
         }
     }
@@ -371,6 +381,29 @@ mod tests {
             let decided = decide(kind, content, progress, BOUNDS);
             assert_eq!(decided, (refused, body), "{kind:?} {content:?} {progress:?}");
         }
+    }
+
+    #[test]
+    fn a_request_has_a_bound_of_questions() {
+        let content = AnnouncedContent {
+            state: Pending,
+            length: SHORT,
+            expects_continue: false,
+        };
+        let asked = |questions| Progress {
+            questions,
+            ..Progress::default()
+        };
+        let decided = |questions| decide(Question, content, &asked(questions), BOUNDS);
+        let last = AUTH_QUESTIONS_MAX - 1;
+        assert_eq!(decided(last), (None, ContentAction::Keep));
+        let refused = (Some(Reject::AUTH_QUESTIONS), ContentAction::Refuse);
+        assert_eq!(decided(AUTH_QUESTIONS_MAX), refused);
+        // Files and logins have a bound of their own.
+        assert_eq!(
+            decide(Load, content, &asked(AUTH_QUESTIONS_MAX), BOUNDS).0,
+            None
+        );
     }
 
     #[test]

@@ -207,7 +207,6 @@ pub(super) fn admit(
         return (Err(Step::refuse(Reject::HOST_UNKNOWN)), true);
     };
     let mut gate = AccessGate::new(world, host, context, head, answers);
-    gate.opened = Some(path);
     // The handler may take parameters off the part of the path behind its file.
     let readings = PathReadings::of_rewritten(path);
     let readings = readings.iter().flat_map(|readings| readings.iter());
@@ -322,12 +321,14 @@ impl<'w> SiteDispatcher<'w, '_> {
             return Ok(());
         }
         self.gate.pass_policy(self.policy)?;
+        self.gate.pass_servers(self.policy, &self.head.path)?;
         match &self.readings {
             None => Ok(()),
-            Some(readings) => readings.iter().try_for_each(|path| {
-                self.gate.pass(path)?;
-                self.gate.pass_reading(path)
-            }),
+            Some(readings) => {
+                readings.iter().try_for_each(|path| self.gate.pass(path))?;
+                self.gate
+                    .pass_encoded_slashes(self.policy, self.head.raw_path)
+            }
         }
     }
 

@@ -99,10 +99,13 @@ impl NamedResources<'_, '_, '_> {
                 readings.map_err(AccessDenied::Refuse)?
             }
         };
+        self.gate.is_named = true;
         self.gate.pass(&path)?;
         if let Some(readings) = &readings {
             readings.iter().try_for_each(|path| self.gate.pass(path))?;
+            self.gate.pass_encoded_slashes(policy, target.raw_path)?;
         }
+        self.gate.is_named = false;
         Ok(path.into_owned())
     }
 }

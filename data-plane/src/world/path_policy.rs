@@ -81,6 +81,12 @@ impl PathPolicy {
         self.guards.iter().map(|route| &**route)
     }
 
+    /// Returns true if a server for forward authentication is asked.
+    #[inline]
+    pub(crate) fn asks_servers(&self) -> bool {
+        !self.auths.is_empty()
+    }
+
     /// Returns every route that asks a server for forward authentication, with the server.
     pub(crate) fn auths(&self) -> impl Iterator<Item = (&Route, &Arc<ForwardAuth>)> {
         self.auths.iter().filter_map(|route| match &route.auth {

@@ -202,7 +202,12 @@ pub struct AuthAnswer {
 impl AuthAnswer {
     /// Returns true if the answer is the server's to a request with the URI.
     pub fn is_for(&self, auth: &Arc<ForwardAuth>, uri: &[u8]) -> bool {
-        Arc::ptr_eq(&self.auth, auth) && self.uri == uri
+        self.is_of(auth) && self.uri == uri
+    }
+
+    /// Returns true if the server has given the answer.
+    pub fn is_of(&self, auth: &Arc<ForwardAuth>) -> bool {
+        Arc::ptr_eq(&self.auth, auth)
     }
 
     /// Returns the fields that the server sets.
