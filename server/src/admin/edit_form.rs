@@ -1,9 +1,8 @@
 //! Forms of Apache's balancer-manager: conversion between the fields of a form and editable values. Pure.
 
-use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditableValue, STATES};
+use crate::admin::edit_value::{EDITABLE_VALUES, EditableValue, FormKind};
 use crate::admin::edited_balancer::EditedBalancer;
 use crate::config::parse_duration;
-use balancer::settings::{AdminState, MemberRole};
 
 /// Returns the names and texts of the values in the fields of a form, for a balancer or for the member with the
 /// index `member`. Fields without a value, such as the token, are skipped. Absent fields change nothing.
@@ -22,14 +21,11 @@ pub(crate) fn read_form(
         if posted.iter().all(Option::is_none) {
             continue;
         }
-        let text = match value.kind {
-            EditKind::State => state(&flags(value, &posted, edited, member))
-                .name()
-                .to_owned(),
-            EditKind::Role => role(&flags(value, &posted, edited, member))?
-                .name()
-                .to_owned(),
-            kind => text_of(kind, posted[0].unwrap_or_default()),
+        let text = match value.form {
+            FormKind::Flags(_) | FormKind::ExclusiveFlags(..) => {
+                word_of(value, &posted, edited, member)?.to_owned()
+            }
+            _ => text_of(&value.form, posted[0].unwrap_or_default()),
         };
         values.push((value.name.to_owned(), text));
     }
@@ -52,14 +48,16 @@ pub(crate) fn form_text(
     let text = value.get(edited, member);
     let flag = |is_on: bool| if is_on { "1" } else { "0" }.to_owned();
     let millis = || parse_duration(&text).map_or(0, |duration| duration.as_millis());
-    match value.kind {
-        EditKind::State | EditKind::Role => flag(flag_name(key) == Some(&*text)),
-        EditKind::IgnoreErrors | EditKind::CheckFailed | EditKind::Strict => flag(text == "on"),
-        EditKind::CheckInterval => millis().to_string(),
-        EditKind::QueueTimeout => (millis() / 1_000).to_string(),
-        EditKind::CheckMethod if text == "off" => "None".to_owned(),
-        EditKind::CheckMethod => text.to_ascii_uppercase(),
-        _ => text,
+    match value.form {
+        FormKind::Flags(_) | FormKind::ExclusiveFlags(..) => {
+            flag(flag_word(value, key) == Some(&*text))
+        }
+        FormKind::Flag => flag(text == "on"),
+        FormKind::Milliseconds => millis().to_string(),
+        FormKind::Seconds => (millis() / 1_000).to_string(),
+        FormKind::CheckMethod if text == "off" => "None".to_owned(),
+        FormKind::CheckMethod => text.to_ascii_uppercase(),
+        FormKind::Text | FormKind::Path(_) | FormKind::Choice(_) | FormKind::Condition(_) => text,
     }
 }
 
@@ -79,65 +77,49 @@ pub(crate) fn is_off(text: &str) -> bool {
     matches!(text, "0" | "off" | "Off")
 }
 
-/// Returns the name of the state or role that a flag of a form stands for.
-fn flag_name(key: &str) -> Option<&'static str> {
-    Some(match key {
-        "w_status_N" => AdminState::Draining.name(),
-        "w_status_D" => AdminState::Disabled.name(),
-        "w_status_S" => AdminState::Stopped.name(),
-        "w_status_H" => MemberRole::Standby.name(),
-        "w_status_R" => MemberRole::Spare.name(),
-        _ => return None,
-    })
+/// Returns the word that a flag of a form stands for.
+fn flag_word(value: &EditableValue, key: &str) -> Option<&'static str> {
+    let at = value.form_keys.iter().position(|known| *known == key)?;
+    let (word, _) = value.form.words().get(at + 1)?;
+    Some(word)
 }
 
-/// Returns the flags of a value: the posted flags, and the present flags of fields that were not posted.
-fn flags(
+/// Returns the word of the flags: the posted flags, and the present flags of fields that were not posted.
+fn word_of(
     value: &EditableValue,
     posted: &[Option<&str>],
     edited: &EditedBalancer,
     member: usize,
-) -> Vec<bool> {
+) -> Result<&'static str, String> {
     let present = value.get(edited, member);
-    let flags = value.form_keys.iter().zip(posted);
-    let flags = flags.map(|(key, posted)| match posted {
-        Some(posted) => is_on(posted),
-        None => flag_name(key) == Some(&*present),
-    });
-    flags.collect()
-}
-
-/// Returns the strongest state of the flags for draining, disabled and stopped.
-fn state(flags: &[bool]) -> AdminState {
-    let strongest = flags.iter().rposition(|is_set| *is_set);
-    strongest.map_or(AdminState::Enabled, |at| STATES[at + 1])
-}
-
-/// Returns the role of the flags for standby and spare.
-fn role(flags: &[bool]) -> Result<MemberRole, String> {
-    match *flags {
-        [true, true] => Err("error: a member is either a standby or a spare\n".to_owned()),
-        [true, _] => Ok(MemberRole::Standby),
-        [_, true] => Ok(MemberRole::Spare),
-        _ => Ok(MemberRole::Regular),
+    let words = value.form.words().iter().map(|(word, _)| *word);
+    let flags = words.clone().skip(1).zip(posted);
+    let set = flags.filter(|(word, posted)| posted.map_or(**word == present, is_on));
+    let set: Vec<&str> = set.map(|(word, _)| word).collect();
+    match value.form {
+        FormKind::ExclusiveFlags(_, rule) if set.len() > 1 => Err(format!("error: {rule}\n")),
+        _ => Ok(set
+            .last()
+            .copied()
+            .or(words.clone().next())
+            .unwrap_or_default()),
     }
 }
 
 /// Converts the text of a field to the text of a value.
-fn text_of(kind: EditKind, text: &str) -> String {
-    match kind {
-        EditKind::IgnoreErrors | EditKind::CheckFailed | EditKind::Strict => match text {
+fn text_of(form: &FormKind, text: &str) -> String {
+    match form {
+        FormKind::Flag => match text {
             "1" | "On" => "on".to_owned(),
             "0" | "Off" => "off".to_owned(),
             other => other.to_owned(),
         },
-        EditKind::CheckInterval => format!("{text}ms"),
+        FormKind::Milliseconds => format!("{text}ms"),
         // Apache's balancers do not wait by default.
-        EditKind::QueueTimeout if text == "0" => "1ms".to_owned(),
-        EditKind::QueueTimeout => format!("{text}s"),
-        // Apache's page has no path for checks of the root.
-        EditKind::CheckUri if text.is_empty() => "/".to_owned(),
-        EditKind::CheckMethod => match text.trim_end_matches("11").to_ascii_lowercase() {
+        FormKind::Seconds if text == "0" => "1ms".to_owned(),
+        FormKind::Seconds => format!("{text}s"),
+        FormKind::Path(_) if text.is_empty() => "/".to_owned(),
+        FormKind::CheckMethod => match text.trim_end_matches("11").to_ascii_lowercase() {
             none if none == "none" => "off".to_owned(),
             method => method,
         },

@@ -3,7 +3,7 @@
 //! An edit in force remembers the value of anthill.toml at the time of the edit. When the file has another
 //! value, the edit yields to the file.
 
-use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope, EditableValue};
+use crate::admin::edit_value::{EDITABLE_VALUES, EditRule, EditScope, EditableValue};
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
 use crate::admin::limits::{EDIT_HISTORY_ENTRIES_MAX, EDIT_SUSPECTS_MAX, EDITS_IN_FORCE_MAX};
 use crate::config::{parse_member_url, shown_url};
@@ -120,11 +120,10 @@ impl EditLedger {
     /// Returns a balancer with all edits in force.
     pub(crate) fn edited(&self, configured: &ConfiguredBalancer) -> EditedBalancer {
         let mut edited = self.unedited(configured);
-        // The strictness is a part of the sessions, which are set first.
-        for is_strictness in [false, true] {
+        for is_part in [false, true] {
             for edit in self.of_balancer(&configured.settings.name) {
                 if let Some((value, at)) = place(&edited, &edit.target)
-                    && (value.kind == EditKind::Strict) == is_strictness
+                    && (value.rule == EditRule::PartOfOther) == is_part
                 {
                     value.set(&mut edited, at, &edit.text);
                 }
@@ -223,8 +222,7 @@ impl EditLedger {
         text: String,
     ) {
         self.in_force.retain(|edit| edit.target != target);
-        let is_lasting =
-            find_value(&target.value).is_none_or(|it| it.kind != EditKind::CheckFailed);
+        let is_lasting = find_value(&target.value).is_none_or(|it| it.rule != EditRule::Momentary);
         if text != configured && is_lasting {
             self.in_force.push(EditInForce {
                 id,
@@ -358,7 +356,7 @@ impl EditLedger {
         yielded: &mut Vec<(EditInForce, String)>,
     ) {
         let name = &balancer.settings.name;
-        // The values of a member without membership yield too, and strictness is a part of sessions.
+        // The values of a member without membership yield too.
         for phase in 0..=2 {
             let base = self.unedited(balancer);
             let mut scratch = self.edited(balancer);
@@ -411,11 +409,11 @@ impl EditLedger {
     }
 }
 
-/// Returns the order in which edits are compared with anthill.toml: membership, values, strictness.
+/// Returns the order in which edits are compared with anthill.toml: membership, values, parts of values.
 fn phase_of(target: &EditTarget) -> u8 {
-    match find_value(&target.value).map(|value| value.kind) {
+    match find_value(&target.value).map(|value| value.rule) {
         None => 0,
-        Some(EditKind::Strict) => 2,
+        Some(EditRule::PartOfOther) => 2,
         Some(_) => 1,
     }
 }
@@ -455,13 +453,14 @@ pub(super) fn place(
     target: &EditTarget,
 ) -> Option<(&'static EditableValue, usize)> {
     let value = find_value(&target.value)?;
-    match value.scope {
+    match value.scope() {
         EditScope::Balancer => Some((value, 0)),
         EditScope::Member => Some((value, edited.member_at(&target.member)?)),
     }
 }
 
-fn find_value(name: &str) -> Option<&'static EditableValue> {
+/// Returns the value of the table with a name; None for the membership.
+pub(super) fn find_value(name: &str) -> Option<&'static EditableValue> {
     EDITABLE_VALUES.iter().find(|value| value.name == name)
 }
 

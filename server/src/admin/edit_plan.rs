@@ -4,7 +4,7 @@ use crate::admin::command::EditAction;
 use crate::admin::edit_ledger::{
     ABSENT, EditChange, EditLedger, EditTarget, MEMBERSHIP, PRESENT, is_present, place, shown,
 };
-use crate::admin::edit_value::{EditKind, EditScope, EditableValue};
+use crate::admin::edit_value::{EditRule, EditScope, EditableValue, FormKind};
 use crate::admin::edited_balancer::{ConfiguredBalancer, EditedBalancer};
 use crate::admin::limits::EDIT_VALUES_MAX;
 use crate::admin::member_name::{find_balancer, find_member};
@@ -173,7 +173,7 @@ impl EditView<'_> {
         let mut named: Vec<&'static EditableValue> = Vec::new();
         for (name, text) in values {
             let value = EditableValue::find(name, scope)?;
-            if named.contains(&value) {
+            if named.iter().any(|known| known.name == value.name) {
                 return Err(format!("error: `{name}` occurs twice\n"));
             }
             named.push(value);
@@ -198,7 +198,7 @@ impl EditView<'_> {
 
     /// Refuses a `check_expression` that is no balancer with checks by HTTP.
     fn refuse_unknown_check(&self, value: &EditableValue, text: &str) -> Result<(), String> {
-        if value.kind != EditKind::CheckExpression || matches!(text, "" | "-") {
+        if !matches!(value.form, FormKind::Condition(_)) || matches!(text, "" | "-") {
             return Ok(());
         }
         let has_condition = |it: &&ConfiguredBalancer| {
@@ -285,7 +285,7 @@ impl EditView<'_> {
         }
         for change in changes {
             if let Some((value, at)) = place(&after, &change.target)
-                && value.kind == EditKind::CheckFailed
+                && value.rule == EditRule::Momentary
             {
                 value.set(&mut after, at, &change.new);
             }

@@ -1,8 +1,9 @@
 //! History of the edits, and the differences from anthill.toml, as text and as JSON. Pure.
 
 use crate::admin::edit_ledger::{
-    EditChange, EditEntry, EditInForce, EditLedger, EditTarget, shown,
+    EditChange, EditEntry, EditInForce, EditLedger, EditTarget, find_value, shown,
 };
+use crate::admin::edit_value::EditableValue;
 use crate::admin::edited_balancer::{CheckParts, CheckWord, ConfiguredBalancer, EditedBalancer};
 use crate::admin::json_text::{joined, or_null};
 use crate::admin::value_text::duration_text;
@@ -211,15 +212,9 @@ impl<'l> EditDifferences<'l> {
     }
 }
 
-/// Returns the key of `[[balancer]]` that states a value.
-fn key_of(target: &EditTarget) -> &str {
-    match &*target.value {
-        "strict" => "sticky",
-        "attempts" => "retries",
-        key @ ("sticky" | "method" | "queue_timeout") => key,
-        check if check.starts_with("check_") => "health",
-        _ => "members",
-    }
+/// Returns the key of `[[balancer]]` that states a value, or the membership of a member.
+fn key_of(target: &EditTarget) -> &'static str {
+    find_value(&target.value).map_or("members", EditableValue::file_key)
 }
 
 fn edit_json(edit: &EditInForce) -> String {

@@ -1,14 +1,17 @@
-//! Table of the values of balancers and members that the operator can change at runtime: the names, the keys
-//! in the forms of Apache's balancer-manager, and the ranges. Pure.
+//! Table of the values of balancers and members that the operator can change at runtime. A row is the one declaration of
+//! a value: the name for the command line, JSON and the history, the fields in the forms of Apache's balancer-manager, the
+//! range, and the place in the settings. Pure.
 
-use crate::admin::edited_balancer::{CheckWord, EditedBalancer};
+use crate::admin::edited_balancer::{CheckParts, CheckWord, EditedBalancer};
 use crate::admin::limits::{
     EDIT_CHECK_INTERVAL_SECONDS_MAX, EDIT_QUEUE_TIMEOUT_SECONDS_MAX, EDIT_TEXT_BYTES_MAX,
 };
 use crate::admin::value_text::{duration_text, weight_text};
 use crate::config::limits::{CONFIG_IN_A_ROW_MAX, CONFIG_MEMBER_SET_MAX};
 use crate::config::parse_duration;
-use balancer::settings::{AdminState, BalancingMethod, MemberRole, StickySettings};
+use balancer::settings::{
+    AdminState, BalancerSettings, BalancingMethod, MemberRole, MemberSettings, StickySettings,
+};
 use cli::suggest;
 use std::time::Duration;
 
@@ -22,231 +25,365 @@ pub(crate) enum EditScope {
 }
 
 /// Value that the operator can change at runtime.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub(crate) struct EditableValue {
-    /// Kind of the value.
-    pub kind: EditKind,
     /// Name for the command line, the history and JSON.
     pub name: &'static str,
-    /// Owner of the value.
-    pub scope: EditScope,
-    /// Fields of the value in the forms of Apache's balancer-manager.
-    pub form_keys: &'static [&'static str],
     /// Valid texts, in words for the operator.
     pub range: &'static str,
+    /// Fields of the value in the forms of Apache's balancer-manager.
+    pub form_keys: &'static [&'static str],
+    /// Texts of the fields.
+    pub form: FormKind,
+    /// Rule that only some values have.
+    pub rule: EditRule,
+    /// Place of the value in the settings.
+    place: ValuePlace,
 }
 
-/// Kind of an editable value.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum EditKind {
-    /// Share of the load.
-    Weight,
-    /// Set of the member.
-    Set,
-    /// Route in sessions.
-    Route,
-    /// Route of the replacement.
-    Redirect,
-    /// Errors of the member do not count.
-    IgnoreErrors,
-    /// Administrative state.
-    State,
-    /// Role in the set.
-    Role,
-    /// Result of the checks, until the next check.
-    CheckFailed,
-    /// Method of the checks.
+/// Texts of the fields of a value in a form.
+#[derive(Debug)]
+pub(crate) enum FormKind {
+    /// The text of the value.
+    Text,
+    /// A path with a label. An empty field is the root, since Apache's page has no path for checks of the root.
+    Path(&'static str),
+    /// A duration in milliseconds.
+    Milliseconds,
+    /// A duration in seconds.
+    Seconds,
+    /// One of the words.
+    Choice(fn() -> Vec<&'static str>),
+    /// One of Apache's words for the method of checks.
     CheckMethod,
-    /// Balancer with the condition of successful checks.
-    CheckExpression,
-    /// Interval of the checks.
-    CheckInterval,
-    /// Successful checks in a row that make the member usable.
-    CheckPasses,
-    /// Failed checks in a row that make the member unusable.
-    CheckFails,
-    /// Path of the checks.
-    CheckUri,
-    /// Balancing method.
-    Method,
-    /// Longest wait for a busy member.
-    QueueTimeout,
-    /// Further members for one request.
-    Attempts,
-    /// Sessions never change their member.
-    Strict,
-    /// Cookie of the sessions.
-    Sticky,
+    /// The name of a balancer with a condition for checks, with a label.
+    Condition(&'static str),
+    /// 1 for on, and 0 for off.
+    Flag,
+    /// A flag for each word but the first. Without a set flag, the value is the first word; the last set flag counts.
+    Flags(&'static [FlagWord]),
+    /// Flags of which at most one may be set, with the rule in words.
+    ExclusiveFlags(&'static [FlagWord], &'static str),
 }
 
-impl EditKind {
-    /// Returns true if the fields of the value in a form are flags: 1 or 0.
-    pub(crate) fn is_flag(self) -> bool {
+/// Word of a value with a flag in a form, and the label of the flag.
+pub(crate) type FlagWord = (&'static str, &'static str);
+
+/// Rule that only some values have.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum EditRule {
+    /// The value is a setting like most values.
+    None,
+    /// The value is a part of another value, which is set first.
+    PartOfOther,
+    /// The value holds until the server changes the value itself, so the edit is never in force.
+    Momentary,
+    /// Buttons of the page set the value.
+    Buttons,
+}
+
+/// Place of a value in the settings, with the canonical text. `set` returns false for a text out of range.
+#[derive(Debug)]
+enum ValuePlace {
+    /// A value of a member.
+    Member {
+        get: fn(&MemberSettings) -> String,
+        set: fn(&mut MemberSettings, &str) -> bool,
+    },
+    /// A value of the checks of a member.
+    Check {
+        get: fn(&CheckParts) -> String,
+        set: fn(&mut CheckParts, &str) -> bool,
+    },
+    /// A value of the balancer.
+    Balancer {
+        /// Key of `[[balancer]]` in anthill.toml.
+        key: &'static str,
+        get: fn(&BalancerSettings) -> String,
+        set: fn(&mut BalancerSettings, &str) -> bool,
+    },
+}
+
+impl FormKind {
+    /// Returns true if the fields of a value are flags: 1 or 0.
+    pub(crate) fn is_flag(&self) -> bool {
         matches!(
             self,
-            EditKind::State
-                | EditKind::Role
-                | EditKind::IgnoreErrors
-                | EditKind::CheckFailed
-                | EditKind::Strict
+            FormKind::Flag | FormKind::Flags(_) | FormKind::ExclusiveFlags(..)
         )
     }
-}
 
-/// Declares a row of the table.
-const fn value(
-    kind: EditKind,
-    name: &'static str,
-    scope: EditScope,
-    form_keys: &'static [&'static str],
-    range: &'static str,
-) -> EditableValue {
-    EditableValue {
-        kind,
-        name,
-        scope,
-        form_keys,
-        range,
+    /// Returns the words of a value with several flags.
+    pub(crate) fn words(&self) -> &'static [FlagWord] {
+        match self {
+            FormKind::Flags(words) | FormKind::ExclusiveFlags(words, _) => words,
+            _ => &[],
+        }
     }
 }
-
-use EditScope::{Balancer, Member};
 
 /// Values that the operator can change at runtime, in the order of the forms.
 pub(crate) static EDITABLE_VALUES: [EditableValue; 19] = [
-    value(
-        EditKind::Weight,
-        "weight",
-        Member,
-        &["w_lf"],
-        "a number from 1 to 100 with at most 2 decimals",
-    ),
-    value(
-        EditKind::Set,
-        "set",
-        Member,
-        &["w_ls"],
-        "a number from 0 to 99",
-    ),
-    value(
-        EditKind::Route,
-        "route",
-        Member,
-        &["w_wr"],
-        "letters, digits, hyphens and underscores, or nothing",
-    ),
-    value(
-        EditKind::Redirect,
-        "redirect",
-        Member,
-        &["w_rr"],
-        "the route of another member, or nothing",
-    ),
-    value(
-        EditKind::IgnoreErrors,
-        "ignore_errors",
-        Member,
-        &["w_status_I"],
-        "on or off",
-    ),
-    value(
-        EditKind::State,
-        "state",
-        Member,
-        &["w_status_N", "w_status_D", "w_status_S"],
-        "enabled, draining, disabled or stopped",
-    ),
-    value(
-        EditKind::Role,
-        "role",
-        Member,
-        &["w_status_H", "w_status_R"],
-        "regular, standby or spare",
-    ),
-    value(
-        EditKind::CheckFailed,
-        "check_failed",
-        Member,
-        &["w_status_C"],
-        "on or off",
-    ),
-    value(
-        EditKind::CheckMethod,
-        "check_method",
-        Member,
-        &["w_hm"],
-        "off, tcp, get or head",
-    ),
-    value(
-        EditKind::CheckExpression,
-        "check_expression",
-        Member,
-        &["w_he"],
-        "the name of a balancer with `health`, or nothing",
-    ),
-    value(
-        EditKind::CheckInterval,
-        "check_interval",
-        Member,
-        &["w_hi"],
-        "a duration of at least 1ms, such as 5s",
-    ),
-    value(
-        EditKind::CheckPasses,
-        "check_passes",
-        Member,
-        &["w_hp"],
-        "a number from 1 to 1000",
-    ),
-    value(
-        EditKind::CheckFails,
-        "check_fails",
-        Member,
-        &["w_hf"],
-        "a number from 1 to 1000",
-    ),
-    value(
-        EditKind::CheckUri,
-        "check_uri",
-        Member,
-        &["w_hu"],
-        "a path such as /health",
-    ),
-    value(
-        EditKind::Method,
-        "method",
-        Balancer,
-        &["b_lbm"],
-        BalancingMethod::NAMES,
-    ),
-    value(
-        EditKind::QueueTimeout,
-        "queue_timeout",
-        Balancer,
-        &["b_tmo"],
-        "a duration up to 2h, such as 10s",
-    ),
-    value(
-        EditKind::Attempts,
-        "attempts",
-        Balancer,
-        &["b_max"],
-        "a number from 0 to 99",
-    ),
-    value(
-        EditKind::Strict,
-        "strict",
-        Balancer,
-        &["b_sforce"],
-        "on or off",
-    ),
-    value(
-        EditKind::Sticky,
-        "sticky",
-        Balancer,
-        &["b_ss"],
-        "COOKIE, COOKIE|PARAMETER or \"COOKIE signed\", or nothing for no sessions",
-    ),
+    EditableValue {
+        name: "weight",
+        range: "a number from 1 to 100 with at most 2 decimals",
+        form_keys: &["w_lf"],
+        form: FormKind::Text,
+        rule: EditRule::None,
+        place: ValuePlace::Member {
+            get: |member| weight_text(member.weight),
+            set: |member, text| put(&mut member.weight, parse_weight(text)),
+        },
+    },
+    EditableValue {
+        name: "set",
+        range: "a number from 0 to 99",
+        form_keys: &["w_ls"],
+        form: FormKind::Text,
+        rule: EditRule::None,
+        place: ValuePlace::Member {
+            get: |member| member.set.to_string(),
+            set: |member, text| {
+                put(
+                    &mut member.set,
+                    number(text, 0, CONFIG_MEMBER_SET_MAX.into()).map(|set| set as u8),
+                )
+            },
+        },
+    },
+    EditableValue {
+        name: "route",
+        range: "letters, digits, hyphens and underscores, or nothing",
+        form_keys: &["w_wr"],
+        form: FormKind::Text,
+        rule: EditRule::None,
+        place: ValuePlace::Member {
+            get: |member| member.route.to_string(),
+            set: |member, text| put(&mut member.route, plain_word(text)),
+        },
+    },
+    EditableValue {
+        name: "redirect",
+        range: "the route of another member, or nothing",
+        form_keys: &["w_rr"],
+        form: FormKind::Text,
+        rule: EditRule::None,
+        place: ValuePlace::Member {
+            get: |member| member.redirect.to_string(),
+            set: |member, text| put(&mut member.redirect, plain_word(text)),
+        },
+    },
+    EditableValue {
+        name: "ignore_errors",
+        range: "on or off",
+        form_keys: &["w_status_I"],
+        form: FormKind::Flag,
+        rule: EditRule::None,
+        place: ValuePlace::Member {
+            get: |member| on_off(member.ignores_errors),
+            set: |member, text| put(&mut member.ignores_errors, parse_on_off(text)),
+        },
+    },
+    EditableValue {
+        name: "state",
+        range: "enabled, draining, disabled or stopped",
+        form_keys: &["w_status_N", "w_status_D", "w_status_S"],
+        form: FormKind::Flags(&[
+            ("enabled", ""),
+            ("draining", "Draining"),
+            ("disabled", "Disabled"),
+            ("stopped", "Stopped"),
+        ]),
+        rule: EditRule::Buttons,
+        place: ValuePlace::Member {
+            get: |member| member.admin.name().to_owned(),
+            set: |member, text| put(&mut member.admin, named(&STATES, AdminState::name, text)),
+        },
+    },
+    EditableValue {
+        name: "role",
+        range: "regular, standby or spare",
+        form_keys: &["w_status_H", "w_status_R"],
+        form: FormKind::ExclusiveFlags(
+            &[
+                ("regular", ""),
+                ("standby", "Hot standby"),
+                ("spare", "Hot spare"),
+            ],
+            "a member is either a standby or a spare",
+        ),
+        rule: EditRule::None,
+        place: ValuePlace::Member {
+            get: |member| member.role.name().to_owned(),
+            set: |member, text| put(&mut member.role, named(&ROLES, MemberRole::name, text)),
+        },
+    },
+    EditableValue {
+        name: "check_failed",
+        range: "on or off",
+        form_keys: &["w_status_C"],
+        form: FormKind::Flag,
+        rule: EditRule::Momentary,
+        place: ValuePlace::Check {
+            get: |check| on_off(check.is_failed),
+            set: |check, text| put(&mut check.is_failed, parse_on_off(text)),
+        },
+    },
+    EditableValue {
+        name: "check_method",
+        range: "off, tcp, get or head",
+        form_keys: &["w_hm"],
+        form: FormKind::CheckMethod,
+        rule: EditRule::None,
+        place: ValuePlace::Check {
+            get: |check| check.method.name().to_owned(),
+            set: |check, text| {
+                put(
+                    &mut check.method,
+                    named(&CheckWord::ALL, CheckWord::name, text),
+                )
+            },
+        },
+    },
+    EditableValue {
+        name: "check_expression",
+        range: "the name of a balancer with `health`, or nothing",
+        form_keys: &["w_he"],
+        form: FormKind::Condition("Condition of checks"),
+        rule: EditRule::None,
+        place: ValuePlace::Check {
+            get: |check| check.expression.to_string(),
+            set: |check, text| put(&mut check.expression, visible(text)),
+        },
+    },
+    EditableValue {
+        name: "check_interval",
+        range: "a duration of at least 1ms, such as 5s",
+        form_keys: &["w_hi"],
+        form: FormKind::Milliseconds,
+        rule: EditRule::None,
+        place: ValuePlace::Check {
+            get: |check| duration_text(check.every),
+            set: |check, text| {
+                let every = duration(text, EDIT_CHECK_INTERVAL_SECONDS_MAX);
+                put(&mut check.every, every.filter(|every| !every.is_zero()))
+            },
+        },
+    },
+    EditableValue {
+        name: "check_passes",
+        range: "a number from 1 to 1000",
+        form_keys: &["w_hp"],
+        form: FormKind::Text,
+        rule: EditRule::None,
+        place: ValuePlace::Check {
+            get: |check| check.rise.to_string(),
+            set: |check, text| put(&mut check.rise, number(text, 1, CONFIG_IN_A_ROW_MAX)),
+        },
+    },
+    EditableValue {
+        name: "check_fails",
+        range: "a number from 1 to 1000",
+        form_keys: &["w_hf"],
+        form: FormKind::Text,
+        rule: EditRule::None,
+        place: ValuePlace::Check {
+            get: |check| check.fall.to_string(),
+            set: |check, text| put(&mut check.fall, number(text, 1, CONFIG_IN_A_ROW_MAX)),
+        },
+    },
+    EditableValue {
+        name: "check_uri",
+        range: "a path such as /health",
+        form_keys: &["w_hu"],
+        form: FormKind::Path("Path of checks"),
+        rule: EditRule::None,
+        place: ValuePlace::Check {
+            get: |check| check.path.to_string(),
+            set: |check, text| {
+                let path = visible(text).filter(|path| path.starts_with('/'));
+                put(&mut check.path, path)
+            },
+        },
+    },
+    EditableValue {
+        name: "method",
+        range: BalancingMethod::NAMES,
+        form_keys: &["b_lbm"],
+        form: FormKind::Choice(|| BalancingMethod::ALL.iter().map(|it| it.name()).collect()),
+        rule: EditRule::None,
+        place: ValuePlace::Balancer {
+            key: "method",
+            get: |balancer| balancer.method.name().to_owned(),
+            set: |balancer, text| {
+                let method = named(BalancingMethod::ALL, BalancingMethod::name, text);
+                put(&mut balancer.method, method)
+            },
+        },
+    },
+    EditableValue {
+        name: "queue_timeout",
+        range: "a duration up to 2h, such as 10s",
+        form_keys: &["b_tmo"],
+        form: FormKind::Seconds,
+        rule: EditRule::None,
+        place: ValuePlace::Balancer {
+            key: "queue_timeout",
+            get: |balancer| duration_text(balancer.connection.queue_timeout),
+            set: |balancer, text| {
+                let timeout = duration(text, EDIT_QUEUE_TIMEOUT_SECONDS_MAX);
+                put(&mut balancer.connection.queue_timeout, timeout)
+            },
+        },
+    },
+    EditableValue {
+        name: "attempts",
+        range: "a number from 0 to 99",
+        form_keys: &["b_max"],
+        form: FormKind::Text,
+        rule: EditRule::None,
+        place: ValuePlace::Balancer {
+            key: "retries",
+            get: |balancer| balancer.retry.attempts_max.to_string(),
+            set: |balancer, text| {
+                let attempts = number(text, 0, 99).map(|attempts| attempts as u8);
+                put(&mut balancer.retry.attempts_max, attempts)
+            },
+        },
+    },
+    EditableValue {
+        name: "strict",
+        range: "on or off",
+        form_keys: &["b_sforce"],
+        form: FormKind::Flag,
+        rule: EditRule::PartOfOther,
+        place: ValuePlace::Balancer {
+            key: "sticky",
+            get: |balancer| on_off(is_strict(balancer)),
+            set: |balancer, text| set_strict(&mut balancer.sticky, text),
+        },
+    },
+    EditableValue {
+        name: "sticky",
+        range: "COOKIE, COOKIE|PARAMETER or \"COOKIE signed\", or nothing for no sessions",
+        form_keys: &["b_ss"],
+        form: FormKind::Text,
+        rule: EditRule::None,
+        place: ValuePlace::Balancer {
+            key: "sticky",
+            get: |balancer| {
+                balancer
+                    .sticky
+                    .as_ref()
+                    .map(sticky_text)
+                    .unwrap_or_default()
+            },
+            set: |balancer, text| {
+                let sticky = parse_sticky(text, is_strict(balancer));
+                put(&mut balancer.sticky, sticky)
+            },
+        },
+    },
 ];
 
 impl EditableValue {
@@ -260,8 +397,8 @@ impl EditableValue {
     pub(crate) fn find(name: &str, scope: EditScope) -> Result<&'static EditableValue, String> {
         let named = EDITABLE_VALUES.iter().find(|value| value.name == name);
         match named {
-            Some(value) if value.scope == scope => return Ok(value),
-            Some(_) if scope == Balancer => {
+            Some(value) if value.scope() == scope => return Ok(value),
+            Some(_) if scope == EditScope::Balancer => {
                 return Err(format!(
                     "error: `{name}` is a value of a member\nhelp: write MEMBER after BALANCER\n"
                 ));
@@ -273,7 +410,9 @@ impl EditableValue {
             }
             None => {}
         }
-        let names = EDITABLE_VALUES.iter().filter(|value| value.scope == scope);
+        let names = EDITABLE_VALUES
+            .iter()
+            .filter(|value| value.scope() == scope);
         let names: Vec<&str> = names.map(|value| value.name).collect();
         let help = match suggest(name, names.iter().copied()) {
             Some(meant) => format!("did you mean `{meant}`?"),
@@ -282,101 +421,54 @@ impl EditableValue {
         Err(format!("error: there is no value `{name}`\nhelp: {help}\n"))
     }
 
-    /// Returns the present value of a balancer, or of the member with the index `member`, as canonical text.
-    pub(crate) fn get(&self, edited: &EditedBalancer, member: usize) -> String {
-        let settings = &edited.settings;
-        let sticky = settings.sticky.as_ref();
-        match self.kind {
-            EditKind::Method => settings.method.name().to_owned(),
-            EditKind::QueueTimeout => duration_text(settings.connection.queue_timeout),
-            EditKind::Attempts => settings.retry.attempts_max.to_string(),
-            EditKind::Strict => on_off(sticky.is_some_and(|sticky| sticky.is_strict)),
-            EditKind::Sticky => sticky.map(sticky_text).unwrap_or_default(),
-            _ => self.get_of_member(edited, member).unwrap_or_default(),
+    /// Returns the owner of the value.
+    pub(crate) fn scope(&self) -> EditScope {
+        match self.place {
+            ValuePlace::Member { .. } | ValuePlace::Check { .. } => EditScope::Member,
+            ValuePlace::Balancer { .. } => EditScope::Balancer,
         }
     }
 
-    fn get_of_member(&self, edited: &EditedBalancer, at: usize) -> Option<String> {
-        let member = edited.settings.members.get(at)?;
-        let check = edited.checks.get(at)?;
-        Some(match self.kind {
-            EditKind::Weight => weight_text(member.weight),
-            EditKind::Set => member.set.to_string(),
-            EditKind::Route => member.route.to_string(),
-            EditKind::Redirect => member.redirect.to_string(),
-            EditKind::IgnoreErrors => on_off(member.ignores_errors),
-            EditKind::State => member.admin.name().to_owned(),
-            EditKind::Role => member.role.name().to_owned(),
-            EditKind::CheckFailed => on_off(check.is_failed),
-            EditKind::CheckMethod => check.method.name().to_owned(),
-            EditKind::CheckExpression => check.expression.to_string(),
-            EditKind::CheckInterval => duration_text(check.every),
-            EditKind::CheckPasses => check.rise.to_string(),
-            EditKind::CheckFails => check.fall.to_string(),
-            EditKind::CheckUri => check.path.to_string(),
-            _ => return None,
-        })
+    /// Returns the key of `[[balancer]]` that states the value in anthill.toml.
+    pub(crate) fn file_key(&self) -> &'static str {
+        match self.place {
+            ValuePlace::Member { .. } => "members",
+            ValuePlace::Check { .. } => "health",
+            ValuePlace::Balancer { key, .. } => key,
+        }
+    }
+
+    /// Returns the present value of a balancer, or of the member with the index `member`, as canonical text.
+    pub(crate) fn get(&self, edited: &EditedBalancer, member: usize) -> String {
+        match self.place {
+            ValuePlace::Member { get, .. } => edited
+                .settings
+                .members
+                .get(member)
+                .map(get)
+                .unwrap_or_default(),
+            ValuePlace::Check { get, .. } => edited.checks.get(member).map(get).unwrap_or_default(),
+            ValuePlace::Balancer { get, .. } => get(&edited.settings),
+        }
     }
 
     /// Sets the value of a balancer, or of the member with the index `member`. Returns false for a text out of
     /// range.
     pub(crate) fn set(&self, edited: &mut EditedBalancer, member: usize, text: &str) -> bool {
-        text.len() <= EDIT_TEXT_BYTES_MAX && self.try_set(edited, member, text).is_some()
-    }
-
-    fn try_set(&self, edited: &mut EditedBalancer, at: usize, text: &str) -> Option<()> {
-        let settings = &mut edited.settings;
-        match self.kind {
-            EditKind::Method => {
-                settings.method = named(BalancingMethod::ALL, BalancingMethod::name, text)?
-            }
-            EditKind::QueueTimeout => {
-                settings.connection.queue_timeout = duration(text, EDIT_QUEUE_TIMEOUT_SECONDS_MAX)?;
-            }
-            EditKind::Attempts => settings.retry.attempts_max = number(text, 0, 99)? as u8,
-            EditKind::Strict => {
-                let is_strict = parse_on_off(text)?;
-                match &mut settings.sticky {
-                    Some(sticky) => sticky.is_strict = is_strict,
-                    None if is_strict => return None,
-                    None => {}
-                }
-            }
-            EditKind::Sticky => {
-                let is_strict = settings.sticky.as_ref().is_some_and(|it| it.is_strict);
-                settings.sticky = parse_sticky(text, is_strict)?;
-            }
-            _ => return self.set_of_member(edited, at, text),
+        if text.len() > EDIT_TEXT_BYTES_MAX {
+            return false;
         }
-        Some(())
-    }
-
-    fn set_of_member(&self, edited: &mut EditedBalancer, at: usize, text: &str) -> Option<()> {
-        let member = edited.settings.members.get_mut(at)?;
-        let check = edited.checks.get_mut(at)?;
-        match self.kind {
-            EditKind::Weight => member.weight = parse_weight(text)?,
-            EditKind::Set => member.set = number(text, 0, CONFIG_MEMBER_SET_MAX.into())? as u8,
-            EditKind::Route => member.route = plain_word(text)?,
-            EditKind::Redirect => member.redirect = plain_word(text)?,
-            EditKind::IgnoreErrors => member.ignores_errors = parse_on_off(text)?,
-            EditKind::State => member.admin = named(&STATES, AdminState::name, text)?,
-            EditKind::Role => member.role = named(&ROLES, MemberRole::name, text)?,
-            EditKind::CheckFailed => check.is_failed = parse_on_off(text)?,
-            EditKind::CheckMethod => check.method = named(&CheckWord::ALL, CheckWord::name, text)?,
-            EditKind::CheckExpression => check.expression = visible(text)?,
-            EditKind::CheckInterval => {
-                check.every = duration(text, EDIT_CHECK_INTERVAL_SECONDS_MAX)
-                    .filter(|every| !every.is_zero())?;
+        match self.place {
+            ValuePlace::Member { set, .. } => {
+                let mut members = edited.settings.members.iter_mut();
+                members.nth(member).is_some_and(|member| set(member, text))
             }
-            EditKind::CheckPasses => check.rise = number(text, 1, CONFIG_IN_A_ROW_MAX)?,
-            EditKind::CheckFails => check.fall = number(text, 1, CONFIG_IN_A_ROW_MAX)?,
-            EditKind::CheckUri => {
-                check.path = visible(text).filter(|path| path.starts_with('/'))?;
+            ValuePlace::Check { set, .. } => {
+                let check = edited.checks.get_mut(member);
+                check.is_some_and(|check| set(check, text))
             }
-            _ => return None,
+            ValuePlace::Balancer { set, .. } => set(&mut edited.settings, text),
         }
-        Some(())
     }
 
     /// Returns the refusal of a text out of range, as the answer for the operator.
@@ -387,7 +479,7 @@ impl EditableValue {
     }
 }
 
-pub(super) const STATES: [AdminState; 4] = [
+const STATES: [AdminState; 4] = [
     AdminState::Enabled,
     AdminState::Draining,
     AdminState::Disabled,
@@ -398,6 +490,15 @@ const ROLES: [MemberRole; 3] = [MemberRole::Regular, MemberRole::Standby, Member
 /// Returns the item with a name.
 fn named<T: Copy>(all: &[T], name: fn(T) -> &'static str, text: &str) -> Option<T> {
     all.iter().copied().find(|item| name(*item) == text)
+}
+
+/// Stores a value in the settings. Returns false without a value.
+fn put<T>(slot: &mut T, value: Option<T>) -> bool {
+    let is_valid = value.is_some();
+    if let Some(value) = value {
+        *slot = value;
+    }
+    is_valid
 }
 
 fn number(text: &str, min: u32, max: u32) -> Option<u32> {
@@ -448,6 +549,20 @@ fn visible(text: &str) -> Option<Box<str>> {
     match text {
         "-" => Some(Box::default()),
         text => text.bytes().all(is_visible).then(|| text.into()),
+    }
+}
+
+/// Returns true if sessions never change their member.
+fn is_strict(balancer: &BalancerSettings) -> bool {
+    let sticky = balancer.sticky.as_ref();
+    sticky.is_some_and(|sticky| sticky.is_strict)
+}
+
+/// Sets the strictness of sessions. Without sessions, the strictness is off.
+fn set_strict(sticky: &mut Option<StickySettings>, text: &str) -> bool {
+    match (sticky, parse_on_off(text)) {
+        (Some(sticky), is_strict) => put(&mut sticky.is_strict, is_strict),
+        (None, is_strict) => is_strict == Some(false),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::admin::command::EditAction;
 use crate::admin::edit_form::{added_url, form_text, is_off, is_on, read_form};
 use crate::admin::edit_ledger::EditChange;
 use crate::admin::edit_plan::EditView;
-use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope, EditableValue};
+use crate::admin::edit_value::{EDITABLE_VALUES, EditRule, EditScope, EditableValue};
 use crate::admin::edited_balancer::EditedBalancer;
 
 /// Refusal of a form.
@@ -52,9 +52,10 @@ impl FormRefusal {
 
     /// Adds the reason for the refusal of a value. The state of a member has buttons, and no field for the reason.
     fn add(&mut self, value: &'static EditableValue, reason: String) {
-        match value.kind {
-            EditKind::State => self.error = reason,
-            _ => self.values.push((value.name, reason)),
+        if value.rule == EditRule::Buttons {
+            self.error = reason;
+        } else {
+            self.values.push((value.name, reason));
         }
     }
 
@@ -135,7 +136,7 @@ fn check_field(
     let plain = key.strip_prefix(FORMER).unwrap_or(key);
     let mut all = EDITABLE_VALUES.iter();
     let value = all.find(|value| value.form_keys.contains(&plain));
-    let is_own = value.is_none_or(|value| value.scope == scope);
+    let is_own = value.is_none_or(|value| value.scope() == scope);
     if !is_own && key == plain {
         let (what, help) = match scope {
             EditScope::Balancer => ("a member", "name the member in `w`"),
@@ -144,7 +145,7 @@ fn check_field(
         return Err((format!("`{key}` is a value of {what}"), help));
     }
     let is_flag = match value {
-        Some(value) => key == plain && value.kind.is_flag(),
+        Some(value) => key == plain && value.form.is_flag(),
         None => match (key, scope) {
             ("b" | "nonce" | "xml" | "confirmed", _) | ("b_nwrkr", EditScope::Balancer) => false,
             ("w", _) => return Ok(()),
@@ -248,7 +249,11 @@ fn changed_values(
         Some(_) => EditScope::Member,
         None => EditScope::Balancer,
     };
-    let in_scope = || EDITABLE_VALUES.iter().filter(|value| value.scope == scope);
+    let in_scope = || {
+        EDITABLE_VALUES
+            .iter()
+            .filter(|value| value.scope() == scope)
+    };
     let mut refusal = FormRefusal::default();
     let mut changed = Vec::new();
     for (key, text) in fields {
@@ -270,10 +275,9 @@ fn changed_values(
         return Err(refusal);
     }
     let mut texts = read_form(&changed, edited, at)?;
-    // Strictness is a part of the sessions, which are set first.
-    let is_strict =
-        |name: &str| in_scope().any(|it| it.kind == EditKind::Strict && it.name == name);
-    texts.sort_by_key(|(name, _)| is_strict(name));
+    let is_part =
+        |name: &str| in_scope().any(|it| it.rule == EditRule::PartOfOther && it.name == name);
+    texts.sort_by_key(|(name, _)| is_part(name));
     for (name, text) in &texts {
         let value = in_scope().find(|value| value.name == name);
         if let Some(value) = value.filter(|value| !value.set(scratch, at, text)) {

@@ -5,6 +5,7 @@
 use super::*;
 use crate::admin::edit_value::EditScope;
 use crate::admin::edited_balancer::fixture::app;
+use balancer::settings::AdminState;
 
 fn fields(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     let pairs = pairs.iter();
@@ -119,7 +120,7 @@ fn a_form_posted_unchanged_changes_nothing() {
         let posted: Vec<_> = posted.collect();
         let values = read_form(&posted, &edited, 0).unwrap();
         let mut after = edited.clone();
-        let scope = value.scope;
+        let scope = value.scope();
         assert!(matches!(scope, EditScope::Balancer | EditScope::Member));
         assert_eq!(values.len(), 1, "{}", value.name);
         assert!(value.set(&mut after, 0, &values[0].1), "{values:?}");

@@ -196,7 +196,7 @@ fn push_facts(
     let members = format!("{} of at most {CONFIG_MEMBERS_MAX}", balancer.members.len());
     fact(page, "Members", &members);
     for value in &EDITABLE_VALUES {
-        if value.scope == EditScope::Balancer {
+        if value.scope() == EditScope::Balancer {
             fact(page, &value.label(), &value.get(edited, 0));
         }
     }

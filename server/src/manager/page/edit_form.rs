@@ -2,12 +2,11 @@
 
 use super::parts::push_hidden;
 use crate::admin::edit_form::form_text;
-use crate::admin::edit_value::{EDITABLE_VALUES, EditKind, EditScope, EditableValue};
+use crate::admin::edit_value::{EDITABLE_VALUES, EditRule, EditScope, EditableValue, FormKind};
 use crate::git::browse::render::html::Html;
 use crate::manager::form::Form;
 use crate::manager::form_edit::{FORMER, FormRefusal};
 use crate::manager::selection::Selection;
-use balancer::settings::BalancingMethod;
 
 /// Form of a selection, with the fields of a refused form.
 pub(super) struct EditForm<'f> {
@@ -30,9 +29,8 @@ impl EditForm<'_> {
         };
         page.markup("<form method=post action=\"/\" class=fields>");
         self.push_selectors(page);
-        for value in EDITABLE_VALUES.iter().filter(|it| it.scope == scope) {
-            // Buttons set the state of a member.
-            if value.kind != EditKind::State {
+        for value in EDITABLE_VALUES.iter().filter(|it| it.scope() == scope) {
+            if value.rule != EditRule::Buttons {
                 self.push_value(page, value);
             }
         }
@@ -81,9 +79,9 @@ impl EditForm<'_> {
         let posted = self.refused.and_then(|(form, _)| form.value(key));
         let text = posted.unwrap_or(&present);
         push_hidden(page, &format!("{FORMER}{key}"), &present);
-        let options = self.options(value.kind);
+        let options = self.options(&value.form);
         let name = field_label(value, key);
-        if is_flag(value.kind) {
+        if value.form.is_flag() {
             push_hidden(page, key, "0");
             page.markup("<label><input type=checkbox value=1");
             push_attributes(page, key, value.name, is_wrong);
@@ -119,25 +117,17 @@ impl EditForm<'_> {
     }
 
     /// Returns the valid texts of a value with a fixed choice.
-    fn options(&self, kind: EditKind) -> Vec<&str> {
-        match kind {
-            EditKind::Method => BalancingMethod::ALL.iter().map(|it| it.name()).collect(),
-            EditKind::CheckMethod => vec!["None", "TCP", "GET", "HEAD"],
-            EditKind::CheckExpression => {
+    fn options(&self, form: &FormKind) -> Vec<&str> {
+        match form {
+            FormKind::Choice(words) => words(),
+            FormKind::CheckMethod => vec!["None", "TCP", "GET", "HEAD"],
+            FormKind::Condition(_) => {
                 let conditions = self.conditions.iter().copied();
                 std::iter::once("").chain(conditions).collect()
             }
             _ => Vec::new(),
         }
     }
-}
-
-/// Returns true for a value that is on or off in the forms.
-fn is_flag(kind: EditKind) -> bool {
-    matches!(
-        kind,
-        EditKind::IgnoreErrors | EditKind::CheckFailed | EditKind::Strict | EditKind::Role
-    )
 }
 
 /// Appends the attributes that all kinds of fields have.
@@ -154,23 +144,24 @@ fn push_attributes(page: &mut Html, key: &str, value: &str, is_wrong: bool) {
 
 /// Returns the label of a field.
 fn field_label(value: &EditableValue, key: &str) -> String {
-    match key {
-        "w_status_H" => "Hot standby".to_owned(),
-        "w_status_R" => "Hot spare".to_owned(),
-        "w_hu" => "Path of checks".to_owned(),
-        "w_he" => "Condition of checks".to_owned(),
+    let at = value.form_keys.iter().position(|known| *known == key);
+    let word = at.and_then(|at| value.form.words().get(at + 1));
+    match (word, &value.form) {
+        (Some((_, label)), _) | (None, FormKind::Path(label) | FormKind::Condition(label)) => {
+            (*label).to_owned()
+        }
         _ => value.label(),
     }
 }
 
 /// Returns the valid texts of a value in the units of the form.
 fn help(value: &EditableValue) -> &'static str {
-    match value.kind {
-        EditKind::CheckInterval => "milliseconds, at least 1",
-        EditKind::QueueTimeout => "seconds, from 0 to 7200",
-        EditKind::Role => "a member is either a standby or a spare",
-        EditKind::IgnoreErrors | EditKind::CheckFailed | EditKind::Strict => "",
-        EditKind::Method | EditKind::CheckMethod | EditKind::CheckExpression => "",
-        _ => value.range,
+    match value.form {
+        FormKind::Milliseconds => "milliseconds, at least 1",
+        FormKind::Seconds => "seconds, from 0 to 7200",
+        FormKind::ExclusiveFlags(_, rule) => rule,
+        FormKind::Flag | FormKind::Flags(_) => "",
+        FormKind::Choice(_) | FormKind::CheckMethod | FormKind::Condition(_) => "",
+        FormKind::Text | FormKind::Path(_) => value.range,
     }
 }
