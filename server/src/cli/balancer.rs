@@ -1,6 +1,6 @@
 //! `anthill balancer`: lists the balancers, and edits balancers and members.
 
-use crate::cli::shared_options::{CLIENT_DETAILS, CONTROL, CommandSpec, STATE};
+use crate::cli::shared_options::{CLIENT_DETAILS, CONTROL, CommandSpec, JSON, STATE, YES};
 use cli::output::print_message;
 use cli::{CommandOption, Operand, ValueKind};
 use std::ffi::OsStr;
@@ -80,16 +80,12 @@ pub(super) const COMMAND: CommandSpec = CommandSpec {
             about: "Wait for the end of the member's requests, by default 60 s",
         },
         CommandOption {
-            long: "json",
-            short: None,
-            value: None,
             about: "Print a list as JSON, for programs",
+            ..JSON
         },
         CommandOption {
-            long: "yes",
-            short: Some('y'),
-            value: None,
             about: "Make dangerous edits without a question",
+            ..YES
         },
         STATE,
         CONTROL,

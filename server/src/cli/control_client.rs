@@ -5,7 +5,7 @@
 //! the server closes the connection.
 
 use crate::cli::shared_options::{
-    CLIENT_DETAILS, CONFIRMED_DETAILS, CONTROL, CommandSpec, STATE, WHAT, YES,
+    CLIENT_DETAILS, CONFIRMED_DETAILS, CONTROL, CommandSpec, JSON, STATE, WHAT, YES,
 };
 use cli::output::print_message;
 use cli::output::print_result;
@@ -66,16 +66,7 @@ pub(super) const STATUS: CommandSpec = CommandSpec {
         CLIENT_DETAILS,
     ],
     operands: &[WHAT],
-    options: &[
-        CommandOption {
-            long: "json",
-            short: None,
-            value: None,
-            about: "Print JSON, for programs",
-        },
-        STATE,
-        CONTROL,
-    ],
+    options: &[JSON, STATE, CONTROL],
     run: status,
 };
 
@@ -89,16 +80,7 @@ pub(super) const REQUESTS: CommandSpec = CommandSpec {
         CLIENT_DETAILS,
     ],
     operands: &[WHAT],
-    options: &[
-        CommandOption {
-            long: "json",
-            short: None,
-            value: None,
-            about: "Print JSON, for programs",
-        },
-        STATE,
-        CONTROL,
-    ],
+    options: &[JSON, STATE, CONTROL],
     run: requests,
 };
 

@@ -3,7 +3,7 @@
 use super::control_client::ask;
 use crate::admin::command::{Command, HitsFormat};
 use crate::cli::arguments::ParsedArguments;
-use crate::cli::shared_options::{CLIENT_DETAILS, CONTROL, CommandSpec, STATE, WHAT};
+use crate::cli::shared_options::{CLIENT_DETAILS, CONTROL, CommandSpec, JSON, STATE, WHAT};
 use crate::config::OperatorError;
 use cli::{CommandOption, Operand, ValueKind};
 use data_plane::hits::{DayRange, format_day, parse_day, today};
@@ -50,12 +50,7 @@ pub(super) const HITS: CommandSpec = CommandSpec {
             value: Some(("DAY", ValueKind::Any)),
             about: "Print the days up to DAY, instead of up to today",
         },
-        CommandOption {
-            long: "json",
-            short: None,
-            value: None,
-            about: "Print JSON, for programs",
-        },
+        JSON,
         STATE,
         CONTROL,
     ],

@@ -71,6 +71,13 @@ pub(super) const LISTING: CommandOption = CommandOption {
 /// Options of commands that read a configuration as `serve` does.
 pub(super) const SERVE_OPTIONS: &[CommandOption] =
     &[HTTPS, HTTP, LOG, WORKERS, LISTING, USER, STATE, CONTROL];
+/// Option for output as JSON.
+pub(super) const JSON: CommandOption = CommandOption {
+    long: "json",
+    short: None,
+    value: None,
+    about: "Print JSON, for programs",
+};
 /// Option that answers the question of a command.
 pub(super) const YES: CommandOption = CommandOption {
     long: "yes",
