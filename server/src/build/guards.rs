@@ -9,7 +9,7 @@ pub(super) fn guards(site: &SiteConfig) -> impl Iterator<Item = &RouteConfig> {
     let guards = |route: &&RouteConfig| {
         is_closed(route)
             || route.allow.is_some()
-            || route.deny.is_some()
+            || route.requests.deny.is_some()
             || route.users.is_some()
             || route.auth.is_some()
     };
@@ -27,9 +27,10 @@ pub(super) fn guarded_paths(site: &SiteConfig) -> Vec<String> {
         let path = with_auth(route);
         // `deny` and `status` apply to all methods.
         match route
+            .requests
             .guard_methods
             .as_ref()
-            .filter(|_| route.deny.is_none() && !is_closed(route))
+            .filter(|_| route.requests.deny.is_none() && !is_closed(route))
         {
             None => path,
             // No path contains NUL.

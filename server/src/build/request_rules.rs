@@ -68,9 +68,9 @@ fn rule_configs(site: &SiteConfig) -> impl Iterator<Item = RuleConfig<'_>> {
     };
     let of_routes = site.routes.iter().map(|route| RuleConfig {
         path: route.path.get_ref(),
-        rate: route.rate.as_ref(),
-        cors: route.cors.as_ref(),
-        body_bytes: route.body_bytes,
+        rate: route.requests.rate.as_ref(),
+        cors: route.requests.cors.as_ref(),
+        body_bytes: route.requests.body_bytes,
     });
     [of_site].into_iter().chain(of_routes)
 }

@@ -83,12 +83,12 @@ impl HostBuilder<'_> {
             prefix,
             target,
             allow: networks(&route.allow)?,
-            deny: networks(&route.deny)?,
+            deny: networks(&route.requests.deny)?,
             users,
             auth,
             any: route.any,
-            guard_methods: route.guard_methods.clone(),
-            methods: route.methods.clone(),
+            guard_methods: route.requests.guard_methods.clone(),
+            methods: route.requests.methods.clone(),
             scripts,
             try_end: route.files.try_paths.as_ref().map(|paths| {
                 Arc::new(if route.files_first {

@@ -57,7 +57,7 @@ pub(super) fn doubtful_guards(config: &Config) -> Vec<OperatorError> {
 }
 
 fn is_guard(route: &RouteConfig) -> bool {
-    route.users.is_some() || route.allow.is_some() || route.deny.is_some()
+    route.users.is_some() || route.allow.is_some() || route.requests.deny.is_some()
 }
 
 /// Returns true if `outer` holds for the path `inner`: prefixes are whole components.
@@ -181,6 +181,7 @@ fn admits_all(config: &Config, route: &RouteConfig) -> Option<OperatorError> {
     );
     let help = "write the networks of the permitted clients, or remove `allow`";
     route
+        .requests
         .deny
         .is_none()
         .then(|| config.point(allow[0].span(), what, help))
@@ -188,7 +189,11 @@ fn admits_all(config: &Config, route: &RouteConfig) -> Option<OperatorError> {
 
 /// Warns of `deny` for all addresses of one family: clients of the other family pass.
 fn denies_one_family(config: &Config, route: &RouteConfig) -> Option<OperatorError> {
-    let deny = route.deny.as_ref().filter(|_| route.allow.is_none())?;
+    let deny = route
+        .requests
+        .deny
+        .as_ref()
+        .filter(|_| route.allow.is_none())?;
     let find = |network: &str| deny.iter().find(|it| it.get_ref() == network);
     let (all, family, other) = match (find("0.0.0.0/0"), find("::/0")) {
         (Some(all), None) => (all, "IPv6", "::/0"),
@@ -231,8 +236,8 @@ fn admits_none(config: &Config, site: &SiteConfig, route: &RouteConfig) -> Optio
         .routes
         .iter()
         .filter(|above| above.span != route.span && covers(above.path.get_ref(), path));
-    let mut above =
-        above.filter(|it| it.guard_methods.is_none() && it.path.get_ref().len() < path.len());
+    let mut above = above
+        .filter(|it| it.requests.guard_methods.is_none() && it.path.get_ref().len() < path.len());
     let is_closed = |outer: &[Spanned<String>]| {
         let Some(inner) = &route.allow else {
             return outer.is_empty() && route.target.is_some();

@@ -11,7 +11,7 @@ use crate::config::limits::{
     CONFIG_CORS_SECONDS_MAX, CONFIG_RATE_PERIOD_SECONDS_MAX, CONFIG_RATE_REQUESTS_MAX,
 };
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
-use crate::config::value_types::{ByteSize, Network};
+use crate::config::value_types::{ByteSize, Network, networks};
 use crate::config::values::{InvalidValue, is_token, wrong};
 use cli::suggest;
 use data_plane::ledger::client_rate::RateLimit;
@@ -196,8 +196,67 @@ fn origin(text: &str) -> Result<CorsOrigin, InvalidValue> {
     }
 }
 
+/// Settings of a route about requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteRequestsConfig {
+    /// Methods that are answered; `None` = all methods.
+    pub methods: Option<MethodSet>,
+    /// Methods to which `allow`, `users` and `auth` apply; `None` = all methods.
+    pub guard_methods: Option<MethodSet>,
+    /// Networks of refused clients; an address of both `allow` and `deny` is refused.
+    pub deny: Option<Vec<Spanned<String>>>,
+    /// Largest content of a request to a handler in bytes; `None` = the limit `body_bytes`.
+    pub body_bytes: Option<u64>,
+    /// Request rate of each client.
+    pub rate: Option<Spanned<RateLimit>>,
+    /// Cross-origin access.
+    pub cors: Option<CorsSettings>,
+}
+
+impl RouteRequestKeys {
+    /// Refuses `guard_methods` in a route without the guards that the methods limit.
+    pub(super) fn refuse_useless_guard_methods(
+        &self,
+        source: &SourceText<'_>,
+    ) -> Result<(), OperatorError> {
+        let Some(methods) = &self.guard_methods else {
+            return Ok(());
+        };
+        let what = "`guard_methods` has no effect without `allow`, `users` or `auth`";
+        let help = "add `users`, or write `methods` to refuse all other methods";
+        Err(source.error(methods.span(), what, help))
+    }
+
+    /// Returns the settings. A key with an error is recorded, and counts as missing.
+    pub(super) fn settings(self, source: &SourceText<'_>) -> RouteRequestsConfig {
+        let methods = source.keep(method_set(source, "methods", self.methods));
+        let guarded = method_set(source, "guard_methods", self.guard_methods);
+        let guard_methods = source.keep(guarded);
+        let cors = source.keep(cors_settings(source, self.requests.cors));
+        RouteRequestsConfig {
+            methods: methods.flatten(),
+            guard_methods: guard_methods.flatten(),
+            deny: self.deny.map(|deny| networks(deny.into_inner())),
+            body_bytes: self.body_bytes.map(|bytes| bytes.into_inner().0),
+            rate: rate_limit(self.requests.rate),
+            cors: cors.flatten(),
+        }
+    }
+}
+
+impl RouteRequestsConfig {
+    /// Returns true if a route with the settings has an effect without a target.
+    pub(super) fn has_effect(&self) -> bool {
+        self.methods.is_some()
+            || self.deny.is_some()
+            || self.body_bytes.is_some()
+            || self.rate.is_some()
+            || self.cors.is_some()
+    }
+}
+
 /// Returns a set of methods. An empty list is a mistake.
-pub(super) fn method_set(
+fn method_set(
     source: &SourceText<'_>,
     key: &str,
     names: Option<Spanned<Vec<MethodName>>>,

@@ -12,7 +12,7 @@ use crate::config::git_table::{GitConfig, GitKeys};
 use crate::config::page_cache_table::{CompressionChoice, PageCacheChoice, PageCacheConfig};
 use crate::config::proxy_table::{ProxyConfig, RouteKeys};
 use crate::config::redirect_table::{self, RouteRedirectConfig, RouteRedirectTable};
-use crate::config::request_table::{self, RouteRequestKeys};
+use crate::config::request_table::{RouteRequestKeys, RouteRequestsConfig};
 use crate::config::route_files::{
     KeyPosition, RouteAnswer, RouteFileKeys, RouteFiles, RouteFilesConfig,
     refuse_rules_without_files, refuse_useless_files, refuse_wrong_try,
@@ -22,9 +22,6 @@ use crate::config::site_paths::{RewritePath, RoutePath};
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableReader};
 use crate::config::value_types::{Network, networks};
 use data_plane::handler::compression::CompressionRule;
-use data_plane::ledger::client_rate::RateLimit;
-use data_plane::world::cors::CorsSettings;
-use data_plane::world::method_set::MethodSet;
 
 declare_table! {
     /// Keys of `[[site.route]]`.
@@ -82,24 +79,14 @@ pub struct RouteConfig {
     pub target: Option<TargetConfig>,
     /// Networks of permitted clients; `None` = all networks, an empty list = no network.
     pub allow: Option<Vec<Spanned<String>>>,
-    /// Networks of refused clients; an address of both `allow` and `deny` is refused.
-    pub deny: Option<Vec<Spanned<String>>>,
     /// Password file with the permitted users.
     pub users: Option<Spanned<PathBuf>>,
     /// Forward authentication.
     pub auth: Option<RouteAuthConfig>,
     /// Whether an address of `allow` needs no login.
     pub any: bool,
-    /// Methods to which `allow`, `users` and `auth` apply; `None` = all methods.
-    pub guard_methods: Option<MethodSet>,
-    /// Methods that are answered; `None` = all methods.
-    pub methods: Option<MethodSet>,
-    /// Largest content of a request to a handler in bytes; `None` = the limit `body_bytes`.
-    pub body_bytes: Option<u64>,
-    /// Request rate of each client.
-    pub rate: Option<Spanned<RateLimit>>,
-    /// Cross-origin access.
-    pub cors: Option<CorsSettings>,
+    /// Rules for requests.
+    pub requests: RouteRequestsConfig,
     /// Rule that runs some of the site's files instead of sending the files.
     pub scripts: Option<ScriptsConfig>,
     /// Page cache for the responses of the handler.
@@ -368,28 +355,11 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         let error = source.error(keys.any.span(), what, help);
         kept(source, is_whole, Err::<(), _>(error));
     }
-    let RouteRequestKeys {
-        methods,
-        guard_methods,
-        deny,
-        body_bytes,
-        requests,
-    } = keys.requests;
-    if let (Some(methods), None, false) = (&guard_methods, &keys.allow, has_users || asks) {
-        let what = "`guard_methods` has no effect without `allow`, `users` or `auth`";
-        let help = "add `users`, or write `methods` to refuse all other methods";
-        kept(
-            source,
-            is_whole,
-            Err::<(), _>(source.error(methods.span(), what, help)),
-        );
+    if keys.allow.is_none() && !has_users && !asks {
+        let refused = keys.requests.refuse_useless_guard_methods(source);
+        kept(source, is_whole, refused);
     }
-    let methods = source.keep(request_table::method_set(source, "methods", methods));
-    let guard_methods = request_table::method_set(source, "guard_methods", guard_methods);
-    let guard_methods = source.keep(guard_methods);
-    let cors = source.keep(request_table::cors_settings(source, requests.cors));
-    let (methods, guard_methods, cors) =
-        (methods.flatten(), guard_methods.flatten(), cors.flatten());
+    let requests = keys.requests.settings(source);
     let variables = keys.scripts.variables();
     let git = keys.git.settings(source, &variables, has_users);
     let git = kept(source, is_whole, git).flatten();
@@ -421,8 +391,7 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     let is_whole = is_whole && source.error_count() == errors;
     // A useless `cache` or `compress` has an error of its own.
     let has_login = has_users || auth.is_some();
-    let has_guard = keys.allow.is_some() || deny.is_some() || has_login || methods.is_some();
-    let has_rule = body_bytes.is_some() || requests.rate.is_some() || cors.is_some();
+    let has_guard = keys.allow.is_some() || has_login || requests.has_effect();
     let has_useless = keys.cache.is_some() || !keys.compress.span().is_empty();
     let RouteFiles {
         mut config,
@@ -431,7 +400,7 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
     } = keys.files.read();
     let has_files =
         !file_keys.is_empty() || !config.errors.is_empty() || !config.headers.is_empty();
-    let guards = has_guard || has_rule || has_useless || has_files;
+    let guards = has_guard || has_useless || has_files;
     if is_whole {
         source.keep(refuse_targets(
             source,
@@ -493,15 +462,10 @@ fn route(mut table: TableReader<'_, '_>) -> Result<RouteConfig, OperatorError> {
         path: Spanned::new(keys.path.span(), keys.path.into_inner().0),
         target,
         allow: keys.allow.map(|allow| networks(allow.into_inner())),
-        deny: deny.map(|deny| networks(deny.into_inner())),
         users: keys.users,
         auth,
         any: keys.any.into_inner(),
-        guard_methods,
-        methods,
-        body_bytes: body_bytes.map(|bytes| bytes.into_inner().0),
-        rate: request_table::rate_limit(requests.rate),
-        cors,
+        requests,
         scripts,
         cache,
         compression: keys.compress.get_ref().0,

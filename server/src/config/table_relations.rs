@@ -232,7 +232,7 @@ pub(super) fn placeholder_in_path(route: &RouteConfig) -> Option<String> {
 
 /// Warns of a route that permits no client, because `deny` covers each network of `allow`.
 pub(super) fn denied_all(route: &RouteConfig) -> Option<String> {
-    let (allow, deny) = (route.allow.as_ref()?, route.deny.as_ref()?);
+    let (allow, deny) = (route.allow.as_ref()?, route.requests.deny.as_ref()?);
     let entries = |list: &[Spanned<String>]| {
         AllowList::parse(list.iter().map(|it| it.get_ref().as_str())).ok()
     };
@@ -284,11 +284,11 @@ pub(super) fn useless_login(site: &SiteConfig, route: &RouteConfig) -> Option<St
 
 /// Warns of methods that change a resource and are open to every client, since `guard_methods` leaves the methods out.
 pub(super) fn open_methods(route: &RouteConfig) -> Option<String> {
-    let guarded = route.guard_methods.as_ref()?;
+    let guarded = route.requests.guard_methods.as_ref()?;
     let target = route.target.as_ref();
     let has_handler = target.is_some_and(TargetConfig::is_handler) || route.scripts.is_some();
     let is_open = |method: &Method| {
-        let methods = route.methods.as_ref();
+        let methods = route.requests.methods.as_ref();
         !guarded.contains(*method) && methods.is_none_or(|methods| methods.contains(*method))
     };
     let writing = [Method::Post, Method::Put, Method::Patch, Method::Delete];

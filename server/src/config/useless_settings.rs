@@ -315,7 +315,7 @@ fn missing_pages(config: &Config, site: &SiteConfig) -> Vec<OperatorError> {
 
 /// Warns of `methods` without GET for files, which no other method reads.
 fn unanswered_methods(config: &Config, route: &RouteConfig) -> Option<OperatorError> {
-    let methods = route.methods.as_ref()?;
+    let methods = route.requests.methods.as_ref()?;
     let is_file = matches!(route.target, Some(TargetConfig::Root(_)));
     if !is_file || methods.contains(Method::Get) || methods.contains(Method::Head) {
         return None;

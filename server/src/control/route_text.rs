@@ -87,7 +87,7 @@ pub(super) fn guard_lines(route: &RouteConfig) -> Vec<String> {
     };
     let mut lines = Vec::new();
     lines.extend(networks("allow", &route.allow));
-    lines.extend(networks("deny", &route.deny));
+    lines.extend(networks("deny", &route.requests.deny));
     let users = route.users.as_ref();
     lines.extend(users.map(|users| format!("users of {}", users.get_ref().display())));
     lines.extend(route.auth.as_ref().map(|auth| match auth {
@@ -97,7 +97,7 @@ pub(super) fn guard_lines(route: &RouteConfig) -> Vec<String> {
     if route.any {
         lines.push("any of them".to_owned());
     }
-    let methods = route.methods.as_ref();
+    let methods = route.requests.methods.as_ref();
     lines.extend(methods.map(|methods| format!("methods {}", methods.names())));
     lines
 }
@@ -105,7 +105,7 @@ pub(super) fn guard_lines(route: &RouteConfig) -> Vec<String> {
 /// Returns the rules by request of a route.
 pub(super) fn rule_lines(route: &RouteConfig) -> Vec<String> {
     let mut lines = Vec::new();
-    lines.extend(route.rate.as_ref().map(|rate| {
+    lines.extend(route.requests.rate.as_ref().map(|rate| {
         let rate = rate.get_ref();
         let seconds = rate.period_ms as f64 / 1_000.0;
         format!(
@@ -113,10 +113,11 @@ pub(super) fn rule_lines(route: &RouteConfig) -> Vec<String> {
             rate.requests, rate.burst
         )
     }));
-    let bytes = route.body_bytes;
+    let bytes = route.requests.body_bytes;
     lines.extend(bytes.map(|bytes| format!("at most {bytes} bytes of content")));
     lines.extend(
         route
+            .requests
             .cors
             .as_ref()
             .map(|_| "cross-origin access by `cors`".to_owned()),
