@@ -121,7 +121,7 @@ fn each_error_is_shown_at_its_position() {
         (&route, "users = \"people\"", "people does not exist", "\"people\"", "create the file: anthill passwd"),
         (&route, "balance = \"srv\"", "there is no balancer `srv`", "\"srv\"", "add [[balancer]]"),
         (&route, "proxy = \"127.0.0.1:9000\"", "is not the URL of an HTTP server", "\"127.0.0.1:9000\"", "\"http://127.0.0.1:9000\""),
-        (&route, "proxy = { url = \"https://a.test\", ca = \"none.pem\" }", "none.pem does not exist", "\"none.pem\"", "did you mean"),
+        (&route, "proxy = { url = \"https://b.test\", ca = \"none.pem\" }", "none.pem does not exist", "\"none.pem\"", "did you mean"),
         (&route, "proxy = \"http://ant:secret@a.test\"", "has no user", "\"http://ant:secret@a.test\"", "\"http://a.test\""),
         (&route, "proxy = \"http://a.test\"\nbalance = \"srv\"", "not both `proxy` and `balance`", "\"srv\"", "remove one"),
         (&route, "redirect = \"/a\"\nrewrite = \"/b\"", "one target, not both", "\"/b\"", "remove one"),

@@ -68,7 +68,7 @@ fn reaches(host: &MemberHost, listener: &ListenAddress) -> bool {
 }
 
 /// Returns the addresses of a name in /etc/hosts. Other names are not resolved.
-fn addresses_of(name: &str) -> Vec<IpAddr> {
+pub(super) fn addresses_of(name: &str) -> Vec<IpAddr> {
     let Ok(file) = std::fs::File::open("/etc/hosts") else {
         return Vec::new();
     };

@@ -18,6 +18,8 @@ use crate::config::balancer_checks::{listener_of, own_listener, shared_cookies, 
 use crate::config::client_statements::{forgeable_fields, trusts_everyone};
 use crate::config::configuration::Config;
 use crate::config::deployments::{Deployment, RootState, deployed_folder, inspect_root};
+use crate::config::doubtful_files::doubtful_files;
+use crate::config::doubtful_settings::doubtful_settings;
 use crate::config::error::OperatorError;
 use crate::config::folder_contents::{
     misnamed_configuration, misplaced_route, nameless_site, without_files, wrong_codings,
@@ -922,6 +924,14 @@ impl Checker<'_> {
         }
         warnings.extend(doubtful_guards(self.config));
         warnings.extend(useless_settings(self.config));
+        warnings.extend(doubtful_settings(self.config));
+        let account = &self.account;
+        // Root reads every file.
+        let own = self.own_account().filter(|it| it.uid != 0);
+        warnings.extend(doubtful_files(
+            self.config,
+            account.as_ref().or(own.as_ref()),
+        ));
         warnings.extend(trusts_everyone(self.config));
         warnings.extend(forgeable_fields(self.config));
         warnings.extend(unused_balancers(self.config));

@@ -68,7 +68,7 @@ impl Config {
 }
 
 /// Returns the names of a site that a directory can validate.
-fn certified(site: &SiteConfig) -> impl Iterator<Item = &str> {
+pub(super) fn certified(site: &SiteConfig) -> impl Iterator<Item = &str> {
     let names = site.all_names().map(|name| name.get_ref().as_str());
     names.filter(|name| unfit(name).is_none())
 }

@@ -21,6 +21,8 @@ mod connection_table;
 mod declared_table;
 mod deploy_table;
 mod deployments;
+mod doubtful_files;
+mod doubtful_settings;
 mod error;
 mod field_variables;
 mod file_rules;
@@ -71,6 +73,8 @@ mod variables;
 mod manager_tests;
 #[cfg(test)]
 mod copied_text_tests;
+#[cfg(test)]
+mod doubtful_tests;
 #[cfg(test)]
 mod guard_tests;
 #[cfg(test)]

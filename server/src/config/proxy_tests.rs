@@ -1243,6 +1243,8 @@ fn listeners_of_the_server_are_no_members() {
             let (_folder, config) = laid_out(&format!("{server}{rest}"));
             let checked = check(&config);
             match (is_own, checked) {
+                // A socket that is not there is doubted.
+                (false, checked) if url.contains("unix:") => assert!(checked.is_ok(), "{url}"),
                 (false, checked) => assert_eq!(checked, Ok(Vec::new()), "{https} {url}"),
                 (true, checked) => {
                     let message = checked.expect_err(url).to_string();

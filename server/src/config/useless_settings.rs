@@ -73,7 +73,7 @@ pub(super) fn useless_settings(config: &Config) -> Vec<OperatorError> {
 }
 
 /// Returns the position of a key of a site, or of its table.
-fn key_of(config: &Config, site: &SiteConfig, key: &str) -> Range<usize> {
+pub(super) fn key_of(config: &Config, site: &SiteConfig, key: &str) -> Range<usize> {
     config.source.key_below(&site.span, key)
 }
 
@@ -204,7 +204,7 @@ fn has_scripts(site: &SiteConfig) -> bool {
 }
 
 /// Returns the root of a site whose files are there at the check.
-fn own_files<'s>(config: &Config, site: &'s SiteConfig) -> Option<&'s Path> {
+pub(super) fn own_files<'s>(config: &Config, site: &'s SiteConfig) -> Option<&'s Path> {
     let root = site.root.as_ref()?.get_ref();
     let is_deployed = config.deployments().iter().any(|it| it.fills(site));
     (root.is_dir() && site.release.is_none() && !is_deployed).then_some(root)
