@@ -73,6 +73,9 @@ pub const RELEASES_KEPT_SECONDS: u64 = 24 * 60 * 60;
 /// Bytes of all retained releases of a site, 4 GiB, half of a small memory card. Beyond the bound only the served, the
 /// pinned and the labelled releases stay.
 pub const RELEASES_KEPT_BYTES_MAX: u64 = 4 << 30;
+/// Bytes of a manifest from which the store has a list of its contents for sweeps, 64 KiB: about 600 files. A shorter manifest
+/// is read in less than 1 ms.
+pub const MANIFEST_LISTED_BYTES_MIN: u64 = 64 * 1024;
 /// Bytes of the buffer for reading and hashing of contents, 64 KiB.
 pub const STORE_BUFFER_BYTES: usize = 64 * 1024;
 /// Names of a folder of the store that are read, 1,000,000. A longer folder is an error.

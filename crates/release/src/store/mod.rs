@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! blobs/ab/ab34…               contents and manifests, named by their SHA-256 in hexadecimal
+//! lists/ab34…                  contents of a release with a long manifest, for sweeps
 //! drafts/                      incomplete contents, records of received ones, and a locked file for each session
 //! sites/NAME/pointer           pointer to the served release
 //! sites/NAME/pointers/42       each published pointer, named by its sequence
@@ -32,10 +33,12 @@
 //! waits for the publisher, so that a silent publisher keeps no sweep away. The drafts of a live session stay. Before the
 //! manifest is written, the session looks again for the contents that the store had at its start.
 //!
-//! A sweep ([`sweep`]) removes records of old publications first, and then the contents without a release.
+//! A sweep ([`sweep`]) removes records of old publications first, and then the contents without a release. The manifests are
+//! read before the sweep takes the lock, and only once for each release.
 
 mod blob_folder;
 mod content_index;
+mod content_list;
 mod draft;
 mod folder;
 mod folder_access;

@@ -5,6 +5,7 @@
 
 use super::StoreError;
 use super::blob_folder::{OF_SESSION, SESSION};
+use super::content_list::{self, ListedContent, listed_contents, make_list};
 use super::draft::KEPT;
 use super::folder::StoreFolder;
 use super::folder_access::{
@@ -13,7 +14,6 @@ use super::folder_access::{
 use super::history::{SiteRecords, sites};
 use super::leftover::remove_leftovers;
 use super::received::{self, RECEIVED};
-use super::release_contents::release_contents;
 use super::served_release::ServedRelease;
 use super::write_error::StoreWriteError;
 use crate::limits::{
@@ -70,6 +70,12 @@ pub fn sweep(
     retention: &Retention,
     now: u64,
 ) -> Result<SweepReport, StoreWriteError> {
+    // Publishers wait for the lock, so the long manifests are read before.
+    for site in sites(store)? {
+        let records = SiteRecords::read(store, &site)?;
+        let releases = records.releases().into_iter();
+        releases.for_each(|release| make_list(store, &release));
+    }
     let _lock = lock_alone(store)?;
     // Every site is read before the first removal: an unreadable release of any site ends the sweep.
     let mut needed = ContentSet::default();
@@ -115,12 +121,12 @@ fn kept_releases(
     let named = records.labels.values().chain(&records.pins).copied();
     // An acknowledgment of another store names no release of this store.
     let acknowledged = acknowledged.filter(|release| {
-        !records.withdrawn.contains(release) && release_contents(store, release).is_ok()
+        !records.withdrawn.contains(release) && listed_contents(store, release).is_ok()
     });
     for release in served.into_iter().chain(acknowledged).chain(named) {
         if kept.insert(release) {
-            for content in release_contents(store, &release)? {
-                if own.insert(&content.digest) {
+            for content in listed_contents(store, &release)? {
+                if own.insert(content.key) {
                     bytes = bytes.saturating_add(content.size);
                 }
             }
@@ -141,17 +147,17 @@ fn kept_releases(
             continue;
         }
         // The contents of an unreadable old release are of no use.
-        let Ok(contents) = release_contents(store, &pointer.release) else {
+        let Ok(contents) = listed_contents(store, &pointer.release) else {
             continue;
         };
-        let new = contents.iter().filter(|it| !own.contains(&it.digest));
+        let new = contents.iter().filter(|it| !own.contains(it.key));
         let sum = new.fold(bytes, |sum, it| sum.saturating_add(it.size));
         if sum > retention.bytes {
             break;
         }
         bytes = sum;
         for content in &contents {
-            own.insert(&content.digest);
+            own.insert(content.key);
         }
         kept.insert(pointer.release);
         count += 1;
@@ -172,18 +178,13 @@ struct ContentSet(HashSet<u64>);
 
 impl ContentSet {
     /// Adds a content. Returns true if the set did not have the content.
-    fn insert(&mut self, digest: &[u8; 32]) -> bool {
-        self.0.insert(first_bytes(digest))
+    fn insert(&mut self, key: u64) -> bool {
+        self.0.insert(key)
     }
 
-    fn contains(&self, digest: &[u8; 32]) -> bool {
-        self.0.contains(&first_bytes(digest))
+    fn contains(&self, key: u64) -> bool {
+        self.0.contains(&key)
     }
-}
-
-fn first_bytes(digest: &[u8; 32]) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = *digest;
-    u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
 fn remove_publications(
@@ -250,7 +251,7 @@ fn remove_contents(
             if name.starts_with(RECEIVED) && is_needed(name) {
                 let received = received::read(&drafts, name);
                 for digest in &received {
-                    needed.insert(digest);
+                    needed.insert(ListedContent::key_of(digest));
                 }
             }
             Ok(())
@@ -262,6 +263,18 @@ fn remove_contents(
         }
         remove("drafts".to_owned(), &drafts, &is_needed)?;
     }
+    let lists = content_list::FOLDER;
+    if let Some(folder) = open(store.root(), lists).map_err(StoreWriteError::at(lists))? {
+        let is_needed = |name: &str| {
+            let release = from_hex(name.as_bytes());
+            release.is_some_and(|it| needed.contains(ListedContent::key_of(&it)))
+        };
+        each_name(&folder, |name| match is_needed(name) {
+            true => Ok(()),
+            false => unlink(&folder, name),
+        })
+        .map_err(StoreWriteError::at::<StoreError>(lists))?;
+    }
     let Some(blobs) = open(store.root(), "blobs").map_err(StoreWriteError::at("blobs"))? else {
         return Ok(());
     };
@@ -272,7 +285,8 @@ fn remove_contents(
         if let Some(folder) = folder {
             // A file with another name is not of this program, and stays.
             remove(path, &folder, &|name| {
-                from_hex(name.as_bytes()).is_none_or(|digest| needed.contains(&digest))
+                from_hex(name.as_bytes())
+                    .is_none_or(|digest| needed.contains(ListedContent::key_of(&digest)))
             })?;
         }
     }
@@ -350,6 +364,8 @@ pub fn remove_content(store: &StoreFolder, digest: &[u8; 32]) -> Result<(), Stor
             unlink(&folder, &name)?;
             sync_folder(&folder)
         })
+        // The next publication of the release makes the list anew.
+        .and_then(|()| content_list::remove_list(store, digest))
         .or_else(|error| match error {
             StoreError::Missing => Ok(()),
             error => Err(StoreWriteError::at(path)(error)),

@@ -755,3 +755,81 @@ fn a_reservation_lapses_without_progress_whatever_the_session_asks() {
     let refused = held.before_write(MIB).expect_err("a refusal");
     assert!(matches!(refused, StoreWriteError::Quota { .. }));
 }
+
+/// Adds a release with many files of one content.
+fn long_release(writer: &StoreWriter, name: &str) -> [u8; 32] {
+    let content = add(writer, name.as_bytes());
+    let mut manifest = ManifestWriter::default();
+    for number in 0..1_000 {
+        manifest.push(&ManifestLine::File {
+            path: Cow::Owned(format!("{name}-{number:04}").into_bytes()),
+            content,
+            is_hashed: false,
+        });
+    }
+    let manifest = manifest.finish();
+    (writer.add_manifest(manifest.as_bytes())).expect("a manifest")
+}
+
+/// Checks that a sweep needs the manifest of a long release no more than once.
+#[test]
+fn a_sweep_reads_a_long_manifest_once() {
+    let folder = store();
+    let writer = StoreWriter::open(folder.path()).expect("a store");
+    let [one, two] = ["one", "two"].map(|name| long_release(&writer, name));
+    let site = SiteWriter::lock(&writer, "www").expect("a lock");
+    site.set_label("one", &one, LabelEditor::LOCAL)
+        .expect("a label");
+    site.set_label("two", &two, LabelEditor::LOCAL)
+        .expect("a label");
+    drop(site);
+    drop(writer);
+    let store = StoreFolder::open(folder.path()).expect("a store");
+    let sweep = || sweep(&store, &Retention::default(), 1_000);
+    let list = |release: &[u8; 32]| folder.path().join("lists").join(hex(release));
+    // A release of an earlier program has no list, and a killed publisher leaves a part of one.
+    fs::remove_file(list(&one)).expect("a list");
+    let bytes = fs::read(list(&two)).expect("a list");
+    assert_eq!(bytes.len(), 2 * 16 + 32, "the manifest and the content");
+    fs::write(list(&two), &bytes[..40]).expect("a part");
+    assert_eq!(sweep().expect("a sweep"), SweepReport::default());
+    assert_eq!(fs::read(list(&two)).expect("a list"), bytes);
+    assert!(list(&one).exists());
+    assert!(has_contents(&store, &one) && has_contents(&store, &two));
+    // With the lists, a sweep opens no manifest: a damaged one changes nothing.
+    let name = hex(&one);
+    let manifest = folder.path().join(format!("blobs/{}/{name}", &name[..2]));
+    let text = fs::read(&manifest).expect("a manifest");
+    fs::write(&manifest, vec![b'x'; text.len()]).expect("a write");
+    assert_eq!(sweep().expect("a sweep"), SweepReport::default());
+    fs::write(&manifest, &text).expect("a write");
+    assert!(has_contents(&store, &one));
+    // The list goes with the release.
+    let writer = StoreWriter::open(folder.path()).expect("a store");
+    let site = SiteWriter::lock(&writer, "www").expect("a lock");
+    site.remove_label("one", LabelEditor::LOCAL)
+        .expect("a label");
+    drop(site);
+    drop(writer);
+    assert_eq!(sweep().expect("a sweep").contents, 2);
+    assert!(!list(&one).exists() && list(&two).exists());
+    assert!(has_contents(&store, &two));
+}
+
+/// Checks that publishers have the store while a sweep reads manifests.
+#[test]
+fn a_sweep_reads_manifests_while_a_publisher_has_the_store() {
+    let folder = store();
+    let writer = StoreWriter::open(folder.path()).expect("a store");
+    let one = long_release(&writer, "one");
+    let site = SiteWriter::lock(&writer, "www").expect("a lock");
+    site.set_label("one", &one, LabelEditor::LOCAL)
+        .expect("a label");
+    drop(site);
+    let list = folder.path().join("lists").join(hex(&one));
+    fs::remove_file(&list).expect("a list");
+    let store = StoreFolder::open(folder.path()).expect("a store");
+    let busy = sweep(&store, &Retention::default(), 1_000).expect_err("a lock");
+    assert!(matches!(busy, StoreWriteError::Busy));
+    assert!(list.exists(), "the manifest was read without the lock");
+}

@@ -2,6 +2,7 @@
 
 use super::StoreError;
 use super::blob_folder::{BlobFolder, OF_SESSION};
+use super::content_list::make_list;
 use super::draft::{Draft, DraftOwner};
 use super::folder::StoreFolder;
 use super::folder_access::{LockKind, StoreModes, lock, open_folder};
@@ -133,6 +134,7 @@ impl StoreWriter {
         written.map_err(|error| StoreWriteError::at(draft.path())(error))?;
         let (manifest, _) = draft.finish()?;
         self.blobs.sync()?;
+        make_list(&self.folder, &manifest.digest);
         Ok(manifest.digest)
     }
 
