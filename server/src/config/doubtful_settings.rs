@@ -318,7 +318,7 @@ fn unread_keys(config: &Config, site: &SiteConfig, route: &RouteConfig) -> Optio
         return None;
     }
     let is_guard = route.target.is_none();
-    if let Some(methods) = &route.methods
+    if let Some(methods) = &route.requests.methods
         && is_guard
         && !methods.contains(Method::Get)
         && !methods.contains(Method::Head)
@@ -329,7 +329,7 @@ fn unread_keys(config: &Config, site: &SiteConfig, route: &RouteConfig) -> Optio
         let help = "add \"GET\" and \"HEAD\" to `methods`, or give the route a handler";
         return Some(config.point(route.path.span(), what, help));
     }
-    route.body_bytes.map(|_| {
+    route.requests.body_bytes.map(|_| {
         let what = format!(
             "`body_bytes` of the route {path} has no effect: the route has files, which take no content"
         );
