@@ -1181,6 +1181,76 @@ fn slow_uploads_of_many_clients_end_for_a_newcomer() {
     }
 }
 
+/// Uploads of 20 clients occupy the processes of a backend. The uploads that no process has taken up wait in the server, so
+/// the request of a newcomer is the next one in the backend's own queue but one, and few uploads end for it.
+#[test]
+fn slow_uploads_of_many_addresses_do_not_precede_a_newcomer() {
+    let upload = format!(
+        "POST /up.php HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000000\r\n\r\n{}",
+        "x".repeat(70_000)
+    );
+    for keep in ["", "keep = 0"] {
+        let up = "<?php echo strlen(file_get_contents('php://input'));";
+        let folder = php_folder().with("public/up.php", up);
+        let _php = Backend::php(&folder, 2);
+        let server = php_server(folder, "", keep);
+        let mut held: Vec<_> = (10..30)
+            .map(|last| {
+                let mut wire = Wire::of(&server, [127, 0, 0, last].into());
+                wire.send(&upload);
+                wire
+            })
+            .collect();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let _end = EndOnDrop(&is_over);
+            scope.spawn(|| trickle(&mut held, true, &is_over));
+            // The first upload that ends shows that the backend is busy.
+            wait_until(PATIENCE, "an upload that gives way", || {
+                (server.counter("calls_refused") > 0).then_some(())
+            });
+            let before = server.counter("calls_refused");
+            let mut newcomer = Wire::of(&server, [127, 0, 0, 99].into());
+            newcomer.patience(PATIENCE);
+            let got = newcomer.get("/pid.php", "");
+            assert_eq!(got.status, 200, "{keep}");
+            let ended = server.counter("calls_refused") - before;
+            assert!(ended < 10, "{keep}: {ended} uploads ended for one request");
+        });
+    }
+}
+
+/// Pages that drip keep half of the processes of a backend, and the other half serves newcomers.
+#[test]
+fn pages_that_drip_keep_half_of_the_processes_of_a_backend() {
+    const DRIP: &str = "<?php while (ob_get_level()) ob_end_flush(); for (;;) { echo 'x'; flush(); usleep(5000); }";
+    for keep in ["", "keep = 2"] {
+        let folder = php_folder().with("public/drip.php", DRIP);
+        let _php = Backend::php(&folder, 2);
+        let server = php_server(folder, "", keep);
+        let mut drips = [10, 11].map(|last| {
+            let mut wire = Wire::of(&server, [127, 0, 0, last].into());
+            wire.send("GET /drip.php HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            assert_eq!(wire.take(12), b"HTTP/1.1 200");
+            wire
+        });
+        // A call waits for a connection for 10 s, and it takes 10 s to see that a page drips.
+        wait_until(PATIENCE, "an answer to a newcomer", || {
+            let mut newcomer = Wire::of(&server, [127, 0, 0, 99].into());
+            newcomer.patience(PATIENCE);
+            (newcomer.get("/pid.php", "").status == 200).then_some(())
+        });
+        assert_eq!(server.counter("calls_refused"), 1, "{keep}");
+        // The page that began first goes on, and the other one has ended within its content.
+        let mut ended = drips.each_mut().map(|wire| {
+            wire.patience(PATIENCE);
+            wire.take(20_000).len() < 20_000
+        });
+        ended.sort_unstable();
+        assert_eq!(ended, [false, true], "{keep}");
+    }
+}
+
 /// A spooled body that cannot be read back is no fault of the backend.
 #[test]
 fn a_lost_spooled_body_is_logged() {

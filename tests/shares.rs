@@ -53,6 +53,9 @@ fn slow_member() -> Member {
                 let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n";
                 Answer::Keep(head.into())
             }
+            Some("/drip") => {
+                Answer::Keep("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nx".into())
+            }
             Some("/silent") => Answer::Silence,
             _ => ok("short"),
         },
@@ -318,6 +321,35 @@ fn one_slow_transfer_of_many_clients_ends_for_a_newcomer() {
         });
         assert_eq!(server.counter("member_places_refused"), 1);
     }
+}
+
+/// Responses that a member sends slowly for long have half of the places, and the other ones give way to a newcomer.
+#[test]
+fn one_response_that_drips_ends_for_a_newcomer() {
+    let member = slow_member();
+    let keys = "connections = 4\nqueue = 8\nqueue_timeout = \"50s\"\n";
+    let server = Server::start(&balanced(&[member.url()], keys));
+    let mut held = [10, 11, 12, 13].map(|last| {
+        let mut wire = send_from(&server, Ipv4Addr::new(127, 0, 0, last), &get("/drip"));
+        assert!(status_line(&mut wire).contains(" 200 "));
+        wire
+    });
+    let mut newcomer = send_from(&server, SMALL, &get("/short"));
+    newcomer.patience(PATIENCE);
+    assert!(status_line(&mut newcomer).contains(" 200 "));
+    assert_eq!(server.counter("member_places_refused"), 1);
+    // The other three responses have not ended.
+    let open = held.each_mut().map(|wire| {
+        let _ = wire.socket.set_nonblocking(true);
+        let mut end = [0; 4_096];
+        !matches!(
+            wire.socket
+                .read(&mut end)
+                .and_then(|_| wire.socket.read(&mut end)),
+            Ok(0)
+        )
+    });
+    assert_eq!(open.into_iter().filter(|is_open| *is_open).count(), 3);
 }
 
 #[test]

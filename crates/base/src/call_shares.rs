@@ -62,8 +62,8 @@ pub enum ClientPace {
 }
 
 impl ClientPace {
-    /// Returns the rate of a slow client in KiB/s.
-    fn rate(self) -> Option<u64> {
+    /// Returns the rate of a slow client in KiB/s; None for a fast one.
+    pub fn rate(self) -> Option<u64> {
         match self {
             ClientPace::Fast => None,
             ClientPace::SlowForMany(rate) => Some(rate),
@@ -120,6 +120,8 @@ impl WaitingCall {
 pub struct WaitRank {
     was_slow: bool,
     held: HolderRank,
+    /// True for a call that goes behind other calls of clients with equally many places.
+    pub is_second: bool,
     used_ms: u64,
     latest_grant: u64,
 }
@@ -129,6 +131,7 @@ impl WaitRank {
     pub const FIRST: WaitRank = WaitRank {
         was_slow: false,
         held: [0; 3],
+        is_second: false,
         used_ms: 0,
         latest_grant: 0,
     };
@@ -138,6 +141,7 @@ impl WaitRank {
         WaitRank {
             was_slow: history.is_slow(client),
             held,
+            is_second: false,
             used_ms: history.used_ms(client),
             latest_grant: history.latest_grant(client),
         }
@@ -183,6 +187,11 @@ impl CallShares {
     /// Records that a call of a client gives way because the client is too slow.
     pub fn record_slow(&mut self, client: ClientNetwork) {
         self.history.record_slow(client);
+    }
+
+    /// Returns true if a call of the client gave way lately because the client was too slow.
+    pub fn is_slow(&self, client: ClientNetwork) -> bool {
+        self.history.is_slow(client)
     }
 
     /// Records a place that a client left.
@@ -336,10 +345,10 @@ impl Yielding<'_> {
     }
 
     /// Returns true if the call gives way to the call of a newcomer that has a place and waits in the backend's own queue. A
-    /// newcomer has no call that counts as served, and only the slowest of the calls in `slow` gives way.
-    pub fn gives_way_to_unanswered_newcomer(&self, call: WaitingCall, slow: &SlowCalls) -> bool {
+    /// newcomer has no call that counts as served. The caller chooses the call that gives way.
+    pub fn gives_way_to_unanswered_newcomer(&self, call: WaitingCall) -> bool {
         let served = self.shares.of(call.client).begun;
-        self.is_slowest(slow)
+        self.is_below_rate_for_all()
             && self.has_waited_as_newcomer(call)
             && self.begun.counted(call.client, served, Some(self.client)) == 0
     }
@@ -367,9 +376,14 @@ impl Yielding<'_> {
     /// Returns true if the call has no slower one beside it in `slow`, and is below the rate that is fast enough for any
     /// client.
     fn is_slowest(&self, slow: &SlowCalls) -> bool {
-        let rate_max = DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE / 1024;
-        let rate = self.pace.rate().filter(|rate| *rate < rate_max);
+        let rate = self.pace.rate().filter(|_| self.is_below_rate_for_all());
         rate.is_some_and(|rate| slow.has_none_below(rate))
+    }
+
+    /// Returns true if the call is below the rate that is fast enough for any client.
+    fn is_below_rate_for_all(&self) -> bool {
+        let rate_max = DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE / 1024;
+        self.pace.rate().is_some_and(|rate| rate < rate_max)
     }
 
     /// Returns true if the client of `call` has no place, has waited, and may take the place that the call of the question

@@ -12,22 +12,26 @@
 //!   slots. The waiting client must hold no slot, or at least 2 slots fewer than the slow client
 //!   ([`CallSlot::yield_to_other_clients`]). The slowest call also ends for a newcomer that has waited for 2 s, here or in
 //!   the backend's own queue;
+//! - a call with a response that drips for long counts as an event stream: such calls keep half of the slots, and the others
+//!   give way as slow calls do ([`CallSlot::yield_as_drip`]);
+//! - a call of a client that was too slow waits here rather than in the backend's own queue, so that a newcomer goes before
+//!   it;
 //! - for a minute after a client had to wait, the last quarter of the slots is reserved for clients with
 //!   few slots ([`CallShares::may_take`]).
 
+use crate::ledger::backend_queue::{BackendQueue, SentRequest};
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{
-    CALL_END_PAUSE_MILLISECONDS, CALL_SHARE_SECONDS, CALL_UNANSWERED_ENDS_MAX,
-    CALL_UNANSWERED_MILLISECONDS,
+    BACKEND_CONNECTIONS_MAX, CALL_END_PAUSE_MILLISECONDS, CALL_SHARE_SECONDS,
+    CALL_TAKE_UP_WAIT_MILLISECONDS, CALL_UNANSWERED_MILLISECONDS,
 };
 use base::call_shares::{CallShares, SlowCalls, WaitRank, WaitingCall};
 use base::client_network::ClientNetwork;
 use base::clock::monotonic_ms_at;
-use base::sys;
-use std::collections::VecDeque;
+use base::limits::DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
@@ -41,12 +45,16 @@ pub struct CallSlot {
     /// Number that identifies the slot.
     id: u64,
     has_begun: bool,
+    /// The backend has begun to answer.
+    is_answered: bool,
     /// Pace of the client, which is fast while the call does not wait for the client.
     pace: ClientPace,
     /// The slot is promised to a waiting call.
     is_promised: bool,
     /// The call waits for its client to send more of the request.
     awaits_client: bool,
+    /// The response drips.
+    is_drip: bool,
 }
 
 /// Reason why a call gets no slot.
@@ -89,14 +97,14 @@ impl AdmissionControl {
             work_start,
             share,
             refusals: Arc::clone(refusals),
-            state: Mutex::new(AdmissionState::new(max.max(1))),
+            state: Mutex::new(AdmissionState::new(max.max(1), work_start)),
         }
     }
 
     /// Sets the full number of slots to `max`. Running calls keep their slots.
     pub fn resize(&self, max: usize) {
         let mut state = self.lock();
-        state.full = max.max(1);
+        state.set_full(max.max(1), self.work_start);
         self.set(&mut state, max);
     }
 
@@ -139,6 +147,12 @@ impl AdmissionControl {
         (all.taken, all.waiting)
     }
 
+    /// Returns true if calls may wait in the backend's own queue, because the number of calls that the backend works on at
+    /// once is unknown.
+    pub(crate) fn may_queue_in_backend(&self) -> bool {
+        self.lock().may_queue_in_backend
+    }
+
     /// Returns true if a call waits for a slot.
     pub(crate) fn has_queued(&self) -> bool {
         self.lock().shares.all().waiting > 0
@@ -156,20 +170,37 @@ impl AdmissionControl {
         queue_max: usize,
         patience: Duration,
     ) -> impl Future<Output = Result<CallSlot, AdmissionRefused>> + use<> {
+        self.enter_with_body(client, false, queue_max, patience)
+    }
+
+    /// Takes a slot as [`AdmissionControl::enter`] does, for a call with a body. `is_streamed` means that the body has not
+    /// arrived yet: every second free slot goes to another call, because a client may send such a body slowly.
+    pub(crate) fn enter_with_body(
+        self: &Arc<Self>,
+        client: ClientNetwork,
+        is_streamed: bool,
+        queue_max: usize,
+        patience: Duration,
+    ) -> impl Future<Output = Result<CallSlot, AdmissionRefused>> + use<> {
         let slots = Arc::clone(self);
+        let caller = Caller {
+            client,
+            is_streamed,
+        };
         async move {
-            let mut waiting = match slots.begin(client, queue_max)? {
+            let mut waiting = match slots.begin(caller, queue_max)? {
                 SlotOrQueue::Slot(slot) => return Ok(slot),
                 SlotOrQueue::Queue(waiting) => waiting,
             };
             let until = Instant::now() + patience;
+            let interval = waiting.check_interval();
             loop {
                 let left = until.saturating_duration_since(Instant::now());
-                match timeout(left.min(CHECK_INTERVAL), &mut waiting.outcome).await {
+                match timeout(left.min(interval), &mut waiting.outcome).await {
                     Ok(Ok(Ok(()))) => return Ok(waiting.into_slot()),
                     Ok(Ok(Err(refused))) => return Err(refused),
                     Ok(Err(_)) => return Err(AdmissionRefused::Full),
-                    Err(_) if left <= CHECK_INTERVAL => return Err(waiting.timeout_reason()),
+                    Err(_) if left <= interval => return Err(waiting.timeout_reason()),
                     // The reservation of the last slots may have expired.
                     Err(_) => slots.grant_free_slots(&mut slots.lock(), Instant::now()),
                 }
@@ -179,17 +210,25 @@ impl AdmissionControl {
 
     fn begin(
         self: &Arc<Self>,
-        client: ClientNetwork,
+        caller: Caller,
         queue_max: usize,
     ) -> Result<SlotOrQueue, AdmissionRefused> {
+        let Caller {
+            client,
+            is_streamed,
+        } = caller;
         let now = Instant::now();
         let mut state = self.lock();
         state.advance(now);
         self.grant_free_slots(&mut state, now);
         state.note_contention(client, now);
         let id = state.number();
-        if state.taken() < state.max && state.may_take(client, now) {
-            state.take(client, id, self.work_start, now);
+        if state.may_queue_in_backend && (is_streamed || state.shares.is_slow(client)) {
+            let taken = state.taken();
+            state.backend.refresh(taken, now);
+        }
+        if state.taken() < state.max && state.may_take(caller, now) {
+            state.take(caller, id, self.work_start, now);
             return Ok(SlotOrQueue::Slot(self.slot(client, id)));
         }
         match state.make_room(client, queue_max) {
@@ -206,6 +245,7 @@ impl AdmissionControl {
         state.queue.push_back(QueueEntry {
             id,
             client,
+            is_streamed,
             since: now,
             sender,
         });
@@ -225,9 +265,11 @@ impl AdmissionControl {
             client,
             id,
             has_begun: self.work_start == WorkStart::AtOnce,
+            is_answered: self.work_start == WorkStart::AtOnce,
             pace: ClientPace::Fast,
             is_promised: false,
             awaits_client: false,
+            is_drip: false,
         }
     }
 
@@ -236,7 +278,8 @@ impl AdmissionControl {
         while state.taken() < state.max
             && let Some(waiter) = state.next(now)
         {
-            state.take(waiter.client, waiter.id, self.work_start, now);
+            state.take(waiter.caller(), waiter.id, self.work_start, now);
+            state.was_streamed = waiter.is_streamed;
             // If the receiver is gone, the call's queue guard frees the slot.
             let _ = waiter.sender.send(Ok(()));
         }
@@ -245,6 +288,9 @@ impl AdmissionControl {
 
 /// Interval at which a waiting call checks for slots with an expired reservation.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval at which a call checks that waits here instead of in the backend's own queue. The kernel does not tell when the
+/// backend takes up the call before.
+const TAKE_UP_INTERVAL: Duration = Duration::from_millis(CALL_TAKE_UP_WAIT_MILLISECONDS);
 
 /// A slot, or a position in the queue.
 enum SlotOrQueue {
@@ -262,6 +308,16 @@ struct QueueGuard {
 }
 
 impl QueueGuard {
+    /// Returns the interval at which the call checks for a slot.
+    fn check_interval(&self) -> Duration {
+        let state = self.slots.lock();
+        if state.may_queue_in_backend && state.taken() < state.max {
+            TAKE_UP_INTERVAL
+        } else {
+            CHECK_INTERVAL
+        }
+    }
+
     /// Converts the guard into the slot, once the call has received a slot.
     fn into_slot(mut self) -> CallSlot {
         self.is_granted = true;
@@ -305,20 +361,20 @@ impl Drop for QueueGuard {
 impl CallSlot {
     /// Records the beginning of the backend's response.
     pub(crate) fn mark_begun(&mut self) {
+        if std::mem::replace(&mut self.is_answered, true) {
+            return;
+        }
+        let mut state = self.slots.lock();
+        state.backend.record_answer(self.id);
         if !std::mem::replace(&mut self.has_begun, true) {
-            let mut state = self.slots.lock();
-            state.mark_begun(self.client, self.id);
-            state.latest_answered = state.latest_answered.max(self.id);
+            state.mark_begun(self.client);
         }
     }
 
-    /// Records the request of the call, which has no answer yet.
-    pub(crate) fn watch_request(&self, request: SentRequest) {
-        let mut state = self.slots.lock();
-        let mut calls = state.unanswered.iter_mut().rev();
-        if let Some(call) = calls.find(|it| it.id == self.id) {
-            call.request = Some(request);
-        }
+    /// Records that the request of the call is sent. None means that the kernel does not tell whether the backend has read the
+    /// request.
+    pub(crate) fn record_sent(&self, request: Option<SentRequest>) {
+        self.slots.lock().backend.record_sent(self.id, request);
     }
 
     /// Records that the call waits for its client to send more of the request, or waits no longer. The wait for the answer
@@ -329,9 +385,9 @@ impl CallSlot {
         }
         self.awaits_client = awaits_client;
         let mut state = self.slots.lock();
-        if let Some(call) = state.unanswered.iter_mut().find(|it| it.id == self.id) {
-            call.awaits_client = awaits_client;
-            call.answer_awaited_since = Instant::now();
+        state.backend.set_awaits_client(self.id, awaits_client);
+        if !awaits_client {
+            self.slots.grant_free_slots(&mut state, Instant::now());
         }
     }
 
@@ -341,7 +397,8 @@ impl CallSlot {
     pub(crate) fn yield_to_any_client(&mut self) -> bool {
         if !self.is_promised {
             let mut state = self.slots.lock();
-            self.is_promised = !state.is_full_limit_enough() && state.promised < state.waiting();
+            let waiting = state.waiting_for_place(Instant::now());
+            self.is_promised = !state.is_full_limit_enough() && state.promised < waiting;
             state.promised += usize::from(self.is_promised);
             if self.is_promised {
                 state.advance(Instant::now());
@@ -365,27 +422,59 @@ impl CallSlot {
         // A call that waits for its client's upload does not wait in the backend's own queue: the call would wait for the
         // client there too.
         if pace != ClientPace::Fast && !std::mem::replace(&mut self.has_begun, true) {
-            state.mark_begun(self.client, self.id);
+            state.mark_begun(self.client);
+            state.backend.mark_served(self.id);
         }
-        state.set_pace(self.client, &mut self.pace, pace);
+        state.set_pace(self.client, self.id, &mut self.pace, pace);
         let now = Instant::now();
         state.advance(now);
-        if state.must_yield(self.client, pace, now) {
+        if state.must_yield(self.client, self.id, pace, now) {
             self.is_promised = true;
             state.shares.record_slow(self.client);
-            state.set_pace(self.client, &mut self.pace, ClientPace::Fast);
+            state.set_pace(self.client, self.id, &mut self.pace, ClientPace::Fast);
             state.promised += 1;
-            state.ended_at = Some(now);
+            state.count_ended(now);
             self.slots.refusals.increment(self.slots.share);
         }
         self.is_promised
+    }
+
+    /// Promises the slot to a call of another client if the response drips, at `rate` KiB/s. Returns true if the slot is
+    /// promised.
+    ///
+    /// Such calls keep half of the slots, those that began to drip first, unless their client is over its share. The other
+    /// ones give way as calls with a slow client do.
+    pub(crate) fn yield_as_drip(&mut self, rate: u64) -> bool {
+        let mut state = self.slots.lock();
+        if !std::mem::replace(&mut self.is_drip, true) {
+            state.drips.insert(self.id);
+        }
+        let is_kept = state.drips.range(..self.id).count() < state.drip_places(Instant::now());
+        drop(state);
+        let rate_max = DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE / 1024;
+        let rate = if is_kept {
+            rate_max
+        } else {
+            rate.min(rate_max - 1)
+        };
+        self.yield_to_other_clients(ClientPace::SlowForMany(rate))
+    }
+
+    /// Records that the response drips no more.
+    pub(crate) fn end_drip(&mut self) {
+        if std::mem::take(&mut self.is_drip) {
+            self.slots.lock().drips.remove(&self.id);
+        }
     }
 }
 
 impl Drop for CallSlot {
     fn drop(&mut self) {
         let mut state = self.slots.lock();
-        state.set_pace(self.client, &mut self.pace, ClientPace::Fast);
+        state.set_pace(self.client, self.id, &mut self.pace, ClientPace::Fast);
+        if self.is_drip {
+            state.drips.remove(&self.id);
+        }
         state.free(self.client, self.id, self.has_begun);
         // The waiting call receives the slot before the promise is cleared, so no second slot is promised
         // to the call.
@@ -406,46 +495,50 @@ struct AdmissionState {
     slow: SlowCalls,
     /// Waiting calls in order of arrival.
     queue: VecDeque<QueueEntry>,
-    /// Calls sent to a backend that hasn't begun to respond.
-    unanswered: Vec<UnansweredCall>,
+    /// Calls without an answer of the backend.
+    backend: BackendQueue,
+    /// The number of calls that the backend works on at once is unknown, so calls may wait in its own queue.
+    may_queue_in_backend: bool,
+    /// Numbers of the calls with a response that drips.
+    drips: BTreeSet<u64>,
+    /// The latest call from the queue has a body that had not arrived yet.
+    was_streamed: bool,
     /// Number of promised slots not yet freed.
     promised: usize,
     /// End of the period in which the last slots are reserved for clients with few slots.
     contended_until: Option<Instant>,
-    /// Time at which a slow call was last told to end.
+    /// Time at which a slow call was told to end, the first one after a pause.
     ended_at: Option<Instant>,
+    /// Slow calls that were told to end since then.
+    ended: usize,
     last_number: u64,
-    /// Largest number of a call with an answer. A backend takes up connections in their order.
-    latest_answered: u64,
+}
+
+/// Client of a call, and the state of its request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Caller {
+    client: ClientNetwork,
+    /// The body of the call has not arrived yet.
+    is_streamed: bool,
+}
+
+impl QueueEntry {
+    fn caller(&self) -> Caller {
+        Caller {
+            client: self.client,
+            is_streamed: self.is_streamed,
+        }
+    }
 }
 
 /// A call waiting for a slot.
 struct QueueEntry {
     id: u64,
     client: ClientNetwork,
+    /// The body of the call had not arrived yet.
+    is_streamed: bool,
     since: Instant,
     sender: oneshot::Sender<Result<(), AdmissionRefused>>,
-}
-
-/// A call sent to a backend that hasn't begun to respond.
-struct UnansweredCall {
-    id: u64,
-    client: ClientNetwork,
-    since: Instant,
-    /// The call waits for its client to send more of the request.
-    awaits_client: bool,
-    /// Time since which the call waits for the backend alone.
-    answer_awaited_since: Instant,
-    /// Request of the call; None if the kernel does not tell whether the backend has read the request.
-    request: Option<SentRequest>,
-    /// Number of calls that ended for the call as the call of a newcomer.
-    ended_calls: u32,
-}
-
-/// Request on a Unix socket. The kernel counts the bytes that the backend has not read.
-pub(crate) struct SentRequest {
-    conn: Weak<OwnedFd>,
-    read_bytes: usize,
 }
 
 /// Result of making room in the queue.
@@ -458,20 +551,32 @@ enum QueueRoom {
 }
 
 impl AdmissionState {
-    fn new(max: usize) -> AdmissionState {
-        AdmissionState {
+    fn new(max: usize, work_start: WorkStart) -> AdmissionState {
+        let mut state = AdmissionState {
             full: max,
             max,
             shares: CallShares::default(),
             slow: SlowCalls::default(),
             queue: VecDeque::new(),
-            unanswered: Vec::new(),
+            backend: BackendQueue::new(),
+            may_queue_in_backend: false,
+            drips: BTreeSet::new(),
+            was_streamed: false,
             promised: 0,
             contended_until: None,
             ended_at: None,
+            ended: 0,
             last_number: 0,
-            latest_answered: 0,
-        }
+        };
+        state.set_full(max, work_start);
+        state
+    }
+
+    /// Sets the full number of slots.
+    fn set_full(&mut self, full: usize, work_start: WorkStart) {
+        self.full = full;
+        let is_unknown = full >= BACKEND_CONNECTIONS_MAX;
+        self.may_queue_in_backend = work_start == WorkStart::WithAnswer && is_unknown;
     }
 
     /// Sets the clock of the shares.
@@ -494,36 +599,89 @@ impl AdmissionState {
         self.shares.all().waiting
     }
 
-    fn take(&mut self, client: ClientNetwork, id: u64, work_start: WorkStart, since: Instant) {
+    fn take(&mut self, caller: Caller, id: u64, work_start: WorkStart, since: Instant) {
+        let Caller {
+            client,
+            is_streamed,
+        } = caller;
         let has_begun = work_start == WorkStart::AtOnce;
         self.shares.take(client, has_begun);
         if !has_begun {
-            self.unanswered.push(UnansweredCall {
-                id,
-                client,
-                since,
-                awaits_client: false,
-                answer_awaited_since: since,
-                request: None,
-                ended_calls: 0,
-            });
+            self.backend.begin(id, client, is_streamed, since);
         }
     }
 
-    fn set_pace(&mut self, client: ClientNetwork, from: &mut ClientPace, to: ClientPace) {
+    fn set_pace(&mut self, client: ClientNetwork, id: u64, from: &mut ClientPace, to: ClientPace) {
+        if *from != to {
+            self.backend.set_rate(id, to.rate());
+        }
         self.shares.set_pace(client, &mut self.slow, from, to);
     }
 
-    fn mark_begun(&mut self, client: ClientNetwork, id: u64) {
-        self.unanswered.retain(|it| it.id != id);
+    fn mark_begun(&mut self, client: ClientNetwork) {
         self.shares.count(client, |counts| counts.begun += 1);
     }
 
     fn free(&mut self, client: ClientNetwork, id: u64, has_begun: bool) {
-        if !has_begun {
-            self.unanswered.retain(|it| it.id != id);
-        }
+        self.backend.end(id);
         self.shares.leave(client, has_begun);
+    }
+
+    /// Counts a slow call that was told to end.
+    fn count_ended(&mut self, now: Instant) {
+        if self.ended == 0 {
+            self.ended_at = Some(now);
+        }
+        self.ended += 1;
+    }
+
+    /// Returns the number of slots that calls with a dripping response keep: half of the slots, or of the calls that the
+    /// backend works on at once.
+    fn drip_places(&mut self, now: Instant) -> usize {
+        let taken = self.taken();
+        let places = if self.may_queue_in_backend {
+            self.backend.refresh(taken, now);
+            let capacity = self.backend.capacity();
+            capacity.unwrap_or_else(|| self.backend.at_work(taken))
+        } else {
+            self.full
+        };
+        places.div_ceil(2)
+    }
+
+    /// Returns true if a call waits here, because it would wait in the backend's own queue: a call of a client that was too
+    /// slow lately, or a second one with a body that has not arrived. Calls of other clients go before it here.
+    fn is_held_back(&self, caller: Caller, now: Instant) -> bool {
+        let Caller {
+            client,
+            is_streamed,
+        } = caller;
+        if !self.may_queue_in_backend {
+            return false;
+        }
+        if is_streamed && self.backend.has_queued_upload() {
+            return true;
+        }
+        if !self.shares.is_slow(client) {
+            return false;
+        }
+        let taken = self.taken();
+        let has_place = match self.backend.capacity() {
+            Some(capacity) => {
+                taken < capacity && !self.shares.is_last_eighth_closed(client, taken, capacity)
+            }
+            None => !self.backend.has_queued(|it| self.shares.is_slow(it)),
+        };
+        !has_place || self.backend.holds_back(|it| !self.shares.is_slow(it), now)
+    }
+
+    /// Returns the number of waiting calls that may take the next free slot.
+    fn waiting_for_place(&self, now: Instant) -> usize {
+        let held_back = self
+            .queue
+            .iter()
+            .filter(|it| self.is_held_back(it.caller(), now));
+        self.waiting().saturating_sub(held_back.count())
     }
 
     /// Removes the call to be served next from the queue: the oldest call of the client with the fewest
@@ -532,17 +690,21 @@ impl AdmissionState {
         if self.queue.is_empty() {
             return None;
         }
+        if self.may_queue_in_backend {
+            self.backend.refresh(self.taken(), now);
+        }
         let large = self.shares.large(self.full);
         let mut best = None;
         let mut last = None;
         for (at, waiter) in self.queue.iter().enumerate() {
             // An optimization: the calls of a client are often adjacent, and only the oldest matters.
-            if last.replace(waiter.client) == Some(waiter.client) {
+            if last.replace(waiter.caller()) == Some(waiter.caller()) {
                 continue;
             }
-            let rank = self.shares.rank(waiter.client, &large);
+            let mut rank = self.shares.rank(waiter.client, &large);
+            rank.is_second = waiter.is_streamed && self.was_streamed;
             let is_better = best.is_none_or(|(_, least)| rank < least);
-            if is_better && self.may_take(waiter.client, now) {
+            if is_better && self.may_take(waiter.caller(), now) {
                 best = Some((at, rank));
             }
             if best.is_some_and(|(_, least)| least == WaitRank::FIRST) {
@@ -555,10 +717,13 @@ impl AdmissionState {
         Some(waiter)
     }
 
-    /// Returns true if `client` may take a free slot.
-    fn may_take(&self, client: ClientNetwork, now: Instant) -> bool {
+    /// Returns true if a call may take a free slot.
+    fn may_take(&self, caller: Caller, now: Instant) -> bool {
+        let client = caller.client;
         let is_contended = self.contended_until.is_some_and(|until| now < until);
-        if is_contended {
+        if self.is_held_back(caller, now) {
+            false
+        } else if is_contended {
             self.shares.may_take(client, self.full)
         } else {
             !self
@@ -609,12 +774,25 @@ impl AdmissionState {
         self.full > self.max && inside <= self.full.max(self.taken())
     }
 
-    /// Returns true if a call of `client` has to end because the client takes the response at `pace`, and a call of
-    /// another client waits here or in the backend's queue. The length of the backend's queue is unknown, so slow calls
-    /// are ended for it one at a time, with a pause between.
-    fn must_yield(&mut self, client: ClientNetwork, pace: ClientPace, now: Instant) -> bool {
+    /// Returns true if the call `id` of `client` has to end because the client takes the response at `pace`, and a call of
+    /// another client waits here or in the backend's queue. The length of the backend's queue is unknown, so few slow calls
+    /// end for it at a time, with a pause between.
+    fn must_yield(
+        &mut self,
+        client: ClientNetwork,
+        id: u64,
+        pace: ClientPace,
+        now: Instant,
+    ) -> bool {
+        if self.may_queue_in_backend {
+            self.backend.refresh(self.taken(), now);
+        }
+        let after = |then: Instant, pause| now.saturating_duration_since(then) >= pause;
         let yielding = self.shares.yielding(client, pace, self.full);
-        let waiting = self.queue.iter().map(|it| WaitingCall {
+        let was_slow = self.shares.is_slow(client);
+        let waiting = self.queue.iter();
+        let waiting = waiting.filter(|it| was_slow || !self.is_held_back(it.caller(), now));
+        let waiting = waiting.map(|it| WaitingCall {
             client: it.client,
             waited: now.saturating_duration_since(it.since),
         });
@@ -623,59 +801,29 @@ impl AdmissionState {
         if is_wanted {
             return true;
         }
-        let after = |then: Instant, pause| now.saturating_duration_since(then) >= pause;
-        if self.ended_at.is_some_and(|then| !after(then, END_PAUSE)) {
-            return false;
+        if self.ended_at.is_some_and(|then| after(then, END_PAUSE)) {
+            self.ended = 0;
         }
-        let is_entitled = |it: &UnansweredCall| {
-            after(it.since, UNANSWERED) && yielding.gives_way_to_unanswered(it.client)
-        };
-        if self.unanswered.iter().any(is_entitled) && yielding.is_first() {
+        let backend = &self.backend;
+        let is_entitled = backend.unanswered().any(|it| {
+            after(it.since, UNANSWERED)
+                && yielding.gives_way_to_unanswered(it.client)
+                && backend.is_useful(id, it)
+        });
+        if self.ended == 0 && is_entitled && yielding.is_first() {
             return true;
         }
-        let latest_answered = self.latest_answered;
-        let newcomer = self.unanswered.iter_mut().find(|it| {
+        let newcomer = backend.unanswered().find(|it| {
             let call = WaitingCall {
                 client: it.client,
                 waited: now.saturating_duration_since(it.answer_awaited_since),
             };
-            yielding.gives_way_to_unanswered_newcomer(call, &self.slow)
-                && it.may_be_queued(latest_answered)
+            yielding.gives_way_to_unanswered_newcomer(call)
+                && backend.may_be_queued(it)
+                && backend.is_next_to_end(id, it, self.ended)
         });
-        newcomer.map(|newcomer| newcomer.ended_calls += 1).is_some()
-    }
-}
-
-impl UnansweredCall {
-    /// Returns true if the call may wait in the backend's own queue, and not for its client. For a call on a Unix socket the
-    /// kernel tells. Otherwise no later call has an answer, and the call has cost at most [`CALL_UNANSWERED_ENDS_MAX`] other
-    /// calls.
-    fn may_be_queued(&self, latest_answered: u64) -> bool {
-        if self.awaits_client {
-            return false;
-        }
-        match &self.request {
-            Some(request) => request.is_unread(),
-            None => self.id > latest_answered && self.ended_calls < CALL_UNANSWERED_ENDS_MAX,
-        }
-    }
-}
-
-impl SentRequest {
-    /// Creates the record of a request on the Unix socket `conn`, on which `read_bytes` stay in the kernel's count after the
-    /// backend has read the request.
-    pub(crate) fn new(conn: &Arc<OwnedFd>, read_bytes: usize) -> SentRequest {
-        SentRequest {
-            conn: Arc::downgrade(conn),
-            read_bytes,
-        }
-    }
-
-    /// Returns true if the backend has not read the request.
-    fn is_unread(&self) -> bool {
-        let conn = self.conn.upgrade();
-        let bytes = conn.and_then(|conn| sys::output_queue_bytes(conn.as_fd()).ok());
-        bytes.is_some_and(|bytes| bytes > self.read_bytes)
+        let newcomer = newcomer.map(|newcomer| newcomer.id);
+        newcomer.map(|id| self.backend.count_ended(id)).is_some()
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod access_log;
 pub mod active_requests;
 pub mod admission;
+pub(crate) mod backend_queue;
 pub mod body_memory;
 pub mod change_tracker;
 pub mod client_rate;

@@ -124,12 +124,20 @@ pub(crate) const DOWNLOAD_GRACE_SECONDS: u64 = 10;
 /// Seconds that a client with more than its share of the slots may pause. The pause is short so that
 /// other clients are served within 2 s.
 pub(crate) const DOWNLOAD_GRACE_SECONDS_OVER_SHARE: u64 = 1;
+/// Seconds after which a response below the rate for a client over its share counts as one that drips, 10 s. Most pages are
+/// complete earlier, whatever their rate.
+pub(crate) const DRIP_WINDOW_SECONDS: u64 = 10;
+/// Interval at which a call with such a response asks whether another call needs its slot.
+pub(crate) const DRIP_CHECK_MILLISECONDS: u64 = 500;
 
 // Calls of scripts
 
 /// Seconds that a call waits for a slot. The client of a call beyond the bound gets 503 and may repeat
 /// the request.
 pub const CALL_QUEUE_SECONDS: u64 = 10;
+/// Seconds that a call with a body waits for a connection to a backend while the body arrives, 60 s. In the queue of the
+/// backend itself, such a call would wait as long as other calls, for `script_silent_seconds`.
+pub(crate) const CALL_QUEUE_SECONDS_WITH_BODY: u64 = 60;
 /// Internal redirects of one request from handler to handler. A longer chain counts as a loop and is
 /// answered with 508.
 pub(crate) const INTERNAL_REDIRECTS_MAX: u8 = 8;

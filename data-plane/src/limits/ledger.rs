@@ -26,6 +26,21 @@ pub(crate) const CALL_END_PAUSE_MILLISECONDS: u64 = 250;
 /// the backend's own queue, 16. A call that computes for long would otherwise end all slow calls, and 16 free a process
 /// behind a queue of 15 calls.
 pub(crate) const CALL_UNANSWERED_ENDS_MAX: u32 = 16;
+/// Time without an answer or a read byte after which a call counts as waiting in the backend's own queue, 100 ms. A free
+/// process takes a call up within some milliseconds.
+pub(crate) const CALL_QUEUED_MILLISECONDS: u64 = 100;
+/// Interval between two questions to the kernel which calls a backend has taken up, 5 ms. A question takes 0.3 us for each
+/// call.
+pub(crate) const CALL_TAKE_UP_CHECK_MILLISECONDS: u64 = 5;
+/// Interval at which a call that is kept out of a backend's own queue asks whether the backend has taken up the call before,
+/// 20 ms.
+pub(crate) const CALL_TAKE_UP_WAIT_MILLISECONDS: u64 = 20;
+/// Time for which the number of calls that a backend works on at once is known after the last call that waited in its own
+/// queue, 60 s. php-fpm starts and ends processes by the load.
+pub(crate) const CALL_CAPACITY_SECONDS: u64 = 60;
+/// Divisor for the calls before a newcomer in the backend's own queue: up to a quarter end at once, so that 124 calls end
+/// within 4 s.
+pub(crate) const CALLS_AHEAD_DIVISOR: usize = 4;
 
 // Descriptors
 

@@ -120,9 +120,11 @@ impl ProcessRunner {
         find: FindProcessFn,
     ) -> Result<Box<ScriptCall<ProcessTransport>>, HandlerError> {
         let patience = Duration::from_secs(limits::CALL_QUEUE_SECONDS);
+        let is_streamed = body.as_ref().is_some_and(RequestBody::is_streamed);
+        let client = request.peer.into();
         let slot = self
             .slots
-            .enter(request.peer.into(), bounds.queue, patience);
+            .enter_with_body(client, is_streamed, bounds.queue, patience);
         let slot = RequestBody::queued(&mut body, slot).await;
         let slot = slot.map_err(|refused| HandlerError::new("script", refused.into()))?;
         let (reaper, for_job) = (Arc::clone(&self.reaper), Arc::clone(request));

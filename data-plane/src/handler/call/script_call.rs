@@ -2,7 +2,7 @@
 //! response, then moves the content to the client as the script produces it. The request's body moves in
 //! the other direction at the same time. Limits apply to silence, duration and size.
 
-use crate::handler::call::body::rate::TransferRate;
+use crate::handler::call::body::rate::{DRIP_WINDOW, DripClock, TransferRate};
 use crate::handler::call::body::request_body::SpoolLimit;
 use crate::handler::call::request::{LocalRequestParts, ScriptRequest, line};
 use crate::handler::pipe::{PipeBroken, PipeWriter, counted_pipe};
@@ -132,6 +132,7 @@ pub struct ScriptCall<P> {
     bounds: CallLimits,
     /// Rate at which the client takes the response.
     download: TransferRate,
+    drip: DripClock,
     /// Slots of the call in addition to the program's slot.
     more_slots: Vec<CallSlot>,
     /// Memory of the call's bodies.
@@ -160,6 +161,8 @@ enum CallTimeout {
     SlowUpload,
     /// The client took the response too slowly while a call of another client waited for the slot.
     SlowDownload,
+    /// The response dripped while a call of another client waited for the slot.
+    Drip,
 }
 
 /// Result of moving the content.
@@ -181,7 +184,7 @@ impl<P: Transport> ScriptCall<P> {
         bounds: CallLimits,
     ) -> Box<ScriptCall<P>> {
         let now = Instant::now();
-        let due = now + bounds.silent.min(bounds.total);
+        let due = now + bounds.silent.min(bounds.total).min(DRIP_WINDOW);
         Box::new(ScriptCall {
             transport,
             request: Arc::clone(request),
@@ -190,6 +193,7 @@ impl<P: Transport> ScriptCall<P> {
             content_left: None,
             bounds,
             download: TransferRate::new(),
+            drip: DripClock::default(),
             more_slots: Vec::new(),
             memory: BodyAccount::default(),
             started: now,
@@ -266,7 +270,7 @@ impl<P: Transport> ScriptCall<P> {
             HeadOutcome::TimedOut(CallTimeout::SlowUpload) => {
                 return Err(HandlerError::new(P::NAME, Reject::BODY_SLOW));
             }
-            HeadOutcome::TimedOut(CallTimeout::SlowDownload) => {
+            HeadOutcome::TimedOut(CallTimeout::SlowDownload | CallTimeout::Drip) => {
                 return Err(HandlerError::new(P::NAME, Reject::CALL_SHARE_TAKEN));
             }
             HeadOutcome::TimedOut(CallTimeout::Silence) => (Reject::HANDLER_SLOW, self.silence()),
@@ -487,6 +491,7 @@ impl<P: Transport> ScriptCall<P> {
 
     /// Moves the content to its end.
     async fn send(mut self: Box<Self>, mut writer: PipeWriter) {
+        self.drip.begin(Instant::now());
         let done = poll_fn(|cx| self.poll_body(cx, &mut writer)).await;
         let (reject, what) = match done {
             BodyOutcome::ClientGone => return,
@@ -496,6 +501,10 @@ impl<P: Transport> ScriptCall<P> {
             }
             BodyOutcome::TimedOut(CallTimeout::SlowDownload) => {
                 let what = "the client takes the response slowly, and a call of another client waits at the limit of simultaneous calls";
+                (Reject::CALL_SHARE_TAKEN, what.to_owned())
+            }
+            BodyOutcome::TimedOut(CallTimeout::Drip) => {
+                let what = "the response drips, and a call of another client waits at the limit of simultaneous calls";
                 (Reject::CALL_SHARE_TAKEN, what.to_owned())
             }
             BodyOutcome::TimedOut(CallTimeout::Silence) => {
@@ -638,6 +647,7 @@ impl<P: Transport> ScriptCall<P> {
                 taken
             };
             self.download.take(moved);
+            self.drip.take(moved);
             self.last_progress = Instant::now();
             self.content_left = self
                 .content_left
@@ -667,6 +677,21 @@ impl<P: Transport> ScriptCall<P> {
         // Every slot gets the report, so the fold does not stop at the first promise.
         slots.fold(false, |yields, slot| {
             slot.yield_to_other_clients(pace) | yields
+        })
+    }
+
+    /// Reports to all slots of the call whether the response drips. Returns true if a slot was promised to a call of another
+    /// client.
+    fn yields_as_drip(&mut self, now: Instant) -> bool {
+        let rate = self.drip.check(now);
+        let slots = self.transport.slot();
+        let slots = slots.into_iter().chain(&mut self.more_slots);
+        slots.fold(false, |yields, slot| match rate {
+            Some(rate) => slot.yield_as_drip(rate) | yields,
+            None => {
+                slot.end_drip();
+                yields
+            }
         })
     }
 
@@ -702,6 +727,9 @@ impl<P: Transport> ScriptCall<P> {
         }
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
+            if waits_for_transport && self.yields_as_drip(now) {
+                return Poll::Ready(CallTimeout::Drip);
+            }
             if !waits_for_transport {
                 self.last_progress = now;
             }
@@ -717,7 +745,9 @@ impl<P: Transport> ScriptCall<P> {
             if due <= now {
                 return Poll::Ready(CallTimeout::Silence);
             }
-            self.timer.as_mut().reset(due);
+            self.timer
+                .as_mut()
+                .reset(due.min(self.drip.next_check(now)));
         }
         Poll::Pending
     }

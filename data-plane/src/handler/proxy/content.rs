@@ -6,7 +6,7 @@ use crate::handler::pipe::PipeWriter;
 use crate::handler::proxy::body::H2Upload;
 use crate::handler::proxy::exchange::{Exchange, SendError};
 use crate::handler::proxy::failure::{AttemptFailure, line, log_broken_off, log_surplus};
-use crate::handler::proxy::place::PlacePace;
+use crate::handler::proxy::place::{MemberDrip, PlacePace};
 use crate::handler::proxy::route::ProxyRoute;
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::COPIED_REST_BYTES_MIN;
@@ -43,6 +43,10 @@ pub(super) struct Transfer {
     /// Rates of the client, of the response and of the rest of the request.
     download: PlacePace,
     upload: PlacePace,
+    /// Rate of the member.
+    drip: MemberDrip,
+    /// Bytes of the member so far.
+    received_bytes: u64,
     refusals: Arc<RefusalCounters>,
 }
 
@@ -81,6 +85,8 @@ impl Transfer {
             is_event_stream: false,
             download: PlacePace::default(),
             upload: PlacePace::default(),
+            drip: MemberDrip::default(),
+            received_bytes: 0,
             refusals: Arc::clone(&route.refusals),
             lease,
             writer,
@@ -108,6 +114,7 @@ impl Transfer {
         received_bytes: u64,
     ) -> Poll<Result<usize, TransferEnd<C>>> {
         let room = self.writer.poll_room(cx);
+        self.received_bytes = received_bytes;
         self.awaits_room = room.is_pending();
         let lease = self.lease.as_mut();
         if room.is_pending() {
@@ -129,7 +136,7 @@ impl Transfer {
     /// Records bytes of the member, or a wait with a deadline elsewhere: the time of silence begins anew.
     pub(super) fn end_silence(&mut self) {
         self.timer = None;
-        if self.is_event_stream
+        if (self.is_event_stream || self.drip.is_tunnel())
             && let Some(lease) = &self.lease
         {
             lease.mark_moved(monotonic_ms());
@@ -158,10 +165,13 @@ impl Transfer {
     /// Ends the transfer if the member has been silent for too long, or an event stream in favour of a request of another
     /// client.
     pub(super) fn poll_silence<C>(&mut self, cx: &mut Context<'_>) -> Poll<TransferEnd<C>> {
-        if self.is_event_stream
-            && let Some(lease) = &mut self.lease
-            && lease.poll_told(cx).is_ready()
-        {
+        let gives_way = self.lease.as_mut().is_some_and(|lease| {
+            let drips =
+                !self.is_event_stream && self.drip.gives_way(lease, self.received_bytes, cx);
+            let is_tunnel = self.is_event_stream || self.drip.is_tunnel();
+            drips || is_tunnel && lease.poll_told(cx).is_ready()
+        });
+        if gives_way {
             self.refusals.increment(SharedLimit::MemberPlaces);
             return Poll::Ready(TransferEnd::GivenUp(Reject::CALL_SHARE_TAKEN));
         }

@@ -15,7 +15,8 @@
 //! about the members' health. The request tries each member once, pauses, and tries the members again.
 
 use crate::handler::Request;
-use crate::handler::call::body::rate::TransferRate;
+use crate::handler::call::body::rate::{DRIP_WINDOW, DripClock, TransferRate};
+use crate::ledger::admission::ClientPace;
 use crate::ledger::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::ledger::descriptors::descriptors;
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
@@ -29,6 +30,8 @@ use crate::upstream::Lease;
 use crate::upstream::{ConnectFault, MemberConn, MemberWindow};
 use balancer::MemberId;
 use base::clock::monotonic_ms;
+use base::coarse_timer::CoarseTimer;
+use base::limits::DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE;
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -93,6 +96,62 @@ impl PlacePace {
             rate.take(usize::try_from(more).unwrap_or(usize::MAX));
             was_awaited
         })
+    }
+}
+
+/// Response that a member sends slowly for long, over a place of the member. Such a response takes one of the places of
+/// tunnels. Where none is free, the call gives way as a slow download does.
+#[derive(Default)]
+pub(super) struct MemberDrip {
+    /// The rate, and the timer of its checks; None until the call waits for the member.
+    state: Option<Box<(DripClock, CoarseTimer)>>,
+    /// Bytes of the member at the last check.
+    bytes: u64,
+    is_tunnel: bool,
+}
+
+impl MemberDrip {
+    /// Returns true if the call has one of the places of tunnels.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.is_tunnel
+    }
+
+    /// Records a wait for the member, which has sent `bytes` so far. Returns true if the place goes to a request of another
+    /// client, and the call has to end. Wakes the task for the next check.
+    pub(super) fn gives_way(&mut self, lease: &mut Lease, bytes: u64, cx: &Context<'_>) -> bool {
+        if !lease.has_place() {
+            return false;
+        }
+        let Some(state) = &mut self.state else {
+            let (now, mut clock) = (Instant::now(), DripClock::default());
+            clock.begin(now);
+            self.bytes = bytes;
+            let timer = CoarseTimer::new(now + DRIP_WINDOW, cx.waker());
+            self.state = Some(Box::new((clock, timer)));
+            return false;
+        };
+        let (clock, timer) = &mut **state;
+        if !timer.has_passed() {
+            return false;
+        }
+        let now = Instant::now();
+        let more = bytes.saturating_sub(std::mem::replace(&mut self.bytes, bytes));
+        clock.take(usize::try_from(more).unwrap_or(usize::MAX));
+        let rate = clock.check(now);
+        timer.set(clock.next_check(now), cx.waker());
+        let was_tunnel = self.is_tunnel;
+        self.is_tunnel = rate.is_some() && lease.begin_tunnel();
+        match rate {
+            None if was_tunnel => lease.end_tunnel(),
+            None => lease.end_wait(),
+            Some(_) if self.is_tunnel => lease.end_wait(),
+            Some(rate) => {
+                let rate_max = DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE / 1024;
+                let pace = ClientPace::SlowForMany(rate.min(rate_max - 1));
+                return lease.gives_way(pace, monotonic_ms());
+            }
+        }
+        false
     }
 }
 

@@ -14,6 +14,7 @@ use crate::handler::{
     Handler, HandlerError, HandlerPlan, LocalBoxFuture, Request, Response, Script,
 };
 use crate::ledger::admission::CallSlot;
+use crate::ledger::backend_queue::SentRequest;
 use crate::ledger::body_memory::BodyReservation;
 use crate::limits;
 use crate::upstream::{Backend, Conn, IdleConn, ReusePolicy};
@@ -108,7 +109,9 @@ async fn run(
     let mut attempts = 0;
     loop {
         let client = request.peer.into();
-        let slot = settings.backend.enter(client, settings.bounds.queue);
+        let is_streamed = body.as_ref().is_some_and(RequestBody::is_streamed);
+        let queue = settings.bounds.queue;
+        let slot = settings.backend.enter(client, is_streamed, queue);
         let slot = RequestBody::queued(&mut body, slot).await;
         let slot = slot.map_err(|refused| {
             settings.backend.record_refused();
@@ -131,6 +134,7 @@ async fn run(
             let connected = settings.connect(&request).await;
             let failed = |_: &HandlerError| settings.backend.record_failure();
             transaction.conn = Some(connected.inspect_err(failed)?);
+            transaction.record_sent(None);
         }
         let call = ScriptCall::new(transaction, &request, settings.bounds.clone())
             .with_memory(local.memory.clone());
@@ -231,7 +235,8 @@ struct BackendTransaction {
     codec: Codec,
     /// Policy for the connection after the end of the call.
     keep: ReusePolicy,
-    /// Number of bytes at the end of `out` that are sent separately: the end marker of an empty body.
+    /// Number of bytes at the end of `out` that are sent separately: the end marker of a whole request, or a body behind its
+    /// head.
     separate_bytes: usize,
     /// True if the connection has ended, and the backend may not have read the request.
     may_be_unread: bool,
@@ -265,7 +270,8 @@ impl BackendTransaction {
         request: &Arc<ScriptRequest>,
         keep: ReusePolicy,
     ) -> BackendTransaction {
-        let has_no_body = body.is_none();
+        let is_fastcgi = settings.protocol == BackendProtocol::FastCgi;
+        let head_bytes = head.len();
         let (chunk, reservation, rest) = match body {
             Some(body) => (body.first_part, body.reservation, body.rest),
             None => (Vec::new(), None, None),
@@ -279,12 +285,7 @@ impl BackendTransaction {
                 BackendProtocol::Scgi => Codec::Scgi,
             },
             keep,
-            // A separate end marker shows whether the backend has read the end of the request.
-            separate_bytes: if keep == ReusePolicy::Handover && has_no_body {
-                HEADER_BYTES
-            } else {
-                0
-            },
+            separate_bytes: 0,
             may_be_unread: false,
             out: head,
             out_at: 0,
@@ -304,8 +305,16 @@ impl BackendTransaction {
             transaction.push_chunk();
             transaction.chunk = Vec::new();
         }
+        // The kernel frees what was sent at once only as a whole, so separate parts show what the backend has read: the end
+        // marker of a whole request, or the head before a body.
+        let counts_unread = settings.backend.counts_unread_bytes();
         if transaction.reader.is_none() {
             transaction.finish_input();
+            if is_fastcgi && counts_unread {
+                transaction.separate_bytes = HEADER_BYTES;
+            }
+        } else if counts_unread {
+            transaction.separate_bytes = transaction.out.len().saturating_sub(head_bytes);
         }
         transaction
     }
@@ -336,15 +345,8 @@ impl BackendTransaction {
         };
         match conn {
             Ok(conn) => {
-                // Partial reads of the request cannot be detected.
-                if self.keep == ReusePolicy::Handover
-                    && sent + self.separate_bytes >= self.out.len()
-                {
-                    let sent = self.backend.record_sent(&conn);
-                    if let (Some(sent), Some(slot)) = (sent, &self.slot) {
-                        slot.watch_request(sent);
-                    }
-                }
+                let record = self.sent_request(&conn, sent);
+                self.record_sent(record);
                 self.conn = Some(conn);
                 self.out_at = sent;
             }
@@ -358,6 +360,32 @@ impl BackendTransaction {
             }
         }
         true
+    }
+
+    /// Returns the record of the request, of which `sent` bytes were sent on a new or reused connection. None if the kernel
+    /// does not tell whether the backend has read the request.
+    fn sent_request(&self, conn: &Conn, sent: usize) -> Option<SentRequest> {
+        let is_whole = self.separate_bytes > 0 && self.reader.is_none();
+        let is_sent = is_whole && sent + self.separate_bytes >= self.out.len();
+        // Partial reads of the request cannot be detected.
+        if is_sent && self.keep == ReusePolicy::Handover {
+            self.backend.record_sent(conn)
+        } else if is_sent {
+            self.backend.sent_whole(conn)
+        } else if self.backend.counts_unread_bytes() {
+            Some(SentRequest::with_body(conn.fd()))
+        } else {
+            None
+        }
+    }
+
+    /// Tells the slot that the request is on its way. For a whole request the slot needs the record alone.
+    fn record_sent(&self, record: Option<SentRequest>) {
+        if let Some(slot) = &self.slot
+            && (record.is_some() || self.reader.is_some())
+        {
+            slot.record_sent(record);
+        }
     }
 
     /// Numbers the request for a connection with `answers` answered requests.

@@ -1,9 +1,11 @@
 //! Tests of admission control.
 
 use super::*;
+use crate::limits::{CALL_QUEUED_MILLISECONDS, CALL_UNANSWERED_ENDS_MAX};
 use base::limits::NEWCOMER_WAIT_MILLISECONDS;
 use std::io::{Read, Write};
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 fn wait<F: Future>(future: F) -> F::Output {
@@ -29,6 +31,13 @@ fn client(nth: u8) -> ClientNetwork {
     IpAddr::from([192, 0, 2, nth]).into()
 }
 
+fn caller(nth: u8) -> Caller {
+    Caller {
+        client: client(nth),
+        is_streamed: false,
+    }
+}
+
 fn slots(max: usize) -> Arc<AdmissionControl> {
     begun(max, WorkStart::AtOnce)
 }
@@ -48,7 +57,7 @@ fn refused(slots: &AdmissionControl) -> u64 {
 
 /// Takes a slot for a call, and panics if no slot is free.
 fn place(slots: &Arc<AdmissionControl>, nth: u8) -> CallSlot {
-    match slots.begin(client(nth), 0) {
+    match slots.begin(caller(nth), 0) {
         Ok(SlotOrQueue::Slot(slot)) => slot,
         _ => panic!("no place for {nth}"),
     }
@@ -56,7 +65,7 @@ fn place(slots: &Arc<AdmissionControl>, nth: u8) -> CallSlot {
 
 /// Queues a call, and panics if the call gets a slot or is refused.
 fn queued(slots: &Arc<AdmissionControl>, nth: u8, queue_max: usize) -> QueueGuard {
-    match slots.begin(client(nth), queue_max) {
+    match slots.begin(caller(nth), queue_max) {
         Ok(SlotOrQueue::Queue(waiting)) => waiting,
         Ok(SlotOrQueue::Slot(_)) => panic!("a place for {nth}"),
         Err(refused) => panic!("{refused:?} for {nth}"),
@@ -111,10 +120,10 @@ fn resized_slots() {
     let mut held: Vec<_> = (0..3).map(|_| place(&slots, 1)).collect();
     slots.resize(1);
     for _ in 0..2 {
-        assert!(slots.begin(client(1), 0).is_err());
+        assert!(slots.begin(caller(1), 0).is_err());
         held.pop();
     }
-    assert!(slots.begin(client(1), 0).is_err());
+    assert!(slots.begin(caller(1), 0).is_err());
     held.pop();
     held.push(place(&slots, 1));
     let mut waits = queued(&slots, 1, 1);
@@ -133,7 +142,7 @@ fn a_single_client_may_use_all_slots() {
     let held: Vec<_> = (0..16).map(|_| place(&slots, 1)).collect();
     let waits: Vec<_> = (0..128).map(|_| queued(&slots, 1, 128)).collect();
     assert_eq!(
-        slots.begin(client(1), 128).err(),
+        slots.begin(caller(1), 128).err(),
         Some(AdmissionRefused::Full)
     );
     drop((held, waits));
@@ -195,7 +204,7 @@ fn a_full_queue_makes_room_for_clients_with_fewer_calls_in_it() {
     );
     // Now both clients have 2 calls in the queue.
     for nth in [1, 2] {
-        let none = slots.begin(client(nth), 4).err();
+        let none = slots.begin(caller(nth), 4).err();
         assert_eq!(none, Some(AdmissionRefused::ShareTaken));
     }
     others.push(queued(&slots, 3, 4));
@@ -208,7 +217,7 @@ fn a_full_queue_makes_room_for_clients_with_fewer_calls_in_it() {
         Some(Err(AdmissionRefused::ShareTaken))
     );
     assert_eq!(
-        slots.begin(client(6), 4).err(),
+        slots.begin(caller(6), 4).err(),
         Some(AdmissionRefused::Full)
     );
     assert_eq!(refused(&slots), 7);
@@ -357,7 +366,8 @@ fn the_slowest_call_gives_way_to_a_newcomer_after_its_wait() {
     let giving_way = |waited| {
         let mut state = slots.lock();
         let then = state.queue[1].since + waited;
-        [1, 2, 3, 4].map(|nth| state.must_yield(client(nth), paces[usize::from(nth) - 1], then))
+        [1, 2, 3, 4]
+            .map(|nth| state.must_yield(client(nth), nth.into(), paces[usize::from(nth) - 1], then))
     };
     assert_eq!(giving_way(wait - NONE), [false; 4]);
     assert_eq!(giving_way(wait), [false, false, true, false]);
@@ -401,7 +411,7 @@ fn calls_without_an_answer_count_as_queued_in_the_backend() {
     let must_yield = |slots: &AdmissionControl, after| {
         let mut state = slots.lock();
         let then = Instant::now() + after;
-        state.must_yield(client(1), ClientPace::SlowForMany(20), then)
+        state.must_yield(client(1), 1, ClientPace::SlowForMany(20), then)
     };
     assert!(must_yield(&slots, UNANSWERED));
     let mut served: Vec<_> = (0..3).map(|_| place(&slots, 2)).collect();
@@ -411,13 +421,13 @@ fn calls_without_an_answer_count_as_queued_in_the_backend() {
         "client 2 has 3 at work, and 1 waits"
     );
     drop(served);
-    slots.lock().ended_at = Some(Instant::now() + UNANSWERED);
+    slots.lock().count_ended(Instant::now() + UNANSWERED);
     assert!(!must_yield(&slots, UNANSWERED), "one has just ended");
     assert!(must_yield(&slots, UNANSWERED + END_PAUSE));
     other.mark_begun();
     assert!(!must_yield(&slots, UNANSWERED + END_PAUSE));
     drop((slow, other));
-    assert!(slots.lock().unanswered.is_empty() && slots.lock().shares.clients() == 0);
+    assert!(slots.lock().backend.is_empty() && slots.lock().shares.clients() == 0);
 }
 
 #[test]
@@ -432,10 +442,14 @@ fn slow_uploads_count_as_work_of_the_backend() {
             "the other has just begun"
         );
     }
-    assert_eq!(slots.lock().unanswered.len(), 1, "the call of the other");
+    assert_eq!(
+        slots.lock().backend.unanswered().count(),
+        1,
+        "the call of the other"
+    );
     let must_yield = |pace| {
         let mut state = slots.lock();
-        state.must_yield(client(1), pace, Instant::now() + UNANSWERED)
+        state.must_yield(client(1), 1, pace, Instant::now() + UNANSWERED)
     };
     assert!(must_yield(pace));
     assert!(!must_yield(ClientPace::Fast));
@@ -447,14 +461,15 @@ fn slow_uploads_count_as_work_of_the_backend() {
     uploads[0].mark_begun();
     assert_eq!(slots.lock().shares.all().begun, 1);
     drop((uploads, other));
-    assert!(slots.lock().unanswered.is_empty() && slots.lock().shares.clients() == 0);
+    assert!(slots.lock().backend.is_empty() && slots.lock().shares.clients() == 0);
 }
 
 /// Returns true if an upload at 6 KiB/s of client 1 gives way after `wait` without an answer to other calls.
 fn upload_yields(slots: &AdmissionControl, wait: Duration) -> bool {
     let then = Instant::now() + wait;
     let mut state = slots.lock();
-    state.must_yield(client(1), ClientPace::SlowForMany(6), then)
+    state.backend.forget_check();
+    state.must_yield(client(1), 1, ClientPace::SlowForMany(6), then)
 }
 
 const NEWCOMER_WAIT: Duration = Duration::from_millis(NEWCOMER_WAIT_MILLISECONDS);
@@ -473,13 +488,18 @@ fn the_slowest_upload_gives_way_to_a_newcomer_without_an_answer() {
     let yields = |nth: usize, rate| {
         let mut state = slots.lock();
         let then = Instant::now() + NEWCOMER_WAIT;
-        state.must_yield(client(nth as u8), ClientPace::SlowForMany(rate), then)
+        state.must_yield(
+            client(nth as u8),
+            nth as u64,
+            ClientPace::SlowForMany(rate),
+            then,
+        )
     };
     assert!(!yields(2, 7), "client 1 is slower");
     assert!(yields(1, 6));
-    slots.lock().ended_at = Some(Instant::now() + NEWCOMER_WAIT);
+    slots.lock().count_ended(Instant::now() + NEWCOMER_WAIT);
     assert!(!yields(1, 6), "one has just ended");
-    slots.lock().ended_at = None;
+    slots.lock().ended = 0;
     // Another call of the client counts as served, so the client is no newcomer.
     let mut other = place(&slots, 99);
     other.mark_begun();
@@ -488,7 +508,7 @@ fn the_slowest_upload_gives_way_to_a_newcomer_without_an_answer() {
     newcomer.mark_begun();
     assert!(!yields(1, 6), "answered");
     drop((uploads, newcomer));
-    assert!(slots.lock().unanswered.is_empty() && slots.lock().shares.clients() == 0);
+    assert!(slots.lock().backend.is_empty() && slots.lock().shares.clients() == 0);
 }
 
 #[test]
@@ -500,7 +520,7 @@ fn a_call_that_the_backend_works_on_ends_no_upload() {
     (&ours).write_all(b"a request").unwrap();
     let ours = Arc::new(OwnedFd::from(ours));
     let computing = place(&slots, 99);
-    computing.watch_request(SentRequest::new(&ours, 0));
+    computing.record_sent(Some(SentRequest::new(&ours, 0)));
     assert!(upload_yields(&slots, NEWCOMER_WAIT), "in the queue");
     (&theirs).read_exact(&mut [0; 9]).unwrap();
     assert!(!upload_yields(&slots, NEWCOMER_WAIT), "at work");
@@ -555,5 +575,213 @@ fn a_waiting_call_takes_a_reserved_slot_when_the_reservation_has_expired() {
         let late = slots.enter(client(1), 9, reserved).await;
         assert!(late.is_ok());
         assert!((reserved..=reserved + CHECK_INTERVAL).contains(&begun.elapsed()));
+    });
+}
+
+/// Places a call that is sent on a Unix socket, and returns the backend's end of the socket.
+fn sent_call(slots: &Arc<AdmissionControl>, nth: u8) -> (CallSlot, Arc<OwnedFd>, UnixStream) {
+    let slot = place(slots, nth);
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    (&ours).write_all(b"a request").unwrap();
+    let ours = Arc::new(OwnedFd::from(ours));
+    slot.record_sent(Some(SentRequest::new(&ours, 0)));
+    (slot, ours, theirs)
+}
+
+fn read(theirs: &mut UnixStream) {
+    theirs.read_exact(&mut [0; 9]).unwrap();
+}
+
+const SLOW: ClientPace = ClientPace::SlowForMany(6);
+
+/// Uploads of clients 1 to 10, of which the backend has taken up the first two, and a newcomer behind them.
+#[test]
+fn calls_that_the_backend_works_on_end_before_those_in_its_queue() {
+    let slots = begun(128, WorkStart::WithAnswer);
+    let mut uploads: Vec<_> = (1..=10).map(|nth| sent_call(&slots, nth)).collect();
+    for (upload, _, theirs) in &mut uploads[..2] {
+        read(theirs);
+        assert!(!upload.yield_to_other_clients(SLOW));
+    }
+    for (upload, ..) in &mut uploads[2..] {
+        assert!(!upload.yield_to_other_clients(SLOW));
+    }
+    let newcomer = sent_call(&slots, 99);
+    let mut behind = sent_call(&slots, 98);
+    assert!(!behind.0.yield_to_other_clients(SLOW));
+    let giving_way = || {
+        let mut state = slots.lock();
+        state.backend.forget_check();
+        let then = Instant::now() + NEWCOMER_WAIT;
+        let mut yields = |nth: u8, id| state.must_yield(client(nth), id, SLOW, then);
+        let all: Vec<u8> = (1..=10).filter(|nth| yields(*nth, (*nth).into())).collect();
+        (all, yields(98, 12))
+    };
+    // Of the 8 calls before the newcomer in the queue, a quarter end at once.
+    assert_eq!(giving_way(), (vec![1, 2], false));
+    // The next two in the queue end together with the end of the first two.
+    uploads.drain(..2);
+    assert_eq!(giving_way(), (vec![3, 4], false));
+    uploads.drain(..5);
+    assert_eq!(giving_way(), (vec![8], false));
+    drop((uploads, newcomer, behind));
+    assert!(slots.lock().backend.is_empty() && slots.lock().shares.clients() == 0);
+}
+
+fn has_slot(slots: &Arc<AdmissionControl>, caller: Caller) -> bool {
+    matches!(slots.begin(caller, 9), Ok(SlotOrQueue::Slot(_)))
+}
+
+const QUEUED: Duration = Duration::from_millis(CALL_QUEUED_MILLISECONDS);
+
+#[test]
+fn a_call_of_a_client_that_was_too_slow_begins_behind_a_newcomer() {
+    wait_virtually(async {
+        let slots = begun(128, WorkStart::WithAnswer);
+        let mut upload = sent_call(&slots, 1);
+        read(&mut upload.2);
+        let mut newcomer = sent_call(&slots, 99);
+        assert!(!upload.0.yield_to_other_clients(SLOW));
+        tokio::time::sleep(NEWCOMER_WAIT).await;
+        assert!(upload.0.yield_to_other_clients(SLOW));
+        drop(upload);
+        assert!(has_slot(&slots, caller(2)), "any other client");
+        assert!(!has_slot(&slots, caller(1)));
+        let waits = slots.enter(client(1), 9, LONG);
+        let began = Instant::now();
+        let (second, ()) = tokio::join!(waits, async {
+            tokio::time::sleep(QUEUED).await;
+            // The backend works on one call at once, so the answer makes room.
+            read(&mut newcomer.2);
+            drop(newcomer);
+        });
+        assert!(second.is_ok() && began.elapsed() >= QUEUED);
+    });
+}
+
+#[test]
+fn clients_that_were_too_slow_leave_a_process_of_the_backend_to_newcomers() {
+    wait_virtually(async {
+        let slots = begun(128, WorkStart::WithAnswer);
+        for nth in 1..=8 {
+            slots.lock().shares.record_slow(client(nth));
+        }
+        let mut held: Vec<_> = (11..=14).map(|nth| sent_call(&slots, nth)).collect();
+        held.iter_mut().for_each(|(_, _, theirs)| read(theirs));
+        held.push(sent_call(&slots, 15));
+        tokio::time::sleep(QUEUED).await;
+        // A call waits in the backend's own queue, so the backend works on 4 calls at once.
+        assert!(!has_slot(&slots, caller(1)));
+        assert_eq!(slots.lock().backend.capacity(), Some(4));
+        held.drain(2..);
+        let mut slow = vec![sent_call(&slots, 1)];
+        read(&mut slow[0].2);
+        assert!(!has_slot(&slots, caller(2)), "3 of 4 are taken");
+        assert!(has_slot(&slots, caller(99)));
+        drop(slow);
+        assert!(has_slot(&slots, caller(2)));
+    });
+}
+
+#[test]
+fn a_second_upload_waits_here_until_the_backend_takes_up_the_first() {
+    wait_virtually(async {
+        let slots = begun(128, WorkStart::WithAnswer);
+        let upload = |nth| slots.enter_with_body(client(nth), true, 9, LONG);
+        let first = upload(1).await.unwrap();
+        let (second, ()) = tokio::join!(upload(2), async {
+            tokio::time::sleep(QUEUED).await;
+            assert_eq!(slots.load(), (1, 1), "the first one is not sent yet");
+            let (ours, _theirs) = UnixStream::pair().unwrap();
+            let read = SentRequest::new(&Arc::new(OwnedFd::from(ours)), 0);
+            first.record_sent(Some(read));
+        });
+        let second = second.unwrap();
+        assert!(has_slot(&slots, caller(3)), "a whole request");
+        // Over TCP, an upload waits while the client of the first one is awaited.
+        drop(first);
+        let mut second = second;
+        second.record_sent(None);
+        second.set_awaits_client(true);
+        let third = queued_upload(&slots, 4);
+        second.set_awaits_client(false);
+        drop(third.into_slot());
+    });
+}
+
+fn queued_upload(slots: &Arc<AdmissionControl>, nth: u8) -> QueueGuard {
+    let caller = Caller {
+        is_streamed: true,
+        ..caller(nth)
+    };
+    match slots.begin(caller, 9) {
+        Ok(SlotOrQueue::Queue(waiting)) => waiting,
+        _ => panic!("a slot for {nth}"),
+    }
+}
+
+#[test]
+fn every_second_free_slot_goes_to_a_call_without_a_streamed_body() {
+    let slots = slots(1);
+    let mut held = Some(place(&slots, 1));
+    let mut uploads = [2, 3, 4].map(|nth| queued_upload(&slots, nth));
+    let mut whole = [5, 6].map(|nth| queued(&slots, nth, 9));
+    drop(held.take());
+    let mut order = Vec::new();
+    while order.len() < 5 {
+        let all = uploads.iter_mut().chain(&mut whole);
+        let granted = all.filter(|it| !it.is_granted).find_map(|it| {
+            outcome(it)?.ok()?;
+            it.is_granted = true;
+            Some(it.slots.slot(it.client, it.id))
+        });
+        let granted = granted.expect("a slot");
+        order.push((2..=6).find(|nth| client(*nth) == granted.client).unwrap());
+    }
+    assert_eq!(order, [2, 5, 3, 6, 4]);
+}
+
+#[test]
+fn responses_that_drip_keep_half_of_the_slots() {
+    wait_virtually(async {
+        let slots = slots(4);
+        let mut drips = [1, 2, 3, 4].map(|nth| place(&slots, nth));
+        let yields = |drips: &mut [CallSlot; 4]| drips.each_mut().map(|slot| slot.yield_as_drip(0));
+        assert_eq!(yields(&mut drips), [false; 4], "no call waits");
+        let newcomer = queued(&slots, 99, 9);
+        assert_eq!(yields(&mut drips), [false; 4], "the newcomer has just come");
+        tokio::time::sleep(NEWCOMER_WAIT).await;
+        assert_eq!(yields(&mut drips), [false, false, true, false]);
+        let [_first, _second, third, mut fourth] = drips;
+        drop(third);
+        drop(newcomer.into_slot());
+        // A response that is fast again has a place like other ones.
+        fourth.end_drip();
+        assert!(!fourth.yield_to_other_clients(ClientPace::Fast));
+        assert_eq!(slots.lock().drips.len(), 2);
+    });
+}
+
+#[test]
+fn a_drip_of_a_client_over_its_share_gives_way() {
+    let slots = slots(4);
+    let mut drips = [1, 1, 1, 2].map(|nth| place(&slots, nth));
+    let _waits = queued(&slots, 99, 9);
+    assert!(!drips[3].yield_as_drip(0));
+    assert!(drips[0].yield_as_drip(0));
+}
+
+/// The backend works on 4 calls, so 2 of the drips stay.
+#[test]
+fn responses_that_drip_keep_half_of_the_processes_of_a_backend() {
+    wait_virtually(async {
+        let slots = begun(128, WorkStart::WithAnswer);
+        let mut drips = [1, 2, 3, 4].map(|nth| place(&slots, nth));
+        drips.iter_mut().for_each(CallSlot::mark_begun);
+        let newcomer = sent_call(&slots, 99);
+        tokio::time::sleep(NEWCOMER_WAIT).await;
+        let yields = drips.each_mut().map(|slot| slot.yield_as_drip(0));
+        assert_eq!(yields, [false, false, true, false]);
+        drop((drips, newcomer));
     });
 }

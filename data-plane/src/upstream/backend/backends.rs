@@ -8,12 +8,12 @@
 #[cfg(test)]
 mod tests;
 
-use crate::ledger::admission::{
-    AdmissionControl, AdmissionRefused, CallSlot, SentRequest, WorkStart,
-};
+use crate::ledger::admission::{AdmissionControl, AdmissionRefused, CallSlot, WorkStart};
+use crate::ledger::backend_queue::SentRequest;
 use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::limits::{
     BACKEND_CONNECT_SECONDS, BACKEND_CONNECT_TRIES, BACKEND_RETRY_MILLISECONDS, CALL_QUEUE_SECONDS,
+    CALL_QUEUE_SECONDS_WITH_BODY,
 };
 use crate::upstream::address::BackendAddress;
 use crate::upstream::backend::conn::{Conn, IdleConn};
@@ -203,15 +203,23 @@ impl Backend {
         (errno != 0).then(|| io::Error::from_raw_os_error(errno).to_string())
     }
 
-    /// Waits for a connection slot for a call of `client`, in a queue of at most `queue_max` calls. While
-    /// the number of slots is temporarily reduced, the queue is longer by the number of missing slots.
+    /// Waits for a connection slot for a call of `client`, in a queue of at most `queue_max` calls. `is_streamed` means that
+    /// the body of the call has not arrived yet. While the number of slots is temporarily reduced, the queue is longer by the
+    /// number of missing slots.
     pub(crate) fn enter(
         &self,
         client: ClientNetwork,
+        is_streamed: bool,
         queue_max: usize,
     ) -> impl Future<Output = Result<CallSlot, AdmissionRefused>> + use<> {
-        let timeout = Duration::from_secs(CALL_QUEUE_SECONDS);
-        self.slots.enter(client, queue_max, timeout)
+        let is_kept_here = is_streamed && self.slots.may_queue_in_backend();
+        let timeout = Duration::from_secs(if is_kept_here {
+            CALL_QUEUE_SECONDS_WITH_BODY
+        } else {
+            CALL_QUEUE_SECONDS
+        });
+        self.slots
+            .enter_with_body(client, is_streamed, queue_max, timeout)
     }
 
     /// Returns the policy for the connection of a new request. `may_retry` means that the request may be
@@ -279,6 +287,16 @@ impl Backend {
         let sent = pool.handover.sent_request(conn.fd());
         self.ensure_sweeper(pool, is_reused);
         sent
+    }
+
+    /// Returns true if the kernel counts the unread bytes of a connection to the backend.
+    pub(crate) fn counts_unread_bytes(&self) -> bool {
+        matches!(self.address, BackendAddress::Unix(_))
+    }
+
+    /// Returns the record of a request on a Unix socket that was sent with a separate empty record at its end.
+    pub(crate) fn sent_whole(&self, conn: &Conn) -> Option<SentRequest> {
+        self.lock().handover.sent_request(conn.fd())
     }
 
     /// Returns true if the backend may not have read the request on the ended connection.

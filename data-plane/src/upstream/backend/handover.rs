@@ -10,7 +10,8 @@
 //! neither closes nor accepts a connection. (Requests that may change state are not tracked: a call with a
 //! handed-over connection takes precedence for as long as the connection may be handed over.)
 
-use crate::ledger::admission::{AdmissionControl, SentRequest};
+use crate::ledger::admission::AdmissionControl;
+use crate::ledger::backend_queue::SentRequest;
 use crate::limits::{
     BACKEND_CONNECTIONS_MAX, BACKEND_HANDOVER_AGE_MILLISECONDS_MAX, BACKEND_IDLE_MILLISECONDS,
     BACKEND_KEEP_RETRY_SECONDS, BACKEND_KEEP_RETRY_SECONDS_MAX, BACKEND_PROBE_MILLISECONDS,

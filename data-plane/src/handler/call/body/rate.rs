@@ -10,8 +10,8 @@ use crate::handler::pipe::{PipeBroken, PipeRead, PipeReader};
 use crate::ledger::admission::ClientPace;
 use crate::limits::{
     DOWNLOAD_BYTES_PER_SECOND, DOWNLOAD_GRACE_SECONDS, DOWNLOAD_GRACE_SECONDS_OVER_SHARE,
-    DOWNLOAD_RATE_CHECK_MILLISECONDS, RATE_WINDOW_CHECKS, UPLOAD_BYTES_PER_SECOND,
-    UPLOAD_GRACE_SECONDS,
+    DOWNLOAD_RATE_CHECK_MILLISECONDS, DRIP_CHECK_MILLISECONDS, DRIP_WINDOW_SECONDS,
+    RATE_WINDOW_CHECKS, UPLOAD_BYTES_PER_SECOND, UPLOAD_GRACE_SECONDS,
 };
 use base::limits::DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE;
 use std::future::Future;
@@ -174,6 +174,53 @@ impl AverageRate {
     }
 }
 
+/// Rate of a response over the whole time, whatever the call waits for. A response below
+/// [`DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE`] for [`DRIP_WINDOW`] drips: the script holds its slot like an event stream.
+#[derive(Default)]
+pub(crate) struct DripClock {
+    /// Beginning of the current window; None before the beginning of the content.
+    since: Option<Instant>,
+    /// Bytes of the current window.
+    bytes: u64,
+    /// Rate of the last window in KiB/s, if the response dripped.
+    rate: Option<u64>,
+}
+
+impl DripClock {
+    /// Records the beginning of the content.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.since = Some(now);
+    }
+
+    /// Counts `bytes` of the content.
+    pub(crate) fn take(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+    }
+
+    /// Returns the rate of a response that drips, in KiB/s.
+    pub(crate) fn check(&mut self, now: Instant) -> Option<u64> {
+        let elapsed = now.saturating_duration_since(self.since?);
+        if elapsed >= DRIP_WINDOW {
+            let milliseconds = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+            let per_second = self.bytes.saturating_mul(1_000) / milliseconds.max(1);
+            self.rate =
+                (per_second < DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE).then_some(per_second / 1024);
+            (self.since, self.bytes) = (Some(now), 0);
+        }
+        self.rate
+    }
+
+    /// Returns the time of the next check.
+    pub(crate) fn next_check(&self, now: Instant) -> Instant {
+        match (self.since, self.rate) {
+            (Some(_), Some(_)) => now + DRIP_CHECK,
+            // A call that waits for its client is not checked.
+            (Some(since), None) => (since + DRIP_WINDOW).max(now + DRIP_CHECK),
+            (None, _) => now + DRIP_WINDOW,
+        }
+    }
+}
+
 /// Clock of the time spent waiting for a client.
 #[derive(Default)]
 struct WaitClock {
@@ -260,6 +307,9 @@ impl TokenBucket {
     }
 }
 
+/// Time over which the rate of a response is measured.
+pub(crate) const DRIP_WINDOW: Duration = Duration::from_secs(DRIP_WINDOW_SECONDS);
+const DRIP_CHECK: Duration = Duration::from_millis(DRIP_CHECK_MILLISECONDS);
 const CHECK_INTERVAL: Duration = Duration::from_millis(DOWNLOAD_RATE_CHECK_MILLISECONDS);
 const CHECKS_PER_SECOND: u64 = 1_000 / DOWNLOAD_RATE_CHECK_MILLISECONDS;
 const AVERAGE_RATE_MAX: u64 = 2 * DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE;
@@ -343,5 +393,31 @@ mod tests {
         assert!(bucket.is_too_slow);
         bucket.add(RATE);
         assert!(!bucket.is_too_slow);
+    }
+
+    #[test]
+    fn a_response_below_the_rate_for_a_window_drips() {
+        let begun = Instant::now();
+        let mut drip = DripClock::default();
+        let rate_min = DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE as usize;
+        let seconds = Duration::from_secs;
+        assert_eq!(drip.check(begun + seconds(99)), None, "no content yet");
+        drip.begin(begun);
+        drip.take(5_000);
+        assert_eq!(drip.check(begun + DRIP_WINDOW - seconds(1)), None);
+        assert_eq!(drip.next_check(begun), begun + DRIP_WINDOW);
+        assert_eq!(drip.check(begun + DRIP_WINDOW), Some(0));
+        let now = begun + DRIP_WINDOW;
+        assert_eq!(drip.next_check(now), now + DRIP_CHECK);
+        drip.take(DRIP_WINDOW_SECONDS as usize * rate_min);
+        assert_eq!(
+            drip.check(now + seconds(1)),
+            Some(0),
+            "until the next window"
+        );
+        assert_eq!(drip.check(now + DRIP_WINDOW), None);
+        // A call that waits for its client for a whole window does not ask without pause.
+        let late = now + 3 * DRIP_WINDOW;
+        assert!(drip.next_check(late) > late);
     }
 }

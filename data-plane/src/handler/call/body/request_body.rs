@@ -107,6 +107,11 @@ impl RequestBody {
         Ok((Some(body), length))
     }
 
+    /// Returns true if a part of the body has not arrived from the client.
+    pub(crate) fn is_streamed(&self) -> bool {
+        matches!(self.rest, Some(BodyRest::Streamed(_)))
+    }
+
     /// Waits for `slot`. Meanwhile the body is marked as queued, so that the pause does not delay other
     /// bodies of the client.
     pub(crate) async fn queued<T>(

@@ -47,7 +47,10 @@ fn run<F: Future<Output = ()>>(body: impl FnOnce(TestBackend) -> F) {
 
 impl TestBackend {
     async fn enter(&self) -> CallSlot {
-        self.backend.enter(client(), 100).await.expect("a slot")
+        self.backend
+            .enter(client(), false, 100)
+            .await
+            .expect("a slot")
     }
 
     /// Sends a request on an idle connection, or on a new connection if none is idle.
@@ -201,7 +204,7 @@ fn all_slots_are_restored_for_a_stalled_backend() {
         assert_eq!(test.backend.slots.withheld(), BACKEND_CONNECTIONS_MAX - 1);
         assert_eq!(test.backend.slots.taken(), 1);
         // The backend still works at the other call.
-        let third = test.backend.enter(client(), 0);
+        let third = test.backend.enter(client(), false, 0);
         let third = tokio::time::timeout(TIMEOUT, third).await;
         assert!(third.expect("in time").is_ok());
         drop(second_slot);
