@@ -127,14 +127,19 @@ impl PipeState {
     /// has room, and an empty pipe shrinks if the ledger has little room.
     fn room(&mut self) -> usize {
         let held = self.unread();
-        if held == 0 && self.memory.bytes() > 0 && self.memory.account().is_pressed() {
-            self.memory.shrink_to(0);
-            self.window = self.window.min(PIPE_BYTES_MIN);
-        }
+        self.shrink_if_pressed();
         if held >= self.window && self.window < self.capacity {
             self.widen(self.window * PIPE_GROWTH_FACTOR);
         }
         self.window.saturating_sub(held)
+    }
+
+    /// Returns the memory of an empty pipe, if the memory ledger has little room.
+    fn shrink_if_pressed(&mut self) {
+        if self.unread() == 0 && self.memory.bytes() > 0 && self.memory.account().is_pressed() {
+            self.memory.shrink_to(0);
+            self.window = self.window.min(PIPE_BYTES_MIN);
+        }
     }
 
     /// Raises the window to `bytes` and at most the capacity, if the memory ledger has room.
@@ -246,6 +251,36 @@ impl PipeWriter {
         Ok(taken)
     }
 
+    /// Reserves the memory of `bytes` bytes that have arrived from a peer with a window of flow control, as far as
+    /// `purpose` allows. Returns false if the memory is missing.
+    #[must_use]
+    #[inline]
+    pub(crate) fn try_cover(&mut self, bytes: usize, purpose: BodyPurpose) -> bool {
+        let mut shared = self.shared.borrow_mut();
+        let needed = shared.unread() + bytes;
+        if needed <= shared.window {
+            return true;
+        }
+        let needed = needed.min(shared.capacity);
+        let more = needed.saturating_sub(shared.window);
+        let is_covered = shared.memory.try_grow(more, purpose);
+        if is_covered {
+            shared.window += more;
+        }
+        is_covered
+    }
+
+    /// Returns the number of bytes that the peer may have sent and the reader not taken: the whole capacity, or the
+    /// reserved bytes if the memory ledger has little room.
+    pub(crate) fn window(&self) -> usize {
+        let shared = self.shared.borrow();
+        if shared.memory.account().is_pressed() {
+            shared.window
+        } else {
+            shared.capacity
+        }
+    }
+
     /// Opens the pipe for at least `bytes` bytes, which are known to follow, if the memory ledger has room.
     pub(crate) fn widen(&mut self, bytes: usize) {
         self.shared.borrow_mut().widen(bytes);
@@ -301,6 +336,8 @@ impl PipeWriter {
         }
         if shared.unread() > 0 {
             shared.writer_waits = Some(cx.waker().clone());
+        } else {
+            shared.shrink_if_pressed();
         }
         Ok(shared.unread())
     }
@@ -731,5 +768,23 @@ mod tests {
         assert_eq!(writer.write_some(&[0; PIPE_BYTES + 1]), Ok(PIPE_BYTES));
         let memory = reader.shared.borrow().memory.bytes();
         assert_eq!(memory, PIPE_BYTES - PIPE_BYTES_MIN);
+    }
+
+    #[test]
+    fn bytes_of_a_window_are_covered_as_they_arrive_and_given_back_under_pressure() {
+        let (mut writer, mut reader, other) = ledger_pipe();
+        let memory = |reader: &PipeReader| reader.shared.borrow().memory.bytes();
+        assert_eq!(writer.window(), PIPE_BYTES);
+        assert!(writer.try_cover(20_000, BodyPurpose::Call));
+        assert_eq!(writer.write_some(&[0; 20_000]), Ok(20_000));
+        assert_eq!(memory(&reader), 20_000 - PIPE_BYTES_MIN);
+        while other.try_reserve(1_024, BodyPurpose::Call) {}
+        assert_eq!(writer.window(), 20_000);
+        assert!(!writer.try_cover(2_000, BodyPurpose::Call));
+        let mut out = Vec::new();
+        let _ = reader.poll_take(&mut cx(), &mut out, PIPE_BYTES);
+        assert_eq!(writer.held(&mut cx()), Ok(0));
+        assert_eq!((memory(&reader), writer.window()), (0, PIPE_BYTES_MIN));
+        assert!(writer.try_cover(2_000, BodyPurpose::Call));
     }
 }

@@ -9,9 +9,10 @@
 //! its read-ahead for hours, and 140 streams of one client would leave none for the bodies of all other clients.
 
 use crate::limits::{
-    BODY_BATCH_BYTES_MAX, BODY_BATCH_DIVISOR, BODY_OVERDRAFT_DIVISOR, BODY_SHARE_BUCKETS,
+    BODY_BATCH_BYTES_MAX, BODY_BATCH_DIVISOR, BODY_RESERVE_DIVISOR, BODY_SHARE_BUCKETS,
     CALL_RESERVED_BYTES,
 };
+use base::client_history::{ClientHistory, ClientStanding};
 use base::client_network::ClientNetwork;
 use base::hash::FastBuildHasher;
 use base::network_table::WideNetwork;
@@ -19,14 +20,17 @@ use base::sys::Heap;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Ledger of all workers.
-#[derive(Debug)]
 pub struct BodyMemory {
     bytes: AtomicUsize,
     bytes_max: usize,
+    /// Clients for which requests ended, and clients of the ended requests. Used only while the memory is short.
+    history: Mutex<ClientHistory>,
+    /// Requests that other workers are to end for newcomers.
+    wanted: AtomicUsize,
 }
 
 /// Purpose of a reservation that may be refused.
@@ -38,8 +42,11 @@ pub(crate) enum BodyPurpose {
     ReadAhead,
     /// A short request body that is received whole before the handler begins: three quarters of the bound.
     Gathering,
-    /// A further call: the whole bound.
+    /// A further call, or bytes that an accepted call needs: the bound without the reserve for newcomers, a sixteenth.
     Call,
+    /// A call for which a request of another client ends, by the standing of its client. A newcomer may take the whole bound,
+    /// and any other client half of the reserve: what ends for a newcomer is not taken by clients that come back.
+    InPlace(ClientStanding),
 }
 
 impl BodyMemory {
@@ -48,6 +55,8 @@ impl BodyMemory {
         Arc::new(BodyMemory {
             bytes: AtomicUsize::new(0),
             bytes_max,
+            history: Mutex::default(),
+            wanted: AtomicUsize::new(0),
         })
     }
 
@@ -74,8 +83,56 @@ impl BodyMemory {
             BodyPurpose::FarReadAhead => self.bytes_max / 4,
             BodyPurpose::ReadAhead => self.bytes_max / 2,
             BodyPurpose::Gathering => self.bytes_max - self.bytes_max / 4,
-            BodyPurpose::Call => self.bytes_max,
+            BodyPurpose::Call => self.bytes_max - self.reserve_bytes(),
+            BodyPurpose::InPlace(ClientStanding::New) => self.bytes_max,
+            BodyPurpose::InPlace(_) => self.bytes_max - self.reserve_bytes() / 2,
         }
+    }
+
+    /// Returns the bytes of the bound that are for newcomers: a sixteenth, in pairs of calls.
+    fn reserve_bytes(&self) -> usize {
+        let pair = 2 * CALL_RESERVED_BYTES;
+        self.bytes_max / BODY_RESERVE_DIVISOR / pair * pair
+    }
+
+    /// Returns true if so much is reserved that requests may soon end for other clients.
+    pub(crate) fn is_short(&self) -> bool {
+        self.bytes() > self.short_bytes()
+    }
+
+    /// Returns seven eighths of the bound.
+    fn short_bytes(&self) -> usize {
+        self.bytes_max - self.bytes_max / 8
+    }
+
+    /// Returns true if `bytes` more bytes may be reserved in place of calls that are about to end, for a client of this
+    /// standing.
+    pub(crate) fn has_reserve(&self, bytes: usize, standing: ClientStanding) -> bool {
+        self.bytes() + bytes <= self.bound(BodyPurpose::InPlace(standing))
+    }
+
+    /// Returns the history of the clients at `now_ms`, in milliseconds of the workers' clocks.
+    pub(crate) fn history(&self, now_ms: u64) -> MutexGuard<'_, ClientHistory> {
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.advance(now_ms);
+        history
+    }
+
+    /// Wants a request of another worker to end for a newcomer.
+    pub(crate) fn want_of_others(&self) {
+        let most = self.reserve_bytes() / CALL_RESERVED_BYTES;
+        let more = |wanted| (wanted < most).then_some(wanted + 1);
+        let (set, read) = (Ordering::Relaxed, Ordering::Relaxed);
+        // With as many requests to end as the reserve holds, no further newcomer was admitted.
+        let _ = self.wanted.fetch_update(set, read, more);
+    }
+
+    /// Takes over the requests that are to end for newcomers of other workers. Returns their number.
+    pub(crate) fn take_wanted(&self) -> usize {
+        if self.wanted.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.wanted.swap(0, Ordering::Relaxed)
     }
 
     /// Reserves `bytes` if at most `bound` bytes are reserved afterwards.
@@ -106,6 +163,8 @@ pub(crate) struct WorkerBodyMemory {
     clients: Box<[Cell<usize>]>,
     /// Bytes of one client on the worker in the last quarter of the bound.
     client_bytes_max: usize,
+    /// Bytes beyond which the worker keeps no batch, so that the last of the bound is not lost in batches.
+    short_bytes: usize,
     /// Calls under way.
     calls: Cell<usize>,
     hasher: FastBuildHasher,
@@ -121,6 +180,7 @@ impl WorkerBodyMemory {
             batch: batch.min(BODY_BATCH_BYTES_MAX),
             clients: vec![Cell::new(0); BODY_SHARE_BUCKETS].into(),
             client_bytes_max: all.bytes_max / 8 / workers.max(1),
+            short_bytes: all.short_bytes(),
             calls: Cell::new(0),
             hasher: FastBuildHasher::default(),
         })
@@ -138,10 +198,16 @@ impl WorkerBodyMemory {
         Some(self.begin_call(buckets))
     }
 
-    /// Admits a call of `client` beyond the bound, in place of another call that is about to end.
-    pub(crate) fn admit_beyond(self: &Rc<Self>, client: IpAddr) -> BodyAccount {
-        self.reserve(CALL_RESERVED_BYTES);
-        self.begin_call(self.buckets(client.into()))
+    /// Admits a call of `client` in place of another call that is about to end. Returns None if the part of the bound for
+    /// clients of this standing is reserved.
+    pub(crate) fn admit_in_place(
+        self: &Rc<Self>,
+        client: IpAddr,
+        standing: ClientStanding,
+    ) -> Option<BodyAccount> {
+        let bound = self.all.bound(BodyPurpose::InPlace(standing));
+        let is_reserved = self.try_reserve(CALL_RESERVED_BYTES, bound);
+        is_reserved.then(|| self.begin_call(self.buckets(client.into())))
     }
 
     fn begin_call(self: &Rc<Self>, buckets: ClientBuckets) -> BodyAccount {
@@ -155,13 +221,10 @@ impl WorkerBodyMemory {
         })))
     }
 
-    /// Returns true if a call of `client`, which [`WorkerBodyMemory::admit`] has refused, is within the client's share, and may
-    /// exceed the bound until another call has ended: by a sixteenth at most.
-    pub(crate) fn may_exceed(&self, client: IpAddr) -> bool {
+    /// Returns true if `client`, for which [`WorkerBodyMemory::admit`] has refused a call, is within its share with the call.
+    pub(crate) fn is_within_share(&self, client: IpAddr) -> bool {
         let own = self.most_of(&self.buckets(client.into())) + CALL_RESERVED_BYTES;
-        let more = self.all.bytes_max / BODY_OVERDRAFT_DIVISOR;
         self.purpose_of_call(own) == BodyPurpose::Call
-            && self.all.bytes() + CALL_RESERVED_BYTES <= self.all.bytes_max + more
     }
 
     /// Returns the buckets of a client, and of the wide IPv6 networks of the client.
@@ -224,7 +287,10 @@ impl WorkerBodyMemory {
             self.spare.set(spare - bytes);
             return true;
         }
-        if self.all.take(bytes + self.batch, bound) {
+        if self
+            .all
+            .take(bytes + self.batch, bound.min(self.short_bytes))
+        {
             self.spare.set(spare + self.batch);
             return true;
         }
@@ -248,6 +314,9 @@ impl WorkerBodyMemory {
         if spare > 2 * self.batch {
             self.spare.set(self.batch);
             self.all.remove(spare - self.batch);
+        }
+        if self.all.bytes() > self.short_bytes {
+            self.return_spare();
         }
     }
 

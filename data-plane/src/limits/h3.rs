@@ -17,10 +17,13 @@ pub(crate) const H3_STREAMS_MAX: u32 = 100;
 pub(crate) const H3_ONE_WAY_STREAMS_MAX: u32 = 8;
 /// Stream flow-control window of a request body, 64 KiB received and not yet consumed.
 pub(crate) const H3_STREAM_WINDOW_BYTES: u32 = 64 * 1024;
-/// Connection flow-control window for all request bodies of one HTTP/3 connection, 256 KiB received and
-/// not yet consumed. Bodies of calls in the script queue don't count: `script_queue` bounds these for
-/// all connections.
-pub(crate) const H3_CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
+/// Connection flow-control window for all request bodies of one HTTP/3 connection, 64 KiB received and not yet consumed.
+/// The memory ledger does not count the window: QUIC does not tell which stream the bytes belong to. Bodies of calls in
+/// the script queue don't count: `script_queue` bounds these for all connections.
+pub(crate) const H3_CONNECTION_WINDOW_BYTES: u32 = 64 * 1024;
+/// Connection flow-control window while the memory ledger has room, 256 KiB: a body of one stream that waits for its handler
+/// does not hold up the bodies of 3 further streams.
+pub(crate) const H3_WIDE_CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 /// Capacity of the pipe from an HTTP/3 request body to the handler, 16 KiB. The connection holds one
 /// stream window in addition.
 pub(crate) const H3_PIPE_BYTES: usize = 16 * 1024;

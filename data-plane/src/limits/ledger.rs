@@ -87,9 +87,11 @@ pub(crate) const BODY_BATCH_DIVISOR: usize = 64;
 pub(crate) const BODY_BATCH_BYTES_MAX: usize = 256 * 1024;
 /// Buckets in which a worker counts the bytes of its clients. The buckets take 4 KiB.
 pub(crate) const BODY_SHARE_BUCKETS: usize = 512;
-/// Divisor for the bytes by which the bound is exceeded while calls that gave way end: a sixteenth, 8 calls of the smallest
-/// bound.
-pub(crate) const BODY_OVERDRAFT_DIVISOR: usize = 16;
+/// Divisor for the part of the bound that is left to newcomers while calls that gave way end: a sixteenth, 8 calls of the
+/// smallest bound.
+pub(crate) const BODY_RESERVE_DIVISOR: usize = 16;
+/// Calls that end at once for the content of one request: as many as hold the window of a stream of HTTP/2 together.
+pub(crate) const BODY_ENDED_CALLS_MAX: usize = 8;
 /// Connections of a worker for each millisecond between two searches for a call that gives way, 4,096. A search takes 50 ns
 /// for each connection, so all searches take a fifth of the worker's time.
 pub(crate) const CALL_SEARCHED_PER_MILLISECOND: u64 = 4_096;

@@ -22,6 +22,12 @@ pub(crate) const SMALL_HOLDER_DIVISOR: usize = 8;
 /// Connections of a client with few connections. A larger holder has at least eight times as many as a newcomer without
 /// connections ([`SMALL_HOLDER_DIVISOR`]). Browsers open at most 6 connections to a host.
 pub(crate) const FEW_CONNECTIONS_MAX: usize = SMALL_HOLDER_DIVISOR - 1;
+/// Factor by which a client must hold more requests than another client would have, to lose slow requests to that client
+/// for want of memory: 2.
+pub(crate) const SLOW_HOLDER_DIVISOR: usize = 2;
+/// Time over which the rate of the requests of a connection is measured, at least: 2 s. The measurement covers up to twice
+/// the time.
+pub(crate) const REQUEST_RATE_MILLISECONDS: u64 = 2_000;
 /// Time without progress after which a request that waits for its client gives way to a client without a connection, while
 /// all connections are taken by clients with few connections: 1 s. Transfers to most phones move more often.
 pub(crate) const SHORT_STALL_MILLISECONDS: u64 = 1_000;

@@ -91,6 +91,12 @@ impl ClientRateSample {
         });
         (self.at_ms, self.bytes) = (now_ms, bytes);
     }
+
+    /// Returns the measured rate in bytes a second, unless the last sample is too old.
+    fn recent(&self, now_ms: u64) -> Option<u64> {
+        let is_recent = now_ms.saturating_sub(self.at_ms) <= RATE_SAMPLE_MILLISECONDS_MAX;
+        self.bytes_per_second.filter(|_| is_recent)
+    }
 }
 
 /// Longest time between two samples of one measurement of a rate. A sweep takes place every 500 ms.
@@ -314,9 +320,9 @@ impl ConnectionTable {
 
     /// Returns the connections of HTTP/1.1 with a request under way, by their rows. A trusted proxy is left out, since the
     /// client of its request is not known.
-    pub(super) fn busy_h1(&self) -> impl Iterator<Item = BusyConnection<usize>> {
+    pub(super) fn busy_h1(&self, now_ms: u64) -> impl Iterator<Item = BusyConnection<usize>> {
         let rows = self.rows.iter().enumerate();
-        rows.filter_map(|(index, row)| {
+        rows.filter_map(move |(index, row)| {
             let is_told = row.expired || row.waker.is_some();
             let entry = row.ledger_entry.as_ref().filter(|_| !is_told)?.entry();
             let activity = entry.standing();
@@ -326,6 +332,7 @@ impl ConnectionTable {
                 client: entry.client,
                 requests: 1,
                 activity,
+                rate: row.rate.recent(now_ms),
             })
         })
     }

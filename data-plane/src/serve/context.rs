@@ -5,7 +5,7 @@ use crate::handler::Endpoints;
 use crate::hits::{SiteHits, Tally, UserAgentCache};
 use crate::ledger::access_log::AccessLogLine;
 use crate::ledger::active_requests::{ActiveRequestLedger, ActiveRequests};
-use crate::ledger::body_memory::{BodyAccount, BodyMemory, WorkerBodyMemory};
+use crate::ledger::body_memory::{BodyAccount, BodyMemory, BodyPurpose, WorkerBodyMemory};
 use crate::ledger::change_tracker::ChangeTracker;
 use crate::ledger::descriptors::descriptors;
 use crate::ledger::route_counters::{ResponseSeries, RouteCounters};
@@ -16,7 +16,7 @@ use crate::serve::access_log_batches::AccessLogBatches;
 use crate::serve::connection_entry::{Activity, ConnectionEntry, ConnectionOwner, EvictionOrders};
 use crate::serve::connection_ledger::{ConnectionEntryGuard, ConnectionLedger};
 use crate::serve::connection_table::{ConnectionPhase, ConnectionTable};
-use crate::serve::ending_call::choose;
+use crate::serve::ending_call::{BusyConnection, Claim, EndedRequests, choose};
 use crate::serve::h2::buffers::H2Buffers;
 use crate::serve::h3::context::{H3Context, QuicWorkers};
 use crate::serve::poller::{Poller, Readiness};
@@ -24,13 +24,15 @@ use crate::serve::request_ledger::{ConnectionAccount, RequestLedger};
 use crate::serve::socket::TcpSocket;
 use crate::upstream::close_idle_members;
 use crate::world::{AccessLog, World};
+use base::client_history::ClientStanding;
+use base::client_network::ClientNetwork;
 use base::clock::Clock;
 use base::log::RareLines;
 use base::sys;
 use base::thread_pool::ThreadPool;
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -210,30 +212,127 @@ impl WorkerContext {
             .or_else(|()| self.admit_for_another(client))
     }
 
-    /// Admits a call for which a request of another client ends, since all memory for bodies is reserved. The request ends in
-    /// its own turn. The search walks over all connections of the worker, and takes a bounded part of the time.
+    /// Admits a call for which a request of another client ends, since all memory for bodies is reserved but for the part for
+    /// newcomers.
     #[cold]
     fn admit_for_another(&self, client: IpAddr) -> Result<BodyAccount, Reject> {
         self.shared.refusals.increment(SharedLimit::BodyMemory);
+        let standing = if self.body_memory.is_within_share(client) {
+            self.end_requests_for(client.into(), 0, limits::CALL_RESERVED_BYTES)
+        } else {
+            None
+        };
+        standing
+            .and_then(|standing| self.body_memory.admit_in_place(client, standing))
+            .ok_or(Reject::BODY_MEMORY_FULL)
+    }
+
+    /// Ends requests of other clients for `bytes` bytes of content that a request of `client` has received. Returns the
+    /// purpose for which the request may reserve the bytes; None if the bytes find no memory.
+    #[cold]
+    pub(super) fn make_room_for_content(
+        &self,
+        client: ClientNetwork,
+        bytes: usize,
+    ) -> Option<BodyPurpose> {
+        self.shared.refusals.increment(SharedLimit::BodyMemory);
+        let standing = self.end_requests_for(client, 1, bytes)?;
+        Some(BodyPurpose::InPlace(standing))
+    }
+
+    /// Ends requests of other clients for `bytes` bytes of `client`, which has `own` requests that need the memory
+    /// themselves. The requests end in their own turns. Returns the standing of the client; None if no request ends. The search walks
+    /// over all connections of the worker, and takes a bounded part of the time. A newcomer that finds no request on the
+    /// worker takes the place of a request on another worker, which ends soon.
+    fn end_requests_for(
+        &self,
+        client: ClientNetwork,
+        own: usize,
+        bytes: usize,
+    ) -> Option<ClientStanding> {
         let now_ms = self.clock.millis();
-        if now_ms < self.next_search_ms.get() || !self.body_memory.may_exceed(client) {
-            return Err(Reject::BODY_MEMORY_FULL);
+        if now_ms < self.next_search_ms.get() {
+            return None;
         }
-        let of_streams = self.request_ledger.busy_connections().into_iter();
+        let memory = &self.shared.body_memory;
+        let standing = memory.history(now_ms).standing(client);
+        if !memory.has_reserve(bytes, standing) {
+            return None;
+        }
+        let count = bytes.div_ceil(limits::CALL_RESERVED_BYTES);
+        let count = count.min(limits::BODY_ENDED_CALLS_MAX);
+        let claim = Claim {
+            client,
+            standing,
+            own,
+            now_ms,
+        };
+        let choice = choose(self.busy_connections(now_ms), &claim, count);
+        let standing = match standing {
+            ClientStanding::New if choice.holds_nothing => ClientStanding::New,
+            _ => ClientStanding::Served,
+        };
+        if !memory.has_reserve(bytes, standing) {
+            return None;
+        }
+        if choice.ended.is_empty() {
+            if standing != ClientStanding::New || self.shared.workers == 1 {
+                return None;
+            }
+            memory.want_of_others();
+        }
+        self.end_requests(choice.ended, now_ms);
+        memory.history(now_ms).record_grant(client);
+        Some(standing)
+    }
+
+    /// Returns the connections of the worker with requests under way, and sets the time of the next search.
+    fn busy_connections(&self, now_ms: u64) -> Vec<BusyConnection<CallOwner>> {
+        let of_streams = self.request_ledger.busy_connections(now_ms).into_iter();
         let mut connections: Vec<_> = of_streams.map(|it| it.map(CallOwner::Streams)).collect();
         let table = self.connections.borrow();
-        connections.extend(table.busy_h1().map(|it| it.map(CallOwner::Row)));
-        drop(table);
+        connections.extend(table.busy_h1(now_ms).map(|it| it.map(CallOwner::Row)));
         let pause_ms = connections.len() as u64 / CALL_SEARCHED_PER_MILLISECOND;
         self.next_search_ms.set(now_ms + pause_ms);
-        match choose(connections, client.into(), now_ms) {
-            Some(CallOwner::Streams(account)) => account.tell_one(),
-            Some(CallOwner::Row(row)) => {
-                self.end_evicted(row);
+        connections
+    }
+
+    /// Tells the chosen requests to end, and records their clients.
+    fn end_requests(&self, ended: Vec<EndedRequests<CallOwner>>, now_ms: u64) {
+        let mut history = self.shared.body_memory.history(now_ms);
+        for EndedRequests {
+            owner,
+            client,
+            count,
+            is_slow,
+        } in ended
+        {
+            history.record_grant(client);
+            if is_slow {
+                history.record_slow(client);
             }
-            None => return Err(Reject::BODY_MEMORY_FULL),
+            match owner {
+                CallOwner::Streams(account) => account.tell_requests(count),
+                CallOwner::Row(row) => {
+                    self.end_evicted(row);
+                }
+            }
         }
-        Ok(self.body_memory.admit_beyond(client))
+    }
+
+    /// Ends requests for newcomers on other workers that found none there.
+    fn end_requests_for_other_workers(&self, now_ms: u64) {
+        let count = self.shared.body_memory.take_wanted();
+        if count > 0 {
+            let claim = Claim {
+                client: ClientNetwork::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+                standing: ClientStanding::New,
+                own: 0,
+                now_ms,
+            };
+            let choice = choose(self.busy_connections(now_ms), &claim, count);
+            self.end_requests(choice.ended, now_ms);
+        }
     }
 
     // ---- Connections ----
@@ -430,12 +529,14 @@ impl WorkerContext {
     pub(super) fn end_expired(&self) {
         let now_ms = self.clock.millis();
         let limits = &self.world.borrow().limits;
-        if self.shared.open.load(Ordering::Relaxed) >= limits.connections {
+        let is_full = self.shared.open.load(Ordering::Relaxed) >= limits.connections;
+        if is_full || self.shared.body_memory.is_short() {
             self.connections.borrow_mut().note_rates(now_ms);
         }
         let stall_ms = u64::from(limits.write_stall_seconds) * 1_000;
         let ended = self.connections.borrow_mut().expire(now_ms, stall_ms);
         self.stats.deadlines.add(ended);
+        self.end_requests_for_other_workers(now_ms);
     }
 
     /// See [`ConnectionTable::end_idle`].

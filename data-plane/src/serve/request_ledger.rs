@@ -13,6 +13,7 @@ use crate::limits::{FEW_CONNECTIONS_MAX, SERVER_STALL_MILLISECONDS, UNFINISHED_H
 use crate::serve::connection_entry::Activity;
 use crate::serve::ending_call::BusyConnection;
 use crate::serve::socket::TcpSocket;
+use crate::serve::stall::RequestRate;
 use base::client_network::ClientNetwork;
 use base::client_network::share_of;
 use base::fair_share::ClientHoldings;
@@ -52,9 +53,11 @@ pub(super) struct ConnectionAccount {
     /// Start of the connection's longest stall, in milliseconds of the worker's clock; the largest number
     /// where no request is stalled.
     stalled_ms: Cell<u64>,
-    /// Moment at which a request of the connection last moved, in milliseconds of the worker's clock; the largest number
-    /// over HTTP/1.1.
-    moved_ms: Cell<u64>,
+    /// Activity of the connection, since a request of the connection last moved, in milliseconds of the worker's clock; the
+    /// largest number over HTTP/1.1.
+    activity: Cell<Activity>,
+    /// Rate of the requests of the connection together.
+    rate: Cell<RequestRate>,
     /// Requests and head bytes that the connection is to end for other clients.
     to_shed: Cell<ShedOrder>,
     waker: RefCell<Option<Waker>>,
@@ -124,14 +127,19 @@ impl RequestLedger {
             head_bytes: Cell::new(0),
             index: Cell::new(0),
             stalled_ms: Cell::new(u64::MAX),
-            moved_ms: Cell::new(u64::MAX),
+            activity: Cell::new(Activity::Busy(u64::MAX)),
+            rate: Cell::default(),
             to_shed: Cell::default(),
             waker: RefCell::default(),
         }
     }
 
-    /// Returns the connections with requests that are not told to end. Their owners are told by [`ConnectionAccount::tell_one`].
-    pub(super) fn busy_connections(&self) -> Vec<BusyConnection<Rc<ConnectionAccount>>> {
+    /// Returns the connections with requests that are not told to end. Their owners are told by
+    /// [`ConnectionAccount::tell_requests`].
+    pub(super) fn busy_connections(
+        &self,
+        now_ms: u64,
+    ) -> Vec<BusyConnection<Rc<ConnectionAccount>>> {
         let ledger = self.ledger.borrow();
         let accounts = ledger.accounts.values().flatten();
         accounts
@@ -141,9 +149,10 @@ impl RequestLedger {
                 client: it.client,
                 requests: it.requests.get() - it.to_shed.get().requests,
                 activity: match it.stalled_ms() {
-                    u64::MAX => Activity::Busy(it.moved_ms()),
+                    u64::MAX => it.activity(),
                     stalled_ms => Activity::AwaitsClient(stalled_ms),
                 },
+                rate: it.rate(now_ms),
             })
             .collect()
     }
@@ -236,9 +245,17 @@ impl ConnectionAccount {
         self.stalled_ms.set(at_ms);
     }
 
-    /// Records that a request of the connection moved, in milliseconds of the worker's clock.
-    pub(super) fn moved_at(&self, at_ms: u64) {
-        self.moved_ms.set(at_ms);
+    /// Records the activity of the connection, since a request of the connection last moved.
+    pub(super) fn stand(&self, activity: Activity) {
+        self.activity.set(activity);
+    }
+
+    /// Records the bytes that all requests of the connection have moved until `now_ms`, in milliseconds of the worker's
+    /// clock.
+    pub(super) fn note_moved_bytes(&self, bytes: u64, now_ms: u64) {
+        let mut rate = self.rate.get();
+        rate.note(bytes, now_ms);
+        self.rate.set(rate);
     }
 
     /// Records the waker to call when the connection has to end requests for other clients.
@@ -266,11 +283,24 @@ impl ConnectionAccount {
         }
     }
 
+    /// Returns the activity of the connection.
+    fn activity(&self) -> Activity {
+        match self.connection.upgrade() {
+            Some(connection) => connection.activity.get(),
+            None => self.activity.get(),
+        }
+    }
+
     /// Returns the moment at which a request of the connection last moved.
     fn moved_ms(&self) -> u64 {
+        self.activity().since_ms()
+    }
+
+    /// Returns the rate of the requests of the connection in bytes a second, if measured.
+    fn rate(&self, now_ms: u64) -> Option<u64> {
         match self.connection.upgrade() {
-            Some(connection) => connection.moved_ms.get(),
-            None => self.moved_ms.get(),
+            Some(connection) => connection.rate.get().bytes_per_second(now_ms),
+            None => self.rate.get().bytes_per_second(now_ms),
         }
     }
 
@@ -289,10 +319,10 @@ impl ConnectionAccount {
         self.to_shed.get().head_bytes == 0 && self.head_bytes.get() > 0
     }
 
-    /// Orders the connection to end one request.
-    pub(super) fn tell_one(&self) {
+    /// Orders the connection to end `requests` requests.
+    pub(super) fn tell_requests(&self, requests: usize) {
         self.tell(ShedOrder {
-            requests: 1,
+            requests,
             head_bytes: 0,
         });
     }
@@ -696,12 +726,12 @@ mod tests {
         let mut held: Vec<_> = accounts.iter().filter_map(|it| admit(it).ok()).collect();
         assert_eq!(held.len(), 32);
         for account in &accounts {
-            account.moved_at(NOW_MS - SERVER_STALL_MILLISECONDS + 1);
+            account.stand(Activity::Busy(NOW_MS - SERVER_STALL_MILLISECONDS + 1));
         }
         let other = pending.account([192, 0, 2, 99].into());
         assert!(admit(&other).is_err(), "all requests have moved lately");
-        accounts[5].moved_at(NOW_MS - SERVER_STALL_MILLISECONDS);
-        accounts[7].moved_at(NOW_MS - SERVER_STALL_MILLISECONDS - 1);
+        accounts[5].stand(Activity::Busy(NOW_MS - SERVER_STALL_MILLISECONDS));
+        accounts[7].stand(Activity::Busy(NOW_MS - SERVER_STALL_MILLISECONDS - 1));
         assert!(admit(&accounts[0]).is_err(), "the client has a request");
         held.extend(admit(&other));
         assert_eq!(held.len(), 33);

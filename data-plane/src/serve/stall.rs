@@ -1,7 +1,7 @@
 //! Time for which a client has held up a response, and time for which a request has not moved. A response makes progress only by a minimum of bytes,
 //! so a client that grants 1 byte at a time gains no time.
 
-use crate::limits::RESPONSE_PROGRESS_BYTES_MIN;
+use crate::limits::{REQUEST_RATE_MILLISECONDS, RESPONSE_PROGRESS_BYTES_MIN};
 use crate::serve::connection_entry::Activity;
 
 /// Stall clock of one response, or of all responses of a connection together.
@@ -68,9 +68,63 @@ impl ProgressClock {
     }
 }
 
+/// Rate of the bytes that the requests of a connection have moved in the last seconds.
+#[derive(Copy, Clone, Default, Debug)]
+pub(super) struct RequestRate {
+    /// The last two samples, each a moment in milliseconds and the bytes moved until then.
+    samples: [(u64, u64); 2],
+    /// Bytes moved until now.
+    bytes: u64,
+}
+
+impl RequestRate {
+    /// Records the bytes moved until now. The first call begins the measurement.
+    pub(super) fn note(&mut self, bytes: u64, now_ms: u64) {
+        if self.samples[1].0 == 0 {
+            self.samples = [(now_ms, 0); 2];
+        } else if now_ms >= self.samples[1].0 + REQUEST_RATE_MILLISECONDS {
+            self.samples = [self.samples[1], (now_ms, bytes)];
+        }
+        self.bytes = bytes;
+    }
+
+    /// Returns the rate in bytes a second; None before the end of the first sample.
+    pub(super) fn bytes_per_second(&self, now_ms: u64) -> Option<u64> {
+        let [first, second] = self.samples;
+        let age_ms = |sample: (u64, u64)| now_ms.saturating_sub(sample.0);
+        let (at_ms, before) = if age_ms(second) >= REQUEST_RATE_MILLISECONDS {
+            second
+        } else {
+            first
+        };
+        let passed_ms = age_ms((at_ms, before));
+        let moved = self.bytes.saturating_sub(before);
+        (at_ms > 0 && passed_ms >= REQUEST_RATE_MILLISECONDS)
+            .then(|| moved.saturating_mul(1_000) / passed_ms)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rate_is_that_of_the_last_seconds() {
+        let mut rate = RequestRate::default();
+        assert_eq!(rate.bytes_per_second(9_000), None);
+        rate.note(0, 1_000);
+        assert_eq!(rate.bytes_per_second(2_999), None);
+        rate.note(64_000, 1_100);
+        assert_eq!(rate.bytes_per_second(3_000), Some(32_000));
+        for now_ms in (3_000..20_000).step_by(400) {
+            rate.note(64_000 + 2 * (now_ms - 1_000), now_ms);
+        }
+        let late = rate.bytes_per_second(20_000).expect("a rate");
+        assert!((1_800..=2_000).contains(&late), "{late}");
+        // A connection without news moves nothing.
+        let silent = rate.bytes_per_second(60_000).expect("a rate");
+        assert!(silent <= 100, "{silent}");
+    }
 
     #[test]
     fn only_moved_bytes_and_the_other_side_restart_the_progress() {

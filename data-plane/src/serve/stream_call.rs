@@ -7,7 +7,7 @@
 use crate::handler::interim::InterimReceiver;
 use crate::handler::pipe::{PipeRead, PipeReader, PipeWriter};
 use crate::handler::{HandlerError, LocalBoxFuture, Response, ResponseBody};
-use crate::ledger::body_memory::BodyAccount;
+use crate::ledger::body_memory::{BodyAccount, BodyPurpose};
 use crate::limits::Limits;
 use crate::serve::refusal::ErrorPages;
 use crate::serve::response_body::BodyFill;
@@ -17,6 +17,7 @@ use crate::world::SecureFields;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use wire::h2::settings::WINDOW_BYTES;
 use wire::reject::Reject;
 use wire::trailers::{allowed_request_trailers, allowed_trailers};
 
@@ -36,6 +37,9 @@ pub(super) struct StreamCall {
     /// handler waits for a place, none count, so that waiting bodies don't block the other bodies of the
     /// client.
     pub(super) counted: usize,
+    /// Bytes that the handler has taken, and that the window of the stream does not have back yet, because the memory
+    /// ledger has little room. Only HTTP/2 withholds bytes.
+    pub(super) withheld: usize,
     /// Bytes of the body received.
     pub(super) seen: u64,
     /// Clock of the minimum rate of the body.
@@ -100,6 +104,8 @@ pub(super) struct WindowCredit {
     pub(super) of_stream: usize,
     /// Bytes for the window of the connection.
     pub(super) of_all: usize,
+    /// True if the window of the stream is kept small, so that few bytes are worth a frame too.
+    pub(super) is_small: bool,
 }
 
 /// Response body produced by a handler while the body is sent.
@@ -129,6 +135,13 @@ impl StreamCall {
             upload.end();
         }
         true
+    }
+
+    /// Reserves the memory of `bytes` received bytes, as far as `purpose` allows. Returns false if the memory is missing.
+    #[must_use]
+    pub(super) fn try_cover(&mut self, bytes: usize, purpose: BodyPurpose) -> bool {
+        let upload = self.upload.as_mut();
+        upload.is_none_or(|upload| upload.try_cover(bytes, purpose))
     }
 
     /// Sets the trailers of the body, field lines with CRLF. Called before the end of the body.
@@ -183,12 +196,33 @@ impl StreamCall {
         };
         let is_queued = self.upload.as_ref().is_some_and(PipeWriter::is_queued);
         let counted = if is_queued { 0 } else { self.counted.min(held) };
-        let granted = WindowCredit {
+        let mut granted = WindowCredit {
             of_stream: self.held - held,
             of_all: self.counted - counted,
+            is_small: false,
         };
         (self.held, self.counted) = (held, counted);
+        self.withhold(&mut granted);
         granted
+    }
+
+    /// Keeps the window of the stream as small as the reserved memory of the pipe, while the memory ledger has little room:
+    /// a granted window is a promise of memory.
+    fn withhold(&mut self, granted: &mut WindowCredit) {
+        let upload = self.upload.as_ref();
+        let window = upload.map_or(usize::MAX, PipeWriter::window);
+        let keep = (WINDOW_BYTES as usize).saturating_sub(window);
+        if keep == 0 && self.withheld == 0 {
+            return;
+        }
+        let all = self.withheld + granted.of_stream;
+        granted.is_small = keep > 0;
+        granted.of_stream = all.saturating_sub(keep);
+        if granted.is_small && granted.of_stream < window / 2 {
+            // Few bytes are not worth a frame.
+            granted.of_stream = 0;
+        }
+        self.withheld = all - granted.of_stream;
     }
 
     /// Records for the minimum rate whether the peer waits for the handler: the handler does not want the body yet, or
@@ -206,8 +240,9 @@ impl StreamCall {
     pub(super) fn end_upload(&mut self) -> WindowCredit {
         self.upload = None;
         WindowCredit {
-            of_stream: std::mem::take(&mut self.held),
+            of_stream: std::mem::take(&mut self.held) + std::mem::take(&mut self.withheld),
             of_all: std::mem::take(&mut self.counted),
+            is_small: false,
         }
     }
 

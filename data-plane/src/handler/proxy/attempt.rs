@@ -40,7 +40,7 @@ pub(super) struct Attempt {
     scanned: usize,
     interim_responses: u32,
     timer: Option<CoarseTimer>,
-    /// Memory of the bytes for the member.
+    /// Memory of the head for the member.
     _out_memory: BodyReservation,
     /// Memory of the bytes that the member may send ahead.
     window: BodyReservation,
@@ -74,11 +74,12 @@ impl Attempt {
         let encoded = request_head::encode(request, route, member, body.length(), expects);
         let refused = |reject| AttemptFailure::new(FailureStage::Client, reject);
         let mut out = encoded.map_err(refused)?;
+        let out_memory = place::reserve_out(&request.memory, out.len());
+        let out_memory = out_memory.map_err(AttemptFailure::none)?;
         let rest = body.take(&mut out, expects, route);
         if rest.is_some() {
             place::reserve_upload(&request.memory, &mut conn);
         }
-        let out_memory = place::reserve_out(&request.memory, out.len());
         conn.begin_use(request.peer.into());
         Ok(Attempt {
             exchange: Exchange::new(conn, out, rest),

@@ -22,14 +22,16 @@ pub(super) struct OutgoingBody {
     length: BodyLength,
     /// The body from its beginning, as far as gathered.
     gathered: Rc<Vec<u8>>,
-    /// Memory of the gathered part.
-    _reservation: Option<BodyReservation>,
+    /// Memory of the gathered part, and of its copy on the way to the member.
+    reservation: Option<BodyReservation>,
     /// Memory of the bytes that a failed attempt has taken.
     replayed: BodyReservation,
     /// Rest of the body; None if the whole body is gathered, or once an attempt sends the rest.
     rest: Option<PipeReader>,
-    /// True if an attempt has begun to send the rest.
-    is_rest_begun: bool,
+    /// True if the memory holds the gathered part twice: for the next attempt, and on the way to the member.
+    is_kept: bool,
+    /// True if an attempt has taken bytes that no other attempt can send.
+    is_spent: bool,
     /// Trailers behind a body that is gathered whole, with the lines of the trailer section.
     trailers: Option<Box<[u8]>>,
 }
@@ -40,10 +42,11 @@ impl OutgoingBody {
         OutgoingBody {
             length,
             gathered: Rc::default(),
-            _reservation: None,
+            reservation: None,
             replayed: BodyReservation::default(),
             rest: None,
-            is_rest_begun: false,
+            is_kept: false,
+            is_spent: false,
             trailers: None,
         }
     }
@@ -74,9 +77,15 @@ impl OutgoingBody {
         let memory = &request.memory;
         let received = RequestBody::receive(reader, length, request.peer, memory, None).await;
         let (body, known) = received.map_err(|error| error.fault(&line(request)))?;
-        let Some(body) = body else {
+        let Some(mut body) = body else {
             return Ok(OutgoingBody::none(length));
         };
+        let copied = body.first_part.len();
+        let is_kept = body.rest.is_none()
+            && body
+                .reservation
+                .as_mut()
+                .is_none_or(|reservation| reservation.try_grow(copied, BodyPurpose::Gathering));
         Ok(OutgoingBody {
             // Only chunks can have trailers behind them.
             length: match known.filter(|_| body.trailers.is_none()) {
@@ -84,13 +93,14 @@ impl OutgoingBody {
                 None => BodyLength::Chunked,
             },
             gathered: Rc::new(body.first_part),
-            _reservation: body.reservation,
+            reservation: body.reservation,
             replayed: BodyReservation::default(),
             rest: body.rest.and_then(|rest| match rest {
                 BodyRest::Streamed(reader) => Some(reader),
                 BodyRest::Spooled(_) => None,
             }),
-            is_rest_begun: false,
+            is_kept,
+            is_spent: false,
             trailers: body.trailers,
         })
     }
@@ -102,7 +112,7 @@ impl OutgoingBody {
 
     /// Returns true if the body can still be sent from its beginning.
     pub(super) fn is_replayable(&self) -> bool {
-        !self.is_rest_begun
+        !self.is_spent
     }
 
     /// Returns true if nothing follows the head of the request.
@@ -125,7 +135,8 @@ impl OutgoingBody {
     }
 
     /// Appends the gathered part to the head of the request in `out`, and returns the rest. With `is_held` the
-    /// rest waits until the member wants the body.
+    /// rest waits until the member wants the body. The memory of the copy is reserved until the end of the body: a part that
+    /// is not kept for another attempt is forgotten.
     pub(super) fn take(
         &mut self,
         out: &mut Vec<u8>,
@@ -140,13 +151,17 @@ impl OutgoingBody {
         } else {
             out.extend_from_slice(&self.gathered);
         }
+        if !self.is_kept && !self.gathered.is_empty() {
+            self.gathered = Rc::default();
+            self.is_spent = true;
+        }
         let Some(reader) = self.rest.take() else {
             if let Some(trailers) = self.trailers.as_deref().filter(|_| is_chunked) {
                 push_last_chunk(&forwarded_trailers(trailers, route), out);
             }
             return None;
         };
-        self.is_rest_begun = true;
+        self.is_spent = true;
         Some(StreamedBody {
             reader,
             is_chunked,
@@ -165,7 +180,12 @@ impl OutgoingBody {
         passes_trailers: bool,
     ) -> H2Upload {
         let rest = self.rest.take();
-        self.is_rest_begun |= rest.is_some();
+        self.is_spent |= rest.is_some();
+        // The attempts share the gathered part.
+        let gathered = self.gathered.len();
+        if let Some(reservation) = &mut self.reservation {
+            reservation.shrink_to(gathered);
+        }
         let trailers = self.trailers.as_deref();
         let trailers = trailers.map(|lines| forwarded_trailers(lines, route));
         let trailers = trailers.filter(|lines| !lines.is_empty());
@@ -192,7 +212,7 @@ impl OutgoingBody {
             self.length = BodyLength::Length(self.gathered.len() as u64);
         }
         self.rest = replay.rest;
-        self.is_rest_begun = false;
+        self.is_spent = false;
     }
 }
 

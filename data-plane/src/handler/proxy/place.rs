@@ -222,14 +222,20 @@ pub(super) fn head_bytes(memory: &BodyAccount) -> usize {
     }
 }
 
-/// Reserves memory for the head and the gathered body of a request, `bytes` together, on their way to a member.
-pub(super) fn reserve_out(memory: &BodyAccount, bytes: usize) -> BodyReservation {
+/// Reserves memory for the head of a request, `bytes` long, on its way to a member.
+///
+/// # Errors
+/// The ledger has no memory for a long head.
+pub(super) fn reserve_out(memory: &BodyAccount, bytes: usize) -> Result<BodyReservation, Reject> {
     if bytes <= PIPE_BYTES_MIN {
-        return BodyReservation::default();
+        return Ok(BodyReservation::default());
     }
     let mut reservation = BodyReservation::new(memory);
-    reservation.grow(bytes - PIPE_BYTES_MIN);
-    reservation
+    if reservation.try_grow(bytes - PIPE_BYTES_MIN, BodyPurpose::Call) {
+        Ok(reservation)
+    } else {
+        Err(Reject::BODY_MEMORY_FULL)
+    }
 }
 
 /// Reserves memory for the kernel's bytes of a streamed request body on `conn`. Without the memory, the kernel gets

@@ -28,8 +28,8 @@ fn the_level_decides_about_further_bytes() {
         (MIB / 2, true, [false, false, true, true]),
         (MIB - MIB / 4 - 1_024, true, [false, false, true, true]),
         (MIB - MIB / 4, true, [false, false, false, true]),
-        (MIB - 1_024, true, [false, false, false, true]),
-        (MIB, true, [false, false, false, false]),
+        (MIB - MIB / 16 - 1_024, true, [false, false, false, true]),
+        (MIB - MIB / 16, true, [false, false, false, false]),
         (2 * MIB, true, [false, false, false, false]),
     ];
     for (before, is_pressed, granted) in table {
@@ -64,21 +64,43 @@ fn granted_bytes_are_counted_beyond_the_bound() {
     assert!(worker.admit(client(2)).is_some());
 }
 
+/// The reserve of 1 MiB is 64 KiB, 8 calls.
 #[test]
-fn a_call_in_place_of_another_exceeds_the_bound_by_a_sixteenth() {
+fn a_sixteenth_is_for_newcomers_and_half_of_it_for_clients_that_come_back() {
     let (all, worker, account) = ledger();
     let all_of = |last| std::iter::from_fn(|| worker.admit(client(last))).collect();
     let calls: [Vec<_>; 3] = [1, 2, 3].map(all_of);
+    worker.return_spare();
+    assert_eq!(all.bytes(), MIB - MIB / 16);
     assert!(worker.admit(client(4)).is_none());
-    assert!(!worker.may_exceed(client(1)) && !worker.may_exceed(client(2)));
-    let beyond: Vec<_> = (4..200)
-        .take_while(|last| worker.may_exceed(client(*last)))
-        .map(|last| worker.admit_beyond(client(last)))
-        .collect();
-    assert_eq!(beyond.len() * CALL_RESERVED_BYTES, MIB / 16);
-    drop((calls, beyond, account));
+    assert!(!worker.is_within_share(client(1)) && worker.is_within_share(client(4)));
+    let mut last = 4;
+    let mut admitted = |standing| {
+        let calls = std::iter::from_fn(|| {
+            last += 1;
+            worker.admit_in_place(client(last), standing)
+        });
+        calls.collect::<Vec<_>>()
+    };
+    let served = admitted(ClientStanding::Served);
+    assert_eq!(served.len() * CALL_RESERVED_BYTES, MIB / 32);
+    assert!(admitted(ClientStanding::Slow).is_empty());
+    let newcomers = admitted(ClientStanding::New);
+    assert_eq!(newcomers.len() * CALL_RESERVED_BYTES, MIB / 32);
+    assert_eq!(all.bytes(), MIB);
+    drop((calls, served, newcomers, account));
     drop(worker);
     assert_eq!(all.bytes(), 0);
+}
+
+#[test]
+fn other_workers_take_over_as_many_requests_as_the_reserve_holds() {
+    let all = BodyMemory::new(MIB);
+    assert_eq!(all.take_wanted(), 0);
+    for _ in 0..20 {
+        all.want_of_others();
+    }
+    assert_eq!((all.take_wanted(), all.take_wanted()), (8, 0));
 }
 
 #[test]
@@ -112,8 +134,8 @@ fn one_client_leaves_the_last_quarter_to_others() {
     let second: Vec<_> = std::iter::from_fn(|| worker.admit(client(2))).collect();
     assert_eq!(second.len() * CALL_RESERVED_BYTES, MIB / 8);
     let third: Vec<_> = std::iter::from_fn(|| worker.admit(client(3))).collect();
-    assert_eq!(third.len() * CALL_RESERVED_BYTES, MIB / 8);
-    assert_eq!(all.bytes(), MIB);
+    assert_eq!(third.len() * CALL_RESERVED_BYTES, MIB / 8 - MIB / 16);
+    assert_eq!(all.bytes(), MIB - MIB / 16);
     drop((largest, account));
     assert!(worker.admit(client(1)).is_some());
 }
@@ -174,9 +196,10 @@ fn workers_share_the_bound() {
             None => break,
         }
     }
-    // Unused parts of batches keep at most 2 of 64 parts from the calls.
+    // Unused parts of batches keep at most 2 of 64 parts from the calls, and a sixteenth is for newcomers.
     let used = calls.len() * CALL_RESERVED_BYTES;
-    let expected = MIB - 2 * MIB / BODY_BATCH_DIVISOR..=MIB;
+    let most = MIB - MIB / 16;
+    let expected = most - 2 * MIB / BODY_BATCH_DIVISOR..=most;
     assert!(expected.contains(&used), "{used}");
 }
 

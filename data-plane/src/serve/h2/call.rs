@@ -7,7 +7,7 @@ use crate::handler::route_handler::HandlerCall;
 use crate::handler::{Response, ResponseBody};
 use crate::ledger::access_log::MemberCall;
 use crate::ledger::active_requests::RequestPhase;
-use crate::ledger::body_memory::BodyAccount;
+use crate::ledger::body_memory::{BodyAccount, BodyPurpose};
 use crate::ledger::route_counters::CacheOutcome;
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
@@ -70,6 +70,7 @@ impl H2Session<'_> {
             upload,
             held: 0,
             counted: 0,
+            withheld: 0,
             seen: 0,
             rate: UploadRate::new(now_ms),
             tunnel,
@@ -152,6 +153,9 @@ impl H2Session<'_> {
         self.h2.release_connection_capacity(granted.of_all as u32);
         self.h2
             .release_stream_capacity(id, granted.of_stream as u32);
+        if granted.is_small {
+            self.h2.flush_stream_capacity(id);
+        }
     }
 
     /// Writes the head of a handler's response, and starts the transfer of the content or the tunnel.
@@ -270,6 +274,30 @@ impl H2Session<'_> {
             self.grant(id, &granted);
         }
         self.cut_call(id, Reject::BODY_TOO_LARGE);
+    }
+
+    /// Reserves the memory of `bytes` received bytes of content. Without memory, requests of other clients end, or else this
+    /// request ends. Returns false if the request ends.
+    pub(super) fn cover(&mut self, id: u32, bytes: usize) -> bool {
+        let context = self.context.clone();
+        let Some(stream) = self.h2.stream(id) else {
+            return true;
+        };
+        let client = stream.work.held.client();
+        let H2ExchangeState::Call(call) = &mut stream.work.state else {
+            return true;
+        };
+        let is_covered = call.try_cover(bytes, BodyPurpose::Call)
+            || context
+                .make_room_for_content(client, bytes)
+                .is_some_and(|purpose| call.try_cover(bytes, purpose));
+        if !is_covered {
+            let granted = call.end_upload();
+            stream.work.is_drained = true;
+            self.grant(id, &granted);
+            self.cut_call(id, Reject::BODY_MEMORY_FULL);
+        }
+        is_covered
     }
 
     /// Ends a call with an incomplete request. The client gets the refusal as the response, or a reset if

@@ -11,6 +11,7 @@ use crate::serve::response_head::Hpack;
 use crate::serve::response_record::ResponseRecord;
 use crate::serve::stall::StallClock;
 use crate::serve::stream_call::StreamCall;
+use base::limits::DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE;
 use base::thread_pool::ThreadPoolError;
 use std::io;
 use std::pin::Pin;
@@ -230,6 +231,18 @@ impl H2Exchange {
             H2ExchangeState::AwaitingRedispatch(pending) => pending.early.bytes.len(),
             _ => 0,
         }
+    }
+
+    /// Returns the mean rate of the content in both directions, in bytes a second. Each request begins with a second and
+    /// 32 KiB, so that a request that has just begun does not count as the slowest.
+    pub(super) fn bytes_per_second(&self, now_us: u64) -> u64 {
+        let received = match &self.state {
+            H2ExchangeState::Call(call) => call.seen,
+            _ => 0,
+        };
+        let moved = self.sent + received + DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE;
+        let age_ms = now_us.saturating_sub(self.started_us) / 1_000 + 1_000;
+        moved.saturating_mul(1_000) / age_ms
     }
 
     pub(super) fn log(&self, bytes: u64, context: &WorkerContext) {

@@ -166,7 +166,7 @@ impl<'c> H2Session<'c> {
                 if is_too_long {
                     self.cut_long_call(id);
                     self.receive_rest(id, bytes.len(), ended);
-                } else if !call.take(bytes, ended) {
+                } else if !self.cover(id, bytes.len()) || !self.take_content(id, bytes, ended) {
                     self.receive_rest(id, bytes.len(), ended);
                 }
                 return;
@@ -182,6 +182,18 @@ impl<'c> H2Session<'c> {
             _ => {}
         }
         self.h2.release_capacity(id, bytes.len());
+    }
+
+    /// Passes a part of the content to the handler. Returns false if the handler takes no more.
+    fn take_content(&mut self, id: u32, bytes: &[u8], ended: bool) -> bool {
+        match self.h2.stream(id).map(|stream| &mut stream.work.state) {
+            Some(H2ExchangeState::Call(call)) => {
+                let is_taken = call.take(bytes, ended);
+                self.received_bytes += bytes.len() as u64;
+                is_taken
+            }
+            _ => false,
+        }
     }
 
     /// Processes a part of the content that the handler does not take. The stream's window stays closed until the
@@ -342,7 +354,8 @@ impl<'c> H2Session<'c> {
                 }
                 H2ExchangeState::Call(call) => {
                     call.set_trailers(&early.trailers);
-                    is_taken = call.take(&early.bytes, owed.ended);
+                    is_taken = self.cover(owed.id, bytes)
+                        && self.take_content(owed.id, &early.bytes, owed.ended);
                 }
                 // The request waits again.
                 H2ExchangeState::AwaitingRedispatch(pending) => {

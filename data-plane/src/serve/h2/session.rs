@@ -52,6 +52,8 @@ pub(super) struct H2Session<'c> {
     /// Stall clock of the connection's flow-control window, and the total of bytes of all bodies.
     pub(super) window_stall: StallClock,
     pub(super) body_bytes: u64,
+    /// Bytes of all request bodies that handlers were given.
+    pub(super) received_bytes: u64,
     /// Progress of all requests together.
     pub(super) progress: ProgressClock,
     /// Stream with the memory of the socket in its reservation.
@@ -92,6 +94,7 @@ pub(in crate::serve) async fn run(on: &mut Connection) -> AfterResponse {
     let _closed = ClosedCount(&stats.h2_connections_closed);
     let head_bytes = context.world().limits.head.head_bytes;
     let account = context.request_ledger.account(on.peer);
+    account.note_moved_bytes(0, context.clock.millis());
     let mut session = H2Session {
         unfinished: account.unfinished(),
         account,
@@ -105,6 +108,7 @@ pub(in crate::serve) async fn run(on: &mut Connection) -> AfterResponse {
         socket_bytes: 0,
         window_stall: StallClock::default(),
         body_bytes: 0,
+        received_bytes: 0,
         progress: ProgressClock::default(),
         socket_holder: None,
         begun_ms: Some(context.clock.millis()),
@@ -444,6 +448,7 @@ impl H2Session<'_> {
     /// Ends requests of `client` to make room for other clients.
     fn shed(&mut self, client: ClientNetwork, shed: ShedOrder) {
         let is_of_client = |work: &H2Exchange| work.held.client() == client;
+        let now_us = self.context.clock.micros();
         for _ in 0..shed.requests {
             let streams = self.h2.streams().iter();
             let streams = streams.filter(|it| is_of_client(&it.work));
@@ -453,6 +458,7 @@ impl H2Session<'_> {
                 (
                     !is_answered(&it.work),
                     stalled(&it.work),
+                    it.work.bytes_per_second(now_us),
                     it.work.started_us,
                 )
             });

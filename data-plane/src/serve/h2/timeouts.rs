@@ -28,7 +28,9 @@ impl H2Session<'_> {
             let now_ms = self.context.clock.millis();
             let moved = self.moved();
             let activity = self.progress.note(awaits_client, moved, now_ms);
-            self.account.moved_at(activity.since_ms());
+            self.account.stand(activity);
+            let moved_bytes = self.body_bytes + self.received_bytes;
+            self.account.note_moved_bytes(moved_bytes, now_ms);
             activity
         };
         self.context

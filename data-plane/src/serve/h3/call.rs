@@ -7,7 +7,7 @@ use crate::handler::pipe::{PipeWriter, counted_pipe};
 use crate::handler::route_handler::HandlerCall;
 use crate::handler::{Response, ResponseBody};
 use crate::ledger::active_requests::RequestPhase;
-use crate::ledger::body_memory::BodyAccount;
+use crate::ledger::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::limits;
 use crate::serve::access_log::AccessLogEntry;
 use crate::serve::context::WorkerContext;
@@ -46,6 +46,8 @@ pub(super) struct H3Call {
     /// Present while the handler waits for a place: content received for a waiting handler doesn't reduce
     /// the connection's receive window.
     queued: Option<WindowExtension>,
+    /// The memory of the connection's wide receive window, if the call has reserved it.
+    _wide: Option<WideReceiveWindow>,
     /// Bytes of the response that QUIC has not accepted.
     out: [Bytes; 2],
     /// Time when QUIC last accepted bytes of the response.
@@ -93,6 +95,7 @@ impl H3Call {
         let now_ms = context.clock.millis();
         let tunnel = request_tunnel(&mut request, head, &handler);
         let tunnel = tunnel.map(|upgrade| Box::new(StreamTunnel::new(upgrade, now_ms)));
+        let wide = WideReceiveWindow::open(exchange, &memory);
         let call = StreamCall {
             answering: Some(handler.start(request)),
             interim,
@@ -100,6 +103,7 @@ impl H3Call {
             upload,
             held: 0,
             counted: 0,
+            withheld: 0,
             seen: 0,
             rate: UploadRate::new(now_ms),
             tunnel,
@@ -115,6 +119,7 @@ impl H3Call {
             part: Bytes::new(),
             wants_body: false,
             queued: None,
+            _wide: wide,
             out: [Bytes::new(), Bytes::new()],
             moved_ms: now_ms,
             is_last: false,
@@ -137,8 +142,8 @@ impl H3Call {
             self.queued = is_queued.then(|| WindowExtension::new(&exchange.session));
         }
         while let Some(writer) = self.call.upload.as_mut().filter(|_| !self.client_ended) {
-            match writer.poll_room(cx) {
-                Poll::Ready(Ok(_)) => {}
+            let room = match writer.poll_room(cx) {
+                Poll::Ready(Ok(room)) => room,
                 Poll::Ready(Err(_)) => {
                     self.call.upload = None;
                     return Ok(());
@@ -152,8 +157,9 @@ impl H3Call {
                         Poll::Pending => Ok(()),
                     };
                 }
-            }
+            };
             if self.part.is_empty() {
+                exchange.read_at_once(room);
                 match exchange.poll_body(cx) {
                     Poll::Pending => {
                         self.wants_body = true;
@@ -170,7 +176,9 @@ impl H3Call {
                     return self.cut(exchange, Reject::BODY_TOO_LARGE);
                 }
             }
-            let taken = writer.write_some(&self.part).unwrap_or(self.part.len());
+            // The pipe has reserved memory for the room alone.
+            let part = &self.part[..self.part.len().min(room)];
+            let taken = writer.write_some(part).unwrap_or(self.part.len());
             let _ = self.part.split_to(taken);
             self.call.note_moved(exchange.context().clock.millis());
         }
@@ -506,6 +514,44 @@ impl WindowExtension {
 impl Drop for WindowExtension {
     fn drop(&mut self) {
         self.0.queue(-1);
+    }
+}
+
+/// Wide receive window of a connection with a long request body, until the drop of the value.
+struct WideReceiveWindow {
+    session: Rc<H3Session>,
+    /// Memory of the window beyond its usual size.
+    _memory: BodyReservation,
+}
+
+impl WideReceiveWindow {
+    /// Opens the window for the body of a request, if the memory is free.
+    fn open(exchange: &H3Exchange, memory: &BodyAccount) -> Option<WideReceiveWindow> {
+        let usual = limits::H3_CONNECTION_WINDOW_BYTES;
+        let is_short = |length| length <= u64::from(usual);
+        let session = &exchange.session;
+        if exchange.has_no_body()
+            || exchange.promised.is_some_and(is_short)
+            || session.is_receiving_wide()
+        {
+            return None;
+        }
+        let mut reservation = BodyReservation::new(memory);
+        let more = limits::H3_WIDE_CONNECTION_WINDOW_BYTES - usual;
+        if !reservation.try_grow(more as usize, BodyPurpose::ReadAhead) {
+            return None;
+        }
+        session.receive_wide(true);
+        Some(WideReceiveWindow {
+            session: Rc::clone(session),
+            _memory: reservation,
+        })
+    }
+}
+
+impl Drop for WideReceiveWindow {
+    fn drop(&mut self) {
+        self.session.receive_wide(false);
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct H3Exchange {
     receiver: RequestStreamReceiver,
     /// Bytes read from the stream and not parsed yet.
     chunk: Bytes,
+    /// Most bytes read from the stream at once. Read bytes are in the client's window again.
+    read_bytes_max: usize,
     /// A part of the request's content, received together with the head.
     ahead: Option<Bytes>,
     /// Client of the request, once the head was read; until then the peer.
@@ -53,6 +55,9 @@ pub(super) struct H3Exchange {
     /// present.
     pub(super) waiting: Rc<PendingRequest>,
 }
+
+/// Fewest bytes read from a stream at once: the end of a pipe is not filled byte by byte.
+const READ_BYTES_MIN: usize = 1_024;
 
 /// Reason for a request without a complete response.
 pub(super) enum H3ExchangeError {
@@ -109,6 +114,7 @@ impl H3Exchange {
             recv,
             receiver: RequestStreamReceiver::default(),
             chunk: Bytes::new(),
+            read_bytes_max: limits::H3_PIPE_BYTES,
             ahead: None,
             ended: false,
             trailers: Ok(Vec::new()),
@@ -330,9 +336,14 @@ impl H3Exchange {
         let _ = self.chunk.split_to(used);
     }
 
+    /// Sets the most bytes that are read from the stream at once.
+    pub(super) fn read_at_once(&mut self, bytes: usize) {
+        self.read_bytes_max = bytes.clamp(READ_BYTES_MIN, limits::H3_PIPE_BYTES);
+    }
+
     /// Reads the next bytes of the stream into `chunk`. Returns false at the end of the stream.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, H3ExchangeError>> {
-        let read = pin!(self.recv.read_chunk(limits::H3_PIPE_BYTES, true)).poll(cx);
+        let read = pin!(self.recv.read_chunk(self.read_bytes_max, true)).poll(cx);
         match ready!(read) {
             Ok(Some(chunk)) => {
                 self.context()
@@ -383,7 +394,8 @@ impl H3Exchange {
                     let part = self.chunk.slice(end - bytes.len()..end);
                     self.keep_last(whole - end);
                     self.seen += part.len() as u64;
-                    self.session.stand();
+                    // The rest of the content comes from the client.
+                    self.session.note_moved(part.len(), true);
                     self.check_length(false)?;
                     self.pay()?;
                     return Poll::Ready(Ok(Some(part)));
@@ -529,7 +541,7 @@ pub(super) async fn write_chunks(
         let written = send.write_chunks(&mut chunks[at..]).await;
         let written = written.map_err(|_| H3ExchangeError::Gone)?.bytes;
         *total += written as u64;
-        session.stand();
+        session.note_moved(written, false);
         if chunks.iter().any(|chunk| !chunk.is_empty()) {
             session.pay_for_part(written)?;
         }

@@ -46,6 +46,10 @@ pub(super) struct H3Session {
     queued: Cell<u32>,
     /// Bytes reserved for the connection in the worker's ledger of send windows.
     widened: Cell<usize>,
+    /// True while the receive window is wide.
+    is_receiving_wide: Cell<bool>,
+    /// Bytes that all requests have moved.
+    moved_bytes: Cell<u64>,
     /// Entry in the ledger of connections.
     pub(super) entry: Arc<ConnectionEntry>,
     /// Start of the time without a request, in milliseconds of the worker's clock.
@@ -104,6 +108,8 @@ impl H3Session {
             open: Cell::new(0),
             queued: Cell::new(0),
             widened: Cell::new(0),
+            is_receiving_wide: Cell::new(false),
+            moved_bytes: Cell::new(0),
             entry,
             idle_ms: Cell::new(context.clock.millis()),
             next_id: Cell::new(0),
@@ -161,7 +167,19 @@ impl H3Session {
             _ => Activity::Busy(self.context.clock.millis()),
         };
         self.entry.set_activity(activity);
-        self.account.moved_at(activity.since_ms());
+        self.account.stand(activity);
+    }
+
+    /// Records that a request moved `bytes` bytes, and whether the request now waits for its client.
+    pub(super) fn note_moved(&self, bytes: usize, awaits_client: bool) {
+        let now_ms = self.context.clock.millis();
+        self.stand();
+        self.moved_bytes.set(self.moved_bytes.get() + bytes as u64);
+        self.account
+            .note_moved_bytes(self.moved_bytes.get(), now_ms);
+        if awaits_client && self.is_busy() {
+            self.account.stand(Activity::AwaitsClient(now_ms));
+        }
     }
 
     /// Charges the abuse budget for traffic without use for any response.
@@ -324,9 +342,30 @@ impl H3Session {
     pub(super) fn queue(&self, more: i32) {
         let queued = self.queued.get().saturating_add_signed(more);
         self.queued.set(queued);
+        self.set_receive_window();
+    }
+
+    /// Returns true if the connection's receive window is wide.
+    pub(super) fn is_receiving_wide(&self) -> bool {
+        self.is_receiving_wide.get()
+    }
+
+    /// Sets whether the connection's receive window is wide.
+    pub(super) fn receive_wide(&self, is_wide: bool) {
+        self.is_receiving_wide.set(is_wide);
+        self.set_receive_window();
+    }
+
+    fn set_receive_window(&self) {
+        let window = if self.is_receiving_wide.get() {
+            limits::H3_WIDE_CONNECTION_WINDOW_BYTES
+        } else {
+            limits::H3_CONNECTION_WINDOW_BYTES
+        };
+        let queued = self.queued.get();
         let more = queued.saturating_mul(limits::H3_STREAM_WINDOW_BYTES);
-        let window = limits::H3_CONNECTION_WINDOW_BYTES.saturating_add(more);
-        self.quic.set_receive_window(window.into());
+        self.quic
+            .set_receive_window(window.saturating_add(more).into());
     }
 
     /// Returns true if the connection ends after the requests under way.

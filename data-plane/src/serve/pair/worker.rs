@@ -150,6 +150,11 @@ impl Pair {
         }
     }
 
+    /// Returns the bytes of bodies that are reserved.
+    pub(in crate::serve) fn body_bytes(&self) -> usize {
+        self.context().shared.body_memory.bytes()
+    }
+
     /// Moves the clocks, and enforces the deadlines at the end as a sweep does. The worker's own sweeps run meanwhile.
     pub(in crate::serve) fn advance(&self, ms: u64) {
         self.advance_unswept(ms);

@@ -108,6 +108,19 @@ impl<T, R: H2Role> H2Connection<T, R> {
         }
     }
 
+    /// Sends WINDOW_UPDATE for all consumed bytes of a stream, also for few. The window of the stream is kept so small that
+    /// the peer would wait for more.
+    pub fn flush_stream_capacity(&mut self, id: u32) {
+        let Some(stream) = self.place(id).map(|at| &mut self.streams[at]) else {
+            return;
+        };
+        let more = std::mem::take(&mut stream.taken);
+        if more > 0 && !stream.fits_into_window() {
+            stream.receive_window += more;
+            frame::window_update(&mut self.out, id, more);
+        }
+    }
+
     /// Returns consumed bytes to the connection's window alone, for bytes without a stream.
     pub fn release_connection_capacity(&mut self, bytes: u32) {
         self.taken += bytes;

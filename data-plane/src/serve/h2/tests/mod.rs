@@ -5,6 +5,7 @@ mod client;
 mod cuts;
 mod deadlines;
 mod drain;
+mod memory;
 mod tunnel;
 
 use crate::handler::pipe::PipeWriter;
