@@ -25,6 +25,9 @@ pub(crate) const FEW_CONNECTIONS_MAX: usize = SMALL_HOLDER_DIVISOR - 1;
 /// Factor by which a client must hold more requests than another client would have, to lose slow requests to that client
 /// for want of memory: 2.
 pub(crate) const SLOW_HOLDER_DIVISOR: usize = 2;
+/// Requests as which a slow or stalled request counts in the choice of the request that ends for want of memory: 4. The only
+/// request of a client, an upload that pauses, stays while another client has 5.
+pub(crate) const SLOW_REQUEST_WEIGHT: usize = 4;
 /// Time over which the rate of the requests of a connection is measured, at least: 2 s. The measurement covers up to twice
 /// the time.
 pub(crate) const REQUEST_RATE_MILLISECONDS: u64 = 2_000;

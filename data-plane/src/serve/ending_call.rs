@@ -5,7 +5,8 @@
 //! of each client over all workers.
 
 use crate::limits::{
-    SERVER_STALL_MILLISECONDS, SHORT_STALL_MILLISECONDS, SLOW_HOLDER_DIVISOR, SMALL_HOLDER_DIVISOR,
+    SERVER_STALL_MILLISECONDS, SHORT_STALL_MILLISECONDS, SLOW_HOLDER_DIVISOR, SLOW_REQUEST_WEIGHT,
+    SMALL_HOLDER_DIVISOR,
 };
 use crate::serve::connection_entry::Activity;
 use base::client_history::ClientStanding;
@@ -88,9 +89,9 @@ pub(super) struct Choice<T> {
 /// - A client with at least twice as many requests loses requests that have waited for the client for 1 s, or that wait for
 ///   the client and move less than 32 KiB/s.
 /// - To a client without another request, any client loses such a request, or one that has waited for the server for 10 s.
-/// - A newcomer takes the place of any request of a client with at least 2, if there is no such request.
+/// - A newcomer takes the place of any request of a client with at least 2.
 ///
-/// A client that was too slow lately takes no place.
+/// Where clients with slow requests and clients with further requests may lose one, each slow request counts as 4. A client that was too slow lately takes no place.
 pub(super) fn choose<T>(
     connections: Vec<BusyConnection<T>>,
     claim: &Claim,
@@ -135,7 +136,12 @@ pub(super) fn choose<T>(
         let may_end = may_end && connection.requests > 0 && connection.client != claim.client;
         let is_moving = !connection.is_still(claim.now_ms);
         let since_ms = connection.activity.since_ms();
-        may_end.then_some((!gives_way, Reverse(own), is_moving, since_ms))
+        let weight = if gives_way {
+            own * SLOW_REQUEST_WEIGHT
+        } else {
+            own
+        };
+        may_end.then_some((Reverse(weight), !gives_way, is_moving, since_ms))
     };
     let ranked = connections.into_iter();
     let ranked = ranked.filter_map(|connection| Some((rank(&connection)?, connection)));
@@ -285,6 +291,15 @@ mod tests {
             ]
         };
         assert_eq!(chosen(all(), &claim(9)), Some((3, 3)));
+        // A stalled upload counts as 4 requests.
+        let with_stalled = |largest| {
+            let mut all = all();
+            all.push(busy(5, 1, Activity::AwaitsClient(NOW_MS - 1_000)));
+            all.push(busy(6, largest, works(NOW_MS - 5)));
+            chosen(all, &claim(9))
+        };
+        assert_eq!(with_stalled(4), Some((5, 1)));
+        assert_eq!(with_stalled(5), Some((6, 5)));
         let of = |standing| Claim {
             standing,
             ..claim(9)
