@@ -154,11 +154,10 @@ pub(super) fn choose<T>(
             break;
         }
         left -= taken;
-        let awaits_client = matches!(connection.activity, Activity::AwaitsClient(_));
         choice.ended.push(EndedRequests {
             client: connection.client,
             count: taken,
-            is_slow: awaits_client && (connection.is_still(claim.now_ms) || connection.is_slow()),
+            is_slow: connection.is_slow(),
             owner: connection.owner,
         });
     }
