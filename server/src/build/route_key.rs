@@ -3,19 +3,8 @@
 
 use super::guards::guarded_paths;
 use super::request_rules::cors_paths;
-use crate::config::{
-    BackendAddressConfig, BackendConfig, BalancerConfig, BalancerRef, CgiConfig, GitConfig,
-    InterpreterConfig, ProxyConfig, RouteConfig, ScriptsConfig, SiteConfig, TargetConfig,
-};
-use balancer::settings::{
-    ConnectionSettings, MemberHost, MemberTlsSettings, MemberUrl, ProxyHeaderVersion,
-};
-use base::digest::sha256;
+use crate::config::{PageKey, RouteConfig, SiteConfig, TargetConfig};
 use base::heap_sort::sort;
-use data_plane::handler::proxy::route::{ForwardSettings, ForwardedHost};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use wire::path_readings::Slashes;
 
 /// Version of the encoding, the first field of the key. A change of the encoding, or of the meaning of a
 /// field, needs the next version: pages of the old version are then not found.
@@ -25,7 +14,7 @@ const VERSION: u64 = 2;
 /// every setting that can change a page: the handler, the operator's fields, other paths to a handler and
 /// the guards. The place of a setting in the file does not matter.
 pub(super) fn route_key(name: &str, site: &SiteConfig, route: &RouteConfig) -> u64 {
-    let mut key = KeyEncoder(Vec::new());
+    let mut key = PageKey::new();
     key.number(VERSION);
     key.text(name);
     key.text(route.path.get_ref());
@@ -77,13 +66,13 @@ pub(super) fn route_key(name: &str, site: &SiteConfig, route: &RouteConfig) -> u
         key.list(tries.unwrap_or_default().iter(), |key, path| key.text(path));
         key.number(route.files_first.into());
     }
-    key.option(route.target.as_ref(), KeyEncoder::target);
-    key.option(route.scripts.as_ref(), KeyEncoder::scripts);
-    let digest = sha256(&key.0);
-    digest
-        .iter()
-        .take(8)
-        .fold(0, |number, byte| number << 8 | u64::from(*byte))
+    key.option(route.target.as_ref(), |key, target| {
+        target.add_to_page_key(key)
+    });
+    key.option(route.scripts.as_ref(), |key, scripts| {
+        scripts.add_to_page_key(key)
+    });
+    key.digest()
 }
 
 /// Returns true if the route has keys about files that may change a page: response fields, or other paths to a handler.
@@ -91,296 +80,11 @@ fn has_page_rules(route: &RouteConfig) -> bool {
     !route.files.headers.is_empty() || route.files.try_paths.is_some()
 }
 
-/// Unambiguous encoding of the fields of a key: a number is 8 bytes, a text has its length in front, a
-/// list its count, an enum the number of its variant.
-struct KeyEncoder(Vec<u8>);
-
-impl KeyEncoder {
-    fn number(&mut self, number: u64) {
-        self.0.extend_from_slice(&number.to_le_bytes());
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.number(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn text(&mut self, text: &str) {
-        self.bytes(text.as_bytes());
-    }
-
-    fn path(&mut self, path: &Path) {
-        self.bytes(path.as_os_str().as_bytes());
-    }
-
-    fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut KeyEncoder, T)) {
-        self.number(value.is_some().into());
-        if let Some(value) = value {
-            write(self, value);
-        }
-    }
-
-    fn list<T>(
-        &mut self,
-        items: impl ExactSizeIterator<Item = T>,
-        mut write: impl FnMut(&mut KeyEncoder, T),
-    ) {
-        self.number(items.len() as u64);
-        items.for_each(|item| write(self, item));
-    }
-
-    fn pairs(&mut self, pairs: &[(String, String)]) {
-        self.list(pairs.iter(), |key, (name, value)| {
-            key.text(name);
-            key.text(value);
-        });
-    }
-
-    fn target(&mut self, target: &TargetConfig) {
-        match target {
-            TargetConfig::Redirect(to) => {
-                self.number(1);
-                self.text(to.to.get_ref());
-            }
-            TargetConfig::Rewrite(to) => {
-                self.number(2);
-                self.text(to.get_ref());
-            }
-            TargetConfig::Root(root) => {
-                self.number(3);
-                self.path(root.get_ref());
-            }
-            TargetConfig::Cgi(cgi) => {
-                let CgiConfig {
-                    folder,
-                    interpreters,
-                    variables,
-                } = cgi;
-                self.number(4);
-                self.path(folder.get_ref());
-                self.interpreters(interpreters);
-                self.pairs(variables);
-            }
-            TargetConfig::Backend(backend) => {
-                self.number(5);
-                self.backend(backend);
-            }
-            TargetConfig::Git(git) => {
-                self.number(6);
-                self.git(git);
-            }
-            TargetConfig::Hits(shown) => {
-                self.number(7);
-                self.number((*shown.get_ref()).into());
-            }
-            #[cfg(feature = "test-handlers")]
-            TargetConfig::Test(test) => {
-                self.number(8);
-                self.number(*test as u64);
-            }
-            TargetConfig::Proxy(proxy) => {
-                self.number(9);
-                self.proxy(proxy);
-            }
-            TargetConfig::Closed(status) => {
-                self.number(10);
-                self.number((*status.get_ref()).into());
-            }
-        }
-    }
-
-    fn scripts(&mut self, scripts: &ScriptsConfig) {
-        match scripts {
-            ScriptsConfig::Cgi {
-                interpreters,
-                variables,
-            } => {
-                self.number(1);
-                self.interpreters(interpreters);
-                self.pairs(variables);
-            }
-            ScriptsConfig::Backend(backend) => {
-                self.number(2);
-                self.backend(backend);
-            }
-        }
-    }
-
-    fn interpreters(&mut self, interpreters: &[InterpreterConfig]) {
-        self.list(interpreters.iter(), |key, it| {
-            let InterpreterConfig { ending, program } = it;
-            key.text(ending);
-            key.path(program.get_ref());
-        });
-    }
-
-    fn backend(&mut self, backend: &BackendConfig) {
-        let BackendConfig {
-            is_scgi,
-            address,
-            files,
-            takes_all,
-            keep,
-            script_root,
-            variables,
-        } = backend;
-        self.number((*is_scgi).into());
-        match address.get_ref() {
-            BackendAddressConfig::Unix(path) => {
-                self.number(1);
-                self.path(path);
-            }
-            BackendAddressConfig::Tcp(address) => {
-                self.number(2);
-                self.text(&address.to_string());
-            }
-        }
-        self.list(files.iter(), |key, ending| key.text(ending));
-        self.number((*takes_all).into());
-        self.option(*keep, |key, keep| key.number(keep as u64));
-        self.option(script_root.as_ref(), |key, root| key.text(root));
-        self.pairs(variables);
-    }
-
-    fn git(&mut self, git: &GitConfig) {
-        let GitConfig {
-            folder,
-            exports_all,
-            push,
-            // The users of a push make no difference to pages, as the users of a route.
-            push_users: _,
-            pages,
-            variables,
-            deploy,
-        } = git;
-        self.path(folder.get_ref());
-        self.number((*exports_all).into());
-        self.number((*push).into());
-        self.number((*pages).into());
-        self.pairs(variables);
-        self.list(deploy.iter(), |key, it| {
-            key.text(it.repository.get_ref());
-            key.text(it.branch.get_ref());
-            key.text(it.site.get_ref());
-        });
-    }
-
-    /// Encodes a balancer by its name: all members serve the same pages, and a new member leaves the pages
-    /// in the cache. The server of `proxy` is encoded by its URL.
-    fn proxy(&mut self, proxy: &ProxyConfig) {
-        let ProxyConfig { balancer, forward } = proxy;
-        match balancer {
-            BalancerRef::Named(name) => {
-                self.number(1);
-                self.text(name.get_ref());
-            }
-            BalancerRef::Own(balancer) => {
-                self.number(2);
-                self.own_balancer(balancer);
-            }
-        }
-        let ForwardSettings {
-            host,
-            prefix,
-            slashes,
-            request_fields,
-            response_fields,
-            passes_login,
-            // An interim response is no page.
-            has_h1_hints: _,
-        } = forward;
-        match host {
-            ForwardedHost::Client => self.number(1),
-            ForwardedHost::Member => self.number(2),
-            ForwardedHost::Fixed(host) => {
-                self.number(3);
-                self.text(host);
-            }
-        }
-        self.option(prefix.as_ref(), |key, prefix| key.text(prefix));
-        self.number(match slashes {
-            Slashes::Keep => 0,
-            Slashes::Merge => 1,
-        });
-        for fields in [request_fields, response_fields] {
-            self.list(fields.iter(), |key, (name, value)| {
-                key.text(name);
-                key.text(value);
-            });
-        }
-        // The keys of other routes stay as they were.
-        if *passes_login {
-            self.text("pass_login");
-        }
-    }
-
-    /// Encodes the server of `proxy` and every setting of a connection by which the server may choose a
-    /// page. Durations and numbers of connections change no page.
-    fn own_balancer(&mut self, balancer: &BalancerConfig) {
-        let settings = &balancer.settings;
-        self.list(settings.members.iter(), |key, member| {
-            key.member_url(&member.url);
-        });
-        let ConnectionSettings {
-            connect_timeout: _,
-            first_byte_timeout: _,
-            silence_timeout: _,
-            idle_max: _,
-            idle_timeout: _,
-            queue: _,
-            queue_timeout: _,
-            tunnels: _,
-            tls,
-            from,
-            send_proxy_header,
-            is_http2,
-        } = &settings.connection;
-        let MemberTlsSettings {
-            authorities,
-            server_name,
-            client_certificate,
-        } = tls;
-        self.option(authorities.as_ref(), |key, file| key.path(file));
-        self.option(server_name.as_ref(), |key, name| key.text(name));
-        self.option(client_certificate.as_ref(), |key, (certificate, own)| {
-            key.path(certificate);
-            key.path(own);
-        });
-        self.option(*from, |key, from| key.text(&from.to_string()));
-        self.option(*send_proxy_header, |key, version| {
-            key.number(match version {
-                ProxyHeaderVersion::V1 => 1,
-                ProxyHeaderVersion::V2 => 2,
-            });
-        });
-        self.number((*is_http2).into());
-    }
-
-    fn member_url(&mut self, url: &MemberUrl) {
-        let MemberUrl { is_tls, host } = url;
-        self.number((*is_tls).into());
-        match host {
-            MemberHost::Address(address) => {
-                self.number(1);
-                self.text(&address.to_string());
-            }
-            MemberHost::Name(name, port) => {
-                self.number(2);
-                self.text(name);
-                self.number((*port).into());
-            }
-            MemberHost::Unix(path) => {
-                self.number(3);
-                self.path(path);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config;
+    use std::path::Path;
 
     /// One site; the first route is the route of the key.
     const BASE: &str = r#"

@@ -9,6 +9,7 @@ use toml::Spanned;
 use crate::config::declared_table::declare_table;
 use crate::config::error::OperatorError;
 use crate::config::limits::{CONFIG_DURATION_SECONDS_MAX, CONFIG_MEMBER_CONNECTIONS_MAX};
+use crate::config::page_key::PageKey;
 use crate::config::proxy_values::CertificateName;
 use crate::config::toml_reader::SourceText;
 use balancer::settings::{
@@ -83,6 +84,44 @@ declare_table! {
 
 fn usual() -> ConnectionSettings {
     ConnectionSettings::default()
+}
+
+/// Adds every setting of a connection by which a server may choose a page to the key of pages. Durations and numbers of
+/// connections change no page.
+pub(super) fn add_connection(key: &mut PageKey, connection: &ConnectionSettings) {
+    let ConnectionSettings {
+        connect_timeout: _,
+        first_byte_timeout: _,
+        silence_timeout: _,
+        idle_max: _,
+        idle_timeout: _,
+        queue: _,
+        queue_timeout: _,
+        tunnels: _,
+        tls,
+        from,
+        send_proxy_header,
+        is_http2,
+    } = connection;
+    let MemberTlsSettings {
+        authorities,
+        server_name,
+        client_certificate,
+    } = tls;
+    key.option(authorities.as_ref(), |key, file| key.path(file));
+    key.option(server_name.as_ref(), |key, name| key.text(name));
+    key.option(client_certificate.as_ref(), |key, (certificate, own)| {
+        key.path(certificate);
+        key.path(own);
+    });
+    key.option(*from, |key, from| key.text(&from.to_string()));
+    key.option(*send_proxy_header, |key, version| {
+        key.number(match version {
+            ProxyHeaderVersion::V1 => 1,
+            ProxyHeaderVersion::V2 => 2,
+        });
+    });
+    key.number((*is_http2).into());
 }
 
 impl ConnectionKeys {

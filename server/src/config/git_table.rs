@@ -7,6 +7,7 @@ use toml::Spanned;
 use crate::config::declared_table::{ShownValue, declare_table};
 use crate::config::deploy_table::{DeployConfig, Deploys};
 use crate::config::error::OperatorError;
+use crate::config::page_key::PageKey;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 
 declare_table! {
@@ -71,6 +72,32 @@ impl FromToml for ExportedRepositories {
 impl ShownValue for ExportedRepositories {
     fn shown(&self) -> String {
         format!("\"{}\"", EXPORTED[*self as usize].0)
+    }
+}
+
+impl GitConfig {
+    /// Adds the settings to the key of pages.
+    pub(super) fn add_to_page_key(&self, key: &mut PageKey) {
+        let GitConfig {
+            folder,
+            exports_all,
+            push,
+            // The users of a push make no difference to pages, as the users of a route.
+            push_users: _,
+            pages,
+            variables,
+            deploy,
+        } = self;
+        key.path(folder.get_ref());
+        key.number((*exports_all).into());
+        key.number((*push).into());
+        key.number((*pages).into());
+        key.pairs(variables);
+        key.list(deploy.iter(), |key, it| {
+            key.text(it.repository.get_ref());
+            key.text(it.branch.get_ref());
+            key.text(it.site.get_ref());
+        });
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::config::error::OperatorError;
 use crate::config::field_variables::foreign_variable;
 use crate::config::foreign_values::SEVERAL_MEMBERS;
+use crate::config::page_key::PageKey;
 use crate::config::paths::{SOCKET_PATH_MAX, fits_socket, join};
 use crate::config::toml_reader::{FromToml, KeyedValue};
 use crate::config::values::{InvalidValue, check_host, wrong};
@@ -364,6 +365,27 @@ pub(super) fn prefix(shown: &str, path: &str) -> Result<Box<str>, InvalidValue> 
 const EXAMPLE: &str = "\"http://127.0.0.1:9000\"";
 /// Help for a wrong IPv6 address.
 const BRACKETS: &str = "write an IPv6 address in brackets: \"http://[::1]:9000\"";
+
+/// Adds the location of a member to the key of pages.
+pub(super) fn add_member_url(key: &mut PageKey, url: &MemberUrl) {
+    let MemberUrl { is_tls, host } = url;
+    key.number((*is_tls).into());
+    match host {
+        MemberHost::Address(address) => {
+            key.number(1);
+            key.text(&address.to_string());
+        }
+        MemberHost::Name(name, port) => {
+            key.number(2);
+            key.text(name);
+            key.number((*port).into());
+        }
+        MemberHost::Unix(path) => {
+            key.number(3);
+            key.path(path);
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

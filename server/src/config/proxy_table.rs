@@ -6,12 +6,13 @@ use std::ops::Range;
 use toml::Spanned;
 
 use crate::config::balancer::BalancerConfig;
-use crate::config::connection_table::ConnectionKeys;
+use crate::config::connection_table::{ConnectionKeys, add_connection};
 use crate::config::declared_table::declare_table;
 use crate::config::error::OperatorError;
 use crate::config::field_variables::{foreign_variable, unknown_placeholder};
 use crate::config::file_rules::field;
-use crate::config::member_url::ProxyUrl;
+use crate::config::member_url::{ProxyUrl, add_member_url};
+use crate::config::page_key::PageKey;
 use crate::config::proxy_values::{BalancerName, EarlyHints, EncodedSlash, Prefix};
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableSchema};
 use crate::config::value_types::Network;
@@ -135,6 +136,61 @@ pub enum BalancerRef {
     Own(Box<BalancerConfig>),
     /// Name of a `[[balancer]]` in the same file.
     Named(Spanned<String>),
+}
+
+impl ProxyConfig {
+    /// Adds the settings to the key of pages. A balancer counts by its name: all members serve the same pages, and a new
+    /// member leaves the pages in the cache. The server of `proxy` counts by its URL.
+    pub(super) fn add_to_page_key(&self, key: &mut PageKey) {
+        let ProxyConfig { balancer, forward } = self;
+        match balancer {
+            BalancerRef::Named(name) => {
+                key.number(1);
+                key.text(name.get_ref());
+            }
+            BalancerRef::Own(balancer) => {
+                key.number(2);
+                let settings = &balancer.settings;
+                key.list(settings.members.iter(), |key, member| {
+                    add_member_url(key, &member.url);
+                });
+                add_connection(key, &settings.connection);
+            }
+        }
+        let ForwardSettings {
+            host,
+            prefix,
+            slashes,
+            request_fields,
+            response_fields,
+            passes_login,
+            // An interim response is no page.
+            has_h1_hints: _,
+        } = forward;
+        match host {
+            ForwardedHost::Client => key.number(1),
+            ForwardedHost::Member => key.number(2),
+            ForwardedHost::Fixed(host) => {
+                key.number(3);
+                key.text(host);
+            }
+        }
+        key.option(prefix.as_ref(), |key, prefix| key.text(prefix));
+        key.number(match slashes {
+            Slashes::Keep => 0,
+            Slashes::Merge => 1,
+        });
+        for fields in [request_fields, response_fields] {
+            key.list(fields.iter(), |key, (name, value)| {
+                key.text(name);
+                key.text(value);
+            });
+        }
+        // The keys of other routes stay as they were.
+        if *passes_login {
+            key.text("pass_login");
+        }
+    }
 }
 
 /// Names and values of fields.

@@ -10,6 +10,7 @@ use crate::config::declared_table::{DeclaredTable, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::git_table::{GitConfig, GitKeys};
 use crate::config::page_cache_table::{CompressionChoice, PageCacheChoice, PageCacheConfig};
+use crate::config::page_key::PageKey;
 use crate::config::proxy_table::{ProxyConfig, RouteKeys};
 use crate::config::redirect_table::{self, RouteRedirectConfig, RouteRedirectTable};
 use crate::config::request_table::{RouteRequestKeys, RouteRequestsConfig};
@@ -185,6 +186,53 @@ impl RouteConfig {
 }
 
 impl TargetConfig {
+    /// Adds the settings to the key of pages.
+    pub(crate) fn add_to_page_key(&self, key: &mut PageKey) {
+        match self {
+            TargetConfig::Redirect(to) => {
+                key.number(1);
+                key.text(to.to.get_ref());
+            }
+            TargetConfig::Rewrite(to) => {
+                key.number(2);
+                key.text(to.get_ref());
+            }
+            TargetConfig::Root(root) => {
+                key.number(3);
+                key.path(root.get_ref());
+            }
+            TargetConfig::Cgi(cgi) => {
+                key.number(4);
+                cgi.add_to_page_key(key);
+            }
+            TargetConfig::Backend(backend) => {
+                key.number(5);
+                backend.add_to_page_key(key);
+            }
+            TargetConfig::Git(git) => {
+                key.number(6);
+                git.add_to_page_key(key);
+            }
+            TargetConfig::Hits(shown) => {
+                key.number(7);
+                key.number((*shown.get_ref()).into());
+            }
+            #[cfg(feature = "test-handlers")]
+            TargetConfig::Test(test) => {
+                key.number(8);
+                key.number(*test as u64);
+            }
+            TargetConfig::Proxy(proxy) => {
+                key.number(9);
+                proxy.add_to_page_key(key);
+            }
+            TargetConfig::Closed(status) => {
+                key.number(10);
+                key.number((*status.get_ref()).into());
+            }
+        }
+    }
+
     /// Returns true if a handler makes the responses of the target.
     pub(crate) fn is_handler(&self) -> bool {
         !matches!(

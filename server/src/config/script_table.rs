@@ -6,6 +6,7 @@ use toml::Spanned;
 
 use crate::config::declared_table::declare_table;
 use crate::config::error::OperatorError;
+use crate::config::page_key::PageKey;
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText, TableSchema};
 use crate::config::values::{InvalidValue, wrong};
 
@@ -108,6 +109,80 @@ pub(super) enum Programs {
     Folder(CgiConfig),
     /// Files of the site, run by interpreters.
     Scripts(ScriptsConfig),
+}
+
+impl ScriptsConfig {
+    /// Adds the settings to the key of pages.
+    pub(crate) fn add_to_page_key(&self, key: &mut PageKey) {
+        match self {
+            ScriptsConfig::Cgi {
+                interpreters,
+                variables,
+            } => {
+                key.number(1);
+                add_interpreters(key, interpreters);
+                key.pairs(variables);
+            }
+            ScriptsConfig::Backend(backend) => {
+                key.number(2);
+                backend.add_to_page_key(key);
+            }
+        }
+    }
+}
+
+impl CgiConfig {
+    /// Adds the settings to the key of pages.
+    pub(super) fn add_to_page_key(&self, key: &mut PageKey) {
+        let CgiConfig {
+            folder,
+            interpreters,
+            variables,
+        } = self;
+        key.path(folder.get_ref());
+        add_interpreters(key, interpreters);
+        key.pairs(variables);
+    }
+}
+
+impl BackendConfig {
+    /// Adds the settings to the key of pages.
+    pub(super) fn add_to_page_key(&self, key: &mut PageKey) {
+        let BackendConfig {
+            is_scgi,
+            address,
+            files,
+            takes_all,
+            keep,
+            script_root,
+            variables,
+        } = self;
+        key.number((*is_scgi).into());
+        match address.get_ref() {
+            BackendAddressConfig::Unix(path) => {
+                key.number(1);
+                key.path(path);
+            }
+            BackendAddressConfig::Tcp(address) => {
+                key.number(2);
+                key.text(&address.to_string());
+            }
+        }
+        key.list(files.iter(), |key, ending| key.text(ending));
+        key.number((*takes_all).into());
+        key.option(*keep, |key, keep| key.number(keep as u64));
+        key.option(script_root.as_ref(), |key, root| key.text(root));
+        key.pairs(variables);
+    }
+}
+
+/// Adds interpreters to the key of pages.
+fn add_interpreters(key: &mut PageKey, interpreters: &[InterpreterConfig]) {
+    key.list(interpreters.iter(), |key, it| {
+        let InterpreterConfig { ending, program } = it;
+        key.text(ending);
+        key.path(program.get_ref());
+    });
 }
 
 impl ScriptKeys {
