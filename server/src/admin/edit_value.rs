@@ -123,7 +123,7 @@ impl FormKind {
 }
 
 /// Values that the operator can change at runtime, in the order of the forms.
-pub(crate) static EDITABLE_VALUES: [EditableValue; 20] = [
+pub(crate) static EDITABLE_VALUES: [EditableValue; 19] = [
     EditableValue {
         name: "weight",
         range: "a number from 1 to 100 with at most 2 decimals",
@@ -333,21 +333,6 @@ pub(crate) static EDITABLE_VALUES: [EditableValue; 20] = [
             set: |balancer, text| {
                 let timeout = duration(text, EDIT_QUEUE_TIMEOUT_SECONDS_MAX);
                 put(&mut balancer.connection.queue_timeout, timeout)
-            },
-        },
-    },
-    EditableValue {
-        name: "slow_start",
-        range: "a duration up to 2h, such as 30s",
-        form_keys: &["b_slow_start"],
-        form: FormKind::Text,
-        rule: EditRule::None,
-        place: ValuePlace::Balancer {
-            key: "slow_start",
-            get: |balancer| duration_text(balancer.slow_start),
-            set: |balancer, text| {
-                let slow_start = duration(text, EDIT_QUEUE_TIMEOUT_SECONDS_MAX);
-                put(&mut balancer.slow_start, slow_start)
             },
         },
     },

@@ -280,10 +280,6 @@ impl ConfiguredBalancer {
                 duration_text(queue_timeout)
             ));
         }
-        if is_wanted("slow_start") && settings.slow_start != self.settings.slow_start {
-            let slow_start = duration_text(settings.slow_start);
-            lines.push(format!("slow_start = \"{slow_start}\""));
-        }
         lines
     }
 

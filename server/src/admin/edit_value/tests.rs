@@ -22,7 +22,7 @@ fn each_value_takes_its_range_and_refuses_other_texts() {
         &'static [(&'static str, &'static str)],
         &'static [&'static str],
     );
-    let table: [Row; 20] = [
+    let table: [Row; 19] = [
         (
             "weight",
             &[
@@ -93,11 +93,6 @@ fn each_value_takes_its_range_and_refuses_other_texts() {
             "queue_timeout",
             &[("2h", "7200s"), ("250ms", "250ms")],
             &["7201s", "x"],
-        ),
-        (
-            "slow_start",
-            &[("0s", "0s"), ("30s", "30s")],
-            &["7201s", "", "x"],
         ),
         ("attempts", &[("0", "0"), ("99", "99")], &["100", ""]),
         ("strict", &[("on", "on")], &["true"]),
