@@ -126,17 +126,11 @@ impl HostBuilder<'_> {
                 RouteTarget::Site(self.open_site(root, Some(prefix))?)
             }
             config::TargetConfig::Cgi(cgi) => {
-                let scripts = self.cgi(
-                    &cgi.folder,
-                    prefix,
-                    &cgi.interpreters,
-                    &cgi.variables,
-                    route,
-                )?;
+                let scripts = self.cgi(&cgi.folder, prefix, &cgi.interpreters, &cgi.variables)?;
                 self.live(scripts, route)
             }
             config::TargetConfig::Backend(backend) => {
-                self.live(self.backend(backend, prefix, route)?, route)
+                self.live(self.backend(backend, prefix)?, route)
             }
             config::TargetConfig::Git(git) => self.git_target(git, route, prefix)?,
             config::TargetConfig::Proxy(proxy) => self.live(self.proxy(proxy, prefix)?, route),
@@ -189,8 +183,8 @@ impl HostBuilder<'_> {
             config::ScriptsConfig::Cgi {
                 interpreters,
                 variables,
-            } => Arc::new(self.cgi(root, b"", interpreters, variables, route)?),
-            config::ScriptsConfig::Backend(backend) => Arc::new(self.backend(backend, b"", route)?),
+            } => Arc::new(self.cgi(root, b"", interpreters, variables)?),
+            config::ScriptsConfig::Backend(backend) => Arc::new(self.backend(backend, b"")?),
         };
         let handler = self.route_handler(handler, route);
         let cache = route.cache.as_ref();
@@ -208,7 +202,6 @@ impl HostBuilder<'_> {
         &self,
         backend: &config::BackendConfig,
         prefix: &[u8],
-        route: &config::RouteConfig,
     ) -> Result<BackendHandler, OperatorError> {
         let root = match (&backend.script_root, &self.site.root) {
             (Some(root), _) => root.trim_end_matches('/').as_bytes().to_vec(),
@@ -234,7 +227,7 @@ impl HostBuilder<'_> {
             } else {
                 BackendProtocol::FastCgi
             },
-            bounds: self.bounds(route),
+            bounds: self.bounds(),
             prefix: prefix.into(),
             root: root.into(),
             variables: backend.variables.clone(),
@@ -301,7 +294,6 @@ impl HostBuilder<'_> {
         prefix: &[u8],
         interpreters: &[config::InterpreterConfig],
         variables: &[(String, String)],
-        route: &config::RouteConfig,
     ) -> Result<CgiHandler, OperatorError> {
         let opened = SiteRoot::open(folder.get_ref(), self.symlinks(), None);
         let root = opened.map_err(|error| {
@@ -315,7 +307,7 @@ impl HostBuilder<'_> {
         let site_root = self.site.root.as_ref().unwrap_or(folder).get_ref();
         Ok(CgiHandler::new(cgi::CgiSettings {
             programs: Arc::clone(&self.resources.programs),
-            bounds: self.bounds(route),
+            bounds: self.bounds(),
             document_root: site_root
                 .canonicalize()
                 .unwrap_or_else(|_| site_root.clone()),
@@ -334,7 +326,6 @@ impl HostBuilder<'_> {
         &self,
         git: &config::GitConfig,
         prefix: &[u8],
-        route: &config::RouteConfig,
     ) -> Result<Arc<GitSettings>, OperatorError> {
         let folder = &git.folder;
         let point = |what: String, help| self.config.point(folder.span(), what, help);
@@ -351,7 +342,7 @@ impl HostBuilder<'_> {
             bounds: CallLimits {
                 total: Duration::from_secs(seconds.into()),
                 output_bytes: u64::MAX,
-                ..self.bounds(route)
+                ..self.bounds()
             },
             root,
             prefix: prefix.into(),
@@ -378,7 +369,7 @@ impl HostBuilder<'_> {
         route: &config::RouteConfig,
         prefix: &[u8],
     ) -> Result<RouteTarget, OperatorError> {
-        let settings = self.git_settings(git, prefix, route)?;
+        let settings = self.git_settings(git, prefix)?;
         let exchanges = Arc::new(GitHttpHandler::new(Arc::clone(&settings)));
         let exchanges = self.route_handler(exchanges, route);
         let pushers = git.push_users.as_ref();
@@ -413,9 +404,8 @@ impl HostBuilder<'_> {
         })
     }
 
-    /// Returns the limits of one call of a script of the route.
-    fn bounds(&self, route: &config::RouteConfig) -> CallLimits {
-        let own_total = route.requests.script_time;
+    /// Returns the limits of one call of a script.
+    fn bounds(&self) -> CallLimits {
         let limits = &self.config.server.limits;
         CallLimits {
             queue: limits.script_queue,
@@ -426,7 +416,7 @@ impl HostBuilder<'_> {
                 bytes_max: limits.spooled_bytes,
             }),
             change_tracker: self.change_tracker.clone(),
-            total: own_total.unwrap_or(Duration::from_secs(limits.script_seconds.into())),
+            total: Duration::from_secs(limits.script_seconds.into()),
             output_bytes: limits.script_output_bytes,
             held_bytes: 0,
         }

@@ -8,8 +8,7 @@ use toml::Spanned;
 use crate::config::declared_table::declare_table;
 use crate::config::error::OperatorError;
 use crate::config::limits::{
-    CONFIG_CORS_SECONDS_MAX, CONFIG_DURATION_SECONDS_MAX, CONFIG_RATE_PERIOD_SECONDS_MAX,
-    CONFIG_RATE_REQUESTS_MAX,
+    CONFIG_CORS_SECONDS_MAX, CONFIG_RATE_PERIOD_SECONDS_MAX, CONFIG_RATE_REQUESTS_MAX,
 };
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::value_types::{ByteSize, Network, networks};
@@ -47,9 +46,6 @@ declare_table! {
         /// Largest content of a request to a handler, in place of `body_bytes` of `limits`. A larger content gets 413.
         body_bytes: ByteSize = optional("`body_bytes` of `limits`"),
             also ["max_size", "request_body"], example "\"64MiB\"";
-        /// Longest duration of a call of the route's script or backend, in place of `script_seconds` of `limits`.
-        script_seconds: Duration = optional("`script_seconds` of `limits`"),
-            within(Duration::from_secs(1), Duration::from_secs(CONFIG_DURATION_SECONDS_MAX)), example "\"10m\"";
         ..requests: RequestKeys;
     }
 }
@@ -211,8 +207,6 @@ pub struct RouteRequestsConfig {
     pub deny: Option<Vec<Spanned<String>>>,
     /// Largest content of a request to a handler in bytes; `None` = the limit `body_bytes`.
     pub body_bytes: Option<u64>,
-    /// Longest duration of a call of a script or a backend; `None` = the limit `script_seconds`.
-    pub script_time: Option<Duration>,
     /// Request rate of each client.
     pub rate: Option<Spanned<RateLimit>>,
     /// Cross-origin access.
@@ -244,7 +238,6 @@ impl RouteRequestKeys {
             guard_methods: guard_methods.flatten(),
             deny: self.deny.map(|deny| networks(deny.into_inner())),
             body_bytes: self.body_bytes.map(|bytes| bytes.into_inner().0),
-            script_time: self.script_seconds.map(Spanned::into_inner),
             rate: rate_limit(self.requests.rate),
             cors: cors.flatten(),
         }

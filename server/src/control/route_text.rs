@@ -115,8 +115,6 @@ pub(super) fn rule_lines(route: &RouteConfig) -> Vec<String> {
     }));
     let bytes = route.requests.body_bytes;
     lines.extend(bytes.map(|bytes| format!("at most {bytes} bytes of content")));
-    let time = route.requests.script_time;
-    lines.extend(time.map(|time| format!("calls of at most {} s", time.as_secs())));
     lines.extend(
         route
             .requests
