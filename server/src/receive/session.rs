@@ -19,7 +19,7 @@ use release::release_pointer::ReleasePointer;
 use release::store::{
     Flip, FrameReader, FrameWriter, LabelEditor, QuotaAccount, RecordsVersion, ReleaseMark,
     ReleaseStore as _, SiteRecords, SiteWriter, StoreFolder, StoreWriteError, StoreWriter,
-    disk_bytes, read_manifest, record_received, release_contents, verify_content,
+    disk_bytes, read_manifest, record_received, release_contents, sweep_received, verify_content,
 };
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Write};
@@ -195,9 +195,15 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
         };
         let manifest = manifest.into_manifest(&release)?;
         let mut upload = Upload::new(manifest, release, self.store, &self.options.site)?;
-        let needs = upload.needs(self.store, &self.options.draft_owner());
-        upload.unreceived = upload.missing_bytes(&needs);
-        self.account.reserve_upload(upload.unreceived)?;
+        let needs = match self.reserve(&mut upload) {
+            Err(error) if self.made_room(&error)? => {
+                // Contents that the store had are perhaps gone.
+                let manifest = std::mem::take(&mut upload.manifest);
+                upload = Upload::new(manifest, release, self.store, &self.options.site)?;
+                self.reserve(&mut upload)?
+            }
+            needs => needs?,
+        };
         let needs: Vec<u8> = needs.iter().flat_map(|place| place.bytes()).collect();
         self.upload = Some(upload);
         // A frame has whole entries.
@@ -205,6 +211,28 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
             self.output.write(FrameKind::Need, entries)?;
         }
         Ok(self.output.write(FrameKind::Need, b"")?)
+    }
+
+    /// Reserves the bytes of the missing contents, and returns the missing contents.
+    fn reserve(&self, upload: &mut Upload) -> Result<Vec<ContentPlace>, StoreWriteError> {
+        let needs = upload.needs(self.store, &self.options.draft_owner());
+        upload.unreceived = upload.missing_bytes(&needs);
+        self.account.reserve_upload(upload.unreceived)?;
+        Ok(needs)
+    }
+
+    /// Removes the contents that ended sessions sent and that no release has, if their room is enough for an upload beyond the
+    /// quota. Returns true after a removal.
+    fn made_room(&self, error: &StoreWriteError) -> Result<bool, StoreWriteError> {
+        let StoreWriteError::Quota { needed, quota } = error else {
+            return Ok(false);
+        };
+        self.store.leave_lock();
+        let bytes = needed.saturating_sub(*quota);
+        let swept = sweep_received(self.store.reader(), bytes, unix_seconds_now());
+        self.store.take_lock()?;
+        // A store in use keeps its contents, and the upload is refused.
+        Ok(swept.unwrap_or(false))
     }
 
     /// Opens a manifest of the site. Its digest is not verified: the digest of the result of a difference is.

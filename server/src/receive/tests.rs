@@ -1007,6 +1007,48 @@ fn questions_without_an_upload_hold_no_reservation() {
 }
 
 #[test]
+fn contents_of_a_cut_upload_give_way_to_an_upload_that_needs_their_room() {
+    let mut receiver = Receiver::new(Rights::Publish);
+    receiver.options.quota = Some(100_000);
+    let contents = [b'a', b'b', b'c'].map(|byte| vec![byte; 30_000]);
+    let cut = manifest(&[
+        ("a", &contents[0]),
+        ("b", &contents[1]),
+        ("c", &contents[2]),
+    ]);
+    let frames = Frames::new().manifest(&cut);
+    receiver.answers(
+        frames
+            .content(0, 0, &contents[0])
+            .content(1, 0, &contents[1]),
+    );
+    let has = |content: &[u8]| {
+        let store = StoreFolder::open(&receiver.options.store).expect("a store");
+        store.open_blob(&sha256(content)).is_ok()
+    };
+    assert!(has(&contents[0]) && has(&contents[1]));
+    let own = vec![b'd'; 60_000];
+    let other = manifest(&[("d", &own)]);
+    // Nothing goes for an upload that does not fit all the same.
+    let large = manifest(&[("e", &[b'e'; 120_000])]);
+    let refusal = receiver.refusal(Frames::new().manifest(&large));
+    assert!(refusal.contains("the quota is 100000 bytes"), "{refusal}");
+    assert!(has(&contents[0]));
+    // The next session of the cut upload goes on while its contents are there.
+    assert_eq!(
+        needs(&receiver.answers(Frames::new().manifest(&cut))).len(),
+        1
+    );
+    let mut second = LiveSession::begin(&receiver.options);
+    assert_eq!(second.offer(&other), Ok(1));
+    assert!(!has(&contents[0]) && !has(&contents[1]));
+    second.content(&own);
+    assert_eq!(second.label(&other), done(""));
+    second.end();
+    assert!(has(&own));
+}
+
+#[test]
 fn the_same_content_of_two_sessions_fits_if_both_copies_fit() {
     let mut receiver = Receiver::new(Rights::Publish);
     receiver.options.quota = Some(150_000);

@@ -76,7 +76,7 @@ pub use records_text::RecordsVersion;
 pub use release_contents::{has_contents, line_count, release_contents, verify_content};
 pub use release_support::ReleaseSupport;
 pub use served_release::{ServedRelease, served_folder};
-pub use sweep::{Retention, SweepReport, remove_content, sweep};
+pub use sweep::{Retention, SweepReport, remove_content, sweep, sweep_received};
 pub use write_error::StoreWriteError;
 pub use writer::StoreWriter;
 

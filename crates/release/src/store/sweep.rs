@@ -3,8 +3,7 @@
 //! A sweep needs the exclusive lock of the store, so no publisher adds contents meanwhile. The set of needed digests is
 //! in memory, 8 bytes for each content.
 
-use super::StoreError;
-use super::blob_folder::{OF_SESSION, SESSION};
+use super::blob_folder::{OF_SESSION, SESSION, disk_bytes};
 use super::content_list::{self, ListedContent, listed_contents, make_list};
 use super::draft::KEPT;
 use super::folder::StoreFolder;
@@ -16,6 +15,7 @@ use super::leftover::remove_leftovers;
 use super::received::{self, RECEIVED};
 use super::served_release::ServedRelease;
 use super::write_error::StoreWriteError;
+use super::{ReleaseStore as _, StoreError};
 use crate::limits::{
     RELEASES_KEPT_BYTES_MAX, RELEASES_KEPT_MAX, RELEASES_KEPT_SECONDS, SWEEP_PAUSE_MILLISECONDS,
     SWEEP_TRIALS_MAX,
@@ -70,6 +70,56 @@ pub fn sweep(
     retention: &Retention,
     now: u64,
 ) -> Result<SweepReport, StoreWriteError> {
+    let recent = Recent {
+        seconds: retention.seconds,
+        now,
+    };
+    sweep_with(store, retention, now, recent)
+}
+
+/// Sweeps the store, and lets nothing of ended sessions stay, if the contents that they sent have some bytes together:
+/// leftovers save their publisher time, and keep no other publisher out. Returns true after such a sweep.
+pub fn sweep_received(store: &StoreFolder, bytes: u64, now: u64) -> Result<bool, StoreWriteError> {
+    if received_bytes(store)? < bytes {
+        return Ok(false);
+    }
+    let none = Recent {
+        seconds: 0,
+        now: u64::MAX,
+    };
+    sweep_with(store, &Retention::default(), now, none).map(|_| true)
+}
+
+/// Returns the bytes of the contents in the records of ended sessions. Some of them are perhaps in a release.
+fn received_bytes(store: &StoreFolder) -> Result<u64, StoreWriteError> {
+    let drafts = match open_folder(store.root(), "drafts") {
+        Err(StoreError::Missing) => return Ok(0),
+        drafts => drafts.map_err(StoreWriteError::at("drafts"))?,
+    };
+    let live = live_sessions(&drafts)?;
+    let mut bytes: u64 = 0;
+    each_name(&drafts, |name| {
+        if name.starts_with(RECEIVED) && !is_of_session(name, &live) {
+            for digest in received::read(&drafts, name) {
+                let size = store
+                    .open_blob(&digest)
+                    .and_then(|it| Ok(it.metadata()?.len()));
+                bytes = bytes.saturating_add(size.map_or(0, disk_bytes));
+            }
+        }
+        Ok(())
+    })
+    .map_err(StoreWriteError::at::<StoreError>("drafts"))?;
+    Ok(bytes)
+}
+
+/// Sweeps a store. The files of ended sessions stay within the time of `recent`.
+fn sweep_with(
+    store: &StoreFolder,
+    retention: &Retention,
+    now: u64,
+    recent: Recent,
+) -> Result<SweepReport, StoreWriteError> {
     // Publishers wait for the lock, so the long manifests are read before.
     for site in sites(store)? {
         let records = SiteRecords::read(store, &site)?;
@@ -96,10 +146,6 @@ pub fn sweep(
         report.publications += sequences.len();
         remove_publications(store, &site, &sequences)?;
     }
-    let recent = Recent {
-        seconds: retention.seconds,
-        now,
-    };
     remove_contents(store, needed, recent, &mut report)?;
     Ok(report)
 }
