@@ -588,6 +588,202 @@ fn an_encoded_slash_does_not_lead_out_of_a_skipped_path() {
 }
 
 #[test]
+fn a_shared_cache_stores_no_page_behind_a_login() {
+    let auth = Member::start(authelia);
+    let app = Member::start(|_| {
+        let fields =
+            "Cache-Control: public, max-age=600, s-maxage=60\r\nCDN-Cache-Control: max-age=60\r\n";
+        text("200 OK", fields, "page")
+    });
+    let folder = Folder::new()
+        .with("public/index.html", "front")
+        .with("public/a/page.html", "page");
+    let routes = format!(
+        "cache = [{{ files = \"*.html\", max_age = \"5m\" }}]\n\
+         {}cache = {{ seconds = 60, ignore_cookies = true }}\n{}\
+         [[site.route]]\npath = \"/a/\"\nauth = \"http://127.0.0.1:{}/\"\n\
+         [[site.route]]\npath = \"/open/\"\nproxy = \"http://127.0.0.1:{}\"\n",
+        route("/cached/", &auth, &app, ""),
+        route("/app/", &auth, &app, ""),
+        auth.port,
+        app.port
+    );
+    let server = start_in(folder, &routes);
+    let control = |path: &str| {
+        let page = Wire::plain(&server).get(path, ALICE);
+        assert_eq!(page.status, 200, "{path}");
+        let is_control = |name: &str| name.to_ascii_lowercase().ends_with("cache-control");
+        let fields = page.fields.iter().filter(|(name, _)| is_control(name));
+        let fields: Vec<_> = fields
+            .map(|(name, value)| format!("{name}: {value}"))
+            .collect();
+        fields.join(", ")
+    };
+    let private = "Cache-Control: max-age=600, private";
+    assert_eq!(
+        (control("/app/").as_str(), control("/cached/").as_str()),
+        (private, private)
+    );
+    // A stored page and a file have the directive in a line of its own.
+    assert!(control("/cached/").ends_with(", Cache-Control: private"));
+    let file = "Cache-Control: max-age=300, Cache-Control: private";
+    assert_eq!(control("/a/page.html"), file);
+    assert!(control("/open/").contains("public"));
+    assert!(!control("/").contains("private"));
+    let mut h2 = H2::open(&server, Over::Tls);
+    let id = h2.ask("GET", "/a/page.html", &[("cookie", "s=bob")], true);
+    let page = h2.response(id);
+    assert!(
+        page.fields
+            .contains(&("cache-control".into(), "private".into())),
+        "{page:?}"
+    );
+}
+
+#[test]
+fn a_page_that_varies_by_the_groups_is_not_stored() {
+    let auth = Member::start(|request| {
+        let cookie = request.fields("cookie").join("");
+        let groups = cookie.split('=').next_back().unwrap_or_default();
+        text(
+            "200 OK",
+            &format!("Remote-User: ant\r\nRemote-Groups: {groups}\r\n"),
+            "",
+        )
+    });
+    let app = Member::start(|request| {
+        let groups = request.fields("remote-groups").join("");
+        let vary = if request.line().contains("/groups") {
+            "Remote-Groups"
+        } else {
+            "Remote-User"
+        };
+        text(
+            "200 OK",
+            &format!("Cache-Control: public, max-age=60\r\nVary: {vary}\r\n"),
+            &groups,
+        )
+    });
+    let cached = route("/", &auth, &app, "") + "cache = { seconds = 60, ignore_cookies = true }\n";
+    let server = start(&cached);
+    for groups in ["a", "b", "a"] {
+        let page = Wire::plain(&server).get("/groups", &format!("Cookie: g={groups}\r\n"));
+        assert_eq!(page.text(), groups);
+        Wire::plain(&server).get("/user", ALICE);
+    }
+    assert_eq!(app.requests_with("/groups").len(), 3);
+    assert_eq!(app.requests_with("/user").len(), 1);
+}
+
+#[test]
+fn broken_answers_are_known_at_once() {
+    let bytes = |text: &str| Answer::Close(text.as_bytes().to_vec());
+    let (auth, app) =
+        members(
+            move |request| match request.fields("x-forwarded-uri").join("").as_str() {
+                "/cut" => bytes("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nok"),
+                "/denial" => bytes("HTTP/1.1 403 No\r\nContent-Length: 10\r\n\r\nno"),
+                _ => bytes("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"),
+            },
+        );
+    let server = start(&route("/", &auth, &app, ""));
+    for _ in 0..20 {
+        for path in ["/cut", "/denial", "/chunk"] {
+            assert_eq!(Wire::plain(&server).get(path, "").status, 502, "{path}");
+        }
+    }
+    let lines = server.errors.all();
+    let count = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
+    assert!(count("the content broke off") > 0, "{lines:?}");
+    assert_eq!(count("no complete answer"), 0, "{lines:?}");
+}
+
+#[test]
+fn the_location_of_a_denial_stays() {
+    let auth = Member::start(|request| {
+        let host = request.fields("host").join("");
+        text(
+            "302 Found",
+            &format!("Location: http://{host}/login\r\n"),
+            "",
+        )
+    });
+    let app = Member::start(|request| ok(&request.head));
+    let server = start(&route("/", &auth, &app, ""));
+    let moved = Wire::plain(&server).get("/", "");
+    let own = format!("http://127.0.0.1:{}/login", auth.port);
+    assert_eq!(moved.field("location"), Some(own.as_str()));
+}
+
+#[test]
+fn requests_of_a_handler_share_the_answers() {
+    let auth = Member::start(authelia);
+    let folder = Folder::new()
+        .with("public/index.html", "front")
+        .with("public/in/a.html", "inner");
+    folder.program(
+        "cgi/env.sh",
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\nenv\n",
+    );
+    folder.program(
+        "cgi/go.sh",
+        "#!/bin/sh\nprintf 'Location: /in/a.html\\n\\n'\n",
+    );
+    let key = format!(
+        "auth = {{ url = \"http://127.0.0.1:{}/\", copy = [\"Remote-User\"] }}\n",
+        auth.port
+    );
+    let routes = format!(
+        "[[site.route]]\npath = \"/cgi/\"\ncgi = \"cgi\"\n{key}\
+         [[site.route]]\npath = \"/open/\"\ncgi = \"cgi\"\n[[site.route]]\npath = \"/open/env.sh\"\n{key}\
+         [[site.route]]\npath = \"/in/\"\n{key}"
+    );
+    let site = site_table("http = \"serve\"\n");
+    let server = Server::start_in(
+        folder,
+        &format!(
+            "{}{site}{routes}",
+            server_table("trust = [\"127.0.0.1\"]\n")
+        ),
+    );
+    let proxied = format!(
+        "{ALICE}X-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Host: real.test\r\nX-Forwarded-Proto: https\r\n"
+    );
+    for (nth, path) in ["/cgi/env.sh?a=b", "/open/env.sh", "/open/env"]
+        .iter()
+        .enumerate()
+    {
+        let page = Wire::plain(&server).get(path, &proxied);
+        if page.status == 404 {
+            continue;
+        }
+        assert_eq!(page.status, 200, "{path}: {page:?}");
+        assert_eq!(auth.requests().len(), nth + 1, "{path}");
+        assert!(!page.text().contains("AUTH_TYPE"), "{}", page.text());
+    }
+    for asked in auth.requests() {
+        assert_eq!(
+            asked.fields("x-forwarded-host"),
+            ["real.test"],
+            "{}",
+            asked.head
+        );
+    }
+    let cookies = |path: &str| {
+        let page = Wire::plain(&server).get(path, ALICE);
+        assert_eq!(
+            (page.status, page.text().as_str()),
+            (200, "inner"),
+            "{page:?}"
+        );
+        let cookies = page.fields.iter().filter(|(name, _)| name == "Set-Cookie");
+        cookies.count()
+    };
+    // The cookies of an internal redirect reach the client, each once.
+    assert_eq!((cookies("/open/go.sh"), cookies("/cgi/go.sh")), (2, 2));
+}
+
+#[test]
 fn no_route_to_the_application_takes_the_fields_of_the_user() {
     let (auth, app) = members(authelia);
     let open = format!(
@@ -653,6 +849,7 @@ fn scripts_and_files_get_the_user_and_the_cookies() {
         text.contains("\nHTTP_REMOTE_USER=alice\n") && text.contains("\nREMOTE_USER=alice\n"),
         "{text}"
     );
+    assert!(!text.contains("AUTH_TYPE"), "{text}");
     for _ in 0..2 {
         let page = Wire::plain(&server).get(
             "/files/page.html",

@@ -103,7 +103,10 @@ impl MetaVariables<'_> {
             all.add(b"REMOTE_PORT", &[port.as_bytes()]);
         }
         if let Some(user) = self.user {
-            all.add(b"AUTH_TYPE", &[b"Basic"]);
+            // A server for forward authentication knows the user by a scheme of its own.
+            if self.hides_login {
+                all.add(b"AUTH_TYPE", &[b"Basic"]);
+            }
             all.add(b"REMOTE_USER", &[user.as_bytes()]);
         }
         if let Some(length) = self.length {

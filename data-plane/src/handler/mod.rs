@@ -14,6 +14,7 @@ pub mod route_handler;
 pub mod test_handler;
 pub mod call;
 pub mod script;
+mod private_response;
 pub mod proxy;
 
 use crate::handler::interim::InterimSender;
@@ -182,11 +183,14 @@ pub(crate) trait Subrequests {
 pub(crate) struct AccessCheck {
     /// Path on the site, decoded.
     pub path: Vec<u8>,
+    /// Path of the client's request with its query, as sent.
+    pub target: Vec<u8>,
     /// Host without port; may be empty in HTTP/1.0.
     pub host: Vec<u8>,
     /// The client's Authorization field.
     pub authorization: Option<Vec<u8>>,
-    /// Field lines of the request for a server for forward authentication, without Authorization.
+    /// Field lines of the request for a server for forward authentication, and those of a proxy in front of this server,
+    /// without Authorization.
     pub login_fields: Vec<u8>,
     /// Method of the client's request.
     pub method: Method,
@@ -215,8 +219,14 @@ impl AccessCheck {
                 }
             }
         }
+        let mut target = request.raw_path.clone();
+        if let Some(query) = &request.query {
+            target.push(b'?');
+            target.extend_from_slice(query);
+        }
         AccessCheck {
             path,
+            target,
             host: request.host.clone(),
             authorization: authorization.map(<[u8]>::to_vec),
             login_fields,
@@ -225,8 +235,17 @@ impl AccessCheck {
     }
 }
 
-/// Fields beside Authorization that a server for forward authentication reads.
-const LOGIN_FIELDS: [&str; 4] = ["accept", "cookie", "via", "x-requested-with"];
+/// Fields beside Authorization from which the question for a server for forward authentication is made.
+const LOGIN_FIELDS: [&str; 8] = [
+    "accept",
+    "cookie",
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-requested-with",
+];
 
 /// Checks paths against the guards of the site. All guards must allow the access. A request without access to the server
 /// is refused for every path.

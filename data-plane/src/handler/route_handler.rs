@@ -2,6 +2,7 @@
 //! rewrite found by dispatch.
 
 use crate::handler::compression::{CompressionQuestion, CompressionRule, note_variation};
+use crate::handler::private_response::keep_from_shared_caches;
 use crate::handler::{
     Handler, HandlerError, HandlerPlan, LocalBoxFuture, Request, Response, ResponseBody, Rewrite,
     Script, operator_fields,
@@ -141,6 +142,8 @@ pub(crate) struct HandlerCall {
     pub hides_login: bool,
     /// Field lines about the user, as in [`Request::identity`].
     pub identity: Vec<u8>,
+    /// True if no shared cache between the server and the client may store the response.
+    pub is_private: bool,
     /// Compression of the response; None for a response that is sent as it is.
     pub compression: Option<CompressionQuestion>,
 }
@@ -148,6 +151,18 @@ pub(crate) struct HandlerCall {
 impl HandlerCall {
     /// Starts the call with the client's request.
     pub(crate) fn start(self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
+        if !self.is_private {
+            return self.started(request);
+        }
+        let response = self.started(request);
+        Box::pin(async move {
+            let mut response = response.await?;
+            keep_from_shared_caches(&mut response.fields);
+            Ok(response)
+        })
+    }
+
+    fn started(self, request: Request) -> LocalBoxFuture<Result<Response, HandlerError>> {
         let mut request = Request {
             script: self.script,
             rewrite: self.rewrite,

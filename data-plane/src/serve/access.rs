@@ -3,13 +3,16 @@
 use crate::handler::proxy::forward_auth::{
     AuthAnswer, AuthDenial, AuthQuestion, AuthVerdict, ForwardAuth, auth_fields, auth_uri,
 };
+use crate::serve::auth_answers::AuthAnswers;
 use crate::serve::dispatch_context::{DispatchContext, RateCheck};
 use crate::serve::forwarding::stated_client;
 use crate::serve::ruled_request::RuledRequest;
+use crate::serve::step::Step;
 use crate::world::method_set::MethodSet;
 use crate::world::path_policy::take_rates;
 use crate::world::users::{LoginLookup, UnverifiedLogin, Users};
 use crate::world::{Host, PathPolicy, Route, World};
+use std::rc::Rc;
 use std::sync::Arc;
 use wire::effective_host;
 use wire::identity_fields::without_identity;
@@ -26,11 +29,11 @@ pub(super) struct AccessGate<'w, 'h> {
     authorization: Option<&'h [u8]>,
     head: &'h RequestHead<'h>,
     /// Answers of servers for forward authentication so far.
-    answers: &'h [AuthAnswer],
+    answers: Option<&'h AuthAnswers>,
     /// True while the checked paths are those of another resource, to which the query of the request does not belong.
     pub(super) is_named: bool,
     /// Answers that let the request pass: the first of each server.
-    granted: Vec<&'h AuthAnswer>,
+    granted: Vec<&'h Rc<AuthAnswer>>,
     /// True if the client logged in with a password.
     has_password: bool,
     /// Requested path.
@@ -70,7 +73,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         host: &'w Host,
         context: &'h DispatchContext,
         head: &'h RequestHead<'h>,
-        answers: &'h [AuthAnswer],
+        answers: Option<&'h AuthAnswers>,
     ) -> AccessGate<'w, 'h> {
         AccessGate {
             world,
@@ -255,7 +258,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         self.is_guarded = true;
         self.is_for_few = true;
         let uri = auth_uri(path, self.head.query.filter(|_| !self.is_named));
-        let Some(answer) = self.answers.iter().find(|it| it.is_for(auth, &uri)) else {
+        let Some(answer) = self.answers.and_then(|all| all.find(auth, &uri)) else {
             return Err(AccessDenied::Auth(Box::new(self.question(auth, uri))));
         };
         match &answer.verdict {
@@ -312,24 +315,35 @@ impl<'w, 'h> AccessGate<'w, 'h> {
         has_auth && (self.user.is_none() || self.has_password || self.granted.len() > 1)
     }
 
-    /// Adds the cookies of the servers to the response.
+    /// Returns true if a server for forward authentication let the request pass.
     #[inline]
-    pub(super) fn add_cookies(&mut self) {
-        if !self.granted.is_empty() {
-            self.add_cookies_of_servers();
+    pub(super) fn is_granted(&self) -> bool {
+        !self.granted.is_empty()
+    }
+
+    /// Adds the cookies of the servers to the response of `step`, and keeps stored pages from shared caches. The handler of
+    /// a call changes the Cache-Control of its own response.
+    #[inline]
+    pub(super) fn add_fields_of_servers(&mut self, step: &Step) {
+        if self.is_granted() && !matches!(step, Step::Wait(_)) {
+            self.add_fields(matches!(step, Step::Call(_)));
         }
     }
 
     #[inline(never)]
-    fn add_cookies_of_servers(&mut self) {
-        let mut cookies = Vec::new();
+    fn add_fields(&mut self, is_call: bool) {
+        let mut lines = Vec::new();
         for answer in &self.granted {
-            if let AuthVerdict::Passed(grant) = &answer.verdict {
-                cookies.extend_from_slice(&grant.cookies);
+            if let AuthVerdict::Passed(grant) = &answer.verdict
+                && !self
+                    .answers
+                    .is_some_and(|all| all.has_earlier_cookies(answer))
+            {
+                lines.extend_from_slice(&grant.cookies);
             }
         }
-        if cookies.is_empty() {
-            return;
+        if !is_call {
+            lines.extend_from_slice(b"Cache-Control: private\r\n");
         }
         let rate = self.context.rate;
         let ruled = self.ruled.get_or_insert_with(|| {
@@ -338,8 +352,12 @@ impl<'w, 'h> AccessGate<'w, 'h> {
                 ..RuledRequest::default()
             })
         });
-        let fields = ruled.secure_fields.unwrap_or(&self.host.secure_fields);
-        ruled.own_fields = Some(Arc::new(fields.with_plain(&cookies)));
+        if !lines.is_empty() {
+            let fields = ruled.secure_fields.unwrap_or(&self.host.secure_fields);
+            ruled.own_fields = Some(Arc::new(fields.with_plain(&lines)));
+        }
+        ruled.own_lines = lines;
+        ruled.answers = self.answers.cloned();
     }
 
     /// Checks the addresses of a path. A client of both `allow` and `deny` is refused.

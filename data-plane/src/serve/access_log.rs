@@ -12,7 +12,7 @@ use crate::serve::matched_request::MatchedRequest;
 use crate::serve::maybe_tls_stream::MaybeTlsStream;
 use crate::serve::rare_events;
 use crate::serve::refusal::ErrorPages;
-use crate::serve::ruled_request::RuledRequest;
+use crate::serve::ruled_request::{RuledRequest, Visitor};
 use crate::serve::synthetic_response::refusal_fields;
 use crate::world::log_skip::StatusSet;
 use crate::world::{AccessLog, Host, SecureFields, World};
@@ -122,6 +122,14 @@ impl<'a> AccessLogEntry<'a> {
         let ruled = self.ruled;
         let ruled = ruled.and_then(|ruled| ruled.own_fields.as_ref().or(ruled.secure_fields));
         ruled.or_else(|| self.host.map(|host| &host.secure_fields))
+    }
+
+    /// Returns the client for a handler: the user, and the answers of servers for forward authentication.
+    pub(super) fn visitor(&self) -> Visitor {
+        Visitor {
+            user: self.user.map(str::to_owned),
+            answers: self.ruled.and_then(|ruled| ruled.answers.clone()),
+        }
     }
 
     /// Returns the site that provides the error pages of a call.

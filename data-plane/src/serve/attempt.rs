@@ -6,6 +6,7 @@
 
 use crate::handler::proxy::forward_auth::AuthAnswer;
 use crate::limits::AUTH_QUESTIONS_MAX;
+use crate::serve::auth_answers::AuthAnswers;
 use crate::serve::dispatch::{Dispatched, RequestBuilder, dispatch, with_page};
 use crate::serve::dispatch_context::{DispatchContext, RateCheck};
 use crate::serve::matched_request::MatchedRequest;
@@ -36,10 +37,6 @@ pub(super) struct Progress {
     /// Answers of servers for forward authentication; None for most requests.
     answers: Option<Box<AuthAnswers>>,
 }
-
-/// Answers of servers for forward authentication to one request.
-#[derive(Default, Debug)]
-struct AuthAnswers(Vec<AuthAnswer>);
 
 impl Progress {
     /// Returns true if the next dispatch may wait for changes on disk. A request with content never waits:
@@ -72,13 +69,22 @@ impl Progress {
     pub(super) fn record_answer(&mut self, answer: AuthAnswer) {
         self.logins_busy = false;
         self.questions = self.questions.saturating_add(1);
-        self.answers.get_or_insert_default().0.push(answer);
+        self.answers.get_or_insert_default().push(answer);
+    }
+
+    /// Returns the progress of a request of a handler, with the answers to the request of the client.
+    #[must_use]
+    pub(super) fn with_answers(self, answers: Option<&AuthAnswers>) -> Progress {
+        Progress {
+            answers: answers.map(|answers| Box::new(answers.inherited())),
+            ..self
+        }
     }
 
     /// Returns the answers of servers for forward authentication.
     #[inline]
-    pub(super) fn answers(&self) -> &[AuthAnswer] {
-        self.answers.as_ref().map_or(&[], |answers| &answers.0)
+    pub(super) fn answers(&self) -> Option<&AuthAnswers> {
+        self.answers.as_deref()
     }
 
     /// Records the wait for changes on disk.

@@ -6,10 +6,10 @@
 
 use crate::cache::{CacheLookup, CachedHandler, LookupContext};
 use crate::handler::compression::{CompressionQuestion, CompressionRule, is_own_page};
-use crate::handler::proxy::forward_auth::AuthAnswer;
 use crate::handler::route_handler::{HandlerCall, RouteHandler};
 use crate::handler::{Admission, Request, Rewrite, Script};
 use crate::serve::access::{AccessDenied, AccessGate};
+use crate::serve::auth_answers::AuthAnswers;
 use crate::serve::before_site::{before_site, push_query};
 use crate::serve::disk_comparison::{DiskComparison, is_nothing};
 use crate::serve::dispatch_context::{Audience, DispatchContext};
@@ -70,7 +70,7 @@ pub(super) fn dispatch<'w>(
     head: &RequestHead<'_>,
     context: &DispatchContext,
     request_builder: &dyn RequestBuilder,
-    answers: &[AuthAnswer],
+    answers: Option<&AuthAnswers>,
 ) -> Dispatched<'w> {
     if &*head.path == b"*" {
         return Dispatched::unguarded(None, of_server(head.method));
@@ -145,7 +145,7 @@ pub(super) fn dispatch<'w>(
         }
         step => step,
     };
-    site.gate.add_cookies();
+    site.gate.add_fields_of_servers(&step);
     Dispatched {
         step,
         request: MatchedRequest {
@@ -188,6 +188,7 @@ fn of_manager(world: &World, head: &RequestHead<'_>) -> Step {
             rewrite: Rewrite::default(),
             hides_login: false,
             identity: Vec::new(),
+            is_private: false,
             compression: None,
         }),
     }
@@ -201,7 +202,7 @@ pub(super) fn admit(
     head: &RequestHead<'_>,
     context: &DispatchContext,
     path: &[u8],
-    answers: &[AuthAnswer],
+    answers: Option<&AuthAnswers>,
 ) -> (Result<Admission, Step>, bool) {
     let Some(host) = world.hosts.find(context.audience.own_listener(), head.host) else {
         return (Err(Step::refuse(Reject::HOST_UNKNOWN)), true);
@@ -588,6 +589,7 @@ impl<'w> SiteDispatcher<'w, '_> {
             rewrite: self.rewrite(path),
             hides_login: self.gate.hides_login,
             identity: self.gate.identity(),
+            is_private: self.gate.is_granted(),
             compression: CompressionQuestion::of(
                 handler.compression(),
                 self.head,

@@ -6,6 +6,7 @@ mod access_log;
 mod access_log_batches;
 mod accepted_connection;
 mod attempt;
+mod auth_answers;
 mod before_site;
 mod connection;
 mod connection_entry;

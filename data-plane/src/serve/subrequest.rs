@@ -12,6 +12,7 @@ use crate::handler::{
 use crate::ledger::body_memory::BodyAccount;
 use crate::limits;
 use crate::serve::attempt::{Attempt, Progress, RequestContent};
+use crate::serve::auth_answers::AuthAnswers;
 use crate::serve::context::WorkerContext;
 use crate::serve::dispatch::{Dispatched, RequestBuilder, admit};
 use crate::serve::dispatch_context::{DispatchContext, EndpointLookup, RateCheck};
@@ -19,6 +20,7 @@ use crate::serve::forwarding::stated_client;
 use crate::serve::handler_request::handler_request;
 use crate::serve::redispatch;
 use crate::serve::response_body::{BodyFill, BodyReader};
+use crate::serve::ruled_request::Visitor;
 use crate::serve::step::{ReadyResponse, Step};
 use crate::serve::synthetic_response::{SyntheticResponse, lines_beside, refusal_fields};
 use crate::site::{SERVER, VariantResponse};
@@ -42,6 +44,8 @@ pub(super) struct WorkerSubrequests {
     guards: u64,
     /// Flag set if a guard applied to a subrequest; None if the caller does not need the information.
     guarded: Option<Rc<Cell<bool>>>,
+    /// Answers of servers for forward authentication to the request.
+    answers: Option<AuthAnswers>,
     /// Memory of the client's request and response.
     memory: BodyAccount,
 }
@@ -51,7 +55,7 @@ pub(super) fn client_request(
     context: &Rc<WorkerContext>,
     head: &RequestHead<'_>,
     dispatch_context: &DispatchContext,
-    user: Option<String>,
+    visitor: Visitor,
     body: PipeReader,
     memory: BodyAccount,
 ) -> Request {
@@ -86,8 +90,10 @@ pub(super) fn client_request(
         ends,
         guards: world.guards,
         guarded: None,
+        answers: visitor.answers,
         memory: memory.clone(),
     });
+    let user = visitor.user;
     let mut request = handler_request(head, user, &dispatch_context, ends, body, subrequests);
     request.memory = memory;
     remove_identity(&world, &mut request);
@@ -118,7 +124,10 @@ impl RequestBuilder for Rc<WorkerContext> {
             self,
             head,
             dispatch_context,
-            user,
+            Visitor {
+                user,
+                answers: None,
+            },
             body,
             BodyAccount::default(),
         )
@@ -139,6 +148,7 @@ impl Subrequests for WorkerSubrequests {
             hops: subrequest.hops,
             guards: self.guards,
             guarded: self.guarded.clone(),
+            answers: self.answers.clone(),
             memory: self.memory.clone(),
         };
         Box::pin(asking.answer())
@@ -155,6 +165,7 @@ impl Subrequests for WorkerSubrequests {
             path: admission.path,
             method: admission.method,
             guarded: self.guarded.clone(),
+            answers: self.answers.clone(),
         };
         Box::pin(admitting.answer())
     }
@@ -166,6 +177,7 @@ impl Subrequests for WorkerSubrequests {
             ends: self.ends,
             guards: self.guards,
             guarded: Some(guarded),
+            answers: self.answers.clone(),
             memory: self.memory.clone(),
         })
     }
@@ -211,12 +223,18 @@ fn text(subrequest: &Subrequest) -> Vec<u8> {
 }
 
 /// Returns a header section with the client's host name and login, for the guards. `has_forward_auth` is true in a World
-/// with forward authentication, which has logins in further fields.
+/// with forward authentication, which has logins in further fields and questions about the target.
 fn admission_text(admission: &AccessCheck, has_forward_auth: bool) -> Vec<u8> {
-    let mut text = if admission.host.is_empty() {
-        b"GET / HTTP/1.0\r\n".to_vec()
+    let target = if has_forward_auth {
+        &admission.target[..]
     } else {
-        [b"GET / HTTP/1.1\r\nHost: ", &admission.host[..], b"\r\n"].concat()
+        b"/"
+    };
+    let mut text = if admission.host.is_empty() {
+        [b"GET ", target, b" HTTP/1.0\r\n"].concat()
+    } else {
+        let host = &admission.host[..];
+        [b"GET ", target, b" HTTP/1.1\r\nHost: ", host, b"\r\n"].concat()
     };
     if let Some(value) = &admission.authorization {
         text.extend_from_slice(&[b"Authorization: ", &value[..], b"\r\n"].concat());
@@ -236,11 +254,13 @@ struct AccessCheckTask {
     path: Vec<u8>,
     method: Method,
     guarded: Option<Rc<Cell<bool>>>,
+    /// Answers of servers for forward authentication to the request.
+    answers: Option<AuthAnswers>,
 }
 
 impl AccessCheckTask {
     async fn answer(self) -> Result<Admission, HandlerError> {
-        let mut progress = Progress::default();
+        let mut progress = Progress::default().with_answers(self.answers.as_ref());
         loop {
             match self.look(&mut progress)? {
                 AccessCheckStep::Admitted(admission) => return Ok(admission),
@@ -305,6 +325,8 @@ struct SubrequestTask {
     hops: u8,
     guards: u64,
     guarded: Option<Rc<Cell<bool>>>,
+    /// Answers of servers for forward authentication to the request.
+    answers: Option<AuthAnswers>,
     /// Memory of the client's request and response.
     memory: BodyAccount,
 }
@@ -319,7 +341,7 @@ enum SubrequestStep {
 
 impl SubrequestTask {
     async fn answer(self) -> Result<Response, HandlerError> {
-        let mut progress = Progress::exempt();
+        let mut progress = Progress::exempt().with_answers(self.answers.as_ref());
         loop {
             match self.look(&mut progress) {
                 SubrequestStep::Response(response) => return response,
@@ -358,17 +380,28 @@ impl SubrequestTask {
         if let Some(note) = self.guarded.as_ref().filter(|_| is_guarded) {
             note.set(true);
         }
+        let ruled = attempt.request.ruled.unwrap_or_default();
+        let (own_lines, answers) = (ruled.own_lines, ruled.answers);
         let response = match attempt.step {
             Step::Wait(wait) => {
                 let work = redispatch::wait(wait, &self.context, std::mem::take(progress));
                 return SubrequestStep::Wait(work);
             }
             Step::Call(handler) => {
-                return SubrequestStep::Call(self.call(handler, &head, attempt.request.user));
+                let visitor = Visitor {
+                    user: attempt.request.user,
+                    answers,
+                };
+                let response = self.call(handler, &head, visitor);
+                return SubrequestStep::Call(if own_lines.is_empty() {
+                    response
+                } else {
+                    Box::pin(async move { Ok(with_lines(response.await?, &own_lines)) })
+                });
             }
             Step::Send(response) => response,
         };
-        SubrequestStep::Response(match response {
+        let response = match response {
             ReadyResponse::Stored(stored) => {
                 let mut fields = Vec::new();
                 stored.push_changing(&mut fields);
@@ -383,7 +416,8 @@ impl SubrequestTask {
                 let body = BodyReader::listing(listing);
                 Ok(streamed(&self.context, Status::OK, fields, body))
             }
-        })
+        };
+        SubrequestStep::Response(response.map(|response| with_lines(response, &own_lines)))
     }
 
     /// Returns the error for a script with a Location that does not make a valid request.
@@ -400,7 +434,7 @@ impl SubrequestTask {
         &self,
         handler: HandlerCall,
         head: &RequestHead<'_>,
-        user: Option<String>,
+        visitor: Visitor,
     ) -> LocalBoxFuture<Result<Response, HandlerError>> {
         let (writer, reader) = pipe(1);
         writer.finish();
@@ -410,11 +444,12 @@ impl SubrequestTask {
             ends: self.ends,
             guards: self.guards,
             guarded: self.guarded.clone(),
+            answers: visitor.answers,
             memory: self.memory.clone(),
         };
         let mut request = handler_request(
             head,
-            user,
+            visitor.user,
             &self.dispatch_context,
             self.ends,
             reader,
@@ -526,6 +561,14 @@ pub(super) fn from_synthetic(small: SyntheticResponse) -> Response {
             handler::ResponseBody::Whole(small.body)
         },
     )
+}
+
+/// Returns the response with the field lines of servers for forward authentication.
+fn with_lines(mut response: Response, own_lines: &[u8]) -> Response {
+    if !own_lines.is_empty() {
+        response.fields.append(&lines(own_lines));
+    }
+    response
 }
 
 fn refused(reject: Reject) -> HandlerError {

@@ -44,6 +44,8 @@ pub(super) struct HostBuilder<'b> {
     pub(super) secrets: SecretPaths,
     /// Fields that servers for forward authentication set.
     pub(super) identity_fields: Arc<[Box<str>]>,
+    /// Fields of servers for forward authentication that differ between the requests of one user.
+    pub(super) varying_fields: Arc<[Box<str>]>,
     /// Response fields set by the operator for the site.
     pub(super) headers: Arc<HeaderRules>,
     /// Paths with cross-origin access.

@@ -73,6 +73,7 @@ pub fn build(
             secrets: secrets.clone(),
             headers: Arc::new(headers(config, site, b"")?),
             identity_fields: Arc::clone(&identity_fields),
+            varying_fields: varying_fields(config),
             cors_paths: cors_paths(site),
             tls: &tls,
             change_tracker: before.map_or_else(
@@ -135,6 +136,13 @@ fn identity_fields(config: &Config) -> Arc<[Box<str>]> {
         }
     }
     names.into()
+}
+
+/// Returns the fields that servers for forward authentication set beside the name of the user. The page cache knows pages
+/// by the user alone.
+fn varying_fields(config: &Config) -> Arc<[Box<str>]> {
+    let further = auth_servers(config).flat_map(|auth| auth.copy.iter().skip(1));
+    further.cloned().collect()
 }
 
 /// Returns the limits of the operator. The parser of requests learns if any route takes encoded slashes.

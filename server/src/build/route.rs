@@ -437,7 +437,7 @@ impl HostBuilder<'_> {
             disk: cache.disk,
             seconds_max: u64::MAX,
             is_plain: route.compression == CompressionRule::Never,
-            client_fields: client_fields(route),
+            client_fields: [client_fields(route), self.varying_fields.to_vec()].concat(),
         };
         self.stage(route, rule)
     }

@@ -164,6 +164,8 @@ impl ProxyConfig {
             request_fields,
             response_fields,
             passes_login,
+            // No key of a route.
+            keeps_urls: _,
             // An interim response is no page.
             has_h1_hints: _,
         } = forward;
@@ -364,6 +366,7 @@ impl ForwardKeys {
             request_fields: request_fields.unwrap_or_default(),
             response_fields: response_fields.unwrap_or_default(),
             passes_login: *self.pass_login.get_ref(),
+            keeps_urls: false,
             has_h1_hints: false,
         }
     }

@@ -267,6 +267,7 @@ fn every_key_of_a_proxied_route_is_read() {
             request_fields: vec![("X-A".into(), "1".into())],
             response_fields: Vec::new(),
             passes_login: false,
+            keeps_urls: false,
             has_h1_hints: false,
         }
     );
@@ -307,6 +308,7 @@ fn every_key_of_a_proxied_route_is_read() {
             request_fields: vec![("X-A".into(), "1".into()), ("Cookie".into(), "".into())],
             response_fields: vec![("Server".into(), "".into())],
             passes_login: true,
+            keeps_urls: false,
             has_h1_hints: true,
         }
     );

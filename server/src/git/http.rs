@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::cgi::Environment;
-use wire::fields::Fields;
+use wire::fields::{Fields, is_basic_login};
 use wire::reject::Reject;
 use wire::request_head::Method;
 use wire::smart_http::{FIRST, SERVICES};
@@ -215,7 +215,10 @@ impl GitSettings {
         all.push("GIT_HTTP_EXPORT_ALL", b"1");
         all.push("REMOTE_ADDR", request.peer.to_string().as_bytes());
         if let Some(user) = &request.user {
-            all.push("AUTH_TYPE", b"Basic");
+            let authorization = Fields(&request.fields).first("authorization");
+            if authorization.is_some_and(|value| is_basic_login(b"authorization", value)) {
+                all.push("AUTH_TYPE", b"Basic");
+            }
             all.push("REMOTE_USER", user.as_bytes());
         }
         // A push has no CONTENT_LENGTH, so that http-backend reads to the end of its input. With a length,

@@ -9,7 +9,7 @@ use crate::handler::proxy::call::begin;
 use crate::handler::proxy::route::{ForwardSettings, ForwardedHost, ProxyRoute};
 use crate::handler::{Endpoints, LocalBoxFuture, Request, Response, ResponseBody, Rewrite};
 use crate::ledger::active_requests::ActiveRequestHandle;
-use crate::ledger::body_memory::BodyAccount;
+use crate::ledger::body_memory::{BodyAccount, BodyPurpose, BodyReservation};
 use crate::ledger::shared_limit::RefusalCounters;
 use crate::limits::{AUTH_CONTENT_BYTES_MAX, AUTH_LOG_PAUSE_MILLISECONDS, AUTH_SECONDS};
 use crate::upstream::Balancer;
@@ -74,6 +74,16 @@ impl ForwardAuth {
         }
     }
 
+    /// Returns true if two routes ask one server the same question.
+    fn is_like(&self, other: &ForwardAuth) -> bool {
+        let (own, others) = (&self.settings, &other.settings);
+        Arc::ptr_eq(&self.balancer, &other.balancer)
+            && own.path == others.path
+            && own.query == others.query
+            && own.copy == others.copy
+            && own.login == others.login
+    }
+
     /// Logs a failure, at most one line in [`AUTH_LOG_PAUSE_MILLISECONDS`]: each request would repeat the line.
     fn log(&self, cause: &str) {
         let now_ms = monotonic_ms().max(1);
@@ -96,6 +106,7 @@ impl ForwardAuth {
                     ("X-Forwarded-Method".into(), question.method.name().into()),
                     ("X-Forwarded-Uri".into(), text(&question.uri)),
                 ],
+                keeps_urls: true,
                 ..ForwardSettings::default()
             },
             path: Box::default(),
@@ -191,12 +202,20 @@ fn push_line(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 }
 
 /// Answer to a question, kept for the dispatches of one request.
-#[derive(Debug)]
 pub struct AuthAnswer {
     auth: Arc<ForwardAuth>,
     uri: Vec<u8>,
+    /// Memory of the content for the client.
+    _held: Option<BodyReservation>,
     /// Decision of the server.
     pub verdict: AuthVerdict,
+}
+
+impl fmt::Debug for AuthAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let uri = String::from_utf8_lossy(&self.uri);
+        write!(f, "{:?} to {uri}: {:?}", self.auth, self.verdict)
+    }
 }
 
 impl AuthAnswer {
@@ -207,7 +226,17 @@ impl AuthAnswer {
 
     /// Returns true if the server has given the answer.
     pub fn is_of(&self, auth: &Arc<ForwardAuth>) -> bool {
-        Arc::ptr_eq(&self.auth, auth)
+        Arc::ptr_eq(&self.auth, auth) || self.auth.is_like(auth)
+    }
+
+    /// Returns true if the server of the other answer has given the answer.
+    pub fn is_of_server_of(&self, other: &AuthAnswer) -> bool {
+        self.is_of(&other.auth)
+    }
+
+    /// Returns true if the client gets cookies of the server.
+    pub fn has_cookies(&self) -> bool {
+        matches!(&self.verdict, AuthVerdict::Passed(grant) if !grant.cookies.is_empty())
     }
 
     /// Returns the fields that the server sets.
@@ -254,14 +283,19 @@ impl AuthQuestion {
     pub fn ask(self, memory: BodyAccount) -> LocalBoxFuture<AuthAnswer> {
         Box::pin(async move {
             let limit = Duration::from_secs(AUTH_SECONDS);
-            let verdict = match tokio::time::timeout(limit, self.verdict(memory)).await {
+            let mut held = BodyReservation::new(&memory);
+            let asked = self.verdict(memory, &mut held);
+            let verdict = match tokio::time::timeout(limit, asked).await {
                 Ok(Ok(verdict)) => verdict,
-                Ok(Err(cause)) => self.failed(&cause),
+                Ok(Err(Failure::Answer(cause))) => self.failed(&cause),
+                Ok(Err(Failure::Memory)) => AuthVerdict::Failed(Reject::BODY_MEMORY_FULL),
                 Err(_) => self.failed(&format!("no complete answer within {AUTH_SECONDS} s")),
             };
             AuthAnswer {
                 auth: self.auth,
                 uri: self.uri,
+                // A call without a content of its own has its place back.
+                _held: (held.bytes() > 0).then_some(held),
                 verdict,
             }
         })
@@ -272,6 +306,7 @@ impl AuthQuestion {
         AuthAnswer {
             auth: self.auth,
             uri: self.uri,
+            _held: None,
             verdict: AuthVerdict::Failed(reject),
         }
     }
@@ -281,6 +316,7 @@ impl AuthQuestion {
         AuthAnswer {
             auth: self.auth,
             uri: self.uri,
+            _held: None,
             verdict: AuthVerdict::Passed(AuthGrant::default()),
         }
     }
@@ -294,16 +330,21 @@ impl AuthQuestion {
     ///
     /// # Errors
     /// The reason why the server gave no usable answer.
-    async fn verdict(&self, memory: BodyAccount) -> Result<AuthVerdict, String> {
+    async fn verdict(
+        &self,
+        memory: BodyAccount,
+        held: &mut BodyReservation,
+    ) -> Result<AuthVerdict, Failure> {
         let route = Arc::new(self.auth.route(self));
         let response = begin(&route, self.request(memory)).await;
-        let response = response.map_err(|error| error.to_string())?;
+        let response = response.map_err(|error| Failure::Answer(error.to_string()))?;
         let status = *response.status;
         if !matches!(status.0, 200..=303 | 305..=499) {
-            return Err(format!("the answer has the status {}", status.0));
+            let cause = format!("the answer has the status {}", status.0);
+            return Err(Failure::Answer(cause));
         }
         let Response { fields, body, .. } = response;
-        let content = content(body).await?;
+        let content = content(body, status.0 >= 300, held).await?;
         Ok(match status.0 {
             200..=299 => AuthVerdict::Passed(self.grant(&fields)),
             _ => AuthVerdict::Denied(self.denial(status, &fields, content)),
@@ -424,18 +465,30 @@ fn accepts_html(fields: Fields<'_>) -> bool {
     accepts && fields.first("x-requested-with").is_none()
 }
 
-/// Returns the complete content of an answer.
+/// Receives the complete content of an answer, and returns the content if the client `gets` it. The bytes are reserved in
+/// `held`.
 ///
 /// # Errors
-/// The content is longer than [`AUTH_CONTENT_BYTES_MAX`], or broke off.
-async fn content(body: ResponseBody) -> Result<Vec<u8>, String> {
-    let too_long = || format!("the content is longer than {AUTH_CONTENT_BYTES_MAX} bytes");
-    let (length, mut reader, mut work) = match body {
+/// The content is longer than [`AUTH_CONTENT_BYTES_MAX`], broke off, or found no memory.
+async fn content(
+    body: ResponseBody,
+    gets: bool,
+    held: &mut BodyReservation,
+) -> Result<Vec<u8>, Failure> {
+    let too_long = || {
+        let cause = format!("the content is longer than {AUTH_CONTENT_BYTES_MAX} bytes");
+        Failure::Answer(cause)
+    };
+    let (length, mut reader, work) = match body {
         ResponseBody::Empty => return Ok(Vec::new()),
         ResponseBody::Whole(bytes) if bytes.len() > AUTH_CONTENT_BYTES_MAX => {
             return Err(too_long());
         }
-        ResponseBody::Whole(bytes) => return Ok(bytes),
+        ResponseBody::Whole(_) if !gets => return Ok(Vec::new()),
+        ResponseBody::Whole(bytes) if held.try_grow(bytes.len(), BodyPurpose::Gathering) => {
+            return Ok(bytes);
+        }
+        ResponseBody::Whole(_) => return Err(Failure::Memory),
         ResponseBody::Stream {
             length,
             reader,
@@ -446,21 +499,34 @@ async fn content(body: ResponseBody) -> Result<Vec<u8>, String> {
         return Err(too_long());
     }
     let mut content = Vec::new();
-    let mut is_working = true;
+    let mut received = 0;
+    let mut work = Some(work);
     poll_fn(|cx| {
         loop {
-            if is_working && work.as_mut().poll(cx).is_ready() {
-                is_working = false;
+            if let Some(running) = &mut work
+                && running.as_mut().poll(cx).is_ready()
+            {
+                // The work owns the other end of the pipe, and the reader learns of the end by its drop.
+                work = None;
             }
             let mut part = Vec::new();
             match reader.poll_take(cx, &mut part, AUTH_CONTENT_BYTES_MAX) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(PipeRead::End)) => return Poll::Ready(Ok(())),
-                Poll::Ready(Err(_)) => return Poll::Ready(Err("the content broke off".to_owned())),
+                Poll::Ready(Err(_)) => {
+                    let cause = "the content broke off".to_owned();
+                    return Poll::Ready(Err(Failure::Answer(cause)));
+                }
                 Poll::Ready(Ok(PipeRead::Bytes(_))) => {
-                    content.extend_from_slice(&part);
-                    if content.len() > AUTH_CONTENT_BYTES_MAX {
+                    received += part.len();
+                    if received > AUTH_CONTENT_BYTES_MAX {
                         return Poll::Ready(Err(too_long()));
+                    }
+                    if gets {
+                        if !held.try_grow(part.len(), BodyPurpose::Gathering) {
+                            return Poll::Ready(Err(Failure::Memory));
+                        }
+                        content.extend_from_slice(&part);
                     }
                 }
             }
@@ -470,9 +536,19 @@ async fn content(body: ResponseBody) -> Result<Vec<u8>, String> {
     Ok(content)
 }
 
+/// Reason why a question has no usable answer.
+enum Failure {
+    /// The answer of the server, for the log.
+    Answer(String),
+    /// The bodies of all requests have taken the memory.
+    Memory,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::body_memory::{BodyMemory, WorkerBodyMemory};
+    use std::future::Future;
 
     #[test]
     fn the_uri_has_no_placeholder_and_no_raw_byte() {
@@ -510,5 +586,36 @@ mod tests {
                 fields.escape_ascii()
             );
         }
+    }
+
+    #[test]
+    fn the_content_of_a_denial_alone_takes_memory() {
+        let memory = BodyMemory::new(400_000);
+        let worker = WorkerBodyMemory::new(&memory, 1);
+        let account = worker.admit([127, 0, 0, 1].into()).expect("a place");
+        let receive = |gets| {
+            let body = ResponseBody::Whole(vec![b'a'; AUTH_CONTENT_BYTES_MAX]);
+            let mut held = BodyReservation::new(&account);
+            let mut received = Box::pin(content(body, gets, &mut held));
+            let polled = received
+                .as_mut()
+                .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+            drop(received);
+            let length = match polled {
+                Poll::Ready(Ok(content)) => Some(content.len()),
+                Poll::Ready(Err(Failure::Memory)) => None,
+                _ => panic!("no content"),
+            };
+            (length, held)
+        };
+        let (length, held) = receive(false);
+        assert_eq!((length, held.bytes()), (Some(0), 0));
+        let held: Vec<_> = (0..8).map(|_| receive(true)).collect();
+        let (length, first) = &held[0];
+        assert_eq!(*length, Some(AUTH_CONTENT_BYTES_MAX));
+        assert_eq!(first.bytes(), AUTH_CONTENT_BYTES_MAX);
+        assert!(held.iter().any(|(length, _)| length.is_none()));
+        drop(held);
+        assert_eq!(receive(true).0, Some(AUTH_CONTENT_BYTES_MAX));
     }
 }

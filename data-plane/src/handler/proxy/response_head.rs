@@ -113,6 +113,9 @@ impl Rewriter<'_> {
         &self,
         rewrite: impl FnOnce(LocationScope<'_>) -> Option<Vec<u8>>,
     ) -> Option<Vec<u8>> {
+        if self.route.forward.keeps_urls {
+            return None;
+        }
         let path = self.moved_path();
         let request = self.request;
         let host = Fields(&request.fields).first("host");

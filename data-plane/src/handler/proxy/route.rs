@@ -47,6 +47,8 @@ pub struct ForwardSettings {
     /// Path that replaces the route's path, with slashes at both ends; None for the client's path. Location
     /// fields and cookie paths of responses are rewritten in the other direction.
     pub prefix: Option<Box<str>>,
+    /// True if Location and its like reach the client as sent by the member.
+    pub keeps_urls: bool,
     /// Doubled slashes in the path for the members.
     pub slashes: Slashes,
     /// Fields of the request that replace the client's fields and those of the proxy; an empty value removes the

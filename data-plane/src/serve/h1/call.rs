@@ -67,12 +67,11 @@ impl H1Call {
     ) -> H1Call {
         let (writer, reader) = counted_pipe(limits::PIPE_BYTES, &memory);
         let dispatch_context = connection.dispatch_context();
-        let user = line.user.map(str::to_owned);
         let mut request = client_request(
             &connection.context,
             head,
             &dispatch_context,
-            user,
+            line.visitor(),
             reader,
             memory.clone(),
         );

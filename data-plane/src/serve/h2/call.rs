@@ -53,7 +53,7 @@ impl H2Session<'_> {
             context,
             head,
             &dispatch_context,
-            line.user.map(str::to_owned),
+            line.visitor(),
             reader,
             memory.clone(),
         );

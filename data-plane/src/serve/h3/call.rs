@@ -85,7 +85,7 @@ impl H3Call {
             context,
             head,
             &session.dispatch_context(),
-            line.user.map(str::to_owned),
+            line.visitor(),
             reader,
             memory.clone(),
         );
