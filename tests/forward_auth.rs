@@ -2,13 +2,17 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::clients::Authority;
+use crate::fastcgi::Backend;
 use crate::support::h2::H2;
 use crate::support::member::{Answer, Member, Received, ok};
+use crate::support::nginx::Nginx;
 use crate::support::programs::{Program, free_port};
 use crate::support::wire::{Over, Wire};
 use crate::support::{Folder, Server, anthill, built_tool, run, server_table, site_table};
@@ -781,6 +785,170 @@ fn requests_of_a_handler_share_the_answers() {
     };
     // The cookies of an internal redirect reach the client, each once.
     assert_eq!((cookies("/open/go.sh"), cookies("/cgi/go.sh")), (2, 2));
+}
+
+#[test]
+fn one_client_has_a_share_of_the_questions() {
+    let (auth, app) = members(|request| {
+        if request.fields("cookie").join("").contains("slow") {
+            Answer::Silence
+        } else {
+            authelia(request)
+        }
+    });
+    let server = start(&route("/", &auth, &app, ", connections = 8"));
+    let ask = |address: &str, fields: &str| {
+        let mut wire = Wire::of(&server, address.parse::<IpAddr>().expect("an address"));
+        wire.send(format!("GET / HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"));
+        wire
+    };
+    let held: Vec<_> = (0..40)
+        .map(|_| ask("127.0.0.2", "Cookie: slow\r\n"))
+        .collect();
+    auth.wait_for(6);
+    // The last places are for the others.
+    let mut other = ask("127.0.0.3", ALICE);
+    assert_eq!(other.response("GET").status, 200);
+    assert!(auth.connections() <= 8, "{}", auth.connections());
+    drop(held);
+}
+
+#[test]
+fn servers_behind_tls_and_unix_sockets_decide() {
+    let authority = Authority::new("the authority of the login");
+    let leaf = authority.server(&["127.0.0.1"]);
+    let folder = Folder::new().with("pair.pem", leaf.combined());
+    let nginx = Nginx::start_tls(
+        folder,
+        "ssl_certificate pair.pem;\nssl_certificate_key pair.pem;\n\
+         location /auth { add_header Remote-User ant; return 204; }\n",
+    );
+    let app = Member::start(|request| ok(&request.head));
+    let folder = Folder::new()
+        .with("public/index.html", "front")
+        .with("ca.pem", &authority.pem)
+        .with("other.pem", &Authority::new("another authority").pem);
+    let socket = folder.path("auth.sock");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    std::thread::spawn(move || {
+        for mut question in listener.incoming().map_while(Result::ok) {
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && matches!(question.read(&mut byte), Ok(1)) {
+                head.push(byte[0]);
+            }
+            let status = if head.windows(7).any(|part| part == b"s=alice") {
+                "204 No Content\r\nRemote-User: alice"
+            } else {
+                "403 No\r\nContent-Length: 0"
+            };
+            let _ = write!(question, "HTTP/1.1 {status}\r\n\r\n");
+        }
+    });
+    let route = |path: &str, auth: String| {
+        format!(
+            "[[site.route]]\npath = \"{path}\"\nproxy = \"http://127.0.0.1:{}\"\nauth = {{ {auth}, copy = [\"Remote-User\"] }}\n",
+            app.port
+        )
+    };
+    let tls = |ca: &str| format!("url = \"{}/auth\", ca = \"{ca}\"", nginx.url());
+    let unix = format!(
+        "url = \"http://unix:{}\", path = \"/auth?a=b\"",
+        socket.display()
+    );
+    let routes = [
+        route("/tls/", tls("ca.pem")),
+        route("/unknown/", tls("other.pem")),
+        route("/unix/", unix),
+    ];
+    let server = start_in(folder, &routes.concat());
+    let get = |path: &str, fields: &str| Wire::plain(&server).get(path, fields);
+    let page = get("/tls/", "");
+    assert!(
+        page.status == 200 && page.text().contains("Remote-User: ant\r\n"),
+        "{page:?}"
+    );
+    assert_eq!(get("/unknown/", "").status, 502);
+    let page = get("/unix/", ALICE);
+    assert!(
+        page.status == 200 && page.text().contains("Remote-User: alice\r\n"),
+        "{page:?}"
+    );
+    assert_eq!(get("/unix/", BOB).status, 403);
+}
+
+#[test]
+fn php_gets_the_user_and_no_scheme() {
+    let auth = Member::start(authelia);
+    let php = "<?php header('Content-Type: text/plain'); foreach ($_SERVER as $name => $value) echo \"$name=$value\\n\";";
+    let folder = Folder::new()
+        .with("public/app/index.php", php)
+        .with("public/index.html", "front");
+    let _php = Backend::php(&folder, 1);
+    let socket = folder.path("fpm.sock").display().to_string();
+    let routes = format!(
+        "[[site.route]]\npath = \"/app/\"\nfastcgi = \"unix:{socket}\"\nfiles = \".php\"\n\
+         auth = {{ url = \"http://127.0.0.1:{}/\", copy = [\"Remote-User\", \"Remote-Groups\"] }}\n",
+        auth.port
+    );
+    let server = start_in(folder, &routes);
+    assert_eq!(Wire::plain(&server).get("/app/index.php", "").status, 401);
+    let forged = format!("{ALICE}Remote-User: root\r\nRemote_Groups: root\r\n");
+    let page = Wire::plain(&server).get("/app/index.php", &forged);
+    let text = page.text();
+    for line in [
+        "\nREMOTE_USER=alice\n",
+        "\nHTTP_REMOTE_USER=alice\n",
+        "\nHTTP_REMOTE_GROUPS=ants, alices\n",
+    ] {
+        assert!(text.contains(line), "{line:?}: {text}");
+    }
+    for part in ["root\n", "AUTH_TYPE", "PHP_AUTH_USER"] {
+        assert!(!text.contains(part), "{part:?}: {text}");
+    }
+}
+
+#[cfg(feature = "http3")]
+#[test]
+fn http3_passes_the_user_and_the_cookies() {
+    let (auth, app) = members(authelia);
+    let server = start(&route("/app/", &auth, &app, ""));
+    let told = crate::h3::run_scenario(
+        &server,
+        &[
+            "ask",
+            "GET /app/ cookie:s=alice remote-user:root remote_groups:root",
+        ],
+    );
+    assert!(told.contains("\"status\": 200"), "{told}");
+    for part in [
+        "Remote-User: alice",
+        "Remote-Groups: ants, alices",
+        "seen=alice; Path=/",
+        "b=2",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(!told.contains("root"), "{told}");
+    assert_eq!(auth.wait_for(1).fields("x-forwarded-proto"), ["https"]);
+}
+
+#[test]
+fn no_client_sends_another_field_of_a_known_server() {
+    let auth = Member::start(|_| text("200 OK", "X-Auth-Request-User: ant\r\n", ""));
+    let app = Member::start(|request| ok(&request.head));
+    let routes = format!(
+        "[[site.route]]\npath = \"/\"\nproxy = \"http://127.0.0.1:{}\"\n\
+         auth = {{ url = \"http://127.0.0.1:{}/oauth2/auth\", copy = [\"X-Auth-Request-User\"] }}\n",
+        app.port, auth.port
+    );
+    let server = start(&routes);
+    let forged = "X-Auth-Request-Groups: admins\r\nx_auth_request_preferred_username: admins\r\nX-Other: a\r\n";
+    assert_eq!(Wire::plain(&server).get("/", forged).status, 200);
+    let got = app.wait_for(1);
+    assert!(!got.head.contains("admins"), "{}", got.head);
+    assert_eq!(got.fields("x-auth-request-user"), ["ant"]);
+    assert_eq!(got.fields("x-other"), ["a"]);
 }
 
 #[test]

@@ -127,12 +127,15 @@ fn auth_servers(config: &Config) -> impl Iterator<Item = &config::AuthConfig> {
     routes.filter_map(config::RouteConfig::auth_server)
 }
 
-/// Returns the fields that servers for forward authentication set.
+/// Returns the fields that servers for forward authentication set. An application believes all fields of a server that it
+/// knows, so the further fields of a known server are removed from requests as well.
 fn identity_fields(config: &Config) -> Arc<[Box<str>]> {
     let mut names: Vec<Box<str>> = Vec::new();
-    for name in auth_servers(config).flat_map(|auth| &auth.copy) {
+    let copied = auth_servers(config).flat_map(|auth| &auth.copy);
+    let related = auth_servers(config).flat_map(config::AuthConfig::related_fields);
+    for name in copied.cloned().chain(related.map(Box::from)) {
         if !is_identity(name.as_bytes(), &names) {
-            names.push(name.clone());
+            names.push(name);
         }
     }
     names.into()

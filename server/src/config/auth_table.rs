@@ -11,6 +11,7 @@ use crate::config::connection_table::ConnectionKeys;
 use crate::config::declared_table::{DeclaredTable, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::field_variables::{foreign_variable, unknown_placeholder};
+use crate::config::limits::CONFIG_MEMBER_CONNECTIONS_MAX;
 use crate::config::member_url::{proxy_url, shown_url};
 use crate::config::proxy_values::{CertificateName, CheckPath};
 use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
@@ -42,6 +43,9 @@ declare_table! {
         /// Name in the certificate of an `https` server, also sent as server name (SNI).
         server_name: CertificateName = optional("the host of the URL"),
             also ["proxy_ssl_name", "sni"], example "\"auth.example.org\"";
+        /// Number of simultaneous questions. Further ones wait, and a client has at most three quarters of the places.
+        connections: usize = default(QUESTIONS), within(1, CONFIG_MEMBER_CONNECTIONS_MAX),
+            also ["max_conns", "maxconn"], example "32";
     }
 }
 
@@ -71,6 +75,68 @@ pub struct AuthConfig {
     pub copy: Vec<Box<str>>,
     /// Location of the login page.
     pub login: Option<Spanned<Box<str>>>,
+}
+
+/// Fields about the user that one server for forward authentication can set.
+struct IdentityFamily {
+    /// Path of the server's GET, or its beginning.
+    path: &'static str,
+    fields: &'static [&'static str],
+}
+
+/// Fields of the usual servers.
+const FAMILIES: [IdentityFamily; 3] = [
+    // Authelia; `Remote-User` is the usual name for programs of one's own, too.
+    IdentityFamily {
+        path: "/api/authz/",
+        fields: &[
+            "Remote-User",
+            "Remote-Groups",
+            "Remote-Email",
+            "Remote-Name",
+        ],
+    },
+    // Authentik.
+    IdentityFamily {
+        path: "/outpost.goauthentik.io/",
+        fields: &[
+            "X-authentik-username",
+            "X-authentik-groups",
+            "X-authentik-entitlements",
+            "X-authentik-email",
+            "X-authentik-name",
+            "X-authentik-uid",
+            "X-authentik-jwt",
+            "X-authentik-meta-jwks",
+            "X-authentik-meta-outpost",
+            "X-authentik-meta-provider",
+            "X-authentik-meta-app",
+            "X-authentik-meta-version",
+        ],
+    },
+    // oauth2-proxy.
+    IdentityFamily {
+        path: "/oauth2/auth",
+        fields: &[
+            "X-Auth-Request-User",
+            "X-Auth-Request-Email",
+            "X-Auth-Request-Groups",
+            "X-Auth-Request-Preferred-Username",
+            "X-Auth-Request-Access-Token",
+        ],
+    },
+];
+
+impl AuthConfig {
+    /// Returns all fields about the user of the usual server that the configuration names, by its path or by a copied
+    /// field.
+    pub(crate) fn related_fields(&self) -> impl Iterator<Item = &'static str> {
+        let is_copied = |field: &&str| is_identity(field.as_bytes(), &self.copy);
+        let families = FAMILIES.iter().filter(move |family| {
+            self.path.starts_with(family.path) || family.fields.iter().any(is_copied)
+        });
+        families.flat_map(|family| family.fields.iter().copied())
+    }
 }
 
 /// URL of a GET: the server, the path and the query.
@@ -275,6 +341,7 @@ impl AuthChoice {
             return Ok(RouteAuthConfig::Off);
         };
         let span = table.url.span();
+        let name = balancer_name(&table.url.get_ref().member, &table);
         let url = table.url.into_inner();
         let target = match (url.target, table.path) {
             (Some(_), Some(path)) => {
@@ -290,10 +357,10 @@ impl AuthChoice {
             Some((path, query)) => (path.into(), Some(query.into())),
             None => (target, None),
         };
-        let name = balancer_name(&url.member, table.ca.as_ref(), table.server_name.as_ref());
         let mut keys = ConnectionKeys::read_empty(source)?;
         keys.ca = table.ca;
         keys.server_name = table.server_name;
+        keys.connections = Some(table.connections);
         let member = Spanned::new(span.clone(), url.member);
         let mut balancer = BalancerConfig::single(source, member, keys)?;
         balancer.settings.name = name.into();
@@ -329,20 +396,24 @@ impl AuthChoice {
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Returns the name of the balancer. Routes with the same server and the same TLS share the connections.
-fn balancer_name(
-    member: &MemberUrl,
-    ca: Option<&Spanned<PathBuf>>,
-    server_name: Option<&Spanned<CertificateName>>,
-) -> String {
+fn balancer_name(member: &MemberUrl, table: &AuthTable) -> String {
     let mut name = format!("auth {}", shown_url(member));
-    if let Some(server_name) = server_name {
+    if let Some(server_name) = &table.server_name {
         name += &format!(" as {}", server_name.get_ref().0);
     }
-    if let Some(ca) = ca {
+    if let Some(ca) = &table.ca {
         name += &format!(" by {}", ca.get_ref().display());
+    }
+    let connections = *table.connections.get_ref();
+    if connections != QUESTIONS {
+        name += &format!(" with {connections} connections");
     }
     name
 }
+
+/// Usual number of simultaneous questions. A server answers a question within milliseconds, so that more would only wait
+/// inside the server.
+const QUESTIONS: usize = 128;
 
 #[cfg(test)]
 mod tests {

@@ -36,7 +36,7 @@ use crate::config::server_table::ServerConfig;
 use crate::config::site_listener::SiteListener;
 use crate::config::site_table::{PlainHttp, SiteConfig};
 use crate::config::table_relations::{
-    denied_all, open_methods, placeholder_in_path, shadowed_redirect, skips_all,
+    denied_all, lifted_addresses, open_methods, placeholder_in_path, shadowed_redirect, skips_all,
     unbound_signatures, useless_login,
 };
 use crate::config::unix_account::{UnixAccount, accessed};
@@ -903,6 +903,7 @@ impl Checker<'_> {
                 let warning = warning.or_else(|| placeholder_in_path(route));
                 let warning = warning.or_else(|| denied_all(route));
                 let warning = warning.or_else(|| open_methods(route));
+                let warning = warning.or_else(|| lifted_addresses(site, route));
                 let what = warning.or_else(|| useless_login(site, route))?;
                 Some(warn(route.path.span(), what))
             };

@@ -183,3 +183,32 @@ fn networks_that_admit_all_or_none_are_doubted() {
         assert_eq!(warnings(FILES, &right), "", "{right}");
     }
 }
+
+#[test]
+fn a_lifted_login_opens_a_route_with_any() {
+    let outer = "[[site]]\nnames = [\"a.test\"]\nroot = \"public\"\n[[site.route]]\npath = \"/\"\nany = true\n\
+                 allow = [\"10.0.0.0/8\"]\nauth = { url = \"http://127.0.0.1:9091/a\", login = \"/login/?rd={uri}\" }\n";
+    for (route, is_doubted) in [
+        ("path = \"/docs/\"\nauth = false\n", true),
+        (
+            "path = \"/docs/\"\nproxy = \"http://127.0.0.1:9092\"\nauth = false\n",
+            true,
+        ),
+        (
+            "path = \"/docs/\"\nauth = false\nallow = [\"10.0.0.0/8\"]\n",
+            false,
+        ),
+        ("path = \"/login/\"\nauth = false\n", false),
+        (
+            "path = \"/docs/\"\nproxy = \"http://127.0.0.1:9091\"\nauth = false\n",
+            false,
+        ),
+    ] {
+        let login =
+            "[[site.route]]\npath = \"/login/\"\nproxy = \"http://127.0.0.1:9091\"\nauth = false\n";
+        let login = if route.contains("/login/") { "" } else { login };
+        let found = warnings(FILES, &format!("{outer}[[site.route]]\n{route}{login}"));
+        let is_found = found.contains("lifts `allow` of the route / with `any`");
+        assert_eq!(is_found, is_doubted, "{route}: {found}");
+    }
+}

@@ -6,9 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 
 use toml::Spanned;
 
+use crate::config::auth_table::RouteAuthConfig;
 use crate::config::balancer::BalancerConfig;
 use crate::config::error::OperatorError;
 use crate::config::log_table::{LogConfig, LogTarget};
+use crate::config::proxy_table::BalancerRef;
 use crate::config::release_table::ReleaseConfig;
 use crate::config::route_table::{RouteConfig, TargetConfig};
 use crate::config::server_table::{ServerConfig, shared_address};
@@ -23,6 +25,7 @@ use data_plane::world::allow_list::AllowList;
 use data_plane::world::log_skip::SkipRule;
 use data_plane::world::method_set::MethodSet;
 use wire::request_head::Method;
+use wire::request_target::is_below;
 
 /// Reports each name of two sites, and each repeated name of one site. `is_whole` is false if the names of a site
 /// could not be read, so that the site has the default name.
@@ -252,6 +255,46 @@ pub(super) fn skips_all(rules: &[SkipRule]) -> bool {
         let samples = [&b"/"[..], b"/a.b", b"/c/d/"];
         let is_all = |path: &&[u8]| rule.paths.iter().any(|glob| glob.matches(path));
         samples.iter().all(is_all) && (200..400).all(|status| rule.statuses.contains(status))
+    })
+}
+
+/// Returns the text of the warning about a route with `auth = false` below a route where a login stands for the address:
+/// without the login, nothing is left of `allow`. The login page and the server's own pages are for clients elsewhere.
+pub(super) fn lifted_addresses(site: &SiteConfig, route: &RouteConfig) -> Option<String> {
+    let is_off = matches!(route.auth, Some(RouteAuthConfig::Off));
+    if !is_off || route.allow.is_some() || route.users.is_some() {
+        return None;
+    }
+    let path = route.path.get_ref().as_str();
+    let is_home = |outer: &&RouteConfig| {
+        let prefix = outer.path.get_ref().trim_end_matches('/');
+        outer.any && outer.users.is_none() && is_below(path.as_bytes(), prefix.as_bytes())
+    };
+    let outer = site.routes.iter().find(is_home)?;
+    let auth = outer.auth_server()?;
+    let is_login = auth
+        .login
+        .as_ref()
+        .is_some_and(|login| login.get_ref().starts_with(path));
+    let is_of_server = match &route.target {
+        Some(TargetConfig::Proxy(proxy)) => match &proxy.balancer {
+            BalancerRef::Own(own) => {
+                let url = |config: &BalancerConfig| {
+                    let members = &config.settings.members;
+                    members.first().map(|member| member.url.clone())
+                };
+                url(own) == url(&auth.balancer)
+            }
+            BalancerRef::Named(_) => false,
+        },
+        _ => false,
+    };
+    (!is_login && !is_of_server).then(|| {
+        format!(
+            "the route {path} is open to every client, because auth = false lifts `allow` of the route {} with `any` too: \
+             write `allow` in the route {path} as well",
+            outer.path.get_ref()
+        )
     })
 }
 
