@@ -12,6 +12,7 @@ pub mod thread_pool;
 pub mod fair_share;
 pub mod heap_sort;
 pub mod machine;
+pub mod restarts;
 pub mod sys;
 pub mod task;
 pub mod coarse_timer;

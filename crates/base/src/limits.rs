@@ -31,6 +31,18 @@ pub const RARE_LINES_MILLISECONDS: u64 = 60_000;
 /// show all pages that fail on an ordinary day, and a flood writes about 1.5 KB a second.
 pub const FAILURE_LINES_MAX: u32 = 300;
 
+// Messages to a service manager
+
+/// Bytes of a message to a supervisor, 4,096. The longest message of the server is a line of status.
+pub const NOTIFICATION_BYTES_MAX: usize = 4_096;
+/// Descriptors in one message to a service manager, 64. The kernel allows 253; a server with more sockets sends several
+/// messages.
+pub const NOTIFICATION_SOCKETS_MAX: usize = 64;
+/// Longest wait for room in the queue of a service manager, 100 ms. A manager that has stopped must not stop the server.
+pub const NOTIFY_MILLISECONDS_MAX: u64 = 100;
+/// Characters of the reason of a restart, 200. The reason travels in a variable of the environment.
+pub const RESTART_REASON_CHARACTERS_MAX: usize = 200;
+
 // Change of the user
 
 /// Milliseconds between two looks at the threads of the process before a change of the user.

@@ -9,17 +9,17 @@ mod aead;
 #[cfg(target_arch = "x86_64")]
 mod memcpy;
 mod allocator;
+mod notification;
 mod segments;
 mod spawn;
+mod supervision;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,12 +34,19 @@ use rustix::thread::{CapabilitySet, Gid, Uid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+pub use crate::limits::NOTIFICATION_SOCKETS_MAX;
 use crate::limits::{THREAD_END_LOOK_MILLISECONDS, THREAD_END_LOOKS_MAX, UDP_RECEIVE_BYTES};
 
 pub use crate::sys::allocator::Heap;
 pub use aead::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
+pub use notification::{
+    Notification, NotificationSocket, descriptor_store_room, notify, notify_barrier, notify_with,
+};
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
 pub use spawn::{ResourceLimits, SpawnOptions, reset_signals, spawn};
+pub use supervision::{
+    ProcessEnd, SignalQueue, SupervisedProgram, end_with_parent, next_ended_child, send_signal,
+};
 
 // ---- Files ----
 
@@ -645,11 +652,11 @@ pub fn has_ipv6() -> bool {
 // ---- The service manager ----
 
 /// Returns the sockets passed in by systemd, or by another service manager with the same protocol
-/// (LISTEN_PID, LISTEN_FDS). Each socket is checked to be open, and becomes non-blocking and closed on
+/// (LISTEN_PID, LISTEN_FDS), each with its name (LISTEN_FDNAMES) or an empty text. Each socket is checked to be open, and becomes non-blocking and closed on
 /// exec. The variables are removed, so that neither a second call nor a child process claims the sockets.
 ///
 /// The function must be called from `main` before a second thread exists, and fails otherwise.
-pub fn systemd_listen_fds() -> io::Result<Vec<OwnedFd>> {
+pub fn systemd_listen_fds() -> io::Result<Vec<(String, OwnedFd)>> {
     let Some(count) = listen_fds_count(
         std::env::var_os("LISTEN_PID").as_deref(),
         std::env::var_os("LISTEN_FDS").as_deref(),
@@ -658,6 +665,8 @@ pub fn systemd_listen_fds() -> io::Result<Vec<OwnedFd>> {
         return Ok(Vec::new());
     };
     must_be_single_threaded()?;
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut names = names.split(':');
     for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
         // SAFETY: the process has a single thread (checked above), so no other thread reads the environment
         // meanwhile.
@@ -674,7 +683,8 @@ pub fn systemd_listen_fds() -> io::Result<Vec<OwnedFd>> {
         // SAFETY: the descriptor is open (checked above), was made for this process by its parent
         // (LISTEN_PID is the own pid), and no other code knows its number. So the process becomes the only
         // owner.
-        sockets.push(unsafe { OwnedFd::from_raw_fd(number) });
+        let socket = unsafe { OwnedFd::from_raw_fd(number) };
+        sockets.push((names.next().unwrap_or_default().to_owned(), socket));
     }
     Ok(sockets)
 }
@@ -702,15 +712,6 @@ fn listen_fds_count(pid: Option<&OsStr>, fds: Option<&OsStr>, own_pid: u32) -> O
     (pid == own_pid && (1..=1024).contains(&count)).then_some(count)
 }
 
-/// Reports the server's state to the service manager (`READY=1`, `RELOADING=1\nMONOTONIC_USEC=…`,
-/// `STOPPING=1`, `STATUS=…`), if NOTIFY_SOCKET names one. Returns true if the state was sent.
-pub fn notify(state: &str) -> io::Result<bool> {
-    match std::env::var_os("NOTIFY_SOCKET") {
-        Some(name) if !name.is_empty() => notify_at(&name, state).map(|()| true),
-        _ => Ok(false),
-    }
-}
-
 /// Returns the time after which the service manager ends this process for silence (WATCHDOG_USEC); None without such a time.
 pub fn watchdog_time() -> Option<Duration> {
     let of = |name| std::env::var(name).ok();
@@ -722,17 +723,6 @@ fn watchdog_time_in(micros: String, pid: Option<String>, own_pid: u32) -> Option
     let micros: u64 = micros.parse().ok().filter(|micros| *micros > 0)?;
     let is_meant = pid.is_none_or(|pid| pid.parse() == Ok(own_pid));
     is_meant.then_some(Duration::from_micros(micros))
-}
-
-/// Sends `state` to the socket `name`. A name with `@` at the start is abstract and not a file.
-fn notify_at(name: &OsStr, state: &str) -> io::Result<()> {
-    let address = match name.as_bytes() {
-        [b'@', rest @ ..] => UnixAddress::from_abstract_name(rest)?,
-        _ => UnixAddress::from_pathname(name)?,
-    };
-    let socket = UnixDatagram::unbound()?;
-    socket.send_to_addr(state.as_bytes(), &address)?;
-    Ok(())
 }
 
 // ---- Users, privileges and resources ----

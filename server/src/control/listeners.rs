@@ -4,6 +4,7 @@
 use crate::admin::status::StatusAddress;
 use crate::config::{Config, ListenAddress, OperatorError, Spanned, speaks_tls};
 use crate::control::heartbeats::HeartbeatListeners;
+use crate::control::kept_sockets::{KeptSockets, socket_name};
 use base::sys;
 use data_plane::limits::SOCKET_UNSENT_BYTES;
 use data_plane::serve::worker::{Audience, WorkerListener};
@@ -24,6 +25,8 @@ pub(crate) struct Listeners {
     addresses: Vec<BoundAddress>,
     /// Sockets for the heartbeats of members.
     pub(super) heartbeats: HeartbeatListeners,
+    /// Sockets that the service manager keeps for the next start.
+    kept: KeptSockets,
 }
 
 struct BoundAddress {
@@ -34,6 +37,8 @@ struct BoundAddress {
     audience: Audience,
     /// True for a socket bound by a service manager, which stays until the process exits.
     passed: bool,
+    /// Kind and address as configured, the name of the sockets for the service manager.
+    name: String,
     /// A socket for each worker, or a single socket for all workers if a service manager passed the socket
     /// in.
     sockets: Vec<TcpListener>,
@@ -81,6 +86,7 @@ impl Listeners {
                 secure: wanted.secure,
                 audience: wanted.audience,
                 passed: false,
+                name: wanted.name(),
                 sockets: bound,
                 quic,
                 proxy_protocol: Arc::new(listen.proxy_protocol.into()),
@@ -115,6 +121,15 @@ impl Listeners {
         Ok(new)
     }
 
+    /// Binds the missing UDP sockets of addresses whose TCP sockets an earlier server has left, at the start.
+    pub(crate) fn bind_kept_quic(&mut self, config: &Config) -> Result<(), OperatorError> {
+        let has_passed = self.addresses.iter().any(|address| address.passed);
+        if !has_passed {
+            self.bind_quic(config)?;
+        }
+        Ok(())
+    }
+
     /// Returns the sockets for HTTP/3 of all addresses, or of the addresses in `only`.
     pub(crate) fn quic(&self, only: Option<&[SocketAddr]>) -> io::Result<Vec<UdpSocket>> {
         self.addresses
@@ -142,10 +157,98 @@ impl Listeners {
             .map(|address| address.bound.port())
     }
 
+    /// Takes over the sockets that a service manager passes in: those that an earlier server had the manager keep, and
+    /// those that the manager has bound itself.
+    pub(crate) fn adopt(
+        &mut self,
+        config: &Config,
+        workers: usize,
+        mut passed: Vec<(String, OwnedFd)>,
+    ) -> io::Result<()> {
+        self.kept = KeptSockets::of_environment();
+        let own = self.kept.take(&mut passed);
+        self.adopt_own(config, workers, own)?;
+        self.adopt_foreign(config, passed.into_iter().map(|it| it.1).collect())
+    }
+
+    /// Takes over sockets of an earlier server. The sockets of addresses that `config` does not name are closed.
+    fn adopt_own(
+        &mut self,
+        config: &Config,
+        workers: usize,
+        mut own: Vec<(String, OwnedFd)>,
+    ) -> io::Result<()> {
+        // A former start has shut the socket down, and the manager has not heard of the end.
+        let is_dead = |socket: &OwnedFd| {
+            !is_datagram(socket) && !SockRef::from(socket).is_listener().unwrap_or(false)
+        };
+        let dead = own.extract_if(.., |it| is_dead(&it.1));
+        let mut left: Vec<String> = dead.map(|it| it.0).collect();
+        for wanted in wanted(config) {
+            let tcp = socket_name("tcp", &wanted.name());
+            let found = own.extract_if(.., |it| it.0 == tcp).map(|it| it.1.into());
+            let mut sockets: Vec<TcpListener> = found.collect();
+            // No worker would accept the connections of a further socket.
+            for socket in sockets.drain(workers.max(1).min(sockets.len())..) {
+                let _ = sys::shutdown_read(socket.as_fd());
+                left.push(tcp.clone());
+            }
+            let Some(first) = sockets.first() else {
+                continue;
+            };
+            let bound = first.local_addr()?;
+            for socket in &sockets {
+                prepare(socket)?;
+            }
+            let quic = if wanted.may_have_quic() && wants_quic(config) {
+                let udp = socket_name("udp", &wanted.name());
+                own.iter().position(|it| it.0 == udp)
+            } else {
+                None
+            };
+            self.addresses.push(BoundAddress {
+                asked: wanted.listen.address,
+                bound,
+                secure: wanted.secure,
+                audience: wanted.audience,
+                passed: false,
+                name: wanted.name(),
+                sockets,
+                quic: quic.map(|at| own.swap_remove(at).1.into()),
+                proxy_protocol: Arc::default(),
+            });
+        }
+        for (name, socket) in own {
+            // The shutdown ends the queue of the socket although the manager has a duplicate.
+            let _ = sys::shutdown_read(socket.as_fd());
+            left.push(name);
+        }
+        self.kept.close(&left);
+        Ok(())
+    }
+
+    /// Has the service manager keep the sockets of all addresses for the next start, and no others.
+    pub(crate) fn keep(&mut self) {
+        let mut wanted = Vec::new();
+        for address in self.addresses.iter().filter(|address| !address.passed) {
+            let sockets = address.sockets.iter().map(AsFd::as_fd).collect();
+            wanted.push((socket_name("tcp", &address.name), sockets));
+            let quic = address.quic.iter().map(AsFd::as_fd);
+            wanted.extend(quic.map(|quic| (socket_name("udp", &address.name), vec![quic])));
+        }
+        self.kept.update(&wanted);
+    }
+
+    /// Closes all sockets, those in the store of the service manager too.
+    pub(crate) fn close(&mut self) {
+        self.kept.close_all();
+        *self = Listeners::default();
+    }
+
     /// Takes over sockets that a service manager has bound. A socket on a port of `https` speaks TLS. A
     /// socket on any other port doesn't, unless `https` has an address, the port isn't in `http`, and the
     /// manager passed no other TCP socket.
-    pub(crate) fn adopt(&mut self, config: &Config, passed: Vec<OwnedFd>) -> io::Result<()> {
+    fn adopt_foreign(&mut self, config: &Config, passed: Vec<OwnedFd>) -> io::Result<()> {
         let (datagrams, passed): (Vec<_>, Vec<_>) = passed.into_iter().partition(is_datagram);
         let mut datagrams: Vec<_> = datagrams.into_iter().map(UdpSocket::from).collect();
         let only = passed.len() == 1;
@@ -188,6 +291,7 @@ impl Listeners {
                 secure,
                 audience,
                 passed: true,
+                name: String::new(),
                 sockets: vec![socket],
                 quic: quic.map(|at| datagrams.swap_remove(at)),
                 proxy_protocol: Arc::default(),
@@ -374,6 +478,18 @@ struct WantedListener {
 }
 
 impl WantedListener {
+    /// Returns the kind and the address as configured, which decide about the use of a socket.
+    fn name(&self) -> String {
+        let audience = match self.audience {
+            Audience::Public => "",
+            Audience::Manager => "manager-",
+            Audience::Own(_) => "own-",
+        };
+        let scheme = if self.secure { "https" } else { "http" };
+        let families = if self.listen.v6_only { "/v6only" } else { "" };
+        format!("{audience}{scheme}/{}{families}", self.listen.address)
+    }
+
     /// Returns true for an address that may speak HTTP/3 as well.
     fn may_have_quic(&self) -> bool {
         self.secure && self.audience == Audience::Public && !self.listen.proxy_protocol

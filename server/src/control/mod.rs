@@ -8,6 +8,7 @@ mod explain;
 mod banner;
 mod check;
 mod heartbeats;
+mod kept_sockets;
 pub(crate) mod limits;
 mod listeners;
 mod liveness;

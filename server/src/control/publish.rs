@@ -440,6 +440,7 @@ impl Publisher {
             Err(error) => log::error!("HTTP/3: {error}"),
         }
         let retired = self.listeners.retire(&self.config);
+        self.listeners.keep();
         if !retired.is_empty() {
             tokio::time::sleep(RETIRE_DELAY).await;
         }
@@ -520,7 +521,7 @@ impl Publisher {
     /// the requests under way, at the latest at the deadline. The publisher closes its own copies of the
     /// sockets: otherwise the ports would stay open, and a later client would wait without a response.
     pub(super) fn drain(&mut self, deadline: Duration) {
-        self.listeners = Listeners::default();
+        self.listeners.close();
         for running in &self.workers {
             let _ = running.commands.send(WorkerCommand::Drain(deadline));
         }

@@ -11,6 +11,7 @@ use crate::manager::{ManagerContext, ManagerRequest};
 use base::clock;
 use base::folder_owner::FolderOwner;
 use base::log::{LogDestination, Sink, Sinks};
+use base::restarts::Restarts;
 use base::sys;
 use base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use data_plane::cache::PageCache;
@@ -36,14 +37,16 @@ use tokio::sync::mpsc::Receiver;
 pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, OperatorError> {
     let mut listeners = Listeners::default();
     let passed = sys::systemd_listen_fds()
-        .and_then(|passed| listeners.adopt(config, passed))
+        .and_then(|passed| listeners.adopt(config, workers, passed))
         .map_err(|error| {
             OperatorError::failure(format!("sockets passed in by the service manager: {error}"))
         });
     passed?;
+    listeners.bind_kept_quic(config)?;
     listeners.bind(config, workers)?;
     listeners.apply_proxy_protocol(config);
     listeners.heartbeats.bind(config)?;
+    listeners.keep();
     Ok(listeners)
 }
 
@@ -139,6 +142,12 @@ pub(super) fn drop_privileges(
         sys::drop_privileges(ids).map_err(|error| {
             let what = format!("can't become `{}`: {error}", name.get_ref());
             config.point(name.span(), what, "")
+        })?;
+    }
+    if Restarts::from_environment().is_some() {
+        // A server without its supervisor would keep the next supervisor from serving.
+        sys::end_with_parent().map_err(|error| {
+            OperatorError::failure(format!("can't watch the supervisor: {error}"))
         })?;
     }
     Ok(())

@@ -210,7 +210,7 @@ fn use_as<'f>(
 
 /// Sets all signals to their default action. The server ignores SIGPIPE, and its parent may ignore further signals
 /// (SIGHUP with `nohup`). Every child process would inherit the ignored signals.
-fn default_signals() {
+pub(super) fn default_signals() {
     // The kernel's own structure, larger than on any processor: zeros are SIG_DFL, no flags and an empty mask.
     let default = [0_u64; 8];
     for signal in 1..=SIGNALS_MAX {
@@ -229,15 +229,15 @@ fn default_signals() {
 }
 
 /// The kernel's set of signals: a bit for each.
-type SignalSet = u64;
+pub(super) type SignalSet = u64;
 
 const SIGNALS_MAX: c_long = 64;
-const NO_SIGNALS: SignalSet = 0;
+pub(super) const NO_SIGNALS: SignalSet = 0;
 const ALL_SIGNALS: SignalSet = SignalSet::MAX;
 
 /// Blocks the signals in `blocked` and no others, for the calling thread. Returns the signals blocked before. The C
 /// library's function leaves out the signals that the library uses itself.
-fn set_signal_mask(blocked: SignalSet) -> SignalSet {
+pub(super) fn set_signal_mask(blocked: SignalSet) -> SignalSet {
     let mut before = NO_SIGNALS;
     // SAFETY: both sets are live and have the kernel's size. The call can't fail.
     unsafe {

@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixDatagram;
 
 use super::*;
 
@@ -137,24 +136,6 @@ fn passed_in_sockets_are_taken_only_with_the_own_pid() {
         assert_eq!(count(pid, fds), None, "{pid} {fds}");
     }
     assert_eq!(listen_fds_count(None, Some("1".as_ref()), 7), None);
-}
-
-#[test]
-fn notify_reaches_a_path_and_an_abstract_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("notify");
-    let server = UnixDatagram::bind(&path).unwrap();
-    notify_at(path.as_os_str(), "READY=1").unwrap();
-    let mut buf = [0; 64];
-    let read = server.recv(&mut buf).unwrap();
-    assert_eq!(&buf[..read], b"READY=1");
-
-    let name = format!("anthill-test-{}", std::process::id());
-    let address = UnixAddress::from_abstract_name(&name).unwrap();
-    let server = UnixDatagram::bind_addr(&address).unwrap();
-    notify_at(format!("@{name}").as_ref(), "STOPPING=1").unwrap();
-    let read = server.recv(&mut buf).unwrap();
-    assert_eq!(&buf[..read], b"STOPPING=1");
 }
 
 #[test]
