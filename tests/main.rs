@@ -132,6 +132,8 @@ mod site;
 mod sites_by_port;
 mod slow_readers;
 mod status;
+#[cfg(feature = "restart")]
+mod supervisor;
 mod support;
 mod systemd;
 mod tls;

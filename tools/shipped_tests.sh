@@ -23,12 +23,14 @@ skipped='moving_names:: cache:: cache_rfc9111:: given_up:: h2_attacks:: h2_clien
     logs::combined_lines_describe_each_exchange
     logs::json_lines_are_json_and_have_more_fields
     logs::lines_of_the_format_with_the_host_name_the_host_and_the_port
-    logs::skipped_responses_have_no_line'
+    logs::skipped_responses_have_no_line
+    supervisor::the_supervisor_ends_with_the_server_and_its_status'
 
-# Tests of what `make tiny` leaves out: backups, zstd, HTTP/3, the manager, Markdown, releases and pages of repositories.
+# Tests of what `make tiny` leaves out: backups, zstd, HTTP/3, the manager, Markdown, releases, the supervisor and pages of
+# repositories.
 left_out='backup:: backup_release:: deploy_release:: git_counts:: git_pages:: git_search:: guide_publishing:: manager::
     manager_browser:: manager_edits:: manager_floods:: manager_page:: manager_ticks:: previews:: publication_faults::
-    publications:: publish_local:: publish_ssh:: releases::
+    publications:: publish_local:: publish_ssh:: releases:: supervisor::
     bad_answers::bad_answers_are_refused_or_broken_off
     bad_answers::silent_members_are_late
     by_request::a_rate_is_one_for_all_versions_and_workers

@@ -20,4 +20,6 @@ pub mod backup;
 pub mod deploy;
 pub mod receive;
 pub mod control;
+#[cfg(feature = "restart")]
+pub mod supervisor;
 pub mod cli;

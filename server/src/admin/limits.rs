@@ -47,6 +47,8 @@ pub(crate) const MANAGER_CERTIFICATE_RENEWED_DAYS_MIN: i64 = 1;
 pub(crate) const MANAGER_TEMPERATURE_MILLIDEGREES_MAX: i64 = 80_000;
 /// Use of a limited resource in percent, 90 %, from which the page warns.
 pub(crate) const MANAGER_USE_WARNING_PERCENT: u64 = 90;
+/// Seconds for which the status warns of a restart by the supervisor, a day.
+pub(crate) const RESTART_WARNED_SECONDS: u64 = 86_400;
 /// Members among the problems at the top of the page. The tables of the balancers below have all members.
 pub(crate) const MANAGER_PROBLEMS_MAX: usize = 20;
 /// Sites and certificates in the text of `anthill status`, 30 of each, so that the text of a server with 1,000 sites stays

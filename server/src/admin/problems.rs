@@ -2,10 +2,11 @@
 
 use crate::admin::limits::{
     MANAGER_CERTIFICATE_RENEWED_DAYS_MIN, MANAGER_TEMPERATURE_MILLIDEGREES_MAX,
-    MANAGER_USE_WARNING_PERCENT,
+    MANAGER_USE_WARNING_PERCENT, RESTART_WARNED_SECONDS,
 };
 use crate::admin::metrics::Metrics;
 use crate::admin::status::{CertificateStatus, ReleaseStatus, Status};
+use crate::admin::text_table::duration;
 use balancer::{BalancerReport, MemberReport, MemberState};
 use base::machine::{MachineFacts, RASPBERRY_CONDITIONS};
 use data_plane::limits::MANAGER_CERTIFICATE_DAYS_MIN;
@@ -127,6 +128,18 @@ fn of_balancer(balancer: &BalancerReport, found: &mut Vec<Problem>) {
     }
 }
 
+/// Returns the last restart by the supervisor, for a day.
+fn of_restarts(status: &Status) -> Option<Problem> {
+    let restarts = status.restarts.as_ref().filter(|it| it.count > 0)?;
+    (status.up_seconds < RESTART_WARNED_SECONDS).then(|| {
+        let (since, reason) = (duration(status.up_seconds), &restarts.reason);
+        Problem::Warning(format!(
+            "the supervisor started the server again {since} ago ({reason}), restart {} since its own start: the error log has the lines before",
+            restarts.count
+        ))
+    })
+}
+
 fn of_status(status: &Status, found: &mut Vec<Problem>) {
     let faults = status.edits_fault.iter().chain(&status.refusals);
     let faults = faults.chain(&status.unreachable_backends);
@@ -136,6 +149,7 @@ fn of_status(status: &Status, found: &mut Vec<Problem>) {
             "worker {index} (thread anthill-{index}) has been silent for {seconds} s, so its connections wait: start the server again if the worker stays silent"
         )));
     }
+    found.extend(of_restarts(status));
     for deployment in &status.deployments {
         if let Some((_, reason)) = &deployment.failure {
             let text = format!("the deployment of {} failed: {reason}", deployment.site);

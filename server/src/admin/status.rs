@@ -5,6 +5,7 @@ use crate::admin::json_text::{joined, or_null};
 use crate::admin::limits::STATUS_ROWS_MAX;
 use crate::admin::text_table::duration;
 use base::clock::format_utc;
+use base::restarts::Restarts;
 use data_plane::cache::CacheSummary;
 use data_plane::upstream::BackendReport;
 use std::fmt::Write;
@@ -22,6 +23,8 @@ pub struct Status {
     pub now: u64,
     /// Seconds since the start.
     pub up_seconds: u64,
+    /// Restarts by the supervisor; None for a server without a supervisor.
+    pub restarts: Option<Restarts>,
     /// Number of the configuration.
     pub generation: u64,
     /// Name of the configuration file, as typed by the operator.
@@ -287,10 +290,11 @@ impl Status {
     /// Renders the status as one JSON object and a line feed.
     pub(crate) fn json(&self) -> String {
         let mut out = format!(
-            "{{\"version\":{},\"pid\":{},\"up_seconds\":{},\"generation\":{},\"configuration\":{},\"workers\":{},\"silent_workers\":[{}],",
+            "{{\"version\":{},\"pid\":{},\"up_seconds\":{},\"restarts\":{},\"generation\":{},\"configuration\":{},\"workers\":{},\"silent_workers\":[{}],",
             quoted(self.version),
             self.pid,
             self.up_seconds,
+            or_null(self.restarts.as_ref().map(restarts_json)),
             self.generation,
             quoted(&self.configuration),
             self.workers,
@@ -355,6 +359,11 @@ impl Status {
         );
         out
     }
+}
+
+fn restarts_json(restarts: &Restarts) -> String {
+    let reason = quoted(&restarts.reason);
+    format!("{{\"count\":{},\"reason\":{reason}}}", restarts.count)
 }
 
 fn silent_worker_json((index, seconds): &(usize, u64)) -> String {
@@ -556,6 +565,10 @@ pub(crate) mod tests {
             pid: 17,
             now: 7_200,
             up_seconds: 93_784,
+            restarts: Some(Restarts {
+                count: 2,
+                reason: "signal 9 (SIGKILL)".into(),
+            }),
             generation: 3,
             configuration: "anthill.toml".into(),
             workers: 2,
@@ -667,7 +680,7 @@ pub(crate) mod tests {
         let certificate = r#"{"names":["a.org","b.org"],"days_left":42,"self_signed":"#;
         let deployment = r#"{"site":"a.org","repository":"site.git","branch":"main","#;
         let expected = [
-            r#"{"version":"1.2.3","pid":17,"up_seconds":93784,"generation":3,"#,
+            r#"{"version":"1.2.3","pid":17,"up_seconds":93784,"restarts":{"count":2,"reason":"signal 9 (SIGKILL)"},"generation":3,"#,
             r#""configuration":"anthill.toml","workers":2,"silent_workers":[{"worker":1,"seconds":25}],"#,
             r#""listening":[{"address":"127.0.0.1:443","tls":true},"#,
             r#"{"address":"[::]:80","tls":false},"#,

@@ -89,7 +89,8 @@ impl InstalledService {
                 }
                 None => {
                     let target = last(shell_words(value("config=")?))?;
-                    let (_, rest) = text.split_once(" serve --user ")?;
+                    let (_, arguments) = text.split_once(" serve ")?;
+                    let (_, rest) = arguments.split_once("--user ")?;
                     let user = rest.split_whitespace().next()?.to_owned();
                     (InitSystem::SysV, target, user)
                 }

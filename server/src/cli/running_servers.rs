@@ -113,9 +113,10 @@ impl ServerProcess {
         Some(folder.join(name))
     }
 
-    /// Returns true if the command line is the one of a server.
+    /// Returns true if the command line is the one of a server, and not of its supervisor.
     fn serves(&self) -> bool {
-        self.words.iter().any(|word| word == "serve")
+        let has = |name: &str| self.words.iter().any(|word| word == name);
+        has("serve") && !has("--supervise")
     }
 
     /// Returns the arguments of `serve`. The program may have been started by another one, such as an emulator.

@@ -1,11 +1,16 @@
 //! `anthill serve`: starts the server.
 
-use crate::cli::shared_options::{CommandSpec, SERVE_OPTIONS, WHAT};
+use crate::cli::shared_options::{
+    CONTROL, CommandSpec, HTTP, HTTPS, LISTING, LOG, STATE, USER, WHAT, WORKERS,
+};
+use cli::CommandOption;
 use std::process::ExitCode;
 
 use crate::cli::arguments::ParsedArguments;
 use crate::config::{ConfigSource, OperatorError, Overrides};
 use crate::control::{self, ServeOptions};
+#[cfg(feature = "restart")]
+use crate::supervisor;
 
 /// The command `serve`.
 pub(super) const COMMAND: CommandSpec = CommandSpec {
@@ -16,17 +21,54 @@ pub(super) const COMMAND: CommandSpec = CommandSpec {
          folder without the file is served over HTTPS on port 8443 with a self-signed \
          certificate, made once and kept; port 8080 redirects to HTTPS.",
         "Options override the configuration, also after a reload.",
+        "With --supervise, a small process starts the server, and starts it again when the server \
+         has ended or hangs. The process keeps the listening sockets, so connections wait \
+         meanwhile.",
         "SIGTERM and SIGINT stop the server after the requests under way are answered, a \
          second signal at once. SIGHUP reloads the configuration. SIGUSR1 reopens the log \
          files.",
     ],
     operands: &[WHAT],
-    options: SERVE_OPTIONS,
+    options: &[
+        SUPERVISE, HTTPS, HTTP, LOG, WORKERS, LISTING, USER, STATE, CONTROL,
+    ],
     run,
 };
 
+/// Name of the option for the supervisor.
+pub(super) const SUPERVISE_NAME: &str = "supervise";
+const SUPERVISE: CommandOption = CommandOption {
+    long: SUPERVISE_NAME,
+    short: None,
+    value: None,
+    about: "Start the server again when the server has ended or hangs",
+};
+
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    if typed.has(SUPERVISE_NAME) {
+        return supervise();
+    }
     match control::serve(&options(typed)?)? {}
+}
+
+/// Runs the supervisor with the server that the other arguments of the process describe.
+#[cfg(feature = "restart")]
+fn supervise() -> Result<ExitCode, OperatorError> {
+    let failed = |error| OperatorError::failure(format!("the supervisor can't start: {error}"));
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut is_option = true;
+    let arguments = std::env::args_os().skip(1).filter(|argument| {
+        is_option &= argument != "--";
+        !(is_option && argument == "--supervise")
+    });
+    let status = supervisor::supervise(program, arguments.collect()).map_err(failed)?;
+    Ok(ExitCode::from(status))
+}
+
+#[cfg(not(feature = "restart"))]
+fn supervise() -> Result<ExitCode, OperatorError> {
+    Err(OperatorError::new("this build has no supervisor")
+        .help("leave out --supervise, or install a build with the supervisor"))
 }
 
 /// Converts the arguments of `serve` and `check` into options of the server.

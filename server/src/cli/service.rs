@@ -82,6 +82,12 @@ const SYSV: &str = include_str!("../../../packaging/sysv/anthill.in");
 
 /// Capabilities of a unit: ports below 1024, and the detection of other users' writes to a file.
 const CAPABILITIES: &str = "CAP_NET_BIND_SERVICE CAP_LEASE";
+/// Option of `serve` in a script, in a build with the supervisor. systemd starts a server again itself.
+const SUPERVISE: &str = if cfg!(feature = "restart") {
+    "--supervise "
+} else {
+    ""
+};
 /// Default account of the service.
 const USER: &str = "anthill";
 /// Time for closing and for the init system, added to the time for draining.
@@ -463,7 +469,11 @@ impl ServiceDefinition {
         if let Some(logs) = logs {
             folders += &format!("\nLogsDirectory={logs}\nLogsDirectoryMode=0750");
         }
-        let arguments = format!("serve --user {} {}", self.user, shell_quoted(&target));
+        let arguments = format!(
+            "serve {SUPERVISE}--user {} {}",
+            self.user,
+            shell_quoted(&target)
+        );
         fill(
             template,
             &[
@@ -471,6 +481,7 @@ impl ServiceDefinition {
                 ("@PROGRAM@", &quote(&program)),
                 ("@CONFIG@", &quote(&target)),
                 ("@ARGUMENTS@", &shell_quoted(&arguments)),
+                ("@SUPERVISE@", SUPERVISE),
                 ("@USER@", &self.user),
                 ("@NAME@", &self.name),
                 ("@STOP_SECONDS@", &stop_seconds),

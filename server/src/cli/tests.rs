@@ -534,5 +534,8 @@ fn services_are_written_for_each_system() {
         &[],
         &format!("{line}\neval \"set -- $command_args\"\nprintf '%s\\n' \"$@\""),
     );
-    assert_eq!(words.unwrap(), "serve\n--user\nweb\n/srv/my site's/100%\n");
+    assert_eq!(
+        words.unwrap(),
+        "serve\n--supervise\n--user\nweb\n/srv/my site's/100%\n"
+    );
 }

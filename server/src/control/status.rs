@@ -14,6 +14,7 @@ use crate::admin::status::{
 };
 use crate::build::SharedResources;
 use base::clock;
+use base::restarts::Restarts;
 use data_plane::ledger::stats::Stats;
 use data_plane::tls::PairSummary;
 use data_plane::world::World;
@@ -91,6 +92,7 @@ impl StatusView {
             pid: std::process::id(),
             now,
             up_seconds: self.facts.started.elapsed().as_secs(),
+            restarts: Restarts::from_environment(),
             generation: self.world.generation,
             configuration: self.configuration.clone(),
             workers: self.workers,

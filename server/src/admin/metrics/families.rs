@@ -47,6 +47,8 @@ families! {
         |it, out| out.sample(&[("version", it.status.version)], 1_u64);
     Gauge "anthill_uptime_seconds" "seconds" [""] "Seconds since the start of the server."
         |it, out| out.sample(&[], it.status.up_seconds);
+    Counter "anthill_restarts" "" [""] "Restarts of the server by its supervisor. Missing without a supervisor."
+        |it, out| if let Some(restarts) = &it.status.restarts { out.sample(&[], restarts.count) };
     Gauge "anthill_configuration_generation" "" [""] "Number of the served configuration. Each reload and each change on disk adds 1."
         |it, out| out.sample(&[], it.status.generation);
     Gauge "anthill_workers" "" [""] "Worker threads."

@@ -1,0 +1,260 @@
+//! The supervisor, `anthill serve --supervise`: a small process that starts the server, keeps its listening sockets, and
+//! starts the server again when the server has ended or hangs.
+//!
+//! The supervisor speaks the other side of the protocol of systemd (sd_notify(3), sd_listen_fds(3)), so the server has one
+//! protocol for health and sockets. The process has one thread and opens no file of the configuration: whatever makes the
+//! server end must not reach the supervisor. `machine.rs` decides, and this file carries the decisions out.
+
+mod limits;
+mod machine;
+mod socket_store;
+mod thread_report;
+
+use base::log::ErrorLog;
+use base::sys::{self, Notification, NotificationSocket, SignalQueue, SupervisedProgram};
+use limits::{MESSAGES_A_ROUND_MAX, OOM_SCORE_ADDITION, SILENCE_SECONDS_MAX, SOCKETS_MAX};
+use log::LevelFilter;
+use machine::{Action, Event, Machine, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+use socket_store::SocketStore;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const SIGHUP: i32 = Signal::HUP.as_raw();
+const SIGINT: i32 = Signal::INT.as_raw();
+const SIGKILL: i32 = Signal::KILL.as_raw();
+const SIGUSR1: i32 = Signal::USR1.as_raw();
+const SIGTERM: i32 = Signal::TERM.as_raw();
+const SIGCHLD: i32 = Signal::CHILD.as_raw();
+
+/// Statements of the server that go on to the service manager of the supervisor.
+const PASSED_ON: [&str; 5] = [
+    "READY=",
+    "RELOADING=",
+    "MONOTONIC_USEC=",
+    "STOPPING=",
+    "STATUS=",
+];
+
+/// Supervisor with its server.
+struct Supervisor {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    machine: Machine,
+    store: SocketStore,
+    messages: NotificationSocket,
+    signals: SignalQueue,
+    silence_max: Duration,
+    /// Number of the server's process; None while no server runs.
+    server: Option<u32>,
+    /// Time after which the service manager of the supervisor ends the supervisor for silence.
+    outer_watchdog: Option<Duration>,
+}
+
+/// Runs the program with the arguments until an operator stops it, and returns the exit status. Must be called while the
+/// process has one thread.
+///
+/// # Errors
+/// A lack of resources before the first start.
+pub(crate) fn supervise(program: PathBuf, arguments: Vec<OsString>) -> io::Result<u8> {
+    ErrorLog::install(LevelFilter::Info).map_err(io::Error::other)?;
+    sys::reset_signals();
+    let given = sys::systemd_listen_fds()?;
+    sys::set_cloexec_on_inherited();
+    let silence_max = silence_max();
+    let (machine, actions) = Machine::new(clock(), silence_max);
+    let mut supervisor = Supervisor {
+        program,
+        arguments,
+        machine,
+        store: SocketStore::new(given),
+        messages: NotificationSocket::bind()?,
+        signals: SignalQueue::new(&[SIGHUP, SIGINT, SIGUSR1, SIGTERM, SIGCHLD])?,
+        silence_max,
+        server: None,
+        outer_watchdog: sys::watchdog_time(),
+    };
+    supervisor.run(actions)
+}
+
+/// Returns the longest silence of the server. The tests wait for a shorter silence.
+fn silence_max() -> Duration {
+    let seconds = std::env::var("ANTHILL_SILENCE_SECONDS").ok();
+    let seconds = seconds.and_then(|seconds| seconds.parse().ok());
+    let seconds = seconds.filter(|seconds| (1..=SILENCE_SECONDS_MAX).contains(seconds));
+    Duration::from_secs(seconds.unwrap_or(SILENCE_SECONDS_MAX))
+}
+
+fn clock() -> Duration {
+    Duration::from_nanos(sys::monotonic_nanos())
+}
+
+impl Supervisor {
+    fn run(&mut self, mut actions: Vec<Action>) -> io::Result<u8> {
+        loop {
+            for action in std::mem::take(&mut actions) {
+                match action {
+                    Action::Exit(status) => return Ok(status),
+                    action => actions.extend(self.act(action)),
+                }
+            }
+            if !actions.is_empty() {
+                continue;
+            }
+            self.wait()?;
+            for event in self.events()? {
+                actions.extend(self.machine.handle(event, clock()));
+            }
+            if self.outer_watchdog.is_some() {
+                let _ = sys::notify("WATCHDOG=1");
+            }
+        }
+    }
+
+    /// Waits for a message, for a signal or for the time that the machine has planned.
+    fn wait(&self) -> io::Result<()> {
+        let planned = self.machine.wait_until();
+        let planned = planned.map(|until| until.saturating_sub(clock()));
+        let outer = self.outer_watchdog.map(|time| time / 2);
+        let wait = planned.into_iter().chain(outer).min();
+        let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
+        let mut sources = [
+            PollFd::new(&self.messages, PollFlags::IN),
+            PollFd::new(&self.signals, PollFlags::IN),
+        ];
+        match poll(&mut sources, wait.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns what has happened. The messages of a server come before its end.
+    fn events(&mut self) -> io::Result<Vec<Event>> {
+        let mut events = Vec::new();
+        for _ in 0..MESSAGES_A_ROUND_MAX {
+            let Some(message) = self.messages.receive()? else {
+                break;
+            };
+            // Any process may send to the socket.
+            if self.server == Some(message.sender) {
+                self.take(message, &mut events);
+            }
+        }
+        while let Some(signal) = self.signals.next() {
+            match signal {
+                SIGHUP => events.push(Event::Signal(Request::Reload)),
+                SIGUSR1 => events.push(Event::Signal(Request::Reopen)),
+                SIGINT | SIGTERM => events.push(Event::Signal(Request::Stop(signal))),
+                _ => {}
+            }
+        }
+        while let Some((pid, end)) = sys::next_ended_child() {
+            // As process 1, the supervisor is the parent of all orphans, and waits for them.
+            if self.server == Some(pid) {
+                self.server = None;
+                events.push(Event::Ended(end));
+            }
+        }
+        events.push(Event::Time);
+        Ok(events)
+    }
+
+    /// Takes the statements of a message of the server.
+    fn take(&mut self, message: Notification, events: &mut Vec<Event>) {
+        let lines = || message.text.lines();
+        let has = |line| lines().any(|it| it == line);
+        for (line, event) in [
+            ("READY=1", Event::Ready),
+            ("WATCHDOG=1", Event::Alive),
+            ("STOPPING=1", Event::Stopping),
+        ] {
+            events.extend(has(line).then_some(event));
+        }
+        let name = lines().find_map(|line| line.strip_prefix("FDNAME="));
+        let name = name.unwrap_or("stored");
+        let (keeps, closes) = (has("FDSTORE=1"), has("FDSTOREREMOVE=1"));
+        let mut passed_on = String::new();
+        for line in lines().filter(|it| PASSED_ON.iter().any(|start| it.starts_with(start))) {
+            passed_on += line;
+            passed_on.push('\n');
+        }
+        if closes {
+            self.store.close(name);
+        } else if keeps && !self.store.keep(name, message.passed) {
+            say(&format!(
+                "a socket of the server is not kept: the supervisor keeps {SOCKETS_MAX} sockets, and a restart refuses connections for a moment"
+            ));
+        }
+        if !passed_on.is_empty() {
+            let _ = sys::notify(passed_on.trim_end());
+        }
+    }
+
+    /// Carries out an action, and returns the actions that follow.
+    fn act(&mut self, action: Action) -> Vec<Action> {
+        match action {
+            Action::Start => {
+                if let Err(error) = self.start() {
+                    say(&format!("the server can't be started: {error}"));
+                    return self.machine.handle(Event::StartFailed, clock());
+                }
+            }
+            Action::EndSilent => {
+                if let Some(server) = self.server {
+                    for line in thread_report::thread_lines(server) {
+                        say(&line);
+                    }
+                    let _ = sys::send_signal(server, SIGKILL);
+                }
+            }
+            Action::Forward(request) => {
+                let signal = match request {
+                    Request::Stop(signal) => signal,
+                    Request::Reload => SIGHUP,
+                    Request::Reopen => SIGUSR1,
+                };
+                if let Some(server) = self.server {
+                    let _ = sys::send_signal(server, signal);
+                }
+            }
+            Action::Say(text) => {
+                say(&text);
+                let _ = sys::notify(&format!("STATUS={text}"));
+            }
+            Action::Exit(_) => {}
+        }
+        Vec::new()
+    }
+
+    fn start(&mut self) -> io::Result<()> {
+        let [count, reason] = self.machine.restarts().variables();
+        let variables = [
+            ("NOTIFY_SOCKET", self.messages.name()),
+            ("WATCHDOG_USEC", self.silence_max.as_micros().to_string()),
+            ("FDSTORE", SOCKETS_MAX.to_string()),
+            count,
+            reason,
+        ];
+        let program = SupervisedProgram {
+            file: &self.program,
+            arguments: &self.arguments,
+            variables: &variables,
+            sockets: &self.store.each(),
+            oom_score_addition: OOM_SCORE_ADDITION,
+        };
+        self.server = Some(program.start()?);
+        Ok(())
+    }
+}
+
+/// Writes a line to standard error, unless nobody takes the lines: a full pipe must not stop the supervisor.
+fn say(text: &str) {
+    let errors = io::stderr();
+    let mut sink = [PollFd::new(&errors, PollFlags::OUT)];
+    if poll(&mut sink, Some(&Timespec::default())) == Ok(1) {
+        log::warn!("supervisor: {text}");
+    }
+}
