@@ -11,6 +11,7 @@ use balancer::settings::{
 };
 use balancer::{MemberState, SessionKey};
 use base::task;
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -64,19 +65,20 @@ impl TestMember {
     }
 
     /// Returns the number of connections that clients have open, by the table of the system. The member itself sees on a
-    /// busy machine the end of a connection later than the connection that follows it.
+    /// busy machine the end of a connection later than the connection that follows it. The table may show a connection
+    /// twice while other programs open and close connections, so the addresses are counted.
     fn open_connections(&self) -> usize {
         const ESTABLISHED: &str = "01";
         const CONNECTING: &str = "02";
         let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
         let peer = format!(":{:04X}", self.address.port());
-        let to_member = sockets.lines().filter(|line| line.contains(&peer));
-        let open = to_member.filter(|line| {
-            let mut fields = line.split_ascii_whitespace().skip(2);
-            let is_to_member = fields.next().is_some_and(|it| it.ends_with(&peer));
-            is_to_member && matches!(fields.next(), Some(ESTABLISHED | CONNECTING))
+        let open = sockets.lines().filter_map(|line| {
+            let mut fields = line.split_ascii_whitespace().skip(1);
+            let (client, member, state) = (fields.next()?, fields.next()?, fields.next()?);
+            let is_open = matches!(state, ESTABLISHED | CONNECTING);
+            (member.ends_with(&peer) && is_open).then_some(client)
         });
-        open.count()
+        open.collect::<HashSet<_>>().len()
     }
 }
 
