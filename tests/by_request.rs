@@ -400,7 +400,13 @@ fn check_warns_of_methods_without_a_guard() {
          [[site.route]]\npath = \"/a/\"\nproxy = \"http://127.0.0.1:1\"\nusers = \"users\"\n\
          guard_methods = [\"POST\"]\n\
          [[site.route]]\npath = \"/b/\"\nproxy = \"http://127.0.0.1:1\"\nusers = \"users\"\n\
-         guard_methods = [\"POST\"]\nmethods = [\"GET\", \"POST\"]\n",
+         guard_methods = [\"POST\"]\nmethods = [\"GET\", \"POST\"]\n\
+         [[site.route]]\npath = \"/c/\"\nproxy = \"http://127.0.0.1:1\"\n\
+         [[site.route]]\npath = \"/c/wiki/\"\nusers = \"users\"\n\
+         guard_methods = [\"POST\", \"PUT\", \"PATCH\", \"DELETE\"]\n\
+         [[site.route]]\npath = \"/d/\"\nproxy = \"http://127.0.0.1:1\"\nmethods = [\"GET\", \"POST\"]\n\
+         [[site.route]]\npath = \"/d/wiki/\"\nusers = \"users\"\nguard_methods = [\"POST\"]\n\
+         [[site.route]]\npath = \"/files/\"\nusers = \"users\"\nguard_methods = [\"POST\"]\n",
     );
     let config = folder.path("anthill.toml");
     let done = run(
@@ -410,11 +416,15 @@ fn check_warns_of_methods_without_a_guard() {
     );
     assert!(done.success, "{}", done.errors());
     let warnings = done.errors() + &done.text();
-    let about = "the route /a/ guards POST, and PUT, PATCH, DELETE are open to every client";
-    assert!(warnings.contains(about), "{warnings}");
+    for about in [
+        "the route /a/ guards POST, and PUT, PATCH, DELETE pass without the guard",
+        "the route /c/wiki/ guards POST, PUT, PATCH, DELETE, and MKCOL, COPY, MOVE, PROPPATCH, LOCK pass without",
+    ] {
+        assert!(warnings.contains(about), "{about}: {warnings}");
+    }
     assert_eq!(
-        warnings.matches("open to every client").count(),
-        1,
+        warnings.matches("pass without the guard").count(),
+        2,
         "{warnings}"
     );
 }

@@ -52,7 +52,9 @@ fn config(member: &str) -> String {
          [[site.route]]\npath = \"/other/\"\nroot = \"other\"\nmethods = [\"GET\"]\n\
          [[site.route]]\npath = \"/guide/\"\nrewrite = \"/about.html\"\n\
          [[site.route]]\npath = \"/\"\nfastcgi = \"127.0.0.1:9\"\nfiles = \".php\"\n\
-         [[site.route]]\npath = \"/api/\"\nproxy = \"{member}\"\ncache = {{ seconds = 10 }}\n",
+         [[site.route]]\npath = \"/api/\"\nproxy = \"{member}\"\ncache = {{ seconds = 10 }}\n\
+         [[site.route]]\npath = \"/sso/\"\nproxy = \"{member}\"\nauth = \"http://127.0.0.1:9/verify\"\nallow = [\"192.0.2.0/24\"]\nany = true\n\
+         [[site.route]]\npath = \"/sso/in\"\nauth = false\n",
         server_table("")
     )
 }
@@ -193,7 +195,7 @@ fn an_explanation_names_the_site_the_route_the_guards_and_what_answers() {
     told(
         &["localhost/intern/"],
         &[
-            "guard    /intern/: allow 192.0.2.0/24: refuses 203.0.113.1",
+            "guard    /intern/: allow 192.0.2.0/24: refuses 203.0.113.1  (anthill.toml:",
             "answer   403, rule R403",
         ],
     );
@@ -202,6 +204,20 @@ fn an_explanation_names_the_site_the_route_the_guards_and_what_answers() {
         &[
             "guard    /intern/: allow 192.0.2.0/24: admits 192.0.2.9",
             "intern/x.html\n",
+        ],
+    );
+    told(
+        &["localhost/sso/"],
+        &[
+            "any of them: the server decides about the request  (anthill.toml:",
+            "members  `anthill balancer` has the state of the members\n",
+        ],
+    );
+    told(
+        &["localhost/sso/in"],
+        &[
+            "any of them: turned off by `auth = false`: admits 203.0.113.1  (",
+            "guard    /sso/in: no auth: admits 203.0.113.1  (anthill.toml:",
         ],
     );
     told(

@@ -4,7 +4,7 @@
 use crate::support::h2::H2;
 use crate::support::member::{Member, ok};
 use crate::support::wire::{Over, Wire};
-use crate::support::{Folder, Server, run, server_table, site_table};
+use crate::support::{Folder, Server, run, server_table, site_table, tool};
 
 /// Starts a server with a member behind the files, and returns the member's requests as its responses.
 fn start(member: &Member, more: &str) -> Server {
@@ -218,4 +218,38 @@ fn a_rewrite_finds_the_file_and_then_the_member() {
     let get = |path: &str| Wire::plain(&server).get(path, "").text();
     assert_eq!(get("/old/about.html"), "about");
     assert_eq!(get("/old/login"), "GET /login HTTP/1.1");
+}
+
+/// A script among the files is the same script for each method, and its folder too. The member gets no such request.
+#[test]
+fn a_script_of_the_site_goes_first_for_each_method() {
+    let member = member();
+    let server = start(
+        &member,
+        &format!(
+            "[[site.route]]\npath = \"/\"\ninterpreter = {{ \".sh\" = \"{}\" }}\n",
+            tool("sh").display()
+        ),
+    );
+    let script =
+        "printf 'Content-Type: text/plain\\n\\nscript %s %s' \"$REQUEST_METHOD\" \"$PATH_INFO\"\n";
+    server.folder.write("public/info.sh", script);
+    let get = |path: &str| Wire::plain(&server).get(path, "").text();
+    assert_eq!(get("/info.sh"), "script GET ");
+    for method in [
+        "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "PURGE",
+    ] {
+        let ask = |path: &str| {
+            let fields = "Content-Length: 0\r\n";
+            Wire::plain(&server).ask(method, path, fields).text()
+        };
+        assert_eq!(ask("/info.sh"), format!("script {method} "));
+        assert_eq!(ask("/info.sh/more"), format!("script {method} /more"));
+        assert_eq!(ask("/about.html"), format!("{method} /about.html HTTP/1.1"));
+        assert_eq!(ask("/login"), format!("{method} /login HTTP/1.1"));
+    }
+    // A request for a tunnel runs the script too.
+    let tunnel = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+    let _ = Wire::plain(&server).get("/info.sh", tunnel);
+    assert!(member.requests_with("/info.sh").is_empty());
 }

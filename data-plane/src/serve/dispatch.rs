@@ -379,20 +379,22 @@ impl<'w> SiteDispatcher<'w, '_> {
 
     /// Returns the step for the file of the host's own site at `path`, the target of a route with a handler for all other
     /// paths. Returns None for a path without a file, for a request that only the handler can answer, and for a path with
-    /// an encoded slash, which stands in no file name.
+    /// an encoded slash, which stands in no file name. A script of the site runs for each method.
     #[inline(never)]
     fn file_first(&mut self, path: &[u8]) -> Option<Step> {
         let site = self.host.site.as_ref()?;
-        let is_for_files = matches!(self.head.method, Method::Get | Method::Head)
-            && self.head.upgrade.is_none()
-            && !path_readings::has_encoded_slash(self.head.raw_path);
-        if !is_for_files {
+        let is_for_files =
+            matches!(self.head.method, Method::Get | Method::Head) && self.head.upgrade.is_none();
+        if !is_for_files && !self.host.routes.has_scripts()
+            || path_readings::has_encoded_slash(self.head.raw_path)
+        {
             return None;
         }
         let resolution = site.resolve(path);
         let step = match self.script(site, &resolution) {
             Some(step) => step,
-            None => self.ask_site(site, b"", &resolution),
+            None if is_for_files => self.ask_site(site, b"", &resolution),
+            None => return None,
         };
         let is_missing = match &step {
             Step::Send(ReadyResponse::Refuse { reject, page: None }) => {

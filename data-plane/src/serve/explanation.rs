@@ -17,12 +17,13 @@ use crate::serve::synthetic_response::{SyntheticResponse, lines_beside, refusal_
 use crate::site::{FileLoad, VariantResponse};
 use crate::world::own_listener::OwnListener;
 use crate::world::users::UnverifiedLogin;
-use crate::world::{Host, Route, RouteTarget, World};
+use crate::world::{Host, PathPolicy, Route, RouteAuth, RouteTarget, World};
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::ptr;
 use std::rc::Rc;
 use wire::h1::body_decoder::BodyLength;
 use wire::h1::request::{ParsedHead, parse_head};
@@ -70,6 +71,8 @@ pub struct ExplainedGuard<'w> {
     pub refuses_address: bool,
     /// True if `methods` leaves the method out.
     pub refuses_method: bool,
+    /// True if the guard has a server for forward authentication, and a route with `auth = false` turns it off.
+    pub is_auth_off: bool,
 }
 
 /// Response to a request, or the handler that would answer.
@@ -128,7 +131,7 @@ pub fn explain<'w>(
         guards: policy.map_or_else(Vec::new, |policy| {
             let guards = policy.guards();
             guards
-                .map(|route| guard(route, &head, context.peer))
+                .map(|route| guard(route, policy, &head, context.peer))
                 .collect()
         }),
         route: policy.and_then(|policy| policy.route()),
@@ -190,7 +193,12 @@ fn verified(login: UnverifiedLogin) -> bool {
     runtime.is_ok_and(|runtime| runtime.block_on(login.answer()).is_ok())
 }
 
-fn guard<'w>(route: &'w Route, head: &RequestHead<'_>, client: IpAddr) -> ExplainedGuard<'w> {
+fn guard<'w>(
+    route: &'w Route,
+    policy: &PathPolicy,
+    head: &RequestHead<'_>,
+    client: IpAddr,
+) -> ExplainedGuard<'w> {
     let method = match head.method {
         Method::Connect if head.upgrade.is_some() => Method::Get,
         method => method,
@@ -210,6 +218,8 @@ fn guard<'w>(route: &'w Route, head: &RequestHead<'_>, client: IpAddr) -> Explai
             .methods
             .as_ref()
             .is_some_and(|methods| !methods.contains(method)),
+        is_auth_off: matches!(route.auth, RouteAuth::By(_))
+            && policy.auths().all(|(asked, _)| !ptr::eq(asked, route)),
     }
 }
 

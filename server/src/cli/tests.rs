@@ -102,10 +102,10 @@ fn help_has_the_row_of_each_rule() {
         text,
         "R102: request line too long\nStatus 414\n\nSee `request_line_bytes`. The connection closes.\n"
     );
-    let text = help::rule(403).unwrap();
+    let text = help::rule(405).unwrap();
     assert_eq!(
         text,
-        "R403: address not allowed\nStatus 403\n\nSee `allow` and `deny`.\n"
+        "R405: wrong user or password\nStatus 401\n\nSee failed logins.\n"
     );
     // Asterisks and brackets outside of links stay.
     let text = help::rule(104).unwrap();

@@ -902,7 +902,7 @@ impl Checker<'_> {
                 let warning = warning.or_else(|| leads_nowhere(site, route));
                 let warning = warning.or_else(|| placeholder_in_path(route));
                 let warning = warning.or_else(|| denied_all(route));
-                let warning = warning.or_else(|| open_methods(route));
+                let warning = warning.or_else(|| open_methods(site, route));
                 let warning = warning.or_else(|| lifted_addresses(site, route));
                 let what = warning.or_else(|| useless_login(site, route))?;
                 Some(warn(route.path.span(), what))

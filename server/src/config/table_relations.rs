@@ -325,24 +325,40 @@ pub(super) fn useless_login(site: &SiteConfig, route: &RouteConfig) -> Option<St
     }
 }
 
-/// Warns of methods that change a resource and are open to every client, since `guard_methods` leaves the methods out.
-pub(super) fn open_methods(route: &RouteConfig) -> Option<String> {
+/// Warns of methods that change a resource and pass without the guard of a route, since `guard_methods` leaves the methods
+/// out. The usual methods come first, and then those of WebDAV. `methods` of each route above the path counts.
+pub(super) fn open_methods(site: &SiteConfig, route: &RouteConfig) -> Option<String> {
     let guarded = route.requests.guard_methods.as_ref()?;
-    let target = route.target.as_ref();
-    let has_handler = target.is_some_and(TargetConfig::is_handler) || route.scripts.is_some();
-    let is_open = |method: &Method| {
-        let methods = route.requests.methods.as_ref();
-        !guarded.contains(*method) && methods.is_none_or(|methods| methods.contains(*method))
+    let prefix = |route: &RouteConfig| route.path.get_ref().trim_end_matches('/').len();
+    let covers = |above: &&RouteConfig| {
+        let above = above.path.get_ref().trim_end_matches('/').as_bytes();
+        is_below(route.path.get_ref().as_bytes(), above)
     };
-    let writing = [Method::Post, Method::Put, Method::Patch, Method::Delete];
-    let open = MethodSet::new(writing.into_iter().filter(is_open));
-    (has_handler && open != MethodSet::new([])).then(|| {
-        format!(
-            "the route {} guards {}, and {} are open to every client: add the methods to `guard_methods`, or \
-             write `methods` to refuse all other methods",
-            route.path.get_ref(),
-            guarded.names(),
-            open.names()
-        )
-    })
+    let covering = || site.routes.iter().filter(covers);
+    let target = covering().filter(|it| it.target.is_some());
+    let target = target
+        .max_by_key(|it| prefix(it))
+        .and_then(|it| it.target.as_ref());
+    let has_handler =
+        target.is_some_and(TargetConfig::is_handler) || covering().any(|it| it.scripts.is_some());
+    let is_open = |method: &Method| {
+        let mut limits = covering().filter_map(|it| it.requests.methods.as_ref());
+        !guarded.contains(*method) && limits.all(|methods| methods.contains(*method))
+    };
+    let usual = [Method::Post, Method::Put, Method::Patch, Method::Delete];
+    let of_webdav = ["MKCOL", "COPY", "MOVE", "PROPPATCH", "LOCK"];
+    let of_webdav = of_webdav
+        .iter()
+        .filter_map(|name| Method::from_name(name.as_bytes()));
+    let open = |methods: Vec<Method>| MethodSet::new(methods.into_iter().filter(is_open));
+    let found = [open(usual.into()), open(of_webdav.collect())];
+    let mut found = found.iter().filter(|open| **open != MethodSet::new([]));
+    let open = found.next().filter(|_| has_handler)?;
+    Some(format!(
+        "the route {} guards {}, and {} pass without the guard: add the methods to `guard_methods`, or write \
+         `methods` to refuse all other methods",
+        route.path.get_ref(),
+        guarded.names(),
+        open.names()
+    ))
 }

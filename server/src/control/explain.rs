@@ -2,7 +2,9 @@
 
 use super::route_text::{guard_lines, rule_lines, target_text};
 use crate::build::{self, SharedResources};
-use crate::config::{Config, ConfigSource, OperatorError, Overrides, RouteConfig, SiteConfig};
+use crate::config::{
+    Config, ConfigSource, OperatorError, Overrides, RouteConfig, SiteConfig, TargetConfig,
+};
 use base::clock;
 use data_plane::serve::explanation::{ExplainedOutcome, ExplainedRequest, Explanation, explain};
 use data_plane::world::own_listener::OwnListener;
@@ -328,7 +330,7 @@ impl Lines {
         };
         self.add("route", &shown);
         for guard in &explanation.guards {
-            let text = guard_text(guard, explanation, site, question);
+            let text = guard_text(config, guard, explanation, site, question);
             self.add("guard", &text);
         }
         let covering = site.iter().flat_map(|site| &site.routes);
@@ -398,6 +400,9 @@ impl Lines {
                     .as_ref()
                     .map(|script| format!(", with the script {}", String::from_utf8_lossy(script)));
                 self.add("answer", &(target + &script.unwrap_or_default()));
+                if let Some(TargetConfig::Proxy(_)) = found.and_then(|it| it.target.as_ref()) {
+                    self.add("members", "`anthill balancer` has the state of the members");
+                }
                 for (name, text) in &plan.lines {
                     self.add(name, text);
                 }
@@ -479,6 +484,7 @@ fn covers(route: &RouteConfig, path: &[u8]) -> bool {
 }
 
 fn guard_text(
+    config: &Config,
     guard: &data_plane::serve::explanation::ExplainedGuard<'_>,
     explanation: &Explanation<'_>,
     site: Option<&SiteConfig>,
@@ -502,7 +508,9 @@ fn guard_text(
         format!("does not concern {}", question.method)
     } else if guard.route.admits_without_login(client) {
         format!("admits {client} without a login")
-    } else if let RouteAuth::By(_) = guard.route.auth {
+    } else if let RouteAuth::By(_) = guard.route.auth
+        && !guard.is_auth_off
+    {
         "the server decides about the request".to_owned()
     } else if guard.route.users.is_some() {
         match (&explanation.user, explanation.refusal) {
@@ -510,10 +518,13 @@ fn guard_text(
             (None, Some(reject)) if reject == Reject::LOGIN_WRONG => "refuses the login".to_owned(),
             _ => "needs a login".to_owned(),
         }
+    } else if guard.is_auth_off {
+        format!("turned off by `auth = false`: admits {client}")
     } else {
         format!("admits {client}")
     };
-    format!("{path}: {rules}: {verdict}")
+    let place = found.map_or_else(String::new, |route| place(config, route.span.clone()));
+    format!("{path}: {rules}: {verdict}{place}")
 }
 
 #[cfg(test)]
