@@ -36,6 +36,7 @@ mod named_resources;
 mod pair;
 mod poller;
 mod proxy_header;
+mod quic_forward;
 mod rare_events;
 mod redispatch;
 mod refusal;

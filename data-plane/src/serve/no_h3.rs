@@ -1,14 +1,33 @@
 //! Replacement of the HTTP/3 module in a build without the feature `http3`: no socket is hosted, and no
 //! connection is ever open.
 
+pub use crate::serve::quic_forward::QuicForward;
 pub use context::QuicWorkers;
 
 pub(super) mod context {
     //! Empty replacements of the state that HTTP/3 connections share.
 
+    use crate::serve::quic_forward::QuicForward;
+    use std::io;
+
     /// Empty replacement of the list of workers.
     #[derive(Default)]
     pub struct QuicWorkers;
+
+    impl QuicWorkers {
+        /// Closes the sockets: without HTTP/3 the process does not read for its predecessors.
+        pub fn succeeding(_: Vec<QuicForward>) -> QuicWorkers {
+            QuicWorkers
+        }
+
+        /// Returns no sockets: the process has no connections of HTTP/3.
+        ///
+        /// # Errors
+        /// Never fails.
+        pub fn hand_over(&self) -> io::Result<Vec<QuicForward>> {
+            Ok(Vec::new())
+        }
+    }
 
     /// Empty replacement of the state shared by a worker's HTTP/3 connections.
     #[derive(Default)]
@@ -34,11 +53,11 @@ pub(super) mod endpoint {
 
     pub(in crate::serve) fn begin(_: &Rc<Sessions>) {}
 
-    pub(in crate::serve) fn host(_: &Rc<Sessions>, _: UdpSocket) -> io::Result<()> {
+    pub(in crate::serve) async fn host(_: &Rc<Sessions>, _: UdpSocket) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub(in crate::serve) fn configure(_: &Rc<Sessions>) {}
+    pub(in crate::serve) async fn configure(_: &Rc<Sessions>) {}
 
     pub(in crate::serve) fn unlisten(_: &WorkerContext, _: SocketAddr) {}
 

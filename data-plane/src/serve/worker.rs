@@ -129,13 +129,13 @@ impl Worker {
             match command {
                 WorkerCommand::World(world, done) => {
                     self.context.set_world(world);
-                    endpoint::configure(&self.sessions);
+                    endpoint::configure(&self.sessions).await;
                     let _ = done.send(());
                 }
                 WorkerCommand::Listen(listening) => self.listen(listening),
                 WorkerCommand::Unlisten(address, secure) => self.unlisten(address, secure),
                 WorkerCommand::Quic(socket) => {
-                    if let Err(error) = endpoint::host(&self.sessions, socket) {
+                    if let Err(error) = endpoint::host(&self.sessions, socket).await {
                         log::error!("can't serve HTTP/3: {error}");
                     }
                 }

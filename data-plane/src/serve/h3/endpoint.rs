@@ -6,6 +6,9 @@ use crate::serve::connection_entry::{Activity, ConnectionOwner, Newcomer, Shorta
 use crate::serve::context::WorkerContext;
 use crate::serve::h3::connection;
 use crate::serve::h3::connection_guard::H3ConnectionGuard;
+use crate::serve::h3::connection_id::{GenerationIds, for_retry};
+use crate::serve::h3::context::QuicWorkers;
+use crate::serve::h3::session::varint;
 use crate::serve::h3::socket::QuicSocket;
 use crate::serve::sessions::{Eviction, Sessions};
 use crate::tls;
@@ -24,6 +27,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::timeout;
+use wire::h3::H3ErrorCode;
 
 /// Registers the worker for new connections, and starts the task that admits them.
 pub(in crate::serve) fn begin(sessions: &Rc<Sessions>) {
@@ -38,8 +42,9 @@ pub(in crate::serve) fn begin(sessions: &Rc<Sessions>) {
     });
 }
 
-/// Reads the socket from now on, on behalf of all workers.
-pub(in crate::serve) fn host(sessions: &Rc<Sessions>, socket: UdpSocket) -> io::Result<()> {
+/// Reads the socket from now on, on behalf of all workers. Waits until a process that read the socket before reads
+/// no more.
+pub(in crate::serve) async fn host(sessions: &Rc<Sessions>, socket: UdpSocket) -> io::Result<()> {
     let context = &sessions.context;
     let world = context.world();
     let Some(quic) = world.tls.as_ref().and_then(|tls| tls.quic()) else {
@@ -47,19 +52,46 @@ pub(in crate::serve) fn host(sessions: &Rc<Sessions>, socket: UdpSocket) -> io::
         context.h3.unused.borrow_mut().push(socket);
         return Ok(());
     };
-    let config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &quic.secret)));
+    let config = endpoint_config(&quic.secret, context.shared.quic.generation);
+    let socket = open(&context.shared.quic, socket).await?;
     let server = server_config(context);
-    let socket = QuicSocket::new(socket)?;
     let runtime = Arc::new(TokioRuntime);
-    let endpoint = Endpoint::new_with_abstract_socket(config, server, socket, runtime)?;
+    let endpoint = Endpoint::new_with_abstract_socket(config, server, socket.clone(), runtime)?;
     context.h3.hosted.borrow_mut().push(endpoint.clone());
-    spawn_local(assign(sessions.clone(), endpoint));
+    spawn_local(assign(sessions.clone(), endpoint, socket));
     Ok(())
 }
 
+/// Opens the socket for reading, once no predecessor reads the socket any more.
+async fn open(quic: &QuicWorkers, socket: UdpSocket) -> io::Result<Arc<QuicSocket>> {
+    let forwards = quic.forwards(socket.local_addr()?);
+    forwards.begin().await;
+    let socket = QuicSocket::new(socket, forwards)?;
+    quic.host(&socket);
+    Ok(socket)
+}
+
+/// Returns the configuration of an endpoint for a process of the generation. Processes with the same `secret` send the
+/// same tokens for stateless resets.
+fn endpoint_config(secret: &[u8], generation: u8) -> EndpointConfig {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    let mut config = EndpointConfig::new(Arc::new(key));
+    config.cid_generator(move || Box::new(GenerationIds::new(generation)));
+    config
+}
+
 /// Assigns new connections of an endpoint to workers.
-async fn assign(sessions: Rc<Sessions>, endpoint: Endpoint) {
-    while let Some(incoming) = endpoint.accept().await {
+async fn assign(sessions: Rc<Sessions>, endpoint: Endpoint, socket: Arc<QuicSocket>) {
+    loop {
+        let incoming = tokio::select! {
+            biased;
+            incoming = endpoint.accept() => incoming,
+            // The clients learn by a close that the server is gone, and not by silence.
+            () = socket.abandoned() => {
+                return endpoint.close(varint(H3ErrorCode::H3_NO_ERROR), b"");
+            }
+        };
+        let Some(incoming) = incoming else { return };
         if let Some(incoming) = sessions.validate(incoming) {
             sessions.context.shared.quic.assign(incoming);
         }
@@ -67,10 +99,10 @@ async fn assign(sessions: Rc<Sessions>, endpoint: Endpoint) {
 }
 
 /// Applies a new World: the certificates and limits hold for connections that begin from now on.
-pub(in crate::serve) fn configure(sessions: &Rc<Sessions>) {
+pub(in crate::serve) async fn configure(sessions: &Rc<Sessions>) {
     let context = &sessions.context;
     for socket in context.h3.unused.take() {
-        if let Err(error) = host(sessions, socket) {
+        if let Err(error) = host(sessions, socket).await {
             log::error!("can't serve HTTP/3: {error}");
         }
     }
@@ -99,6 +131,7 @@ pub(in crate::serve) fn unlisten(context: &WorkerContext, address: SocketAddr) {
 /// Begins a drain: the worker takes no new connections, and hosted sockets accept none.
 pub(in crate::serve) fn leave(context: &WorkerContext) {
     context.shared.quic.leave(&context.h3.taken);
+    context.shared.quic.leave_sockets();
     for endpoint in context.h3.hosted.borrow().iter() {
         endpoint.set_server_config(None);
     }
@@ -179,7 +212,7 @@ impl Sessions {
             || world.limits.connections_per_address > 0;
         if asks_for_proof && !incoming.remote_address_validated() {
             self.context.stats.h3_retries.increment();
-            if let Err(error) = incoming.retry() {
+            if let Err(error) = for_retry(|| incoming.retry()) {
                 error.into_incoming().refuse();
             }
             return None;
@@ -292,3 +325,6 @@ impl Sessions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
