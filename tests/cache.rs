@@ -913,6 +913,102 @@ fn cookies_can_be_ignored_by_configuration() {
     assert_eq!(call_number(&get(&server, "/page")), 1);
 }
 
+/// Starts an application with sessions. Each visitor without a session gets one at `/session`, and every page names the
+/// cookies of its request.
+fn application_with_sessions() -> Member {
+    Member::start(|request| {
+        let cookies = request.fields("cookie").join("; ");
+        let is_new = request.line().contains("/session") && !cookies.contains("sid=");
+        let session = if is_new {
+            "Set-Cookie: sid=new\r\n"
+        } else {
+            ""
+        };
+        let text = format!("cookies: {cookies}");
+        let head = format!("Vary: Cookie\r\n{session}Content-Length: {}", text.len());
+        Answer::Keep(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{text}").into_bytes())
+    })
+}
+
+fn server_of_application(member: &Member, cache: &str) -> Server {
+    let route = format!(
+        "[[site.route]]\npath = \"/\"\nproxy = \"{}\"\ncache = {cache}\n",
+        member.url()
+    );
+    Server::start(&(server_table("h2c = true\n") + &site_table("http = \"serve\"") + &route))
+}
+
+#[test]
+fn cookies_of_a_login_pass_the_cache_by_and_others_reach_no_stored_page() {
+    let member = application_with_sessions();
+    let cache = "{ seconds = 1000, bypass_cookies = [\"logged_in_*\", \"cart\"] }";
+    let server = server_of_application(&member, cache);
+    for over in BOTH {
+        let path = format!("/{over:?}");
+        let ask = |fields: &str| {
+            let response = Wire::over(&server, over).get(&path, fields);
+            (
+                response.text().to_owned(),
+                cache_status(&response).to_owned(),
+            )
+        };
+        // The first visitor has cookies, and even those of the first visitor are not in the page of the others.
+        let (text, status) = ask("Cookie: _ga=1; evil=logged_in_a\r\n");
+        assert_eq!(text, "cookies: ");
+        assert_eq!(status, "anthill; fwd=uri-miss; stored");
+        for cookies in ["", "Cookie: _ga=2\r\n", "Cookie: carts=1\r\n"] {
+            let (text, status) = ask(cookies);
+            assert_eq!(text, "cookies: ", "{cookies}");
+            assert!(status.starts_with("anthill; hit"), "{cookies}: {status}");
+        }
+        for cookies in ["_ga=1; logged_in_7=b", "logged_in_7=b", "_ga=1;cart=c"] {
+            for _ in 0..2 {
+                let (text, status) = ask(&format!("Cookie: {cookies}\r\n"));
+                assert_eq!(text, format!("cookies: {cookies}"));
+                assert_eq!(status, "anthill; fwd=bypass");
+            }
+        }
+        let (text, _) = ask("Cookie: _ga=1\r\nCookie: cart=c\r\n");
+        assert!(text.ends_with("cart=c"), "{text}");
+        let (text, status) = ask("");
+        assert_eq!(text, "cookies: ");
+        assert!(status.starts_with("anthill; hit"), "{status}");
+    }
+    let mut h2 = H2::open(&server, Over::Plain);
+    let fields = [("cookie", "_ga=1"), ("cookie", "cart=c")];
+    let id = h2.ask("GET", "/h2", &fields, true);
+    let response = h2.response(id);
+    assert_eq!(response.text(), "cookies: _ga=1; cart=c");
+    assert_eq!(cache_status(&response), "anthill; fwd=bypass");
+}
+
+/// The handler does not get the cookies of the client with a call for the cache, so the handler takes each client for a new
+/// one. A client with a session keeps its session all the same.
+#[test]
+fn a_hidden_cookie_costs_no_client_its_session() {
+    let member = application_with_sessions();
+    for cache in [
+        "{ seconds = 1000, bypass_cookies = \"cart\" }",
+        "{ seconds = 1000, ignore_cookies = true }",
+    ] {
+        let server = server_of_application(&member, cache);
+        let first = get_with(&server, "/session", "Cookie: sid=7\r\n");
+        assert_eq!(first.text(), "cookies: sid=7", "{cache}");
+        assert_eq!(first.field("set-cookie"), None, "{cache}");
+        let new = get(&server, "/session");
+        assert_eq!(new.field("set-cookie"), Some("sid=new"), "{cache}");
+        let known = get_with(&server, "/session", "Cookie: sid=8\r\n");
+        assert_eq!(known.text(), "cookies: sid=8", "{cache}");
+        assert_eq!(known.field("set-cookie"), None, "{cache}");
+        assert_eq!(server.counter("kept_pages"), 0, "{cache}");
+        // A page without a session is stored, although the application says `Vary: Cookie`.
+        for cookies in ["Cookie: sid=7\r\n", "Cookie: sid=8\r\n", ""] {
+            assert_eq!(get_with(&server, "/page", cookies).text(), "cookies: ");
+        }
+        assert_eq!(server.counter("kept_pages"), 1, "{cache}");
+    }
+}
+
 #[test]
 fn responses_over_the_size_limit_pass_through() {
     let server = server("{ seconds = 1000, page_bytes = 100000 }");
@@ -1110,6 +1206,30 @@ fn configuration_errors_are_explained() {
             "`cache` stores responses of a handler",
         ),
         ("cache = true", "`cache` stores responses of a handler"),
+        (
+            "test = \"page\"\ncache = { bypass_cookies = true }",
+            "`bypass_cookies` must be a list of names or patterns",
+        ),
+        (
+            "test = \"page\"\ncache = { bypass_cookies = [\"a\"], ignore_cookies = true }",
+            "`bypass_cookies` has no effect, because `ignore_cookies` ignores every cookie",
+        ),
+        (
+            "test = \"page\"\ncache = { bypass_cookies = [] }",
+            "`bypass_cookies` has no name",
+        ),
+        (
+            "test = \"page\"\ncache = { bypass_cookies = [\"sid=1\"] }",
+            "write the name alone: \"sid\"",
+        ),
+        (
+            "test = \"page\"\ncache = { bypass_cookies = \"comment_author|postpass\" }",
+            "is a regular expression, not a pattern",
+        ),
+        (
+            "test = \"page\"\ncache = { bypass_cookies = \"*\" }",
+            "`*` stands for every cookie",
+        ),
     ] {
         let config = server_table("")
             + &site_table("")

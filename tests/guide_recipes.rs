@@ -135,6 +135,27 @@ scenarios! {
         grep -qx 200 codes && grep -qx 429 codes
         for path in xmlrpc.php wp-config.php; do has 'HTTP/2 403' curl -si https://blog.example.org/$path; done
         until grep -q 'evil.php .*R510' "$M/access.log"; do sleep 0.05; done
+
+        # The page cache of the recipe: users, comments and carts get pages of their own, all others share one.
+        echo '<?php header("Vary: Cookie"); echo hrtime(true), " ", implode(",", array_keys($_COOKIE));' > /srv/wordpress/now.php
+        @file cached.toml [[site.route]]\npath    = "/"                                    # with the page cache
+        python3 -c 'text, cached = (open(name).read() for name in ("wordpress.toml", "cached.toml"))
+        tables = text.split("\n\n"); tables[1] = cached.strip(); open("all.toml", "w").write("\n\n".join(tables))'
+        printf '[server]\nhttps = [":443"]\nhttp = [":80"]\nworkers = 1\nuser = "anthill"\n%s\n' "$(cat all.toml)" > anthill.toml
+        anthill reload
+        now() { curl -s -H "Cookie: $1" https://blog.example.org/now.php; }
+        shared=$(now _ga=1)
+        [ -n "$shared" ] && ! echo "$shared" | grep _ga
+        for cookie in '' '_ga=2; wp_lang=de' wp-settings-time-1=7; do [ "$(now "$cookie")" = "$shared" ]; done
+        for name in wordpress_logged_in_7a wordpress_sec_7a wp-postpass_7a comment_author_email_7a \
+            woocommerce_items_in_cart woocommerce_cart_hash wp_woocommerce_session_7a
+        do
+            own=$(now "_ga=1; $name=1")
+            echo "$own" | grep "_ga,$name"; [ "$(now "_ga=1; $name=1")" != "$own" ]
+        done
+        [ "$(now _ga=3)" = "$shared" ]
+        anthill purge blog.example.org '/*'
+        [ "$(now _ga=1)" != "$shared" ]
     "#;
 
     the_recipe_of_dokuwiki_closes_its_folders("recipes.md", true) = r#"

@@ -40,6 +40,9 @@ pub(super) enum PrivateOutcome {
     Answer(Result<Response, HandlerError>),
     /// The content after the collected bytes.
     Rest(ContentRest),
+    /// The response is for one client, but the handler did not get the client's cookies: the first request calls the
+    /// handler anew with its cookies.
+    NeedsCookies,
 }
 
 /// The remaining content of a response, with the future that produces the content.
@@ -136,6 +139,8 @@ pub(super) struct FillTask {
     /// The previously stored page, for revalidation and for use while the handler fails.
     old: Option<Arc<CachedPage>>,
     asked: RequestFacts,
+    /// True if the handler does not get the Cookie field of the first request.
+    lacks_cookies: bool,
     begun_ms: u64,
     /// The time that the call may continue without a waiting client, in seconds.
     alone_seconds: u32,
@@ -157,12 +162,14 @@ impl FillTask {
         old: Option<Arc<CachedPage>>,
         asker: &PresentedRequest<'_>,
     ) -> FillTask {
+        let hides_cookies = cached.rule.cookies.hides_cookies();
         FillTask {
             begun_ms: cached.cache.now_ms(),
             cached,
             fill,
             old,
             asked: asker.asked(),
+            lacks_cookies: hides_cookies && asker.fields.first("cookie").is_some(),
             alone_seconds: CACHE_FILL_ABANDONED_SECONDS_MAX,
             is_settled: false,
         }
@@ -191,7 +198,7 @@ impl FillTask {
             return;
         };
         match answered {
-            answer if guarded.get() => self.pass(answer, &giving),
+            answer if guarded.get() => self.pass_private(answer, &giving),
             Err(fault) => self.failed(fault, &giving),
             Ok(response) => self.answered(response, &asked_fields, &giving).await,
         }
@@ -205,8 +212,7 @@ impl FillTask {
             let is_condition = CONDITIONS
                 .iter()
                 .any(|condition| name.eq_ignore_ascii_case(condition.as_bytes()));
-            let is_hidden =
-                self.cached.rule.ignores_cookies && name.eq_ignore_ascii_case(b"cookie");
+            let is_hidden = self.lacks_cookies && name.eq_ignore_ascii_case(b"cookie");
             if !is_condition && !is_hidden {
                 for part in [name, b": ", value, b"\r\n"] {
                     lines.extend_from_slice(part);
@@ -317,7 +323,7 @@ impl FillTask {
                 self.fill.doom();
                 None
             }
-            StoreDecision::Pass => return self.pass(Ok(response), giving),
+            StoreDecision::Pass => return self.pass_private(Ok(response), giving),
         };
         self.gather(response, asked, terms, giving).await;
     }
@@ -326,6 +332,17 @@ impl FillTask {
     fn pass(&mut self, answer: Result<Response, HandlerError>, giving: &PrivateSender) {
         giving.give(PrivateOutcome::Answer(answer));
         self.settle_passed();
+    }
+
+    /// Hands a response that is for one client to the first request. Without the client's cookies, the handler took the
+    /// client for a stranger: the page may be one for strangers, and a session in Set-Cookie would replace the client's.
+    fn pass_private(&mut self, answer: Result<Response, HandlerError>, giving: &PrivateSender) {
+        if self.lacks_cookies && answer.is_ok() {
+            giving.give(PrivateOutcome::NeedsCookies);
+            self.settle_passed();
+        } else {
+            self.pass(answer, giving);
+        }
     }
 
     fn settle_passed(&mut self) {
@@ -450,9 +467,17 @@ impl FillTask {
             status: status.clone(),
             fields: all_fields,
             length,
-            varied: VaryFields::of(fields, Fields(asked)),
+            varied: self.varied(fields, asked),
             is_kept,
         });
+    }
+
+    /// Returns the fields that select the response. The handler got no Cookie field where the route's rule hides it, so
+    /// the response is the same for every value, although `Vary` names the field.
+    fn varied(&self, fields: &ResponseFields, asked: &[u8]) -> VaryFields {
+        let hides_cookies = self.cached.rule.cookies.hides_cookies();
+        let is_constant = |name: &str| hides_cookies && name.eq_ignore_ascii_case("cookie");
+        VaryFields::of(fields, Fields(asked), is_constant)
     }
 
     fn bytes_max(&self) -> usize {
@@ -483,7 +508,7 @@ impl FillTask {
         let page = Arc::new(CachedPage::new(
             self.fill.place.clone(),
             kind,
-            VaryFields::of(fields, Fields(asked)),
+            self.varied(fields, asked),
             terms.unwrap_or_else(|| StorageTerms {
                 age: age(),
                 is_plain: self.cached.rule.is_plain,

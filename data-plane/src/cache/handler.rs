@@ -63,12 +63,15 @@ impl CachedHandler {
             Method::Get | Method::Head => "request",
             _ => return self.pass_by("method"),
         };
+        if head.known_fields.cookie && self.rule.cookies.bypasses(head.fields) {
+            return self.pass_by("bypass");
+        }
         let asker = PresentedRequest {
             fields: head.fields,
             secure: caller.secure,
             user: caller.user,
             authorized: head.known_fields.authorization.is_some() && caller.user.is_none(),
-            personal: head.known_fields.cookie && !self.rule.ignores_cookies,
+            personal: head.known_fields.cookie && !self.rule.cookies.hides_cookies(),
         };
         let Some(key) = CacheKey::of(self.route, head) else {
             return self.pass_by("bypass");
@@ -136,7 +139,7 @@ impl CachedHandler {
             secure: request.secure,
             user: request.user.as_deref(),
             authorized: request.user.is_none() && has("authorization"),
-            personal: !self.rule.ignores_cookies && has("cookie"),
+            personal: !self.rule.cookies.hides_cookies() && has("cookie"),
         }
     }
 
@@ -407,7 +410,9 @@ impl Handler for BypassCall {
     fn plan(&self, request: &Request) -> HandlerPlan {
         let why = match self.why {
             "method" => "only GET and HEAD are stored",
-            _ => "the fields or the path of the request are for one client",
+            _ => {
+                "the fields, a cookie of `bypass_cookies` or the path of the request are for one client"
+            }
         };
         let mut plan = self.cached.inner.plan(request);
         plan.lines.push(("cache", format!("not asked: {why}")));
@@ -438,7 +443,7 @@ impl LeadingCall<'_> {
         let mut reader = FillReader::new(fill);
         let (_, nothing) = pipe(1);
         let own = Request {
-            subrequests: request.subrequests.take(),
+            subrequests: request.subrequests.clone(),
             // A shared page is for every client, and interim responses are for one client.
             interim: InterimSender::default(),
             upgrade: None,
@@ -449,8 +454,8 @@ impl LeadingCall<'_> {
             raw_path: request.raw_path.clone(),
             path: request.path.clone(),
             query: request.query.clone(),
-            rewrite: std::mem::take(&mut request.rewrite),
-            script: request.script.take(),
+            rewrite: request.rewrite.clone(),
+            script: request.script.clone(),
             user: request.user.clone(),
             forwarding: request.forwarding.clone(),
             memory: request.memory.clone(),
@@ -484,6 +489,7 @@ impl LeadingCall<'_> {
                     set_cache_status(&mut response, &format!("fwd={why}"));
                     Ok(response)
                 }
+                Some(PrivateOutcome::NeedsCookies) => cached.pass(request, why).await,
                 _ => cached.failed(old.as_ref(), &request, Reject::HANDLER_FAILED),
             },
         }

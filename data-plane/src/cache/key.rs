@@ -153,10 +153,15 @@ pub(crate) struct VaryFields(Vec<VaryField>);
 pub(crate) type VaryField = (Box<str>, Option<Box<[u8]>>);
 
 impl VaryFields {
-    /// Returns the fields named in Vary of the response, with the values of the request.
-    pub(super) fn of(response: &ResponseFields, request: Fields<'_>) -> VaryFields {
+    /// Returns the fields named in Vary of the response, with the values of the request. Fields for which `is_constant` is
+    /// true are left out.
+    pub(super) fn of(
+        response: &ResponseFields,
+        request: Fields<'_>,
+        is_constant: impl Fn(&str) -> bool,
+    ) -> VaryFields {
         let names = varied(response).filter_map(|name| std::str::from_utf8(name).ok());
-        VaryFields::by(names, request)
+        VaryFields::by(names.filter(|name| !is_constant(name)), request)
     }
 
     /// Returns fields of equal names with the values of another request.
@@ -255,7 +260,7 @@ mod tests {
         vary.push(b"Vary", b"Accept, X-A");
         vary.push(b"vary", b"Accept-Language");
         let first = Fields(b"accept: a\r\nAccept:  b\r\nX-A:\r\n");
-        let varied = VaryFields::of(&vary, first);
+        let varied = VaryFields::of(&vary, first, |_| false);
         assert_eq!(varied.parts().len(), 3);
         for (lines, is) in [
             (&b"accept: a\r\nAccept:  b\r\nX-A:\r\n"[..], true),
@@ -277,7 +282,7 @@ mod tests {
         let mut vary = ResponseFields::new();
         vary.push(b"Vary", b"Accept-Language, X-A");
         let asked = Fields(b"Accept-Language: en-GB, de\r\nX-A: a, b\r\n");
-        let listed = VaryFields::of(&vary, asked);
+        let listed = VaryFields::of(&vary, asked, |_| false);
         for (lines, is) in [
             (&b"accept-language: EN-gb,de\r\nX-A: a, b\r\n"[..], true),
             (

@@ -4,6 +4,7 @@
 //! to be stored. The table is split into shards with a lock each, held for the time of a lookup. The module
 //! [`policy`] decides about storage with pure functions. A stored page is sent like a static file.
 
+mod cookie_rule;
 mod handler;
 mod disk;
 mod fill;
@@ -16,6 +17,7 @@ mod fill_task;
 #[cfg(test)]
 mod tests;
 
+pub use crate::cache::cookie_rule::CookieRule;
 pub(crate) use crate::cache::handler::{CacheLookup, LookupContext};
 pub use crate::cache::layer::CacheLayer;
 pub(crate) use crate::cache::layer::CachedHandler;

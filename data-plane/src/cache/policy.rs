@@ -4,6 +4,7 @@
 //! Where the standard leaves a choice, less is stored: `no-cache` and qualified `private` count as
 //! `no-store`, and a heuristic lifetime applies only if the operator configured a lifetime.
 
+use super::cookie_rule::CookieRule;
 use wire::cache_control::{CacheControl, seconds};
 use wire::date::parse_http_date;
 use wire::fields::items;
@@ -23,8 +24,8 @@ pub struct PageCacheRule {
     pub stale_if_error: u64,
     /// The largest content stored, in bytes.
     pub page_bytes: usize,
-    /// True if responses of the handler do not depend on Cookie.
-    pub ignores_cookies: bool,
+    /// Which cookies make a page one for a single client.
+    pub cookies: CookieRule,
     /// True if pages are saved across restarts.
     pub disk: bool,
     /// The upper bound of a response's lifetime in seconds, also for explicit lifetimes.
@@ -289,7 +290,7 @@ mod tests {
             stale_while_revalidate: 0,
             stale_if_error: 0,
             page_bytes: 1 << 20,
-            ignores_cookies: false,
+            cookies: CookieRule::Personal,
             disk: false,
             seconds_max: u64::MAX,
             is_plain: false,

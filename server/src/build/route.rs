@@ -10,7 +10,7 @@ use crate::git::limits::GIT_COMMIT_PAGE_RECHECK_SECONDS;
 use crate::git::program::{find_git, find_http_backend};
 use crate::git::repository::GitSettings;
 use balancer::settings::BalancerSettings;
-use data_plane::cache::{CacheLayer, PageCacheRule};
+use data_plane::cache::{CacheLayer, CookieRule, PageCacheRule};
 use data_plane::handler::Handler;
 use data_plane::handler::call::body::request_body::SpoolLimit;
 use data_plane::handler::call::script_call::CallLimits;
@@ -34,6 +34,7 @@ use data_plane::world::query_pattern::QueryPattern;
 use data_plane::world::{
     PathReader, Route, RouteAuth, RouteRedirect, RouteTarget, SiteScripts, TryEnd,
 };
+use release::glob::Glob;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -433,7 +434,7 @@ impl HostBuilder<'_> {
             stale_while_revalidate: cache.stale_while_revalidate,
             stale_if_error: cache.stale_if_error,
             page_bytes: usize::try_from(cache.page_bytes).unwrap_or(usize::MAX),
-            ignores_cookies: cache.ignore_cookies,
+            cookies: cookie_rule(cache),
             disk: cache.disk,
             seconds_max: u64::MAX,
             is_plain: route.compression == CompressionRule::Never,
@@ -484,12 +485,26 @@ const PAGES_RULE: PageCacheRule = PageCacheRule {
     stale_while_revalidate: 0,
     stale_if_error: 0,
     page_bytes: CACHE_PAGE_BYTES as usize,
-    ignores_cookies: true,
+    cookies: CookieRule::Ignored,
     disk: false,
     seconds_max: GIT_COMMIT_PAGE_RECHECK_SECONDS,
     client_fields: Vec::new(),
     is_plain: false,
 };
+
+/// Returns the rule about cookies of a page cache.
+fn cookie_rule(cache: &config::PageCacheConfig) -> CookieRule {
+    // The patterns were checked when the configuration was read.
+    let globs = cache.bypass_cookies.iter();
+    let globs: Vec<Glob> = globs.filter_map(|glob| Glob::parse(glob).ok()).collect();
+    if !globs.is_empty() {
+        CookieRule::Bypassed(globs)
+    } else if cache.ignore_cookies {
+        CookieRule::Ignored
+    } else {
+        CookieRule::Personal
+    }
+}
 
 /// Returns the reader of the paths below a route.
 fn path_reader(route: &config::RouteConfig) -> PathReader {

@@ -20,6 +20,12 @@ pub(super) fn route_key(name: &str, site: &SiteConfig, route: &RouteConfig) -> u
     key.text(route.path.get_ref());
     let cookies = route.cache.as_ref().map(|cache| cache.ignore_cookies);
     key.option(cookies, |key, ignored| key.number(ignored.into()));
+    // The keys of routes without `bypass_cookies` stay as they were. The handler gets no cookie with any pattern, so the
+    // order of the patterns and the patterns themselves do not change a page; the presence of the key does.
+    let bypassed = route.cache.iter().flat_map(|cache| &cache.bypass_cookies);
+    if bypassed.count() > 0 {
+        key.text("bypass_cookies");
+    }
     let root = site.root.as_ref().map(|root| root.get_ref());
     key.option(root, |key, root| key.path(root));
     // The keys of other sites stay as they were before releases.
@@ -205,6 +211,7 @@ members = ["http://10.0.0.1"]
             (CGI, "X-B", "X-C"),
             (CGI, "path = \"/app/\"", "path = \"/app/sub/\""),
             (CGI, "ignore_cookies = false", "ignore_cookies = true"),
+            (CGI, "ignore_cookies = false", "bypass_cookies = [\"a\"]"),
             (CGI, "path = \"/old/\"", "path = \"/older/\""),
             (CGI, "?from=old", "?from=older"),
             (CGI, "path = \"/private/\"", "path = \"/closed/\""),

@@ -25,6 +25,8 @@ pub(crate) const CONFIG_CHECKED_ENTRIES_MAX: usize = 10_000;
 pub(crate) const CONFIG_CHECKED_FILES_MAX: usize = 1_000;
 /// Patterns of one `hide`. A scan compares the name of each file with each pattern.
 pub(crate) const CONFIG_HIDE_GLOBS_MAX: usize = 64;
+/// Patterns of one `bypass_cookies`. Each request with cookies compares the name of each cookie with each pattern.
+pub(crate) const CONFIG_COOKIE_GLOBS_MAX: usize = 64;
 /// Files of one configuration. A larger number is a pattern of `include` that matches too much.
 pub(crate) const CONFIG_FILES_MAX: usize = 10_000;
 /// Bytes of all files of one configuration, 64 MiB: the files are kept in memory, for messages with their lines.

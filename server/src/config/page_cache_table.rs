@@ -5,10 +5,12 @@ use toml::Spanned;
 use crate::config::declared_table::{DeclaredTable, ShownValue, declare_table};
 use crate::config::error::OperatorError;
 use crate::config::file_rules::{CacheControlConfig, CacheRules, HASHED};
-use crate::config::toml_reader::{FromToml, KeyedValue};
+use crate::config::limits::CONFIG_COOKIE_GLOBS_MAX;
+use crate::config::toml_reader::{FromToml, KeyedValue, SourceText};
 use crate::config::value_types::{ByteSize, Seconds, seconds_of};
 use data_plane::handler::compression::CompressionRule;
 use data_plane::limits::CACHE_PAGE_BYTES;
+use release::glob::Glob;
 use wire::cache_control::SECONDS_MAX;
 
 /// Default of `stale_if_error` in seconds, for a route with `seconds`: the time for which a stored page
@@ -33,6 +35,10 @@ declare_table! {
             example "\"4MiB\"";
         /// `true`: pages do not depend on `Cookie`.
         ignore_cookies: bool = default(false), example "true";
+        /// Names or patterns of the cookies with which a request gets a page of its own, past the cache; pages depend on no
+        /// other cookie. Not with `ignore_cookies`.
+        bypass_cookies: CookieGlobs = optional("none"),
+            also ["cookies", "no_cache_cookies", "personal_cookies"], example "[\"wordpress_logged_in_*\"]";
         /// `true`: pages are kept over a restart.
         disk: bool = default(false), example "true";
     }
@@ -51,6 +57,8 @@ pub struct PageCacheConfig {
     pub page_bytes: u64,
     /// Whether pages are the same for all clients, independent of the Cookie field.
     pub ignore_cookies: bool,
+    /// Patterns of the names of cookies with which a request passes the cache by; empty without the key.
+    pub bypass_cookies: Vec<String>,
     /// Whether pages are stored on disk and survive a restart.
     pub disk: bool,
 }
@@ -85,10 +93,98 @@ impl FromToml for PageCacheChoice {
                 };
                 Err(item.mistyped("true, a table or a list of rules", &example))
             }
-            None => PageCacheTable::read(item).map(|table| PageCacheChoice::Pages(Some(table))),
+            None => {
+                let source = item.source;
+                let table = PageCacheTable::read(item)?;
+                refuse_both_rules(source, &table)?;
+                Ok(PageCacheChoice::Pages(Some(table)))
+            }
         }
     }
 }
+
+/// Refuses two rules about cookies that contradict each other.
+fn refuse_both_rules(source: &SourceText<'_>, table: &PageCacheTable) -> Result<(), OperatorError> {
+    match &table.bypass_cookies {
+        Some(globs) if *table.ignore_cookies.get_ref() => {
+            let what =
+                "`bypass_cookies` has no effect, because `ignore_cookies` ignores every cookie";
+            let help = "remove `ignore_cookies`: cookies without a pattern in `bypass_cookies` are ignored";
+            Err(source.error(globs.span(), what, help))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Value of `bypass_cookies`: patterns of the names of cookies.
+#[derive(Clone, Debug)]
+pub(super) struct CookieGlobs(Vec<String>);
+
+impl FromToml for CookieGlobs {
+    fn read(item: KeyedValue<'_, '_>) -> Result<Self, OperatorError> {
+        let value = item.value.get_ref();
+        if !value.is_array() && !value.is_str() {
+            return Err(item.mistyped("a list of names or patterns", COOKIE_GLOBS_EXAMPLE));
+        }
+        let (source, span) = (item.source, item.value.span());
+        let globs = source.all(item.items().into_iter().map(cookie_glob))?;
+        if globs.is_empty() {
+            let what = "`bypass_cookies` has no name";
+            let help = format!(
+                "write the names of the cookies of a login, such as {COOKIE_GLOBS_EXAMPLE}; for pages without any \
+                 cookie write ignore_cookies = true"
+            );
+            return Err(source.error(span, what, help));
+        }
+        if globs.len() > CONFIG_COOKIE_GLOBS_MAX {
+            let what = format!("`bypass_cookies` has more than {CONFIG_COOKIE_GLOBS_MAX} patterns");
+            let help = "join patterns with braces: \"{cart,session,wordpress_logged_in_*}\"";
+            return Err(source.error(span, what, help));
+        }
+        Ok(CookieGlobs(globs))
+    }
+}
+
+/// Reads the name or the pattern of a cookie.
+fn cookie_glob(item: KeyedValue<'_, '_>) -> Result<String, OperatorError> {
+    let Some(text) = item.text().map(str::to_owned) else {
+        return String::read(item);
+    };
+    if text.starts_with(['^', '~']) || text.contains(['(', '|', '$']) {
+        let what = format!("`{text}` is a regular expression, not a pattern");
+        return Err(item.refuse(
+            what,
+            format!("write patterns with `*`: {COOKIE_GLOBS_EXAMPLE}"),
+        ));
+    }
+    if text.contains(['=', ';', ',', ' ', '/']) && !text.contains('{') {
+        let what = format!("`{text}` is not the name of a cookie");
+        let name = text
+            .split(['=', ';', ',', ' ', '/'])
+            .find(|name| !name.is_empty());
+        let name = name.unwrap_or("session");
+        return Err(item.refuse(what, format!("write the name alone: \"{name}\"")));
+    }
+    match Glob::parse(&text) {
+        Ok(_) if text.chars().all(|sign| sign == '*') => {
+            let what = format!(
+                "`{text}` stands for every cookie, so each request with a cookie passes the cache by"
+            );
+            Err(item.refuse(what, format!("write names: {COOKIE_GLOBS_EXAMPLE}")))
+        }
+        Ok(_) => Ok(text),
+        Err(error) => {
+            let what = format!("the pattern `{text}` is invalid: {}", error.what);
+            Err(item.refuse(
+                what,
+                "`*` stands for any part of a name, `?` for one character, `{a,b}` for a or b",
+            ))
+        }
+    }
+}
+
+/// Example of a value of `bypass_cookies`.
+const COOKIE_GLOBS_EXAMPLE: &str = "[\"wordpress_logged_in_*\", \"comment_author_*\"]";
 
 /// Value of `compress` of a route: a boolean, or the word `always`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +244,9 @@ impl PageCacheChoice {
                 .unwrap_or(fresh.map_or(0, |_| STALE_IF_ERROR_SECONDS)),
             page_bytes: table.page_bytes.get_ref().0,
             ignore_cookies: table.ignore_cookies.into_inner(),
+            bypass_cookies: table
+                .bypass_cookies
+                .map_or_else(Vec::new, |globs| globs.into_inner().0),
             disk: table.disk.into_inner(),
         })
     }
