@@ -1,5 +1,6 @@
 //! `anthill init` and `anthill proxy`: two commands to a site.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::fastcgi::Backend;
@@ -52,12 +53,49 @@ fn every_kind_writes_a_valid_configuration() {
         let folder = Folder::new();
         let done = init(kind, &folder);
         assert_eq!(done.code, Some(0), "{kind}: {done:?}");
-        assert!(done.stdout.contains("next: anthill serve "), "{done:?}");
+        let next = done.stdout.lines().last().expect("a line").to_owned();
+        assert!(next.contains("anthill serve "), "{done:?}");
         let mut check = Command::new(program());
         check.arg("check").arg(folder.path(""));
         let done = finish(check, b"");
         assert_eq!(done.code, Some(0), "{kind}: {done:?}");
         assert!(done.stdout.contains("is valid"), "{done:?}");
+        // Every warning is about a step that is left to the operator, and has its place.
+        let to_do: &[&str] = match kind {
+            "php" => &["there is no socket /run/php/php-fpm.sock"],
+            "wordpress" => &[
+                "/public has no file to serve",
+                "there is no socket /run/php/php-fpm.sock",
+            ],
+            _ => &[],
+        };
+        let has_php = Path::new("/run/php/php-fpm.sock").exists();
+        let to_do = to_do
+            .iter()
+            .filter(|it| !(has_php && it.contains("socket")));
+        let to_do: Vec<&&str> = to_do.collect();
+        let warnings: Vec<&str> = done
+            .stderr
+            .split("\n\n")
+            .filter(|it| !it.is_empty())
+            .collect();
+        assert_eq!(warnings.len(), to_do.len(), "{kind}: {done:?}");
+        for (warning, what) in warnings.iter().zip(&to_do) {
+            assert!(warning.contains(**what), "{kind}: {done:?}");
+            assert!(warning.contains("anthill.toml:"), "{kind}: {done:?}");
+            let help = warning.split("\nhelp: ").nth(1).unwrap_or_default();
+            let remedies = [
+                "unpack the application into the folder",
+                "install and start php-fpm",
+                "the folder has",
+            ];
+            assert!(
+                remedies.iter().any(|it| help.contains(it)),
+                "{kind}: {done:?}"
+            );
+        }
+        let says_so = next.starts_with("next: what the warnings name, then ");
+        assert_eq!(says_so, !to_do.is_empty(), "{kind}: {next}");
         // The commented lines are valid too, where a machine has what they name.
         let text = std::fs::read_to_string(folder.path("anthill.toml")).expect("a configuration");
         assert!(text.lines().all(|line| line.len() <= 120), "{kind}");

@@ -116,8 +116,13 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     } else {
         format!("anthill serve {}", folder.display())
     };
+    let first = if checked.warnings.is_empty() {
+        String::new()
+    } else {
+        "what the warnings name, then ".to_owned()
+    };
     Ok(print_result(&format!(
-        "wrote {}\nnext: {serve}",
+        "wrote {}\nnext: {first}{serve}",
         shown.join(", ")
     )))
 }

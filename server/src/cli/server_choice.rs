@@ -18,7 +18,7 @@ use super::trusted_socket::{PathOrigin, SocketPath, TrustedUsers, connect, is_un
 use crate::cli::arguments::ParsedArguments;
 use crate::config::{
     ConfigSource, ControlSockets, FILE_NAME, OperatorError, Overrides, UnixAccount,
-    configured_user, control_sockets, reason,
+    configured_user, control_sockets, reason, unreadable_part,
 };
 use base::trusted_path::{LastLink, MissingFolder, TrustedPath};
 use base::visible_text::visible_lines;
@@ -159,6 +159,15 @@ impl KnownServers {
         }
     }
 
+    /// Returns the only server that was started with a configuration file.
+    fn serving(&self, file: &Path) -> Option<&KnownServer> {
+        let file = real(file);
+        let is_same =
+            |it: &&KnownServer| it.configuration.as_deref().map(real).as_ref() == Some(&file);
+        let mut servers = self.servers.iter().filter(is_same);
+        servers.next().filter(|_| servers.next().is_none())
+    }
+
     /// Returns the error for a machine without a server that the user may control.
     pub(super) fn nothing_runs(&self, absent: OperatorError) -> OperatorError {
         if let Some(refused) = &self.refused {
@@ -213,21 +222,51 @@ pub(super) fn choose(typed: &ParsedArguments, nth: usize) -> Result<ChosenServer
     let services = InstalledService::all();
     let (sockets, trusted) = sockets(typed, nth, &services)?;
     let absent = match connect_first(&sockets, &trusted) {
-        Err(error) if names_no_server(typed, nth) => error,
-        connected => return Ok(connected?),
+        Ok(server) => return Ok(server),
+        Err(absent) => absent,
     };
-    let is_missing = absent.is_missing;
-    let folder = current_folder();
-    if folder == Folder::WithConfiguration && !is_missing {
+    if typed.path("control").is_some() || typed.path("state").is_some() {
         return Err(absent.error);
+    }
+    let is_missing = absent.is_missing;
+    let is_named = typed.path_at(nth).is_some();
+    let folder = current_folder();
+    if (is_named || folder == Folder::WithConfiguration) && !is_missing {
+        return Err(absent.error);
+    }
+    let known = KnownServers::find(typed.program());
+    let file = match ConfigSource::of(typed.path_at(nth))? {
+        ConfigSource::File(file) => Some(file),
+        ConfigSource::Folder(_) | ConfigSource::Proxy(_) => None,
+    };
+    // The file may be half written, or name another socket than at the start of the server.
+    if let Some(server) = file.as_deref().and_then(|file| known.serving(file)) {
+        let mut chosen = connect_known(&known, server)?;
+        chosen.found = None;
+        return Ok(chosen);
+    }
+    let unread = file.as_deref().and_then(unreadable_part);
+    let explained = |error: OperatorError| match unread {
+        Some(unread) => error.followed_by(unread),
+        None => error,
+    };
+    if is_named {
+        return Err(explained(absent.error));
     }
     let absent = if folder == Folder::Other && is_missing {
         nothing_is_installed()
     } else {
         absent.error
     };
-    let known = KnownServers::find(typed.program());
-    let server = known.only(typed.command_name(), folder, absent)?;
+    let server = known.only(typed.command_name(), folder, absent);
+    connect_known(&known, server.map_err(explained)?)
+}
+
+/// Connects to a server that was found on the machine.
+fn connect_known(
+    known: &KnownServers,
+    server: &KnownServer,
+) -> Result<ChosenServer, OperatorError> {
     let socket = SocketPath {
         path: server.control.clone(),
         origin: PathOrigin::Process,
@@ -249,11 +288,6 @@ fn nothing_is_installed() -> OperatorError {
     OperatorError::failure("no anthill is running, and no service is installed").help(
         "start a server with `anthill serve`, or name a configuration: its folder or file, or its --control PATH",
     )
-}
-
-/// Returns true if the command line names neither a folder, a file nor a socket.
-fn names_no_server(typed: &ParsedArguments, nth: usize) -> bool {
-    typed.path_at(nth).is_none() && typed.path("control").is_none() && typed.path("state").is_none()
 }
 
 fn current_folder() -> Folder {

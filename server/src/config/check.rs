@@ -18,7 +18,9 @@ use crate::config::balancer_checks::{listener_of, own_listener, shared_cookies, 
 use crate::config::client_statements::{forgeable_fields, trusts_everyone};
 use crate::config::configuration::Config;
 use crate::config::deployments::{Deployment, RootState, deployed_folder, inspect_root};
+use crate::config::doubtful_addresses::doubtful_addresses;
 use crate::config::doubtful_files::doubtful_files;
+use crate::config::doubtful_routes::doubtful_routes;
 use crate::config::doubtful_settings::doubtful_settings;
 use crate::config::error::OperatorError;
 use crate::config::folder_contents::{
@@ -859,12 +861,24 @@ impl Checker<'_> {
         folders.find_map(|folder| self.roots.get(folder).filter(|_| contains(folder)).copied())
     }
 
+    /// Returns true if an error has been recorded for a value of the file.
+    fn is_refused(&self, span: &Range<usize>) -> bool {
+        let errors = self.errors.borrow();
+        !span.is_empty() && errors.iter().any(|error| error.is_at(span.start))
+    }
+
     fn warnings(&self) -> Vec<OperatorError> {
         let mut warnings = Vec::new();
         let warn = |span, what: String| self.config.point(span, what, "");
         for (key, span, secret) in self.config.secrets_by_key() {
             let root = self.served_from(&secret);
-            if let Some(root) = root.filter(|root| *root != secret) {
+            // A secret at the place of an error needs no second message, nor do the files of a refused state folder.
+            let state = &self.config.server.state;
+            let is_told = self.is_refused(&span)
+                || span.is_empty()
+                    && secret.starts_with(state.get_ref())
+                    && self.is_refused(&state.span());
+            if let Some(root) = root.filter(|root| *root != secret && !is_told) {
                 let shown = match key {
                     "" => self.config.shown.clone(),
                     _ => secret.display().to_string(),
@@ -874,11 +888,20 @@ impl Checker<'_> {
                 let ways: Vec<String> = ways.into_iter().flatten().collect();
                 let what = format!(
                     "{shown} is inside the served folder {}; the server hides the file from \
-                     clients, but a place outside is safer: {}",
+                     clients, but a place outside is safer",
                     root.display(),
-                    ways.join(", or ")
                 );
-                warnings.push(warn(span, what));
+                let roots = self
+                    .config
+                    .sites
+                    .iter()
+                    .filter_map(|site| site.root.as_ref());
+                let mut roots = roots.filter(|it| real(it.get_ref()) == real(root));
+                let place = match (span.is_empty(), roots.next()) {
+                    (true, Some(named)) => named.span(),
+                    _ => span,
+                };
+                warnings.push(self.config.point(place, what, ways.join(", or ")));
             }
         }
         warnings.extend(misnamed_configuration(self.config));
@@ -926,6 +949,8 @@ impl Checker<'_> {
         warnings.extend(doubtful_guards(self.config));
         warnings.extend(useless_settings(self.config));
         warnings.extend(doubtful_settings(self.config));
+        warnings.extend(doubtful_addresses(self.config));
+        warnings.extend(doubtful_routes(self.config));
         let account = &self.account;
         // Root reads every file.
         let own = self.own_account().filter(|it| it.uid != 0);
@@ -950,13 +975,19 @@ impl Checker<'_> {
         let is_deployed = self.deployments.iter().any(|it| it.fills(site));
         // The content of a deployed root comes with a push.
         let own = site.root.iter().filter(|_| !is_deployed);
+        // An application fills folders within its own, such as one for uploads.
+        let is_of_application = |folder: &PathBuf| {
+            let has_scripts = site.routes.iter().any(|route| route.scripts.is_some());
+            let root = site.root.as_ref().map(|root| root.get_ref());
+            has_scripts && root.is_some_and(|root| folder.starts_with(root))
+        };
         let routes = site.routes.iter().filter_map(|route| match &route.target {
-            Some(TargetConfig::Root(root)) => Some(root),
+            Some(TargetConfig::Root(root)) if !is_of_application(root.get_ref()) => Some(root),
             _ => None,
         });
         let empty = own.chain(routes);
         let mut warnings: Vec<OperatorError> = empty
-            .filter_map(|root| without_files(config, root))
+            .filter_map(|root| without_files(config, site, root))
             .collect();
         warnings.extend(nameless_site(config, nth));
         if !is_deployed {
@@ -1088,7 +1119,8 @@ fn leads_nowhere(site: &SiteConfig, route: &RouteConfig) -> Option<String> {
         let is_missing = !path.ends_with('/') && root.get_ref().is_dir() && !file.exists();
         return is_missing.then(|| {
             format!(
-                "the rewrite of {} leads to {path} of the route {}, and the file {} does not exist",
+                "the rewrite of {} leads to {path} of the route {}, and the file {} does not exist: make the file, or write \
+                 the path of another",
                 route.path.get_ref(),
                 covering.path.get_ref(),
                 file.display()
@@ -1106,7 +1138,7 @@ fn leads_nowhere(site: &SiteConfig, route: &RouteConfig) -> Option<String> {
     (is_led_on && !file.is_some_and(|file| file.exists())).then(|| {
         format!(
             "the rewrite of {} leads to {path}, which the route {} redirects or rewrites again: a \
-             second rewrite is not followed, and the file does not exist",
+             second rewrite is not followed, and the file does not exist: make the file, or write a path outside of {1}",
             route.path.get_ref(),
             covering.path.get_ref()
         )

@@ -246,6 +246,20 @@ pub fn configured_user(file: &Path) -> Option<String> {
     expanded(server.get("user")?.get_ref().as_str()?)
 }
 
+/// Returns the reason why a command may have missed keys of a configuration file, such as the control socket: a syntax
+/// error with its place, or a file that can't be read.
+pub fn unreadable_part(file: &Path) -> Option<OperatorError> {
+    let text = match read_text(file) {
+        Ok(text) => text,
+        Err(error) => return Some(error),
+    };
+    let (_document, errors) = toml::de::DeTable::parse_recoverable(&text);
+    if errors.is_empty() {
+        return None;
+    }
+    schema::load(file).and_then(Reading::whole).err()
+}
+
 /// Destinations of the logs as a configuration file names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfiguredLogs {
@@ -295,14 +309,14 @@ impl ControlSockets {
     }
 }
 
-/// Returns the paths where the control socket of a running server may be. A configuration file with syntax errors is read
-/// as far as possible, since the server may be running all the same.
+/// Returns the paths where the control socket of a running server may be. A configuration file with syntax errors, or without
+/// permission to read, is read as far as possible, since the server may be running all the same.
 pub fn control_sockets(
     chosen: &ConfigSource,
     overrides: &Overrides,
 ) -> Result<ControlSockets, OperatorError> {
     let (path, text) = match chosen {
-        ConfigSource::File(path) => (absolute(path)?, read_text(path)?),
+        ConfigSource::File(path) => (absolute(path)?, read_text(path).unwrap_or_default()),
         ConfigSource::Folder(path) => (absolute(path)?, String::new()),
         ConfigSource::Proxy(url) => (proxy_path(url)?, String::new()),
     };

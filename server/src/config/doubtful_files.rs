@@ -151,6 +151,11 @@ fn missing_socket(config: &Config, span: Range<usize>, socket: &Path) -> Option<
         socket.display()
     );
     let help = match &others[..] {
+        [] if socket.to_string_lossy().contains("php") => {
+            "install and start php-fpm (on Debian: apt install php-fpm), or write the path of its socket, which `listen` \
+             in its pool names"
+                .to_owned()
+        }
         [] => "start the application, or write the path of its socket".to_owned(),
         others => format!(
             "start the application, or write the path of its socket; the folder has {}",

@@ -110,7 +110,7 @@ fn members_that_are_this_server_or_one_server_are_doubted() {
         ),
         (
             &format!(
-                "[[site]]\n{ROUTE}balance = \"app\"\n[[balancer]]\nname = \"app\"\nmembers = [\"http://127.0.0.1:9001\", \"http://localhost:9001\"]\n"
+                "[[site]]\nroot = \"public\"\n{ROUTE}balance = \"app\"\n[[balancer]]\nname = \"app\"\nmembers = [\"http://127.0.0.1:9001\", \"http://localhost:9001\"]\n"
             ),
             "127.0.0.1:9001 and localhost:9001 are one server, which gets the requests of two members",
             "remove one of the members",
@@ -126,7 +126,7 @@ fn members_that_are_this_server_or_one_server_are_doubted() {
                 "http://192.0.2.77:8080",
             ),
             &format!(
-                "[[site]]\n{ROUTE}balance = \"app\"\n[[balancer]]\nname = \"app\"\nmembers = [\"http://127.0.0.1:9001\", \"http://localhost:9002\", \"http://192.0.2.1:9001\"]\n"
+                "[[site]]\nroot = \"public\"\n{ROUTE}balance = \"app\"\n[[balancer]]\nname = \"app\"\nmembers = [\"http://127.0.0.1:9001\", \"http://localhost:9002\", \"http://192.0.2.1:9001\"]\n"
             ),
         ],
     );
@@ -395,4 +395,117 @@ fn repositories_without_a_mark_are_doubted() {
     };
     let found = warnings_in(marked, git);
     assert!(!found.contains("for export"), "{found}");
+}
+
+#[test]
+fn addresses_that_are_hardly_meant_are_doubted() {
+    let proxy = |value: &str| format!("[[site]]\n{ROUTE}proxy = {value}\n");
+    assert_doubted(&[
+        (
+            &proxy("\"http://127.0.0.1\""),
+            "http://127.0.0.1 has no port, so requests go to port 80 of 127.0.0.1",
+            "such as \"http://127.0.0.1:3000\", or \"http://127.0.0.1:80\"",
+        ),
+        (
+            &proxy("{ url = \"http://[::1]/app/\" }"),
+            "http://[::1] has no port",
+            "\"http://[::1]:3000\"",
+        ),
+        (
+            &proxy("\"http://localhost\""),
+            "http://localhost has no port",
+            "\"http://localhost:3000\"",
+        ),
+        (
+            &proxy("\"https://127.0.0.1:8000\""),
+            "no public authority issues one for 127.0.0.1",
+            "write http://127.0.0.1:8000 if the application speaks plain HTTP there",
+        ),
+        (
+            &proxy("\"https://192.168.1.5\""),
+            "no public authority issues one for 192.168.1.5",
+            "ca = \"FILE\"",
+        ),
+        (
+            "[server]\nhttps = [\":80\"]\nhttp = [\":443\"]\n[[site]]\n",
+            "port 443 without TLS",
+            "http = [\":80\"]",
+        ),
+        (
+            "[server]\nhttps = [\":80\"]\nhttp = [\":443\"]\n[[site]]\n",
+            "port 80 with TLS",
+            "https = [\":443\"]",
+        ),
+    ]);
+    assert_fine(
+        &["no port", "no public authority", "TLS"],
+        &[
+            &proxy("\"http://127.0.0.1:80\""),
+            &proxy("\"http://10.0.0.5\""),
+            &proxy("\"http://app.example.net\""),
+            &proxy("\"https://192.0.2.5\""),
+            &proxy("{ url = \"https://127.0.0.1:8000\", server_name = \"app.example.net\" }"),
+        ],
+    );
+}
+
+#[test]
+fn settings_that_take_files_away_are_doubted() {
+    let balancer = "[[balancer]]\nname = \"app\"\nmembers = [\"http://127.0.0.1:9001\"]\n";
+    let below = |keys: &str| {
+        format!(
+            "[[site]]\nroot = \"public\"\n{ROUTE}balance = \"app\"\n[[site.route]]\npath = \"/a/\"\n{keys}\n{balancer}"
+        )
+    };
+    assert_doubted(&[
+        (
+            "[[site]]\ntry = [\"$path.html\"]\n",
+            "`try` lacks \"$path\", so no file is found by its own path",
+            "write try = [\"$path\", \"$path.html\"]",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a/\"\ntry = [\"$path.html\", \"/index.html\"]\n",
+            "`try` lacks \"$path\"",
+            "write try = [\"$path\", \"$path.html\", \"/index.html\"]",
+        ),
+        (
+            &below("try = [\"$path\", \"/index.html\"]"),
+            "`try` of the route /a/ has no effect, because the route / in line 6 answers all paths below /a/",
+            "write root = \"FOLDER\" in the route /a/",
+        ),
+        (
+            &below("listing = true"),
+            "`listing` of the route /a/ has no effect",
+            "or remove `listing`",
+        ),
+        (
+            "[[site]]\nhide = [\"/A/\"]\n",
+            "`hide` has /A, which the site lacks, and clients get a",
+            "did you mean \"/a\"?",
+        ),
+    ]);
+    assert_fine(
+        &["has no effect", "lacks"],
+        &[
+            "[[site]]\ntry = [\"$path\", \"$path.html\"]\n",
+            "[[site]]\ntry = [\"/index.html\"]\n",
+            "[[site]]\nhide = [\"/a/\", \"/nothing/\", \"*.bak\"]\n",
+            &below("root = \"public/a\"\nlisting = true"),
+            "[[site]]\n[[site.route]]\npath = \"/a/\"\nlisting = true\n",
+        ],
+    );
+}
+
+#[test]
+fn one_misplaced_secret_has_one_message() {
+    let found = warnings("[log]\naccess = \"public/access.log\"\n[[site]]\n");
+    assert_eq!(
+        found.matches("inside the served folder").count(),
+        1,
+        "{found}"
+    );
+    assert!(
+        found.contains("\nhelp: write another path for `access`"),
+        "{found}"
+    );
 }

@@ -97,6 +97,14 @@ impl OperatorError {
         Some(first)
     }
 
+    /// Appends an error, with all further errors of the error.
+    pub(crate) fn followed_by(mut self, mut other: OperatorError) -> OperatorError {
+        let further = std::mem::take(&mut other.0.further);
+        self.0.further.push(other);
+        self.0.further.extend(further);
+        self
+    }
+
     /// Returns all values, or all errors.
     pub(crate) fn collect<T>(
         results: impl Iterator<Item = Result<T, OperatorError>>,

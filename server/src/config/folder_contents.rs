@@ -77,7 +77,11 @@ impl Iterator for VisibleFiles {
 }
 
 /// Returns a warning if a folder has no file to serve. A folder with more entries than the bound has one.
-pub(super) fn without_files(config: &Config, root: &Spanned<PathBuf>) -> Option<OperatorError> {
+pub(super) fn without_files(
+    config: &Config,
+    site: &SiteConfig,
+    root: &Spanned<PathBuf>,
+) -> Option<OperatorError> {
     let mut files = VisibleFiles::new(root.get_ref());
     if !root.get_ref().is_dir() || files.next().is_some() || files.entries_left == 0 {
         return None;
@@ -86,7 +90,13 @@ pub(super) fn without_files(config: &Config, root: &Spanned<PathBuf>) -> Option<
     Some(match &config.path {
         Some(_) => {
             let what = format!("the folder {shown} has no file to serve");
-            let help = "put an index.html into the folder, or name another folder";
+            let mut scripts = site.index.iter().filter(|name| name.ends_with(".php"));
+            let help = match scripts.next() {
+                Some(script) => format!(
+                    "unpack the application into the folder, so that the folder has its {script}, or name another folder"
+                ),
+                None => "put an index.html into the folder, or name another folder".to_owned(),
+            };
             config.point(root.span(), what, help)
         }
         None => {

@@ -325,8 +325,9 @@ pub(super) fn prefix(shown: &str, path: &str) -> Result<Box<str>, InvalidValue> 
     }
     let refuse = |help: &str| wrong(what.clone(), help.to_owned());
     let has_variable = foreign_variable(path).is_some()
-        || path.contains("$1")
-        || path.contains("$uri")
+        || ["$1", "$uri", "$path", "$rest", "$query"]
+            .iter()
+            .any(|it| path.contains(it))
         || path.contains('{');
     if path.ends_with('*') || has_variable {
         return refuse(

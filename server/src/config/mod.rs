@@ -21,7 +21,9 @@ mod connection_table;
 mod declared_table;
 mod deploy_table;
 mod deployments;
+mod doubtful_addresses;
 mod doubtful_files;
+mod doubtful_routes;
 mod doubtful_settings;
 mod error;
 mod field_variables;
@@ -102,6 +104,7 @@ pub use balancer_checks::listener_of;
 pub use check::{check, inspect, unreadable};
 pub use config_source::{
     ConfigSource, ConfiguredLogs, ControlSockets, Overrides, configured_user, control_sockets,
+    unreadable_part,
 };
 pub use configuration::Config;
 pub use deploy_table::DeployConfig;

@@ -177,7 +177,9 @@ fn balancers_that_reach_no_member_are_doubted() {
         ),
     ]);
     assert_eq!(
-        warnings(&balanced("\"http://127.0.0.1:9001\", \"https://10.0.0.2\"")),
+        warnings(&balanced(
+            "\"http://127.0.0.1:9001\", \"https://app.example.net\""
+        )),
         ""
     );
 }
