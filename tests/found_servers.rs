@@ -141,6 +141,80 @@ fn several_servers_are_listed_and_a_folder_means_its_own() {
 }
 
 #[test]
+fn a_half_written_configuration_hides_no_running_server() {
+    run(r#"
+        cd /srv/a
+        sed -i 's|^workers = 1|workers = 1\nstate = "state"|' anthill.toml
+        cp anthill.toml whole.toml
+        anthill serve; a=$!
+        cd /srv/none; mkdir -p /srv/b
+
+        # The keys behind a mistake are not read, or name another socket than the running server has, or the file is no text.
+        half() { printf '[server]\nhttps = ["127.0.0.1:0"\n' > /srv/a/anthill.toml; }
+        moved() { sed 's|"state"|"elsewhere"|' /srv/a/whole.toml > /srv/a/anthill.toml; }
+        binary() { printf '\377' | cat - /srv/a/whole.toml > /srv/a/anthill.toml; }
+        for file in half moved binary; do
+            $file
+            cd /srv/a
+            has ', up ' anthill status
+            anthill balancer > balancers 2> note; ! grep 'the server of' note
+            cd /srv/none
+            has ', up ' anthill status /srv/a
+            has ', up ' anthill status /srv/a/anthill.toml
+        done
+        half; cd /srv/a
+        refuses 'anthill.toml:2:' anthill reload
+        refuses 'anthill.toml:2:' anthill reload /srv/a
+        # A folder names its server, so nothing has to be confirmed.
+        has stopped anthill stop; wait $a
+
+        # Without a server, the mistake is told together with the place.
+        for command in status reload stop 'status /srv/a'; do
+            refuses 'no anthill is running' anthill $command
+            grep 'anthill.toml:2:' "$M/output"
+        done
+        cd /srv/b; anthill serve; b=$!
+        cd /srv/a
+        refuses 'but not with the configuration of this folder' anthill status
+        grep 'anthill.toml:2:' "$M/output"
+        cd /srv/b; has stopped anthill stop; wait $b
+    "#);
+}
+
+#[test]
+fn a_name_goes_before_a_folder_of_the_same_name() {
+    run(r#"
+        cd /srv/a
+        printf '[[site.route]]\npath = "/app/"\nbalance = "app"\n' >> anthill.toml
+        printf '[[balancer]]\nname = "app"\nmembers = ["http://127.0.0.1:9"]\n' >> anthill.toml
+        mkdir app www.example.org
+        anthill serve; a=$!
+        has '127.0.0.1:9 ' anthill balancer list app
+        has '127.0.0.1:9 ' anthill balancer list app .
+        has '127.0.0.1:9 ' anthill balancer list .
+        anthill balancer list app > list 2> note; ! grep folder note
+        anthill balancer history app
+
+        # A folder with a server of its own is told.
+        cp /srv/b/anthill.toml app/
+        anthill balancer list app > list 2> note
+        grep '127.0.0.1:9 ' list
+        grep './app is the folder of the same name' note
+        refuses 'no anthill is running with this configuration' anthill balancer list ./app
+
+        # A word that no server knows is a place.
+        cd /srv
+        has '127.0.0.1:9 ' anthill balancer list a
+        has '127.0.0.1:9 ' anthill balancer list app a
+        has views anthill hits a
+        has views anthill hits '*' a
+        has views anthill hits /srv/a/anthill.toml
+        refuses 'so `b` was read as a place' anthill balancer list b
+        cd /srv/a; has stopped anthill stop; wait $a
+    "#);
+}
+
+#[test]
 fn logs_are_printed_and_followed_from_any_folder() {
     run(r#"
         # Serves a folder, and sets the port.

@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::confirmation::confirms;
 use super::control_client::{ask, ask_again, exchange_with, print_response};
+use super::name_or_place::ask_about;
 use crate::admin::command::{Command, EditAction, EditCommand, StatusFormat};
 use crate::cli::arguments::ParsedArguments;
 use crate::config::{OperatorError, parse_seconds};
@@ -32,7 +33,8 @@ pub(super) const COMMAND: CommandSpec = CommandSpec {
     about: "List and edit balancers and their members",
     details: &[
         "Without an action, or with list, the command prints the balancers and their members; \
-         DIR|FILE may follow directly. list BALANCER prints a single balancer. A route with a single server has a balancer as well, \
+         DIR|FILE may follow directly. list BALANCER prints a single balancer; ./NAME is the folder \
+         of the same name. A route with a single server has a balancer as well, \
          with the name of the site and the path of the route.",
         "BALANCER is the name of a balancer. MEMBER is the URL of a member, the host and port, \
          or the route. drain: the member gets only the requests of its sessions. disable: the \
@@ -344,11 +346,12 @@ fn lacks(action: &str, what: &str) -> OperatorError {
 fn history(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     refuse_option(typed, "wait")?;
     refuse_option(typed, "yes")?;
-    let (name, folder) = only_balancer(typed, 1);
-    no_more(typed, folder + 1)?;
-    let command = Command::history(format(typed), name);
-    let command = command.ok_or_else(|| refuse("BALANCER has no line breaks"))?;
-    ask(typed, folder, &command, Some(PATIENCE))
+    no_more(typed, 3)?;
+    let command = |name: Option<&str>| {
+        let command = Command::history(format(typed), name);
+        command.ok_or_else(|| refuse("BALANCER has no line breaks"))
+    };
+    ask_about(typed, 1, "balancer", command, PATIENCE)
 }
 
 fn list(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
@@ -357,26 +360,20 @@ fn list(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     }
     refuse_option(typed, "yes")?;
     let is_named = typed.operand_at(0).is_some_and(|word| word == "list");
-    let (name, folder) = match is_named {
-        true => only_balancer(typed, 1),
-        false => (None, 0),
-    };
-    if typed.operand_at(folder + 1).is_some() {
+    let operands_max = if is_named { 3 } else { 1 };
+    if typed.operand_at(operands_max).is_some() {
         return Err(refuse(
             "`anthill balancer list` takes a balancer, and a folder or file",
         ));
     }
-    let command = Command::balancers(format(typed), name);
-    let command = command.ok_or_else(|| refuse("BALANCER has no line breaks"))?;
-    ask(typed, folder, &command, Some(PATIENCE))
-}
-
-/// Returns the optional name of a balancer at the operand `nth`, and the number of the operand with the folder
-/// or file. A name of an existing file is the file.
-fn only_balancer(typed: &ParsedArguments, nth: usize) -> (Option<&str>, usize) {
-    match typed.path_at(nth).is_some_and(|path| !path.exists()) {
-        true => (typed.operand_at(nth).and_then(OsStr::to_str), nth + 1),
-        false => (None, nth),
+    let command = |name: Option<&str>| {
+        let command = Command::balancers(format(typed), name);
+        command.ok_or_else(|| refuse("BALANCER has no line breaks"))
+    };
+    if is_named {
+        ask_about(typed, 1, "balancer", command, PATIENCE)
+    } else {
+        ask(typed, 0, &command(None)?, Some(PATIENCE))
     }
 }
 

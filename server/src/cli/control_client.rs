@@ -274,6 +274,13 @@ pub(super) struct ServerResponse {
     pub(super) text: String,
 }
 
+impl ServerResponse {
+    /// Returns true if the server carried the command out.
+    pub(super) fn is_ok(&self) -> bool {
+        self.text.starts_with("ok\n")
+    }
+}
+
 /// Sends a command to the server of the configuration named by the nth operand, and returns the response. A message names
 /// a server that was found on the machine.
 pub(super) fn exchange_with(
@@ -287,6 +294,20 @@ pub(super) fn exchange_with(
         print_message(&format!("(the server of {})", found.shown()));
     }
     exchange_on(server, command, patience)
+}
+
+/// Sends a command as [`exchange_with`] does. Returns the note about a server that was found on the machine, for the caller to
+/// print.
+pub(super) fn exchange_quietly(
+    typed: &ParsedArguments,
+    nth: usize,
+    command: &Command,
+    patience: Option<Duration>,
+) -> Result<(ServerResponse, Option<String>), OperatorError> {
+    let server = choose(typed, nth)?;
+    let found = server.found.as_ref();
+    let note = found.map(|found| format!("(the server of {})", found.shown()));
+    Ok((exchange_on(server, command, patience)?, note))
 }
 
 fn exchange_on(

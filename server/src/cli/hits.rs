@@ -1,6 +1,6 @@
 //! The command `hits`: prints the hit counts of the running server, of all days or of a range of days.
 
-use super::control_client::ask;
+use super::name_or_place::ask_about;
 use crate::admin::command::{Command, HitsFormat};
 use crate::cli::arguments::ParsedArguments;
 use crate::cli::shared_options::{CLIENT_DETAILS, CONTROL, CommandSpec, JSON, STATE, WHAT};
@@ -17,7 +17,7 @@ pub(super) const HITS: CommandSpec = CommandSpec {
     about: "Print hit counts of a site",
     details: &[
         "SITE is a name of the site as written in the configuration; without SITE, all sites \
-         are counted. Views are listed by day (UTC) and by page, with separate figures for \
+         are counted, and DIR|FILE may follow directly. Views are listed by day (UTC) and by page, with separate figures for \
          bots and assets.",
         "A range of days has the sums of the days, and the views of each page within the range. \
          A site keeps its last 400 days, and a page its last 31 days with views.",
@@ -65,16 +65,14 @@ fn hits(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     let text = |name| typed.text(name);
     let (days, from, to) = (text("days")?, text("from")?, text("to")?);
     let range = day_range([&days, &from, &to].map(Option::as_deref), today())?;
-    let command = match typed.operand_at(0).map(|site| site.to_str()) {
-        None => Command::hits(format, None, range),
-        Some(None) => None,
-        Some(site) => Command::hits(format, site, range),
+    let command = |site: Option<&str>| {
+        let command = Command::hits(format, site, range);
+        command.ok_or_else(|| {
+            OperatorError::new("SITE is not a host name")
+                .help("write a name of the site as in the configuration")
+        })
     };
-    let command = command.ok_or_else(|| {
-        OperatorError::new("SITE is not a host name")
-            .help("write a name of the site as in the configuration")
-    })?;
-    ask(typed, 1, &command, Some(Duration::from_secs(30)))
+    ask_about(typed, 0, "site", command, Duration::from_secs(30))
 }
 
 /// Returns the range of days of the options `--days`, `--from` and `--to`; None without the options.

@@ -20,6 +20,7 @@ mod log_place;
 mod log_tail;
 mod log_view;
 mod man;
+mod name_or_place;
 mod passwd;
 mod proxy;
 mod receive;
