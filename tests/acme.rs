@@ -222,7 +222,9 @@ fn a_failed_validation_is_logged_with_its_reason() {
     let server = Server::start_in(site_folder(&pebble), &config);
     let line = wait_for_line(&server.errors, "was not validated by http-01");
     assert!(
-        line.contains("(connection)") && line.contains("tried again at"),
+        line.contains(
+            "(connection); help: the authority did not reach port 80 of www.example.org: "
+        ) && line.contains("tried again at"),
         "{line}"
     );
     crate::support::eventually("the failure in the status", || {
@@ -516,9 +518,20 @@ fn names_that_no_directory_validates_are_skipped_and_logged() {
         let problem = line.replace("no certificate is asked for `", "");
         let problem = problem.replace("`:", " gets no certificate:");
         assert!(status.contains(&problem), "{problem}: {status}");
+        assert!(
+            status.contains("so write a public name in `names`"),
+            "{status}"
+        );
     }
     assert!(
         checked.contains("for www.example.org, by http-01"),
+        "{checked}"
+    );
+    // The ports of the test are not those of the internet.
+    assert!(
+        checked.contains(
+            "\nthe authority connects to port 80 of each name, and the server listens on "
+        ),
         "{checked}"
     );
     assert_eq!(pebble.orders(), 1);

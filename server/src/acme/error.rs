@@ -3,12 +3,15 @@
 use std::fmt;
 
 use crate::acme::limits::ACME_PROBLEM_CHARS_MAX;
+use crate::acme::remedy;
 use wire::json::Json;
 
 /// Failure of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AcmeError {
     what: String,
+    /// What the operator can do, a clause; None for a failure without a known remedy.
+    remedy: Option<String>,
     /// Problem type sent by the directory, without `urn:ietf:params:acme:error:` (RFC 8555 §6.7).
     problem: Option<String>,
     /// Seconds to wait before the next request, as the directory asked in Retry-After.
@@ -25,6 +28,7 @@ impl AcmeError {
     pub(super) fn new(what: impl Into<String>) -> AcmeError {
         AcmeError {
             what: what.into(),
+            remedy: None,
             problem: None,
             retry_after: None,
             stopped: false,
@@ -48,8 +52,14 @@ impl AcmeError {
         AcmeError {
             problem: problem.map(str::to_owned),
             refused: true,
-            ..AcmeError::new(text)
+            ..AcmeError::new(text).with_remedy(problem.and_then(|it| remedy::of_refusal(it, None)))
         }
+    }
+
+    /// Sets what the operator can do.
+    pub(super) fn with_remedy(mut self, remedy: Option<String>) -> AcmeError {
+        self.remedy = remedy;
+        self
     }
 
     /// Prefixes the text with the action in progress.
@@ -68,7 +78,11 @@ impl AcmeError {
 
 impl fmt::Display for AcmeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
+        f.write_str(&self.what)?;
+        match &self.remedy {
+            Some(remedy) => write!(f, "; help: {remedy}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -89,7 +103,8 @@ pub(super) fn words(problem: &Json) -> String {
 /// Subproblems quoted in a message. Further subproblems seldom add information.
 const SUBPROBLEMS_MAX: usize = 3;
 
-fn short_type(kind: &str) -> &str {
+/// Returns a problem type without its common beginning.
+pub(super) fn short_type(kind: &str) -> &str {
     kind.strip_prefix("urn:ietf:params:acme:error:")
         .unwrap_or(kind)
 }

@@ -15,6 +15,7 @@ use crate::acme::limits::{
     ACME_CALL_SECONDS, ACME_CONNECT_SECONDS, ACME_FIELDS_MAX, ACME_HEAD_BYTES_MAX,
     ACME_RESPONSE_BYTES_MAX,
 };
+use crate::acme::remedy::UNREACHED;
 use data_plane::tls::{TlsClient, TlsClientSettings};
 use wire::date::parse_http_date;
 use wire::h1::body_decoder::{BodyDecoder, BodyLength, BodyStep};
@@ -67,7 +68,10 @@ impl HttpsClient {
     pub(super) fn ask(&self, question: &HttpsRequest<'_>) -> Result<HttpsResponse, AcmeError> {
         let url = HttpsUrl::parse(question.url)?;
         let asked = self.try_ask(question, &url);
-        asked.map_err(|error| AcmeError::new(format!("{}: {}", url.authority, reason(&error))))
+        asked.map_err(|error| {
+            let what = format!("{}: {}", url.authority, reason(&error));
+            AcmeError::new(what).with_remedy(Some(UNREACHED.to_owned()))
+        })
     }
 
     fn try_ask(

@@ -15,6 +15,7 @@ mod https_client;
 mod jws;
 mod limits;
 mod order;
+mod remedy;
 mod renewer;
 mod renewer_state;
 mod schedule;

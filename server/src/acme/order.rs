@@ -10,8 +10,9 @@ use super::renewer_state::PauseFn;
 use super::session::{AcmeSession, is_base64url};
 use super::store::{CertificateStore, StoredOrder};
 use crate::acme::dns_hook::{DnsHook, TxtRecord};
-use crate::acme::error::{AcmeError, words};
+use crate::acme::error::{AcmeError, short_type, words};
 use crate::acme::limits::{ACME_POLL_SECONDS_MAX, ACME_RESUMES_MAX, ACME_VALIDATION_SECONDS};
+use crate::acme::remedy;
 use crate::config::{AcmeConfig, ChallengeType};
 use base::clock::unix_seconds_now;
 use base::digest::{base64url, sha256};
@@ -356,9 +357,12 @@ impl IssueTask<'_> {
         let why = errors
             .filter_map(|challenge| challenge.field("error"))
             .next();
+        let problem = why.and_then(|it| it.text("type")).map(short_type);
+        let remedy = problem.and_then(|it| remedy::of_validation(it, self.challenge, name));
         let why = why.map_or_else(|| "no reason given".to_owned(), words);
         let kind = self.challenge.name();
-        AcmeError::new(format!("{name} was not validated by {kind}: {why}"))
+        let what = format!("{name} was not validated by {kind}: {why}");
+        AcmeError::new(what).with_remedy(remedy)
     }
 
     fn finalize(

@@ -205,7 +205,7 @@ error: the deployment of a.org failed: no \"tree\"
 error: new has no release, so the site answers 503: publish one with `anthill publish`
 warning: a.org, b.org has a self-signed certificate until one is issued
 warning: the release of shop is withdrawn, so the site answers 503 until the next publication
-warning: * gets no certificate: a certificate cannot name every host
+warning: * gets no certificate: a certificate cannot name every host; browsers warn of its self-signed one, so write a public name in `names`, or set `certificate`
 warning: a.org sends 2 files
 warning: Memory for bodies: 95 % in use
 warning: log lines lost since the start: 15

@@ -165,7 +165,10 @@ fn of_status(status: &Status, found: &mut Vec<Problem>) {
     }
     found.extend(status.releases.iter().filter_map(of_release));
     for (name, reason) in &status.unmanaged_names {
-        let text = format!("{name} gets no certificate: {reason}");
+        let text = format!(
+            "{name} gets no certificate: {reason}; browsers warn of its self-signed one, so write a public name in `names`, \
+             or set `certificate`"
+        );
         found.push(Problem::Warning(text));
     }
     let doubtful = status.doubtful_files.iter();

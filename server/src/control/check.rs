@@ -5,7 +5,8 @@ use super::releases;
 use super::startup::new_manager;
 use crate::build::{self, SharedResources};
 use crate::config::{
-    self, Config, ConfigSource, OperatorError, Overrides, RouteConfig, ScriptsConfig, TargetConfig,
+    self, ChallengeType, Config, ConfigSource, OperatorError, Overrides, RouteConfig,
+    ScriptsConfig, TargetConfig,
 };
 use crate::manager::manager_handler;
 use base::{clock, sys};
@@ -145,6 +146,32 @@ fn at_certificate(config: &Config, warning: &str) -> OperatorError {
     config.point(file.map_or(0..0, config::Spanned::span), warning, help)
 }
 
+/// Returns a note if the authority connects to a port on which the server does not listen: a router or a container has to
+/// forward the port.
+fn other_ports(config: &Config, challenge: Option<ChallengeType>) -> Option<String> {
+    let ports = |secure: bool| -> Vec<u16> {
+        let server = &config.server;
+        let addresses = if secure { &server.https } else { &server.http };
+        addresses
+            .iter()
+            .map(|it| it.get_ref().address.port())
+            .collect()
+    };
+    let (http, https) = (ports(false), ports(true));
+    let is_missing = |port: u16, ports: &[u16]| !ports.is_empty() && !ports.contains(&port);
+    let by_http = challenge != Some(ChallengeType::TlsAlpn01) && !http.is_empty();
+    let (port, own) = match challenge {
+        Some(ChallengeType::Dns01) => return None,
+        _ if by_http && is_missing(80, &http) => (80, http[0]),
+        _ if !by_http && is_missing(443, &https) => (443, https[0]),
+        _ => return None,
+    };
+    Some(format!(
+        "the authority connects to port {port} of each name, and the server listens on {own}: the router or container must \
+         forward {port} to {own}, or no certificate comes"
+    ))
+}
+
 /// Describes the certificates that the server would request, with their certificate authority. Without any
 /// certificate to request, the reasons are warnings.
 fn certificates(config: &Config) -> (Vec<String>, Vec<OperatorError>) {
@@ -164,6 +191,15 @@ fn certificates(config: &Config) -> (Vec<String>, Vec<OperatorError>) {
             format!("certificate from {} for {names}, by {how}", acme.directory)
         })
         .collect();
+    if !wanted.is_empty() {
+        notes.extend(other_ports(config, acme.challenge));
+        if acme.directory.contains("staging") {
+            notes.push(format!(
+                "{} is a directory for tests, and browsers refuse its certificates: remove `directory` of `acme` afterwards",
+                acme.directory
+            ));
+        }
+    }
     let mut warnings = Vec::new();
     for (name, why) in config.unmanaged_names() {
         let what = format!("no certificate is asked for `{name}`: {why}");
