@@ -266,6 +266,52 @@ fn an_explanation_names_the_site_the_route_the_guards_and_what_answers() {
     );
 }
 
+/// Ten routes of all kinds: the list and the explanations say what answers, and by which route.
+#[test]
+fn the_longest_path_with_a_target_is_told() {
+    let folder = folder();
+    let routes = "\
+        [[site.route]]\npath = \"/app/\"\nproxy = \"http://127.0.0.1:9\"\n\
+        [[site.route]]\npath = \"/app/admin/\"\nusers = \"users\"\n\
+        [[site.route]]\npath = \"/media/\"\nroot = \"other\"\ntry = [\"$path\", \"/media/o.txt\"]\n\
+        [[site.route]]\npath = \"/api/\"\nproxy = \"http://127.0.0.1:9\"\ntry = [\"$path\", \"proxy\"]\n\
+        [[site.route]]\npath = \"/\"\nbalance = \"app\"\ncache = { seconds = 10 }\n";
+    let balancer = "[[balancer]]\nname = \"app\"\nmembers = [\"http://127.0.0.1:9\"]\n";
+    let site = "[[site]]\nnames = [\"localhost\"]\nroot = \"public\"\n";
+    folder.write(
+        "anthill.toml",
+        format!("{}{site}{routes}{balancer}", server_table("")),
+    );
+    let done = anthill_in(&folder, &["check", "--routes"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    for part in [
+        "  /app/admin/  as /app/; users of ",
+        "/other, by try $path, /media/o.txt  (anthill.toml:",
+        "  /api/        a file of the site first, else proxy to",
+    ] {
+        assert!(done.stdout.contains(part), "{part}: {}", done.stdout);
+    }
+    let told = |path: &str| explain(&folder, &[&format!("localhost{path}")]).stdout;
+    let admin = told("/app/admin/x");
+    assert!(admin.contains("route    /app/  (anthill.toml:"), "{admin}");
+    assert!(
+        admin.contains("\n         the longest path with a target answers; / fits too\n"),
+        "{admin}"
+    );
+    assert!(admin.contains("(alice): needs a login"), "{admin}");
+    // The page cache of a route is one of its own answers.
+    assert!(!admin.contains("page cache"), "{admin}");
+    let media = told("/media/o.txt");
+    assert!(
+        media.contains("rule     /media/: try $path, /media/o.txt"),
+        "{media}"
+    );
+    assert!(!media.contains("page cache"), "{media}");
+    let home = told("/");
+    assert!(home.contains("rule     /: page cache of 10 s"), "{home}");
+    assert!(!home.contains("fits too"), "{home}");
+}
+
 #[test]
 fn a_check_prints_the_routes_of_each_site() {
     let folder = folder();
@@ -274,10 +320,13 @@ fn a_check_prints_the_routes_of_each_site() {
     for line in [
         "\nlocalhost:\n",
         "  /          files of ",
-        "  /intern/   allow 192.0.2.0/24\n",
-        "  /closed/   closed with 410\n",
+        "/public; allow 192.0.2.0/24  (anthill.toml:",
+        "/users (alice)  (anthill.toml:",
+        "  /closed/   closed with 410  (anthill.toml:",
+        "  /sso/in    as /sso/; no auth  (anthill.toml:",
+        "\nthe order does not matter: of the paths that fit a request, the longest with a target answers",
         "  /other/    files of ",
-        "; methods GET, HEAD\n",
+        "; methods GET, HEAD  (anthill.toml:",
         "  /api/      proxy to http://127.0.0.1:9; page cache of 10 s",
     ] {
         assert!(done.stdout.contains(line), "{line}: {}", done.stdout);

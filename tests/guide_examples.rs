@@ -931,6 +931,18 @@ scenarios! {
         @console $ anthill explain
     "#;
 
+    routes_are_listed_as_printed("commands.md", false) = r#"
+        mkdir -p public/docs; echo hello > public/index.html
+        printf 'alice:$2y$05$JtISgwVROMcBKMMN7cIGOu5JtSdSomc.t8VaistUhc87WVdnwh1O.\n' > users
+        {
+            printf '[[site]]\nnames = ["www.example.org"]\n\n'
+            printf '[[site.route]]\npath  = "/app/"\nproxy = "http://127.0.0.1:3000"\n\n'
+            printf '[[site.route]]\npath  = "/app/admin/"\nusers = "users"\n\n'
+            printf '[[site.route]]\npath = "/docs/"\ntry  = ["$path", "$path.html"]\n'
+        } > anthill.toml
+        @console $ anthill check --routes
+    "#;
+
     members_are_drained_as_printed("commands.md", false) = r#"
         site "$(printf '[[balancer]]\nname = "app"\nmembers = ["http://127.0.0.1:9001", "http://127.0.0.1:9002"]\n[[site]]\n[[site.route]]\npath = "/"\nbalance = "app"\n')"
         @run anthill balancer drain --wait

@@ -1,6 +1,9 @@
 //! `anthill explain`: what the server would do with a request, by the configuration alone. Nothing of the network is asked.
 
-use super::route_text::{guard_lines, rule_lines, target_text};
+use super::route_text::{
+    answer_rule_lines, answer_text, covering_targets, covers, files_text, guard_lines, rule_lines,
+    target_text,
+};
 use crate::build::{self, SharedResources};
 use crate::config::{
     Config, ConfigSource, OperatorError, Overrides, RouteConfig, SiteConfig, TargetConfig,
@@ -75,11 +78,12 @@ pub(super) fn route_lines(config: &Config) -> Vec<String> {
             routes.push(("/", files_text(site)));
         }
         for route in &site.routes {
-            let mut parts: Vec<String> = Vec::new();
-            parts.extend(target_text(config, route));
+            let mut parts = vec![answer_text(config, site, route)];
             parts.extend(guard_lines(route));
             parts.extend(rule_lines(route));
-            routes.push((route.path.get_ref(), parts.join("; ")));
+            parts.extend(answer_rule_lines(route));
+            let place = place(config, route.span.clone());
+            routes.push((route.path.get_ref(), parts.join("; ") + &place));
         }
         let width = routes.iter().map(|(path, _)| path.chars().count()).max();
         let width = width.unwrap_or(0).min(PATH_COLUMNS);
@@ -87,6 +91,13 @@ pub(super) fn route_lines(config: &Config) -> Vec<String> {
             routes
                 .iter()
                 .map(|(path, text)| format!("  {path:<width$}  {text}")),
+        );
+    }
+    if config.sites.iter().any(|site| site.routes.len() > 1) {
+        lines.push(
+            "the order does not matter: of the paths that fit a request, the longest with a target answers, and the guards \
+             (allow, deny, users, auth, methods) and rates of all of them hold"
+                .to_owned(),
         );
     }
     lines
@@ -329,17 +340,43 @@ impl Lines {
             },
         };
         self.add("route", &shown);
+        let fitting = site
+            .iter()
+            .flat_map(|site| covering_targets(site, &explanation.path));
+        let shorter: Vec<&str> = fitting
+            .skip(1)
+            .map(|it| it.path.get_ref().as_str())
+            .collect();
+        if route.is_some() && !shorter.is_empty() {
+            let verb = if shorter.len() == 1 { "fits" } else { "fit" };
+            let text = format!(
+                "the longest path with a target answers; {} {verb} too",
+                shorter.join(", ")
+            );
+            self.add("", &text);
+        }
         for guard in &explanation.guards {
             let text = guard_text(config, guard, explanation, site, question);
             self.add("guard", &text);
         }
         let covering = site.iter().flat_map(|site| &site.routes);
         let covering = covering.filter(|route| covers(route, &explanation.path));
-        for rule in covering.flat_map(|route| {
-            let rules = rule_lines(route).into_iter();
-            rules.map(|rule| format!("{}: {rule}", route.path.get_ref()))
-        }) {
-            self.add("rule", &rule);
+        let answering = route.and_then(|route| route_config(site?, route, true));
+        for found in covering {
+            let mut rules = rule_lines(found);
+            // The page cache of a route, and its keys about files, hold for what the route answers.
+            let is_answering = answering.is_some_and(|it| it.path == found.path);
+            let sends_files = answering.is_none_or(|it| {
+                matches!(it.target, Some(TargetConfig::Root(_))) || it.files_first
+            });
+            if is_answering || found.target.is_none() && sends_files {
+                rules.extend(answer_rule_lines(found));
+                let paths = found.files.try_paths.as_ref();
+                rules.extend(paths.map(|paths| format!("try {}", paths.join(", "))));
+            }
+            for rule in rules {
+                self.add("rule", &format!("{}: {rule}", found.path.get_ref()));
+            }
         }
         self.answer(config, explanation, site);
     }
@@ -442,14 +479,6 @@ fn site_name(site: &SiteConfig) -> String {
     }
 }
 
-fn files_text(site: &SiteConfig) -> String {
-    match (&site.root, &site.release) {
-        (_, Some(release)) => format!("release {}", release.name.get_ref()),
-        (Some(root), None) => format!("files of {}", root.get_ref().display()),
-        (None, None) => "no files".to_owned(),
-    }
-}
-
 /// Returns the place of a table in the file, in brackets.
 fn place(config: &Config, span: std::ops::Range<usize>) -> String {
     match (&config.path, span.is_empty()) {
@@ -476,11 +505,6 @@ fn script_route<'c>(site: &'c SiteConfig, script: &[u8]) -> Option<&'c RouteConf
     let routes = site.routes.iter().filter(|route| route.scripts.is_some());
     let routes = routes.filter(|route| covers(route, script));
     routes.max_by_key(|route| route.path.get_ref().len())
-}
-
-fn covers(route: &RouteConfig, path: &[u8]) -> bool {
-    let prefix = route.path.get_ref().trim_end_matches('/').as_bytes();
-    wire::request_target::is_below(path, prefix)
 }
 
 fn guard_text(

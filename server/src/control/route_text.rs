@@ -2,8 +2,66 @@
 
 use crate::config::{
     BackendAddressConfig, BackendConfig, BalancerRef, Config, RouteAuthConfig, RouteConfig,
-    ScriptsConfig, Spanned, TargetConfig, shown_url,
+    ScriptsConfig, SiteConfig, Spanned, TargetConfig, shown_url,
 };
+use base::atomic_file::read_bounded;
+use std::path::Path;
+
+/// Returns what answers for the paths of a route. A route of guards and rules alone has the answer of the longest other path
+/// that fits, or of the files of the site.
+pub(super) fn answer_text(config: &Config, site: &SiteConfig, route: &RouteConfig) -> String {
+    if let Some(text) = target_text(config, route).filter(|_| route.target.is_some()) {
+        return match &route.target {
+            Some(TargetConfig::Root(_)) => text + &try_text(route),
+            _ => text,
+        };
+    }
+    if let Some(other) = covering_targets(site, route.path.get_ref().as_bytes()).next() {
+        return format!("as {}", other.path.get_ref());
+    }
+    let text = files_text(site) + &try_text(route);
+    match target_text(config, route) {
+        Some(scripts) => format!("{scripts}, else {text}"),
+        None => text,
+    }
+}
+
+/// Returns the routes with a target that fit a path, the longest first: the first answers.
+pub(super) fn covering_targets<'s>(
+    site: &'s SiteConfig,
+    path: &[u8],
+) -> impl Iterator<Item = &'s RouteConfig> {
+    let mut routes: Vec<&RouteConfig> = site
+        .routes
+        .iter()
+        .filter(|route| route.target.is_some() && covers(route, path))
+        .collect();
+    routes.sort_by_key(|route| std::cmp::Reverse(route.path.get_ref().trim_end_matches('/').len()));
+    routes.into_iter()
+}
+
+/// Returns true if a path is the path of a route, or below.
+pub(super) fn covers(route: &RouteConfig, path: &[u8]) -> bool {
+    let prefix = route.path.get_ref().trim_end_matches('/').as_bytes();
+    wire::request_target::is_below(path, prefix)
+}
+
+/// Returns the source of the files of a site.
+pub(super) fn files_text(site: &SiteConfig) -> String {
+    match (&site.root, &site.release) {
+        (_, Some(release)) => format!("release {}", release.name.get_ref()),
+        (Some(root), None) => format!("files of {}", root.get_ref().display()),
+        (None, None) => "no files".to_owned(),
+    }
+}
+
+/// Returns the paths that a route tries in place of those of the site.
+fn try_text(route: &RouteConfig) -> String {
+    let paths = route.files.try_paths.as_ref();
+    paths.map_or_else(String::new, |paths| {
+        format!(", by try {}", paths.join(", "))
+    })
+}
 
 /// Returns what answers for the paths of a route; None for a route of guards and rules alone.
 pub(super) fn target_text(config: &Config, route: &RouteConfig) -> Option<String> {
@@ -89,7 +147,7 @@ pub(super) fn guard_lines(route: &RouteConfig) -> Vec<String> {
     lines.extend(networks("allow", &route.allow));
     lines.extend(networks("deny", &route.requests.deny));
     let users = route.users.as_ref();
-    lines.extend(users.map(|users| format!("users of {}", users.get_ref().display())));
+    lines.extend(users.map(|users| users_text(users.get_ref())));
     lines.extend(route.auth.as_ref().map(|auth| match auth {
         RouteAuthConfig::Off => "no auth".to_owned(),
         RouteAuthConfig::By(auth) => format!("auth by {}", auth.url),
@@ -102,7 +160,35 @@ pub(super) fn guard_lines(route: &RouteConfig) -> Vec<String> {
     lines
 }
 
-/// Returns the rules by request of a route.
+/// Returns a user file with the names of its first users.
+fn users_text(file: &Path) -> String {
+    // The caller may lack the right to read the file.
+    let text = read_bounded(file, USERS_BYTES_SHOWN_MAX).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let names: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| Some(line.split_once(':')?.0))
+        .filter(|name| !name.is_empty())
+        .collect();
+    let shown = names[..names.len().min(USERS_SHOWN_MAX)].join(", ");
+    let file = file.display();
+    match names.len() {
+        0 => format!("users of {file}"),
+        1..=USERS_SHOWN_MAX => format!("users of {file} ({shown})"),
+        count => format!(
+            "users of {file} ({shown} and {} more)",
+            count - USERS_SHOWN_MAX
+        ),
+    }
+}
+
+/// Users of a route whose names are shown: a line has room for them.
+const USERS_SHOWN_MAX: usize = 5;
+/// Bytes of a user file that are searched for the names of users.
+const USERS_BYTES_SHOWN_MAX: u64 = 64 << 10;
+
+/// Returns the rules of a route about requests, which hold beside those of all other routes that fit.
 pub(super) fn rule_lines(route: &RouteConfig) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(route.requests.rate.as_ref().map(|rate| {
@@ -122,11 +208,18 @@ pub(super) fn rule_lines(route: &RouteConfig) -> Vec<String> {
             .as_ref()
             .map(|_| "cross-origin access by `cors`".to_owned()),
     );
+    lines
+}
+
+/// Returns the rules of a route about its own answers.
+pub(super) fn answer_rule_lines(route: &RouteConfig) -> Vec<String> {
+    let mut lines = Vec::new();
     lines.extend(route.cache.as_ref().map(|cache| match cache.seconds {
         Some(seconds) => format!("page cache of {seconds} s"),
         None => "page cache".to_owned(),
     }));
-    let of_files = route.file_rule_names();
+    let mut of_files = route.file_rule_names();
+    of_files.retain(|name| *name != "try");
     if !of_files.is_empty() {
         lines.push(format!("own {} for files", of_files.join(", ")));
     }
