@@ -356,6 +356,10 @@ fn a_service_definition_is_printed_for_each_system() {
             &["[Service]", "Type=notify", "ExecReload=", "User=anthill"][..],
         ),
         ("openrc", &["#!/sbin/openrc-run", "supervise-daemon"]),
+        (
+            "runit",
+            &["exec \"$program\" serve --supervise --user anthill \"$config\""],
+        ),
         ("sysv", &["### BEGIN INIT INFO", "start)"]),
     ] {
         let done = done_in(&folder, &["service", "print", "--init", init]);
@@ -397,7 +401,10 @@ fn a_service_definition_is_printed_for_each_system() {
     assert!(wrong.stderr.contains("leave out --publisher"), "{wrong:?}");
     let wrong = done_in(&folder, &["service", "print", "--init", "launchd"]);
     assert_eq!(wrong.code, Some(2));
-    assert!(wrong.stderr.contains("systemd, openrc, sysv"), "{wrong:?}");
+    assert!(
+        wrong.stderr.contains("systemd, openrc, runit, sysv, cron"),
+        "{wrong:?}"
+    );
     let unnamed = done_in(&folder, &["service"]);
     assert!(
         unnamed.stderr.contains("install|remove|print"),

@@ -24,7 +24,7 @@ mount --bind /dev image/dev
 mount --bind "$EXAMPLE/site" image/site
 mount -o remount,ro,bind image/site
 mount -t tmpfs -o uid=65532,gid=65532,mode=700 tmpfs image/var/lib/anthill
-sh image.sh serve /site > access.log 2> error.log < /dev/null &
+sh image.sh serve --supervise /site > access.log 2> error.log < /dev/null &
 until grep -q '^ready' error.log; do kill -0 $! || { cat error.log; false; }; sleep 0.05; done
 server=$!
 [ "$(ls -n -d image/var/lib/anthill/*.sock | cut -d' ' -f3)" = 65532 ]
@@ -35,6 +35,10 @@ has 'alt-svc: h3=":443"' curl -si --connect-to ::127.0.0.1:8443 https://localhos
 has 'is valid' image check /site
 image reload
 has 'no problems found' image status
+# The supervisor starts a killed server again, without a refused connection.
+kill -KILL "$(tr -d ' ' < "image/proc/$server/task/$server/children")"
+until grep -q 'the server ended (signal 9 (SIGKILL)), and starts again at once' error.log; do sleep 0.05; done
+has 'Hello from a container' curl -s --connect-to ::127.0.0.1:8443 https://localhost/
 kill $server
 wait $server
 "#;
@@ -65,7 +69,9 @@ fn the_image_serves_as_a_user_without_privileges() {
             ["USER", name] => user = name,
             ["ENV", ref settings @ ..] => variables = settings.join(" "),
             ["ENTRYPOINT", list] => entry = list.replace(['[', ']', '"'], ""),
-            ["CMD", "[\"serve\",", "\"/site\"]"] | ["VOLUME" | "EXPOSE" | "#", ..] | [] => {}
+            ["CMD", "[\"serve\",", "\"--supervise\",", "\"/site\"]"]
+            | ["VOLUME" | "EXPOSE" | "#", ..]
+            | [] => {}
             _ => panic!("a line that the test does not know: {line}"),
         }
     }

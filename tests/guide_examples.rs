@@ -14,9 +14,10 @@ use std::process::Command;
 use crate::lifecycle::is_root;
 use crate::papers::{pages, paper};
 use crate::support::python;
-use crate::support::{Done, Folder, finish, tool};
+use crate::support::{Done, Folder, finish, tool, tools_folder};
 use crate::{
-    guide_applications, guide_containers, guide_porting, guide_publishing, guide_recipes, systemd,
+    guide_applications, guide_containers, guide_porting, guide_publishing, guide_recipes,
+    service_managers, systemd,
 };
 
 /// A code block of a document.
@@ -120,6 +121,7 @@ pub fn run_in_machine(script: &str) -> Done {
         .env("PUBLISHER", crate::support::release_store::publisher())
         .env("CLIENTS", python::environment("python"))
         .env("RECIPES", python::environment("recipes"))
+        .env("SERVICES", tools_folder().join("services"))
         .env("SUPPORT", python::script(""));
     finish(command, b"")
 }
@@ -366,6 +368,7 @@ fn every_block_is_accounted_for() {
         guide_recipes::SCENARIOS,
         guide_porting::SCENARIOS,
         guide_publishing::SCENARIOS,
+        service_managers::SCENARIOS,
         systemd::SCENARIOS,
     ];
     for scenario in scenarios.into_iter().flatten() {

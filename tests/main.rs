@@ -127,6 +127,7 @@ mod releases;
 mod root;
 mod route_files;
 mod secrets;
+mod service_managers;
 mod shares;
 mod site;
 mod sites_by_port;

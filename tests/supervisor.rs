@@ -367,3 +367,29 @@ fn process_1_of_a_namespace_waits_for_orphans() {
     kill("TERM", &first);
     assert_eq!(server.wait(PATIENCE), Some(0));
 }
+
+#[test]
+fn a_start_that_hangs_is_ended_and_repeated() {
+    let mut command = Command::new(program());
+    command.env("ANTHILL_SILENCE_SECONDS", "2");
+    let server = supervised_by(command, &config());
+    let process = server_process(&server, "");
+    // The next server waits for a writer of the pipe, without an end.
+    let file = server.folder.path("state/pages");
+    let path = file.display().to_string();
+    assert!(run("mkfifo", &[&path], b"").success);
+    kill("KILL", &process);
+    let waits = server.errors.wait_for("the state of the thread", |line| {
+        line.contains(" anthill: S")
+    });
+    assert!(waits.contains("supervisor: thread"), "{waits}");
+    fs::remove_file(&file).expect("removed");
+    server_process(&server, &process);
+    assert!(
+        get(server.http_port, "/")
+            .expect("a response")
+            .contains("hello")
+    );
+    let reason = status(&server, "status['restarts']['reason']").expect("a status");
+    assert_eq!(reason, "no work in its start for 4 s");
+}

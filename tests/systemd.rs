@@ -52,8 +52,11 @@ await() {
 # Waits until the service answers after a start that the script did not wait for.
 answers() { await curl -sf -o $M/page "$@"; }
 
-# Prints the number of the server's process.
-main_process() { systemctl show --property MainPID --value anthill; }
+# Prints the number of the supervisor's process.
+supervisor_process() { systemctl show --property MainPID --value anthill; }
+
+# Prints the number of the server's process: the child of the supervisor.
+main_process() { first=$(supervisor_process); tr -d ' ' < /proc/$first/task/$first/children; }
 
 # Prints the fingerprint of the certificate at an address.
 fingerprint() { openssl s_client -connect "$1" -servername www.example.org < /dev/null 2> $M/tls | openssl x509 -noout -fingerprint; }
@@ -158,11 +161,24 @@ machines! {
         fingerprint localhost:443 | diff first -
         [ "$(stat -c %U /proc/$(main_process))" = anthill ]
 
-        # systemd starts a killed server again.
+        # The supervisor starts a killed server again, and systemd a killed supervisor. The sockets stay in both cases, so no
+        # connection is refused: curl tries once.
+        first=$(supervisor_process)
         killed=$(main_process)
         kill -KILL $killed
-        answers https://www.example.org/
-        [ "$(main_process)" != $killed ]
+        await [ ! -d /proc/$killed ]
+        has hello curl -s https://www.example.org/
+        await sh -c "anthill status /srv/site | grep 'started the server again'"
+        [ "$(supervisor_process)" = $first ] && [ "$(main_process)" != $killed ]
+        [ "$(stat -c %U /proc/$first)" = anthill ]
+        has 'serving again, restart 1' systemctl status --no-pager anthill
+        fingerprint localhost:443 | diff first -
+        killed=$(main_process)
+        kill -KILL $first
+        await [ ! -d /proc/$killed ]
+        has hello curl -s https://www.example.org/
+        await sh -c "[ \"\$(systemctl is-active anthill)\" = active ]"
+        [ "$(supervisor_process)" != $first ]
         fingerprint localhost:443 | diff first -
 
         # Reloads by systemd, by root and by the account, which also reach ports below 1024.
@@ -378,13 +394,20 @@ machines! {
         [ ! -e /proc/$(cat /var/lib/anthill/started) ]
         rm go; systemctl start anthill
 
-        # A server that hangs is killed and started again. The time of the watchdog is shorter here.
+        # A server that hangs is killed and started again by its supervisor, and a supervisor that hangs by systemd. The
+        # times are shorter here.
         [ "$(systemctl show --property WatchdogUSec --value anthill)" = 1min ]
         mkdir -p /run/systemd/system/anthill.service.d
-        printf '[Service]\nWatchdogSec=1\n' > /run/systemd/system/anthill.service.d/watchdog.conf
+        printf '[Service]\nWatchdogSec=1\nEnvironment=ANTHILL_SILENCE_SECONDS=2\n' > \
+            /run/systemd/system/anthill.service.d/watchdog.conf
         systemctl daemon-reload; systemctl restart anthill
         before=$(main_process)
         kill -STOP $before
+        await sh -c 'anthill status | grep "silence for 2 s"'
+        [ "$(systemctl show --property NRestarts --value anthill)" = 0 ]
+        [ "$(main_process)" != $before ]
+        before=$(main_process)
+        kill -STOP $(supervisor_process)
         await sh -c '[ "$(systemctl show --property NRestarts --value anthill)" -ge 1 ]'
         await curl -sf -o $M/again https://www.example.org/run/rights
         [ "$(main_process)" != $before ]
@@ -593,6 +616,47 @@ machines! {
         serves_it
         renew 3
         await serves_it
+    "#;
+
+    a_unit_of_an_account_runs("service-managers.md") = r#"
+        useradd --create-home me
+        number=$(id -u me)
+        as_me() {
+            setpriv --reuid me --regid me --init-groups \
+                env -i HOME=/home/me XDG_RUNTIME_DIR=/run/user/$number PATH=/home/me/bin:"$PATH" "$@"
+        }
+        install -d -o me -g me /home/me/bin /home/me/site/public /home/me/.config/systemd/user
+        ln -s /usr/local/bin/anthill /home/me/bin/anthill
+        echo hello > /home/me/site/public/index.html
+        printf '[server]\nhttps = [":8443"]\nhttp = []\n' > /home/me/site/anthill.toml
+        @file /home/me/.config/systemd/user/anthill.service [Unit]
+        # Without the PAM module of systemd, the unit sets the variable.
+        mkdir -p /run/systemd/system/user@.service.d
+        printf '[Service]\nEnvironment=XDG_RUNTIME_DIR=/run/user/%%i\n' > /run/systemd/system/user@.service.d/folder.conf
+        systemctl daemon-reload
+        loginctl enable-linger me
+        await test -S /run/user/$number/systemd/private
+        cat > /home/me/commands <<'END'
+        @run systemctl --user daemon-reload
+        END
+        as_me sh -e /home/me/commands
+        has hello curl -s https://localhost:8443/
+        first=$(as_me systemctl --user show --property MainPID --value anthill)
+        [ "$(stat -c %U /proc/$first)" = me ]
+        server() { tr -d ' ' < /proc/$first/task/$first/children; }
+        killed=$(server)
+        kill -KILL $killed
+        await [ ! -d /proc/$killed ]
+        has hello curl -s https://localhost:8443/
+        killed=$(server)
+        kill -KILL $first
+        await [ ! -d /proc/$killed ]
+        has hello curl -s https://localhost:8443/
+        [ "$(as_me systemctl --user show --property MainPID --value anthill)" != $first ]
+        as_me systemctl --user reload anthill
+        @reboot
+        # At the boot, without a login.
+        answers https://localhost:8443/
     "#;
 }
 

@@ -294,6 +294,30 @@ setup_debian() {
     mv "$system.new" "$system"
 }
 
+# setup_services: unpacks service managers once, into target/tools, for the tests of services. They are not installed: OpenRC
+# and systemd exclude each other, and a cron would run on the machine.
+service_packages='runit s6 libs6-2.11 libskarnet2.13 libexecline2.9 openrc librc1 libeinfo1 cron'
+setup_services() {
+    tree=${CARGO_TARGET_DIR:-target}/tools/services
+    [ "$(cat "$tree/packages" 2>/dev/null)" != "$service_packages" ] || return 0
+    is_debian || fail "missing: $service_packages of Debian 12, for the tests of services"
+    say "unpacking $service_packages"
+    rm -rf "$tree" "$tree.new"
+    mkdir -p "$tree.new/packed"
+    # shellcheck disable=SC2086 # The packages are several words.
+    (cd "$tree.new/packed" && apt-get -qq download $service_packages >&2) ||
+        fail "could not fetch $service_packages - apt-get update, then again"
+    for package in "$tree.new"/packed/*.deb; do dpkg-deb --extract "$package" "$tree.new"; done
+    # Debian has /bin, /lib and /sbin below /usr.
+    for folder in bin lib sbin; do
+        [ ! -d "$tree.new/$folder" ] || cp -a "$tree.new/$folder" "$tree.new/usr/"
+        rm -rf "$tree.new/$folder"
+    done
+    rm -rf "$tree.new/packed" "$tree.new/usr/share"
+    echo "$service_packages" >"$tree.new/packages"
+    mv "$tree.new" "$tree"
+}
+
 # enabled_services: prints the services that systemd starts at boot, in one line; nothing without systemd.
 enabled_services() {
     [ -d /run/systemd/system ] || return 0

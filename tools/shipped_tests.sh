@@ -30,7 +30,7 @@ skipped='moving_names:: cache:: cache_rfc9111:: given_up:: h2_attacks:: h2_clien
 # repositories.
 left_out='backup:: backup_release:: deploy_release:: git_counts:: git_pages:: git_search:: guide_publishing:: manager::
     manager_browser:: manager_edits:: manager_floods:: manager_page:: manager_ticks:: previews:: publication_faults::
-    publications:: publish_local:: publish_ssh:: releases:: supervisor::
+    publications:: publish_local:: publish_ssh:: releases:: service_managers:: supervisor::
     bad_answers::bad_answers_are_refused_or_broken_off
     bad_answers::silent_members_are_late
     by_request::a_rate_is_one_for_all_versions_and_workers
@@ -78,6 +78,7 @@ left_out='backup:: backup_release:: deploy_release:: git_counts:: git_pages:: gi
     secrets::no_file_of_the_servers_own_is_served_by_any_name
     sites_by_port::each_site_answers_at_its_own_addresses_alone
     status::a_site_without_a_release_and_a_certificate_of_other_names_are_problems
+    systemd::a_unit_of_an_account_runs
     systemd::applications_run_inside_the_service
     systemd::publishers_reach_a_service_by_ssh
     trust::the_client_is_found_over_http_3'

@@ -12,6 +12,7 @@ setup_oauth2_proxy
 setup_python
 setup_recipes
 setup_debian
+setup_services
 
 # Limits of tools/prose.py for the whole repository: a fence against a landslide, and no goal.
 prose_limits='--max-pro-forms 7 --max-people-words 0.5 --max-openings 10'

@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use super::init_system::InitSystem;
 use super::installed_service::InstalledService;
 use super::running_servers::{ServerProcess, SystemdUnit};
-use super::service::InitSystem;
 use crate::cli::arguments::ParsedArguments;
 use crate::config::{ACCESS_LOG_NAME, ConfiguredLogs, LogTarget};
 
@@ -150,7 +150,7 @@ impl LoggingServer {
                 is_of_user: false,
             }),
             (InitSystem::OpenRc, 2) => file("err"),
-            (InitSystem::OpenRc | InitSystem::SysV, _) => file("log"),
+            (InitSystem::OpenRc | InitSystem::Runit | InitSystem::SysV, _) => file("log"),
         }
     }
 }

@@ -517,7 +517,7 @@ fn not_connected(path: &Path, error: &io::Error) -> OperatorError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::service::InitSystem;
+    use super::super::init_system::InitSystem;
     use super::*;
     use std::os::unix::net::UnixListener;
 

@@ -1,5 +1,5 @@
 //! `anthill service`: installs a service that starts the server at boot, with the machine's init system:
-//! systemd, else OpenRC, else a classic init script.
+//! systemd, runit, OpenRC, or else a classic init script; without root, with the crontab of the account.
 //!
 //! The unit and the scripts are made from the templates in `packaging/`.
 
@@ -7,20 +7,25 @@ use crate::cli::shared_options::{CommandSpec, WHAT};
 use cli::output::print_message;
 use cli::output::print_result;
 use cli::{CommandOption, Operand, ValueKind};
-use std::fmt;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::crontab::{self, CrontabService};
+use super::init_system::InitSystem;
+use super::installed_service::InstalledService;
+use super::runit_service;
 use super::service_folders::{ServiceFolders, below, systemd_quoted};
 use super::service_publisher::PublisherSetup;
+use super::service_text::{SUPERVISE, fill, must_be_one_line, shell_quoted};
 use super::system_account::{self, AccountSpec, Login, run_aloud};
 use crate::cli::arguments::ParsedArguments;
 use crate::config::{
     self, ACCESS_LOG_NAME, Config, ConfigSource, OperatorError, Overrides, UnixAccount, reason,
 };
 use base::trusted_path::{LastLink, MissingFolder, TrustedPath};
+use data_plane::limits::Limits;
 
 /// The command `service`.
 pub(super) const COMMAND: CommandSpec = CommandSpec {
@@ -28,10 +33,11 @@ pub(super) const COMMAND: CommandSpec = CommandSpec {
     about: "Start the server when the machine boots",
     details: &[
         "install writes and starts a service for the configuration in the current folder, or \
-         for the given folder or file: a systemd unit, an OpenRC script, or an init script, \
-         depending on the machine. If the account `anthill` does not exist, install creates \
-         it. print shows the text of the service. remove stops and removes the service. \
-         install and remove need root.",
+         for the given folder or file: a systemd unit, a service of runit or OpenRC, or an init \
+         script, depending on the machine. If the account `anthill` does not exist, install \
+         creates it. print shows the text of the service. remove stops and removes the service.",
+        "Without root, install adds a line @reboot to the crontab of the account, and starts the \
+         server. remove takes the line out and stops the server.",
     ],
     operands: &[
         Operand {
@@ -57,7 +63,10 @@ pub(super) const COMMAND: CommandSpec = CommandSpec {
         CommandOption {
             long: "init",
             short: None,
-            value: Some(("SYSTEM", ValueKind::Words(&["systemd", "openrc", "sysv"]))),
+            value: Some((
+                "SYSTEM",
+                ValueKind::Words(&["systemd", "openrc", "runit", "sysv", "cron"]),
+            )),
             about: "Init system, instead of the init system of the machine",
         },
         CommandOption {
@@ -78,28 +87,19 @@ pub(super) const COMMAND: CommandSpec = CommandSpec {
 
 const SYSTEMD: &str = include_str!("../../../packaging/systemd/anthill.service.in");
 const OPENRC: &str = include_str!("../../../packaging/openrc/anthill.in");
+const RUNIT: &str = include_str!("../../../packaging/runit/run.in");
+const RUNIT_CHECK: &str = include_str!("../../../packaging/runit/check.in");
 const SYSV: &str = include_str!("../../../packaging/sysv/anthill.in");
 
 /// Capabilities of a unit: ports below 1024, and the detection of other users' writes to a file.
 const CAPABILITIES: &str = "CAP_NET_BIND_SERVICE CAP_LEASE";
-/// Option of `serve` in a script, in a build with the supervisor. systemd starts a server again itself.
-const SUPERVISE: &str = if cfg!(feature = "restart") {
-    "--supervise "
-} else {
-    ""
-};
 /// Default account of the service.
 const USER: &str = "anthill";
 /// Time for closing and for the init system, added to the time for draining.
 const STOP_MARGIN_SECONDS: u32 = 10;
 
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
-    let init = match typed.text("init")?.as_deref() {
-        Some("systemd") => InitSystem::Systemd,
-        Some("openrc") => InitSystem::OpenRc,
-        Some(_) => InitSystem::SysV,
-        None => InitSystem::of_this_machine(),
-    };
+    let asked = typed.text("init")?;
     let name = typed.text("name")?.unwrap_or_else(|| "anthill".to_owned());
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     if name.is_empty() || name.starts_with('-') || !name.bytes().all(plain) {
@@ -110,7 +110,18 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     }
     let user = typed.text("user")?;
     let publisher = PublisherSetup::of(typed)?;
-    match typed.operand_at(0).and_then(|action| action.to_str()) {
+    let action = typed.operand_at(0).and_then(|action| action.to_str());
+    let is_root = rustix::process::geteuid().is_root();
+    if asked.as_deref().map_or(!is_root, |asked| asked == "cron") {
+        if let Some(option) = ["user", "publisher"].into_iter().find(|it| typed.has(it)) {
+            let what = format!("only root can install a service with --{option}");
+            return Err(OperatorError::new(what).help("run the command with sudo"));
+        }
+        return run_crontab(action, typed.path_at(1), name);
+    }
+    let init = asked.as_deref().and_then(InitSystem::named);
+    let init = init.unwrap_or_else(InitSystem::of_this_machine);
+    match action {
         Some("remove") => {
             need_root("remove a service")?;
             remove(init, &name)
@@ -135,92 +146,32 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     }
 }
 
+/// Runs an action for the crontab of the account.
+fn run_crontab(
+    action: Option<&str>,
+    argument: Option<&Path>,
+    name: String,
+) -> Result<ExitCode, OperatorError> {
+    if action == Some("remove") {
+        return crontab::remove(&name);
+    }
+    let service = CrontabService::of(argument, name)?;
+    if action == Some("print") {
+        return Ok(print_result(&service.line()));
+    }
+    if rustix::process::geteuid().is_root() {
+        let what = "the crontab is for servers without root";
+        return Err(OperatorError::new(what)
+            .help("leave out --init cron, or run the command with the account of the server"));
+    }
+    service.install()
+}
+
 fn need_root(what: &str) -> Result<(), OperatorError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
     Err(OperatorError::failure(format!("only root can {what}")).help("run the command with sudo"))
-}
-
-/// Supported init systems.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum InitSystem {
-    Systemd,
-    OpenRc,
-    SysV,
-}
-
-impl InitSystem {
-    fn of_this_machine() -> InitSystem {
-        if Path::new("/run/systemd/system").is_dir() {
-            InitSystem::Systemd
-        } else if Path::new("/run/openrc").is_dir() || Path::new("/sbin/openrc-run").exists() {
-            InitSystem::OpenRc
-        } else {
-            InitSystem::SysV
-        }
-    }
-
-    fn file(self, name: &str) -> PathBuf {
-        match self {
-            InitSystem::Systemd => PathBuf::from(format!("/etc/systemd/system/{name}.service")),
-            InitSystem::OpenRc | InitSystem::SysV => PathBuf::from(format!("/etc/init.d/{name}")),
-        }
-    }
-
-    fn mode(self) -> u32 {
-        if self == InitSystem::Systemd {
-            0o644
-        } else {
-            0o755
-        }
-    }
-
-    /// Returns the commands that register and start a new service.
-    fn install_commands(self, name: &str) -> Vec<Vec<String>> {
-        let lines: &[&str] = match self {
-            InitSystem::Systemd => &[
-                "systemctl daemon-reload",
-                "systemctl enable NAME",
-                "systemctl restart NAME",
-            ],
-            InitSystem::OpenRc => &["rc-update add NAME default", "rc-service NAME restart"],
-            InitSystem::SysV => &["update-rc.d NAME defaults", "/etc/init.d/NAME restart"],
-        };
-        words(lines, name)
-    }
-
-    /// Returns the commands to run before and after the service file is removed.
-    fn remove_commands(self, name: &str) -> (Vec<Vec<String>>, Vec<Vec<String>>) {
-        let (before, after): (&[&str], &[&str]) = match self {
-            InitSystem::Systemd => (
-                &["systemctl disable --now NAME"],
-                &["systemctl daemon-reload"],
-            ),
-            InitSystem::OpenRc => (&["rc-service NAME stop", "rc-update del NAME default"], &[]),
-            InitSystem::SysV => (&["/etc/init.d/NAME stop"], &["update-rc.d NAME remove"]),
-        };
-        (words(before, name), words(after, name))
-    }
-}
-
-fn words(lines: &[&str], name: &str) -> Vec<Vec<String>> {
-    let line = |line: &&str| {
-        line.split(' ')
-            .map(|word| word.replace("NAME", name))
-            .collect()
-    };
-    lines.iter().map(line).collect()
-}
-
-impl fmt::Display for InitSystem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            InitSystem::Systemd => "systemd",
-            InitSystem::OpenRc => "OpenRC",
-            InitSystem::SysV => "an init script",
-        })
-    }
 }
 
 /// Values for the templates.
@@ -270,17 +221,8 @@ impl ServiceDefinition {
             OperatorError::failure(format!("/proc/self/exe: {}", reason(&error)))
         })?;
         let target = config.path.clone().unwrap_or_else(|| config.folder.clone());
-        for path in [&program, &target] {
-            let one_line = path
-                .to_str()
-                .is_some_and(|path| !path.contains(char::is_control));
-            if !one_line {
-                let what = format!("{} cannot be written into a service file", path.display());
-                return Err(
-                    OperatorError::new(what).help("choose a path in UTF-8 without line breaks")
-                );
-            }
-        }
+        must_be_one_line(&program)?;
+        must_be_one_line(&target)?;
         let service = ServiceDefinition {
             init,
             logs: service_logs(&config, init, &name),
@@ -417,14 +359,18 @@ impl ServiceDefinition {
         Ok(())
     }
 
-    /// Prints the last lines of a service of systemd that did not start. The scripts print the lines themselves.
+    /// Prints the last lines of a service that did not start. The classic script prints the lines itself.
     fn show_log(&self) {
-        if self.init == InitSystem::Systemd {
-            let lines = ["journalctl --unit NAME --lines 12 --output cat --no-pager"];
-            for command in words(&lines, &self.name) {
-                run_aloud(&command);
+        let name = &self.name;
+        let line = match self.init {
+            InitSystem::Systemd => {
+                format!("journalctl --unit {name} --lines 12 --output cat --no-pager")
             }
-        }
+            InitSystem::Runit => format!("tail -n 12 /var/log/{name}.log"),
+            InitSystem::OpenRc | InitSystem::SysV => return,
+        };
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        run_aloud(&words);
     }
 
     /// Returns the lines of a script that make the folder of the access log and give its path to the server.
@@ -434,6 +380,7 @@ impl ServiceDefinition {
         };
         let indent = match self.init {
             InitSystem::OpenRc => "\t",
+            InitSystem::Runit => "",
             InitSystem::Systemd | InitSystem::SysV => "    ",
         };
         let (logs, user) = (logs.display(), &self.user);
@@ -443,18 +390,37 @@ impl ServiceDefinition {
         )
     }
 
+    /// Writes the files of the service.
+    fn write(&self) -> Result<(), OperatorError> {
+        let write = |file: &Path, text: &str| {
+            write(file, text, self.init.mode()).map_err(|error| {
+                OperatorError::failure(format!("{}: {}", file.display(), reason(&error)))
+            })
+        };
+        if self.init == InitSystem::Runit {
+            let check = self.fill(RUNIT_CHECK, shell_quoted);
+            write(&runit_service::check_file(&self.name), &check)?;
+        }
+        write(&self.init.file(&self.name), &self.render())
+    }
+
     /// Returns the text of the unit or script.
     pub(super) fn render(&self) -> String {
+        let (template, quote): (&str, fn(&str) -> String) = match self.init {
+            InitSystem::Systemd => (SYSTEMD, systemd_quoted),
+            InitSystem::OpenRc => (OPENRC, shell_quoted),
+            InitSystem::Runit => (RUNIT, shell_quoted),
+            InitSystem::SysV => (SYSV, shell_quoted),
+        };
+        self.fill(template, quote)
+    }
+
+    fn fill(&self, template: &str, quote: fn(&str) -> String) -> String {
         let (program, target) = (
             self.program.to_string_lossy(),
             self.target.to_string_lossy(),
         );
         let stop_seconds = self.stop_seconds.to_string();
-        let (template, quote): (&str, fn(&str) -> String) = match self.init {
-            InitSystem::Systemd => (SYSTEMD, systemd_quoted),
-            InitSystem::OpenRc => (OPENRC, shell_quoted),
-            InitSystem::SysV => (SYSV, shell_quoted),
-        };
         let identity = format!(
             "User={}\nAmbientCapabilities={CAPABILITIES}\nCapabilityBoundingSet={CAPABILITIES}",
             self.user
@@ -525,32 +491,6 @@ fn service_logs(config: &Config, init: InitSystem, name: &str) -> Option<PathBuf
 /// Beginnings of the line with the folder of the logs in a unit and in a script.
 pub(super) const LOGS_MARKS: [&str; 2] = ["\nLogsDirectory=", "LOGS_DIRECTORY=/var/log/"];
 
-/// Fills a template in a single pass, so that placeholders in inserted values are not replaced.
-fn fill(template: &str, values: &[(&str, &str)]) -> String {
-    let mut text = String::with_capacity(template.len() * 2);
-    let mut rest = template;
-    while let Some(at) = rest.find('@') {
-        text.push_str(&rest[..at]);
-        rest = &rest[at..];
-        match values.iter().find(|(name, _)| rest.starts_with(name)) {
-            Some((name, value)) => {
-                text.push_str(value);
-                rest = &rest[name.len()..];
-            }
-            None => {
-                text.push('@');
-                rest = &rest[1..];
-            }
-        }
-    }
-    text.push_str(rest);
-    text.replace("\n\n\n", "\n\n")
-}
-
-fn shell_quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
 fn install(
     mut service: ServiceDefinition,
     publisher: Option<&PublisherSetup>,
@@ -574,11 +514,15 @@ fn install(
         service.folders = ServiceFolders::of(&config);
     }
     let file = service.init.file(&service.name);
-    write(&file, &service.render(), service.init.mode()).map_err(|error| {
-        OperatorError::failure(format!("{}: {}", file.display(), reason(&error)))
-    })?;
+    service.write()?;
     print_message(&format!("wrote {}", file.display()));
-    for command in service.init.install_commands(&service.name) {
+    if service.init == InitSystem::Runit {
+        runit_service::register(&service.name)?;
+    }
+    for command in service
+        .init
+        .install_commands(&service.name, service.stop_seconds)
+    {
         if !run_aloud(&command) {
             service.show_log();
             let what = format!("`{}` failed", command.join(" "));
@@ -616,9 +560,8 @@ fn remove(init: InitSystem, name: &str) -> Result<ExitCode, OperatorError> {
         );
         return Err(OperatorError::failure(what));
     }
-    let ours =
-        std::fs::read_to_string(&file).is_ok_and(|text| text.contains("`anthill service install`"));
-    if !ours {
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    if !text.contains("`anthill service install`") {
         let what = format!(
             "{} was not written by `anthill service install`",
             file.display()
@@ -626,7 +569,11 @@ fn remove(init: InitSystem, name: &str) -> Result<ExitCode, OperatorError> {
         return Err(OperatorError::failure(what)
             .help("if the service is no longer needed, remove the file by hand"));
     }
-    let (before, after) = init.remove_commands(name);
+    let service = InstalledService::parse(name, init, &text);
+    let (before, after) = init.remove_commands(name, stop_seconds(service.as_ref()));
+    if init == InitSystem::Runit {
+        runit_service::unregister(name)?;
+    }
     for command in &before {
         // The error is ignored: the service may already be stopped or disabled, and the file is removed in
         // any case.
@@ -635,6 +582,9 @@ fn remove(init: InitSystem, name: &str) -> Result<ExitCode, OperatorError> {
     std::fs::remove_file(&file).map_err(|error| {
         OperatorError::failure(format!("{}: {}", file.display(), reason(&error)))
     })?;
+    if init == InitSystem::Runit {
+        runit_service::clear(name)?;
+    }
     for command in &after {
         run_aloud(command);
     }
@@ -645,7 +595,23 @@ fn remove(init: InitSystem, name: &str) -> Result<ExitCode, OperatorError> {
     Ok(print_result(&text))
 }
 
+/// Returns the seconds that the stop of an installed service may take.
+fn stop_seconds(service: Option<&InstalledService>) -> u32 {
+    let config = service.and_then(|service| {
+        let source = ConfigSource::of(Some(&service.target)).ok()?;
+        source.read(&Overrides::default()).ok()
+    });
+    let drain = config.map_or_else(
+        || Limits::default().drain_seconds,
+        |config| config.server.limits.drain_seconds,
+    );
+    drain.saturating_add(STOP_MARGIN_SECONDS)
+}
+
 fn write(file: &Path, text: &str, mode: u32) -> std::io::Result<()> {
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
     let draft = file.with_extension("anthill-new");
     // Removes the draft of an interrupted attempt.
     let _ = std::fs::remove_file(&draft);

@@ -10,8 +10,11 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::init_system::InitSystem;
+use super::installed_service::InstalledService;
 use super::running_servers::ServerProcess;
-use super::service::{InitSystem, ServiceDefinition};
+use super::service::ServiceDefinition;
+use super::service_text::SUPERVISE;
 use super::*;
 use crate::cli::arguments::ParsedArguments;
 use crate::config::FILE_NAME;
@@ -158,7 +161,7 @@ fn mistakes_have_a_message_and_a_correction() {
         (
             "service",
             &["print", "--init", "upstart"],
-            "error: `upstart` is not a valid init\nhelp: systemd, openrc, sysv",
+            "error: `upstart` is not a valid init\nhelp: systemd, openrc, runit, sysv, cron",
         ),
         (
             "completions",
@@ -482,7 +485,9 @@ fn service(init: InitSystem) -> ServiceDefinition {
 fn services_are_written_for_each_system() {
     let unit = service(InitSystem::Systemd).render();
     assert!(
-        unit.contains("\nExecStart=/usr/local/bin/anthill serve \"/srv/my site's/100%%\"\n"),
+        unit.contains(&format!(
+            "\nExecStart=/usr/local/bin/anthill serve {SUPERVISE}\"/srv/my site's/100%%\"\n"
+        )),
         "{unit}"
     );
     assert!(
@@ -502,12 +507,14 @@ fn services_are_written_for_each_system() {
     assert_eq!(configured("web").render(), unit);
     let other = configured("other").render();
     assert!(
-        other.contains("\nExecStart=/usr/local/bin/anthill serve --user web \"/srv/my"),
+        other.contains(&format!(
+            "\nExecStart=/usr/local/bin/anthill serve {SUPERVISE}--user web \"/srv/my"
+        )),
         "{other}"
     );
     assert!(other.contains("\nUser=web\n"), "{other}");
 
-    for init in [InitSystem::OpenRc, InitSystem::SysV] {
+    for init in [InitSystem::OpenRc, InitSystem::Runit, InitSystem::SysV] {
         let script = service(init).render();
         assert!(!script.contains('@'), "{script}");
         let exported = "export LOGS_DIRECTORY=/var/log/anthill\n";
@@ -538,4 +545,70 @@ fn services_are_written_for_each_system() {
         words.unwrap(),
         "serve\n--supervise\n--user\nweb\n/srv/my site's/100%\n"
     );
+}
+
+#[test]
+fn a_written_service_is_read_again() {
+    let targets = [
+        "/etc/anthill/anthill.toml",
+        "/srv/my site's/100% $HOME \"a\\b",
+    ];
+    let programs = ["/usr/local/bin/anthill", "/opt/a b/anthill"];
+    let systems = [
+        InitSystem::Systemd,
+        InitSystem::OpenRc,
+        InitSystem::Runit,
+        InitSystem::SysV,
+    ];
+    for (init, target) in systems
+        .into_iter()
+        .flat_map(|it| targets.map(|target| (it, target)))
+    {
+        for (program, configured) in programs.into_iter().zip([None, Some("other")]) {
+            let logs = configured.map(|name| Path::new("/var/log").join(name));
+            let service = ServiceDefinition {
+                configured_user: configured.map(str::to_owned),
+                logs: logs.clone(),
+                ..ServiceDefinition::example(init, program, target, "web")
+            };
+            // OpenRC and the classic scripts share a folder.
+            let folder_of = match init {
+                InitSystem::Systemd | InitSystem::Runit => init,
+                InitSystem::OpenRc | InitSystem::SysV => InitSystem::SysV,
+            };
+            let text = service.render();
+            let expected = InstalledService {
+                name: "www".to_owned(),
+                init,
+                target: target.into(),
+                user: "web".to_owned(),
+                logs,
+            };
+            let read = InstalledService::parse("www", folder_of, &text);
+            assert_eq!(read, Some(expected), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_another_program_or_user_is_no_service() {
+    let text = ServiceDefinition::example(InitSystem::Systemd, "/a", "/b", "web").render();
+    let unmarked = text.replace("`anthill service install`", "hand");
+    let parse = |text: &str| InstalledService::parse("www", InitSystem::Systemd, text);
+    assert_eq!(parse(&unmarked), None);
+    assert_eq!(parse(&text.replace("ExecStart", "#")), None);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("www.service");
+    std::fs::write(&file, &text).unwrap();
+    let found = || InstalledService::in_folder(folder.path(), InitSystem::Systemd).len();
+    let is_root = rustix::process::geteuid().is_root();
+    assert_eq!(found(), usize::from(is_root));
+    let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    std::fs::set_permissions(&file, mode(0o666)).unwrap();
+    assert_eq!(found(), 0);
+    std::fs::set_permissions(&file, mode(0o644)).unwrap();
+    if is_root {
+        std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
+        assert_eq!(found(), 0);
+    }
 }

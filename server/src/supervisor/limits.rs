@@ -8,6 +8,13 @@ pub(super) const SILENCE_SECONDS_MAX: u64 = 30;
 pub(super) const LOOKS_IN_SILENCE: u32 = 3;
 /// Milliseconds by which a wake-up of the supervisor may be late without counting as a suspension, 1 s: a busy machine.
 pub(super) const LATE_MILLISECONDS_MAX: u64 = 1_000;
+/// Multiple of the longest silence after which a start without work is ended, 2: a minute. The longest waits of a start are
+/// those for a name, a few seconds, and for a first deployment, 10 s.
+pub(super) const START_SILENCES_MAX: u32 = 2;
+/// Time of processors that counts as work of a start, 50 ms: 1/1200 of the minute. A scan that waits 30 ms for each folder
+/// of a slow disk uses more, and a server that waits for a lock or for a dead disk uses none. The number of files is
+/// therefore not limited.
+pub(super) const WORK_MILLISECONDS_MIN: u64 = 50;
 /// First pause before a start, 1 s, after a start that followed at once and did not last.
 pub(super) const PAUSE_SECONDS_MIN: u64 = 1;
 /// Longest pause before a start, 30 s. The pauses double.

@@ -6,6 +6,7 @@
 
 use super::limits::{
     LASTING_SECONDS, LATE_MILLISECONDS_MAX, LOOKS_IN_SILENCE, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MIN,
+    START_SILENCES_MAX,
 };
 use base::restarts::Restarts;
 use base::sys::ProcessEnd;
@@ -16,6 +17,8 @@ use std::time::Duration;
 pub(super) enum Event {
     /// The server is ready, at its start or after a reload.
     Ready,
+    /// The server has used the processor since the last event of this kind.
+    Working,
     /// All threads of the server have answered.
     Alive,
     /// The server ends by itself, because an operator asked it to.
@@ -62,7 +65,10 @@ enum Phase {
     /// The server does not run, and starts at a time of the machine.
     Paused(Duration),
     /// The server reads its configuration and its files.
-    Starting,
+    Starting {
+        /// Time of the start, or of the last work.
+        worked: Duration,
+    },
     /// The server serves.
     Serving {
         /// Time of the start of the service.
@@ -70,8 +76,8 @@ enum Phase {
         /// Time of the last sign of life.
         heard: Duration,
     },
-    /// The server was silent, and the kernel ends it.
-    Ending,
+    /// The server was silent, and the kernel ends it for this reason.
+    Ending(String),
     /// The server ends on request.
     Stopping,
 }
@@ -100,9 +106,11 @@ impl Machine {
     /// Creates the machine at the time `clock`, and returns the first actions. `silence_max` is the longest silence of a
     /// server that has been ready.
     pub(super) fn new(clock: Duration, silence_max: Duration) -> (Machine, Vec<Action>) {
-        let machine = Machine {
+        let mut machine = Machine {
             silence_max,
-            phase: Phase::Starting,
+            phase: Phase::Starting {
+                worked: Duration::ZERO,
+            },
             time: Duration::ZERO,
             clock,
             planned: None,
@@ -111,12 +119,23 @@ impl Machine {
             restarts: Restarts::default(),
             early: Vec::new(),
         };
+        machine.planned = machine.wait().map(|wait| clock + wait);
         (machine, vec![Action::Start])
     }
 
     /// Returns the restarts for the next server.
     pub(super) fn restarts(&self) -> &Restarts {
         &self.restarts
+    }
+
+    /// Returns true while the server starts.
+    pub(super) fn is_starting(&self) -> bool {
+        matches!(self.phase, Phase::Starting { .. })
+    }
+
+    /// Returns the longest time of a start without work.
+    pub(super) fn start_silence_max(&self) -> Duration {
+        self.silence_max * START_SILENCES_MAX
     }
 
     /// Returns the time until which the machine waits for an event; None for any time.
@@ -130,6 +149,7 @@ impl Machine {
         let mut actions = Vec::new();
         match event {
             Event::Ready => self.ready(&mut actions),
+            Event::Working => self.working(),
             Event::Alive => self.alive(),
             Event::Stopping => self.phase = Phase::Stopping,
             Event::Ended(end) => self.ended(end, &mut actions),
@@ -151,6 +171,12 @@ impl Machine {
         self.clock = clock;
     }
 
+    fn working(&mut self) {
+        if let Phase::Starting { worked } = &mut self.phase {
+            *worked = self.time;
+        }
+    }
+
     fn alive(&mut self) {
         if let Phase::Serving { heard, .. } = &mut self.phase {
             *heard = self.time;
@@ -158,7 +184,7 @@ impl Machine {
     }
 
     fn ready(&mut self, actions: &mut Vec<Action>) {
-        if self.phase != Phase::Starting {
+        if !self.is_starting() {
             return self.alive();
         }
         self.has_served = true;
@@ -182,15 +208,17 @@ impl Machine {
             }
             (_, Phase::Serving { .. }) => actions.push(Action::Forward(request)),
             // The server has no handler for the signal yet, and would end.
-            (_, Phase::Starting) if !self.early.contains(&request) => self.early.push(request),
+            (_, Phase::Starting { .. }) if !self.early.contains(&request) => {
+                self.early.push(request)
+            }
             _ => {}
         }
     }
 
     fn ended(&mut self, end: ProcessEnd, actions: &mut Vec<Action>) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Starting);
-        let reason = match phase {
-            Phase::Ending => format!("silence for {} s", self.silence_max.as_secs()),
+        let phase = std::mem::replace(&mut self.phase, Phase::Stopping);
+        let reason = match &phase {
+            Phase::Ending(reason) => reason.clone(),
             _ => in_words(end),
         };
         match (end, &phase) {
@@ -245,30 +273,50 @@ impl Machine {
         match self.phase {
             Phase::Paused(until) if until <= self.time && !ends(actions) => {
                 self.restarts.count += 1;
-                self.phase = Phase::Starting;
+                self.phase = Phase::Starting { worked: self.time };
                 actions.push(Action::Start);
             }
-            Phase::Serving { heard, .. } if self.time - heard >= self.silence_max => {
-                self.phase = Phase::Ending;
-                let seconds = self.silence_max.as_secs();
-                let text = format!(
-                    "the server has not reported that its threads work for {seconds} s; its state follows, and its end"
+            Phase::Starting { worked } if self.time - worked >= self.start_silence_max() => {
+                let seconds = self.start_silence_max().as_secs();
+                self.end_silent(
+                    format!("no work in its start for {seconds} s"),
+                    format!("the server has done nothing for {seconds} s, and is not ready"),
+                    actions,
                 );
-                actions.extend([Action::Say(text), Action::EndSilent]);
+            }
+            Phase::Serving { heard, .. } if self.time - heard >= self.silence_max => {
+                let seconds = self.silence_max.as_secs();
+                self.end_silent(
+                    format!("silence for {seconds} s"),
+                    format!("the server has not reported that its threads work for {seconds} s"),
+                    actions,
+                );
             }
             _ => {}
         }
     }
 
+    /// Has the server ended, for a reason that the next status shows. `said` goes to the log.
+    fn end_silent(&mut self, reason: String, said: String, actions: &mut Vec<Action>) {
+        self.phase = Phase::Ending(reason);
+        let text = format!("{said}; its state follows, and its end");
+        actions.extend([Action::Say(text), Action::EndSilent]);
+    }
+
     /// Returns the time until the next look; None if only an event changes the state.
     fn wait(&self) -> Option<Duration> {
+        let look = self.silence_max / LOOKS_IN_SILENCE;
         match self.phase {
             Phase::Paused(until) => Some(until - self.time),
+            Phase::Starting { worked } => {
+                let silence = worked + self.start_silence_max() - self.time;
+                Some(silence.min(look))
+            }
             Phase::Serving { heard, .. } => {
                 let silence = heard + self.silence_max - self.time;
-                Some(silence.min(self.silence_max / LOOKS_IN_SILENCE))
+                Some(silence.min(look))
             }
-            Phase::Starting | Phase::Ending | Phase::Stopping => None,
+            Phase::Ending(_) | Phase::Stopping => None,
         }
     }
 }
@@ -435,8 +483,11 @@ mod tests {
         let mut run = serving();
         run.event(KILLED);
         run.take();
-        // A start of two minutes without an end of its own is not interrupted, and resets no pause.
-        run.pass(120);
+        // A start of two minutes with work is not interrupted, and resets no pause.
+        for _ in 0..4 {
+            run.pass(30);
+            run.event(Event::Working);
+        }
         run.event(KILLED);
         assert_eq!(run.take(), []);
         run.pass(1);
@@ -502,11 +553,42 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_not_timed() {
+    fn a_start_may_take_as_long_as_it_works() {
         let mut run = Run::new();
-        run.pass(3_600);
-        assert_eq!(run.machine.wait_until(), None);
+        for _ in 0..100 {
+            run.pass(59);
+            run.event(Event::Working);
+        }
         assert_eq!(run.take(), [(0, Action::Start)]);
+        run.suspend(3_600);
+        assert_eq!(run.take(), [], "a suspended machine");
+    }
+
+    #[test]
+    fn a_start_without_work_is_ended_and_repeated_with_growing_pauses() {
+        let mut run = Run::new();
+        let mut expected = vec![(0, Action::Start)];
+        let mut second = 0;
+        for pause in [0, 1, 2] {
+            run.pass(60);
+            second += 60;
+            expected.push((second, Action::EndSilent));
+            run.event(KILLED);
+            run.pass(pause);
+            second += pause;
+            expected.push((second, Action::Start));
+        }
+        assert_eq!(run.take(), expected);
+        assert_eq!(
+            run.machine.restarts().reason,
+            "no work in its start for 60 s"
+        );
+        // Work counts in a start alone.
+        run.event(Event::Ready);
+        run.pass(20);
+        run.event(Event::Working);
+        run.pass(10);
+        assert_eq!(run.take(), [(second + 30, Action::EndSilent)]);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 mod limits;
 mod machine;
 mod socket_store;
+mod start_work;
 mod thread_report;
 
 use base::log::ErrorLog;
@@ -18,8 +19,10 @@ use machine::{Action, Event, Machine, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use socket_store::SocketStore;
+use start_work::StartWork;
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -50,8 +53,12 @@ struct Supervisor {
     silence_max: Duration,
     /// Number of the server's process; None while no server runs.
     server: Option<u32>,
+    /// Work of the server's start.
+    work: StartWork,
     /// Time after which the service manager of the supervisor ends the supervisor for silence.
     outer_watchdog: Option<Duration>,
+    /// True if the service manager of the supervisor keeps sockets as well.
+    is_kept: bool,
 }
 
 /// Runs the program with the arguments until an operator stops it, and returns the exit status. Must be called while the
@@ -75,7 +82,9 @@ pub(crate) fn supervise(program: PathBuf, arguments: Vec<OsString>) -> io::Resul
         signals: SignalQueue::new(&[SIGHUP, SIGINT, SIGUSR1, SIGTERM, SIGCHLD])?,
         silence_max,
         server: None,
+        work: StartWork::default(),
         outer_watchdog: sys::watchdog_time(),
+        is_kept: sys::descriptor_store_room() > 0,
     };
     supervisor.run(actions)
 }
@@ -158,8 +167,21 @@ impl Supervisor {
                 events.push(Event::Ended(end));
             }
         }
+        events.extend(self.work_of_start());
         events.push(Event::Time);
         Ok(events)
+    }
+
+    /// Returns the event of a start that goes on. The service manager of the supervisor gets to know that the start may take
+    /// longer than usual.
+    fn work_of_start(&mut self) -> Option<Event> {
+        let server = self.server.filter(|_| self.machine.is_starting())?;
+        if !self.work.has_gone_on(server) {
+            return None;
+        }
+        let longer = 2 * self.machine.start_silence_max();
+        let _ = sys::notify(&format!("EXTEND_TIMEOUT_USEC={}", longer.as_micros()));
+        Some(Event::Working)
     }
 
     /// Takes the statements of a message of the server.
@@ -176,6 +198,11 @@ impl Supervisor {
         let name = lines().find_map(|line| line.strip_prefix("FDNAME="));
         let name = name.unwrap_or("stored");
         let (keeps, closes) = (has("FDSTORE=1"), has("FDSTOREREMOVE=1"));
+        // The server waits at a barrier until all duplicates of its former sockets are closed.
+        if self.is_kept && (keeps || closes || has("BARRIER=1")) {
+            let passed: Vec<BorrowedFd<'_>> = message.passed.iter().map(AsFd::as_fd).collect();
+            let _ = sys::notify_with(&message.text, &passed);
+        }
         let mut passed_on = String::new();
         for line in lines().filter(|it| PASSED_ON.iter().any(|start| it.starts_with(start))) {
             passed_on += line;
@@ -246,6 +273,7 @@ impl Supervisor {
             oom_score_addition: OOM_SCORE_ADDITION,
         };
         self.server = Some(program.start()?);
+        self.work = StartWork::default();
         Ok(())
     }
 }

@@ -4,28 +4,23 @@
 use super::limits::{SOCKET_NAME_BYTES_MAX, SOCKETS_MAX};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Sockets with their names. Several sockets may share a name: one for each worker.
+/// Sockets with their names. Several sockets may share a name: one for each worker. Sockets that the supervisor got itself
+/// from a service manager are kept as well: those of a unit, and those that the manager has kept for the server.
 #[derive(Debug, Default)]
 pub(super) struct SocketStore {
-    /// Sockets that the supervisor got itself, from a service manager. They stay.
-    given: Vec<(String, OwnedFd)>,
-    /// Sockets of the server.
     kept: Vec<(String, OwnedFd)>,
 }
 
 impl SocketStore {
     /// Creates a store with the sockets of a service manager.
     pub(super) fn new(given: Vec<(String, OwnedFd)>) -> SocketStore {
-        SocketStore {
-            given,
-            kept: Vec::new(),
-        }
+        SocketStore { kept: given }
     }
 
     /// Keeps sockets of the server under a name. Returns false if the store has no room for all, or the name is not one of
     /// the protocol.
     pub(super) fn keep(&mut self, name: &str, sockets: Vec<OwnedFd>) -> bool {
-        let has_room = self.given.len() + self.kept.len() + sockets.len() <= SOCKETS_MAX;
+        let has_room = self.kept.len() + sockets.len() <= SOCKETS_MAX;
         if !has_room || !is_name(name) {
             return false;
         }
@@ -35,15 +30,15 @@ impl SocketStore {
         true
     }
 
-    /// Closes all sockets of the server with a name.
+    /// Closes all sockets with a name.
     pub(super) fn close(&mut self, name: &str) {
         self.kept.retain(|kept| kept.0 != name);
     }
 
     /// Returns all sockets for the next server.
     pub(super) fn each(&self) -> Vec<(&str, BorrowedFd<'_>)> {
-        let all = self.given.iter().chain(&self.kept);
-        all.map(|(name, socket)| (&**name, socket.as_fd()))
+        let kept = self.kept.iter();
+        kept.map(|(name, socket)| (&**name, socket.as_fd()))
             .collect()
     }
 }
@@ -78,8 +73,9 @@ mod tests {
         assert!(store.keep("b", sockets(1)));
         assert_eq!(names(&store), ["web.socket", "a", "a", "b"]);
         store.close("a");
-        store.close("web.socket");
         assert_eq!(names(&store), ["web.socket", "b"]);
+        store.close("web.socket");
+        assert_eq!(names(&store), ["b"], "kept by the service manager before");
     }
 
     #[test]
