@@ -50,3 +50,7 @@ pub(crate) const H3_INCOMING_MAX: usize = 1_024;
 /// Bytes received from all HTTP/3 connections waiting to be accepted by a worker, 4 MiB. Further
 /// datagrams are dropped. See [`H3_INCOMING_MAX`].
 pub(crate) const H3_INCOMING_BYTES_MAX: u64 = 4 << 20;
+/// Send buffer of the socket pair that takes the packets for a predecessor of the process, 1 MiB. The kernel doubles
+/// the number, and lowers it to `net.core.wmem_max`: with the usual limit, about 180 datagrams wait while the
+/// predecessor is busy. Further datagrams are dropped.
+pub(crate) const H3_FORWARDED_BYTES_MAX: usize = 1 << 20;

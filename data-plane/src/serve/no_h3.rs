@@ -27,6 +27,11 @@ pub(super) mod context {
         pub fn hand_over(&self) -> io::Result<Vec<QuicForward>> {
             Ok(Vec::new())
         }
+
+        /// Returns 0.
+        pub fn datagrams_dropped(&self) -> u64 {
+            0
+        }
     }
 
     /// Empty replacement of the state shared by a worker's HTTP/3 connections.

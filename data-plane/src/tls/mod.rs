@@ -168,8 +168,8 @@ pub struct QuicTls {
     /// Configuration with TLS 1.3 and HTTP/3 only. The configuration refuses names with a demand for client
     /// certificates.
     pub config: Arc<ServerConfig>,
-    /// Secret for stateless resets and tokens. The secret stays the same as long as the newest ticket key,
-    /// even after a restart.
+    /// Secret for the tokens of Retry packets. The secret stays the same as long as the newest ticket key, even
+    /// after a restart.
     pub secret: [u8; 32],
 }
 

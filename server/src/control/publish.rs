@@ -129,6 +129,11 @@ impl Publisher {
         Ok(publisher)
     }
 
+    /// Returns the number of datagrams of HTTP/3 lost at the sockets, and on the way to predecessors of the process.
+    pub(super) fn datagrams_lost(&self) -> u64 {
+        self.listeners.datagrams_lost() + self.process.quic.datagrams_dropped()
+    }
+
     /// Enters the ledgers' new entries of the World, and has the members of its balancers checked.
     fn register_world(&self) {
         let (world, ledgers) = (&self.world, &self.resources);

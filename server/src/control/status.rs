@@ -70,7 +70,7 @@ impl StatusView {
             silent_workers: silent_workers(publisher),
             listening,
             manager,
-            datagrams_lost: publisher.listeners().datagrams_lost(),
+            datagrams_lost: publisher.datagrams_lost(),
             deployments: rebuilder.deployments().status(),
             edits_in_force: edits.in_force(),
             edits_fault: edits.fault(),

@@ -161,6 +161,12 @@ impl QuicWorkers {
         Ok(handed)
     }
 
+    /// Returns the number of datagrams dropped because a predecessor was behind.
+    pub fn datagrams_dropped(&self) -> u64 {
+        let all = self.forwards.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().map(|(_, forwards)| forwards.dropped()).sum()
+    }
+
     /// Records that the process accepts no new connections.
     pub(super) fn leave_sockets(&self) {
         for socket in self.sockets().iter().filter_map(Weak::upgrade) {

@@ -12,7 +12,8 @@ use crate::serve::h3::session::varint;
 use crate::serve::h3::socket::QuicSocket;
 use crate::serve::sessions::{Eviction, Sessions};
 use crate::tls;
-use aws_lc_rs::{hkdf, hmac};
+use crate::world::World;
+use aws_lc_rs::hkdf;
 use base::client_history::ClientStanding;
 use base::client_network::ClientNetwork;
 use base::task::spawn_local;
@@ -46,13 +47,13 @@ pub(in crate::serve) fn begin(sessions: &Rc<Sessions>) {
 /// no more.
 pub(in crate::serve) async fn host(sessions: &Rc<Sessions>, socket: UdpSocket) -> io::Result<()> {
     let context = &sessions.context;
-    let world = context.world();
-    let Some(quic) = world.tls.as_ref().and_then(|tls| tls.quic()) else {
+    let has_quic = |world: &World| world.tls.as_ref().is_some_and(|tls| tls.quic().is_some());
+    if !has_quic(&context.world()) {
         // TLS 1.3 is off; a later World may enable TLS 1.3.
         context.h3.unused.borrow_mut().push(socket);
         return Ok(());
-    };
-    let config = endpoint_config(&quic.secret, context.shared.quic.generation);
+    }
+    let config = endpoint_config(context.shared.quic.generation);
     let socket = open(&context.shared.quic, socket).await?;
     let server = server_config(context);
     let runtime = Arc::new(TokioRuntime);
@@ -71,11 +72,11 @@ async fn open(quic: &QuicWorkers, socket: UdpSocket) -> io::Result<Arc<QuicSocke
     Ok(socket)
 }
 
-/// Returns the configuration of an endpoint for a process of the generation. Processes with the same `secret` send the
-/// same tokens for stateless resets.
-fn endpoint_config(secret: &[u8], generation: u8) -> EndpointConfig {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
-    let mut config = EndpointConfig::new(Arc::new(key));
+/// Returns the configuration of an endpoint for a process of the generation, with a random key for stateless resets:
+/// processes and nodes with a common key could be asked for the tokens of each other's connections, which end the
+/// connections (RFC 9000 §21.11).
+fn endpoint_config(generation: u8) -> EndpointConfig {
+    let mut config = EndpointConfig::default();
     config.cid_generator(move || Box::new(GenerationIds::new(generation)));
     config
 }

@@ -1,15 +1,15 @@
 //! Processes that read a UDP socket before and still have connections, as the present reader of the socket
 //! sees them: each has its generation, and a socket pair that takes the packets for the process.
 
+use crate::limits::H3_FORWARDED_BYTES_MAX;
 use crate::serve::h3::connection_id::generation_of;
 use crate::serve::h3::forwarded::{ForwardedKind, encode};
 use crate::serve::quic_forward::QuicForward;
-use base::limits::UDP_RECEIVE_BYTES;
 use quinn::udp::RecvMeta;
 use socket2::{Domain, Socket, Type};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -20,6 +20,8 @@ pub(super) struct Forwards {
     /// False if the list is empty. A process without predecessors reads nothing else.
     is_any: AtomicBool,
     predecessors: Mutex<Vec<Predecessor>>,
+    /// Datagrams dropped because a predecessor was behind.
+    dropped: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -35,28 +37,21 @@ const BEGIN_WAIT_MAX: Duration = Duration::from_secs(1);
 const BEGIN_LOOK: Duration = Duration::from_millis(1);
 
 /// Makes a pair of sockets: the reader's end, and the end of the process that is forwarded to. The kernel
-/// keeps messages whole, and holds at most about as many as the UDP socket.
+/// keeps messages whole.
 pub(super) fn pair() -> io::Result<(Socket, Socket)> {
     let (reader, predecessor) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None)?;
     reader.set_nonblocking(true)?;
     predecessor.set_nonblocking(true)?;
     // The kernel lowers a size above its limit without an error.
-    reader.set_send_buffer_size(UDP_RECEIVE_BYTES)?;
+    reader.set_send_buffer_size(H3_FORWARDED_BYTES_MAX)?;
     Ok((reader, predecessor))
-}
-
-/// Fate of a datagram for a predecessor.
-#[derive(PartialEq, Eq)]
-enum Forwarded {
-    /// The datagram was sent, or dropped because the predecessor is behind, as a network may.
-    Taken,
-    /// The predecessor has ended.
-    Ended,
 }
 
 impl Forwards {
     /// Adds a predecessor.
     pub(super) fn add(&self, generation: u8, socket: Socket) {
+        // A predecessor that hangs must not block the reader.
+        let _ = socket.set_nonblocking(true);
         self.predecessors().push(Predecessor { generation, socket });
         self.is_any.store(true, Ordering::Relaxed);
     }
@@ -65,6 +60,11 @@ impl Forwards {
     pub(super) fn clear(&self) {
         self.is_any.store(false, Ordering::Relaxed);
         self.predecessors().clear();
+    }
+
+    /// Returns the number of datagrams dropped because a predecessor was behind.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
     fn predecessors(&self) -> MutexGuard<'_, Vec<Predecessor>> {
@@ -159,36 +159,40 @@ impl Forwards {
             let Some(at) = all.position(|it| it.generation == generation) else {
                 continue;
             };
-            if predecessors[at].send(meta, datagram) == Forwarded::Taken {
-                meta.len = 0;
-            } else {
-                predecessors.remove(at);
-                self.is_any
-                    .store(!predecessors.is_empty(), Ordering::Relaxed);
+            match predecessors[at].send(meta, datagram) {
+                Ok(_) => meta.len = 0,
+                Err(error) if is_lasting(&error) => {
+                    predecessors.remove(at);
+                    self.is_any
+                        .store(!predecessors.is_empty(), Ordering::Relaxed);
+                }
+                // The predecessor is behind. A network may drop datagrams as well.
+                Err(_) => {
+                    self.dropped.fetch_add(1, Ordering::Relaxed);
+                    meta.len = 0;
+                }
             }
         }
     }
 }
 
 impl Predecessor {
-    fn send(&self, meta: &RecvMeta, datagram: &[u8]) -> Forwarded {
+    fn send(&self, meta: &RecvMeta, datagram: &[u8]) -> io::Result<usize> {
         let header = encode(meta);
         let parts = [IoSlice::new(&header), IoSlice::new(datagram)];
-        match self
-            .socket
+        self.socket
             .send_vectored_with_flags(&parts, libc::MSG_NOSIGNAL)
-        {
-            Err(error) if is_lasting(&error) => Forwarded::Ended,
-            _ => Forwarded::Taken,
-        }
     }
 
-    /// Returns true if the other end of the pair is closed.
+    /// Returns true if the other end of the pair is closed. Skips late answers.
     fn has_ended(&self) -> bool {
-        let mut first = [std::mem::MaybeUninit::uninit()];
-        match self.socket.recv_with_flags(&mut first, libc::MSG_PEEK) {
-            Ok(bytes) => bytes == 0,
-            Err(error) => is_lasting(&error),
+        let mut answer = [0];
+        loop {
+            match (&self.socket).read(&mut answer) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => return is_lasting(&error),
+            }
         }
     }
 }
