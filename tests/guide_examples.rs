@@ -427,7 +427,7 @@ const CHECK: &str = r#"
 mkdir -p public/manual cgi-bin tools journal sites.d /srv/git/tools /srv/site /srv/www /srv/files /srv/shop/public
 mkdir -m 777 /var/log/anthill
 echo '/a /b 301' > redirects.txt
-mkdir -p /srv/blog /srv/app/assets /srv/django/static /srv/django/media /srv/wordpress/wp-content/uploads /srv/dokuwiki /srv/nextcloud
+mkdir -p /srv/blog /srv/app/assets /srv/media /srv/django/static /srv/django/media /srv/wordpress/wp-content/uploads /srv/dokuwiki /srv/nextcloud
 echo > /srv/blog/404.html; echo > /srv/shop/maintenance.html; echo > /srv/www/manual.html
 for page in index not-found busy manual/index; do echo > public/$page.html; cp public/$page.html /srv/www/ ; done
 touch users.htpasswd managers viewers

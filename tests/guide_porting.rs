@@ -119,6 +119,40 @@ scenarios! {
         has intranet/index curl -s --connect-to ::192.168.0.7: --interface 192.168.0.7 https://www.example.org/intranet/
     "#;
 
+    an_application_of_caddy_answers_as_before("from-caddy.md", true) = r#"
+        chmod 755 /srv; mkdir -p /srv/app /srv/media/a
+        echo '<h1>the application</h1>' > /srv/app/index.html; echo 'a {}' > /srv/app/a.css; echo photo > /srv/media/a/ant.jpg
+        for port in 9001 9002 9091; do
+            python3 "$SUPPORT/echo_application.py" $port &
+            until curl -so "$M/output" http://127.0.0.1:$port/; do kill -0 $!; sleep 0.05; done
+        done
+        answers() {
+            site=https://app.example.org
+            for path in / /deep/link /a.css /docs '/docs?a=b' /media/a/ant.jpg '/api/list?a=b' /api/ /admin/ /closed/ /closed/x \
+                '/old-shop/cart?n=1' /old-shop/ '/wiki/ants?n=1'; do
+                answer "$site$path"
+            done
+            answer -b user=alice $site/admin/x | grep -v '^cache-control: private'
+            answer -d a=b $site/api/new
+            curl -s -o body -D head --compressed $site/a.css; cat body
+        }
+        @file Caddyfile (common) {
+        { printf '{\n\tlocal_certs\n\tskip_install_trust\n}\n'; cat Caddyfile; } > all.caddy
+        XDG_DATA_HOME=$PWD caddy run --adapter caddyfile --config all.caddy > caddy.log 2>&1 < /dev/null &
+        other=$!
+        until curl -so "$M/output" https://app.example.org/; do kill -0 $other || { cat caddy.log; false; }; sleep 0.05; done
+        answers > expected
+        kill $other; wait $other || true
+        @file app.toml [[site]]\nnames   = ["app.example.org"]
+        site "$(cat app.toml)"
+        answers > actual
+        diff expected actual
+        [ "$(grep -c '^200' actual)" = 11 ]
+        # The bound of the content is that of the route.
+        head -c 1000001 /dev/zero > large
+        has 'HTTP/2 413' curl -si --data-binary @large https://app.example.org/api/new
+    "#;
+
     a_site_of_stunnel_and_busybox_answers_as_before("from-stunnel.md", true) = r#"
         mkdir -p /srv/site/public/private; chmod 755 /srv; cd /srv/site
         mount -t proc proc /proc

@@ -750,7 +750,7 @@ fn every_configuration_of_the_guide_runs_as_a_service() {
 /// Shell code that makes the files and sockets that the configurations of the guide name. No application listens on the ports
 /// of members, so proxied sites answer 502 or 503.
 const FILES_OF_THE_GUIDE: &str = r#"
-mkdir -p /etc/anthill/public /srv/git /srv/www/private /srv/files /srv/shop/public /srv/blog /srv/app/assets
+mkdir -p /etc/anthill/public /srv/git /srv/www/private /srv/files /srv/shop/public /srv/blog /srv/media /srv/app/assets
 mkdir -p /srv/wordpress/wp-content/uploads /srv/dokuwiki /srv/nextcloud /srv/site
 cd /etc/anthill
 useradd --system anthill
