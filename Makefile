@@ -7,6 +7,7 @@ help:
 	@echo 'make publish-demo    publish examples/publish on two hosts by ssh, on the loopback interface'
 	@echo 'make test            all tests: prose, format, lints, unit, end to end'
 	@echo 'make test-release    the end-to-end tests with the programs of make release and make tiny'
+	@echo 'make test-service    long tests of the service: crash loops and kills at any moment, with the program of make release'
 	@echo 'make test-arm        the receiver and the server of a Raspberry Pi Zero, under emulation'
 	@echo 'make release         one static binary (musl)'
 	@echo 'make release TARGET=…  the same for a Raspberry Pi (docs/src/installation.md)'
@@ -35,6 +36,9 @@ test:
 test-release:
 	@sh tools/test_release.sh
 	@sh tools/test_release.sh tiny
+
+test-service:
+	@sh tools/test_service.sh
 
 test-arm:
 	@sh tools/test_arm.sh
@@ -69,4 +73,4 @@ guide:
 clean:
 	@cargo clean
 
-.PHONY: help run cluster test test-release test-arm release tiny bench bench-quick fuzz check-licences peers fmt guide clean publish-demo
+.PHONY: help run cluster test test-release test-service test-arm release tiny bench bench-quick fuzz check-licences peers fmt guide clean publish-demo

@@ -127,6 +127,7 @@ mod releases;
 mod root;
 mod route_files;
 mod secrets;
+mod service_long;
 mod service_managers;
 mod shares;
 mod site;

@@ -15,13 +15,14 @@ use crate::support::{Folder, Server, eventually, program, run, server_table, sit
 /// Deadline of every wait: longer than the slowest step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-fn config() -> String {
+/// Returns a configuration with two workers.
+pub fn config() -> String {
     let server = server_table("").replace("workers = 1", "workers = 2");
     server + &site_table("http = \"serve\"\n")
 }
 
 /// Starts a supervisor with its server, through a command that takes the program as its next argument or is the program.
-fn supervised_by(mut command: Command, config: &str) -> Server {
+pub fn supervised_by(mut command: Command, config: &str) -> Server {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     folder.write("anthill.toml", config);
     command.args(["serve", "--supervise"]);
@@ -29,7 +30,7 @@ fn supervised_by(mut command: Command, config: &str) -> Server {
     Server::launch(folder, command)
 }
 
-fn supervised(config: &str) -> Server {
+pub fn supervised(config: &str) -> Server {
     supervised_by(Command::new(program()), config)
 }
 
@@ -45,7 +46,7 @@ fn status(server: &Server, look: &str) -> Option<String> {
     Some(ran.text().trim().to_owned())
 }
 
-fn kill(signal: &str, process: &str) {
+pub fn kill(signal: &str, process: &str) {
     let ran = run("sh", &["-c", &format!("kill -{signal} {process}")], b"");
     assert!(ran.success, "kill -{signal} {process}: {}", ran.errors());
 }
@@ -58,7 +59,7 @@ fn server_process(server: &Server, former: &str) -> String {
 }
 
 /// Sends a request over a connection of its own, and returns the whole response.
-fn get(port: u16, path: &str) -> std::io::Result<String> {
+pub fn get(port: u16, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -392,4 +393,29 @@ fn a_start_that_hangs_is_ended_and_repeated() {
     );
     let reason = status(&server, "status['restarts']['reason']").expect("a status");
     assert_eq!(reason, "no work in its start for 4 s");
+}
+
+#[test]
+fn a_long_start_asks_the_service_manager_for_more_time() {
+    let folder = Folder::new();
+    let socket = UnixDatagram::bind(folder.path("notify")).expect("a socket");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    let site = Folder::new().with("anthill.toml", config());
+    for number in 0..20_000 {
+        let name = format!("public/{}/{number}.html", number / 500);
+        site.write(&name, "<p>hello</p>\n");
+    }
+    let mut command = Command::new(program());
+    command.args(["serve", "--supervise"]);
+    command.arg(site.path("anthill.toml"));
+    command
+        .env("NOTIFY_SOCKET", folder.path("notify"))
+        .env("ANTHILL_SILENCE_SECONDS", "1");
+    let server = Server::launch(site, command);
+    let mut first = [0; 1_000];
+    let length = socket.recv(&mut first).expect("a message");
+    let text = String::from_utf8_lossy(&first[..length]);
+    assert_eq!(text, "EXTEND_TIMEOUT_USEC=4000000");
+    let restarts = status(&server, "status['restarts']['count']");
+    assert_eq!(restarts.as_deref(), Some("0"));
 }

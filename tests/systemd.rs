@@ -631,8 +631,8 @@ machines! {
         printf '[server]\nhttps = [":8443"]\nhttp = []\n' > /home/me/site/anthill.toml
         @file /home/me/.config/systemd/user/anthill.service [Unit]
         # Without the PAM module of systemd, the unit sets the variable.
-        mkdir -p /run/systemd/system/user@.service.d
-        printf '[Service]\nEnvironment=XDG_RUNTIME_DIR=/run/user/%%i\n' > /run/systemd/system/user@.service.d/folder.conf
+        mkdir -p /etc/systemd/system/user@.service.d
+        printf '[Service]\nEnvironment=XDG_RUNTIME_DIR=/run/user/%%i\n' > /etc/systemd/system/user@.service.d/folder.conf
         systemctl daemon-reload
         loginctl enable-linger me
         await test -S /run/user/$number/systemd/private
@@ -654,6 +654,8 @@ machines! {
         has hello curl -s https://localhost:8443/
         [ "$(as_me systemctl --user show --property MainPID --value anthill)" != $first ]
         as_me systemctl --user reload anthill
+        cd /home/me
+        has 'error log  in the journal: journalctl --user-unit anthill' as_me anthill log -n 1
         @reboot
         # At the boot, without a login.
         answers https://localhost:8443/

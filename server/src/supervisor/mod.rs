@@ -13,7 +13,9 @@ mod thread_report;
 
 use base::log::ErrorLog;
 use base::sys::{self, Notification, NotificationSocket, SignalQueue, SupervisedProgram};
-use limits::{MESSAGES_A_ROUND_MAX, OOM_SCORE_ADDITION, SILENCE_SECONDS_MAX, SOCKETS_MAX};
+use limits::{
+    LOOKS_IN_SILENCE, MESSAGES_A_ROUND_MAX, OOM_SCORE_ADDITION, SILENCE_SECONDS_MAX, SOCKETS_MAX,
+};
 use log::LevelFilter;
 use machine::{Action, Event, Machine, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -176,7 +178,8 @@ impl Supervisor {
     /// longer than usual.
     fn work_of_start(&mut self) -> Option<Event> {
         let server = self.server.filter(|_| self.machine.is_starting())?;
-        if !self.work.has_gone_on(server) {
+        let interval = self.silence_max / LOOKS_IN_SILENCE;
+        if !self.work.is_due(clock(), interval) || !self.work.has_gone_on(server) {
             return None;
         }
         let longer = 2 * self.machine.start_silence_max();
@@ -273,7 +276,7 @@ impl Supervisor {
             oom_score_addition: OOM_SCORE_ADDITION,
         };
         self.server = Some(program.start()?);
-        self.work = StartWork::default();
+        self.work = StartWork::new(clock());
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 
 use super::limits::WORK_MILLISECONDS_MIN;
 use std::fs;
+use std::time::Duration;
 
 /// Milliseconds of a tick in the files of /proc: the kernel shows 100 ticks a second on every machine (USER_HZ).
 const TICK_MILLISECONDS: u64 = 10;
@@ -12,9 +13,28 @@ const TICK_MILLISECONDS: u64 = 10;
 pub(super) struct StartWork {
     /// Ticks at the last progress.
     counted: u64,
+    /// Time of the last look.
+    looked: Duration,
 }
 
 impl StartWork {
+    /// Creates the record of a start at the time `now`.
+    pub(super) fn new(now: Duration) -> StartWork {
+        StartWork {
+            counted: 0,
+            looked: now,
+        }
+    }
+
+    /// Returns true once in each interval: a usual start is over before the first look.
+    pub(super) fn is_due(&mut self, now: Duration, interval: Duration) -> bool {
+        let is_due = now.saturating_sub(self.looked) >= interval;
+        if is_due {
+            self.looked = now;
+        }
+        is_due
+    }
+
     /// Returns true if the process `pid` has used the processor for [`WORK_MILLISECONDS_MIN`] since the last progress. A
     /// container without /proc shows nothing, and then every start counts as work.
     pub(super) fn has_gone_on(&mut self, pid: u32) -> bool {
@@ -61,6 +81,14 @@ mod tests {
         ] {
             assert_eq!(used_ticks(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_look_is_due_once_in_an_interval() {
+        let second = Duration::from_secs;
+        let mut work = StartWork::new(second(5));
+        let looks = [5, 14, 15, 16, 24, 30, 39, 40].map(|now| work.is_due(second(now), second(10)));
+        assert_eq!(looks, [false, false, true, false, false, true, false, true]);
     }
 
     #[test]
