@@ -202,6 +202,22 @@ impl ActiveRequests {
         })
     }
 
+    /// Returns the number of requests in the table.
+    pub(crate) fn count(&self) -> usize {
+        self.table().count
+    }
+
+    /// Adds the requests in the table.
+    fn add_to(&self, sum: &mut RequestsUnderWay) {
+        let table = self.table();
+        sum.requests += table.count;
+        let mut at = table.oldest;
+        while let Some(slot) = table.slots.get(at as usize) {
+            sum.tunnels += usize::from(slot.request.phase == RequestPhase::Tunnel);
+            at = slot.newer;
+        }
+    }
+
     /// Appends copies of the oldest requests, at most `max`. Returns the number of requests in the table.
     fn copy_oldest(&self, max: usize, into: &mut Vec<ActiveRequest>) -> usize {
         let table = self.table();
@@ -339,6 +355,15 @@ impl Table {
 #[derive(Debug)]
 pub struct ActiveRequestLedger(Box<[Arc<ActiveRequests>]>);
 
+/// Number of requests under way of all workers, which an end of the process would cut.
+#[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
+pub struct RequestsUnderWay {
+    /// Number of all requests.
+    pub requests: usize,
+    /// Number of requests that have opened a tunnel.
+    pub tunnels: usize,
+}
+
 /// Oldest requests under way of all workers.
 #[derive(Clone, Default, Debug)]
 pub struct OldestRequests {
@@ -349,6 +374,13 @@ pub struct OldestRequests {
 }
 
 impl ActiveRequestLedger {
+    /// Returns the number of requests under way. Walks over all requests, under the lock of their table.
+    pub fn under_way(&self) -> RequestsUnderWay {
+        let mut sum = RequestsUnderWay::default();
+        self.0.iter().for_each(|table| table.add_to(&mut sum));
+        sum
+    }
+
     /// Returns empty tables for `workers` threads.
     pub fn new(workers: usize) -> ActiveRequestLedger {
         ActiveRequestLedger((0..workers).map(|_| Arc::default()).collect())

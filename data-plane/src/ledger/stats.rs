@@ -170,7 +170,30 @@ impl Stats {
     }
 }
 
+/// Open connections by the version of HTTP. A connection without a request counts as HTTP/1.1.
+#[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
+pub struct OpenConnections {
+    pub http1: u64,
+    pub http2: u64,
+    pub http3: u64,
+}
+
 impl Totals {
+    /// Returns the number of open connections by the version of HTTP.
+    pub fn open_connections(&self) -> OpenConnections {
+        let http2 = self
+            .h2_connections
+            .saturating_sub(self.h2_connections_closed);
+        let http3 = self
+            .h3_connections
+            .saturating_sub(self.h3_connections_closed);
+        OpenConnections {
+            http1: self.connections().saturating_sub(http2 + http3),
+            http2,
+            http3,
+        }
+    }
+
     /// Returns the number of open connections.
     pub fn connections(&self) -> u64 {
         self.connections_opened
@@ -342,6 +365,24 @@ mod tests {
         }
         assert_eq!(latency.at_most(10), 10);
         assert_eq!(latency.at_most(u64::MAX), 1_000);
+    }
+
+    #[test]
+    fn connections_are_counted_by_version() {
+        let stats = Stats::new(2);
+        stats.worker(0).connections_opened.add(9);
+        stats.worker(1).connections_closed.add(2);
+        stats.worker(0).h2_connections.add(4);
+        stats.worker(1).h2_connections_closed.add(1);
+        stats.worker(1).h3_connections.add(2);
+        let open = OpenConnections {
+            http1: 2,
+            http2: 3,
+            http3: 2,
+        };
+        assert_eq!(stats.totals().open_connections(), open);
+        stats.worker(1).connections_closed.add(7);
+        assert_eq!(stats.totals().open_connections().http1, 0);
     }
 
     #[test]

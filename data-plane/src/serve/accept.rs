@@ -11,7 +11,7 @@ use crate::limits::{
     ACCEPTED_WAITING_MAX, ACCEPTED_WAITING_SHORT_MAX, PROXY_HEADERS_AWAITED_MAX,
     WAITING_AT_ONCE_DIVISOR,
 };
-use crate::serve::accepted_connection::{AcceptLoop, AcceptedConnection};
+use crate::serve::accepted_connection::{AcceptLoop, AcceptMode, AcceptedConnection};
 use crate::serve::connection_entry::{Newcomer, Shortage};
 use crate::serve::connection_ledger::ConnectionLedger;
 use crate::serve::proxy_header;
@@ -45,7 +45,8 @@ enum AcceptEvent {
     Room,
     /// Connections have waited for `ACCEPT_PAUSE`.
     Waited,
-    Stop,
+    /// The mode of the loop has changed.
+    Changed,
 }
 
 /// Connections with a PROXY header under way.
@@ -81,7 +82,7 @@ pub(super) async fn run(
 ) {
     let mut acceptor = Acceptor {
         sessions,
-        listener,
+        listener: Some(listener),
         accepting,
         queue: Vec::new(),
         headers: None,
@@ -95,7 +96,10 @@ pub(super) async fn run(
     }
     // Closing the listener would reset connections in the kernel's queue, so the worker takes the queued
     // connections first.
-    while let Ok((socket, peer)) = sys::accept(acceptor.listener.get_ref().as_fd()) {
+    let listener = acceptor.listener.take();
+    while let Some(listener) = &listener
+        && let Ok((socket, peer)) = sys::accept(listener.get_ref().as_fd())
+    {
         if acceptor.awaits_headers() {
             acceptor.await_header(socket, peer)
         } else {
@@ -109,7 +113,8 @@ pub(super) async fn run(
 /// State of an accept loop.
 struct Acceptor {
     sessions: Rc<Sessions>,
-    listener: AsyncFd<OwnedFd>,
+    /// The listening socket; None after the socket was left to another process.
+    listener: Option<AsyncFd<OwnedFd>>,
     accepting: Rc<AcceptLoop>,
     /// Accepted connections that wait for a place.
     queue: Vec<AcceptedConnection>,
@@ -127,7 +132,7 @@ impl Acceptor {
     async fn run(&mut self) {
         let context = self.sessions.context.clone();
         let accepting = self.accepting.clone();
-        let mut stop = pin!(accepting.stop.notified());
+        let mut changed = pin!(accepting.changed.notified());
         let mut has_closed = false;
         loop {
             // Created before the check for room, so no later close is missed.
@@ -137,12 +142,16 @@ impl Acceptor {
             if std::mem::take(&mut has_closed) {
                 self.make_room_for_waiting(false);
             }
+            if self.is_over() {
+                return;
+            }
             let may_accept = self.may_accept();
             let is_waiting = !self.queue.is_empty();
             let mut pause = pin!(is_waiting.then(|| sleep_until(self.pause_until)));
             let event = poll_fn(|cx| {
-                if stop.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(AcceptEvent::Stop);
+                // Before accepting, so that a paused loop takes no further connection.
+                if changed.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(AcceptEvent::Changed);
                 }
                 // Before accepting, so that clients that connect without end do not delay those that wait.
                 if let Some(pause) = pause.as_mut().as_pin_mut()
@@ -155,7 +164,10 @@ impl Acceptor {
                 {
                     return Poll::Ready(AcceptEvent::Header(read));
                 }
-                if may_accept && let Poll::Ready(tried) = poll_accept(&self.listener, cx) {
+                if may_accept
+                    && let Some(listener) = &self.listener
+                    && let Poll::Ready(tried) = poll_accept(listener, cx)
+                {
                     return Poll::Ready(AcceptEvent::Tried(tried));
                 }
                 let has_room = is_waiting
@@ -168,7 +180,7 @@ impl Acceptor {
                 }
             });
             match event.await {
-                AcceptEvent::Stop => return,
+                AcceptEvent::Changed => changed.set(accepting.changed.notified()),
                 AcceptEvent::Room => has_closed = true,
                 AcceptEvent::Waited => {
                     self.make_room_for_waiting(true);
@@ -194,6 +206,24 @@ impl Acceptor {
                 }
             }
         }
+    }
+
+    /// Returns true at the end of the loop. A socket that another process has as well is closed at once: its queue stays
+    /// with the other process.
+    fn is_over(&mut self) -> bool {
+        match self.accepting.mode() {
+            AcceptMode::Accepting | AcceptMode::Paused => false,
+            AcceptMode::Stopped => true,
+            AcceptMode::Left => {
+                self.listener = None;
+                self.queue.is_empty() && self.headers_awaited() == 0
+            }
+        }
+    }
+
+    /// Returns the number of connections with a PROXY header under way.
+    fn headers_awaited(&self) -> usize {
+        self.headers.as_ref().map_or(0, |headers| headers.count)
     }
 
     /// Opens an accepted connection, or adds the connection to the queue.
@@ -366,8 +396,8 @@ impl Acceptor {
     /// be served last loses the client's last connection in the queue ([`ConnectionLedger::last_in_line`]).
     /// When all queued clients are newcomers, further connections wait in the kernel's queue.
     fn may_accept(&mut self) -> bool {
-        let awaited = self.headers.as_ref().map_or(0, |headers| headers.count);
-        if awaited >= PROXY_HEADERS_AWAITED_MAX {
+        let is_accepting = self.accepting.mode() == AcceptMode::Accepting;
+        if !is_accepting || self.headers_awaited() >= PROXY_HEADERS_AWAITED_MAX {
             return false;
         }
         let is_short = self.queue.len() >= ACCEPTED_WAITING_SHORT_MAX && descriptors().is_full();

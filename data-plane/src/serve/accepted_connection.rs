@@ -24,12 +24,57 @@ pub(super) struct AcceptLoop {
     pub(super) places: Rc<()>,
     /// True if every new connection begins with a PROXY header. A reload may change the flag.
     pub(super) proxy_protocol: Arc<AtomicBool>,
-    pub(super) stop: Notify,
+    mode: Cell<AcceptMode>,
+    /// Notified after a change of the mode.
+    pub(super) changed: Notify,
     /// Time of the last log line about a missing or malformed PROXY header.
     pub(super) header_complaint: Cell<Option<Instant>>,
 }
 
+/// What an accept loop does with the connections that the kernel holds for it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum AcceptMode {
+    Accepting,
+    /// The connections stay in the kernel's queue, and the socket stays open.
+    Paused,
+    /// The socket is closed. The connections in the kernel's queue belong to another process with the same socket, and the
+    /// loop ends once no accepted connection waits for a place.
+    Left,
+    /// The loop takes the connections in the kernel's queue, closes the socket and ends.
+    Stopped,
+}
+
 impl AcceptLoop {
+    /// Creates the state of a loop that accepts.
+    pub(super) fn new(
+        address: SocketAddr,
+        secure: bool,
+        audience: Audience,
+        proxy_protocol: Arc<AtomicBool>,
+    ) -> AcceptLoop {
+        AcceptLoop {
+            address,
+            secure,
+            audience,
+            places: Rc::default(),
+            proxy_protocol,
+            mode: Cell::new(AcceptMode::Accepting),
+            changed: Notify::new(),
+            header_complaint: Cell::new(None),
+        }
+    }
+
+    pub(super) fn mode(&self) -> AcceptMode {
+        self.mode.get()
+    }
+
+    /// Changes the mode. The loop accepts nothing more at once where the new mode says so: the loop looks at the mode
+    /// before each call of accept(2), on the same thread.
+    pub(super) fn set_mode(&self, mode: AcceptMode) {
+        self.mode.set(mode);
+        self.changed.notify_one();
+    }
+
     /// Returns true if another connection has a reserved place beyond the limit of connections. The manager has such
     /// places, so that a flood of requests to the sites does not keep the operator out.
     pub(super) fn has_reserved_place(&self) -> bool {

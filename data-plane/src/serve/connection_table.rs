@@ -281,6 +281,20 @@ impl ConnectionTable {
         row.is_some_and(|row| row.phase == ConnectionPhase::Idle && row.deadline_ms < deadline_ms)
     }
 
+    /// Wakes the tasks of connections with a waker and a request under way.
+    pub(super) fn wake_busy(&self) {
+        for row in &self.rows {
+            let entry = row.ledger_entry.as_ref().map(ConnectionEntryGuard::entry);
+            let is_idle =
+                |entry: &Arc<ConnectionEntry>| matches!(entry.standing(), Activity::Idle(_));
+            if let Some(waker) = &row.waker
+                && !entry.is_some_and(is_idle)
+            {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
     /// Shuts down idle connections, and wakes the tasks of connections with a waker.
     pub(super) fn end_idle(&mut self) {
         for row in &mut self.rows {

@@ -13,6 +13,7 @@ use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::ledger::stats::Counters;
 use crate::limits::{self, CALL_SEARCHED_PER_MILLISECOND};
 use crate::serve::access_log_batches::AccessLogBatches;
+use crate::serve::connection::AfterResponse;
 use crate::serve::connection_entry::{Activity, ConnectionEntry, ConnectionOwner, EvictionOrders};
 use crate::serve::connection_ledger::{ConnectionEntryGuard, ConnectionLedger};
 use crate::serve::connection_table::{ConnectionPhase, ConnectionTable};
@@ -89,6 +90,9 @@ pub(crate) struct WorkerContext {
     pub(super) stats: Arc<Counters>,
     pub(super) pool: Arc<ThreadPool>,
     draining: Cell<bool>,
+    /// True if idle connections end at once; otherwise the next response on a connection announces the end. Has an
+    /// effect only with `draining`.
+    ends_idle: Cell<bool>,
     /// Buffer for received bytes, shared by all connections: an idle connection owns no buffer.
     pub(super) scratch: RefCell<Box<[u8]>>,
     /// Buffer for file content that is sent over TLS.
@@ -141,6 +145,7 @@ impl WorkerContext {
             clock,
             pool: shared.pool.clone(),
             draining: Cell::new(false),
+            ends_idle: Cell::new(false),
             scratch: RefCell::new(vec![0; limits::READ_BUFFER_BYTES].into()),
             disk: RefCell::new(vec![0; limits::UNSENT_BYTES_MAX].into()),
             lead: RefCell::default(),
@@ -190,15 +195,39 @@ impl WorkerContext {
         self.tally.borrow_mut().flush_and_clear(now);
     }
 
-    /// Returns true if the server is about to stop.
+    /// Returns true if every connection ends: the server is about to stop, or another process serves in its place.
     #[inline]
     pub(super) fn is_draining(&self) -> bool {
         self.draining.get()
     }
 
-    /// Begins the drain.
+    /// Returns true if connections that become idle end at once. A connection that has been told the end lingers otherwise.
+    pub(super) fn ends_idle(&self) -> bool {
+        self.ends_idle.get()
+    }
+
+    /// Begins the end of all connections, of idle connections with their next response.
+    pub(super) fn begin_leaving(&self) {
+        self.draining.set(true);
+    }
+
+    /// Begins the end of all connections, of idle connections at once.
     pub(super) fn begin_drain(&self) {
         self.draining.set(true);
+        self.ends_idle.set(true);
+    }
+
+    /// Returns the treatment of an HTTP/1.1 connection after a response that announces the end, though the client would
+    /// have gone on. While another process serves, the connection lingers: a request that the client has sent meanwhile
+    /// would otherwise reset the connection, and the reset may overtake the response (RFC 9112 §9.6). A server that stops
+    /// does not wait for its clients.
+    #[cold]
+    pub(super) fn after_last_response(&self) -> AfterResponse {
+        if self.ends_idle() {
+            AfterResponse::Close
+        } else {
+            AfterResponse::Linger
+        }
     }
 
     // ---- Calls ----
@@ -537,6 +566,11 @@ impl WorkerContext {
         let ended = self.connections.borrow_mut().expire(now_ms, stall_ms);
         self.stats.deadlines.add(ended);
         self.end_requests_for_other_workers(now_ms);
+    }
+
+    /// See [`ConnectionTable::wake_busy`].
+    pub(super) fn wake_busy(&self) {
+        self.connections.borrow().wake_busy();
     }
 
     /// See [`ConnectionTable::end_idle`].

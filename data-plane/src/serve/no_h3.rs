@@ -68,5 +68,9 @@ pub(super) mod endpoint {
 
     pub(in crate::serve) fn leave(_: &WorkerContext) {}
 
+    pub(in crate::serve) fn serves_others(_: &WorkerContext) -> bool {
+        false
+    }
+
     pub(in crate::serve) async fn end(_: &WorkerContext) {}
 }

@@ -3,7 +3,7 @@
 use crate::handler::compression::{release_coders, release_unused_coders};
 use crate::ledger::stats::Counters;
 use crate::serve::accept::{self, ACCEPT_PAUSE};
-use crate::serve::accepted_connection::AcceptLoop;
+use crate::serve::accepted_connection::{AcceptLoop, AcceptMode};
 pub use crate::serve::context::ProcessContext;
 use crate::serve::context::WorkerContext;
 pub use crate::serve::dispatch_context::{Audience, MANAGER_FIELDS};
@@ -14,18 +14,19 @@ use crate::world::World;
 use base::clock::Clock;
 use base::sys;
 use base::task::spawn_local;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout, timeout_at};
 use wire::date;
 
 /// Command from the control thread to a worker.
@@ -43,9 +44,35 @@ pub enum WorkerCommand {
     FlushLogs(oneshot::Sender<()>),
     /// Sets the value once an event has passed the worker's event loop, as a proof that connections of the worker move.
     ShowLife(Arc<AtomicBool>),
+    /// Stops accepting at once. The sockets stay open, and the kernel keeps the connections that arrive meanwhile;
+    /// connections that wait for a place go on waiting. The worker answers when it accepts nothing more.
+    Pause(oneshot::Sender<()>),
+    /// Accepts again after a pause.
+    Resume(oneshot::Sender<()>),
+    /// Leaves the listening sockets to another process, and ends once all connections have ended.
+    Leave(Departure),
+    /// Ends idle connections at once while the worker leaves, since a later configuration refuses what they could ask for.
+    EndIdle,
     /// Stops accepting, ends idle connections, and lets requests under way finish for at most the given
     /// time. The worker then ends.
     Drain(Duration),
+}
+
+/// Terms on which a worker leaves its listening sockets to another process. Idle connections stay, and the next response on
+/// each connection announces the end.
+pub struct Departure {
+    /// Time after which the remaining connections are cut.
+    pub deadline: Duration,
+    /// Number of requests cut at the deadline by all workers.
+    pub cut: Arc<AtomicUsize>,
+}
+
+/// Departure under way.
+struct Leaving {
+    until: Instant,
+    cut: Arc<AtomicUsize>,
+    /// Loops with accepted connections that wait for a place.
+    loops: Vec<Weak<AcceptLoop>>,
 }
 
 /// A listening socket for one worker.
@@ -83,7 +110,10 @@ const SWEEPS_TO_TELL: u32 = 20;
 const BURST_BYTES: usize = 1 << 20;
 /// Number of sweeps between two returns of free memory to the system.
 const SWEEPS_TO_GIVE_BACK: u32 = 10;
-/// Runs a worker until the end of a drain; blocks the thread.
+/// Time for the last GOAWAYs at the deadline of a departure, more than clients have to answer the first.
+const FAREWELL: Duration = Duration::from_millis(1_500);
+
+/// Runs a worker until the end of a drain or of a departure; blocks the thread.
 pub fn run(
     world: Arc<World>,
     shared: Arc<ProcessContext>,
@@ -113,7 +143,7 @@ impl Worker {
         })
     }
 
-    /// Carries out commands until the end of a drain.
+    /// Carries out commands until the end of a drain or of a departure.
     pub(super) async fn command(self: Rc<Self>, mut commands: UnboundedReceiver<WorkerCommand>) {
         match self.context.poller.watched() {
             Ok(news) => spawn_local(self.clone().react(news)),
@@ -125,7 +155,14 @@ impl Worker {
         spawn_local(self.sessions.clone().run_eviction_orders());
         spawn_local(self.sessions.clone().yield_descriptors());
         endpoint::begin(&self.sessions);
-        while let Some(command) = commands.recv().await {
+        let mut leaving: Option<Leaving> = None;
+        loop {
+            let command = tokio::select! {
+                biased;
+                command = commands.recv() => command,
+                () = self.depart(leaving.as_ref()) => return self.end_departure(leaving).await,
+            };
+            let Some(command) = command else { return };
             match command {
                 WorkerCommand::World(world, done) => {
                     self.context.set_world(world);
@@ -149,12 +186,25 @@ impl Worker {
                         log::error!("the worker can't show that its event loop runs: {error}");
                     }
                 }
+                WorkerCommand::Pause(done) => {
+                    self.set_mode(AcceptMode::Paused);
+                    let _ = done.send(());
+                }
+                WorkerCommand::Resume(done) => {
+                    self.set_mode(AcceptMode::Accepting);
+                    let _ = done.send(());
+                }
+                WorkerCommand::Leave(departure) => leaving = Some(self.leave(departure)),
+                WorkerCommand::EndIdle => self.context.begin_drain(),
                 WorkerCommand::Drain(deadline) => return self.drain(deadline).await,
             }
         }
     }
 
     fn listen(self: &Rc<Self>, listening: WorkerListener) {
+        if self.context.is_draining() {
+            return;
+        }
         let WorkerListener {
             socket,
             address,
@@ -164,15 +214,8 @@ impl Worker {
         } = listening;
         match sys::async_readable(socket.into()) {
             Ok(listener) => {
-                let accepting = Rc::new(AcceptLoop {
-                    address,
-                    secure,
-                    audience,
-                    places: Rc::default(),
-                    proxy_protocol,
-                    stop: Notify::new(),
-                    header_complaint: Cell::new(None),
-                });
+                let accepting = AcceptLoop::new(address, secure, audience, proxy_protocol);
+                let accepting = Rc::new(accepting);
                 self.listeners.borrow_mut().push(accepting.clone());
                 spawn_local(accept::run(self.sessions.clone(), listener, accepting));
             }
@@ -187,10 +230,16 @@ impl Worker {
         self.listeners.borrow_mut().retain(|accepting| {
             let stays = accepting.address != address || accepting.secure != secure;
             if !stays {
-                accepting.stop.notify_one();
+                accepting.set_mode(AcceptMode::Stopped);
             }
             stays
         });
+    }
+
+    fn set_mode(&self, mode: AcceptMode) {
+        for accepting in self.listeners.borrow().iter() {
+            accepting.set_mode(mode);
+        }
     }
 
     /// Runs the connections with events on the sockets.
@@ -256,16 +305,90 @@ impl Worker {
         }
     }
 
+    /// Begins a departure: closes the worker's descriptors of the listening sockets, and leaves the connections in the
+    /// kernel's queues to the process that has the sockets as well.
+    fn leave(&self, departure: Departure) -> Leaving {
+        self.set_mode(AcceptMode::Left);
+        let loops = self.listeners.take();
+        self.context.begin_leaving();
+        endpoint::leave(&self.context);
+        self.context.wake_busy();
+        Leaving {
+            until: Instant::now() + departure.deadline,
+            cut: departure.cut,
+            loops: loops.iter().map(Rc::downgrade).collect(),
+        }
+    }
+
+    /// Waits until all connections have ended, or until the deadline; forever without a departure. Idle connections end
+    /// meanwhile if a command has said so.
+    async fn depart(&self, leaving: Option<&Leaving>) {
+        let Some(leaving) = leaving else {
+            return std::future::pending().await;
+        };
+        let context = &self.context;
+        loop {
+            let closed = context.connection_closed();
+            if context.ends_idle() {
+                context.end_idle();
+                context.h3.tell();
+            }
+            let is_waiting = leaving.loops.iter().any(|it| it.strong_count() > 0);
+            let is_needed = is_waiting || endpoint::serves_others(context);
+            if !is_needed && context.open_connections() == 0 && context.h3.open() == 0 {
+                return;
+            }
+            let closed = async {
+                // A connection may become idle, a waiting client may leave, and a connection of another worker may end,
+                // without a connection of the worker that closes.
+                if is_needed || context.ends_idle() {
+                    let _ = timeout(ACCEPT_PAUSE, closed).await;
+                } else {
+                    closed.await;
+                }
+            };
+            if timeout_at(leaving.until, closed).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Ends the worker after a departure. Connections that are still open at the deadline are cut, after the time that clients
+    /// of idle connections need to learn which requests are not answered.
+    async fn end_departure(&self, leaving: Option<Leaving>) {
+        let context = &self.context;
+        context.begin_drain();
+        if !self.all_closed_within(FAREWELL).await
+            && let Some(leaving) = leaving
+        {
+            let cut = context.active_requests.count();
+            leaving.cut.fetch_add(cut, Ordering::Relaxed);
+        }
+        self.finish();
+    }
+
     async fn drain(&self, deadline: Duration) {
         let context = &self.context;
         context.begin_drain();
-        for accepting in self.listeners.take() {
-            accepting.stop.notify_one();
-        }
+        self.set_mode(AcceptMode::Stopped);
+        self.listeners.take();
         endpoint::leave(context);
         // The accept loops first take the connections in the kernel's queue; idle connections end after
         // that.
         tokio::task::yield_now().await;
+        if !self.all_closed_within(deadline).await {
+            log::warn!(
+                "the time for the stop is over, {} connections are still open",
+                context.open_connections() + context.h3.open()
+            );
+        }
+        self.finish();
+    }
+
+    /// Ends idle connections, and waits until all connections have ended, at most for `time`. Returns false if connections
+    /// are still open.
+    async fn all_closed_within(&self, time: Duration) -> bool {
+        let context = &self.context;
         let all_closed = async {
             loop {
                 let closed = context.connection_closed();
@@ -275,17 +398,16 @@ impl Worker {
                     return endpoint::end(context).await;
                 }
                 // A connection may become idle without closing.
-                let _ = tokio::time::timeout(ACCEPT_PAUSE, closed).await;
+                let _ = timeout(ACCEPT_PAUSE, closed).await;
             }
         };
-        if tokio::time::timeout(deadline, all_closed).await.is_err() {
-            log::warn!(
-                "the time for the stop is over, {} connections are still open",
-                context.open_connections() + context.h3.open()
-            );
-        }
-        context.flush_logs();
-        context.flush_views();
+        timeout(time, all_closed).await.is_ok()
+    }
+
+    /// Writes what the worker still has for the logs and the ledger of hits, and drops the open connections.
+    fn finish(&self) {
+        self.context.flush_logs();
+        self.context.flush_views();
         self.sessions.drop_parked();
     }
 }
@@ -296,3 +418,6 @@ fn give_memory_back() {
         sys::release_code_pages();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,7 +40,7 @@ struct BoundAddress {
     /// Kind and address as configured, the name of the sockets for the service manager.
     name: String,
     /// A socket for each worker, or a single socket for all workers if a service manager passed the socket
-    /// in.
+    /// in. An earlier server with another number of workers has left another number of sockets.
     sockets: Vec<TcpListener>,
     /// UDP socket for HTTP/3 on the same port number.
     quic: Option<UdpSocket>,
@@ -162,22 +162,16 @@ impl Listeners {
     pub(crate) fn adopt(
         &mut self,
         config: &Config,
-        workers: usize,
         mut passed: Vec<(String, OwnedFd)>,
     ) -> io::Result<()> {
         self.kept = KeptSockets::of_environment();
         let own = self.kept.take(&mut passed);
-        self.adopt_own(config, workers, own)?;
+        self.adopt_own(config, own)?;
         self.adopt_foreign(config, passed.into_iter().map(|it| it.1).collect())
     }
 
     /// Takes over sockets of an earlier server. The sockets of addresses that `config` does not name are closed.
-    fn adopt_own(
-        &mut self,
-        config: &Config,
-        workers: usize,
-        mut own: Vec<(String, OwnedFd)>,
-    ) -> io::Result<()> {
+    fn adopt_own(&mut self, config: &Config, mut own: Vec<(String, OwnedFd)>) -> io::Result<()> {
         // A former start has shut the socket down, and the manager has not heard of the end.
         let is_dead = |socket: &OwnedFd| {
             !is_datagram(socket) && !SockRef::from(socket).is_listener().unwrap_or(false)
@@ -187,12 +181,7 @@ impl Listeners {
         for wanted in wanted(config) {
             let tcp = socket_name("tcp", &wanted.name());
             let found = own.extract_if(.., |it| it.0 == tcp).map(|it| it.1.into());
-            let mut sockets: Vec<TcpListener> = found.collect();
-            // No worker would accept the connections of a further socket.
-            for socket in sockets.drain(workers.max(1).min(sockets.len())..) {
-                let _ = sys::shutdown_read(socket.as_fd());
-                left.push(tcp.clone());
-            }
+            let sockets: Vec<TcpListener> = found.collect();
             let Some(first) = sockets.first() else {
                 continue;
             };
@@ -337,26 +326,30 @@ impl Listeners {
             .retain(|address| !new.contains(&address.bound));
     }
 
-    /// Returns the sockets of worker `index`, for all addresses or for the addresses in `only`.
+    /// Returns the sockets of worker `index` of `workers`, for all addresses or for the addresses in `only`.
     pub(crate) fn for_worker(
         &self,
         index: usize,
+        workers: usize,
         only: Option<&[SocketAddr]>,
     ) -> io::Result<Vec<WorkerListener>> {
-        self.addresses
-            .iter()
-            .filter(|address| only.is_none_or(|only| only.contains(&address.bound)))
-            .map(|address| {
-                let socket = address.sockets[index % address.sockets.len()].try_clone()?;
-                Ok(WorkerListener {
-                    socket,
-                    address: address.bound,
-                    secure: address.secure,
-                    audience: address.audience,
-                    proxy_protocol: address.proxy_protocol.clone(),
-                })
+        let addresses = self.addresses.iter();
+        let addresses =
+            addresses.filter(|address| only.is_none_or(|only| only.contains(&address.bound)));
+        let sockets = addresses.flat_map(|address| {
+            let sockets = address.sockets_of(index, workers);
+            sockets.map(move |socket| (address, socket))
+        });
+        let listener = |(address, socket): (&BoundAddress, &TcpListener)| {
+            Ok(WorkerListener {
+                socket: socket.try_clone()?,
+                address: address.bound,
+                secure: address.secure,
+                audience: address.audience,
+                proxy_protocol: address.proxy_protocol.clone(),
             })
-            .collect()
+        };
+        sockets.map(listener).collect()
     }
 
     /// Returns the bound addresses of the sites, and those of the manager. Addresses with TLS come first.
@@ -438,6 +431,14 @@ impl Listeners {
 }
 
 impl BoundAddress {
+    /// Returns the sockets of worker `index` of `workers`. Every socket has a worker, since the kernel hands connections to
+    /// each of them: an earlier server may have left more sockets than there are workers now. Without a socket of its own, a
+    /// worker shares the socket of another one.
+    fn sockets_of(&self, index: usize, workers: usize) -> impl Iterator<Item = &TcpListener> {
+        let first = index % self.sockets.len();
+        self.sockets.iter().skip(first).step_by(workers.max(1))
+    }
+
     /// Returns `v6_only` as configured. An address missing from the configuration, such as a socket passed
     /// in by a service manager, is taken for IPv6 only.
     fn v6_only(&self, config: &Config) -> bool {

@@ -240,7 +240,8 @@ impl Publisher {
             OperatorError::failure(format!("can't start worker {index}: {error}"))
         };
         let (commands, receiver) = mpsc::unbounded_channel();
-        for listening in self.listeners.for_worker(index, None).map_err(failed)? {
+        let sockets = self.listeners.for_worker(index, self.process.workers, None);
+        for listening in sockets.map_err(failed)? {
             let _ = commands.send(WorkerCommand::Listen(listening));
         }
         if index == QUIC_HOST {
@@ -426,7 +427,8 @@ impl Publisher {
         self.listeners.apply_proxy_protocol(&self.config);
         self.read_heartbeats();
         for (index, running) in self.workers.iter().enumerate() {
-            match self.listeners.for_worker(index, Some(&new.tcp)) {
+            let count = self.workers.len();
+            match self.listeners.for_worker(index, count, Some(&new.tcp)) {
                 Ok(sockets) => {
                     for listening in sockets {
                         let _ = running.commands.send(WorkerCommand::Listen(listening));

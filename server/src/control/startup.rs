@@ -37,7 +37,7 @@ use tokio::sync::mpsc::Receiver;
 pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, OperatorError> {
     let mut listeners = Listeners::default();
     let passed = sys::systemd_listen_fds()
-        .and_then(|passed| listeners.adopt(config, workers, passed))
+        .and_then(|passed| listeners.adopt(config, passed))
         .map_err(|error| {
             OperatorError::failure(format!("sockets passed in by the service manager: {error}"))
         });

@@ -465,6 +465,11 @@ impl<T, R: H2Role> H2Connection<T, R> {
         self.streams.len()
     }
 
+    /// Returns the highest identifier of a stream that the client has opened; 0 before the first.
+    pub fn last_stream(&self) -> u32 {
+        self.last
+    }
+
     /// Returns the heap memory of the connection in bytes.
     pub fn held_bytes(&self) -> usize {
         self.decoder.held_bytes()

@@ -50,6 +50,19 @@ fn the_oldest_requests_of_all_workers_come_first() {
 }
 
 #[test]
+fn requests_and_tunnels_of_all_workers_are_counted() {
+    let ledger = ActiveRequestLedger::new(2);
+    let tables = [ledger.worker(0), ledger.worker(1)];
+    let guards =
+        [(0, 1), (1, 2), (1, 3)].map(|(worker, at): (usize, u64)| enter(&tables[worker], at));
+    guards[1].set_phase(RequestPhase::Tunnel);
+    let counted = |requests, tunnels| RequestsUnderWay { requests, tunnels };
+    assert_eq!(ledger.under_way(), counted(3, 1));
+    drop(guards);
+    assert_eq!(ledger.under_way(), counted(0, 0));
+}
+
+#[test]
 fn entries_leave_in_any_order_and_their_slots_are_reused() {
     let ledger = ActiveRequestLedger::new(1);
     let table = ledger.worker(0);

@@ -483,10 +483,12 @@ impl H1CallDriver<'_> {
         let context = &self.connection.context;
         if self.is_cut || self.call.upload.is_some() && !self.is_streamed(response) {
             AfterResponse::Linger
-        } else if self.call.keep_alive && !context.is_draining() {
-            AfterResponse::Keep
-        } else {
+        } else if !self.call.keep_alive {
             AfterResponse::Close
+        } else if context.is_draining() {
+            context.after_last_response()
+        } else {
+            AfterResponse::Keep
         }
     }
 

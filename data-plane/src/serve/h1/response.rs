@@ -131,8 +131,10 @@ impl H1Session {
     fn after(&self, head: &RequestHead<'_>, unread_body: bool) -> AfterResponse {
         if unread_body {
             AfterResponse::Linger
-        } else if !head.keep_alive || self.closes || self.connection.context.is_draining() {
+        } else if !head.keep_alive || self.closes {
             AfterResponse::Close
+        } else if self.connection.context.is_draining() {
+            self.connection.context.after_last_response()
         } else {
             AfterResponse::Keep
         }

@@ -167,11 +167,10 @@ impl H2Session<'_> {
             self.give_up();
         }
         self.budget = limits::TURN_REQUESTS_MAX;
-        if context.is_draining() {
-            self.begin_leaving();
-        }
         let end = if self.is_dead {
             Poll::Ready(AfterResponse::Reset)
+        } else if context.is_draining() {
+            self.poll_last_work(cx)
         } else {
             self.poll_work(cx)
         };
@@ -223,7 +222,7 @@ impl H2Session<'_> {
                 Poll::Pending => {}
             }
             if self.stage == H2ShutdownStage::Left && self.h2.open() == 0 {
-                self.stage = H2ShutdownStage::Over(AfterResponse::Close);
+                self.stage = H2ShutdownStage::Over(self.after_last_stream());
             }
             if !moved && self.h2.out.is_empty() && !matches!(self.stage, H2ShutdownStage::Over(_)) {
                 // The client holds nothing up. While further bytes wait behind the sent ones, a stall goes on.
@@ -231,6 +230,23 @@ impl H2Session<'_> {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Does all work that is possible without waiting, on a connection that is to end. A connection without a request
+    /// ends with its next request, unless idle connections end at once.
+    #[cold]
+    fn poll_last_work(&mut self, cx: &mut Context<'_>) -> Poll<AfterResponse> {
+        if self.context.ends_idle() || self.h2.open() > 0 {
+            self.begin_leaving();
+        }
+        let last = self.h2.last_stream();
+        let polled = self.poll_work(cx);
+        let is_told = self.stage != H2ShutdownStage::Open;
+        if polled.is_ready() || is_told || self.h2.last_stream() == last {
+            return polled;
+        }
+        self.begin_leaving();
+        self.poll_work(cx)
     }
 
     /// Sends the bytes in `out`.
@@ -396,6 +412,16 @@ impl H2Session<'_> {
     pub(super) fn leave(&mut self) {
         self.h2.goaway(H2ErrorCode::NO_ERROR, "");
         self.stage = H2ShutdownStage::Left;
+    }
+
+    /// Returns the treatment of the connection after the last stream. While another process serves, a client that has not
+    /// acknowledged the first GOAWAY may have sent a request meanwhile, and a reset must not overtake the last GOAWAY.
+    fn after_last_stream(&self) -> AfterResponse {
+        if self.context.is_draining() {
+            self.context.after_last_response()
+        } else {
+            AfterResponse::Close
+        }
     }
 
     /// Ends the connection with GOAWAY after a connection error of the peer.

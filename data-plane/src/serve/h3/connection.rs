@@ -127,6 +127,7 @@ impl H3Session {
                 () = self.shed.woken() => H3SessionEvent::Shed,
                 () = timer.as_mut() => H3SessionEvent::Time,
             };
+            let is_used = self.is_busy() || matches!(news, H3SessionEvent::Request(..));
             match news {
                 H3SessionEvent::Request(send, recv) => self.request(send, recv),
                 H3SessionEvent::OneWay(recv) => spawn_local(self.clone().listen(recv)),
@@ -135,7 +136,7 @@ impl H3Session {
                 H3SessionEvent::Time => self.time(timer.as_mut(), control).await,
                 H3SessionEvent::Gone => return,
             }
-            if self.must_leave() && self.stage() == H3ShutdownStage::Open {
+            if self.must_leave(is_used) && self.stage() == H3ShutdownStage::Open {
                 self.set_stage(H3ShutdownStage::Leaving);
                 self.goaway(control, LAST_ID).await;
                 let way = self.quic.rtt() * LEAVE_ROUND_TRIPS;
@@ -213,8 +214,12 @@ impl H3Session {
         let _ = timeout(LEAVE_MAX, control.write_all(&bytes)).await;
     }
 
-    fn must_leave(&self) -> bool {
-        self.context.is_draining() || self.context.world().h3_port.is_none() || self.is_outdated()
+    /// Returns true if the client has to leave. While another process serves in place of this one, a connection without a
+    /// request ends with its next request; `is_used` is true from then on.
+    fn must_leave(&self, is_used: bool) -> bool {
+        let context = &self.context;
+        let is_over = context.is_draining() && (is_used || context.ends_idle());
+        is_over || context.world().h3_port.is_none() || self.is_outdated()
     }
 
     fn idle_seconds(&self) -> Duration {

@@ -139,6 +139,12 @@ pub(in crate::serve) fn leave(context: &WorkerContext) {
     context.h3.tell();
 }
 
+/// Returns true if the worker reads a socket for connections of HTTP/3, of any worker.
+pub(in crate::serve) fn serves_others(context: &WorkerContext) -> bool {
+    let is_host = !context.h3.hosted.borrow().is_empty();
+    is_host && context.shared.quic.open.load(Ordering::Relaxed) > 0
+}
+
 /// Waits until the last packets of the worker's connections are sent. A worker that hosts a socket also
 /// waits for the connections of other workers.
 pub(in crate::serve) async fn end(context: &WorkerContext) {
@@ -164,8 +170,11 @@ const CLOSE_REPEAT_MAX: Duration = Duration::from_millis(300);
 /// Number of yields that suffices for the task of a closed connection to wake and to send the last packet.
 const LAST_TURNS: usize = 4;
 
-/// Returns the configuration of an endpoint; `None` while HTTP/3 is off.
+/// Returns the configuration of an endpoint; `None` while HTTP/3 is off, and on a worker that takes no new connections.
 fn server_config(context: &WorkerContext) -> Option<quinn::ServerConfig> {
+    if context.is_draining() {
+        return None;
+    }
     let world = context.world();
     world.h3_port?;
     let tls::QuicTls { config, secret } = world.tls.as_ref()?.quic()?;

@@ -6,13 +6,14 @@ use crate::serve::context::WorkerContext;
 use crate::serve::dispatch_context::Audience;
 use crate::serve::pair::call::{PairCall, forget_calls, next_call};
 use crate::serve::pair::world::PairWorld;
-use crate::serve::worker::{Worker, WorkerCommand};
+use crate::serve::worker::{Departure, Worker, WorkerCommand, WorkerListener};
 use base::clock::Clock;
 use std::cell::{Cell, RefCell};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::runtime::{Builder, LocalRuntime};
 use tokio::sync::mpsc;
@@ -93,15 +94,8 @@ impl Pair {
 
     /// Opens a connection on `socket`, the server's end.
     pub(super) fn open(&self, socket: OwnedFd, secure: bool) {
-        let listener = AcceptLoop {
-            address: SocketAddr::from(([127, 0, 0, 1], 80)),
-            secure,
-            audience: Audience::Public,
-            places: Rc::default(),
-            proxy_protocol: Arc::default(),
-            stop: Default::default(),
-            header_complaint: Cell::default(),
-        };
+        let address = SocketAddr::from(([127, 0, 0, 1], 80));
+        let listener = AcceptLoop::new(address, secure, Audience::Public, Arc::default());
         let now_ms = self.context().clock.millis();
         let accepted = AcceptedConnection::direct(socket, self.shared.client.get(), now_ms);
         let runtime = self.shared.runtime.borrow();
@@ -178,9 +172,35 @@ impl Pair {
 
     /// Begins the drain of the worker, which may take `seconds`.
     pub(in crate::serve) fn drain(&self, seconds: u64) {
-        let command = WorkerCommand::Drain(Duration::from_secs(seconds));
+        self.command(WorkerCommand::Drain(Duration::from_secs(seconds)));
+    }
+
+    /// Sends a command to the worker.
+    pub(in crate::serve) fn command(&self, command: WorkerCommand) {
         assert!(self.shared.commands.send(command).is_ok());
         self.settle();
+    }
+
+    /// Begins the departure of the worker, which may take `seconds`. Returns the number of cut requests.
+    pub(in crate::serve) fn leave(&self, seconds: u64) -> Arc<AtomicUsize> {
+        let cut = Arc::<AtomicUsize>::default();
+        self.command(WorkerCommand::Leave(Departure {
+            deadline: Duration::from_secs(seconds),
+            cut: cut.clone(),
+        }));
+        cut
+    }
+
+    /// Has the worker accept connections of a listening socket.
+    pub(in crate::serve) fn listen(&self, socket: TcpListener) {
+        let address = socket.local_addr().expect("an address");
+        self.command(WorkerCommand::Listen(WorkerListener {
+            socket,
+            address,
+            secure: false,
+            audience: Audience::Public,
+            proxy_protocol: Arc::default(),
+        }));
     }
 
     /// Returns true after the end of the worker.

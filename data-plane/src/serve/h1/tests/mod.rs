@@ -3,6 +3,7 @@
 mod back_pressure;
 mod cuts;
 mod deadlines;
+mod departure;
 mod drain;
 mod secure;
 mod tunnel;
@@ -10,9 +11,12 @@ mod tunnel;
 use crate::handler::pipe::PipeWriter;
 use crate::limits::{PIPE_BYTES, UNSENT_BYTES_MAX};
 use crate::serve::pair::{Pair, PairClient, PairRead, PairWorld};
+use crate::serve::worker::WorkerCommand;
 use crate::site::{ContentBudget, Site, SiteRules};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use tempfile::TempDir;
+use tokio::sync::oneshot;
 
 /// A request without content. The test answers the call.
 const CALL: &[u8] = b"GET /call HTTP/1.1\r\nHost: a.test\r\n\r\n";

@@ -3,10 +3,10 @@
 use super::*;
 
 const ALL_STREAMS: u32 = (1 << 31) - 1;
-const LAST_PING: [u8; 8] = *b"anthill!";
+pub(super) const LAST_PING: [u8; 8] = *b"anthill!";
 
 /// The first GOAWAY, and the PING behind it. The acknowledgment of the PING shows that the client has received both.
-fn first_goaway() -> [Frame; 2] {
+pub(super) fn first_goaway() -> [Frame; 2] {
     [
         goaway(ALL_STREAMS, H2ErrorCode::NO_ERROR),
         Frame::Ping {

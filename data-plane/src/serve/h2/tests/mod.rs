@@ -4,6 +4,7 @@ mod back_pressure;
 mod client;
 mod cuts;
 mod deadlines;
+mod departure;
 mod drain;
 mod memory;
 mod tunnel;
