@@ -1,16 +1,21 @@
 //! Storage of pages across restarts. One file in the state folder holds all pages. The server writes the
 //! file after the end of service and removes the file at start. So a page purged or changed meanwhile never
 //! returns, and after a crash the cache starts empty.
+//!
+//! A second file of the same form hands all pages over to a process that serves in place of this one, also those of routes
+//! that are not stored across restarts. Only that process reads the file.
 
 use super::PageCache;
 use super::key::{Audience, VaryFields};
 use super::page::{CachedPage, CachedPageId};
 use super::policy::{Freshness, Lifetime, StorageTerms};
 use crate::limits::CACHE_DISK_BYTES_MAX;
-use base::digest::sha256;
+use base::digest::{Digest, sha256};
 use base::{atomic_file, clock};
-use std::fs::File;
-use std::io::{self, Read};
+use std::cmp::Reverse;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -22,41 +27,114 @@ fn file(state: &Path) -> PathBuf {
     state.join("pages")
 }
 
+/// Returns the path of the file that hands pages over to another process.
+fn hand_over_file(state: &Path) -> PathBuf {
+    state.join("pages.handover")
+}
+
 /// The first bytes of the file; each format version has different bytes.
-const MAGIC: &[u8] = b"anthill pages 3\n";
+const MAGIC: &[u8] = b"anthill pages 4\n";
 const DIGEST_BYTES: usize = 32;
 
 impl PageCache {
     /// Writes the pages marked for storage across restarts, and empties the cache. Blocks, so the caller
     /// must have ended service before.
     pub fn save(&self, state: &Path) -> io::Result<()> {
-        let (now_ms, unix_ms) = (self.now_ms(), clock::unix_ms_now());
-        let mut out = MAGIC.to_vec();
+        let pages = self.newest(|page| page.disk);
         for shard in &self.shards {
-            let slots = std::mem::take(&mut super::lock(shard).slots);
-            let pages = slots.into_values().flat_map(|slot| slot.pages);
-            for page in pages.filter(|page| page.disk && page.good_for(now_ms) != Freshness::Dead) {
-                let begin = out.len();
-                push_page(&mut out, &page, now_ms, unix_ms);
-                if out.len() > CACHE_DISK_BYTES_MAX {
-                    out.truncate(begin);
-                }
-            }
+            super::lock(shard).slots.clear();
         }
-        if out.len() == MAGIC.len() {
+        if pages.is_empty() {
             return Ok(());
         }
-        let digest = sha256(&out);
-        out.extend_from_slice(&digest);
+        let mut out = Vec::new();
+        self.write(pages, &mut out)?;
         atomic_file::write(&file(state), &out, 0o600)
     }
 
+    /// Writes all pages for another process, which calls [`PageCache::take_handed_over`]. The cache keeps the pages. Returns
+    /// their number. Blocks, but does not wait for the disk: the file need not survive a failure of power.
+    pub fn hand_over(&self, state: &Path) -> io::Result<usize> {
+        self.forget_hand_over(state)?;
+        let pages = self.newest(|_| true);
+        let count = pages.len();
+        if count == 0 {
+            return Ok(0);
+        }
+        let path = hand_over_file(state);
+        let written = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|file| self.write(pages, &mut BufWriter::with_capacity(1 << 16, file)));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&path); // the first error is reported
+        }
+        written.map(|()| count)
+    }
+
+    /// Removes the file of [`PageCache::hand_over`], which no process has taken.
+    pub fn forget_hand_over(&self, state: &Path) -> io::Result<()> {
+        match std::fs::remove_file(hand_over_file(state)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the newest pages that are wanted and still of use, as far as they fit into a file, the oldest first.
+    fn newest(&self, is_wanted: impl Fn(&CachedPage) -> bool) -> Vec<Arc<CachedPage>> {
+        let now_ms = self.now_ms();
+        let mut pages: Vec<Arc<CachedPage>> = Vec::new();
+        for shard in &self.shards {
+            let shard = super::lock(shard);
+            let all = shard.slots.values().flat_map(|slot| &slot.pages);
+            let wanted = all.filter(|it| is_wanted(it) && it.good_for(now_ms) != Freshness::Dead);
+            pages.extend(wanted.cloned());
+        }
+        pages.sort_by_key(|page| Reverse(page.born_ms));
+        let mut bytes = 0;
+        let fits = pages.iter().take_while(|page| {
+            // A page weighs more in memory than in the file.
+            bytes += page.weight();
+            bytes <= CACHE_DISK_BYTES_MAX
+        });
+        let count = fits.count();
+        pages.truncate(count);
+        pages.reverse();
+        pages
+    }
+
+    /// Writes a file with the pages, and drops each page when it is written.
+    fn write(&self, pages: Vec<Arc<CachedPage>>, out: &mut dyn Write) -> io::Result<()> {
+        let (now_ms, unix_ms) = (self.now_ms(), clock::unix_ms_now());
+        let mut digest = Digest::new();
+        let mut part = MAGIC.to_vec();
+        for page in pages {
+            push_page(&mut part, &page, now_ms, unix_ms);
+            digest.update(&part);
+            out.write_all(&part)?;
+            part.clear();
+        }
+        out.write_all(&digest.finish())?;
+        out.flush()
+    }
+
     /// Loads the saved pages and removes the file; returns the number of loaded pages. A damaged file or a
-    /// file of another version has no pages.
+    /// file of another version has no pages. Pages that another process has handed over, and that were not taken, are dropped.
     pub fn load(&self, state: &Path) -> io::Result<usize> {
-        let path = file(state);
+        self.forget_hand_over(state)?;
+        self.load_file(&file(state))
+    }
+
+    /// Loads the pages that another process has handed over, and removes the file; returns the number of loaded pages.
+    pub fn take_handed_over(&self, state: &Path) -> io::Result<usize> {
+        self.load_file(&hand_over_file(state))
+    }
+
+    fn load_file(&self, path: &Path) -> io::Result<usize> {
         let mut bytes = Vec::new();
-        let opened = match File::open(&path) {
+        let opened = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             opened => opened?,
         };
@@ -64,7 +142,7 @@ impl PageCache {
             .take((CACHE_DISK_BYTES_MAX + DIGEST_BYTES) as u64)
             .read_to_end(&mut bytes);
         // A file left in place would restore pages purged later.
-        std::fs::remove_file(&path)?;
+        std::fs::remove_file(path)?;
         read?;
         Ok(self.take_in(&bytes).unwrap_or(0))
     }
@@ -107,6 +185,7 @@ fn push_page(out: &mut Vec<u8>, page: &CachedPage, now_ms: u64, unix_ms: u64) {
         terms.explicit,
         terms.for_authorized,
         terms.is_plain,
+        page.disk,
     ];
     out.extend(flags.map(u8::from));
     let Lifetime {
@@ -154,8 +233,8 @@ fn take_page(
         Some(user) => Some(text(user)?.into()),
         None => None,
     };
-    let flags: [u8; 5] = take_array(rest)?;
-    let [secure, personal, explicit, for_authorized, is_plain] = flags.map(|flag| flag != 0);
+    let flags: [u8; 6] = take_array(rest)?;
+    let [secure, personal, explicit, for_authorized, is_plain, disk] = flags.map(|flag| flag != 0);
     let mut numbers = [0; 6];
     for number in &mut numbers {
         *number = u64::from_le_bytes(take_array(rest)?);
@@ -195,7 +274,7 @@ fn take_page(
         &status,
         &fields,
         content,
-        true,
+        disk,
         now_ms,
         unix_ms / 1_000,
         ledger,

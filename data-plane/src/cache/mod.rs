@@ -154,6 +154,23 @@ impl PageCache {
         gone
     }
 
+    /// Removes all pages. Together with [`ContentBudget::give_up`], no further page is stored: another process serves in
+    /// place of this one.
+    pub fn give_up(&self) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let Shard { slots, pages, .. } = &mut *shard;
+            slots.retain(|_, slot| {
+                self.forget(pages, slot, |_| true);
+                !slot.is_empty()
+            });
+            slots.shrink_to_fit();
+            shard.queue = VecDeque::new();
+            shard.passes = HashMap::new();
+        }
+        self.lend();
+    }
+
     /// Removes the pages of a URI after a change of the resource (RFC 9111 §4.4). Responses of
     /// calls under way are not stored.
     fn invalidate(&self, key: &[u8]) {

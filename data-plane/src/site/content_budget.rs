@@ -9,12 +9,13 @@ use crate::site::file::{SiteFile, VariantKind};
 use crate::site::gzip_queue::GzipQueue;
 use crate::site::variant::{Variant, VariantContent};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Content budget of the process, shared by all sites.
 pub struct ContentBudget {
-    bytes_max: usize,
-    descriptors_max: usize,
+    bytes_max: AtomicUsize,
+    descriptors_max: AtomicUsize,
     ledger: Mutex<ContentLedger>,
     gzip: GzipQueue,
 }
@@ -49,8 +50,8 @@ impl ContentBudget {
 
     pub(super) fn exactly(bytes_max: usize, descriptors_max: usize) -> ContentBudget {
         ContentBudget {
-            bytes_max,
-            descriptors_max,
+            bytes_max: bytes_max.into(),
+            descriptors_max: descriptors_max.into(),
             ledger: Mutex::default(),
             gzip: GzipQueue::default(),
         }
@@ -69,15 +70,31 @@ impl ContentBudget {
 
     /// Returns the bytes of the whole budget.
     pub fn bytes_max(&self) -> usize {
-        self.bytes_max
+        self.bytes_max.load(Relaxed)
+    }
+
+    fn descriptors_max(&self) -> usize {
+        self.descriptors_max.load(Relaxed)
+    }
+
+    /// Evicts all content, and keeps no content from now on but that of the last load: another process serves in place of this
+    /// one.
+    pub fn give_up(&self) {
+        let mut ledger = self.lock();
+        self.bytes_max.store(0, Relaxed);
+        self.descriptors_max.store(0, Relaxed);
+        ledger.lent = 0;
+        ledger.shrink(0, 0);
+        ledger.memory.shrink_to_fit();
+        ledger.disk.shrink_to_fit();
     }
 
     /// Lends bytes (at most half of the budget), and evicts content to make room.
     pub(crate) fn lend(&self, bytes: usize) {
         let mut ledger = self.lock();
-        ledger.lent = bytes.min(self.bytes_max / 2);
-        let bytes_max = self.bytes_max - ledger.lent;
-        ledger.shrink(bytes_max, self.descriptors_max);
+        ledger.lent = bytes.min(self.bytes_max() / 2);
+        let bytes_max = self.bytes_max() - ledger.lent;
+        ledger.shrink(bytes_max, self.descriptors_max());
     }
 
     /// Returns the queue of texts to compress, served by a thread of low priority.
@@ -97,7 +114,7 @@ impl ContentBudget {
             ledger.forget(file, which);
         }
         let in_memory = matches!(variant.content, VariantContent::Memory(_));
-        if in_memory && ledger.descriptors >= self.descriptors_max / 2 {
+        if in_memory && ledger.descriptors >= self.descriptors_max() / 2 {
             // For content in memory, the descriptor is optional; a large file needs the descriptor.
             variant.kept = None;
         }
@@ -111,8 +128,8 @@ impl ContentBudget {
         // be evicted before the waiting request.
         let lent = ledger.lent;
         ledger.shrink(
-            (self.bytes_max - lent).saturating_sub(holding.bytes),
-            self.descriptors_max.saturating_sub(holding.descriptors),
+            (self.bytes_max() - lent).saturating_sub(holding.bytes),
+            self.descriptors_max().saturating_sub(holding.descriptors),
         );
         ledger.bytes += holding.bytes;
         ledger.descriptors += holding.descriptors;
