@@ -5,6 +5,7 @@
 //! [`Hits`]: one table for each site, written to a small file in the state folder.
 
 mod day_range;
+mod hand_over;
 mod user_agent;
 mod site_hits;
 mod state_file;
@@ -14,6 +15,7 @@ mod table;
 mod tally;
 
 pub use crate::hits::day_range::{DayRange, format_day, parse_day};
+pub use crate::hits::hand_over::HandedHits;
 pub use crate::hits::handler::HitsHandler;
 pub use crate::hits::site_hits::{SiteHits, SiteViews, today};
 pub(crate) use crate::hits::user_agent::UserAgentCache;
@@ -23,12 +25,15 @@ use crate::hits::site_hits::lock;
 use base::atomic_file;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 /// Hit counts of all sites, one instance for the process.
 #[derive(Default)]
 pub struct Hits {
     sites: Mutex<Vec<Arc<SiteHits>>>,
+    /// Number of the files with remaining counts that the process has written.
+    rests: AtomicU32,
 }
 
 impl Hits {
@@ -57,13 +62,17 @@ impl Hits {
         site
     }
 
-    /// Reads the counts that an earlier server process wrote; malformed lines are skipped.
+    /// Reads the counts that an earlier server process wrote, in place of the present counts of its sites; malformed
+    /// lines are skipped.
     pub fn load(&self, state: &Path) -> io::Result<()> {
         let text = match atomic_file::read(&path(state)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             read => read?,
         };
-        state_file::read(&text, &mut |name| self.of(name));
+        for theirs in read(&text) {
+            let table = theirs.table().take();
+            self.of(theirs.name()).replace(table);
+        }
         Ok(())
     }
 
@@ -92,19 +101,18 @@ impl Hits {
     /// Returns the counts of one site in the format of the state file; `None` if the table is empty.
     pub fn written(&self, site: &str) -> Option<Vec<u8>> {
         let site = self.find_or_new(site);
-        let is_empty = site.table().days.is_empty() && site.table().pages.is_empty();
+        let is_empty = site.table().is_empty();
         (!is_empty).then(|| state_file::text(&[site]))
     }
 
     /// Replaces the counts of `site` with the counts in `text`, which has the format of the state file.
     pub fn replace(&self, site: &str, text: &[u8]) {
-        let read = Hits::default();
-        state_file::read(text, &mut |name| read.of(name));
-        let Some(theirs) = lock(&read.sites).first().cloned() else {
+        let Some(theirs) = read(text).into_iter().next() else {
             return;
         };
         let site = self.of(site);
-        std::mem::swap(&mut *site.table(), &mut *theirs.table());
+        let table = theirs.table().take();
+        site.replace(table);
         site.mark_changed();
     }
 
@@ -129,6 +137,13 @@ impl Hits {
     fn named(&self, names: &[&str]) -> Vec<Arc<SiteHits>> {
         names.iter().map(|name| self.find_or_new(name)).collect()
     }
+}
+
+/// Reads counts in the format of the state file.
+fn read(text: &[u8]) -> Vec<Arc<SiteHits>> {
+    let read = Hits::default();
+    state_file::read(text, &mut |name| read.of(name));
+    std::mem::take(&mut lock(&read.sites))
 }
 
 fn path(state: &Path) -> PathBuf {

@@ -75,6 +75,13 @@ impl SiteHits {
         self.mark_changed();
     }
 
+    /// Replaces the counts. The excluded prefixes stay.
+    pub(super) fn replace(&self, counts: HitTable) {
+        let mut table = self.table();
+        table.take();
+        table.merge(counts);
+    }
+
     /// Records that the table holds counts missing from the file.
     pub(super) fn mark_changed(&self) {
         self.is_changed.store(true, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! State file of the hit counts: lines of text with a site, its days, and its pages.
 
 use crate::hits::site_hits::SiteHits;
-use crate::hits::table::{DayHits, PageHits};
+use crate::hits::table::{DayHits, HitTable, PageHits};
 use crate::limits::{HITS_DAYS_MAX, HITS_PAGE_DAYS_MAX, HITS_PATHS_MAX};
 use std::io::Write;
 use std::sync::Arc;
@@ -9,34 +9,43 @@ use wire::request_target::encode_path;
 
 const MAGIC: &str = "anthill hits 1";
 
+/// Returns the text of the counts of all sites.
 pub(super) fn text(sites: &[Arc<SiteHits>]) -> Vec<u8> {
-    let mut out = Vec::new();
-    // Writing into a Vec never fails.
-    let _ = writeln!(out, "{MAGIC}");
+    let mut out = begin();
     for site in sites {
-        let table = site.table();
-        let _ = writeln!(out, "site {}", site.name());
-        for DayHits {
-            day,
-            views,
-            bots,
-            assets,
-        } in &table.days
-        {
-            let _ = writeln!(out, "day {day} {views} {bots} {assets}");
-        }
-        for (path, page) in &table.pages {
-            let _ = write!(out, "page {} {} ", page.views, page.bots);
-            for (nth, (day, count)) in page.days.iter().enumerate() {
-                let comma = if nth == 0 { "" } else { "," };
-                let _ = write!(out, "{comma}{day}:{count}");
-            }
-            out.push(b' ');
-            encode_path(path, &mut out);
-            out.push(b'\n');
-        }
+        push_site(&mut out, site.name(), &site.table());
     }
     out
+}
+
+/// Returns the beginning of a text, for any number of sites.
+pub(super) fn begin() -> Vec<u8> {
+    format!("{MAGIC}\n").into_bytes()
+}
+
+/// Appends the counts of one site.
+pub(super) fn push_site(out: &mut Vec<u8>, name: &str, table: &HitTable) {
+    // Writing into a Vec never fails.
+    let _ = writeln!(out, "site {name}");
+    for DayHits {
+        day,
+        views,
+        bots,
+        assets,
+    } in &table.days
+    {
+        let _ = writeln!(out, "day {day} {views} {bots} {assets}");
+    }
+    for (path, page) in &table.pages {
+        let _ = write!(out, "page {} {} ", page.views, page.bots);
+        for (nth, (day, count)) in page.days.iter().enumerate() {
+            let comma = if nth == 0 { "" } else { "," };
+            let _ = write!(out, "{comma}{day}:{count}");
+        }
+        out.push(b' ');
+        encode_path(path, out);
+        out.push(b'\n');
+    }
 }
 
 /// Reads a state file. `counts` returns the counts of a site by the site's first name.

@@ -75,6 +75,41 @@ impl HitTable {
         }
     }
 
+    /// Adds the counts of another table, perhaps of earlier days.
+    pub(super) fn merge(&mut self, other: HitTable) {
+        for day in other.days {
+            let known = self.days.binary_search_by_key(&day.day, |known| known.day);
+            match known {
+                Ok(at) => self.days[at].merge(&day),
+                Err(0) if self.days.len() >= HITS_DAYS_MAX => {}
+                Err(at) => self.days.insert(at, day),
+            }
+            if self.days.len() > HITS_DAYS_MAX {
+                self.days.pop_front();
+            }
+        }
+        for (path, theirs) in other.pages {
+            let last = theirs.days.back().map_or(0, |(day, _)| *day);
+            if let Some(page) = self.page(&path, last) {
+                page.merge(theirs);
+            }
+        }
+    }
+
+    /// Takes the counts out of the table, which keeps the excluded prefixes.
+    pub(super) fn take(&mut self) -> HitTable {
+        HitTable {
+            pages: std::mem::take(&mut self.pages),
+            days: std::mem::take(&mut self.days),
+            ..HitTable::default()
+        }
+    }
+
+    /// Returns true if the table has no counts.
+    pub(super) fn is_empty(&self) -> bool {
+        self.days.is_empty() && self.pages.is_empty()
+    }
+
     /// Returns the counts of a page; None if the table is full or the path too long.
     fn page(&mut self, path: &[u8], day: u32) -> Option<&mut PageHits> {
         if path.len() > PATH_BYTES_MAX {
@@ -121,7 +156,30 @@ impl HitTable {
     }
 }
 
+impl DayHits {
+    fn merge(&mut self, other: &DayHits) {
+        self.views += other.views;
+        self.bots += other.bots;
+        self.assets += other.assets;
+    }
+}
+
 impl PageHits {
+    fn merge(&mut self, other: PageHits) {
+        self.views += other.views;
+        self.bots += other.bots;
+        for (day, count) in other.days {
+            match self.days.binary_search_by_key(&day, |(known, _)| *known) {
+                Ok(at) => self.days[at].1 = self.days[at].1.saturating_add(count),
+                Err(0) if self.days.len() >= HITS_PAGE_DAYS_MAX => {}
+                Err(at) => self.days.insert(at, (day, count)),
+            }
+            if self.days.len() > HITS_PAGE_DAYS_MAX {
+                self.days.pop_front();
+            }
+        }
+    }
+
     fn add(&mut self, views: u32, bots: u32, day: u32) {
         self.views += u64::from(views);
         self.bots += u64::from(bots);
@@ -208,6 +266,57 @@ mod tests {
             assets,
         };
         assert_eq!(table.days, [day(100, 2, 1, 5), day(101, 4, 4, 0)]);
+    }
+
+    #[test]
+    fn tables_are_merged_by_day() {
+        let (mut table, mut other) = (HitTable::default(), HitTable::default());
+        table.add(b"/", 2, 1, 100);
+        table.add(b"/", 1, 0, 102);
+        other.add(b"/", 1, 0, 99);
+        other.add(b"/", 4, 0, 101);
+        other.add(b"/", 8, 1, 102);
+        other.add(b"/b.css", 3, 0, 102);
+        other.add(b"/b", 0, 4, 102);
+        table.merge(other);
+        let page = &table.pages[&b"/"[..]];
+        assert_eq!((page.views, page.bots), (16, 2));
+        assert_eq!(page.days, [(99, 1), (100, 2), (101, 4), (102, 9)]);
+        assert_eq!(table.pages[&b"/b"[..]].bots, 4);
+        let views: Vec<_> = table
+            .days
+            .iter()
+            .map(|it| (it.day, it.views, it.bots, it.assets))
+            .collect();
+        assert_eq!(
+            views,
+            [
+                (99, 1, 0, 0),
+                (100, 2, 1, 0),
+                (101, 4, 0, 0),
+                (102, 9, 5, 3)
+            ]
+        );
+    }
+
+    #[test]
+    fn merged_tables_are_bounded() {
+        let table = |first: u32| {
+            let mut table = HitTable::default();
+            for day in first..first + HITS_DAYS_MAX as u32 {
+                table.add(b"/", 1, 0, day);
+            }
+            table
+        };
+        for (mine, theirs) in [(0, 100), (100, 0)] {
+            let mut merged = table(mine);
+            merged.merge(table(theirs));
+            assert_eq!(merged.days.len(), HITS_DAYS_MAX);
+            assert_eq!(merged.days[0].day, 100);
+            let page = &merged.pages[&b"/"[..]];
+            assert_eq!(page.days.len(), HITS_PAGE_DAYS_MAX);
+            assert_eq!(page.views, 2 * HITS_DAYS_MAX as u64);
+        }
     }
 
     #[test]
