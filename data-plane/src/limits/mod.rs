@@ -80,6 +80,9 @@ pub struct Limits {
     /// Seconds for requests under way to finish when the server stops. Then the remaining connections are
     /// closed.
     pub drain_seconds: u32,
+    /// Seconds for which a former process of the server goes on with its requests after a restart without a loss. Then
+    /// the remaining transfers and tunnels are cut.
+    pub restart_seconds: u32,
 
     // handler: scripts
     /// Scripts that run at the same time for all sites. Further calls wait for a slot.
@@ -131,6 +134,7 @@ impl Default for Limits {
             body_bytes: 1 << 30,
             spooled_bytes: 4 << 30,
             drain_seconds: 30,
+            restart_seconds: 3_600,
             scripts: 16,
             script_queue: 128,
             script_silent_seconds: 60,

@@ -67,6 +67,10 @@ declare_table! {
         spooled_bytes: ByteSize = default(ByteSize(usual().spooled_bytes)), example "\"1GiB\"";
         /// Seconds for requests under way to complete on stop.
         drain_seconds: Seconds = default(Seconds(usual().drain_seconds.into())), within(SECOND, YEAR), example "10";
+        /// Seconds for transfers and tunnels of the former process to complete after a
+        /// [restart without a loss](upgrades.md).
+        restart_seconds: Seconds = default(Seconds(usual().restart_seconds.into())), within(SECOND, YEAR),
+            example "\"10m\"";
         /// Scripts at the same time, for all sites; further calls wait.
         scripts: usize = default(usual().scripts), within(1, 100_000), example "32";
         /// Calls waiting for a script, each at most ten seconds; 503 beyond.
@@ -122,6 +126,7 @@ impl LimitsTable {
             body_bytes: bytes(self.body_bytes),
             spooled_bytes: bytes(self.spooled_bytes),
             drain_seconds: seconds(self.drain_seconds),
+            restart_seconds: seconds(self.restart_seconds),
             scripts: self.scripts.into_inner(),
             script_queue: self.script_queue.into_inner(),
             script_silent_seconds: seconds(self.script_silent_seconds),
