@@ -83,7 +83,7 @@ impl PageCache {
     }
 
     /// Returns the newest pages that are wanted and still of use, as far as they fit into a file, the oldest first.
-    fn newest(&self, is_wanted: impl Fn(&CachedPage) -> bool) -> Vec<Arc<CachedPage>> {
+    pub(super) fn newest(&self, is_wanted: impl Fn(&CachedPage) -> bool) -> Vec<Arc<CachedPage>> {
         let now_ms = self.now_ms();
         let mut pages: Vec<Arc<CachedPage>> = Vec::new();
         for shard in &self.shards {

@@ -3,6 +3,7 @@
 use super::fill::{FillRead, FillReader};
 use super::policy::{Lifetime, StorageTerms};
 use super::*;
+use crate::limits::CACHE_DISK_BYTES_MAX;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Waker};
 use wire::fields::Fields;
@@ -139,6 +140,91 @@ fn a_new_page_replaces_the_old_page() {
     assert_eq!(cache.summary().pages, 1);
     let queued: usize = cache.shards.iter().map(|it| lock(it).queue.len()).sum();
     assert!(queued < 50, "{queued} in the queue");
+}
+
+#[test]
+fn all_pages_are_handed_over_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path();
+    let (serving, next) = (cache(), cache());
+    assert_eq!(serving.hand_over(state).ok(), Some(0));
+    assert_eq!(next.take_handed_over(state).ok(), Some(0));
+    keep(&serving, "/a", 10);
+    keep(&serving, "/b", 1_000);
+    assert_eq!(serving.hand_over(state).ok(), Some(2));
+    assert_eq!(serving.summary().pages, 2);
+    // The pages of no stored route are not saved for a later start.
+    assert_eq!(next.take_handed_over(state).ok(), Some(2));
+    let page = find(&next, "/b").expect("the page");
+    assert!(page.variant.bytes() == [b'x'; 1_000] && !page.disk);
+    assert_eq!(std::fs::read_dir(state).expect("a folder").count(), 0);
+    drop(page);
+    next.save(state).expect("room");
+    assert_eq!(cache().load(state).ok(), Some(0));
+}
+
+#[test]
+fn handed_over_pages_that_nobody_takes_are_dropped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path();
+    let serving = cache();
+    keep(&serving, "/a", 10);
+    for _ in 0..2 {
+        assert_eq!(serving.hand_over(state).ok(), Some(1));
+    }
+    serving.forget_hand_over(state).expect("a file");
+    serving.forget_hand_over(state).expect("no file");
+    assert_eq!(cache().take_handed_over(state).ok(), Some(0));
+    // A start that replaces no running server.
+    serving.hand_over(state).expect("room");
+    assert_eq!(cache().load(state).ok(), Some(0));
+    assert_eq!(std::fs::read_dir(state).expect("a folder").count(), 0);
+    // A damaged file has no pages.
+    serving.hand_over(state).expect("room");
+    let path = state.join("pages.handover");
+    let mut bytes = std::fs::read(&path).expect("the file");
+    bytes[40] ^= 1;
+    std::fs::write(&path, bytes).expect("the file");
+    assert_eq!(cache().take_handed_over(state).ok(), Some(0));
+}
+
+#[test]
+fn the_newest_pages_within_the_bound_are_handed_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let budget = Arc::new(ContentBudget::new(1 << 30));
+    let serving = Arc::new(PageCache::new(Instant::now(), budget));
+    for nth in 0..70 {
+        let mut page = page(&format!("/{nth}"), 1 << 20, &serving.bytes);
+        Arc::get_mut(&mut page).expect("one reference").born_ms = -nth;
+        assert!(serving.make_room(&page));
+        serving.put(&mut serving.shard(&page.place.key), page.clone());
+    }
+    let count = serving.hand_over(folder.path()).expect("room");
+    assert!((60..64).contains(&count), "{count}");
+    let file = std::fs::metadata(folder.path().join("pages.handover")).expect("the file");
+    assert!(file.len() <= CACHE_DISK_BYTES_MAX as u64);
+    assert!(
+        !serving
+            .newest(|_| true)
+            .iter()
+            .any(|page| *page.place.path == *b"/69")
+    );
+}
+
+#[test]
+fn a_cache_that_is_given_up_stores_nothing() {
+    let cache = cache();
+    keep(&cache, "/a", 10_000);
+    let JoinOutcome::Lead(fill, None) = cache.join(&place("/b"), &ANONYMOUS, 0) else {
+        panic!("the first request must call the handler")
+    };
+    cache.budget.give_up();
+    cache.give_up();
+    let summary = cache.summary();
+    assert_eq!((summary.pages, summary.bytes, summary.bytes_max), (0, 0, 0));
+    assert_eq!(cache.page_bytes_max(), 0);
+    cache.settle(&fill, None, FillPhase::Abandoned);
+    assert!(cache.shards.iter().all(|it| lock(it).slots.is_empty()));
 }
 
 /// Checks the freshness and age of a page, also with a birth before the clock's origin.

@@ -1530,6 +1530,15 @@ fn the_content_budget_holds() {
         .filter(|nth| loaded(&format!("/large{nth}")))
         .count();
     assert_eq!(there, 8);
+    // A process that gives its contents up still answers from the disk.
+    budget.give_up();
+    assert_eq!((budget.bytes_used(), budget.descriptors_used()), (0, 0));
+    for nth in 0..3 {
+        assert_eq!(get(&site, &format!("/{nth}")).status, 200);
+        assert!(budget.bytes_used() < 20_000);
+        assert_eq!(get(&site, &format!("/large{nth}")).body.len(), 150_000);
+        assert!(budget.descriptors_used() <= 1);
+    }
     drop(site);
     assert_eq!(budget.bytes_used(), 0);
     // A budget too small for any content still permits responses.
