@@ -55,8 +55,12 @@ answers() { await curl -sf -o $M/page "$@"; }
 # Prints the number of the supervisor's process.
 supervisor_process() { systemctl show --property MainPID --value anthill; }
 
-# Prints the number of the server's process: the child of the supervisor.
-main_process() { first=$(supervisor_process); tr -d ' ' < /proc/$first/task/$first/children; }
+# Prints the number of the server's process: the child of the supervisor, or the main process of a build without one.
+main_process() {
+    first=$(supervisor_process)
+    server=$(tr -d ' ' < /proc/$first/task/$first/children)
+    echo "${server:-$first}"
+}
 
 # Prints the fingerprint of the certificate at an address.
 fingerprint() { openssl s_client -connect "$1" -servername www.example.org < /dev/null 2> $M/tls | openssl x509 -noout -fingerprint; }

@@ -56,6 +56,7 @@ left_out='backup:: backup_release:: deploy_release:: git_counts:: git_pages:: gi
     git::packs_over_http_3
     guards::every_alias_of_a_guarded_resource
     guards::lists_of_repositories_show_only_readable_repositories
+    guide_containers::the_image_serves_as_a_user_without_privileges
     guide_examples::a_site_is_saved_and_restored_as_printed
     guide_examples::an_account_for_publishers_is_made_as_printed
     guide_examples::an_owner_saves_and_restores_as_printed
@@ -81,6 +82,7 @@ left_out='backup:: backup_release:: deploy_release:: git_counts:: git_pages:: gi
     systemd::a_unit_of_an_account_runs
     systemd::applications_run_inside_the_service
     systemd::publishers_reach_a_service_by_ssh
+    systemd::the_readme_becomes_a_service_in_both_orders
     trust::the_client_is_found_over_http_3'
 
 # test_shipped PROGRAM FILTER…: runs the end-to-end tests with PROGRAM: all tests with a FILTER in the name, except for the

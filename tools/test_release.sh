@@ -13,6 +13,7 @@ setup_oauth2_proxy
 setup_python
 setup_recipes
 setup_debian
+setup_services
 
 profile=release
 if [ "${1:-}" = tiny ]; then
