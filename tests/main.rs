@@ -30,6 +30,7 @@ mod deploy;
 mod deploy_release;
 mod disk;
 mod early_responses;
+mod early_successes;
 mod encoded_slash;
 mod explain;
 mod fail2ban;

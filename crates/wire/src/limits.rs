@@ -92,6 +92,9 @@ pub const H2_STREAMS_MAX: usize = 100;
 /// stream doesn't block other streams. Bodies of calls in the script queue don't count: `script_queue`
 /// bounds these for all connections.
 pub const H2_CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
+/// Window for the rest of a request body that is discarded behind its response, 1 GiB: half of the largest window
+/// (RFC 9113 §6.9.1), so that further bytes always have room. The bytes take no memory.
+pub const H2_REST_WINDOW_BYTES: u32 = 1 << 30;
 /// Compressed bytes of one field block, 32 KiB. No ordinary head grows by compression. A larger block
 /// ends the connection with ENHANCE_YOUR_CALM.
 pub const H2_BLOCK_BYTES_MAX: usize = 32 * 1024;

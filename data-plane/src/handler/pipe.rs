@@ -442,10 +442,10 @@ impl PipeReader {
         std::mem::take(&mut self.shared.borrow_mut().bypass).passed
     }
 
-    /// Returns true if a read would not wait. Otherwise the task is woken as soon as bytes or the end
-    /// arrive.
-    pub(crate) fn is_ready(&mut self, cx: &mut Context<'_>) -> bool {
-        let is_ready = self.holds();
+    /// Returns true if a read of all but `held` bytes would not wait. Otherwise the task is woken as soon as bytes or the
+    /// end arrive.
+    pub(crate) fn is_ready_beyond(&mut self, held: usize, cx: &mut Context<'_>) -> bool {
+        let is_ready = self.holds_beyond(held);
         if !is_ready {
             self.shared.borrow_mut().reader_waits = Some(cx.waker().clone());
         }
@@ -454,8 +454,18 @@ impl PipeReader {
 
     /// Returns true if a read would not wait, because of bytes, the end or a broken body.
     pub(crate) fn holds(&self) -> bool {
+        self.holds_beyond(0)
+    }
+
+    /// Returns true if a read of all but `held` bytes would not wait, because of bytes, the end or a broken body.
+    pub(crate) fn holds_beyond(&self, held: usize) -> bool {
+        self.unread() > held || self.has_ended()
+    }
+
+    /// Returns true if the writer adds no more bytes.
+    pub(crate) fn has_ended(&self) -> bool {
         let shared = self.shared.borrow();
-        !shared.bytes.is_empty() || shared.finished || shared.writer_gone
+        shared.finished || shared.writer_gone
     }
 
     /// Returns the number of bytes that wait in the pipe.

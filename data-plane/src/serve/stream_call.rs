@@ -52,6 +52,9 @@ pub(super) struct StreamCall {
     pub(super) body_bytes_max: u64,
     pub(super) error_pages: Option<ErrorPages>,
     pub(super) download: Option<StreamedBody>,
+    /// True if the last byte of content of announced length waits for the end of the handler or of the request. Only
+    /// HTTP/2 holds the byte.
+    pub(super) holds_end: bool,
     /// Memory of the bodies.
     pub(super) memory: BodyAccount,
 }
@@ -333,8 +336,15 @@ impl StreamCall {
         {
             download.work = None;
         }
+        let held = download.held_bytes(self.holds_end);
         let reader = download.reader.as_mut();
-        reader.is_some_and(|reader| reader.is_ready(cx))
+        reader.is_some_and(|reader| reader.is_ready_beyond(held, cx))
+    }
+
+    /// Returns true if content of announced length has been passed on whole.
+    pub(super) fn is_content_filled(&self) -> bool {
+        let download = self.download.as_ref();
+        download.is_some_and(|download| download.left == Some(0))
     }
 
     /// Returns true if only the end of the body is left to be sent, or the break of the body.
@@ -422,17 +432,25 @@ impl StreamCall {
 
     /// Appends at most `bytes_max` of the body to `out`.
     pub(super) fn fill(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> BodyFill {
-        let Some(StreamedBody {
+        let Some(download) = &mut self.download else {
+            return BodyFill::Nothing;
+        };
+        let held = download.held_bytes(self.holds_end);
+        let StreamedBody {
             reader: Some(reader),
             left,
             ..
-        }) = &mut self.download
+        } = download
         else {
             return BodyFill::Nothing;
         };
-        if !reader.holds() {
+        if !reader.holds_beyond(held) {
             return BodyFill::Nothing;
         }
+        let bytes_max = match held {
+            0 => bytes_max,
+            held => bytes_max.min(reader.unread() - held),
+        };
         // The bytes are already in the pipe, so no waker is needed.
         let mut noop = Context::from_waker(Waker::noop());
         match reader.poll_take(&mut noop, out, bytes_max) {
@@ -457,6 +475,18 @@ impl StreamCall {
                 },
             },
         }
+    }
+}
+
+impl StreamedBody {
+    /// Returns the number of bytes in the pipe that wait: with `holds_end`, the last byte of the announced length, until the
+    /// handler has ended the content.
+    fn held_bytes(&self, holds_end: bool) -> usize {
+        let has_last = |reader: &PipeReader| {
+            let unread = reader.unread();
+            unread > 0 && self.left == Some(unread as u64) && !reader.has_ended()
+        };
+        usize::from(holds_end && self.reader.as_ref().is_some_and(has_last))
     }
 }
 

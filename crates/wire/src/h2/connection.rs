@@ -101,6 +101,9 @@ pub struct H2Connection<T, R = ServerRole> {
     receive_window: u32,
     /// Number of bytes consumed since the last WINDOW_UPDATE of the connection.
     taken: u32,
+    /// Bytes granted to the peer ahead of their arrival, for bodies that are discarded. As many consumed bytes are not
+    /// granted again.
+    ahead: u32,
     /// Highest stream identifier used by the client.
     last: u32,
     /// Streams reset by this endpoint before the peer had ended the stream.
@@ -175,6 +178,7 @@ impl<T, R: H2Role> H2Connection<T, R> {
             send_window: i64::from(WINDOW_BYTES),
             receive_window: limits::H2_CONNECTION_WINDOW_BYTES,
             taken: 0,
+            ahead: 0,
             last: 0,
             reset: VecDeque::new(),
             accepts_to: STREAM_ID_MAX,

@@ -79,6 +79,7 @@ impl H2Session<'_> {
             body_bytes_max,
             error_pages: line.error_pages(),
             download: None,
+            holds_end: false,
             memory,
         };
         let Some(stream) = self.h2.stream(owed.id) else {
@@ -94,9 +95,12 @@ impl H2Session<'_> {
         let Some(stream) = self.h2.stream(id) else {
             return false;
         };
+        let client_ended = stream.remote == RemoteState::Ended;
+        let may_end_before_content = stream.work.may_end_before_content();
         let H2ExchangeState::Call(call) = &mut stream.work.state else {
             return false;
         };
+        call.holds_end = may_end_before_content && !client_ended;
         let granted = call.poll_taken(cx);
         let answer = call.poll_answer(cx);
         let interim_heads = call.interim_heads::<Hpack>(&answer);
@@ -105,7 +109,6 @@ impl H2Session<'_> {
         call.note_wait(now_ms, cx);
         stream.ready = is_ready;
         let is_at_end = is_ready && call.is_at_end();
-        let client_ended = stream.remote == RemoteState::Ended;
         let is_over = call.is_download_over() && call.is_upload_over(client_ended, cx);
         for head in interim_heads {
             self.h2.head(id, &head, false);
@@ -194,6 +197,9 @@ impl H2Session<'_> {
             };
         // The client may take no response before it has sent the whole content.
         self.h2.release_stream_capacity(id, withheld);
+        if is_last || matches!(response.body, ResponseBody::Whole(_)) {
+            self.open_for_rest(id, self.h2.out.len());
+        }
         let block = handler_block::<Hpack>(&response, &self.context.clock.date_field());
         self.send_head(id, &block, b"", secure_fields.as_deref(), None, is_last);
         if is_last {

@@ -17,6 +17,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use wire::field_section::FieldSection;
+use wire::status::Status;
 
 /// A request in the table of streams.
 pub(super) struct H2Exchange {
@@ -140,6 +141,17 @@ impl H2Exchange {
         }
     }
 
+    /// Returns true if the content of announced length has been filled whole, also before its end is known.
+    pub(super) fn is_content_filled(&self) -> bool {
+        matches!(&self.state, H2ExchangeState::Call(call) if call.is_content_filled())
+    }
+
+    /// Returns true if the client may go on to send content behind the complete response without handling any further
+    /// frame, as curl up to 7.88 does.
+    pub(super) fn may_end_before_content(&self) -> bool {
+        may_go_on_behind(self.record.status) && !self.is_tunnel()
+    }
+
     /// Suspends the response's content until the end of a read from disk.
     pub(super) fn wait_for_disk(&mut self, work: DiskReadFuture) {
         self.state = match std::mem::replace(&mut self.state, H2ExchangeState::New) {
@@ -255,4 +267,9 @@ impl H2Exchange {
         let micros = (!self.is_tunnel()).then_some(micros);
         self.record.count(self.sent, micros, context);
     }
+}
+
+/// Returns true for a status behind which curl goes on to send its content: below 300, and 401 with `--anyauth`.
+pub(super) fn may_go_on_behind(status: Status) -> bool {
+    matches!(status.0, 200..300 | 401)
 }

@@ -9,6 +9,7 @@ use crate::serve::dispatch_context::Audience;
 use crate::serve::forwarding::client_of;
 use crate::serve::h2::exchange::{
     EarlyBody, H2Exchange, H2ExchangeState, PendingRedispatch, RedispatchedRequest,
+    may_go_on_behind,
 };
 use crate::serve::h2::session::{BODIES_MAX, H2Session, OUT_BYTES_MAX};
 use crate::serve::redispatch;
@@ -26,6 +27,7 @@ use std::task::Context;
 use wire::field_section::FieldSection;
 use wire::h1::body_decoder::BodyLength;
 use wire::h2::connection::remote_state;
+use wire::h2::stream::RemoteState;
 use wire::h2::{H2ConnectionError, H2ErrorCode, frame, hpack};
 use wire::priority::Priority;
 use wire::reject::Reject;
@@ -261,6 +263,17 @@ impl<'c> H2Session<'c> {
         }
     }
 
+    /// Opens the windows for the rest of the content before the end of a response, which begins at `at` in the output. A
+    /// client that handles no frame behind the response can go on to send.
+    pub(super) fn open_for_rest(&mut self, id: u32, at: usize) {
+        if let Some(stream) = self.h2.stream(id)
+            && stream.remote != RemoteState::Ended
+            && stream.work.may_end_before_content()
+        {
+            self.h2.open_for_rest(id, at);
+        }
+    }
+
     /// Keeps a stream with a complete response open for the rest of the request's content. curl up to 7.88 loses a
     /// response if its stream is reset while it sends. The window opens for the bytes that no handler took, so that the
     /// client can go on. The handler's call ends, and the stream counts no longer as busy.
@@ -294,7 +307,7 @@ impl<'c> H2Session<'c> {
         let stream = self.h2.stream(id)?;
         Some(OwedResponse {
             id,
-            ended: stream.remote == wire::h2::stream::RemoteState::Ended,
+            ended: stream.remote == RemoteState::Ended,
             is_new: false,
             client: self.who.peer,
             body: BodyLength::None,
@@ -586,6 +599,7 @@ impl<'l> Responder<'l> for H2Responder<'_, '_, 'l, '_> {
         if self.take_up_unless(at_once, 0).is_none() {
             return;
         }
+        self.open_for_rest(status);
         let mut built = Vec::new();
         self.send_head(
             page.block(&mut built),
@@ -613,6 +627,7 @@ impl<'l> Responder<'l> for H2Responder<'_, '_, 'l, '_> {
         if self.take_up_unless(at_once, length).is_none() {
             return;
         }
+        self.open_for_rest(small.status);
         self.send_head(&block, b"", true, length == 0);
         if !at_once {
             let body = BodyReader::bytes(small.body);
@@ -633,6 +648,7 @@ impl<'l> Responder<'l> for H2Responder<'_, '_, 'l, '_> {
         if self.take_up_unless(is_last, listing.held_bytes()).is_none() {
             return;
         }
+        self.open_for_rest(Status::OK);
         self.send_head(&block, b"", true, is_last);
         if is_last {
             self.done(Status::OK, 0)
@@ -651,6 +667,18 @@ impl H2Responder<'_, '_, '_, '_> {
             self.owed = self.session.take_up(self.owed, bytes)?;
         }
         Some(())
+    }
+
+    /// Opens the windows for the rest of the request's content, which is discarded, before a response with `status`.
+    fn open_for_rest(&mut self, status: Status) {
+        if self.owed.ended || !may_go_on_behind(status) {
+            return;
+        }
+        if self.owed.is_new {
+            self.owed = self.session.enter_answered(self.owed);
+        }
+        let h2 = &mut self.session.h2;
+        h2.open_for_rest(self.owed.id, h2.out.len());
     }
 
     /// Returns true if the content can be sent directly after the HEADERS frame. Bytes pending in `out` may

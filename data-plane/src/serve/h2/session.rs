@@ -585,6 +585,12 @@ impl H2Session<'_> {
         let Some(stream) = self.h2.stream(id) else {
             return;
         };
+        if is_last || stream.work.is_content_filled() {
+            self.open_for_rest(id, at);
+        }
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
         stream.work.sent = stream.sent;
         self.body_bytes += bytes as u64;
         if bytes > 0 {

@@ -112,6 +112,7 @@ impl H3Call {
             body_bytes_max: line.body_bytes_max(world),
             error_pages: line.error_pages(),
             download: None,
+            holds_end: false,
             memory,
         };
         H3Call {

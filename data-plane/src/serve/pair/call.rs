@@ -129,6 +129,15 @@ impl PairCall {
         writer
     }
 
+    /// Answers with the whole content.
+    pub(in crate::serve) fn respond_whole(&mut self, status: Status, content: &[u8]) {
+        let body = match content {
+            [] => ResponseBody::Empty,
+            content => ResponseBody::Whole(content.to_vec()),
+        };
+        self.respond(status, body);
+    }
+
     fn respond(&mut self, status: Status, body: ResponseBody) {
         let response = Response::new(status, ResponseFields::default(), body);
         let answer = self.answer.take().expect("one answer");

@@ -123,7 +123,9 @@ impl<T, R: H2Role> H2Connection<T, R> {
 
     /// Returns consumed bytes to the connection's window alone, for bytes without a stream.
     pub fn release_connection_capacity(&mut self, bytes: u32) {
-        self.taken += bytes;
+        let granted = bytes.min(self.ahead);
+        self.ahead -= granted;
+        self.taken += bytes - granted;
         if self.taken >= limits::H2_CONNECTION_WINDOW_BYTES / 2 {
             self.receive_window += self.taken;
             frame::window_update(&mut self.out, 0, self.taken);

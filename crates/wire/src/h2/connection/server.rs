@@ -233,9 +233,58 @@ impl<T> H2Connection<T> {
     }
 
     /// Removes a stream with an early response, after the rest of the request has been read.
+    ///
+    /// WINDOW_UPDATE of the connection tells the client of the end. curl up to 7.88 takes a response without Content-Length
+    /// as complete only with a frame that arrives behind the end of its own content.
     pub fn drained(&mut self, id: u32) -> Option<T> {
         let place = self.place(id)?;
+        let more = match std::mem::take(&mut self.taken) {
+            0 => {
+                self.ahead += 1;
+                1
+            }
+            taken => taken,
+        };
+        self.receive_window += more;
+        frame::window_update(&mut self.out, 0, more);
         Some(self.streams.remove(place).work)
+    }
+
+    /// Opens the windows of a stream and of the connection for the whole rest of a body that is discarded. The frames are
+    /// inserted into `out` at `at`, before the end of the response.
+    ///
+    /// curl up to 7.88 sends the rest of a body after a complete response with some statuses, but handles no further frame, and
+    /// would wait for WINDOW_UPDATE for ever. The windows are no promise of memory, because the bytes are
+    /// discarded. If the peer sends less, other bodies may use more of the connection's window, and the window of its own
+    /// stream still bounds each of them.
+    pub fn open_for_rest(&mut self, id: u32, at: usize) {
+        let ahead_max = limits::H2_REST_WINDOW_BYTES.saturating_sub(self.ahead);
+        let Some(stream) = self.place(id).map(|place| &mut self.streams[place]) else {
+            return;
+        };
+        let RemoteState::Open { announced } = stream.remote else {
+            return;
+        };
+        if stream.granted > WINDOW_BYTES {
+            // The windows were opened before.
+            return;
+        }
+        let most = limits::H2_REST_WINDOW_BYTES;
+        let rest = announced.map_or(most, |rest| rest.min(u64::from(most)) as u32);
+        let of_stream = rest.saturating_sub(stream.receive_window);
+        let of_all = rest.saturating_sub(self.receive_window).min(ahead_max);
+        let mut frames = Vec::new();
+        if of_all > 0 {
+            self.ahead += of_all;
+            self.receive_window += of_all;
+            frame::window_update(&mut frames, 0, of_all);
+        }
+        if of_stream > 0 {
+            stream.granted = most;
+            stream.receive_window += of_stream;
+            frame::window_update(&mut frames, id, of_stream);
+        }
+        self.out.splice(at..at, frames);
     }
 
     /// Refunds the points for a response completed before its request.

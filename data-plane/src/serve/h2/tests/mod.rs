@@ -6,6 +6,7 @@ mod cuts;
 mod deadlines;
 mod departure;
 mod drain;
+mod early_end;
 mod memory;
 mod tunnel;
 
