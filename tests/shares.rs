@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socke
 
 use crate::lifecycle::is_root;
 use crate::support::h2::H2;
-use crate::support::h2_member::{self, H2Member};
+use crate::support::h2_member::{self, Frames, H2Answer, H2Member};
 use crate::support::member::{Answer, Member, Received, ok};
 use crate::support::wire::{Wire, wait_until};
 use crate::support::{EndOnDrop, Folder, Server, run, server_table, site_table, tool};
@@ -627,6 +627,59 @@ fn a_silent_request_of_the_largest_client_gives_its_descriptor_to_a_newcomer() {
         all += requests;
         wait_until(PATIENCE, "all requests", || {
             (member.connections() == all).then_some(())
+        });
+        held.push(client);
+    }
+    let newcomer = Ipv4Addr::new(127, 0, 0, 9);
+    assert_eq!(status_of(&server, newcomer, &get("/short")), 200);
+    assert_eq!(server.counter("member_places_refused"), 1);
+    let ended = held[0].until(frame::HEADERS).stream;
+    assert_eq!(held[0].response(ended).status, 503);
+    assert_members_are_up(&server, 1);
+}
+
+/// Starts a server with a member of HTTP/2 that never answers `/silent`. Each request has a connection of its own.
+fn start_with_http_2_member() -> (Server, H2Member) {
+    let member = H2Member::start(|request| match request.path() {
+        "/silent" => H2Answer::Keep(Frames::default()),
+        _ => h2_member::ok(request, "short"),
+    });
+    let keys = "http2 = true\nsend_proxy_header = \"v1\"\n";
+    let server = start_with_64_descriptors(&balanced(&[member.url()], keys));
+    (server, member)
+}
+
+#[test]
+fn silent_requests_of_one_client_over_http_2_leave_descriptors_to_further_clients() {
+    let (server, member) = start_with_http_2_member();
+    let mut large = H2::open_from(&server, LARGE);
+    for _ in 0..60 {
+        large.ask("GET", "/silent", &[], true);
+    }
+    wait_until(PATIENCE, "the share of the client", || {
+        (member.count("/silent") == 36).then_some(())
+    });
+    for address in [SMALL, OTHER] {
+        assert_eq!(status_of(&server, address, &get("/short")), 200);
+    }
+    assert_eq!(member.count("/silent"), 36);
+    assert_members_are_up(&server, 1);
+}
+
+/// Three clients hold all descriptors for members by requests that the member of HTTP/2 never answers.
+#[test]
+fn a_silent_request_over_http_2_gives_its_descriptor_to_a_newcomer() {
+    let (server, member) = start_with_http_2_member();
+    let mut held = Vec::new();
+    let mut all = 0;
+    for (address, requests) in [(LARGE, 36), (SMALL, 6), (OTHER, 6)] {
+        let mut client = H2::open_from(&server, address);
+        for _ in 0..requests {
+            client.ask("GET", "/silent", &[], true);
+        }
+        all += requests;
+        wait_until(PATIENCE, "all requests", || {
+            (member.count("/silent") == all).then_some(())
         });
         held.push(client);
     }

@@ -46,7 +46,7 @@ pub(crate) struct MemberDescriptor {
     ledger: &'static DescriptorLedger,
     /// Client of the request for which the connection was opened; None for an idle connection.
     client: Option<ClientNetwork>,
-    /// Client of the present request; None for an idle connection and for HTTP/2.
+    /// Client of the present request; None for an idle connection. The use has the clients of HTTP/2.
     user: Option<ClientNetwork>,
     usage: Arc<MemberUse>,
 }
@@ -169,6 +169,20 @@ impl DescriptorLedger {
         Ok(descriptor)
     }
 
+    /// Enters a connection again whose descriptor was given back while it was idle and on which a request began meanwhile, also
+    /// beyond the bound: the socket is open.
+    pub(crate) fn enter_member_again(&'static self, usage: Arc<MemberUse>) -> MemberDescriptor {
+        self.members.fetch_add(1, Relaxed);
+        let mut guard = self.lock();
+        guard.get_or_insert_default().enter(Arc::clone(&usage));
+        MemberDescriptor {
+            ledger: self,
+            client: None,
+            user: None,
+            usage,
+        }
+    }
+
     fn refusal(
         &self,
         uses: &MemberUses,
@@ -259,6 +273,22 @@ impl MemberDescriptor {
         match self.user {
             Some(client) => self.usage.poll_told(client, progress, cx),
             None => Poll::Pending,
+        }
+    }
+
+    /// Returns the use of the connection, for the requests of HTTP/2.
+    pub(crate) fn usage(&self) -> Arc<MemberUse> {
+        Arc::clone(&self.usage)
+    }
+
+    /// Records that the connection of HTTP/2 is no longer accounted to the client for which it was opened, once that client
+    /// has no request on it.
+    pub(crate) fn release_absent_client(&mut self) {
+        if self
+            .client
+            .is_some_and(|client| !self.usage.has_stream_of(client))
+        {
+            self.release_client();
         }
     }
 
@@ -482,5 +512,97 @@ mod tests {
         greedy[0].release_client();
         assert!(ledger.enter_member(client(1)).is_ok());
         assert_eq!(ledger.members.load(Relaxed), 36);
+    }
+
+    /// Lets a request of each client wait on a stream of the connection.
+    fn wait_on_streams(connection: &MemberDescriptor, clients: &[u8]) {
+        let usage = connection.usage();
+        for (nth, last) in clients.iter().enumerate() {
+            let id = 2 * nth as u32 + 1;
+            usage.begin_stream(id, client(*last).unwrap());
+            assert!(poll_stream(connection, id).is_pending());
+        }
+    }
+
+    fn poll_stream(connection: &MemberDescriptor, id: u32) -> Poll<()> {
+        let progress = UseProgress {
+            bytes: 1,
+            awaits_client: false,
+        };
+        let cx = Context::from_waker(Waker::noop());
+        connection.usage().poll_stream_told(id, progress, &cx)
+    }
+
+    /// Returns the number of connections of HTTP/2 whose requests are told to end.
+    fn told_with_streams(connections: &[MemberDescriptor]) -> usize {
+        let is_told = |it: &&MemberDescriptor| {
+            let told = [1, 3].map(|id| poll_stream(it, id).is_ready());
+            assert_eq!(told[0], told[1], "all requests or none");
+            told[0]
+        };
+        connections.iter().filter(is_told).count()
+    }
+
+    #[test]
+    fn all_requests_of_a_connection_of_http_2_give_way_together() {
+        let ledger = ledger(128);
+        let (greedy, _) = fill(ledger, client(1));
+        let (small, _) = fill(ledger, client(2));
+        let (third, refused) = fill(ledger, client(3));
+        assert_eq!(refused, DescriptorRefused::Full);
+        greedy.iter().for_each(|it| wait_on_streams(it, &[1, 1]));
+        small.iter().for_each(|it| wait_on_streams(it, &[2, 2]));
+        third.iter().for_each(|it| wait_on_streams(it, &[3, 3]));
+        let enter = |wish| ledger.enter_member_by_shedding(wish);
+        assert!(enter(wish(9, 0, 900)).is_err(), "all have just moved");
+        assert!(enter(wish(9, 0, 1_000)).is_ok());
+        let told = [&greedy, &small, &third].map(|of| told_with_streams(of));
+        assert_eq!(told, [1, 0, 0]);
+        assert_eq!(greedy.iter().filter(|it| it.usage().is_told()).count(), 1);
+    }
+
+    #[test]
+    fn a_connection_shared_by_clients_gives_way_only_if_all_its_requests_are_stuck() {
+        let ledger = ledger(128);
+        let (shared, _) = fill(ledger, client(1));
+        let (more, _) = fill(ledger, client(2));
+        let (rest, refused) = fill(ledger, client(3));
+        assert_eq!(refused, DescriptorRefused::Full);
+        for connection in shared.iter().chain(&more).chain(&rest) {
+            wait_on_streams(connection, &[1, 2]);
+        }
+        let enter = |wish| ledger.enter_member_by_shedding(wish);
+        assert!(enter(wish(9, 500, 9_900)).is_err());
+        assert!(enter(wish(9, 0, 10_000)).is_ok());
+        let told = [&shared, &more, &rest].map(|of| told_with_streams(of));
+        assert_eq!(told.iter().sum::<usize>(), 1);
+    }
+
+    #[test]
+    fn a_connection_of_http_2_counts_for_its_opener_only_while_it_has_a_request_of_the_opener() {
+        let ledger = ledger(128);
+        let (mut greedy, _) = fill(ledger, client(1));
+        let opened = || ledger.lock().as_ref().map(|uses| uses.opened());
+        wait_on_streams(&greedy[0], &[1, 2]);
+        greedy[0].release_absent_client();
+        assert_eq!(opened(), Some(36));
+        greedy[0].usage().end_stream(1);
+        greedy[0].release_absent_client();
+        assert_eq!(opened(), Some(35));
+        assert!(ledger.enter_member(client(1)).is_ok());
+    }
+
+    #[test]
+    fn a_connection_that_was_given_up_counts_again_with_a_request() {
+        let ledger = ledger(128);
+        let connection = ledger.enter_member(client(1)).unwrap();
+        let usage = connection.usage();
+        drop(connection);
+        let (_all, _) = fill(ledger, None);
+        usage.begin_stream(1, client(1).unwrap());
+        let again = ledger.enter_member_again(usage);
+        assert_eq!(ledger.members.load(Relaxed), 65);
+        drop(again);
+        assert_eq!(ledger.members.load(Relaxed), 64);
     }
 }

@@ -1,9 +1,13 @@
 //! Connections to members and the requests on them: what each client holds, and the choice of the request that gives way
 //! when descriptors are short. Pure but for the wakers.
 //!
-//! The shares hold for the connections that a client's requests have opened. The choice counts the requests under way, also
-//! those on connections that earlier requests of other clients have opened, and walks over all connections: a shortage is
-//! rare, and a request on a kept connection takes no lock of other requests.
+//! The shares hold for the connections that a client's requests have opened. The choice counts the connections with requests
+//! under way, also those that earlier requests of other clients have opened, and walks over all connections: a shortage is
+//! rare, and a request on a kept connection takes no lock of requests on other connections.
+//!
+//! A connection of HTTP/2 counts for a client as long as all its requests are of that client, and gives way with all its
+//! requests. A connection with requests of several clients counts for none of them: it serves all of them with one
+//! descriptor, and gives way only if all its requests are stuck.
 
 use crate::limits::{
     DESCRIPTOR_SHED_WAIT_MILLISECONDS, DESCRIPTOR_USES_PER_MILLISECOND, SERVER_STALL_MILLISECONDS,
@@ -27,22 +31,31 @@ pub(super) struct MemberUses {
     next_search_ms: u64,
 }
 
-/// Use of one connection by its present request.
+/// Use of one connection by its present requests.
 #[derive(Default)]
-pub(super) struct MemberUse {
+pub(crate) struct MemberUse {
     /// Index in the list of all uses; changes under the lock of the list alone.
     index: AtomicUsize,
-    /// The request; None on an idle connection, and before the request waits for the first time.
-    request: Mutex<Option<UsingRequest>>,
+    requests: Mutex<UsingRequests>,
+}
+
+/// Requests on a connection.
+#[derive(Default)]
+struct UsingRequests {
+    /// The request of HTTP/1.1; None on an idle connection, and before the request waits for the first time.
+    only: Option<UsingRequest>,
+    /// The requests of HTTP/2, by the identifiers of their streams.
+    streams: Vec<(u32, UsingRequest)>,
+    /// True if the requests have to end.
+    is_told: bool,
 }
 
 struct UsingRequest {
     client: ClientNetwork,
-    progress: UseProgress,
+    /// None before the request waits for the first time.
+    progress: Option<UseProgress>,
     /// Moment of the last progress, in monotonic milliseconds.
     moved_ms: u64,
-    /// True if the request has to end.
-    is_told: bool,
     waker: Waker,
 }
 
@@ -66,14 +79,23 @@ pub(crate) struct Shedding {
     pub(crate) now_ms: u64,
 }
 
-/// Task of a request that has to end.
-pub(super) struct ToldRequest(Waker);
+/// Tasks of requests that have to end.
+pub(super) struct ToldRequests(Vec<Waker>);
 
-/// Request under way that may give way.
+/// Connection with requests under way that may give way.
 struct Candidate<'a> {
     usage: &'a MemberUse,
-    client: ClientNetwork,
+    state: UseState,
+}
+
+/// State of the requests on a connection.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct UseState {
+    /// Client of all requests; None for requests of several clients.
+    client: Option<ClientNetwork>,
+    /// True if all requests wait for their clients.
     awaits_client: bool,
+    /// Moment of the last progress of a request, in monotonic milliseconds.
     moved_ms: u64,
 }
 
@@ -99,9 +121,14 @@ impl MemberUses {
             self.opened.add(client, 1);
         }
         let usage = Arc::new(MemberUse::default());
-        usage.index.store(self.uses.len(), Relaxed);
-        self.uses.push(Arc::clone(&usage));
+        self.enter(Arc::clone(&usage));
         usage
+    }
+
+    /// Enters a connection, perhaps again.
+    pub(super) fn enter(&mut self, usage: Arc<MemberUse>) {
+        usage.index.store(self.uses.len(), Relaxed);
+        self.uses.push(usage);
     }
 
     /// Records that a connection opened for `client` is idle.
@@ -124,16 +151,16 @@ impl MemberUses {
         }
     }
 
-    /// Chooses a request that gives way to a request of another client, and tells it to end:
+    /// Chooses a connection whose requests give way to a request of another client, and tells them to end:
     ///
-    /// - A client with at least eight times as many requests as the other client would have loses the request without
-    ///   progress for longest, if the request has not moved for 1 s. A client that has waited for 500 ms also ends a request
+    /// - A client with at least eight times as many connections as the other client would have loses the connection without
+    ///   progress for longest, if no request on it has moved for 1 s. A client that has waited for 500 ms also ends a request
     ///   that moves: a member may send a few bytes now and then.
-    /// - Where all clients have few requests, a client without a request takes the place of a request that has waited for its
-    ///   client for 1 s, or for the member for 10 s.
+    /// - Where all clients have few connections, a client without one takes the place of requests that have waited for their
+    ///   clients for 1 s, or for the member for 10 s.
     ///
     /// The searches walk over all connections, and take a bounded part of the time.
-    pub(super) fn tell_one(&mut self, shedding: Shedding, max: usize) -> Option<ToldRequest> {
+    pub(super) fn tell_one(&mut self, shedding: Shedding, max: usize) -> Option<ToldRequests> {
         let Shedding { client, now_ms, .. } = shedding;
         if now_ms < self.next_search_ms {
             return None;
@@ -141,28 +168,33 @@ impl MemberUses {
         self.next_search_ms = now_ms + self.uses.len() as u64 / DESCRIPTOR_USES_PER_MILLISECOND;
         let candidates: Vec<_> = self.uses.iter().filter_map(|it| it.candidate()).collect();
         let mut held = ClientHoldings::default();
-        candidates.iter().for_each(|it| held.add(it.client, 1));
-        let largest = held.largest_beside(client, max)?;
-        let is_still =
-            |it: &&Candidate<'_>, milliseconds| now_ms.saturating_sub(it.moved_ms) >= milliseconds;
-        let longest = |of: &mut dyn Iterator<Item = &Candidate<'_>>| {
-            let longest = of.min_by_key(|it| it.moved_ms)?;
-            longest.usage.tell(longest.moved_ms)
+        let clients = candidates.iter().filter_map(|it| it.state.client);
+        clients.for_each(|client| held.add(client, 1));
+        let is_still = |it: &&Candidate<'_>, milliseconds| {
+            now_ms.saturating_sub(it.state.moved_ms) >= milliseconds
         };
-        if SMALL_HOLDER_DIVISOR * (largest.other + 1) <= largest.units {
+        let longest = |of: &mut dyn Iterator<Item = &Candidate<'_>>| {
+            let longest = of.min_by_key(|it| it.state.moved_ms)?;
+            longest.usage.tell(longest.state)
+        };
+        let largest = held.largest_beside(client, max);
+        if let Some(largest) = &largest
+            && SMALL_HOLDER_DIVISOR * (largest.other + 1) <= largest.units
+        {
             let has_waited = shedding.waited >= SHED_WAIT;
             let least_ms = if has_waited {
                 0
             } else {
                 SHORT_STALL_MILLISECONDS
             };
-            let own = candidates.iter().filter(|it| it.client == largest.client);
+            let is_own = |it: &&Candidate<'_>| it.state.client == Some(largest.client);
+            let own = candidates.iter().filter(is_own);
             return longest(&mut own.filter(|it| is_still(it, least_ms)));
         }
-        if largest.other > 0 {
+        if largest.map_or(held.of(client), |largest| largest.other) > 0 {
             return None;
         }
-        let stalled = candidates.iter().filter(|it| it.awaits_client);
+        let stalled = candidates.iter().filter(|it| it.state.awaits_client);
         longest(&mut stalled.filter(|it| is_still(it, SHORT_STALL_MILLISECONDS))).or_else(|| {
             let silent = candidates.iter();
             longest(&mut silent.filter(|it| is_still(it, SERVER_STALL_MILLISECONDS)))
@@ -173,68 +205,144 @@ impl MemberUses {
 const SHED_WAIT: Duration = Duration::from_millis(DESCRIPTOR_SHED_WAIT_MILLISECONDS);
 
 impl MemberUse {
-    /// Records the progress of the request of `client`, and the task to wake. Ready if the request has to end.
+    /// Records the progress of the request of `client` over HTTP/1.1, and the task to wake. Ready if the request has to end.
     pub(super) fn poll_told(
         &self,
         client: ClientNetwork,
         progress: UseProgress,
         cx: &Context<'_>,
     ) -> Poll<()> {
-        let mut request = self.lock();
-        let Some(known) = &mut *request else {
-            *request = Some(UsingRequest {
-                client,
-                progress,
-                moved_ms: monotonic_ms(),
-                is_told: false,
-                waker: cx.waker().clone(),
-            });
-            return Poll::Pending;
-        };
-        if known.is_told {
+        let mut requests = self.lock();
+        if requests.is_told {
             return Poll::Ready(());
         }
-        if known.progress.bytes != progress.bytes {
-            known.moved_ms = monotonic_ms();
-        }
-        known.progress = progress;
-        known.waker.clone_from(cx.waker());
+        let request = requests
+            .only
+            .get_or_insert_with(|| UsingRequest::new(client));
+        request.note(progress, cx);
         Poll::Pending
     }
 
-    /// Records the end of the request on a connection that stays open.
+    /// Records the end of the request of HTTP/1.1 on a connection that stays open.
     pub(super) fn end(&self) {
-        *self.lock() = None;
+        let mut requests = self.lock();
+        requests.only = None;
+        requests.is_told = false;
     }
 
-    /// Returns the request as one that may give way, unless the request is about to end.
+    /// Records the beginning of a request of `client` on a stream of HTTP/2.
+    pub(crate) fn begin_stream(&self, id: u32, client: ClientNetwork) {
+        self.lock().streams.push((id, UsingRequest::new(client)));
+    }
+
+    /// Records the end of a request on a stream.
+    pub(crate) fn end_stream(&self, id: u32) {
+        let mut requests = self.lock();
+        requests.streams.retain(|(known, _)| *known != id);
+        if requests.streams.is_empty() {
+            requests.streams = Vec::new();
+        }
+    }
+
+    /// Records the progress of the request on a stream, and the task to wake. Ready if the request has to end.
+    pub(crate) fn poll_stream_told(
+        &self,
+        id: u32,
+        progress: UseProgress,
+        cx: &Context<'_>,
+    ) -> Poll<()> {
+        let mut requests = self.lock();
+        if requests.is_told {
+            return Poll::Ready(());
+        }
+        let mut streams = requests.streams.iter_mut();
+        if let Some((_, request)) = streams.find(|(known, _)| *known == id) {
+            request.note(progress, cx);
+        }
+        Poll::Pending
+    }
+
+    /// Returns true if the requests on the connection have to end. No further request may begin on it.
+    pub(crate) fn is_told(&self) -> bool {
+        self.lock().is_told
+    }
+
+    /// Returns true if a stream has a request of the client.
+    pub(super) fn has_stream_of(&self, client: ClientNetwork) -> bool {
+        let requests = self.lock();
+        let mut streams = requests.streams.iter();
+        streams.any(|(_, request)| request.client == client)
+    }
+
+    /// Returns the connection as one that may give way, unless its requests are about to end.
     fn candidate(&self) -> Option<Candidate<'_>> {
-        let request = self.lock();
-        let request = request.as_ref().filter(|request| !request.is_told)?;
-        Some(Candidate {
-            usage: self,
-            client: request.client,
-            awaits_client: request.progress.awaits_client,
-            moved_ms: request.moved_ms,
-        })
+        let state = self.lock().state()?;
+        Some(Candidate { usage: self, state })
     }
 
-    /// Tells the request to end, unless the request has moved or ended since the choice. The task is woken without any lock.
-    fn tell(&self, moved_ms: u64) -> Option<ToldRequest> {
-        let mut request = self.lock();
-        let request = request.as_mut().filter(|it| it.moved_ms == moved_ms)?;
-        request.is_told = true;
-        Some(ToldRequest(request.waker.clone()))
+    /// Tells the requests to end, unless one of them has moved, begun or ended since the choice. The tasks are woken without
+    /// any lock.
+    fn tell(&self, state: UseState) -> Option<ToldRequests> {
+        let mut requests = self.lock();
+        if requests.state() != Some(state) {
+            return None;
+        }
+        requests.is_told = true;
+        let wakers = requests.all().map(|request| request.waker.clone());
+        Some(ToldRequests(wakers.collect()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<UsingRequest>> {
-        self.request.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, UsingRequests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl ToldRequest {
-    /// Wakes the task of the request.
+impl UsingRequests {
+    fn all(&self) -> impl Iterator<Item = &UsingRequest> {
+        let streams = self.streams.iter().map(|(_, request)| request);
+        self.only.iter().chain(streams)
+    }
+
+    /// Returns the state of the requests; None without a request, and for requests that are about to end.
+    fn state(&self) -> Option<UseState> {
+        if self.is_told {
+            return None;
+        }
+        let first = self.all().next()?;
+        let is_of_first = |request: &UsingRequest| request.client == first.client;
+        let awaits_client =
+            |request: &UsingRequest| request.progress.is_some_and(|it| it.awaits_client);
+        Some(UseState {
+            client: self.all().all(is_of_first).then_some(first.client),
+            awaits_client: self.all().all(awaits_client),
+            moved_ms: self.all().map(|request| request.moved_ms).max()?,
+        })
+    }
+}
+
+impl UsingRequest {
+    fn new(client: ClientNetwork) -> UsingRequest {
+        UsingRequest {
+            client,
+            progress: None,
+            moved_ms: monotonic_ms(),
+            waker: Waker::noop().clone(),
+        }
+    }
+
+    fn note(&mut self, progress: UseProgress, cx: &Context<'_>) {
+        let moved = |known: UseProgress| known.bytes != progress.bytes;
+        if self.progress.is_some_and(moved) {
+            self.moved_ms = monotonic_ms();
+        }
+        self.progress = Some(progress);
+        self.waker.clone_from(cx.waker());
+    }
+}
+
+impl ToldRequests {
+    /// Wakes the tasks of the requests.
     pub(super) fn wake(self) {
-        self.0.wake();
+        self.0.into_iter().for_each(Waker::wake);
     }
 }

@@ -51,16 +51,17 @@ impl ProxyCall {
         let version = pool.settings.send_proxy_header;
         let first = version.map(|version| proxy_header(version, &self.request));
         let first = first.unwrap_or_default();
-        if is_http2 {
-            let connecting = H2Connecting::new(pool, first, self.h2_since, self.h2_needs());
-            return Ok(CallState::ConnectingH2(connecting));
-        }
-        let timeout = pool.settings.connect_timeout;
-        let connecting = MemberConnecting::new(pool, timeout, first);
         let user = ConnUser {
             client: self.request.peer.into(),
             waited: self.shortage.waited(Instant::now()),
         };
+        if is_http2 {
+            let needs = self.h2_needs();
+            let connecting = H2Connecting::new(pool, first, self.h2_since, needs, user);
+            return Ok(CallState::ConnectingH2(connecting));
+        }
+        let timeout = pool.settings.connect_timeout;
+        let connecting = MemberConnecting::new(pool, timeout, first);
         Ok(CallState::Connecting(connecting.for_request(user)))
     }
 

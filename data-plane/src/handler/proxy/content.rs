@@ -529,13 +529,26 @@ impl Future for H2ContentTransfer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let end = ready!(self.poll_end(cx));
-        self.finish(end);
+        let mut end = self.poll_end(cx);
+        if end.is_pending() && self.poll_told(cx).is_ready() {
+            end = Poll::Ready(TransferEnd::GivenUp(Reject::CALL_SHARE_TAKEN));
+        }
+        self.finish(ready!(end));
         Poll::Ready(())
     }
 }
 
 impl H2ContentTransfer {
+    /// Ready if another client needs the descriptor of the connection.
+    fn poll_told(&mut self, cx: &Context<'_>) -> Poll<()> {
+        let awaits_client = self.transfer.awaits_room || self.upload.waits_for_client();
+        let told = self.stream.poll_told(cx, awaits_client);
+        if told.is_ready() {
+            self.transfer.refusals.increment(SharedLimit::MemberPlaces);
+        }
+        told
+    }
+
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<H2ContentEnd> {
         if let Poll::Ready(Err(_)) = self.upload.poll_send(&mut self.stream, cx) {
             return Poll::Ready(TransferEnd::ClientGone);

@@ -10,6 +10,7 @@ use crate::handler::proxy::response_head::{AttemptTimes, HeadReader, announced, 
 use crate::handler::proxy::route::ProxyRoute;
 use crate::handler::proxy::{failure, place};
 use crate::handler::{Request, Response, ResponseBody};
+use crate::ledger::shared_limit::SharedLimit;
 use crate::limits::{PIPE_BYTES, PROXY_CONTINUE_SECONDS};
 use crate::upstream::{H2MemberConn, H2RequestStream, MemberPool};
 use base::coarse_timer::CoarseTimer;
@@ -59,7 +60,8 @@ impl H2Attempt {
             (false, length) => length,
         };
         let memory = &request.memory;
-        let stream = conn.begin(&block, request.method, length, memory);
+        let client = request.peer.into();
+        let stream = conn.begin(client, &block, request.method, length, memory);
         Ok(H2Attempt {
             running: Some((stream, upload)),
             pool,
@@ -90,9 +92,22 @@ impl H2Attempt {
         }
         let polled = self.poll_head(call, cx);
         if polled.is_pending() {
+            if self.poll_told(cx).is_ready() {
+                call.route.refusals.increment(SharedLimit::MemberPlaces);
+                let told = AttemptFailure::new(FailureStage::Client, Reject::CALL_SHARE_TAKEN);
+                return Poll::Ready(Err(told));
+            }
             return self.poll_silence(cx).map(Err);
         }
         polled
+    }
+
+    /// Ready if another client needs the descriptor of the connection.
+    fn poll_told(&self, cx: &Context<'_>) -> Poll<()> {
+        match &self.running {
+            Some((stream, upload)) => stream.poll_told(cx, upload.waits_for_client()),
+            None => Poll::Pending,
+        }
     }
 
     /// Returns true if the call waits for the client to send more of the request, and the bytes sent so far.

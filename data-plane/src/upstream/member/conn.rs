@@ -1,7 +1,7 @@
 //! Connection to a member of a balancer, plain or over TLS.
 
 use crate::ledger::descriptors::MemberDescriptor;
-use crate::ledger::member_uses::UseProgress;
+use crate::ledger::member_uses::{MemberUse, UseProgress};
 use crate::limits::MEMBER_RECEIVE_BYTES_MIN;
 use crate::tls::TlsEndpoint;
 use crate::upstream::address::{BackendAddress, ConnectOptions};
@@ -12,6 +12,7 @@ use base::client_network::ClientNetwork;
 use base::kernel_pipe::{PipeSink, Transferred};
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 /// Connection to a member, between or during requests.
@@ -156,6 +157,18 @@ impl MemberConn {
         match &self.descriptor {
             Some(descriptor) => descriptor.poll_told(cx, progress),
             None => Poll::Pending,
+        }
+    }
+
+    /// Returns the use of the connection's descriptor, for the requests of HTTP/2; None in tests.
+    pub(super) fn usage(&self) -> Option<Arc<MemberUse>> {
+        self.descriptor.as_ref().map(MemberDescriptor::usage)
+    }
+
+    /// Records that the connection of HTTP/2 belongs to the client that opened it only while that client has a request on it.
+    pub(super) fn release_absent_client(&mut self) {
+        if let Some(descriptor) = &mut self.descriptor {
+            descriptor.release_absent_client();
         }
     }
 

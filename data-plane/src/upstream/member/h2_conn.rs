@@ -2,6 +2,7 @@
 //! the bytes; see [`h2_driver`](crate::upstream::h2_driver).
 
 use crate::ledger::body_memory::BodyAccount;
+use crate::ledger::member_uses::{MemberUse, UseProgress};
 use crate::limits::{
     H2_MEMBER_PROBE_AFTER_MILLISECONDS, H2_MEMBER_RESETS_MAX, H2_MEMBER_UNSENT_BYTES_MAX,
 };
@@ -9,11 +10,13 @@ use crate::upstream::member::address::ConnOrigin;
 use crate::upstream::member::h2_mailbox::{H2Failure, Mailbox, ResponsePart};
 use crate::upstream::member::h2_window::{H2ResponseWindow, is_long};
 use crate::upstream::member::pool::MemberPool;
+use base::client_network::ClientNetwork;
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 use wire::field_section::FieldSection;
@@ -77,6 +80,8 @@ pub(super) struct H2ConnState {
     opened: Instant,
     /// Address of the member.
     pub(super) origin: ConnOrigin,
+    /// Use of the connection's descriptor; None in tests.
+    pub(super) usage: Option<Arc<MemberUse>>,
 }
 
 impl H2ConnState {
@@ -122,7 +127,11 @@ impl H2ConnState {
 
 impl H2MemberConn {
     /// Returns a connection without requests, for a single request with `is_exclusive`.
-    pub(super) fn new(is_exclusive: bool, origin: ConnOrigin) -> H2MemberConn {
+    pub(super) fn new(
+        is_exclusive: bool,
+        origin: ConnOrigin,
+        usage: Option<Arc<MemberUse>>,
+    ) -> H2MemberConn {
         H2MemberConn(Rc::new(RefCell::new(H2ConnState {
             h2: H2ClientConnection::connect(PROXY_HEAD_BYTES_MAX),
             task: None,
@@ -139,6 +148,7 @@ impl H2MemberConn {
             has_long_responses: false,
             opened: Instant::now(),
             origin,
+            usage,
         })))
     }
 
@@ -152,7 +162,8 @@ impl H2MemberConn {
     pub(super) fn is_usable(&self, since: Option<Instant>, upload: UploadLength) -> bool {
         let state = self.0.borrow();
         let is_new_enough = since.is_none_or(|since| state.opened >= since);
-        let is_open = !state.has_ended && !state.is_retired && state.h2.is_greeted();
+        let is_told = || state.usage.as_ref().is_some_and(|usage| usage.is_told());
+        let is_open = !state.has_ended && !state.is_retired && state.h2.is_greeted() && !is_told();
         let has_room = state.h2.has_room_for(upload);
         is_new_enough && is_open && has_room && state.h2.can_open()
     }
@@ -210,9 +221,10 @@ impl H2MemberConn {
         state.wake_task();
     }
 
-    /// Begins a request with its field block. `memory` is the account of the call.
+    /// Begins a request of `client` with its field block. `memory` is the account of the call.
     pub(crate) fn begin(
         &self,
+        client: ClientNetwork,
         block: &[u8],
         method: Method,
         upload: UploadLength,
@@ -232,6 +244,9 @@ impl H2MemberConn {
                 && let Some(bytes) = window.begin_wide()
             {
                 state.h2.widen_stream_window(id, bytes);
+            }
+            if let Some(usage) = &state.usage {
+                usage.begin_stream(id, client);
             }
             id
         };
@@ -364,6 +379,22 @@ impl H2RequestStream {
         self.conn.retire();
     }
 
+    /// Ready if the request has to end with all other requests on the connection, because another client needs the
+    /// descriptor. Otherwise the progress is recorded, and the task is woken when the request has to end.
+    pub(crate) fn poll_told(&self, cx: &Context<'_>, awaits_client: bool) -> Poll<()> {
+        let progress = UseProgress {
+            bytes: self.sent_bytes + self.received_bytes(),
+            awaits_client,
+        };
+        let mut state = self.conn.0.borrow_mut();
+        let Some(usage) = &state.usage else {
+            return Poll::Pending;
+        };
+        ready!(usage.poll_stream_told(self.id, progress, cx));
+        state.is_retired = true;
+        Poll::Ready(())
+    }
+
     /// Returns the number of bytes sent to the member.
     pub(crate) fn sent_bytes(&self) -> u64 {
         self.sent_bytes
@@ -380,6 +411,9 @@ impl Drop for H2RequestStream {
         let mut state = self.conn.0.borrow_mut();
         state.blocked.retain(|(id, _)| *id != self.id);
         state.h2.cancel(self.id);
+        if let Some(usage) = &state.usage {
+            usage.end_stream(self.id);
+        }
         state.is_retired |= state.h2.resets() >= H2_MEMBER_RESETS_MAX;
         state.wake_task();
     }

@@ -8,7 +8,7 @@ use crate::upstream::member::conn::MemberConn;
 use crate::upstream::member::connecting::MemberConnecting;
 use crate::upstream::member::h2_conn::H2MemberConn;
 use crate::upstream::member::h2_driver::H2Driver;
-use crate::upstream::member::pool::MemberPool;
+use crate::upstream::member::pool::{ConnUser, MemberPool};
 use crate::upstream::member::socket::MemberWindow;
 use base::coarse_timer::CoarseTimer;
 use base::task::spawn_local;
@@ -64,6 +64,8 @@ pub(crate) struct H2Connecting {
     /// Time since which the connection must have been opened.
     since: Option<Instant>,
     needs: H2ConnNeeds,
+    /// The request, to which the descriptor of a new connection is accounted.
+    user: ConnUser,
     state: ConnectingState,
     /// True after the first wait.
     has_waited: bool,
@@ -153,12 +155,14 @@ impl H2Connecting {
         first: Vec<u8>,
         since: Option<Instant>,
         needs: H2ConnNeeds,
+        user: ConnUser,
     ) -> H2Connecting {
         H2Connecting {
             pool,
             first,
             since,
             needs,
+            user,
             state: ConnectingState::Choosing,
             has_waited: false,
             connects_itself: false,
@@ -260,7 +264,7 @@ impl H2Connecting {
         let pool = Arc::clone(&self.pool);
         let timeout = pool.settings.connect_timeout;
         let connecting = MemberConnecting::new(pool, timeout, std::mem::take(&mut self.first));
-        let connecting = Box::new(connecting);
+        let connecting = Box::new(connecting.for_request(self.user));
         let pending = Rc::new(PendingConn::default());
         pending.requests.set(1);
         if !is_exclusive {
@@ -276,7 +280,7 @@ impl H2Connecting {
     fn open(&mut self, mut conn: MemberConn) {
         // The windows of HTTP/2 bound the bytes that the member sends ahead.
         conn.widen(MemberWindow::Unbounded);
-        let shared = H2MemberConn::new(self.is_exclusive(), *conn.origin());
+        let shared = H2MemberConn::new(self.is_exclusive(), *conn.origin(), conn.usage());
         let awaited = GreetingGuard::new(shared.clone());
         spawn_local(H2Driver::new(conn, shared, Arc::clone(&self.pool)));
         let before = std::mem::replace(&mut self.state, ConnectingState::Choosing);

@@ -223,11 +223,13 @@ impl H2Driver {
     fn poll_timers(&mut self, cx: &mut Context<'_>, is_written: bool) -> Poll<ConnectionEnd> {
         if self.shared.0.borrow().h2.open() > 0 {
             if !self.end_idle()
-                && let Ok(descriptor) = descriptors().enter_member(None)
+                && let Some(usage) = &self.shared.0.borrow().usage
             {
                 // A request began while the connection was given up.
-                self.conn.hold(descriptor);
+                let usage = Arc::clone(usage);
+                self.conn.hold(descriptors().enter_member_again(usage));
             }
+            self.conn.release_absent_client();
         } else if is_written {
             return self.poll_idle(cx);
         }

@@ -261,6 +261,7 @@ impl MemberPool {
             return None;
         }
         self.idle_count.fetch_add(1, Ordering::Relaxed);
+        conn.release_client();
         let mut list = self.list();
         let number = list.next_h2;
         list.next_h2 += 1;

@@ -36,7 +36,7 @@ struct Member {
 impl Member {
     fn new() -> Member {
         let mut member = Member {
-            conn: H2MemberConn::new(false, ConnOrigin::default()),
+            conn: H2MemberConn::new(false, ConnOrigin::default(), None),
             next: 1,
             window: 0,
             updates: 0,
@@ -49,9 +49,13 @@ impl Member {
 
     /// Begins a request. The member's window is the first one, with the updates sent along.
     fn get(&mut self, memory: &BodyAccount) -> H2RequestStream {
-        let stream = self
-            .conn
-            .begin(b"\x82", Method::Get, UploadLength::None, memory);
+        let stream = self.conn.begin(
+            CLIENT.into(),
+            b"\x82",
+            Method::Get,
+            UploadLength::None,
+            memory,
+        );
         self.window = FIRST;
         self.read_updates(self.next);
         stream
@@ -161,9 +165,13 @@ fn waiting_responses_take_no_memory_beyond_their_calls() {
         .map(|_| {
             let account = worker.admit(CLIENT).unwrap();
             (
-                member
-                    .conn
-                    .begin(b"\x82", Method::Get, UploadLength::None, &account),
+                member.conn.begin(
+                    CLIENT.into(),
+                    b"\x82",
+                    Method::Get,
+                    UploadLength::None,
+                    &account,
+                ),
                 account,
             )
         })

@@ -257,7 +257,7 @@ fn another_order_of_the_addresses_keeps_the_connections() {
 fn a_connection_of_http_2_takes_no_request_after_its_address_left() {
     with_member(&[1], async |mut member| {
         let mut conn = member.connect().await;
-        let shared = H2MemberConn::new(false, *conn.origin());
+        let shared = H2MemberConn::new(false, *conn.origin(), conn.usage());
         let is_retired = |member: &MovingMember| {
             shared.retire_if_left(&member.pool);
             shared.0.borrow().is_retired
