@@ -96,6 +96,9 @@ pub const RELEASE_DIGITS_MIN: usize = 4;
 /// Seconds without progress of an upload after which its reservation of bytes lapses for other sessions, 60 s. A publisher
 /// sends the contents without a pause, and a connection over a bad network recovers within that time.
 pub const RESERVATION_SECONDS_MAX: u64 = 60;
+/// Seconds without a reservation after which a publisher may reserve again as if it had made progress, 10 minutes. A
+/// publisher that only reserves, and connects again each time, holds the bytes for a tenth of the time.
+pub const RESERVATION_RENEWAL_SECONDS: u64 = 600;
 /// Bytes of an upload that count as progress of its reservation, 1 MiB: 17 kB a second, less than any connection of today. A
 /// slower upload goes on without a reservation of the whole.
 pub const RESERVATION_PROGRESS_BYTES_MIN: u64 = 1 << 20;

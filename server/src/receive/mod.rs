@@ -47,7 +47,7 @@ pub(crate) fn receive(
         store: &store,
     };
     let mut output = FrameWriter::new(BufWriter::new(output));
-    let done = QuotaAccount::begin(&store, options.quota)
+    let done = QuotaAccount::begin(&store, options.draft_owner(), options.quota)
         .map_err(ReceiveError::from)
         .and_then(|account| {
             let resources = SessionResources {

@@ -24,6 +24,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Prefix of the names of the files of sessions.
 pub(super) const SESSION: &str = "session-";
+/// Beginning of the names of records of publishers without progress.
+pub(super) const STALLED: &str = "stalled-";
 
 /// Beginning of the names of the drafts of a session. The name of the session and a hyphen follow.
 pub(super) const OF_SESSION: &str = "draft+";
@@ -116,8 +118,8 @@ impl BlobFolder {
         let mut sum: u64 = 0;
         let mut add = |folder: &OwnedFd| {
             each_name(folder, |name| {
-                // The file of a session is gone with the session.
-                if name.starts_with(SESSION) {
+                // The file of a session is gone with the session, and a record is one small file of a publisher.
+                if name.starts_with(SESSION) || name.starts_with(STALLED) {
                     return Ok::<(), StoreError>(());
                 }
                 // A content that a sweep removed meanwhile has no bytes.

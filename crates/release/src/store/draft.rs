@@ -33,6 +33,15 @@ impl DraftOwner<'_> {
     /// has any sign.
     pub(super) fn kept_name(&self, content: &BlobRef) -> String {
         let name = format!("{KEPT}{}+{}", self.site, hex(&content.digest));
+        self.with_publisher(name)
+    }
+
+    /// Returns the name of a record about the owner.
+    pub(super) fn record_name(&self, kind: &str) -> String {
+        self.with_publisher(format!("{kind}{}", self.site))
+    }
+
+    fn with_publisher(&self, name: String) -> String {
         match self.publisher {
             None => name,
             Some(publisher) => {

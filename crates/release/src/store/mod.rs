@@ -54,6 +54,7 @@ mod records_text;
 mod release_contents;
 mod release_support;
 mod served_release;
+mod stall_record;
 mod sweep;
 mod write_error;
 mod writer;

@@ -9,15 +9,17 @@
 //!
 //! The reservation of an upload lapses after [`RESERVATION_SECONDS_MAX`] without progress of
 //! [`RESERVATION_PROGRESS_BYTES_MIN`], so that a session that asks and asks, and sends next to nothing, does not keep other
-//! publishers out. A session that goes on after more than half of the time reserves a small part at a time: no other session
+//! publishers out. The time goes on over the connections of a publisher ([`StallRecord`]). A session that goes on after more than half of the time reserves a small part at a time: no other session
 //! has taken the bytes before the reservation lapses, and a slow upload holds little more than it sends.
 //!
 //! The lock also tells a sweep that the drafts with the name of the session are in use.
 
 use super::StoreError;
 use super::blob_folder::SESSION;
+use super::draft::DraftOwner;
 use super::folder_access::{LockKind, create_unique, each_name, is_locked, lock, open_file};
 use super::leftover::{make_room, remove_leftovers};
+use super::stall_record::StallRecord;
 use super::write_error::StoreWriteError;
 use super::writer::StoreWriter;
 use crate::limits::{RESERVATION_PROGRESS_BYTES_MIN, RESERVATION_SECONDS_MAX};
@@ -30,6 +32,8 @@ use std::os::unix::fs::FileExt as _;
 /// Account of a session.
 pub struct QuotaAccount<'s> {
     store: &'s StoreWriter,
+    /// Publisher of the session.
+    owner: DraftOwner<'s>,
     /// Bytes of all contents and drafts in the store together with all reservations; None without a bound.
     quota: Option<u64>,
     file: File,
@@ -51,14 +55,16 @@ impl<'s> QuotaAccount<'s> {
     /// session from now on. Leftovers of ended sessions beyond their bound are removed.
     pub fn begin(
         store: &'s StoreWriter,
+        owner: DraftOwner<'s>,
         quota: Option<u64>,
     ) -> Result<QuotaAccount<'s>, StoreWriteError> {
-        QuotaAccount::begin_with_clock(store, quota, seconds)
+        QuotaAccount::begin_with_clock(store, owner, quota, seconds)
     }
 
     /// Begins the account of a session with a clock in seconds.
     pub(super) fn begin_with_clock(
         store: &'s StoreWriter,
+        owner: DraftOwner<'s>,
         quota: Option<u64>,
         clock: fn() -> u64,
     ) -> Result<QuotaAccount<'s>, StoreWriteError> {
@@ -70,6 +76,7 @@ impl<'s> QuotaAccount<'s> {
                 .map_err(StoreWriteError::at("drafts"))?;
         let account = QuotaAccount {
             store,
+            owner,
             quota,
             file,
             name,
@@ -87,13 +94,47 @@ impl<'s> QuotaAccount<'s> {
     }
 
     /// Reserves the bytes of an upload in place of the earlier reservation, as [`QuotaAccount::reserve`] does. The time of the
-    /// reservation begins at the first upload of the session, and anew with each progress: a session that asks for upload
-    /// after upload holds its bytes no longer than one that asks once.
+    /// reservation begins at the first upload of the publisher, and anew with each progress: a publisher that asks for upload
+    /// after upload, in one session or in many, holds its bytes no longer than one that asks once.
     pub fn reserve_upload(&self, bytes: u64) -> Result<(), StoreWriteError> {
-        let since = self.progressed.get().unwrap_or_else(self.clock);
+        let since = match self.progressed.get() {
+            Some(since) => since,
+            None => self.earlier_progress(bytes)?,
+        };
         self.reserve_since(bytes, since)?;
-        self.progressed.set(Some(since));
+        if bytes > 0 {
+            self.progressed.set(Some(since));
+        }
         Ok(())
+    }
+
+    /// Returns the time of the last progress of the publisher in earlier sessions, or the current time. The time is recorded
+    /// before the bytes are reserved, also for a session that is killed.
+    fn earlier_progress(&self, bytes: u64) -> Result<u64, StoreWriteError> {
+        let now = (self.clock)();
+        if self.quota.is_none() || bytes == 0 {
+            return Ok(now);
+        }
+        let _counting = counting(self.store)?;
+        let record = StallRecord::read(self.store, &self.owner, now)?;
+        record.write(self.store, &self.owner, now)?;
+        self.moved
+            .set(self.moved.get().saturating_add(record.moved));
+        Ok(record.since)
+    }
+
+    /// Records the progress of the session for the next ones of the publisher.
+    fn record_progress(&self) -> Result<(), StoreWriteError> {
+        let Some(since) = self.progressed.get().filter(|_| self.quota.is_some()) else {
+            return Ok(());
+        };
+        let record = StallRecord {
+            since,
+            moved: self.moved.get(),
+            ..StallRecord::default()
+        };
+        let _counting = counting(self.store)?;
+        record.write(self.store, &self.owner, (self.clock)())
     }
 
     /// Reserves bytes for the next write in place of the earlier reservation. Refuses bytes beyond the quota, together with
@@ -189,6 +230,8 @@ impl<'s> QuotaAccount<'s> {
 
 impl Drop for QuotaAccount<'_> {
     fn drop(&mut self) {
+        // Without the record, the next session of the publisher begins where this one began.
+        let _ = self.record_progress();
         // A file that stays has no lock any more, and is removed by the next session or sweep.
         let _ = unlinkat(self.store.drafts(), &self.name, AtFlags::empty());
     }

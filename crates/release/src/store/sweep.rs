@@ -3,7 +3,7 @@
 //! A sweep needs the exclusive lock of the store, so no publisher adds contents meanwhile. The set of needed digests is
 //! in memory, 8 bytes for each content.
 
-use super::blob_folder::{OF_SESSION, SESSION, disk_bytes};
+use super::blob_folder::{OF_SESSION, SESSION, STALLED, disk_bytes};
 use super::content_list::{self, ListedContent, listed_contents, make_list};
 use super::draft::KEPT;
 use super::folder::StoreFolder;
@@ -288,7 +288,7 @@ fn remove_contents(
         let is_needed = |name: &str| {
             // The parts without use are gone already.
             name.starts_with(KEPT)
-                || name.starts_with(RECEIVED) && recent.has(&drafts, name)
+                || is_record(name) && recent.has(&drafts, name)
                 || is_of_session(name, &live)
         };
         // The contents of a broken connection stay as long as their record.
@@ -352,6 +352,11 @@ fn live_sessions(drafts: &OwnedFd) -> Result<Vec<String>, StoreWriteError> {
     })
     .map_err(StoreWriteError::at("drafts"))?;
     Ok(live)
+}
+
+/// Returns true for a record that stays behind its session.
+fn is_record(name: &str) -> bool {
+    name.starts_with(RECEIVED) || name.starts_with(STALLED)
 }
 
 /// Returns true for the file of a live session, and for its drafts and records.

@@ -630,7 +630,7 @@ fn leave_part(store: &StoreWriter, publisher: Option<&str>, number: u8, bytes: u
 fn leftovers_give_way_to_an_upload_that_needs_their_room_the_oldest_first() {
     let folder = store();
     let store = StoreWriter::open(folder.path()).expect("a store");
-    let account = QuotaAccount::begin(&store, Some(100_000)).expect("an account");
+    let account = QuotaAccount::begin(&store, OWNER, Some(100_000)).expect("an account");
     let [old, used, new] = [1, 2, 3].map(|number| leave_part(&store, Some("ann"), number, 20_000));
     let owner = DraftOwner {
         publisher: Some("ann"),
@@ -668,7 +668,7 @@ fn a_publisher_has_few_leftovers_and_a_sweep_removes_them_after_their_time() {
         ..OWNER
     };
     // The next session of any publisher enforces the bound, and leaves the parts of all other publishers.
-    drop(QuotaAccount::begin(&writer, None).expect("an account"));
+    drop(QuotaAccount::begin(&writer, OWNER, None).expect("an account"));
     let sizes: Vec<u64> = (parts.iter())
         .map(|part| writer.resumable_bytes(&owner("ann"), part))
         .collect();
@@ -704,6 +704,68 @@ thread_local! {
     static NOW: std::cell::Cell<u64> = const { std::cell::Cell::new(1_000) };
 }
 
+/// Begins the account of a publisher under the virtual clock, with a quota of 100 MiB.
+fn begin_as<'s>(publisher: &'s str, store: &'s StoreWriter) -> QuotaAccount<'s> {
+    let owner = DraftOwner {
+        publisher: Some(publisher),
+        ..OWNER
+    };
+    let quota = Some(100 << 20);
+    QuotaAccount::begin_with_clock(store, owner, quota, || NOW.get()).expect("an account")
+}
+
+/// Checks under a virtual clock that a publisher that connects again and again reserves no longer than one that stays
+/// connected.
+#[test]
+fn the_time_without_progress_goes_on_over_connections() {
+    const MIB: u64 = 1 << 20;
+    let wait = |seconds| NOW.set(NOW.get() + seconds);
+    let folder = store();
+    let open = || StoreWriter::open(folder.path()).expect("a store");
+    let own = open();
+    let other = begin_as("bob", &own);
+    let is_free = || {
+        let free = other.reserve(30 * MIB).is_ok();
+        other.settle(0).expect("a note");
+        free
+    };
+    let connect = |bytes: u64| {
+        let writer = open();
+        let account = begin_as("ann", &writer);
+        account.reserve_upload(90 * MIB - bytes).expect("room");
+        let free = is_free();
+        if bytes > 0 {
+            account.before_write(bytes).expect("reserved");
+            account.after_write(bytes).expect("a note");
+        }
+        free
+    };
+    // The publisher leaves its connection each 20 s.
+    let mut free = Vec::new();
+    for _ in 0..6 {
+        free.push(connect(0));
+        wait(20);
+    }
+    assert_eq!(free, [false, false, false, true, true, true]);
+    // Another publisher of the site is not concerned.
+    let third = open();
+    let third = begin_as("eve", &third);
+    third.reserve_upload(90 * MIB).expect("room");
+    assert!(!is_free());
+    drop(third);
+    // Few bytes in each connection are progress together.
+    assert!(connect(MIB / 2));
+    assert!(connect(MIB / 2));
+    assert!(!connect(0));
+    // After a time without a connection, the publisher begins anew.
+    wait(60);
+    assert!(connect(0));
+    wait(599);
+    assert!(connect(0));
+    wait(600);
+    assert!(!connect(0));
+}
+
 /// Checks under a virtual clock that bytes stay reserved by progress alone.
 #[test]
 fn a_reservation_lapses_without_progress_whatever_the_session_asks() {
@@ -711,10 +773,8 @@ fn a_reservation_lapses_without_progress_whatever_the_session_asks() {
     let wait = |seconds| NOW.set(NOW.get() + seconds);
     let folder = store();
     let stores = [(); 2].map(|()| StoreWriter::open(folder.path()).expect("a store"));
-    let begin = |store| {
-        QuotaAccount::begin_with_clock(store, Some(100 * MIB), || NOW.get()).expect("an account")
-    };
-    let [held, other] = [begin(&stores[0]), begin(&stores[1])];
+    let begin = |store| begin_as("ann", store);
+    let [held, other] = [begin(&stores[0]), begin_as("bob", &stores[1])];
     let is_free = || {
         let free = other.reserve(30 * MIB).is_ok();
         other.settle(0).expect("a note");
