@@ -139,10 +139,10 @@ pub(in crate::serve) fn leave(context: &WorkerContext) {
     context.h3.tell();
 }
 
-/// Returns true if the worker reads a socket for connections of HTTP/3, of any worker.
+/// Returns true if the worker reads a socket for connections of HTTP/3 of other workers.
 pub(in crate::serve) fn serves_others(context: &WorkerContext) -> bool {
     let is_host = !context.h3.hosted.borrow().is_empty();
-    is_host && context.shared.quic.open.load(Ordering::Relaxed) > 0
+    is_host && context.shared.quic.open.load(Ordering::Relaxed) > context.h3.open()
 }
 
 /// Waits until the last packets of the worker's connections are sent. A worker that hosts a socket also
