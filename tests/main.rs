@@ -139,6 +139,7 @@ mod status;
 mod supervisor;
 mod support;
 mod systemd;
+mod takeover;
 mod tls;
 mod tls_fragments;
 mod tls_records;

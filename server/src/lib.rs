@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 // Without releases, a value of `ReleaseSupport` is impossible, and the compiler sees that code with a value never runs.
 #![cfg_attr(not(feature = "releases"), allow(unreachable_code, unused_variables))]
+#![cfg_attr(not(feature = "restart"), allow(unreachable_code, unused_variables))]
 // A build without the manager leaves parts of the rooms below it unused. The full build shows what is dead.
 #![cfg_attr(not(feature = "manager"), allow(dead_code))]
 

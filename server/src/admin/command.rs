@@ -59,6 +59,8 @@ pub(crate) enum Command {
     },
     /// Returns the edits in force as differences from anthill.toml.
     EditDifferences(StatusFormat),
+    /// Hands the sockets over to a successor that speaks the protocol with the number.
+    Replace(u32),
 }
 
 /// Edit by the operator.
@@ -228,6 +230,10 @@ impl Command {
             ("differences", "text" | "json") if second.is_empty() => {
                 Ok(Command::EditDifferences(StatusFormat::of(first)))
             }
+            ("replace", number) if second.is_empty() => match number.parse() {
+                Ok(number) => Ok(Command::Replace(number)),
+                Err(_) => Err(UnknownCommand(line.to_owned())),
+            },
             ("edit", "ask" | "sure") => match EditCommand::parse(second) {
                 Some(command) => Ok(Command::Edit(EditCommand {
                     is_confirmed: first == "sure",
@@ -397,6 +403,7 @@ impl fmt::Display for Command {
             Command::Requests(format) => write_query(f, "requests", *format, None),
             Command::EditDifferences(format) => write_query(f, "differences", *format, None),
             Command::Edit(command) => write!(f, "edit {command}"),
+            Command::Replace(protocol) => write!(f, "replace {protocol}"),
         }
     }
 }

@@ -23,6 +23,8 @@ pub struct Status {
     pub now: u64,
     /// Seconds since the start.
     pub up_seconds: u64,
+    /// Earlier servers that still have connections, the oldest first.
+    pub predecessors: Vec<PredecessorStatus>,
     /// Restarts by the supervisor; None for a server without a supervisor.
     pub restarts: Option<Restarts>,
     /// Number of the configuration.
@@ -80,6 +82,19 @@ pub struct Status {
     pub unmanaged_names: Vec<(String, &'static str)>,
     /// Backups and exports that the sites send, by their names.
     pub doubtful_files: Vec<DoubtfulFilesStatus>,
+}
+
+/// Earlier server that still has connections.
+#[derive(Clone, Debug)]
+pub struct PredecessorStatus {
+    /// Process id.
+    pub pid: u32,
+    /// Version of the program.
+    pub version: String,
+    /// Open connections.
+    pub connections: u64,
+    /// Requests under way.
+    pub requests: u64,
 }
 
 /// Backups and exports that a site sends, by their names.
@@ -232,6 +247,13 @@ impl Status {
                 out.push('\n');
             }
         }
+        for it in &self.predecessors {
+            let _ = writeln!(
+                out,
+                "process {} ({}) leaves: {} connections, {} requests under way",
+                it.pid, it.version, it.connections, it.requests
+            );
+        }
         // The certificates that end first come first.
         let mut certificates: Vec<_> = self.certificates.iter().collect();
         certificates.sort_by_key(|certificate| certificate.days_left);
@@ -290,9 +312,10 @@ impl Status {
     /// Renders the status as one JSON object and a line feed.
     pub(crate) fn json(&self) -> String {
         let mut out = format!(
-            "{{\"version\":{},\"pid\":{},\"up_seconds\":{},\"restarts\":{},\"generation\":{},\"configuration\":{},\"workers\":{},\"silent_workers\":[{}],",
+            "{{\"version\":{},\"pid\":{},\"predecessors\":[{}],\"up_seconds\":{},\"restarts\":{},\"generation\":{},\"configuration\":{},\"workers\":{},\"silent_workers\":[{}],",
             quoted(self.version),
             self.pid,
+            joined(self.predecessors.iter().map(predecessor_json)),
             self.up_seconds,
             or_null(self.restarts.as_ref().map(restarts_json)),
             self.generation,
@@ -359,6 +382,14 @@ impl Status {
         );
         out
     }
+}
+
+fn predecessor_json(predecessor: &PredecessorStatus) -> String {
+    let version = quoted(&predecessor.version);
+    format!(
+        "{{\"pid\":{},\"version\":{version},\"connections\":{},\"requests\":{}}}",
+        predecessor.pid, predecessor.connections, predecessor.requests
+    )
 }
 
 fn restarts_json(restarts: &Restarts) -> String {
@@ -565,6 +596,12 @@ pub(crate) mod tests {
             pid: 17,
             now: 7_200,
             up_seconds: 93_784,
+            predecessors: vec![PredecessorStatus {
+                pid: 16,
+                version: "1.2.2".into(),
+                connections: 14,
+                requests: 3,
+            }],
             restarts: Some(Restarts {
                 count: 2,
                 reason: "signal 9 (SIGKILL)".into(),
@@ -680,7 +717,7 @@ pub(crate) mod tests {
         let certificate = r#"{"names":["a.org","b.org"],"days_left":42,"self_signed":"#;
         let deployment = r#"{"site":"a.org","repository":"site.git","branch":"main","#;
         let expected = [
-            r#"{"version":"1.2.3","pid":17,"up_seconds":93784,"restarts":{"count":2,"reason":"signal 9 (SIGKILL)"},"generation":3,"#,
+            r#"{"version":"1.2.3","pid":17,"predecessors":[{"pid":16,"version":"1.2.2","connections":14,"requests":3}],"up_seconds":93784,"restarts":{"count":2,"reason":"signal 9 (SIGKILL)"},"generation":3,"#,
             r#""configuration":"anthill.toml","workers":2,"silent_workers":[{"worker":1,"seconds":25}],"#,
             r#""listening":[{"address":"127.0.0.1:443","tls":true},"#,
             r#"{"address":"[::]:80","tls":false},"#,

@@ -35,7 +35,7 @@ pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
         chosen: ConfigSource::Proxy(url),
         overrides: serve::overrides(typed)?,
     };
-    match control::serve(&options)? {}
+    match control::serve(&options, false)? {}
 }
 
 /// Returns the URL of an application: of a port of this machine, of an address with a port, or as typed.

@@ -24,13 +24,17 @@ pub(super) const COMMAND: CommandSpec = CommandSpec {
         "With --supervise, a small process starts the server, and starts it again when the server \
          has ended or hangs. The process keeps the listening sockets, so connections wait \
          meanwhile.",
+        "With --replace, the server takes over from the running server of the same configuration, \
+         and no connection is refused or cut. The running server serves its open connections to their end, and stays in use \
+         if the configuration has a mistake. Only root may replace a server that starts programs. \
+         A server with a supervisor is replaced by `anthill restart`.",
         "SIGTERM and SIGINT stop the server after the requests under way are answered, a \
          second signal at once. SIGHUP reloads the configuration. SIGUSR1 reopens the log \
          files.",
     ],
     operands: &[WHAT],
     options: &[
-        SUPERVISE, HTTPS, HTTP, LOG, WORKERS, LISTING, USER, STATE, CONTROL,
+        REPLACE, SUPERVISE, HTTPS, HTTP, LOG, WORKERS, LISTING, USER, STATE, CONTROL,
     ],
     run,
 };
@@ -44,11 +48,20 @@ const SUPERVISE: CommandOption = CommandOption {
     about: "Start the server again when the server has ended or hangs",
 };
 
+/// Name of the option for a successor.
+const REPLACE_NAME: &str = "replace";
+const REPLACE: CommandOption = CommandOption {
+    long: REPLACE_NAME,
+    short: None,
+    value: None,
+    about: "Take over from the running server without an outage",
+};
+
 pub(super) fn run(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
     if typed.has(SUPERVISE_NAME) {
         return supervise();
     }
-    match control::serve(&options(typed)?)? {}
+    match control::serve(&options(typed)?, typed.has(REPLACE_NAME))? {}
 }
 
 /// Runs the supervisor with the server that the other arguments of the process describe.

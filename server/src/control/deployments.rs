@@ -35,6 +35,8 @@ pub(super) struct Deployments {
     /// Attempts that have begun and have not reported an outcome, including attempts of earlier
     /// configurations.
     under_way: Vec<Arc<DeployPlan>>,
+    /// True while a successor of the server starts: no attempt begins.
+    is_suspended: bool,
     pushed: UnboundedReceiver<PushNotice>,
     done: (
         UnboundedSender<FinishedDeployment>,
@@ -176,6 +178,7 @@ impl Deployments {
             all: Vec::new(),
             pool: ThreadPool::new("anthill-deploy", 1, QUEUE_MAX),
             under_way: Vec::new(),
+            is_suspended: false,
             pushed,
             done: unbounded_channel(),
         };
@@ -186,7 +189,7 @@ impl Deployments {
     pub(super) async fn news(&mut self) -> DeploymentEvent {
         let (pushed, done) = (&mut self.pushed, &mut self.done.1);
         tokio::select! {
-            Some(pushed) = pushed.recv() => DeploymentEvent::Pushed(pushed),
+            Some(pushed) = pushed.recv(), if !self.is_suspended => DeploymentEvent::Pushed(pushed),
             Some(done) = done.recv() => DeploymentEvent::Done(done),
             // `self` holds the other end of both channels.
             else => std::future::pending().await,
@@ -237,10 +240,8 @@ impl Deployments {
     /// Returns the time of the next attempt without a change of the branch: a repository or a tree that
     /// could not be read may be readable by then.
     pub(super) fn retries_at(&self) -> Option<Instant> {
-        self.all
-            .iter()
-            .filter_map(DeploymentRecord::retries_at)
-            .min()
+        let all = self.all.iter().filter(|_| !self.is_suspended);
+        all.filter_map(DeploymentRecord::retries_at).min()
     }
 
     /// Starts the attempts that are due by [`Deployments::retries_at`].
@@ -280,6 +281,9 @@ impl Deployments {
             return;
         }
         record.waiting.extend(waiting);
+        if self.is_suspended {
+            return;
+        }
         let (plan, unwanted) = (record.plan.clone(), record.unwanted.clone());
         let failed = record.not_again();
         let done = self.done.0.clone();
@@ -306,6 +310,17 @@ impl Deployments {
                 record.waiting.clear();
             }
         }
+    }
+
+    /// Begins no attempt until [`Deployments::resume`]. An attempt under way goes on.
+    pub(super) fn suspend(&mut self) {
+        self.is_suspended = true;
+    }
+
+    /// Begins attempts again, and one for every deployment at once.
+    pub(super) fn resume(&mut self) {
+        self.is_suspended = false;
+        self.start_all();
     }
 
     /// Stops all deployments: cancels attempts under way, begins no further attempt, and responds to all

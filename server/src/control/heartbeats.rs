@@ -15,6 +15,7 @@ use socket2::SockRef;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -37,6 +38,8 @@ enum ListenerState {
     /// A task reads the socket. Dropping the sender ends the task.
     Read {
         _end: oneshot::Sender<()>,
+        /// The socket, for a successor of the server.
+        socket: UdpSocket,
     },
 }
 
@@ -68,6 +71,31 @@ impl HeartbeatListeners {
         Ok(names)
     }
 
+    /// Takes over sockets of a running server for the addresses of `config`. The names of the sockets end with the address as
+    /// configured there.
+    pub(super) fn inherit(&mut self, config: &Config, mut sockets: Vec<(String, OwnedFd)>) {
+        for (listen, _) in wanted(config) {
+            let name = listen.address.to_string().replace(':', "_");
+            let mut places = sockets.iter();
+            if let Some(at) = places.position(|it| it.0.rsplit('/').next() == Some(&*name)) {
+                self.bound.push(HeartbeatListener {
+                    asked: listen.address,
+                    state: ListenerState::Bound(sockets.swap_remove(at).1.into()),
+                });
+            }
+        }
+    }
+
+    /// Returns duplicates of all sockets with their addresses as configured.
+    pub(super) fn passed_on(&self) -> io::Result<Vec<(SocketAddr, OwnedFd)>> {
+        let copies = self.bound.iter().map(|listener| {
+            let (ListenerState::Bound(socket) | ListenerState::Read { socket, .. }) =
+                &listener.state;
+            Ok((listener.asked, socket.as_fd().try_clone_to_owned()?))
+        });
+        copies.collect()
+    }
+
     /// Closes addresses bound just now, after a later step of a reload failed.
     pub(super) fn forget(&mut self, new: &[SocketAddr]) {
         self.bound.retain(|listener| !new.contains(&listener.asked));
@@ -97,6 +125,7 @@ impl HeartbeatListeners {
 
 /// Starts the task that reads a socket.
 fn start_reader(socket: &UdpSocket, ledgers: &HeartbeatLedgers) -> io::Result<ListenerState> {
+    let kept = socket.try_clone()?;
     let socket = socket.try_clone()?;
     let address = socket.local_addr()?;
     let socket = tokio::net::UdpSocket::from_std(socket)?;
@@ -109,7 +138,10 @@ fn start_reader(socket: &UdpSocket, ledgers: &HeartbeatLedgers) -> io::Result<Li
             () = receive(&socket, &ledgers) => {}
         }
     });
-    Ok(ListenerState::Read { _end: end })
+    Ok(ListenerState::Read {
+        _end: end,
+        socket: kept,
+    })
 }
 
 /// Takes the heartbeats of a socket. The future never ends.

@@ -44,13 +44,18 @@ impl KeptSockets {
             .partition(|(name, _)| name.starts_with(PREFIX));
         *passed = others;
         let own: Vec<(String, OwnedFd)> = own;
-        for (name, _) in &own {
+        self.record(&own);
+        own
+    }
+
+    /// Records sockets that the service manager keeps already.
+    pub(super) fn record(&mut self, sockets: &[(String, OwnedFd)]) {
+        for (name, _) in sockets {
             match self.kept.iter_mut().find(|kept| kept.0 == *name) {
                 Some(kept) => kept.1 += 1,
                 None => self.kept.push((name.clone(), 1)),
             }
         }
-        own
     }
 
     /// Has the service manager close the sockets with the names, and waits until the sockets are closed.

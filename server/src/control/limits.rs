@@ -26,3 +26,26 @@ pub(crate) const SCAN_THREADS: usize = 2;
 /// Milliseconds that a command of the operator, such as a reload, leaves to the reads under way before the reads are given
 /// up, 1 s. Most reads take less, and need no repetition then.
 pub(crate) const URGENT_COMMAND_WAIT_MILLISECONDS: u64 = 1_000;
+/// Bytes of a message between two servers in a takeover, 1,024: the name of a socket has at most 255.
+pub(crate) const TAKEOVER_MESSAGE_BYTES_MAX: usize = 1_024;
+/// Bytes of a reason in such a message.
+pub(crate) const TAKEOVER_TEXT_BYTES_MAX: usize = 1_000;
+/// Descriptors in one message of a takeover.
+pub(crate) const TAKEOVER_SOCKETS_A_MESSAGE_MAX: usize = 64;
+/// Messages before the running server is complete, 4,096: a message for each address, and those of HTTP/3.
+pub(crate) const TAKEOVER_MESSAGES_MAX: usize = 4_096;
+/// Seconds that a successor waits for a message of the running server. The running server may finish a World first.
+pub(crate) const TAKEOVER_ANSWER_SECONDS_MAX: u64 = 30;
+/// Seconds in which a successor must have read and built everything, 10 minutes. The running server takes no reload
+/// meanwhile.
+pub(crate) const SUCCESSOR_BUILD_SECONDS_MAX: u64 = 600;
+/// Seconds in which a successor must serve after the running server has paused, 10. Clients wait meanwhile.
+pub(crate) const SUCCESSOR_START_SECONDS_MAX: u64 = 10;
+/// Seconds in which workers must have paused.
+pub(crate) const PAUSE_SECONDS_MAX: u64 = 5;
+/// Servers that still have connections beside the running server. A further restart ends the oldest.
+pub(crate) const PREDECESSORS_MAX: usize = 3;
+/// Interval at which a server that leaves opens its logs again, since its successor renames them.
+pub(crate) const LEAVING_REOPEN_SECONDS: u64 = 60;
+/// Seconds for which active checks may delay the start of a successor.
+pub(crate) const FIRST_CHECKS_SECONDS_MAX: u64 = 5;

@@ -7,6 +7,7 @@ use crate::control::heartbeats::HeartbeatListeners;
 use crate::control::kept_sockets::{KeptSockets, socket_name};
 use base::sys;
 use data_plane::limits::SOCKET_UNSENT_BYTES;
+use data_plane::serve::h3::QuicForward;
 use data_plane::serve::worker::{Audience, WorkerListener};
 use data_plane::world::own_listener::OwnListener;
 use socket2::{SockRef, Type};
@@ -27,6 +28,8 @@ pub(crate) struct Listeners {
     pub(super) heartbeats: HeartbeatListeners,
     /// Sockets that the service manager keeps for the next start.
     kept: KeptSockets,
+    /// Sockets for the packets of connections of earlier servers over HTTP/3.
+    pub(super) forwards: Vec<QuicForward>,
 }
 
 struct BoundAddress {
@@ -178,10 +181,78 @@ impl Listeners {
         };
         let dead = own.extract_if(.., |it| is_dead(&it.1));
         let mut left: Vec<String> = dead.map(|it| it.0).collect();
+        self.take_wanted(config, &mut own)?;
+        for (name, socket) in own {
+            // The shutdown ends the queue of the socket although the manager has a duplicate.
+            let _ = sys::shutdown_read(socket.as_fd());
+            left.push(name);
+        }
+        self.kept.close(&left);
+        Ok(())
+    }
+
+    /// Takes over the sockets of a running server, which goes on listening until it leaves. The sockets of addresses that
+    /// `config` does not name stay with the running server alone.
+    pub(crate) fn inherit(
+        &mut self,
+        config: &Config,
+        sockets: Vec<(String, OwnedFd)>,
+    ) -> io::Result<()> {
+        self.kept = KeptSockets::of_environment();
+        let (bound, others): (Vec<_>, Vec<_>) =
+            sockets.into_iter().partition(|it| it.0 == BOUND_BY_MANAGER);
+        let (datagrams, mut own): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|it| it.0.starts_with(HEARTBEATS));
+        self.kept.record(&own);
+        self.heartbeats.inherit(config, datagrams);
+        self.take_wanted(config, &mut own)?;
+        self.adopt_foreign(config, bound.into_iter().map(|it| it.1).collect())
+    }
+
+    /// Returns the sockets for packets of connections of earlier servers over HTTP/3.
+    pub(crate) fn take_forwards(&mut self) -> Vec<QuicForward> {
+        std::mem::take(&mut self.forwards)
+    }
+
+    /// Returns duplicates of all sockets with their names, for a successor.
+    pub(crate) fn passed_on(&self) -> io::Result<Vec<(String, Vec<OwnedFd>)>> {
+        let mut all = Vec::new();
+        for address in &self.addresses {
+            let name = |protocol| match address.passed {
+                true => BOUND_BY_MANAGER.to_owned(),
+                false => socket_name(protocol, &address.name),
+            };
+            let copies = address.sockets.iter().map(|it| it.as_fd());
+            let copies = copies.map(|it| it.try_clone_to_owned());
+            all.push((name("tcp"), copies.collect::<io::Result<_>>()?));
+            if let Some(quic) = &address.quic {
+                all.push((name("udp"), vec![quic.as_fd().try_clone_to_owned()?]));
+            }
+        }
+        for (address, socket) in self.heartbeats.passed_on()? {
+            let name = format!("{HEARTBEATS}{address}").replace(':', "_");
+            all.push((name, vec![socket]));
+        }
+        Ok(all)
+    }
+
+    /// Closes all sockets of a server that leaves: the successor and the service manager have the same sockets.
+    pub(crate) fn leave(&mut self) {
+        *self = Listeners::default();
+    }
+
+    /// Takes the sockets of the addresses of `config` out of `own`.
+    fn take_wanted(
+        &mut self,
+        config: &Config,
+        own: &mut Vec<(String, OwnedFd)>,
+    ) -> io::Result<()> {
         for wanted in wanted(config) {
             let tcp = socket_name("tcp", &wanted.name());
-            let found = own.extract_if(.., |it| it.0 == tcp).map(|it| it.1.into());
-            let sockets: Vec<TcpListener> = found.collect();
+            let is_port = |socket: &OwnedFd| is_port_of(socket, wanted.listen.address.port());
+            let found = own.extract_if(.., |it| it.0 == tcp && is_port(&it.1));
+            let sockets: Vec<TcpListener> = found.map(|it| it.1.into()).collect();
             let Some(first) = sockets.first() else {
                 continue;
             };
@@ -207,12 +278,6 @@ impl Listeners {
                 proxy_protocol: Arc::default(),
             });
         }
-        for (name, socket) in own {
-            // The shutdown ends the queue of the socket although the manager has a duplicate.
-            let _ = sys::shutdown_read(socket.as_fd());
-            left.push(name);
-        }
-        self.kept.close(&left);
         Ok(())
     }
 
@@ -533,6 +598,18 @@ fn wanted(config: &Config) -> impl Iterator<Item = WantedListener> {
 fn wants_quic(config: &Config) -> bool {
     let said = config.server.http3.as_ref().map(|it| *it.get_ref());
     cfg!(feature = "http3") && said != Some(false)
+}
+
+/// Name of sockets that a service manager has bound, between two servers.
+const BOUND_BY_MANAGER: &str = "bound";
+/// Beginning of the names of sockets for heartbeats, between two servers.
+const HEARTBEATS: &str = "heartbeats/";
+
+/// Returns true for a socket with the port, or with any port if the kernel chooses.
+fn is_port_of(socket: &OwnedFd, port: u16) -> bool {
+    let address = SockRef::from(socket).local_addr().ok();
+    let bound = address.and_then(|address| address.as_socket());
+    bound.is_some_and(|bound| port == 0 || bound.port() == port)
 }
 
 fn is_datagram(socket: &OwnedFd) -> bool {

@@ -26,6 +26,7 @@ mod front;
 mod socket;
 mod startup;
 mod status;
+mod takeover;
 mod watch;
 
 #[cfg(test)]
@@ -48,15 +49,20 @@ pub struct ServeOptions {
     pub overrides: Overrides,
 }
 
-/// Serves until the server is stopped, and ends the process after the drain.
-pub(crate) fn serve(options: &ServeOptions) -> Result<Infallible, OperatorError> {
+/// Serves until the server is stopped, and ends the process after the drain. A successor takes over from the running server
+/// of the configuration.
+pub(crate) fn serve(
+    options: &ServeOptions,
+    is_successor: bool,
+) -> Result<Infallible, OperatorError> {
     let error_log = ErrorLog::install(LevelFilter::Info)
         .map_err(|error| OperatorError::failure(format!("the error log: {error}")))?;
     // The message of a panic goes to the error log, and never waits for a pipe.
     std::panic::set_hook(Box::new(|panic| {
         log::error!("{}", panic.to_string().replace('\n', " "));
     }));
-    let plane = ControlPlane::start(options.chosen.clone(), options.overrides.clone(), error_log);
+    let (chosen, overrides) = (options.chosen.clone(), options.overrides.clone());
+    let plane = ControlPlane::start(chosen, overrides, error_log, is_successor);
     let Err(error) = plane.and_then(ControlPlane::run);
     // The caller prints the error after the log lines that led to the error.
     log::logger().flush();

@@ -12,11 +12,12 @@ use super::rebuild::{QUIET, Rebuilder, stamp_config_files};
 use super::scans::build_on_thread;
 use super::socket::{self, ControlRequest, ControlSocket};
 use super::startup::{
-    bind, body_memory_bytes, compress_in_background, drop_privileges, load_pages, memory_auto,
+    bind, bind_beside, passed_sockets, body_memory_bytes, compress_in_background, drop_privileges, load_pages, memory_auto,
     new_manager, open_error_sinks, pending_head_bytes, prepare_process, prepare_state,
     shared_resources, tls_supplies, user_ids, worker_count,
 };
 use super::status::{StatusFacts, StatusView};
+use super::takeover::{Departing, DepartureEvent, Inheritance, Predecessors};
 use super::watch::RESCAN;
 use super::{banner, deployment_events, manager_requests, member_edit, metrics};
 use crate::acme::AcmeHandle;
@@ -29,6 +30,7 @@ use crate::manager::{EditOutcome, ManagerRequest};
 use base::log::{ErrorLog, ReopenResults, Sinks};
 use base::sys;
 use base::task;
+use data_plane::cache::PageCache;
 use data_plane::hits::DayRange;
 use data_plane::ledger::body_memory::BodyMemory;
 use data_plane::site::ContentBudget;
@@ -78,6 +80,14 @@ pub(super) struct ControlPlane {
     history: Rc<RefCell<History>>,
     /// Bound socket of the commands, until the loop begins.
     pub(super) control: Option<ControlSocket>,
+    /// Server to take over from, until the loop begins.
+    inheritance: Option<Inheritance>,
+    /// Successor of the server.
+    departing: Option<Departing>,
+    /// Earlier servers that still have connections.
+    predecessors: Predecessors,
+    /// True if a successor may have taken the path of the control socket, and did not serve.
+    must_bind_control: bool,
 }
 
 /// Reason why the loop woke up.
@@ -104,6 +114,8 @@ enum ControlEvent {
     Sample,
     WorkerEnded(usize),
     Deployments(DeploymentEvent),
+    Departure(DepartureEvent),
+    PredecessorEnded,
 }
 
 impl ControlEvent {
@@ -127,29 +139,44 @@ fn is_stop(request: &ControlRequest) -> bool {
 
 impl ControlPlane {
     /// Binds the addresses, drops privileges, reads the configuration and all files, and starts the
-    /// workers.
+    /// workers. A successor takes the addresses over from a running server, and starts the workers later.
     pub(crate) fn start(
         chosen: ConfigSource,
         mut overrides: Overrides,
         error_log: ErrorLog,
+        is_successor: bool,
     ) -> Result<ControlPlane, OperatorError> {
         let mut config = chosen.read(&overrides)?;
         overrides.settle(&config);
         for warning in checked(&config)? {
             log::warn!("{}", warning.in_one_line());
         }
-        socket::refuse_second(&config)?;
         let count = worker_count(&config);
-        let listeners = bind(&config, count)?;
+        let (listeners, inheritance) = if is_successor {
+            let mut inheritance = Inheritance::request(&config)?;
+            (
+                bind_beside(&config, count, &mut inheritance)?,
+                Some(inheritance),
+            )
+        } else {
+            socket::refuse_second(&config)?;
+            (bind(&config, count, passed_sockets()?)?, None)
+        };
         prepare_process();
         let user = user_ids(&config)?;
         prepare_state(&config, user.as_ref())?;
         drop_privileges(&config, user.as_ref())?;
         sandbox_repository::remove_former(config.server.state.get_ref());
-        let control = ControlSocket::bind(&config)?;
+        let control = if is_successor {
+            ControlSocket::without_file()
+        } else {
+            ControlSocket::bind(&config)?
+        };
 
         let sinks = Arc::new(Sinks::default());
-        sinks.set_rotation(config.log.rotate);
+        if !is_successor {
+            sinks.set_rotation(config.log.rotate);
+        }
         let (errors, fallback) = open_error_sinks(&config, &sinks)?;
         error_log.direct_to(errors, fallback);
         let tls = tls_supplies(&config)?;
@@ -164,17 +191,23 @@ impl ControlPlane {
         let body_memory = BodyMemory::new(usize::try_from(body_bytes).unwrap_or(usize::MAX));
         let contents = memory.saturating_sub(pending_head_bytes as u64 + body_bytes);
         let budget = Arc::new(ContentBudget::new(contents));
-        let cache = load_pages(&config, origin, &budget);
+        let cache = if is_successor {
+            Arc::new(PageCache::new(origin, budget.clone()))
+        } else {
+            load_pages(&config, origin, &budget)
+        };
         let memory = (budget, body_memory);
         let edits = Edits::load(&mut config);
         let resources = shared_resources(&config, &listeners, sinks, tls, cache, memory, pushes)?;
         edits.register(&resources.balancers);
-        resources.programs.spool().remove_leftovers();
+        if !is_successor {
+            resources.programs.spool().remove_leftovers();
+        }
         let seen = stamp_config_files(&config);
         compress_in_background(resources.budget.clone());
         let acme = AcmeHandle::new(resources.challenges.clone());
         let (manager, manager_requests) = new_manager(origin)?;
-        let publisher = Publisher::start(
+        let mut publisher = Publisher::build(
             config,
             listeners,
             resources,
@@ -183,6 +216,9 @@ impl ControlPlane {
             origin,
             manager,
         )?;
+        if !is_successor {
+            publisher.start_workers()?;
+        }
         Ok(ControlPlane {
             chosen,
             overrides,
@@ -195,6 +231,10 @@ impl ControlPlane {
             started: Instant::now(),
             history: Rc::default(),
             control: Some(control),
+            inheritance,
+            departing: None,
+            predecessors: Predecessors::default(),
+            must_bind_control: false,
         })
     }
 
@@ -218,11 +258,14 @@ impl ControlPlane {
             let failed =
                 |what: &str, error: io::Error| OperatorError::failure(format!("{what}: {error}"));
             let mut signals = Signals::new().map_err(|error| failed("signals", error))?;
+            self.rebuilder.publisher.start_balancing();
+            if let Some(inheritance) = self.inheritance.take() {
+                self.take_over(inheritance, &mut front).await?;
+            }
             front
                 .control
                 .open()
                 .map_err(|error| failed("the control socket", error))?;
-            self.rebuilder.publisher.start_balancing();
             self.rebuilder.plan_deployments();
             self.rebuilder.rebuild_watches();
             // A publisher waits for an acknowledgment only if the folder of the acknowledgments is present.
@@ -239,7 +282,9 @@ impl ControlPlane {
                 sys::release_code_pages();
             });
             self.serve(&mut front, &mut signals).await;
-            let _ = sys::notify("STOPPING=1");
+            if !self.is_leaving() {
+                let _ = sys::notify("STOPPING=1");
+            }
             self.drain(&mut front, &mut signals).await;
             for question in std::mem::take(&mut front.stopping_for) {
                 question.write(Ok("stopped\n".into())).await;
@@ -255,9 +300,111 @@ impl ControlPlane {
         sys::exit_at_once(0)
     }
 
+    /// Takes over from the running server.
+    async fn take_over(
+        &mut self,
+        inheritance: Inheritance,
+        front: &mut Front,
+    ) -> Result<(), OperatorError> {
+        let publisher = &mut self.rebuilder.publisher;
+        let patience = Duration::from_secs(limits::FIRST_CHECKS_SECONDS_MAX);
+        let _ = tokio::time::timeout(patience, publisher.checker().first_round()).await;
+        let yielded = inheritance.ask_to_yield().await?;
+        publisher.take_handed_state();
+        publisher.start_workers()?;
+        front.control.take_path(publisher.config())?;
+        self.predecessors = yielded.serving().await?;
+        let rotation = publisher.config().log.rotate;
+        publisher.resources().sinks.set_rotation(rotation);
+        publisher.keep_sockets();
+        Ok(())
+    }
+
+    /// Returns true once a successor serves.
+    fn is_leaving(&self) -> bool {
+        self.departing.as_ref().is_some_and(Departing::is_leaving)
+    }
+
+    /// Returns true while the state folder belongs to a successor.
+    fn has_yielded(&self) -> bool {
+        self.departing.as_ref().is_some_and(Departing::has_yielded)
+    }
+
+    /// Handles an event of a takeover. Returns true if the server is to stop.
+    async fn handle_departure(&mut self, event: DepartureEvent) -> bool {
+        let Some(departing) = &mut self.departing else {
+            return false;
+        };
+        match event {
+            DepartureEvent::Yield => {
+                departing.wait(&mut self.rebuilder);
+                self.pause_if_ready().await;
+            }
+            DepartureEvent::Serving(successor) => {
+                if departing.has_yielded() && !departing.is_leaving() {
+                    departing.leave(&successor, &mut self.rebuilder);
+                    self.predecessors = Predecessors::default();
+                }
+            }
+            DepartureEvent::EndIdle => self.publisher().end_idle(),
+            DepartureEvent::Reopen => drop(self.reopen_logs().await),
+            DepartureEvent::Stop => return self.is_leaving(),
+            DepartureEvent::End => {
+                if self.is_leaving() {
+                    self.rebuilder.publisher.drain(Duration::ZERO);
+                }
+            }
+            DepartureEvent::Vanished(_) if departing.is_leaving() => departing.forget_successor(),
+            DepartureEvent::Vanished(reason) => self.go_on(&reason).await,
+        }
+        false
+    }
+
+    /// Pauses for the successor if it waits for that and no deployment is under way.
+    async fn pause_if_ready(&mut self) {
+        let is_idle = self.rebuilder.deployments.is_idle();
+        let Some(departing) = &mut self.departing else {
+            return;
+        };
+        if !departing.is_waiting() || !is_idle {
+            return;
+        }
+        // From here, the successor may request certificates.
+        self.acme = AcmeHandle::new(self.rebuilder.publisher.resources().challenges.clone());
+        if !departing.pause(&mut self.rebuilder).await {
+            self.go_on("it is not reached, or a worker does not answer")
+                .await;
+        }
+    }
+
+    /// Goes on without a successor.
+    async fn go_on(&mut self, reason: &str) {
+        let Some(departing) = self.departing.take() else {
+            return;
+        };
+        self.must_bind_control = departing.has_yielded();
+        departing.resume(reason, &mut self.rebuilder).await;
+        self.acme.plan(self.rebuilder.publisher.config(), false);
+    }
+
     async fn serve(&mut self, front: &mut Front, signals: &mut Signals) {
         let mut timers = Timers::new();
         loop {
+            if self.is_leaving() {
+                front.control.leave();
+                if !self.publisher().has_threads() {
+                    return;
+                }
+            }
+            if std::mem::take(&mut self.must_bind_control) {
+                let bound = front.control.take_path(self.publisher().config());
+                let opened = bound
+                    .map_err(|error| error.in_one_line())
+                    .and_then(|()| front.control.open().map_err(|error| error.to_string()));
+                if let Err(error) = opened {
+                    log::error!("the control socket can't be made again: {error}");
+                }
+            }
             let event = match front.next_waited() {
                 Some(Waited::Hangup) => ControlEvent::Hangup,
                 Some(Waited::Asked(request)) => ControlEvent::Asked(request),
@@ -291,6 +438,7 @@ impl ControlPlane {
             refused_reload: self.refused_reload.clone(),
             started: self.started,
             history: Rc::clone(&self.history),
+            predecessors: self.predecessors.status(),
         };
         StatusView::new(&self.rebuilder, &self.edits, facts)
     }
@@ -299,9 +447,10 @@ impl ControlPlane {
     async fn handle(&mut self, event: ControlEvent, timers: &mut Timers) -> bool {
         match event {
             ControlEvent::Stop => return true,
-            ControlEvent::Hangup => {
-                let _ = self.reload().await;
-            }
+            ControlEvent::Hangup => match &self.departing {
+                Some(_) => log::warn!("not reloaded: a successor takes over"),
+                None => drop(self.reload().await),
+            },
             ControlEvent::Reopen => {
                 // The error log reports a failure.
                 drop(self.reopen_logs().await);
@@ -341,18 +490,49 @@ impl ControlPlane {
                 self.publisher().manager().forget_old_snapshot();
                 timers.recheck_at = Instant::now() + pause_after(begun.elapsed());
             }
+            ControlEvent::Keys if self.has_yielded() => {}
             ControlEvent::Keys => self.renew_keys().await,
-            ControlEvent::Hits => self.publisher().save_hits(),
+            ControlEvent::Hits => self.save_hits(),
             ControlEvent::Sample => {
+                self.report_departure().await;
                 metrics::sample(&mut self.history.borrow_mut(), &self.rebuilder.publisher);
                 self.publisher().log_left_out();
+            }
+            ControlEvent::WorkerEnded(index) if self.is_leaving() => {
+                self.rebuilder.publisher.join(index);
             }
             ControlEvent::WorkerEnded(index) => self.rebuilder.publisher.restart(index).await,
             ControlEvent::Deployments(event) => {
                 deployment_events::handle(&mut self.rebuilder, event).await;
+                self.pause_if_ready().await;
             }
+            ControlEvent::Departure(event) => return self.handle_departure(event).await,
+            ControlEvent::PredecessorEnded => self.publisher().take_remaining_hits(),
         }
         false
+    }
+
+    /// Writes changed hit counts: of a server that leaves into a file of its own.
+    fn save_hits(&self) {
+        match &self.departing {
+            Some(departing) if departing.is_leaving() => self.publisher().write_remaining_hits(),
+            Some(departing) if departing.has_yielded() => {}
+            _ => {
+                self.publisher().take_remaining_hits();
+                self.publisher().save_hits();
+            }
+        }
+    }
+
+    /// Does what a server that leaves does at intervals.
+    async fn report_departure(&mut self) {
+        let Some(departing) = self.departing.as_mut().filter(|it| it.is_leaving()) else {
+            return;
+        };
+        departing.report(&self.rebuilder.publisher);
+        if departing.must_reopen_logs() {
+            drop(self.reopen_logs().await);
+        }
     }
 
     async fn next_event(
@@ -367,6 +547,13 @@ impl ControlPlane {
             timers.half_written_at.or(Some(Instant::now() + QUIET))
         } else {
             None
+        };
+        let departing = &self.departing;
+        let departure = async {
+            match departing {
+                Some(departing) => departing.next().await,
+                None => std::future::pending().await,
+            }
         };
         let again = self.rebuilder.deployments.retries_at();
         let again = again.map(tokio::time::Instant::into_std);
@@ -411,6 +598,8 @@ impl ControlPlane {
             _ = timers.stale.tick() => ControlEvent::StalePaths,
             index = publisher.worker_ended() => ControlEvent::WorkerEnded(index),
             news = deployments.news() => ControlEvent::Deployments(news),
+            event = departure => ControlEvent::Departure(event),
+            () = self.predecessors.ended() => ControlEvent::PredecessorEnded,
         }
     }
 
@@ -455,6 +644,8 @@ impl ControlPlane {
         self.edits.replace(edits);
         self.edits.register(&publisher.resources().balancers);
         publisher.replace(config, prepared, &new).await;
+        // The earlier servers still serve the earlier configuration, which may permit more.
+        self.predecessors.end_idle();
         self.rebuilder.follow_reload(seen).await;
         self.acme.plan(self.rebuilder.publisher.config(), true);
         let generation = self.publisher().world().generation;
@@ -466,6 +657,7 @@ impl ControlPlane {
     /// Has the writers of the logs reopen the files, after the lines of all earlier responses.
     async fn reopen_logs(&self) -> ReopenResults {
         self.publisher().flush_logs().await;
+        self.predecessors.reopen();
         self.publisher().resources().sinks.reopen()
     }
 
@@ -481,6 +673,13 @@ impl ControlPlane {
     /// Runs a command of the control socket. Returns true if the server is to stop.
     async fn answer(&mut self, request: ControlRequest) -> bool {
         let answer = match Command::parse(&request.line) {
+            Ok(Command::Replace(_)) => {
+                self.begin_departure(request);
+                return false;
+            }
+            Ok(Command::Reload | Command::Edit(_)) if self.departing.is_some() => {
+                Err(SUCCESSOR_TAKES_OVER.to_owned())
+            }
             Ok(Command::Reload) => self.reload().await.map_err(|error| format!("{error}\n")),
             Ok(Command::Reopen) => {
                 let results = self.reopen_logs().await;
@@ -503,12 +702,24 @@ impl ControlPlane {
                 if let Ok(Command::Hits { .. }) = command {
                     // Workers hand over the views of the last seconds.
                     self.publisher().flush_logs().await;
+                    if !self.has_yielded() {
+                        self.publisher().take_remaining_hits();
+                    }
                 }
                 self.query(command)
             }
         };
         request.answer(answer);
         false
+    }
+
+    /// Begins a takeover by another process, or refuses it.
+    fn begin_departure(&mut self, request: ControlRequest) {
+        if self.departing.is_some() {
+            return request.answer(Err(SUCCESSOR_TAKES_OVER.to_owned()));
+        }
+        let publisher = &self.rebuilder.publisher;
+        self.departing = Departing::begin(request, publisher, &self.predecessors);
     }
 
     /// Answers a request of the manager.
@@ -538,6 +749,9 @@ impl ControlPlane {
 
     /// Executes the edits of a user.
     async fn edit(&mut self, batch: &EditBatch, user: &str) -> Result<EditAnswer, EditRefusal> {
+        if self.departing.is_some() {
+            return Err(SUCCESSOR_TAKES_OVER.to_owned().into());
+        }
         let publisher = &mut self.rebuilder.publisher;
         self.edits.execute(publisher, batch, user).await
     }
@@ -576,7 +790,13 @@ impl ControlPlane {
                 StatusFormat::Text => self.edits.differences().text(),
                 StatusFormat::Json => self.edits.differences().json(),
             }),
-            Ok(Command::Reload | Command::Reopen | Command::Stop | Command::Edit(_)) => {
+            Ok(
+                Command::Reload
+                | Command::Reopen
+                | Command::Stop
+                | Command::Edit(_)
+                | Command::Replace(_),
+            ) => {
                 Err("error: the server is stopping\n".to_owned())
             }
             Err(unknown) => Err(format!("error: {unknown}\n")),
@@ -648,6 +868,13 @@ impl ControlPlane {
 
     /// Waits for the end of requests under way. A second signal ends the drain at once.
     async fn drain(&mut self, front: &mut Front, signals: &mut Signals) {
+        if self.is_leaving() && !self.publisher().has_threads() {
+            return self.finish().await;
+        }
+        if let Some(departing) = self.departing.take_if(|it| !it.is_leaving()) {
+            departing.refuse("the server stops");
+        }
+        self.predecessors.stop();
         let seconds = self.publisher().config().server.limits.drain_seconds;
         let deadline = Duration::from_secs(seconds.into());
         log::info!("stopping: requests under way have {seconds} s to finish");
@@ -679,17 +906,29 @@ impl ControlPlane {
                 }
             }
         }
+        self.finish().await;
+    }
+
+    /// Writes the state after the end of all connections.
+    async fn finish(&mut self) {
         // Ends the programs of requests that were cut off.
         self.publisher().resources().programs.finish();
         for plan in self.rebuilder.deployments.finish().await {
             self.rebuilder.forget_pages(&plan);
         }
-        self.publisher().save_hits();
-        self.publisher().save_pages();
+        self.save_hits();
+        match &self.departing {
+            Some(departing) => departing.log_end(),
+            None => self.publisher().save_pages(),
+        }
         let sinks = &self.publisher().resources().sinks;
         sinks.flush(Instant::now() + Duration::from_secs(2));
     }
 }
+
+/// Refusal of commands that change the state while a successor takes over.
+const SUCCESSOR_TAKES_OVER: &str =
+    "error: another process takes over just now\nhelp: try again in a moment\n";
 
 /// Waits until `at`, or forever for `None`.
 async fn sleep_until(at: Option<Instant>) {

@@ -16,10 +16,12 @@ use base::log::{ErrorLog, FAILURE_LINES, RareLines};
 use base::sys;
 use base::task;
 use base::thread_pool::ThreadPool;
+use data_plane::hits::HandedHits;
 use data_plane::ledger::active_requests::ActiveRequestLedger;
 use data_plane::ledger::stats::Stats;
 use data_plane::limits::{self};
 use data_plane::serve::h3;
+use data_plane::serve::worker::Departure;
 use data_plane::serve::worker::{self, ProcessContext, WorkerCommand};
 use data_plane::site::{ReleaseRules, ReleaseState};
 use data_plane::tls::SelfSigned;
@@ -62,6 +64,8 @@ pub(super) struct Publisher {
     liveness: Arc<Liveness>,
     /// Channel with the indices of ended workers.
     ended: (UnboundedSender<usize>, UnboundedReceiver<usize>),
+    /// True while the workers accept nothing.
+    is_paused: bool,
 }
 
 struct WorkerHandle {
@@ -78,11 +82,11 @@ pub(super) struct NewAddresses {
 }
 
 impl Publisher {
-    /// Builds the first World and starts `count` workers. The header sections of waiting requests may take
+    /// Builds the first World for `count` workers, which [`Publisher::start_workers`] starts. The header sections of waiting requests may take
     /// `pending_head_bytes` in all workers together. `origin` is the zero of the workers' clocks.
-    pub(super) fn start(
+    pub(super) fn build(
         config: Config,
-        listeners: Listeners,
+        mut listeners: Listeners,
         resources: SharedResources,
         count: usize,
         pending_head_bytes: usize,
@@ -94,7 +98,7 @@ impl Publisher {
             open: AtomicUsize::new(0),
             ledger: Arc::default(),
             pool: Arc::new(ThreadPool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
-            quic: h3::QuicWorkers::default(),
+            quic: h3::QuicWorkers::succeeding(listeners.take_forwards()),
             change_tracker: resources.change_tracker.clone(),
             refusals: resources.refusals.clone(),
             body_memory: resources.body_memory.clone(),
@@ -105,7 +109,7 @@ impl Publisher {
                 .max(limits::PENDING_HEAD_BYTES_MIN),
             origin,
         });
-        let mut publisher = Publisher {
+        let publisher = Publisher {
             config,
             listeners,
             resources,
@@ -117,16 +121,22 @@ impl Publisher {
             manager,
             liveness: Arc::new(Liveness::new(sys::watchdog_time())),
             ended: mpsc::unbounded_channel(),
+            is_paused: false,
         };
         publisher.register_world();
         log_warnings(&publisher.world, None);
+        Ok(publisher)
+    }
+
+    /// Starts the workers.
+    pub(super) fn start_workers(&mut self) -> Result<(), OperatorError> {
         // The server has read and built everything, so little of the program's code is needed from here.
         sys::release_code_pages();
-        for index in 0..count {
-            let running = publisher.start_worker(index)?;
-            publisher.workers.push(running);
+        for index in 0..self.process.workers {
+            let running = self.start_worker(index)?;
+            self.workers.push(running);
         }
-        Ok(publisher)
+        Ok(())
     }
 
     /// Returns the number of datagrams of HTTP/3 lost at the sockets, and on the way to predecessors of the process.
@@ -290,7 +300,13 @@ impl Publisher {
         log::error!("worker {index} ended and is restarted");
         tokio::time::sleep(RESTART).await;
         match self.start_worker(index) {
-            Ok(running) => self.workers[index] = running,
+            Ok(running) => {
+                if self.is_paused {
+                    let (done, _) = oneshot::channel();
+                    let _ = running.commands.send(WorkerCommand::Pause(done));
+                }
+                self.workers[index] = running;
+            }
             Err(error) => {
                 log::error!("{}", error.in_one_line());
                 // The sockets of the worker stay open. The control plane tries the restart again.
@@ -468,6 +484,128 @@ impl Publisher {
                 let _ = flushed.await;
             }
         }
+    }
+
+    /// Has all workers accept nothing more, and waits until they do so. The kernel keeps the connections that arrive.
+    pub(super) async fn pause(&mut self) {
+        self.is_paused = true;
+        self.command_all(WorkerCommand::Pause).await;
+    }
+
+    /// Has all workers accept connections again.
+    pub(super) async fn resume(&mut self) {
+        self.is_paused = false;
+        self.command_all(WorkerCommand::Resume).await;
+    }
+
+    /// Sends a command to all workers, and waits for their answers.
+    async fn command_all(&self, command: fn(oneshot::Sender<()>) -> WorkerCommand) {
+        let mut waiting = Vec::new();
+        for running in &self.workers {
+            let (done, answered) = oneshot::channel();
+            if running.commands.send(command(done)).is_ok() {
+                waiting.push(answered);
+            }
+        }
+        for answered in waiting {
+            // An ended worker accepts nothing.
+            let _ = answered.await;
+        }
+    }
+
+    /// Leaves the listening sockets to a successor. Workers end with their last connection, at the latest at the deadline,
+    /// and add the number of requests that are cut then to `cut`.
+    pub(super) fn leave(&mut self, deadline: Duration, cut: &Arc<AtomicUsize>) {
+        for running in &self.workers {
+            let departure = Departure {
+                deadline,
+                cut: Arc::clone(cut),
+            };
+            let _ = running.commands.send(WorkerCommand::Leave(departure));
+        }
+        self.listeners.leave();
+    }
+
+    /// Writes the state for a successor: hit counts, and all pages of the page cache. Returns the handed counts; a failure is
+    /// logged, and the successor starts without the part.
+    pub(super) async fn hand_over_state(&self) -> Option<HandedHits> {
+        let state = self.config.server.state.get_ref().clone();
+        let (hits, cache) = (self.resources.hits.clone(), self.resources.cache.clone());
+        let written = build_on_thread(move || {
+            if let Err(error) = cache.hand_over(&state) {
+                log::warn!("the successor gets no pages of the page cache: {error}");
+            }
+            let handed = hits.begin_hand_over(&state);
+            Ok(handed.inspect_err(|error| log::error!("the hit counts can't be written: {error}")))
+        });
+        written.await.ok()?.ok()
+    }
+
+    /// Takes the state back that [`Publisher::hand_over_state`] has handed to a successor.
+    pub(super) fn take_state_back(&self, handed: Option<HandedHits>) {
+        if let Some(handed) = handed {
+            self.resources.hits.take_back(handed);
+        }
+        let state = self.config.server.state.get_ref();
+        if let Err(error) = self.resources.cache.forget_hand_over(state) {
+            log::warn!("pages for a successor can't be removed: {error}");
+        }
+    }
+
+    /// Takes the state that the running server has handed over. A part that can't be read is logged and begins empty.
+    pub(super) fn take_handed_state(&self) {
+        let state = self.config.server.state.get_ref();
+        if let Err(error) = self.resources.hits.load(state) {
+            log::warn!("the hit counts can't be read: {error}");
+        }
+        if let Err(error) = self.resources.cache.take_handed_over(state) {
+            log::warn!("the handed-over pages can't be read: {error}");
+        }
+    }
+
+    /// Gives up contents and pages, which the successor has as well.
+    pub(super) fn give_up_contents(&self) {
+        self.resources.cache.give_up();
+        self.resources.budget.give_up();
+    }
+
+    /// Returns the numbers of open connections and of requests under way.
+    pub(super) fn open_connections(&self) -> (u64, u64) {
+        let requests = self.process.active_requests.under_way().requests;
+        (self.stats.totals().connections(), requests as u64)
+    }
+
+    /// Writes the hit counts of a server that leaves, for its successor.
+    pub(super) fn write_remaining_hits(&self) {
+        let state = self.config.server.state.get_ref();
+        if let Err(error) = self.resources.hits.write_rest(state) {
+            log::error!("the remaining hit counts can't be written: {error}");
+        }
+    }
+
+    /// Takes the hit counts of servers that leave.
+    pub(super) fn take_remaining_hits(&self) {
+        let state = self.config.server.state.get_ref();
+        if let Err(error) = self.resources.hits.take_rests(state) {
+            log::error!("the remaining hit counts can't be read: {error}");
+        }
+    }
+
+    /// Returns the sockets over which a successor reaches the connections of HTTP/3.
+    pub(super) fn quic_forwards(&self) -> io::Result<Vec<h3::QuicForward>> {
+        self.process.quic.hand_over()
+    }
+
+    /// Ends the idle connections of a server that leaves.
+    pub(super) fn end_idle(&self) {
+        for running in &self.workers {
+            let _ = running.commands.send(WorkerCommand::EndIdle);
+        }
+    }
+
+    /// Has the service manager keep the listening sockets, after a takeover.
+    pub(super) fn keep_sockets(&mut self) {
+        self.listeners.keep();
     }
 
     /// Logs the numbers of events without a line of their own.

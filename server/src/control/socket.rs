@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, Mode, fchmod, unlinkat};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -30,12 +30,25 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bound control socket. Dropping the value removes the file of the socket.
 pub(super) struct ControlSocket {
-    way: TrustedPath,
+    /// Path of the file with its device and inode; None without a file.
+    file: Option<(TrustedPath, Option<FileIdentity>)>,
     listener: Option<std::os::unix::net::UnixListener>,
+    /// Dropping the sender ends the task that accepts connections.
+    accepting: Option<oneshot::Sender<()>>,
     questions: (
         UnboundedSender<ControlRequest>,
         UnboundedReceiver<ControlRequest>,
     ),
+}
+
+/// Device and inode of a file.
+type FileIdentity = (u64, u64);
+
+/// Returns the file at the path: a successor may have put its own socket in the place.
+fn identity(way: &TrustedPath) -> Option<FileIdentity> {
+    let file = way.stat().ok()??;
+    #[allow(clippy::unnecessary_cast, reason = "some targets have other types")]
+    Some((file.st_dev as u64, file.st_ino as u64))
 }
 
 /// Command of a client, with the connection for the answer.
@@ -43,6 +56,8 @@ pub(super) struct ControlRequest {
     pub(super) line: String,
     /// User of the client's process.
     pub(super) uid: Option<u32>,
+    /// Number of the client's process.
+    pub(super) process: Option<i32>,
     stream: UnixStream,
 }
 
@@ -66,6 +81,23 @@ impl ControlSocket {
     /// Binds the socket, and replaces the stale file of a killed server. Clients get no answer before
     /// [`ControlSocket::open`].
     pub(super) fn bind(config: &Config) -> Result<ControlSocket, OperatorError> {
+        let mut socket = ControlSocket::without_file();
+        socket.take_path(config)?;
+        Ok(socket)
+    }
+
+    /// Returns a socket that nobody can connect to.
+    pub(super) fn without_file() -> ControlSocket {
+        ControlSocket {
+            file: None,
+            listener: None,
+            accepting: None,
+            questions: mpsc::unbounded_channel(),
+        }
+    }
+
+    /// Binds the path of the configuration, and replaces the file of an earlier server.
+    pub(super) fn take_path(&mut self, config: &Config) -> Result<(), OperatorError> {
         let control = &config.server.control;
         let path = control.get_ref();
         let (listener, way) = bind(path).map_err(|error| {
@@ -79,18 +111,29 @@ impl ControlSocket {
                 "a path in a folder that the server may write to, at most 107 bytes long",
             )
         })?;
-        Ok(ControlSocket {
-            way,
-            listener: Some(listener),
-            questions: mpsc::unbounded_channel(),
-        })
+        let identity = identity(&way);
+        (self.listener, self.file) = (Some(listener), Some((way, identity)));
+        Ok(())
+    }
+
+    /// Accepts no more connections, and leaves the path to a successor.
+    pub(super) fn leave(&mut self) {
+        (self.listener, self.file, self.accepting) = (None, None, None);
     }
 
     /// Starts reading commands, on the runtime of the calling thread.
     pub(super) fn open(&mut self) -> io::Result<()> {
         if let Some(listener) = self.listener.take() {
             let listener = UnixListener::from_std(listener)?;
-            task::spawn(accept(listener, self.questions.0.clone()));
+            let asked = self.questions.0.clone();
+            let (accepting, ended) = oneshot::channel();
+            self.accepting = Some(accepting);
+            task::spawn(async move {
+                tokio::select! {
+                    () = accept(listener, asked) => {}
+                    _ = ended => {}
+                }
+            });
         }
         Ok(())
     }
@@ -107,8 +150,18 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // An error is ignored, since the next start replaces the file.
-        let _ = unlinkat(self.way.folder(), self.way.name(), AtFlags::empty());
+        if let Some((way, own)) = &self.file
+            && identity(way) == *own
+        {
+            // An error is ignored, since the next start replaces the file.
+            let _ = unlinkat(way.folder(), way.name(), AtFlags::empty());
+        }
+    }
+}
+
+impl AsFd for ControlRequest {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 
@@ -230,6 +283,11 @@ async fn read(mut stream: UnixStream) -> Option<ControlRequest> {
         }
     };
     let line = String::from_utf8_lossy(&line[..end]).trim().to_owned();
-    let uid = stream.peer_cred().ok().map(|peer| peer.uid());
-    Some(ControlRequest { line, uid, stream })
+    let peer = stream.peer_cred().ok();
+    Some(ControlRequest {
+        line,
+        uid: peer.map(|peer| peer.uid()),
+        process: peer.and_then(|peer| peer.pid()),
+        stream,
+    })
 }

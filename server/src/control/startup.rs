@@ -5,6 +5,7 @@ use crate::build::{self, SharedResources};
 use crate::config::{self, Config, OperatorError};
 use crate::control::banner;
 use crate::control::listeners::Listeners;
+use crate::control::takeover::Inheritance;
 use crate::git::browse::limiter::BrowseLimiter;
 use crate::git::post_receive::PushNotifier;
 use crate::manager::{ManagerContext, ManagerRequest};
@@ -28,25 +29,55 @@ use data_plane::upstream::Backends;
 use data_plane::upstream::resolver::Resolver;
 use data_plane::upstream::session_key_file;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 use tokio::sync::mpsc::Receiver;
 
-pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, OperatorError> {
+/// Returns the sockets that the service manager passes in, with their names.
+pub(super) fn passed_sockets() -> Result<Vec<(String, OwnedFd)>, OperatorError> {
+    sys::systemd_listen_fds().map_err(|error| passed_error(&error))
+}
+
+fn passed_error(error: &io::Error) -> OperatorError {
+    OperatorError::failure(format!("sockets passed in by the service manager: {error}"))
+}
+
+pub(super) fn bind(
+    config: &Config,
+    workers: usize,
+    passed: Vec<(String, OwnedFd)>,
+) -> Result<Listeners, OperatorError> {
     let mut listeners = Listeners::default();
-    let passed = sys::systemd_listen_fds()
-        .and_then(|passed| listeners.adopt(config, passed))
-        .map_err(|error| {
-            OperatorError::failure(format!("sockets passed in by the service manager: {error}"))
-        });
-    passed?;
+    let adopted = listeners.adopt(config, passed);
+    adopted.map_err(|error| passed_error(&error))?;
     listeners.bind_kept_quic(config)?;
     listeners.bind(config, workers)?;
     listeners.apply_proxy_protocol(config);
     listeners.heartbeats.bind(config)?;
     listeners.keep();
+    Ok(listeners)
+}
+
+/// Takes over the sockets of a running server, and binds the other addresses of the configuration.
+pub(super) fn bind_beside(
+    config: &Config,
+    workers: usize,
+    inheritance: &mut Inheritance,
+) -> Result<Listeners, OperatorError> {
+    let mut listeners = Listeners::default();
+    let inherited = inheritance.take_sockets();
+    listeners.forwards = inheritance.take_forwards();
+    let taken = listeners.inherit(config, inherited);
+    taken.map_err(|error| {
+        OperatorError::failure(format!("sockets of the running server: {error}"))
+    })?;
+    listeners.bind_kept_quic(config)?;
+    listeners.bind(config, workers)?;
+    listeners.apply_proxy_protocol(config);
+    listeners.heartbeats.bind(config)?;
     Ok(listeners)
 }
 

@@ -9,7 +9,7 @@ use crate::acme::AcmeReport;
 use crate::admin::command::{Command, StatusFormat};
 use crate::admin::metrics::history::History;
 use crate::admin::status::{
-    CertificateStatus, DeploymentStatus, DoubtfulFilesStatus, ReleaseStatus, RenewalStatus, Status,
+    CertificateStatus, DeploymentStatus, DoubtfulFilesStatus, PredecessorStatus, ReleaseStatus, RenewalStatus, Status,
     StatusAddress,
 };
 use crate::build::SharedResources;
@@ -53,6 +53,8 @@ pub(super) struct StatusFacts {
     /// Time of the server's start.
     pub(super) started: Instant,
     pub(super) history: Rc<RefCell<History>>,
+    /// Earlier servers that still have connections.
+    pub(super) predecessors: Vec<PredecessorStatus>,
 }
 
 impl StatusView {
@@ -93,6 +95,7 @@ impl StatusView {
             now,
             up_seconds: self.facts.started.elapsed().as_secs(),
             restarts: Restarts::from_environment(),
+            predecessors: self.facts.predecessors.clone(),
             generation: self.world.generation,
             configuration: self.configuration.clone(),
             workers: self.workers,

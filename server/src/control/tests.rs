@@ -30,6 +30,7 @@ fn plane(folder: &TempDir) -> (ControlPlane, SocketAddr) {
         ConfigSource::File(file),
         Overrides::default(),
         ErrorLog::default(),
+        false,
     )
     .unwrap();
     let (address, _) = plane

@@ -486,7 +486,7 @@ impl H1CallDriver<'_> {
         } else if !self.call.keep_alive {
             AfterResponse::Close
         } else if context.is_draining() {
-            AfterResponse::of_last_response(context)
+            context.after_last_response()
         } else {
             AfterResponse::Keep
         }

@@ -30,6 +30,9 @@ struct CheckedBalancers {
     turn: usize,
 }
 
+/// Interval of the looks for the end of the first checks.
+const FIRST_ROUND_POLL: Duration = Duration::from_millis(20);
+
 impl Default for Checker {
     fn default() -> Checker {
         Checker::with_clock(monotonic_ms)
@@ -55,6 +58,16 @@ impl Checker {
     /// Looks for due checks again, after a change of a member's checks or state by the operator.
     pub fn wake(&self) {
         self.changed.notify_one();
+    }
+
+    /// Waits until the checks that are due at the start have ended, while [`Checker::run`] makes them.
+    pub async fn first_round(&self) {
+        loop {
+            tokio::time::sleep(FIRST_ROUND_POLL).await;
+            if self.slots.available_permits() == CHECKS_MAX {
+                return;
+            }
+        }
     }
 
     /// Makes all checks at their times. The future never ends.

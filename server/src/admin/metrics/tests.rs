@@ -15,6 +15,7 @@ fn status() -> Status {
         version: "1.2.3",
         now: 7_200,
         up_seconds: 200,
+        predecessors: Vec::new(),
         restarts: None,
         connections: 9,
         counters: vec![
