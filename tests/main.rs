@@ -125,6 +125,8 @@ mod reason;
 mod redirects;
 mod release;
 mod releases;
+#[cfg(feature = "restart")]
+mod restart;
 mod root;
 mod route_files;
 mod secrets;
@@ -139,6 +141,7 @@ mod status;
 mod supervisor;
 mod support;
 mod systemd;
+#[cfg(feature = "restart")]
 mod takeover;
 mod tls;
 mod tls_fragments;

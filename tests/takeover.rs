@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Folder, Lines, Server, anthill, eventually, program, run, server_table, site_table};
+use crate::support::{
+    Folder, Lines, Server, anthill, eventually, program, run, server_table, site_table,
+};
 
 /// Deadline of every read: longer than the slowest step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -74,7 +76,11 @@ fn status(server: &Server, look: &str) -> String {
 
 fn is_alive(process: u32) -> bool {
     let state = fs::read_to_string(format!("/proc/{process}/stat"));
-    state.is_ok_and(|stat| !stat.rsplit_once(") ").is_some_and(|it| it.1.starts_with('Z')))
+    state.is_ok_and(|stat| {
+        !stat
+            .rsplit_once(") ")
+            .is_some_and(|it| it.1.starts_with('Z'))
+    })
 }
 
 fn connect(port: u16) -> std::io::Result<TcpStream> {
@@ -131,7 +137,12 @@ fn restarts_under_load_fail_no_request() {
                 let url = server.https("/");
                 let arguments = ["-sSk", "--max-time", "90", "-H", BROWSER, &url, &url];
                 let ran = run("curl", &arguments, b"");
-                assert_eq!(ran.text(), "<p>hello</p>\n<p>hello</p>\n", "{}", ran.errors());
+                assert_eq!(
+                    ran.text(),
+                    "<p>hello</p>\n<p>hello</p>\n",
+                    "{}",
+                    ran.errors()
+                );
                 answered.fetch_add(2, Ordering::Relaxed);
             }
         };
@@ -165,7 +176,10 @@ fn restarts_under_load_fail_no_request() {
         (status(&server, "status['predecessors']") == "[]").then_some(())
     });
     let hits = server.ask(&["hits", "--json", "*"]).stdout;
-    let count = format!("{{\"path\":\"/\",\"views\":{},", answered.load(Ordering::Relaxed));
+    let count = format!(
+        "{{\"path\":\"/\",\"views\":{},",
+        answered.load(Ordering::Relaxed)
+    );
     assert!(hits.contains(&count), "{count} in:\n{hits}");
 }
 
@@ -180,26 +194,42 @@ fn connections_stay_until_their_next_response_and_transfers_until_their_end() {
         .write_all(b"GET /large.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         .expect("a request");
     let mut start = [0; 1_000];
-    large.read_exact(&mut start).expect("the start of a response");
+    large
+        .read_exact(&mut start)
+        .expect("the start of a response");
     let successor = Successor::serving(&server);
     let second = successor.child.id().to_string();
     assert_eq!(status(&server, "status['pid']"), second);
     let listed = eventually("connections", || {
-        let look = "[(it['pid'], it['connections'], it['requests']) for it in status['predecessors']]";
+        let look =
+            "[(it['pid'], it['connections'], it['requests']) for it in status['predecessors']]";
         let listed = status(&server, look);
         listed.contains(", 2, 1)").then_some(listed)
     });
     assert_eq!(listed, format!("[({first}, 2, 1)]"));
     let shown = server.ask(&["status"]).stdout;
-    assert!(shown.contains("leaves: 2 connections, 1 requests under way"), "{shown}");
+    assert!(
+        shown.contains("leaves: 2 connections, 1 requests under way"),
+        "{shown}"
+    );
     let response = ask(&mut idle, "keep-alive").expect("a response");
-    assert!(response.to_ascii_lowercase().contains("connection: close"), "{response}");
+    assert!(
+        response.to_ascii_lowercase().contains("connection: close"),
+        "{response}"
+    );
     let mut rest = Vec::new();
     large.read_to_end(&mut rest).expect("a whole file");
     assert!(rest.len() + start.len() > LARGE);
-    eventually("the end of the former server", || (!is_alive(first)).then_some(()));
+    eventually("the end of the former server", || {
+        (!is_alive(first)).then_some(())
+    });
     let lines = server.errors.all();
-    assert!(lines.iter().any(|it| it.contains("the last connection has ended")), "{lines:?}");
+    assert!(
+        lines
+            .iter()
+            .any(|it| it.contains("the last connection has ended")),
+        "{lines:?}"
+    );
     assert!(get(server.http_port).is_ok());
     // The successor has the path of the control socket, and removes the socket at its end.
     let done = server.ask(&["stop"]);
@@ -210,7 +240,9 @@ fn connections_stay_until_their_next_response_and_transfers_until_their_end() {
 #[test]
 fn a_refused_configuration_changes_nothing() {
     let server = server();
-    server.folder.write("anthill.toml", config() + "lisiting = true\n");
+    server
+        .folder
+        .write("anthill.toml", config() + "lisiting = true\n");
     let mut successor = Successor::start(&server);
     let ended = successor.child.wait().expect("an end");
     assert_eq!(ended.code(), Some(2));
@@ -224,7 +256,9 @@ fn another_number_of_workers_and_other_addresses_are_taken_over() {
     let server = server();
     for workers in [5, 1, 3] {
         let text = format!("workers = {workers}");
-        server.folder.write("anthill.toml", config().replace("workers = 2", &text));
+        server
+            .folder
+            .write("anthill.toml", config().replace("workers = 2", &text));
         let waiting: Vec<_> = (0..20).map(|_| connect(server.http_port)).collect();
         let successor = Successor::serving(&server);
         assert_eq!(status(&server, "status['workers']"), workers.to_string());
@@ -294,7 +328,10 @@ fn a_successor_that_ends_at_any_stage_leaves_the_server_in_use() {
     }
     // A real successor still can take over.
     let successor = Successor::serving(&server);
-    assert_eq!(status(&server, "status['pid']"), successor.child.id().to_string());
+    assert_eq!(
+        status(&server, "status['pid']"),
+        successor.child.id().to_string()
+    );
 }
 
 #[test]
@@ -315,15 +352,28 @@ fn one_successor_at_a_time() {
                   other.sendall(b'replace 1\\n')\n\
                   print(other.recv(4096).decode())";
     let text = false_successor(&server, second);
-    assert!(text.contains("another process takes over just now"), "{text}");
-    server.errors.wait_for("the end of the first", |line| line.contains("does not serve"));
+    assert!(
+        text.contains("another process takes over just now"),
+        "{text}"
+    );
+    server.errors.wait_for("the end of the first", |line| {
+        line.contains("does not serve")
+    });
 }
 
 #[test]
 fn without_a_server_nothing_is_replaced() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     folder.write("anthill.toml", config());
-    let done = anthill(&["serve", "--replace", folder.path("anthill.toml").to_str().expect("text")]);
+    let done = anthill(&[
+        "serve",
+        "--replace",
+        folder.path("anthill.toml").to_str().expect("text"),
+    ]);
     assert_eq!(done.code, Some(1), "{done:?}");
-    assert!(done.stderr.contains("no server runs that could be replaced"), "{done:?}");
+    assert!(
+        done.stderr
+            .contains("no server runs that could be replaced"),
+        "{done:?}"
+    );
 }

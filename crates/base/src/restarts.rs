@@ -13,6 +13,19 @@ pub struct Restarts {
     pub reason: String,
 }
 
+/// Name of the socket between the server and its supervisor.
+pub const SUPERVISOR_SOCKET: &str = "anthill/supervisor";
+/// Name of the socket between a successor and the running server.
+pub const SUCCESSOR_SOCKET: &str = "anthill/successor";
+/// Message of the server to the supervisor: the server is to be replaced.
+pub const RESTART_REQUEST: &str = "restart";
+/// Message of the supervisor to the server: a successor starts.
+pub const SUCCESSOR_STARTS: &str = "successor";
+/// Message of the server to the supervisor: the successor serves.
+pub const SERVER_LEAVES: &str = "leaving";
+/// Beginning of a message with the reason why the running server stays in use.
+pub const RESTART_REFUSED: &str = "refused";
+
 const COUNT: &str = "ANTHILL_RESTARTS";
 const REASON: &str = "ANTHILL_RESTART_REASON";
 

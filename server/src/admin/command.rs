@@ -59,6 +59,8 @@ pub(crate) enum Command {
     },
     /// Returns the edits in force as differences from anthill.toml.
     EditDifferences(StatusFormat),
+    /// Replaces the server by the program of its supervisor; the response is sent when the successor serves.
+    Restart,
     /// Hands the sockets over to a successor that speaks the protocol with the number.
     Replace(u32),
 }
@@ -202,6 +204,7 @@ impl Command {
             ("reload", "") if rest.is_empty() => Ok(Command::Reload),
             ("reopen", "") if rest.is_empty() => Ok(Command::Reopen),
             ("stop", "") if rest.is_empty() => Ok(Command::Stop),
+            ("restart", "") if rest.is_empty() => Ok(Command::Restart),
             ("status", "") if rest.is_empty() => Ok(Command::Status(StatusFormat::Text)),
             ("status", "json") if second.is_empty() => Ok(Command::Status(StatusFormat::Json)),
             ("metrics", "prometheus") if second.is_empty() => {
@@ -373,6 +376,7 @@ impl fmt::Display for Command {
             Command::Reload => f.write_str("reload"),
             Command::Reopen => f.write_str("reopen"),
             Command::Stop => f.write_str("stop"),
+            Command::Restart => f.write_str("restart"),
             Command::ManagerLogin => f.write_str("manager login"),
             Command::Status(StatusFormat::Text) => f.write_str("status"),
             Command::Status(StatusFormat::Json) => f.write_str("status json"),

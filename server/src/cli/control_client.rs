@@ -41,6 +41,23 @@ pub(super) const RELOAD: CommandSpec = CommandSpec {
     run: reload,
 };
 
+/// The command `restart`.
+pub(super) const RESTART: CommandSpec = CommandSpec {
+    name: "restart",
+    about: "Start the program anew in place of the running server, without an outage",
+    details: &[
+        "For a new version of the program, and for keys of the configuration that a reload can't change. The supervisor \
+         (`serve --supervise`) starts the program, which takes over from the running server: no connection is refused or \
+         cut. The running server serves its open connections to their end, for at most `restart_seconds`.",
+        "The exit status is 1 if the new server is not ready within 30 s, or refuses the configuration; the running server \
+         then stays in use.",
+        CLIENT_DETAILS,
+    ],
+    operands: &[WHAT],
+    options: &[STATE, CONTROL],
+    run: restart,
+};
+
 /// The command `reopen`.
 pub(super) const REOPEN: CommandSpec = CommandSpec {
     name: "reopen",
@@ -218,6 +235,10 @@ pub(super) fn metrics(typed: &ParsedArguments) -> Result<ExitCode, OperatorError
         (false, false) => Command::Metrics(MetricsFormat::Prometheus),
     };
     ask(typed, 0, &command, Some(Duration::from_secs(10)))
+}
+
+pub(super) fn restart(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {
+    ask(typed, 0, &Command::Restart, Some(Duration::from_secs(120)))
 }
 
 pub(super) fn purge(typed: &ParsedArguments) -> Result<ExitCode, OperatorError> {

@@ -71,6 +71,7 @@ static COMMANDS: &[CommandSpec] = &[
     check::COMMAND,
     explain::COMMAND,
     control_client::RELOAD,
+    control_client::RESTART,
     control_client::REOPEN,
     control_client::STATUS,
     log_view::COMMAND,

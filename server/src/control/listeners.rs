@@ -243,11 +243,7 @@ impl Listeners {
     }
 
     /// Takes the sockets of the addresses of `config` out of `own`.
-    fn take_wanted(
-        &mut self,
-        config: &Config,
-        own: &mut Vec<(String, OwnedFd)>,
-    ) -> io::Result<()> {
+    fn take_wanted(&mut self, config: &Config, own: &mut Vec<(String, OwnedFd)>) -> io::Result<()> {
         for wanted in wanted(config) {
             let tcp = socket_name("tcp", &wanted.name());
             let is_port = |socket: &OwnedFd| is_port_of(socket, wanted.listen.address.port());

@@ -12,12 +12,15 @@ use super::rebuild::{QUIET, Rebuilder, stamp_config_files};
 use super::scans::build_on_thread;
 use super::socket::{self, ControlRequest, ControlSocket};
 use super::startup::{
-    bind, bind_beside, passed_sockets, body_memory_bytes, compress_in_background, drop_privileges, load_pages, memory_auto,
-    new_manager, open_error_sinks, pending_head_bytes, prepare_process, prepare_state,
-    shared_resources, tls_supplies, user_ids, worker_count,
+    bind, bind_beside, body_memory_bytes, compress_in_background, drop_privileges, load_pages,
+    memory_auto, new_manager, open_error_sinks, passed_sockets, pending_head_bytes,
+    prepare_process, prepare_state, shared_resources, tls_supplies, user_ids, worker_count,
 };
 use super::status::{StatusFacts, StatusView};
-use super::takeover::{Departing, DepartureEvent, Inheritance, Predecessors};
+use super::takeover::{
+    Departing, DepartureEvent, Inheritance, Predecessors, Supervision, SupervisorEvent,
+    SupervisorSockets, refuse,
+};
 use super::watch::RESCAN;
 use super::{banner, deployment_events, manager_requests, member_edit, metrics};
 use crate::acme::AcmeHandle;
@@ -38,6 +41,7 @@ use data_plane::world::Host;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -86,8 +90,25 @@ pub(super) struct ControlPlane {
     departing: Option<Departing>,
     /// Earlier servers that still have connections.
     predecessors: Predecessors,
+    /// Sockets of the supervisor, until the loop begins.
+    supervisor_sockets: SupervisorSockets,
+    /// Link to the supervisor.
+    supervision: Option<Supervision>,
+    /// Link over which the running server hears why this successor does not serve.
+    teller: Option<OwnedFd>,
+    /// True if a reload needs a restart.
+    must_restart: bool,
     /// True if a successor may have taken the path of the control socket, and did not serve.
     must_bind_control: bool,
+}
+
+/// Sockets that a start takes over.
+struct StartSockets {
+    /// True if a running server is to be replaced.
+    is_successor: bool,
+    /// Link to the running server; None to ask at the control socket.
+    link: Option<OwnedFd>,
+    supervisor: SupervisorSockets,
 }
 
 /// Reason why the loop woke up.
@@ -116,6 +137,7 @@ enum ControlEvent {
     Deployments(DeploymentEvent),
     Departure(DepartureEvent),
     PredecessorEnded,
+    Supervisor(SupervisorEvent),
 }
 
 impl ControlEvent {
@@ -142,10 +164,40 @@ impl ControlPlane {
     /// workers. A successor takes the addresses over from a running server, and starts the workers later.
     pub(crate) fn start(
         chosen: ConfigSource,
-        mut overrides: Overrides,
+        overrides: Overrides,
         error_log: ErrorLog,
         is_successor: bool,
     ) -> Result<ControlPlane, OperatorError> {
+        let mut supervisor = SupervisorSockets::default();
+        if is_successor {
+            // The running server has all other sockets.
+            supervisor = SupervisorSockets::take(&mut passed_sockets()?);
+        }
+        let link = supervisor.take_successor_link();
+        let teller = link.as_ref().and_then(|link| link.try_clone().ok());
+        let mut sockets = StartSockets {
+            is_successor,
+            link,
+            supervisor,
+        };
+        let started = ControlPlane::start_with(chosen, overrides, error_log, &mut sockets);
+        let mut started = started.inspect_err(|error| {
+            if let Some(teller) = &teller {
+                refuse(teller, error);
+            }
+        })?;
+        started.teller = teller;
+        started.supervisor_sockets = sockets.supervisor;
+        Ok(started)
+    }
+
+    fn start_with(
+        chosen: ConfigSource,
+        mut overrides: Overrides,
+        error_log: ErrorLog,
+        sockets: &mut StartSockets,
+    ) -> Result<ControlPlane, OperatorError> {
+        let is_successor = sockets.is_successor;
         let mut config = chosen.read(&overrides)?;
         overrides.settle(&config);
         for warning in checked(&config)? {
@@ -153,14 +205,19 @@ impl ControlPlane {
         }
         let count = worker_count(&config);
         let (listeners, inheritance) = if is_successor {
-            let mut inheritance = Inheritance::request(&config)?;
+            let mut inheritance = match sockets.link.take() {
+                Some(link) => Inheritance::over(link)?,
+                None => Inheritance::request(&config)?,
+            };
             (
                 bind_beside(&config, count, &mut inheritance)?,
                 Some(inheritance),
             )
         } else {
             socket::refuse_second(&config)?;
-            (bind(&config, count, passed_sockets()?)?, None)
+            let mut passed = passed_sockets()?;
+            sockets.supervisor = SupervisorSockets::take(&mut passed);
+            (bind(&config, count, passed)?, None)
         };
         prepare_process();
         let user = user_ids(&config)?;
@@ -235,6 +292,10 @@ impl ControlPlane {
             departing: None,
             predecessors: Predecessors::default(),
             must_bind_control: false,
+            must_restart: false,
+            supervisor_sockets: SupervisorSockets::default(),
+            supervision: None,
+            teller: None,
         })
     }
 
@@ -260,8 +321,15 @@ impl ControlPlane {
             let mut signals = Signals::new().map_err(|error| failed("signals", error))?;
             self.rebuilder.publisher.start_balancing();
             if let Some(inheritance) = self.inheritance.take() {
-                self.take_over(inheritance, &mut front).await?;
+                let taken = self.take_over(inheritance, &mut front).await;
+                let teller = self.teller.take();
+                taken.inspect_err(|error| {
+                    if let Some(teller) = &teller {
+                        refuse(teller, error);
+                    }
+                })?;
             }
+            self.supervision = self.supervisor_sockets.supervision();
             front
                 .control
                 .open()
@@ -274,6 +342,8 @@ impl ControlPlane {
             let self_signed = publisher.resources().self_signed.as_deref();
             banner::print(publisher.config(), publisher.listeners(), self_signed);
             let _ = sys::notify("READY=1");
+            // The supervisor takes sockets of the server that it knows to serve.
+            self.rebuilder.publisher.keep_sockets();
             self.publisher().watch_workers();
             self.acme.plan(self.rebuilder.publisher.config(), false);
             // The workers have started as well, so little of the program's code is needed from here.
@@ -316,7 +386,6 @@ impl ControlPlane {
         self.predecessors = yielded.serving().await?;
         let rotation = publisher.config().log.rotate;
         publisher.resources().sinks.set_rotation(rotation);
-        publisher.keep_sockets();
         Ok(())
     }
 
@@ -344,6 +413,11 @@ impl ControlPlane {
                 if departing.has_yielded() && !departing.is_leaving() {
                     departing.leave(&successor, &mut self.rebuilder);
                     self.predecessors = Predecessors::default();
+                    if let Some(mut supervision) = self.supervision.take() {
+                        supervision.leave();
+                        let sentence = Departing::sentence(&successor, &self.rebuilder.publisher);
+                        supervision.answer(Ok(sentence)).await;
+                    }
                 }
             }
             DepartureEvent::EndIdle => self.publisher().end_idle(),
@@ -384,7 +458,43 @@ impl ControlPlane {
         };
         self.must_bind_control = departing.has_yielded();
         departing.resume(reason, &mut self.rebuilder).await;
+        self.answer_restarts(reason).await;
         self.acme.plan(self.rebuilder.publisher.config(), false);
+    }
+
+    /// Asks the supervisor for a restart. `request` is answered at the end.
+    fn restart(&mut self, request: Option<ControlRequest>) {
+        match (&mut self.supervision, request) {
+            (Some(supervision), request) => supervision.restart(request),
+            (None, Some(request)) => request.answer(Err(NO_SUPERVISOR.to_owned())),
+            (None, None) => {}
+        }
+    }
+
+    /// Tells the operators that wait for a restart why this server stays in use.
+    async fn answer_restarts(&mut self, reason: &str) {
+        let (version, process) = (env!("CARGO_PKG_VERSION"), std::process::id());
+        if let Some(supervision) = &mut self.supervision {
+            let text =
+                format!("error: {reason}; anthill {version} (process {process}) stays in use\n");
+            supervision.answer(Err(text)).await;
+        }
+    }
+
+    /// Handles an event of the supervisor.
+    async fn handle_supervisor(&mut self, event: SupervisorEvent) {
+        match event {
+            SupervisorEvent::Successor(link) if self.departing.is_none() => {
+                let begun = Supervision::begin(link, &self.rebuilder.publisher, &self.predecessors);
+                match begun {
+                    Ok(departing) => self.departing = Some(departing),
+                    Err(error) => self.answer_restarts(&error.to_string()).await,
+                }
+            }
+            SupervisorEvent::Successor(_) => {}
+            SupervisorEvent::Refused(reason) => self.answer_restarts(&reason).await,
+            SupervisorEvent::Ended => self.supervision = None,
+        }
     }
 
     async fn serve(&mut self, front: &mut Front, signals: &mut Signals) {
@@ -449,7 +559,12 @@ impl ControlPlane {
             ControlEvent::Stop => return true,
             ControlEvent::Hangup => match &self.departing {
                 Some(_) => log::warn!("not reloaded: a successor takes over"),
-                None => drop(self.reload().await),
+                None => {
+                    let _ = self.reload().await;
+                    if std::mem::take(&mut self.must_restart) {
+                        self.restart(None);
+                    }
+                }
             },
             ControlEvent::Reopen => {
                 // The error log reports a failure.
@@ -507,6 +622,7 @@ impl ControlPlane {
                 self.pause_if_ready().await;
             }
             ControlEvent::Departure(event) => return self.handle_departure(event).await,
+            ControlEvent::Supervisor(event) => self.handle_supervisor(event).await,
             ControlEvent::PredecessorEnded => self.publisher().take_remaining_hits(),
         }
         false
@@ -555,6 +671,13 @@ impl ControlPlane {
                 None => std::future::pending().await,
             }
         };
+        let supervision = &self.supervision;
+        let supervisor = async {
+            match supervision {
+                Some(supervision) => supervision.next().await,
+                None => std::future::pending().await,
+            }
+        };
         let again = self.rebuilder.deployments.retries_at();
         let again = again.map(tokio::time::Instant::into_std);
         let change_tracker = self.publisher().resources().change_tracker.clone();
@@ -599,6 +722,7 @@ impl ControlPlane {
             index = publisher.worker_ended() => ControlEvent::WorkerEnded(index),
             news = deployments.news() => ControlEvent::Deployments(news),
             event = departure => ControlEvent::Departure(event),
+            event = supervisor => ControlEvent::Supervisor(event),
             () = self.predecessors.ended() => ControlEvent::PredecessorEnded,
         }
     }
@@ -630,7 +754,13 @@ impl ControlPlane {
         let warnings = warnings.into_iter();
         let mut said: Vec<String> = warnings.map(|it| it.in_one_line()).collect();
         let served = &self.publisher().config().server;
-        said.extend(keep_until_restart(served, &mut config.server));
+        let kept = keep_until_restart(served, &mut config.server);
+        if !kept.is_empty() && self.supervision.is_some() {
+            log::info!("{}; the server restarts", kept.join("; "));
+            self.must_restart = true;
+            return Ok(String::new());
+        }
+        said.extend(kept);
         let edits = self.edits.followed_by(&mut config);
         let new = self.rebuilder.publisher.bind(&config)?;
         let seen = stamp_config_files(&config);
@@ -677,10 +807,23 @@ impl ControlPlane {
                 self.begin_departure(request);
                 return false;
             }
-            Ok(Command::Reload | Command::Edit(_)) if self.departing.is_some() => {
+            Ok(Command::Reload | Command::Edit(_) | Command::Restart)
+                if self.departing.is_some() =>
+            {
                 Err(SUCCESSOR_TAKES_OVER.to_owned())
             }
-            Ok(Command::Reload) => self.reload().await.map_err(|error| format!("{error}\n")),
+            Ok(Command::Restart) => {
+                self.restart(Some(request));
+                return false;
+            }
+            Ok(Command::Reload) => {
+                let reloaded = self.reload().await;
+                if std::mem::take(&mut self.must_restart) {
+                    self.restart(Some(request));
+                    return false;
+                }
+                reloaded.map_err(|error| format!("{error}\n"))
+            }
             Ok(Command::Reopen) => {
                 let results = self.reopen_logs().await;
                 task::spawn(async move { request.write(reopened(results).await).await });
@@ -794,11 +937,10 @@ impl ControlPlane {
                 Command::Reload
                 | Command::Reopen
                 | Command::Stop
+                | Command::Restart
                 | Command::Edit(_)
                 | Command::Replace(_),
-            ) => {
-                Err("error: the server is stopping\n".to_owned())
-            }
+            ) => Err("error: the server is stopping\n".to_owned()),
             Err(unknown) => Err(format!("error: {unknown}\n")),
         }
     }
@@ -925,6 +1067,10 @@ impl ControlPlane {
         sinks.flush(Instant::now() + Duration::from_secs(2));
     }
 }
+
+/// Refusal of a restart without a supervisor.
+const NO_SUPERVISOR: &str = "error: the server has no supervisor\nhelp: `anthill serve --replace` starts another \
+     server in its place without an outage; with `anthill serve --supervise`, the next restarts are one command\n";
 
 /// Refusal of commands that change the state while a successor takes over.
 const SUCCESSOR_TAKES_OVER: &str =

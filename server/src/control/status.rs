@@ -9,8 +9,8 @@ use crate::acme::AcmeReport;
 use crate::admin::command::{Command, StatusFormat};
 use crate::admin::metrics::history::History;
 use crate::admin::status::{
-    CertificateStatus, DeploymentStatus, DoubtfulFilesStatus, PredecessorStatus, ReleaseStatus, RenewalStatus, Status,
-    StatusAddress,
+    CertificateStatus, DeploymentStatus, DoubtfulFilesStatus, PredecessorStatus, ReleaseStatus,
+    RenewalStatus, Status, StatusAddress,
 };
 use crate::build::SharedResources;
 use base::clock;

@@ -3,6 +3,12 @@
 /// Seconds of silence after which a server that has been ready is ended, 30: three of the intervals in which the server
 /// asks its threads.
 pub(super) const SILENCE_SECONDS_MAX: u64 = 30;
+/// Seconds in which a successor must be ready, 30. The running server serves meanwhile.
+pub(super) const SUCCESSOR_SECONDS_MAX: u64 = 30;
+/// Seconds in which the death of a new program brings the previous program back, 1 minute.
+pub(super) const TRIAL_SECONDS: u64 = 60;
+/// Number of the descriptor of a kept program file at least, 700: beyond the sockets of a start.
+pub(super) const PROGRAM_DESCRIPTOR_MIN: i32 = 700;
 /// Parts of the longest silence between two looks of the supervisor at the time. A supervisor that did not run for longer
 /// was suspended itself.
 pub(super) const LOOKS_IN_SILENCE: u32 = 3;

@@ -6,7 +6,7 @@
 
 use super::limits::{
     LASTING_SECONDS, LATE_MILLISECONDS_MAX, LOOKS_IN_SILENCE, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MIN,
-    START_SILENCES_MAX,
+    START_SILENCES_MAX, SUCCESSOR_SECONDS_MAX, TRIAL_SECONDS,
 };
 use base::restarts::Restarts;
 use base::sys::ProcessEnd;
@@ -27,6 +27,14 @@ pub(super) enum Event {
     Ended(ProcessEnd),
     /// The server could not be started.
     StartFailed,
+    /// The server asks for a successor.
+    RestartAsked,
+    /// The successor is ready, and has taken over.
+    SuccessorReady,
+    /// The server has left everything to the successor, which is not ready yet.
+    Succeeded,
+    /// The successor has ended, and the server stays in use.
+    SuccessorEnded(ProcessEnd),
     /// Somebody asked the supervisor for something.
     Signal(Request),
     /// Time has passed.
@@ -49,6 +57,14 @@ pub(super) enum Request {
 pub(super) enum Action {
     /// Start the server.
     Start,
+    /// Start the program that ran before the last restart.
+    StartPrevious,
+    /// Start a successor of the running server.
+    StartSuccessor,
+    /// End the successor at once.
+    EndSuccessor,
+    /// Tell the running server why no successor serves.
+    Refuse(String),
     /// Write the state of the threads to the log, and end the server at once.
     EndSilent,
     /// Send the request to the server.
@@ -100,6 +116,12 @@ pub(super) struct Machine {
     restarts: Restarts,
     /// Requests that the server can't understand before it is ready.
     early: Vec<Request>,
+    /// Time until which the successor must be ready; None without a successor.
+    successor_until: Option<Duration>,
+    /// Time until which an end of the server brings the previous program back.
+    trial_until: Option<Duration>,
+    /// True if the next start is that of the previous program.
+    uses_previous: bool,
 }
 
 impl Machine {
@@ -118,6 +140,9 @@ impl Machine {
             pause: Duration::ZERO,
             restarts: Restarts::default(),
             early: Vec::new(),
+            successor_until: None,
+            trial_until: None,
+            uses_previous: false,
         };
         machine.planned = machine.wait().map(|wait| clock + wait);
         (machine, vec![Action::Start])
@@ -151,9 +176,16 @@ impl Machine {
             Event::Ready => self.ready(&mut actions),
             Event::Working => self.working(),
             Event::Alive => self.alive(),
-            Event::Stopping => self.phase = Phase::Stopping,
+            Event::Stopping => {
+                self.end_successor(&mut actions);
+                self.phase = Phase::Stopping;
+            }
             Event::Ended(end) => self.ended(end, &mut actions),
             Event::StartFailed => self.start_again("no process".to_owned(), &mut actions),
+            Event::RestartAsked => self.restart_asked(&mut actions),
+            Event::SuccessorReady => self.successor_ready(&mut actions),
+            Event::Succeeded => self.succeeded(),
+            Event::SuccessorEnded(end) => self.successor_ended(end, &mut actions),
             Event::Signal(request) => self.requested(request, &mut actions),
             Event::Time => {}
         }
@@ -199,9 +231,58 @@ impl Machine {
         }
     }
 
+    fn restart_asked(&mut self, actions: &mut Vec<Action>) {
+        if matches!(self.phase, Phase::Serving { .. }) && self.successor_until.is_none() {
+            self.successor_until = Some(self.time + Duration::from_secs(SUCCESSOR_SECONDS_MAX));
+            actions.push(Action::StartSuccessor);
+        } else {
+            actions.push(Action::Refuse("another restart is under way".to_owned()));
+        }
+    }
+
+    fn successor_ready(&mut self, actions: &mut Vec<Action>) {
+        self.succeeded();
+        self.ready(actions);
+    }
+
+    fn succeeded(&mut self) {
+        self.successor_until = None;
+        self.trial_until = Some(self.time + Duration::from_secs(TRIAL_SECONDS));
+        self.phase = Phase::Starting { worked: self.time };
+    }
+
+    fn successor_ended(&mut self, end: ProcessEnd, actions: &mut Vec<Action>) {
+        self.successor_until = None;
+        let text = format!(
+            "the successor ended ({}), and the server stays in use",
+            in_words(end)
+        );
+        actions.push(Action::Say(text));
+        if matches!(self.phase, Phase::Serving { .. }) {
+            actions.extend(self.early.drain(..).map(Action::Forward));
+        }
+    }
+
+    fn end_successor(&mut self, actions: &mut Vec<Action>) {
+        if self.successor_until.take().is_some() {
+            actions.push(Action::EndSuccessor);
+        }
+    }
+
     fn requested(&mut self, request: Request, actions: &mut Vec<Action>) {
+        if matches!(request, Request::Stop(_)) {
+            self.end_successor(actions);
+        }
         match (request, &self.phase) {
             (Request::Stop(_), Phase::Paused(_)) => actions.push(Action::Exit(0)),
+            (Request::Reload | Request::Reopen, Phase::Serving { .. })
+                if self.early.contains(&request) => {}
+            // The server that serves at the end of the restart gets the request.
+            (Request::Reload | Request::Reopen, Phase::Serving { .. })
+                if self.successor_until.is_some() =>
+            {
+                self.early.push(request);
+            }
             (Request::Stop(_), _) => {
                 self.phase = Phase::Stopping;
                 actions.push(Action::Forward(request));
@@ -245,6 +326,14 @@ impl Machine {
                 if matches!(phase, Phase::Serving { since, .. } if self.time - since >= lasting) {
                     self.pause = Duration::ZERO;
                 }
+                if self
+                    .trial_until
+                    .take()
+                    .is_some_and(|until| self.time < until)
+                {
+                    self.pause = Duration::ZERO;
+                    self.uses_previous = true;
+                }
                 self.start_again(reason, actions);
             }
         }
@@ -263,18 +352,31 @@ impl Machine {
             seconds => format!("in {seconds} s"),
         };
         let reason = &self.restarts.reason;
+        let what = if self.uses_previous {
+            "the previous program starts in its place"
+        } else {
+            "starts again"
+        };
         actions.push(Action::Say(format!(
-            "the server ended ({reason}), and starts again {when}"
+            "the server ended ({reason}), and {what} {when}"
         )));
     }
 
     /// Takes the decisions that are due by time alone.
     fn pass_time(&mut self, actions: &mut Vec<Action>) {
+        if self.successor_until.is_some_and(|until| until <= self.time) {
+            let reason = format!("the successor is not ready after {SUCCESSOR_SECONDS_MAX} s");
+            actions.push(Action::Refuse(reason));
+            self.end_successor(actions);
+        }
         match self.phase {
             Phase::Paused(until) if until <= self.time && !ends(actions) => {
                 self.restarts.count += 1;
                 self.phase = Phase::Starting { worked: self.time };
-                actions.push(Action::Start);
+                actions.push(match std::mem::take(&mut self.uses_previous) {
+                    true => Action::StartPrevious,
+                    false => Action::Start,
+                });
             }
             Phase::Starting { worked } if self.time - worked >= self.start_silence_max() => {
                 let seconds = self.start_silence_max().as_secs();
@@ -314,7 +416,8 @@ impl Machine {
             }
             Phase::Serving { heard, .. } => {
                 let silence = heard + self.silence_max - self.time;
-                Some(silence.min(look))
+                let successor = self.successor_until.map(|until| until - self.time);
+                Some(silence.min(look).min(successor.unwrap_or(look)))
             }
             Phase::Ending(_) | Phase::Stopping => None,
         }
@@ -649,6 +752,83 @@ mod tests {
         run.take();
         run.event(reload);
         assert_eq!(run.take(), []);
+    }
+
+    #[test]
+    fn a_successor_takes_the_place_of_the_server() {
+        let mut run = serving();
+        run.event(Event::RestartAsked);
+        run.event(Event::RestartAsked);
+        run.event(Event::Signal(Request::Reload));
+        let refusal = Action::Refuse("another restart is under way".to_owned());
+        assert_eq!(run.take(), [(0, Action::StartSuccessor), (0, refusal)]);
+        run.event(Event::SuccessorReady);
+        let forward = Action::Forward(Request::Reload);
+        assert_eq!(run.take(), [(0, forward)], "the reload waited");
+        // The end of the new program brings the previous one back, at once.
+        run.pass(20);
+        run.event(Event::Alive);
+        run.event(KILLED);
+        assert_eq!(run.take(), [(20, Action::StartPrevious)]);
+        run.event(Event::Ready);
+        run.event(KILLED);
+        run.pass(1);
+        assert_eq!(run.starts(), [21], "no third program");
+    }
+
+    #[test]
+    fn after_a_minute_the_new_program_stays() {
+        let mut run = serving();
+        run.event(Event::RestartAsked);
+        run.event(Event::Succeeded);
+        run.event(Event::Ready);
+        for _ in 0..6 {
+            run.pass(10);
+            run.event(Event::Alive);
+        }
+        run.take();
+        run.event(KILLED);
+        assert_eq!(run.take(), [(60, Action::Start)]);
+    }
+
+    #[test]
+    fn a_successor_that_ends_or_hangs_leaves_the_server_in_use() {
+        let mut run = serving();
+        run.event(Event::RestartAsked);
+        run.event(Event::SuccessorEnded(ProcessEnd::Status(2)));
+        assert_eq!(run.take(), [(0, Action::StartSuccessor)]);
+        run.event(Event::RestartAsked);
+        for _ in 0..3 {
+            run.pass(10);
+            run.event(Event::Alive);
+        }
+        let refusal = Action::Refuse("the successor is not ready after 30 s".to_owned());
+        let expected = [
+            (0, Action::StartSuccessor),
+            (30, refusal),
+            (30, Action::EndSuccessor),
+        ];
+        assert_eq!(run.take(), expected);
+        run.event(Event::SuccessorEnded(ProcessEnd::Signal(9)));
+        run.event(KILLED);
+        assert_eq!(run.take(), [(30, Action::Start)], "no previous program");
+    }
+
+    #[test]
+    fn a_stop_ends_the_successor_too() {
+        let forward = Action::Forward(Request::Stop(SIGTERM));
+        let mut run = serving();
+        run.event(Event::RestartAsked);
+        run.event(TERM);
+        let expected = [
+            (0, Action::StartSuccessor),
+            (0, Action::EndSuccessor),
+            (0, forward),
+        ];
+        assert_eq!(run.take(), expected);
+        run.event(Event::SuccessorEnded(ProcessEnd::Signal(9)));
+        run.event(Event::Ended(ProcessEnd::Status(0)));
+        assert_eq!(run.take(), [(0, Action::Exit(0))]);
     }
 
     #[test]

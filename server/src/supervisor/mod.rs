@@ -9,10 +9,17 @@ mod limits;
 mod machine;
 mod socket_store;
 mod start_work;
+mod successor;
 mod thread_report;
 
 use base::log::ErrorLog;
-use base::sys::{self, Notification, NotificationSocket, SignalQueue, SupervisedProgram};
+use base::restarts::{
+    RESTART_REFUSED, RESTART_REQUEST, SERVER_LEAVES, SUCCESSOR_SOCKET, SUCCESSOR_STARTS,
+    SUPERVISOR_SOCKET,
+};
+use base::sys::{
+    self, Notification, NotificationSocket, ProcessEnd, SignalQueue, SupervisedProgram,
+};
 use limits::{
     LOOKS_IN_SILENCE, MESSAGES_A_ROUND_MAX, OOM_SCORE_ADDITION, SILENCE_SECONDS_MAX, SOCKETS_MAX,
 };
@@ -25,8 +32,9 @@ use start_work::StartWork;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use successor::{Process, Programs, ServerLink};
 
 const SIGHUP: i32 = Signal::HUP.as_raw();
 const SIGINT: i32 = Signal::INT.as_raw();
@@ -53,8 +61,11 @@ struct Supervisor {
     messages: NotificationSocket,
     signals: SignalQueue,
     silence_max: Duration,
-    /// Number of the server's process; None while no server runs.
-    server: Option<u32>,
+    /// The server; None while no server runs.
+    server: Option<Process>,
+    /// Process that is to take over from the server.
+    successor: Option<Process>,
+    programs: Programs,
     /// Work of the server's start.
     work: StartWork,
     /// Time after which the service manager of the supervisor ends the supervisor for silence.
@@ -76,6 +87,7 @@ pub(crate) fn supervise(program: PathBuf, arguments: Vec<OsString>) -> io::Resul
     let silence_max = silence_max();
     let (machine, actions) = Machine::new(clock(), silence_max);
     let mut supervisor = Supervisor {
+        programs: Programs::new(&program),
         program,
         arguments,
         machine,
@@ -84,7 +96,8 @@ pub(crate) fn supervise(program: PathBuf, arguments: Vec<OsString>) -> io::Resul
         signals: SignalQueue::new(&[SIGHUP, SIGINT, SIGUSR1, SIGTERM, SIGCHLD])?,
         silence_max,
         server: None,
-        work: StartWork::default(),
+        successor: None,
+        work: StartWork::new(clock()),
         outer_watchdog: sys::watchdog_time(),
         is_kept: sys::descriptor_store_room() > 0,
     };
@@ -132,10 +145,12 @@ impl Supervisor {
         let outer = self.outer_watchdog.map(|time| time / 2);
         let wait = planned.into_iter().chain(outer).min();
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
-        let mut sources = [
+        let mut sources = vec![
             PollFd::new(&self.messages, PollFlags::IN),
             PollFd::new(&self.signals, PollFlags::IN),
         ];
+        let link = self.server.as_ref().and_then(|server| server.link.source());
+        sources.extend(link.map(|link| PollFd::from_borrowed_fd(link, PollFlags::IN)));
         match poll(&mut sources, wait.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -150,10 +165,16 @@ impl Supervisor {
                 break;
             };
             // Any process may send to the socket.
-            if self.server == Some(message.sender) {
+            if is(self.server.as_ref(), message.sender) {
                 self.take(message, &mut events);
+            } else if is(self.successor.as_ref(), message.sender)
+                && message.text.lines().any(|line| line == "READY=1")
+            {
+                self.promote();
+                events.push(Event::SuccessorReady);
             }
         }
+        self.hear_server(&mut events);
         while let Some(signal) = self.signals.next() {
             match signal {
                 SIGHUP => events.push(Event::Signal(Request::Reload)),
@@ -164,9 +185,17 @@ impl Supervisor {
         }
         while let Some((pid, end)) = sys::next_ended_child() {
             // As process 1, the supervisor is the parent of all orphans, and waits for them.
-            if self.server == Some(pid) {
+            // A server that leaves ends later.
+            if is(self.successor.as_ref(), pid) {
+                self.successor = None;
+                events.push(Event::SuccessorEnded(end));
+            } else if is(self.server.as_ref(), pid) {
                 self.server = None;
-                events.push(Event::Ended(end));
+                if self.promote() {
+                    events.push(Event::Succeeded);
+                } else {
+                    events.push(Event::Ended(end));
+                }
             }
         }
         events.extend(self.work_of_start());
@@ -174,12 +203,45 @@ impl Supervisor {
         Ok(events)
     }
 
+    /// Makes the successor the server. Returns false without a successor.
+    fn promote(&mut self) -> bool {
+        match self.successor.take_if(|successor| !successor.is_ending) {
+            Some(successor) => {
+                self.programs.succeed(&self.program);
+                self.server = Some(successor);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes the messages of the server over its link.
+    fn hear_server(&mut self, events: &mut Vec<Event>) {
+        for _ in 0..MESSAGES_A_ROUND_MAX {
+            let Some(server) = &mut self.server else {
+                return;
+            };
+            match server.link.next().as_deref() {
+                Some(RESTART_REQUEST) => events.push(Event::RestartAsked),
+                Some(SERVER_LEAVES) if self.promote() => events.push(Event::Succeeded),
+                Some(SERVER_LEAVES) => {
+                    // The successor has ended meanwhile.
+                    self.server = None;
+                    events.push(Event::Ended(ProcessEnd::Signal(SIGKILL)));
+                }
+                Some(_) => {}
+                None => return,
+            }
+        }
+    }
+
     /// Returns the event of a start that goes on. The service manager of the supervisor gets to know that the start may take
     /// longer than usual.
     fn work_of_start(&mut self) -> Option<Event> {
-        let server = self.server.filter(|_| self.machine.is_starting())?;
+        let server = self.server.as_ref();
+        let server = server.filter(|_| self.machine.is_starting())?;
         let interval = self.silence_max / LOOKS_IN_SILENCE;
-        if !self.work.is_due(clock(), interval) || !self.work.has_gone_on(server) {
+        if !self.work.is_due(clock(), interval) || !self.work.has_gone_on(server.pid) {
             return None;
         }
         let longer = 2 * self.machine.start_silence_max();
@@ -226,6 +288,26 @@ impl Supervisor {
     /// Carries out an action, and returns the actions that follow.
     fn act(&mut self, action: Action) -> Vec<Action> {
         match action {
+            Action::StartPrevious => {
+                self.programs.use_previous();
+                return self.act(Action::Start);
+            }
+            Action::StartSuccessor => {
+                if let Err(error) = self.start_successor() {
+                    let reason = format!("the successor can't be started: {error}");
+                    self.refuse(&reason);
+                    return self
+                        .machine
+                        .handle(Event::SuccessorEnded(ProcessEnd::Status(1)), clock());
+                }
+            }
+            Action::EndSuccessor => {
+                if let Some(successor) = &mut self.successor {
+                    successor.is_ending = true;
+                    let _ = sys::send_signal(successor.pid, SIGKILL);
+                }
+            }
+            Action::Refuse(reason) => self.refuse(&reason),
             Action::Start => {
                 if let Err(error) = self.start() {
                     say(&format!("the server can't be started: {error}"));
@@ -233,11 +315,11 @@ impl Supervisor {
                 }
             }
             Action::EndSilent => {
-                if let Some(server) = self.server {
-                    for line in thread_report::thread_lines(server) {
+                if let Some(server) = &self.server {
+                    for line in thread_report::thread_lines(server.pid) {
                         say(&line);
                     }
-                    let _ = sys::send_signal(server, SIGKILL);
+                    let _ = sys::send_signal(server.pid, SIGKILL);
                 }
             }
             Action::Forward(request) => {
@@ -246,8 +328,8 @@ impl Supervisor {
                     Request::Reload => SIGHUP,
                     Request::Reopen => SIGUSR1,
                 };
-                if let Some(server) = self.server {
-                    let _ = sys::send_signal(server, signal);
+                if let Some(server) = &self.server {
+                    let _ = sys::send_signal(server.pid, signal);
                 }
             }
             Action::Say(text) => {
@@ -260,6 +342,51 @@ impl Supervisor {
     }
 
     fn start(&mut self) -> io::Result<()> {
+        let (link, its) = ServerLink::pair()?;
+        let mut sockets = self.store.each();
+        sockets.push((SUPERVISOR_SOCKET, its.as_fd()));
+        let file = self.programs.file();
+        let pid = self.start_program(&file, &self.arguments, &sockets)?;
+        self.server = Some(Process::new(pid, link));
+        self.work = StartWork::new(clock());
+        Ok(())
+    }
+
+    /// Starts a process that takes over from the server, over a link between the two.
+    fn start_successor(&mut self) -> io::Result<()> {
+        if self.successor.is_some() {
+            return Err(io::Error::other("another successor is ending"));
+        }
+        let server = self.server.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let (own, its) = successor::pair()?;
+        let (link, supervisor) = ServerLink::pair()?;
+        let mut arguments = self.arguments.clone();
+        let place = arguments.iter().position(|it| it == "serve");
+        arguments.insert(place.map_or(0, |at| at + 1), "--replace".into());
+        let sockets = [
+            (SUPERVISOR_SOCKET, supervisor.as_fd()),
+            (SUCCESSOR_SOCKET, its.as_fd()),
+        ];
+        server.link.pass(SUCCESSOR_STARTS, &own)?;
+        self.programs.open_new(&self.program)?;
+        let pid = self.start_program(&self.program, &arguments, &sockets)?;
+        self.successor = Some(Process::new(pid, link));
+        Ok(())
+    }
+
+    /// Tells the server why no successor serves.
+    fn refuse(&self, reason: &str) {
+        if let Some(server) = &self.server {
+            server.link.say(&format!("{RESTART_REFUSED} {reason}"));
+        }
+    }
+
+    fn start_program(
+        &self,
+        file: &Path,
+        arguments: &[OsString],
+        sockets: &[(&str, BorrowedFd<'_>)],
+    ) -> io::Result<u32> {
         let [count, reason] = self.machine.restarts().variables();
         let variables = [
             ("NOTIFY_SOCKET", self.messages.name()),
@@ -269,16 +396,20 @@ impl Supervisor {
             reason,
         ];
         let program = SupervisedProgram {
-            file: &self.program,
-            arguments: &self.arguments,
+            file,
+            name: &self.program,
+            arguments,
             variables: &variables,
-            sockets: &self.store.each(),
+            sockets,
             oom_score_addition: OOM_SCORE_ADDITION,
         };
-        self.server = Some(program.start()?);
-        self.work = StartWork::new(clock());
-        Ok(())
+        program.start()
     }
+}
+
+/// Returns true for the process with the number.
+fn is(process: Option<&Process>, pid: u32) -> bool {
+    process.is_some_and(|process| process.pid == pid)
 }
 
 /// Writes a line to standard error, unless nobody takes the lines: a full pipe must not stop the supervisor.

@@ -100,6 +100,8 @@ pub fn end_with_parent() -> io::Result<()> {
 pub struct SupervisedProgram<'p> {
     /// File of the program. If the file is gone, the file of the running program is started.
     pub file: &'p Path,
+    /// Name of the program in its own list of arguments.
+    pub name: &'p Path,
     /// Arguments after the program's name.
     pub arguments: &'p [OsString],
     /// Variables to set, beside those of the supervisor.
@@ -122,7 +124,7 @@ impl SupervisedProgram<'_> {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 let error = self.become_program();
-                let name = self.file.display();
+                let name = self.name.display();
                 let _ = writeln!(io::stderr(), "error: {name} can't be started: {error}");
                 super::exit_at_once(1)
             }
@@ -167,7 +169,7 @@ impl SupervisedProgram<'_> {
 
     fn command(&self, file: &OsStr) -> Command {
         let mut command = Command::new(file);
-        command.arg0(self.file).args(self.arguments);
+        command.arg0(self.name).args(self.arguments);
         for (name, value) in self.variables {
             command.env(name, value);
         }

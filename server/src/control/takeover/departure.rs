@@ -91,7 +91,10 @@ impl Departing {
                 Some(departing)
             }
             Err(refusal) => {
-                log::warn!("{peer} may not take over: {}", refusal.trim().replace('\n', "; "));
+                log::warn!(
+                    "{peer} may not take over: {}",
+                    refusal.trim().replace('\n', "; ")
+                );
                 request.answer(Err(refusal));
                 None
             }
@@ -99,7 +102,7 @@ impl Departing {
     }
 
     /// Begins a takeover over a link to the successor.
-    fn over(
+    pub(in crate::control) fn over(
         link: OwnedFd,
         publisher: &Publisher,
         predecessors: &Predecessors,
@@ -143,6 +146,7 @@ impl Departing {
                 received = self.link.receive() => match received {
                     Ok((Message::Yield, _)) => return DepartureEvent::Yield,
                     Ok((Message::Serving(name), _)) => return DepartureEvent::Serving(name),
+                    Ok((Message::Refused(reason), _)) => return DepartureEvent::Vanished(reason),
                     Ok((Message::EndIdle, _)) => return DepartureEvent::EndIdle,
                     Ok((Message::Reopen, _)) => return DepartureEvent::Reopen,
                     Ok((Message::Stop, _)) => return DepartureEvent::Stop,
@@ -218,6 +222,20 @@ impl Departing {
             publisher.take_state_back(handed);
         }
         rebuilder.deployments_mut().resume();
+    }
+
+    /// Returns the sentence about a restart for the operator.
+    pub(in crate::control) fn sentence(successor: &ServerName, publisher: &Publisher) -> String {
+        let ServerName { version, process } = successor;
+        let own = ServerName::own();
+        let connections = match publisher.open_connections().0 {
+            1 => "1 connection".to_owned(),
+            count => format!("{count} connections"),
+        };
+        format!(
+            "anthill {version} serves (process {process}); process {} ({}) keeps {connections}\n",
+            own.process, own.version
+        )
     }
 
     /// Tells the successor, which does not serve yet, that the server goes on.
@@ -329,7 +347,11 @@ fn starts_programs(config: &Config) -> bool {
         let target = &route.target;
         has_scripts || matches!(target, Some(TargetConfig::Cgi(_) | TargetConfig::Git(_)))
     };
-    let has_hook = config.tls.acme.as_ref().is_some_and(|acme| acme.hook.is_some());
+    let has_hook = config
+        .tls
+        .acme
+        .as_ref()
+        .is_some_and(|acme| acme.hook.is_some());
     routes.any(is_program) || has_hook || !config.deployments().is_empty()
 }
 
@@ -342,6 +364,8 @@ fn peer(request: &ControlRequest) -> String {
     // The account of the server may have no right to see the program of root.
     let program = program.or_else(|_| std::fs::read_to_string(folder.join("comm")));
     let program = program.unwrap_or_else(|_| "an unknown program".to_owned());
-    let uid = request.uid.map_or_else(|| "?".to_owned(), |uid| uid.to_string());
+    let uid = request
+        .uid
+        .map_or_else(|| "?".to_owned(), |uid| uid.to_string());
     format!("process {process} of user {uid} ({})", program.trim())
 }

@@ -37,7 +37,10 @@ impl Inheritance {
         RestartSupport::of_build()?;
         let path = config.server.control.get_ref();
         let stream = UnixStream::connect(path).map_err(|error| {
-            let what = format!("no server runs that could be replaced: {}: {error}", path.display());
+            let what = format!(
+                "no server runs that could be replaced: {}: {error}",
+                path.display()
+            );
             OperatorError::failure(what).help("leave out --replace to start a server")
         })?;
         must_be_trusted(config, &stream)?;
@@ -77,11 +80,13 @@ impl Inheritance {
                     generation,
                 } => {
                     let sockets = passed.into_iter();
-                    inheritance.forwards.extend(sockets.map(|socket| QuicForward {
-                        address,
-                        generation,
-                        socket,
-                    }));
+                    inheritance
+                        .forwards
+                        .extend(sockets.map(|socket| QuicForward {
+                            address,
+                            generation,
+                            socket,
+                        }));
                 }
                 Message::Former(name) => {
                     let link = passed.into_iter().next();

@@ -3,8 +3,8 @@
 //! A server that leaves has one end, and its successor the other. The next successor gets a duplicate of the other end.
 
 use super::message::Message;
-use base::sys;
 use crate::control::limits::{TAKEOVER_MESSAGE_BYTES_MAX, TAKEOVER_SOCKETS_A_MESSAGE_MAX};
+use base::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{

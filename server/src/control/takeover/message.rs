@@ -5,6 +5,7 @@
 //! anything has changed.
 
 use crate::control::limits::{TAKEOVER_MESSAGE_BYTES_MAX, TAKEOVER_TEXT_BYTES_MAX};
+use base::restarts::{RESTART_REFUSED, RESTART_REQUEST, SERVER_LEAVES, SUCCESSOR_STARTS};
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -43,6 +44,12 @@ pub(in crate::control) enum Message {
     Reopen,
     /// The server that leaves is to end idle connections at once.
     EndIdle,
+    /// To the supervisor: the server is to be replaced.
+    Restart,
+    /// From the supervisor: a successor starts, with the link to it in the descriptor of the message.
+    Successor,
+    /// To the supervisor: the successor serves.
+    Leaving,
     /// The server that leaves is to stop like a server that serves.
     Stop,
     /// The server that leaves is to end at once.
@@ -122,7 +129,7 @@ impl Message {
             ("complete", "") => Message::Complete,
             ("yield", "") => Message::Yield,
             ("yielded", "") => Message::Yielded,
-            ("refused", _) if !rest.is_empty() => Message::Refused(rest.to_owned()),
+            (RESTART_REFUSED, _) if !rest.is_empty() => Message::Refused(rest.to_owned()),
             ("serving", _) => Message::Serving(protocol(rest)?),
             ("connections", _) => {
                 let (all, requests) = rest.split_once(' ')?;
@@ -133,6 +140,9 @@ impl Message {
             }
             ("reopen", "") => Message::Reopen,
             ("end-idle", "") => Message::EndIdle,
+            (RESTART_REQUEST, "") => Message::Restart,
+            (SUCCESSOR_STARTS, "") => Message::Successor,
+            (SERVER_LEAVES, "") => Message::Leaving,
             ("stop", "") => Message::Stop,
             ("end", "") => Message::End,
             _ => return None,
@@ -153,11 +163,14 @@ impl Message {
             Message::Complete => "complete".to_owned(),
             Message::Yield => "yield".to_owned(),
             Message::Yielded => "yielded".to_owned(),
-            Message::Refused(reason) => format!("refused {}", one_line(reason)),
+            Message::Refused(reason) => format!("{RESTART_REFUSED} {}", one_line(reason)),
             Message::Serving(name) => format!("serving {PROTOCOL} {name}"),
             Message::Connections(open) => format!("connections {} {}", open.all, open.requests),
             Message::Reopen => "reopen".to_owned(),
             Message::EndIdle => "end-idle".to_owned(),
+            Message::Restart => RESTART_REQUEST.to_owned(),
+            Message::Successor => SUCCESSOR_STARTS.to_owned(),
+            Message::Leaving => SERVER_LEAVES.to_owned(),
             Message::Stop => "stop".to_owned(),
             Message::End => "end".to_owned(),
         }
@@ -215,6 +228,9 @@ mod tests {
             Message::Connections(open),
             Message::Reopen,
             Message::EndIdle,
+            Message::Restart,
+            Message::Successor,
+            Message::Leaving,
             Message::Stop,
             Message::End,
         ]

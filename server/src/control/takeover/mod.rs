@@ -11,8 +11,10 @@ mod inheritance;
 mod link;
 mod message;
 mod predecessors;
+mod supervision;
 mod support;
 
 pub(super) use departure::{Departing, DepartureEvent};
 pub(super) use inheritance::Inheritance;
 pub(super) use predecessors::Predecessors;
+pub(super) use supervision::{Supervision, SupervisorEvent, SupervisorSockets, refuse};
