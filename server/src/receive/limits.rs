@@ -12,3 +12,6 @@ pub(crate) const RECEIVE_IDLE_SECONDS_MAX: u64 = 30 * 60;
 /// Bytes of a manifest on its way, and of a difference on its way, that a session holds in memory, 512 KiB each. The rest
 /// goes to a draft until the digest of the manifest is verified.
 pub(crate) const RECEIVE_MANIFEST_MEMORY_BYTES_MAX: usize = 512 * 1024;
+/// Gzip contents of one text that `verify` decodes, 4: a publisher makes 1. A small gzip content decodes to a text of a
+/// thousand times its size, so the work must not grow with the lines of a manifest.
+pub(crate) const GZIP_CONTENTS_VERIFIED_MAX: usize = 4;

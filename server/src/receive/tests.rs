@@ -276,6 +276,13 @@ fn a_broken_upload_goes_on() {
     assert!(store.open_blob(&sha256(b"abcdef")).is_ok());
 }
 
+fn blob(bytes: &[u8]) -> BlobRef {
+    BlobRef {
+        size: bytes.len() as u64,
+        digest: sha256(bytes),
+    }
+}
+
 /// Returns a text with its gzip content, and the manifest of both.
 fn gzip_and_text() -> (Vec<u8>, Vec<u8>, String) {
     let text = b"a text with repetitions, ".repeat(9_000);
@@ -284,10 +291,6 @@ fn gzip_and_text() -> (Vec<u8>, Vec<u8>, String) {
     encoder.write_all(&text).expect("memory");
     encoder.finish().expect("memory");
     let mut writer = ManifestWriter::default();
-    let blob = |bytes: &[u8]| BlobRef {
-        size: bytes.len() as u64,
-        digest: sha256(bytes),
-    };
     writer.push(&ManifestLine::File {
         path: Cow::Borrowed(b"a.txt"),
         content: blob(&text),
@@ -356,6 +359,47 @@ fn verify_names_a_gzip_content_with_another_text() {
         report.contains("the gzip content decodes to another text"),
         "{report}"
     );
+}
+
+/// The text stands in 6 files, each with a gzip content of its own, and in a seventh with the gzip content of the first.
+#[test]
+fn verify_decodes_few_gzip_contents_of_a_text() {
+    let receiver = Receiver::new(Rights::Publish);
+    let (text, gzip, _) = gzip_and_text();
+    let mut writer = ManifestWriter::default();
+    let mut codings = Vec::new();
+    for nth in 0..7_u8 {
+        let mut coded = gzip.clone();
+        // The seconds of the change (RFC 1952, section 2.3.1).
+        coded[4] = nth % 6;
+        writer.push(&ManifestLine::File {
+            path: Cow::Owned(format!("{nth}.txt").into_bytes()),
+            content: blob(&text),
+            is_hashed: false,
+        });
+        writer.push(&ManifestLine::Coded {
+            coding: ContentCoding::Gzip,
+            content: blob(&coded),
+        });
+        codings.push(coded);
+    }
+    let release = writer.finish();
+    let mut frames = Frames::new()
+        .add(FrameKind::List, b"")
+        .manifest(&release)
+        .content(0, 0, &text);
+    for (nth, coded) in codings.iter().enumerate().take(6) {
+        frames = frames.content(2 * nth as u32 + 1, 0, coded);
+    }
+    let digest = hex(&sha256(release.as_bytes()));
+    let frames = frames
+        .pointer(&release, 1)
+        .command(&format!("verify {digest}"));
+    let answers = receiver.answers(frames);
+    let report = String::from_utf8_lossy(&answers[answers.len() - 1].1).into_owned();
+    let refused = report.matches("too many gzip contents to decode each");
+    assert_eq!(refused.count(), 2, "{report}");
+    assert_eq!(report.lines().count(), 3, "{report}");
 }
 
 #[test]
