@@ -63,6 +63,8 @@ mod h2_members;
 mod h3;
 #[cfg(feature = "http3")]
 mod h3_losses;
+#[cfg(feature = "http3")]
+mod h3_takeover;
 mod half_closed;
 mod handlers;
 mod hidden_files;

@@ -85,7 +85,7 @@ families! {
         |it, out| out.by_protocol(it, ["h2_errors", "h3_errors"]);
     Counter "anthill_quic_retries" "" [""] "Clients of HTTP/3 that had to validate their address before the handshake."
         |it, out| out.counter(it, "h3_retries");
-    Counter "anthill_quic_datagrams_lost" "" [""] "Datagrams lost at the sockets of HTTP/3."
+    Counter "anthill_quic_datagrams_lost" "" [""] "Datagrams lost at the sockets of HTTP/3, and on the way to an earlier process of the server."
         |it, out| out.sample(&[], it.status.datagrams_lost);
     Counter "anthill_tls_handshakes" "" ["result"] "TLS handshakes: full, resumed or failed."
         |it, out| {
