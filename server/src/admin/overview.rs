@@ -215,6 +215,7 @@ warning: datagrams of HTTP/3 lost since the start: 16
   http  [::]:80
   https [::]:8001 (site :8001, a.test:8001)
   http  127.0.0.1:8800 (manager)
+process 16 (1.2.2) leaves: 14 connections, 3 requests under way
 certificate for a.org, b.org: -1 days left, self-signed
 certificate for a.org, b.org: 42 days left, renewal at 1970-01-02 00:00 UTC
 certificate for a.org, b.org: 42 days left, requested now
