@@ -124,9 +124,10 @@ fn assert_all_answered(results: &HashMap<String, usize>, count: usize) -> usize 
     let (served, refused, broken) = (number("200"), number("503"), number("broken"));
     assert_eq!(served + refused + broken, count, "{results:?}");
     // Each broken request has given its place to another one. The first request of each address takes a place of any client
-    // with two, also one that was taken before.
+    // with two. A request that took a place may lose the place after a second without progress, and a crowd connects for
+    // several seconds.
     let addresses = count.div_ceil(CLIENTS_OF_ADDRESS);
-    assert!(broken <= served + addresses, "{results:?}");
+    assert!(broken <= 3 * (served + addresses), "{results:?}");
     served
 }
 

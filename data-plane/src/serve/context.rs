@@ -22,6 +22,7 @@ use crate::serve::h2::buffers::H2Buffers;
 use crate::serve::h3::context::{H3Context, QuicWorkers};
 use crate::serve::poller::{Poller, Readiness};
 use crate::serve::request_ledger::{ConnectionAccount, RequestLedger};
+use crate::serve::search_pauses::SearchPauses;
 use crate::serve::socket::TcpSocket;
 use crate::upstream::close_idle_members;
 use crate::world::{AccessLog, World};
@@ -120,6 +121,8 @@ pub(crate) struct WorkerContext {
     connections: RefCell<ConnectionTable>,
     /// Time of the next search for a request that ends for want of memory, in milliseconds of the clock.
     next_search_ms: Cell<u64>,
+    /// Clients whose last search found nothing.
+    search_pauses: RefCell<SearchPauses>,
     /// Orders from other workers to close connections of the worker.
     pub(super) eviction_orders: Arc<EvictionOrders>,
     /// Epoll instance that reports events of sockets and changes on disk.
@@ -166,6 +169,7 @@ impl WorkerContext {
             shared,
             connections: RefCell::default(),
             next_search_ms: Cell::new(0),
+            search_pauses: RefCell::default(),
             eviction_orders: Arc::default(),
             poller: Rc::new(Poller::new()?),
             closed: Notify::new(),
@@ -271,7 +275,8 @@ impl WorkerContext {
 
     /// Ends requests of other clients for `bytes` bytes of `client`, which has `own` requests that need the memory
     /// themselves. The requests end in their own turns. Returns the standing of the client; None if no request ends. The search walks
-    /// over all connections of the worker, and takes a bounded part of the time. A newcomer that finds no request on the
+    /// over all connections of the worker, and takes a bounded part of the time: after a search for nothing, the client has a
+    /// pause. A newcomer that finds no request on the
     /// worker takes the place of a request on another worker, which ends soon.
     fn end_requests_for(
         &self,
@@ -280,7 +285,9 @@ impl WorkerContext {
         bytes: usize,
     ) -> Option<ClientStanding> {
         let now_ms = self.clock.millis();
-        if now_ms < self.next_search_ms.get() {
+        if now_ms < self.next_search_ms.get()
+            || self.search_pauses.borrow().contains(client, now_ms)
+        {
             return None;
         }
         let memory = &self.shared.body_memory;
@@ -296,7 +303,9 @@ impl WorkerContext {
             own,
             now_ms,
         };
-        let choice = choose(self.busy_connections(now_ms), &claim, count);
+        let connections = self.busy_connections(now_ms);
+        let searched = connections.len();
+        let choice = choose(connections, &claim, count);
         let standing = match standing {
             ClientStanding::New if choice.holds_nothing => ClientStanding::New,
             _ => ClientStanding::Served,
@@ -306,6 +315,8 @@ impl WorkerContext {
         }
         if choice.ended.is_empty() {
             if standing != ClientStanding::New || self.shared.workers == 1 {
+                let mut pauses = self.search_pauses.borrow_mut();
+                pauses.begin(client, searched, now_ms);
                 return None;
             }
             memory.want_of_others();
@@ -566,6 +577,7 @@ impl WorkerContext {
         let ended = self.connections.borrow_mut().expire(now_ms, stall_ms);
         self.stats.deadlines.add(ended);
         self.end_requests_for_other_workers(now_ms);
+        self.search_pauses.borrow_mut().forget_ended(now_ms);
     }
 
     /// See [`ConnectionTable::wake_busy`].

@@ -46,6 +46,7 @@ mod response_body;
 mod response_head;
 mod response_record;
 mod ruled_request;
+mod search_pauses;
 mod send_memory;
 mod sessions;
 mod socket;

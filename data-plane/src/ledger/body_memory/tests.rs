@@ -2,6 +2,7 @@
 
 use super::*;
 use BodyPurpose::{Call, FarReadAhead, Gathering, ReadAhead};
+use std::collections::HashSet;
 
 const MIB: usize = 1 << 20;
 
@@ -9,10 +10,21 @@ fn client(last: u8) -> IpAddr {
     IpAddr::from([192, 0, 2, last])
 }
 
+/// Returns a worker's part of the ledger that counts each of the clients 1 to 9 in a bucket of its own.
+fn worker_of(all: &Arc<BodyMemory>) -> Rc<WorkerBodyMemory> {
+    loop {
+        let worker = WorkerBodyMemory::new(all, 1);
+        let buckets = (1..10).map(|last| worker.buckets(client(last).into()).list[0]);
+        if buckets.collect::<HashSet<_>>().len() == 9 {
+            return worker;
+        }
+    }
+}
+
 /// Returns a ledger of 1 MiB with one worker, and an account that has no share of its own.
 fn ledger() -> (Arc<BodyMemory>, Rc<WorkerBodyMemory>, BodyAccount) {
     let all = BodyMemory::new(MIB);
-    let worker = WorkerBodyMemory::new(&all, 1);
+    let worker = worker_of(&all);
     let account = worker.admit(client(1)).unwrap();
     (all, worker, account)
 }
