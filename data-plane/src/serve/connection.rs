@@ -50,6 +50,21 @@ pub(super) enum AfterResponse {
     Reset,
 }
 
+impl AfterResponse {
+    /// Returns the treatment of an HTTP/1.1 connection after a response that announces the end, though the client would
+    /// have gone on. While another process serves, the connection lingers: a request that the client has sent meanwhile
+    /// would otherwise reset the connection, and the reset may overtake the response (RFC 9112 §9.6). A server that stops
+    /// does not wait for its clients.
+    #[cold]
+    pub(super) fn of_last_response(context: &WorkerContext) -> AfterResponse {
+        if context.ends_idle() {
+            AfterResponse::Close
+        } else {
+            AfterResponse::Linger
+        }
+    }
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
         if std::thread::panicking() {

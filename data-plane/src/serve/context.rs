@@ -13,7 +13,6 @@ use crate::ledger::shared_limit::{RefusalCounters, SharedLimit};
 use crate::ledger::stats::Counters;
 use crate::limits::{self, CALL_SEARCHED_PER_MILLISECOND};
 use crate::serve::access_log_batches::AccessLogBatches;
-use crate::serve::connection::AfterResponse;
 use crate::serve::connection_entry::{Activity, ConnectionEntry, ConnectionOwner, EvictionOrders};
 use crate::serve::connection_ledger::{ConnectionEntryGuard, ConnectionLedger};
 use crate::serve::connection_table::{ConnectionPhase, ConnectionTable};
@@ -219,19 +218,6 @@ impl WorkerContext {
     pub(super) fn begin_drain(&self) {
         self.draining.set(true);
         self.ends_idle.set(true);
-    }
-
-    /// Returns the treatment of an HTTP/1.1 connection after a response that announces the end, though the client would
-    /// have gone on. While another process serves, the connection lingers: a request that the client has sent meanwhile
-    /// would otherwise reset the connection, and the reset may overtake the response (RFC 9112 §9.6). A server that stops
-    /// does not wait for its clients.
-    #[cold]
-    pub(super) fn after_last_response(&self) -> AfterResponse {
-        if self.ends_idle() {
-            AfterResponse::Close
-        } else {
-            AfterResponse::Linger
-        }
     }
 
     // ---- Calls ----

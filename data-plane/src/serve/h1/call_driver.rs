@@ -486,7 +486,7 @@ impl H1CallDriver<'_> {
         } else if !self.call.keep_alive {
             AfterResponse::Close
         } else if context.is_draining() {
-            context.after_last_response()
+            AfterResponse::of_last_response(context)
         } else {
             AfterResponse::Keep
         }

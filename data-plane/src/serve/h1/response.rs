@@ -134,7 +134,7 @@ impl H1Session {
         } else if !head.keep_alive || self.closes {
             AfterResponse::Close
         } else if self.connection.context.is_draining() {
-            self.connection.context.after_last_response()
+            AfterResponse::of_last_response(&self.connection.context)
         } else {
             AfterResponse::Keep
         }

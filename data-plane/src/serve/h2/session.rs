@@ -418,7 +418,7 @@ impl H2Session<'_> {
     /// acknowledged the first GOAWAY may have sent a request meanwhile, and a reset must not overtake the last GOAWAY.
     fn after_last_stream(&self) -> AfterResponse {
         if self.context.is_draining() {
-            self.context.after_last_response()
+            AfterResponse::of_last_response(&self.context)
         } else {
             AfterResponse::Close
         }
