@@ -76,7 +76,7 @@ def looks(browser, login):
 
 def cards(browser, login):
     """At 360 pixels, the rows of tables are cards: nothing scrolls sideways, each value stands beside its label, and the
-    headings have the order of a wide page."""
+    headings have the order of a wide page. Long parts are folded, so that a reader finds each within a few screens."""
     headings = {}
     for width in WIDTHS:
         with browser.page(login if width == WIDTHS[0] else "/", viewport={"width": width, "height": 800}) as page:
@@ -88,6 +88,13 @@ def cards(browser, login):
             headings[width] = [re.sub(r"\d+$", "", text) for _, text in sorted(tops)]
     assert headings[360] == headings[1280], headings
     with browser.page("/", storage_state=state, viewport={"width": 360, "height": 800}) as page:
+        folds = page.locator("details.fold")
+        assert folds.count() >= 3, folds.count()
+        assert not folds.evaluate_all("all => all.some((it) => it.open)")
+        is_accessible(page, "folded")
+        for fold in folds.all():
+            fold.locator("summary").click()
+        assert folds.evaluate_all("all => all.every((it) => it.open)")
         is_accessible(page, "cards")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         wide = page.evaluate(
@@ -217,7 +224,12 @@ def updates(browser, login):
     with browser.page("/") as page:
         up = page.locator(".tiles div", has=page.get_by_text("Up", exact=True)).locator("dd")
         link = member_row(page).get_by_role("link")
-        page.locator("summary").click()
+        counters = page.locator("details", has=page.get_by_text("Counters", exact=True))
+        counters.locator("summary").click()
+        # A part with a heading is open on a wide page, and stays folded after the reader has folded it.
+        sites = page.locator("details", has=page.get_by_role("heading", name="Sites"))
+        expect(sites).to_have_attribute("open", "")
+        sites.locator("summary").click()
         link.focus()
         note = page.get_by_text("older than the newest edit")
         expect(note).to_have_count(0)
@@ -225,7 +237,8 @@ def updates(browser, login):
         for _ in range(2):
             expect(up).not_to_have_text(up.inner_text(), timeout=TIMEOUT_MS)
         expect(link).to_be_focused()
-        expect(page.locator("details")).to_have_attribute("open", "")
+        expect(counters).to_have_attribute("open", "")
+        expect(sites).not_to_have_attribute("open", "")
         assert page.evaluate("window.scrollY") == 120
         with browser.page(login) as other:
             for state, button in (("draining", "Drain"), ("up", "Enable")):
@@ -233,7 +246,6 @@ def updates(browser, login):
                 own(other).get_by_role("button", name=button).click()
                 has_state(page, state)
         expect(link).to_be_focused()
-        counters = page.locator("details", has=page.get_by_text("Counters", exact=True))
         expect(counters).to_have_attribute("open", "")
         page.get_by_role("button", name="Pause updates").click()
         with page.expect_request("**/events"):

@@ -66,6 +66,12 @@ fn of_certificate(certificate: &CertificateStatus) -> Option<Problem> {
             "the certificate of {names} has expired"
         )));
     }
+    if let Some((_, reason)) = failure.filter(|_| certificate.awaits_certificate) {
+        let text = format!(
+            "{names} has a self-signed certificate, of which browsers warn, because the last request for one failed: {reason}"
+        );
+        return Some(Problem::Error(text));
+    }
     if let Some((_, reason)) = failure {
         let text =
             format!("the certificate of {names} could not be renewed, days left: {days}: {reason}");

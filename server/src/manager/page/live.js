@@ -17,7 +17,8 @@ function patch(old, now) {
     if (name !== "open" && !now.hasAttribute(name)) old.removeAttribute(name);
   }
   for (const { name, value } of now.attributes) {
-    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    // The reader decides what is folded.
+    if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
   const [before, after] = [[...old.childNodes], [...now.childNodes]];
   after.forEach((child, at) => {
@@ -28,6 +29,10 @@ function patch(old, now) {
 }
 
 const live = document.getElementById("live");
+// On a narrow screen the cards of these parts are several screens long.
+if (live && matchMedia("(max-width:34rem)").matches) {
+  for (const part of live.querySelectorAll("details.fold")) part.open = false;
+}
 const button = document.createElement("button");
 // Message that the edits have changed since the load of the page. The history and the forms of the selected member have
 // the token of the client, so that only a load renews them.

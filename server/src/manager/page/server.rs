@@ -178,9 +178,17 @@ pub(super) const CERTIFICATES: Table = Table {
     has_titles: true,
 };
 
+/// Opens a part of the page that the reader may fold, with its heading. A script folds the parts on a narrow screen, where the
+/// cards of all parts are several screens long.
+fn open_fold(page: &mut Html, heading: &'static str) {
+    page.markup("<details class=fold open><summary><h2>")
+        .markup(heading)
+        .markup("</h2></summary>\n");
+}
+
 /// Appends the responses of each site by class of the status and version of HTTP. Requests without a site come last.
 pub(super) fn push_sites(page: &mut Html, snapshot: &Snapshot) {
-    page.markup("<h2>Sites</h2>\n");
+    open_fold(page, "Sites");
     SITES.open(page, "Responses of the sites", usize::MAX);
     let mut sites = snapshot.facts.sites();
     sites.sort_by_key(|site| site.name.is_empty());
@@ -198,6 +206,7 @@ pub(super) fn push_sites(page: &mut Html, snapshot: &Snapshot) {
         page.markup("</tr>\n");
     }
     close_table(page);
+    page.markup("</details>\n");
 }
 
 /// Appends the page views of the sites that count views.
@@ -205,7 +214,7 @@ pub(super) fn push_hits(page: &mut Html, snapshot: &Snapshot) {
     if snapshot.hits.is_empty() {
         return;
     }
-    page.markup("<h2>Page views</h2>\n");
+    open_fold(page, "Page views");
     HITS.open(page, "Page views of the sites", usize::MAX);
     for site in &snapshot.hits {
         page.markup("<tr><th scope=row>").text(&site.site);
@@ -216,6 +225,7 @@ pub(super) fn push_hits(page: &mut Html, snapshot: &Snapshot) {
         page.markup("</tr>\n");
     }
     close_table(page);
+    page.markup("</details>\n");
 }
 
 /// Appends the numbers of refused requests by rule, with the words of each rule.
@@ -225,7 +235,7 @@ pub(super) fn push_refusals(page: &mut Html, snapshot: &Snapshot) {
     if refusals.is_empty() {
         return;
     }
-    page.markup("<h2>Refusals</h2>\n");
+    open_fold(page, "Refusals");
     REFUSALS.open(page, "Refused requests by rule", usize::MAX);
     for (rule, number) in refusals {
         page.markup("<tr><th scope=row>R")
@@ -237,6 +247,7 @@ pub(super) fn push_refusals(page: &mut Html, snapshot: &Snapshot) {
         page.markup("</tr>\n");
     }
     close_table(page);
+    page.markup("</details>\n");
 }
 
 /// Appends the counters of the workers, folded up.
@@ -259,7 +270,7 @@ pub(super) fn push_certificates(page: &mut Html, snapshot: &Snapshot) {
     if certificates.is_empty() {
         return;
     }
-    page.markup("<h2>Certificates</h2>\n");
+    open_fold(page, "Certificates");
     CERTIFICATES.open(page, "Certificates", usize::MAX);
     for certificate in certificates {
         let kind = match (certificate.awaits_certificate, certificate.is_self_signed) {
@@ -287,4 +298,5 @@ pub(super) fn push_certificates(page: &mut Html, snapshot: &Snapshot) {
         page.markup("</td></tr>\n");
     }
     close_table(page);
+    page.markup("</details>\n");
 }
