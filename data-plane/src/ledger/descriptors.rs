@@ -169,8 +169,8 @@ impl DescriptorLedger {
         Ok(descriptor)
     }
 
-    /// Enters a connection again whose descriptor was given back while it was idle and on which a request began meanwhile, also
-    /// beyond the bound: the socket is open.
+    /// Enters a connection of HTTP/2 again. Its descriptor was given back while the connection was idle, but the socket is
+    /// open, and a request has begun meanwhile. The bound may be exceeded.
     pub(crate) fn enter_member_again(&'static self, usage: Arc<MemberUse>) -> MemberDescriptor {
         self.members.fetch_add(1, Relaxed);
         let mut guard = self.lock();
