@@ -227,6 +227,16 @@ if at < len(output) and not may_skip:
 
 /// Blocks outside of the scenarios: the document, the beginning and the reason.
 const NOT_RUN: &[(&str, &str, &str)] = &[
+    (
+        "upgrades.md",
+        "$ sudo anthill restart",
+        "the versions are examples; the module `restart` runs the command",
+    ),
+    (
+        "upgrades.md",
+        "anthill serve --replace",
+        "the module `takeover` runs the command",
+    ),
     ("README.md", "make run", BUILD),
     ("README.md", "make release", BUILD),
     ("CONTRIBUTING.md", "make run", BUILD),
