@@ -67,7 +67,13 @@ pub(in crate::control) fn receive_text(
         [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TAKEOVER_SOCKETS_A_MESSAGE_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let received = recvmsg(link, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    let mut receive = || recvmsg(link, &mut [IoSliceMut::new(bytes)], &mut control, flags);
+    let received = match receive() {
+        // If the other side has ended with unread messages, the kernel says so once, before the messages that the other side
+        // has sent.
+        Err(Errno::CONNRESET) => receive()?,
+        received => received?,
+    };
     let mut passed = Vec::new();
     for entry in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = entry {
@@ -205,6 +211,18 @@ mod tests {
             receive(other.as_fd(), PATIENCE).unwrap().0,
             Message::Complete
         );
+    }
+
+    #[test]
+    fn the_last_message_of_a_side_that_ends_with_unread_messages_is_received() {
+        let (one, other) = pair().unwrap();
+        send(other.as_fd(), &Message::Complete, &[]).unwrap();
+        send(one.as_fd(), &Message::Refused("why".to_owned()), &[]).unwrap();
+        drop(one);
+        let (received, _) = receive(other.as_fd(), PATIENCE).unwrap();
+        assert_eq!(received, Message::Refused("why".to_owned()));
+        let end = receive(other.as_fd(), PATIENCE).unwrap_err();
+        assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
