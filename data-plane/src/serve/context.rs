@@ -236,12 +236,9 @@ impl WorkerContext {
     #[cold]
     fn admit_for_another(&self, client: IpAddr) -> Result<BodyAccount, Reject> {
         self.shared.refusals.increment(SharedLimit::BodyMemory);
-        let standing = if self.body_memory.is_within_share(client) {
-            self.end_requests_for(client.into(), 0, limits::CALL_RESERVED_BYTES)
-        } else {
-            None
-        };
-        standing
+        let is_within_share = self.body_memory.is_within_share(client);
+        let bytes = limits::CALL_RESERVED_BYTES;
+        self.end_requests_for(client.into(), is_within_share, 0, bytes)
             .and_then(|standing| self.body_memory.admit_in_place(client, standing))
             .ok_or(Reject::BODY_MEMORY_FULL)
     }
@@ -255,18 +252,22 @@ impl WorkerContext {
         bytes: usize,
     ) -> Option<BodyPurpose> {
         self.shared.refusals.increment(SharedLimit::BodyMemory);
-        let standing = self.end_requests_for(client, 1, bytes)?;
+        let standing = self.end_requests_for(client, true, 1, bytes)?;
         Some(BodyPurpose::InPlace(standing))
     }
 
     /// Ends requests of other clients for `bytes` bytes of `client`, which has `own` requests that need the memory
-    /// themselves. The requests end in their own turns. Returns the standing of the client; None if no request ends. The search walks
-    /// over all connections of the worker, and takes a bounded part of the time: after a search for nothing, the client has a
-    /// pause. A newcomer that finds no request on the
-    /// worker takes the place of a request on another worker, which ends soon.
+    /// themselves. The requests end in their own turns. Returns the standing of the client; None if no request ends. The
+    /// search walks over all connections of the worker, and takes a bounded part of the time: after a search for nothing,
+    /// the client has a pause. A newcomer that finds no request on the worker takes the place of a request on another
+    /// worker, which ends soon.
+    ///
+    /// A client beyond its share gets nothing. The shares are counted in buckets, so a client without another request is
+    /// within its share whatever `is_within_share` says.
     fn end_requests_for(
         &self,
         client: ClientNetwork,
+        is_within_share: bool,
         own: usize,
         bytes: usize,
     ) -> Option<ClientStanding> {
@@ -299,12 +300,15 @@ impl WorkerContext {
         if !memory.has_reserve(bytes, standing) {
             return None;
         }
-        if choice.ended.is_empty() {
-            if standing != ClientStanding::New || self.shared.workers == 1 {
-                let mut pauses = self.search_pauses.borrow_mut();
-                pauses.begin(client, searched, now_ms);
-                return None;
-            }
+        let is_beyond_share = !is_within_share && !choice.holds_nothing;
+        let finds_none = choice.ended.is_empty();
+        let may_ask_others = standing == ClientStanding::New && self.shared.workers > 1;
+        if is_beyond_share || finds_none && !may_ask_others {
+            let mut pauses = self.search_pauses.borrow_mut();
+            pauses.begin(client, searched, now_ms);
+            return None;
+        }
+        if finds_none {
             memory.want_of_others();
         }
         self.end_requests(choice.ended, now_ms);
