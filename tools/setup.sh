@@ -294,6 +294,10 @@ setup_debian() {
     mv "$system.new" "$system"
 }
 
+# fetch_service_packages FOLDER: fetches the packages of setup_services. A machine perhaps has no lists of packages, or old ones.
+# shellcheck disable=SC2086 # The packages are several words.
+fetch_service_packages() (cd "$1" && apt-get -qq download $service_packages >&2)
+
 # setup_services: unpacks service managers once, into target/tools, for the tests of services. They are not installed: OpenRC
 # and systemd exclude each other, and a cron would run on the machine.
 service_packages='runit s6 libs6-2.11 libskarnet2.13 libexecline2.9 openrc librc1 libeinfo1 cron'
@@ -304,9 +308,9 @@ setup_services() {
     say "unpacking $service_packages"
     rm -rf "$tree" "$tree.new"
     mkdir -p "$tree.new/packed"
-    # shellcheck disable=SC2086 # The packages are several words.
-    (cd "$tree.new/packed" && apt-get -qq download $service_packages >&2) ||
-        fail "could not fetch $service_packages - apt-get update, then again"
+    fetch_service_packages "$tree.new/packed" ||
+        { $as_root apt-get -qq update >&2 && fetch_service_packages "$tree.new/packed"; } ||
+        fail "could not fetch $service_packages from Debian's servers"
     for package in "$tree.new"/packed/*.deb; do dpkg-deb --extract "$package" "$tree.new"; done
     # Debian has /bin, /lib and /sbin below /usr.
     for folder in bin lib sbin; do
