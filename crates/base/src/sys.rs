@@ -41,6 +41,7 @@ pub use crate::sys::allocator::Heap;
 pub use aead::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
 pub use notification::{
     Notification, NotificationSocket, descriptor_store_room, notify, notify_barrier, notify_with,
+    packet_pair,
 };
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
 pub use spawn::{ResourceLimits, SpawnOptions, reset_signals, spawn};

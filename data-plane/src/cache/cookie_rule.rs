@@ -2,7 +2,7 @@
 //!
 //! An application gives every client a cookie of its session or for statistics, although its pages are the same for all.
 //! Only the operator knows which cookies matter. The handler gets no cookie with a call that may fill the cache, so a
-//! stored page can't depend on a cookie, whatever the operator or a client believes.
+//! stored page can't depend on a cookie, even where the rule or a client is wrong about the cookies.
 
 use release::glob::Glob;
 use wire::fields::Fields;

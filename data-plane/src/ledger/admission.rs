@@ -12,7 +12,7 @@
 //!   slots. The waiting client must hold no slot, or at least 2 slots fewer than the slow client
 //!   ([`CallSlot::yield_to_other_clients`]). The slowest call also ends for a newcomer that has waited for 2 s, here or in
 //!   the backend's own queue;
-//! - a call with a response that drips for long counts as an event stream: such calls keep half of the slots, and the others
+//! - a call with a response that drips for long counts as an event stream: such calls keep half of the slots, and further ones
 //!   give way as slow calls do ([`CallSlot::yield_as_drip`]);
 //! - a call of a client that was too slow waits here rather than in the backend's own queue, so that a newcomer goes before
 //!   it;

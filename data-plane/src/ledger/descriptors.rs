@@ -533,7 +533,7 @@ mod tests {
         connection.usage().poll_stream_told(id, progress, &cx)
     }
 
-    /// Returns the number of connections of HTTP/2 whose requests are told to end.
+    /// Returns the number of HTTP/2 connections with requests that are told to end.
     fn told_with_streams(connections: &[MemberDescriptor]) -> usize {
         let is_told = |it: &&MemberDescriptor| {
             let told = [1, 3].map(|id| poll_stream(it, id).is_ready());

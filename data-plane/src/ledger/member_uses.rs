@@ -151,7 +151,7 @@ impl MemberUses {
         }
     }
 
-    /// Chooses a connection whose requests give way to a request of another client, and tells them to end:
+    /// Chooses a connection to a member, and tells its requests to end in favour of a request of another client:
     ///
     /// - A client with at least eight times as many connections as the other client would have loses the connection without
     ///   progress for longest, if no request on it has moved for 1 s. A client that has waited for 500 ms also ends a request

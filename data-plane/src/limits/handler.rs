@@ -125,7 +125,7 @@ pub(crate) const DOWNLOAD_GRACE_SECONDS: u64 = 10;
 /// other clients are served within 2 s.
 pub(crate) const DOWNLOAD_GRACE_SECONDS_OVER_SHARE: u64 = 1;
 /// Seconds after which a response below the rate for a client over its share counts as one that drips, 10 s. Most pages are
-/// complete earlier, whatever their rate.
+/// complete earlier, at any rate.
 pub(crate) const DRIP_WINDOW_SECONDS: u64 = 10;
 /// Interval at which a call with such a response asks whether another call needs its slot.
 pub(crate) const DRIP_CHECK_MILLISECONDS: u64 = 500;

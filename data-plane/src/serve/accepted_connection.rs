@@ -31,7 +31,7 @@ pub(super) struct AcceptLoop {
     pub(super) header_complaint: Cell<Option<Instant>>,
 }
 
-/// What an accept loop does with the connections that the kernel holds for it.
+/// Treatment of the connections that the kernel holds for an accept loop.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum AcceptMode {
     Accepting,

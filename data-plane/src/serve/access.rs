@@ -253,7 +253,7 @@ impl<'w, 'h> AccessGate<'w, 'h> {
     }
 
     /// Applies the answer of a server for forward authentication. Each server is asked once about each path, which is
-    /// percent-encoded. The first answer of a server says who the user is.
+    /// percent-encoded. The first answer of a server names the user.
     fn ask(&mut self, auth: &Arc<ForwardAuth>, path: &[u8]) -> Result<(), AccessDenied> {
         self.is_guarded = true;
         self.is_for_few = true;

@@ -120,7 +120,7 @@ pub(crate) struct WorkerContext {
     connections: RefCell<ConnectionTable>,
     /// Time of the next search for a request that ends for want of memory, in milliseconds of the clock.
     next_search_ms: Cell<u64>,
-    /// Clients whose last search found nothing.
+    /// Clients for which the last search found no request to end.
     search_pauses: RefCell<SearchPauses>,
     /// Orders from other workers to close connections of the worker.
     pub(super) eviction_orders: Arc<EvictionOrders>,
@@ -263,7 +263,7 @@ impl WorkerContext {
     /// worker, which ends soon.
     ///
     /// A client beyond its share gets nothing. The shares are counted in buckets, so a client without another request is
-    /// within its share whatever `is_within_share` says.
+    /// within its share even if `is_within_share` is false.
     fn end_requests_for(
         &self,
         client: ClientNetwork,

@@ -1,7 +1,7 @@
 //! Pauses between the searches of a worker for requests that end in favour of one client. Pure.
 //!
-//! A search walks over all connections of the worker. A client whose search has found nothing would find nothing a moment
-//! later either, so a client that asks again and again must not have the worker search for each of its requests.
+//! A search walks over all connections of the worker. After a search that found no request to end, a search for the same client
+//! would find none a moment later either. A client that asks again and again must not have the worker search each time.
 
 use crate::limits::{
     CALL_SEARCHED_PER_MILLISECOND, SEARCH_PAUSE_CLIENTS_MAX, SEARCH_PAUSE_MILLISECONDS_MAX,
@@ -10,7 +10,7 @@ use base::client_network::ClientNetwork;
 use base::hash::FastBuildHasher;
 use std::collections::HashMap;
 
-/// Clients whose last search found nothing.
+/// Clients for which the last search found no request to end.
 #[derive(Default)]
 pub(super) struct SearchPauses {
     /// End of each client's pause, in milliseconds of the worker's clock.

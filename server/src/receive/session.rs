@@ -503,17 +503,15 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
                 answer.push_str(&format!("wrong {} {error}\n", hex(&content.digest)));
             }
         }
-        for (text, codings) in codings {
-            for (nth, gzip) in codings.iter().enumerate() {
-                let what = if nth >= GZIP_CONTENTS_VERIFIED_MAX {
-                    "the text has too many gzip contents to decode each"
-                } else if !is_gzip_of(self.store.reader(), gzip, &text) {
-                    "the gzip content decodes to another text"
-                } else {
-                    continue;
-                };
-                answer.push_str(&format!("wrong {} {what}\n", hex(&gzip.digest)));
-            }
+        for (text, gzip, earlier) in codings {
+            let what = if earlier >= GZIP_CONTENTS_VERIFIED_MAX {
+                "the text has too many gzip contents to decode each"
+            } else if !is_gzip_of(self.store.reader(), &gzip, &text) {
+                "the gzip content decodes to another text"
+            } else {
+                continue;
+            };
+            answer.push_str(&format!("wrong {} {what}\n", hex(&gzip.digest)));
         }
         self.store.take_lock()?;
         // A sweep perhaps removed the release meanwhile.
@@ -612,10 +610,12 @@ impl<'s, R: Read, W: Write> Session<'s, R, W> {
     }
 }
 
-/// Returns the gzip contents of each text in a manifest, each once.
-fn gzip_contents(manifest: &[u8]) -> HashMap<BlobRef, HashSet<BlobRef>> {
+/// Returns the pairs of a text and a gzip content in a manifest, each once and in their order, with the number of earlier gzip
+/// contents of the text.
+fn gzip_contents(manifest: &[u8]) -> Vec<(BlobRef, BlobRef, usize)> {
     let mut text = None;
-    let mut found = HashMap::<BlobRef, HashSet<BlobRef>>::new();
+    let mut seen = HashMap::<BlobRef, HashSet<BlobRef>>::new();
+    let mut found = Vec::new();
     for line in ManifestReader::new(manifest)
         .into_iter()
         .flatten()
@@ -627,8 +627,11 @@ fn gzip_contents(manifest: &[u8]) -> HashMap<BlobRef, HashSet<BlobRef>> {
                 coding: ContentCoding::Gzip,
                 content,
             } => {
-                if let Some(text) = text {
-                    found.entry(text).or_default().insert(content);
+                let Some(text) = text else { continue };
+                let of_text = seen.entry(text).or_default();
+                let earlier = of_text.len();
+                if of_text.insert(content) {
+                    found.push((text, content, earlier));
                 }
             }
             _ => {}

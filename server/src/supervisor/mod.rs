@@ -358,7 +358,7 @@ impl Supervisor {
             return Err(io::Error::other("another successor is ending"));
         }
         let server = self.server.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        let (own, its) = successor::pair()?;
+        let (own, its) = sys::packet_pair()?;
         let (link, supervisor) = ServerLink::pair()?;
         let mut arguments = self.arguments.clone();
         let place = arguments.iter().position(|it| it == "serve");

@@ -1,10 +1,8 @@
 //! Processes of the supervisor with their links, and the programs that they run.
 
 use super::limits::PROGRAM_DESCRIPTOR_MIN;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType, recv, sendmsg, socketpair,
-};
+use base::sys;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -30,17 +28,6 @@ impl Process {
     }
 }
 
-/// Returns the two ends of a link. A packet is a message.
-pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        flags,
-        None,
-    )?)
-}
-
 /// The supervisor's end of the link to a process; None after the end of the other side.
 #[derive(Debug)]
 pub(super) struct ServerLink(Option<OwnedFd>);
@@ -48,7 +35,7 @@ pub(super) struct ServerLink(Option<OwnedFd>);
 impl ServerLink {
     /// Returns a link, and the end for the process.
     pub(super) fn pair() -> io::Result<(ServerLink, OwnedFd)> {
-        let (own, its) = pair()?;
+        let (own, its) = sys::packet_pair()?;
         Ok((ServerLink(Some(own)), its))
     }
 

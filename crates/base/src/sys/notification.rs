@@ -5,7 +5,10 @@
 //! machine may send to an abstract socket, so the kernel names the sender of each datagram (SCM_CREDENTIALS).
 
 use crate::limits::{NOTIFICATION_BYTES_MAX, NOTIFICATION_SOCKETS_MAX, NOTIFY_MILLISECONDS_MAX};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType, socketpair, sockopt,
+};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -33,6 +36,13 @@ pub fn notify_with(state: &str, passed: &[BorrowedFd<'_>]) -> io::Result<bool> {
 /// Waits until the service manager has handled all reports before, for at most `patience`.
 pub fn notify_barrier(patience: Duration) -> io::Result<()> {
     notify_socket().map_or(Ok(()), |name| barrier_at(&name, patience))
+}
+
+/// Returns the two ends of a link between processes that keeps the bounds of messages (SOCK_SEQPACKET), in non-blocking mode.
+pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let kind = SocketType::SEQPACKET;
+    Ok(socketpair(AddressFamily::UNIX, kind, flags, None)?)
 }
 
 fn notify_socket() -> Option<OsString> {

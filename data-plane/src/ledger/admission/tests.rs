@@ -617,7 +617,7 @@ fn calls_that_the_backend_works_on_end_before_those_in_its_queue() {
         let all: Vec<u8> = (1..=10).filter(|nth| yields(*nth, (*nth).into())).collect();
         (all, yields(98, 12))
     };
-    // Of the 8 calls before the newcomer in the queue, a quarter end at once.
+    // A quarter of the 8 calls before the newcomer in the queue end at once.
     assert_eq!(giving_way(), (vec![1, 2], false));
     // The next two in the queue end together with the end of the first two.
     uploads.drain(..2);

@@ -13,7 +13,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 /// Generator of connection ids: a byte with the generation, 3 unpredictable bytes, and 3 bytes that only the
-/// generator can derive from the others. A packet with a foreign id gets no stateless reset.
+/// generator can derive from the first 4. A packet with a foreign id gets no stateless reset.
 pub(super) struct GenerationIds {
     generation: u8,
     secret: RandomState,

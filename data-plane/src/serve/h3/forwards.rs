@@ -73,7 +73,7 @@ impl Forwards {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns copies of the ends of pairs whose predecessor still runs, for the next process.
+    /// Returns copies of the ends of the pairs to predecessors that still run, for the next process.
     pub(super) fn hand_over(&self, address: SocketAddr) -> io::Result<Vec<QuicForward>> {
         let mut predecessors = self.predecessors();
         predecessors.retain(|predecessor| !predecessor.has_ended());

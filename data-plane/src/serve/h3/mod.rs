@@ -7,7 +7,7 @@
 //! worker.
 //!
 //! While a new program takes over, several processes have connections over one UDP socket. The newest reads
-//! the socket, and forwards the packets for connections of the others, known by the first byte of the connection
+//! the socket, and forwards the packets for connections of older processes, known by the first byte of the connection
 //! id, over a socket pair to each process (`connection_id`, `forwards`, `socket`).
 
 mod call;

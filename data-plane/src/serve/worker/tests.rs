@@ -1,4 +1,4 @@
-//! Accepting by a worker whose listening socket another process has as well.
+//! Tests of accepting from a listening socket that two processes share.
 
 use super::*;
 use crate::limits::Limits;
@@ -50,7 +50,7 @@ fn is_waiting(mut client: &TcpStream) -> bool {
     read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Returns true if the kernel holds a connection that nobody has accepted.
+/// Returns true if the kernel holds a connection that no process has accepted.
 fn has_queue(listener: &TcpListener) -> bool {
     let mut events = [PollFd::new(listener, PollFlags::IN)];
     let now = Timespec::default();

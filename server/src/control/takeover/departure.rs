@@ -13,6 +13,7 @@ use crate::control::publish::Publisher;
 use crate::control::rebuild::Rebuilder;
 use crate::control::socket::ControlRequest;
 use base::restarts::Restarts;
+use base::sys;
 use base::task;
 use data_plane::hits::HandedHits;
 use data_plane::serve::h3::QuicForward;
@@ -77,7 +78,7 @@ impl Departing {
     ) -> Option<Departing> {
         let begun = may_replace(&request, publisher.config()).and_then(|()| {
             let failed = |error: io::Error| format!("error: {error}\n");
-            let (own, its) = link::pair().map_err(failed)?;
+            let (own, its) = sys::packet_pair().map_err(failed)?;
             let departing = Departing::over(own, publisher, predecessors);
             let departing = departing.map_err(failed)?;
             let passed = link::send_text(request.as_fd(), b"ok\n", &[its.as_fd()]);

@@ -8,8 +8,8 @@ use base::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -20,17 +20,6 @@ use tokio::io::unix::AsyncFd;
 
 /// Received message with its descriptors.
 pub(in crate::control) type Received = (Message, Vec<OwnedFd>);
-
-/// Returns the two ends of a link.
-pub(in crate::control) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        flags,
-        None,
-    )?)
-}
 
 /// Sends a message with descriptors, at most [`TAKEOVER_SOCKETS_A_MESSAGE_MAX`], without waiting.
 pub(in crate::control) fn send(
@@ -195,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_message_has_its_descriptors() {
-        let (one, other) = pair().unwrap();
+        let (one, other) = sys::packet_pair().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let message = Message::Sockets("anthill/tcp/a".to_owned());
         send(one.as_fd(), &message, &[listener.as_fd(), listener.as_fd()]).unwrap();
@@ -215,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_last_message_of_a_side_that_ends_with_unread_messages_is_received() {
-        let (one, other) = pair().unwrap();
+        let (one, other) = sys::packet_pair().unwrap();
         send(other.as_fd(), &Message::Complete, &[]).unwrap();
         send(one.as_fd(), &Message::Refused("why".to_owned()), &[]).unwrap();
         drop(one);
@@ -227,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_end_silence_and_nonsense_are_errors() {
-        let (one, other) = pair().unwrap();
+        let (one, other) = sys::packet_pair().unwrap();
         let kind = |link: &OwnedFd, patience| receive(link.as_fd(), patience).unwrap_err().kind();
         assert_eq!(kind(&other, Duration::ZERO), io::ErrorKind::TimedOut);
         send_text(one.as_fd(), b"nonsense", &[]).unwrap();

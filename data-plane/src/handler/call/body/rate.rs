@@ -174,7 +174,7 @@ impl AverageRate {
     }
 }
 
-/// Rate of a response over the whole time, whatever the call waits for. A response below
+/// Rate of a response over the whole time, including the waits for the script and for the client. A response below
 /// [`DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE`] for [`DRIP_WINDOW`] drips: the script holds its slot like an event stream.
 #[derive(Default)]
 pub(crate) struct DripClock {

@@ -19,7 +19,7 @@ fn upload(id: u32) -> Vec<u8> {
     head_with(id, &fields, false)
 }
 
-/// Returns the windows for the rest of the content, whatever the handler has left of its beginning.
+/// Returns the windows for the rest of the content. The bytes that the handler has not read change nothing.
 fn rest_windows(id: u32) -> [Frame; 2] {
     [(0, 262_144), (id, WINDOW)].map(|(id, granted)| Frame::Window {
         id,

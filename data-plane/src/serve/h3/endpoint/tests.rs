@@ -291,7 +291,7 @@ async fn a_process_that_has_left_learns_that_nobody_reads_its_packets() {
     in_time(first.socket.abandoned()).await;
 }
 
-/// Without a word from a successor, nobody else reads the socket.
+/// Until a successor sends its first message, no other process reads the socket.
 #[tokio::test]
 async fn a_process_that_has_left_reads_on_if_its_successor_speaks_no_quic() {
     let network = Network::new();
